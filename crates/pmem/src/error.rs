@@ -1,0 +1,54 @@
+//! What can go wrong on a medium.
+
+use crate::Addr;
+
+/// An error of the medium or of the pool on it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address lies outside the medium. Where the address came from the medium, this is damage.
+    #[error("address {at:?} (+{bytes} bytes) lies outside the medium; check the file for damage")]
+    OutOfBounds {
+        /// The address.
+        at: Addr,
+        /// The length of the access. Unit: bytes.
+        bytes: u64,
+    },
+    /// There is no room left, and the medium cannot grow.
+    #[error("no room for {needed} more bytes; free space on the device or raise the size limit")]
+    Full {
+        /// What was asked for. Unit: bytes.
+        needed: u64,
+    },
+    /// The header of the pool, or a structure of the substrate, is damaged.
+    #[error("damaged at byte {at}: {broken} does not hold; restore a backup or try repair")]
+    Corrupt {
+        /// Byte offset of the damage.
+        at: u64,
+        /// The invariant that does not hold, as a statement.
+        broken: &'static str,
+    },
+    /// The file is sound, but this program cannot work with it.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// What is not supported, and what to do.
+        what: String,
+    },
+    /// The file is open elsewhere.
+    #[error("already open in this or another process; close it there first")]
+    AlreadyOpen,
+    /// An earlier sync, map or allocation failed, so nothing can be promised any more.
+    #[error("an earlier write to the device failed; reopen to see what survived")]
+    Poisoned,
+    /// The operating system refused.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+}
+
+/// The result of an operation on a medium.
+pub type Result<T> = core::result::Result<T, Error>;

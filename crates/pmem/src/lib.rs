@@ -1,0 +1,27 @@
+//! Persistent memory as words.
+//!
+//! A medium is a growing sequence of 8-byte words that may outlive the process: persistent or CXL
+//! memory, an ordinary file in the page cache, or plain memory. Stores become durable in two
+//! steps: [`flush`](Access::flush) begins the write-back of cache lines, [`fence`](Access::fence)
+//! waits for it. What a crash leaves of stores that were not yet fenced is written down in
+//! `docs/persistence-model.md`, and the crash explorer enumerates it.
+//!
+//! Everything above this crate is generic over [`Media`] and free of unsafe code; the unsafe code
+//! of this crate lies under `sys`.
+
+mod addr;
+mod error;
+pub mod media;
+mod record;
+mod region;
+mod site;
+pub mod sync;
+
+pub use addr::{Addr, LINE, Span, WORD};
+pub use error::{Error, Result};
+pub use media::image::Image;
+pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
+pub use record::{Bits, Field, Ruler};
+pub use region::{Access, Region, word_of};
+pub use site::Site;
+pub use sync::{AtomicWord, Lock, LockPoisoned, Primitives, Std};

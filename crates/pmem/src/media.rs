@@ -1,0 +1,202 @@
+//! The seam: what a medium can do. Everything above is generic over [`Media`].
+
+pub mod image;
+
+use crate::{Addr, Error, Primitives, Result, Site, Span};
+
+/// What a crash may do on a medium: where a store must have arrived to survive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Domain {
+    /// Nothing survives anything.
+    None,
+    /// A store survives the end of the process, and nothing survives a power failure.
+    Process,
+    /// A flushed and fenced line survives a power failure; caches are lost (ADR).
+    Adr,
+    /// Every visible store survives a power failure (eADR).
+    Eadr,
+    /// Stores before a successful sync survive a power failure; fences are syncs.
+    Synced,
+}
+
+/// What a medium guarantees. An engine asks instead of assuming.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guarantees {
+    /// Where a store must have arrived to survive.
+    pub domain: Domain,
+    /// Whether the stores to one cache line become durable in the order in which they were made.
+    /// True for memory, false for files: a page is written out while stores to it go on.
+    pub same_line_order: bool,
+    /// The unit in which the device works inside. Unit: bytes; 64 to 4096.
+    pub access_unit_bytes: u64,
+}
+
+/// A class of data with a common lifetime, for devices that keep such classes apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct StreamClass(pub u8);
+
+/// What became of a hint about streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamSupport {
+    /// The device was told.
+    Passed,
+    /// The device or the operating system does not take such hints.
+    NotSupported,
+}
+
+/// A window of `N` words whose bounds were checked once.
+///
+/// Constant indexes into it cost no check: a bucket is read as fast as through a raw pointer.
+///
+/// # Panics
+/// Every method panics if `index` is not below `N`: an engine's own mistake, never the file's.
+pub trait Block<const N: usize>: Copy {
+    /// Returns where the window starts.
+    fn start(&self) -> Addr;
+
+    /// Loads a word; later loads and stores of this thread stay behind it (acquire).
+    fn load(&self, index: usize) -> u64;
+
+    /// Loads a word without ordering it (relaxed).
+    fn load_relaxed(&self, index: usize) -> u64;
+
+    /// Stores a word without ordering it (relaxed).
+    fn store(&self, index: usize, value: u64);
+
+    /// Stores the word that makes a change true; earlier stores of this thread are visible to
+    /// whoever loads it (release).
+    fn commit_word(&self, index: usize, value: u64, site: Site);
+
+    /// Replaces `current` by `new` (acquire and release), or returns what was found instead.
+    ///
+    /// # Errors
+    /// The value found, if it was not `current`.
+    fn compare_exchange(
+        &self,
+        index: usize,
+        current: u64,
+        new: u64,
+        site: Site,
+    ) -> core::result::Result<u64, u64>;
+}
+
+/// A medium: a growing sequence of 8-byte words that may outlive the process.
+///
+/// There is no way to a byte, a reference or a pointer into the medium: a torn word is impossible,
+/// and a hostile file cannot cause undefined behaviour. On real memory the verbs compile to plain
+/// instructions. Engines use the medium through [`Access`](crate::Access), which turns every
+/// address that is out of bounds into an error.
+pub trait Media: Send + Sync + 'static {
+    /// The volatile atomics and locks that go with this medium.
+    type Sync: Primitives;
+
+    /// What the medium has to remember for one thread between its flushes and its fence.
+    type Context;
+
+    /// A window of words on this medium.
+    type Block<'a, const N: usize>: Block<N>
+    where
+        Self: 'a;
+
+    /// Makes the context of the calling thread, for one operation.
+    fn context(&self) -> Self::Context;
+
+    /// Returns the present length. Unit: bytes; never shrinks while the medium is open.
+    fn bytes(&self) -> u64;
+
+    /// Returns what a crash may do here.
+    fn guarantees(&self) -> Guarantees;
+
+    /// Returns the window of `N` words at `at`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if it does not lie inside the medium.
+    fn block<'a, const N: usize>(
+        &'a self,
+        cx: &'a Self::Context,
+        at: Addr,
+    ) -> Result<Self::Block<'a, N>>;
+
+    /// Reads whole words into `out`, each atomically, in ascending order.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    fn read_words(&self, cx: &Self::Context, at: Addr, out: &mut [u64]) -> Result<()>;
+
+    /// Stores whole words, each atomically, in ascending order (relaxed).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`]; nothing is stored then.
+    fn write_words(&self, cx: &Self::Context, at: Addr, words: &[u64]) -> Result<()>;
+
+    /// Stores whole words past the caches; the next fence of this thread makes them durable, no
+    /// flush is needed. Must not be mixed with other stores to the same lines before that fence.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`]; nothing is stored then.
+    fn write_words_nt(&self, cx: &Self::Context, at: Addr, words: &[u64], site: Site)
+    -> Result<()>;
+
+    /// Begins the write-back of every line that `span` touches. Says nothing about when it ends.
+    ///
+    /// Lines outside the medium are passed over.
+    fn flush(&self, cx: &Self::Context, span: Span, site: Site);
+
+    /// Waits until everything that this thread has flushed is durable.
+    ///
+    /// # Errors
+    /// On files, the sync that stands behind it may fail. The medium is dead from then on: every
+    /// later fence fails with [`Error::Poisoned`].
+    fn fence(&self, cx: &Self::Context, site: Site) -> Result<()>;
+
+    /// Makes every store to the medium that happened before durable, whoever made it.
+    ///
+    /// # Errors
+    /// As [`Media::fence`].
+    fn sync(&self, cx: &Self::Context, site: Site) -> Result<()>;
+
+    /// Grows the medium to at least `bytes` bytes; addresses stay. New words are zero, and both
+    /// they and the new length are durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the device has no room; the medium is as it was.
+    fn grow(&self, bytes: u64) -> Result<()>;
+
+    /// Gives the storage behind `span` back where the medium can (a hole in a file). The words
+    /// read as zero or as before until they are stored again.
+    fn release(&self, _span: Span) {}
+
+    /// Touches the pages of `span` so that later stores do not fault. Best effort.
+    fn touch(&self, _span: Span) {}
+
+    /// Says that the line at `at` will be read soon.
+    #[inline(always)]
+    fn prefetch(&self, _at: Addr) {}
+
+    /// Says that `span` holds data of one lifetime class.
+    fn stream(&self, _span: Span, _class: StreamClass) -> StreamSupport {
+        StreamSupport::NotSupported
+    }
+
+    /// Says that the operation touched `lines` cache lines of DRAM, for media with virtual time.
+    #[inline(always)]
+    fn dram(&self, _cx: &Self::Context, _lines: u32) {}
+
+    /// Says that the volatile lock `lock` was taken, for media with virtual time.
+    #[inline(always)]
+    fn locked(&self, _cx: &Self::Context, _lock: u64) {}
+
+    /// Says that the volatile lock `lock` is about to be released, for media with virtual time.
+    #[inline(always)]
+    fn unlocking(&self, _cx: &Self::Context, _lock: u64) {}
+
+    /// Says that a phase of background work begins here: a place where a tester should crash.
+    #[inline(always)]
+    fn mark(&self, _cx: &Self::Context, _site: Site) {}
+}
+
+/// Makes the error of an access to `words` words at `at`. Out of line: it is never the hot path.
+#[cold]
+pub(crate) fn out_of_bounds(at: Addr, words: u64) -> Error {
+    Error::OutOfBounds { at, bytes: words.saturating_mul(crate::WORD) }
+}

@@ -1,0 +1,180 @@
+//! A volatile medium in ordinary memory: a crash image under judgement, and the medium of examples.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::marker::PhantomData;
+
+use super::{Block, Domain, Guarantees, Media, out_of_bounds};
+use crate::{Addr, Error, Primitives, Result, Site, Span, Std, WORD};
+
+/// Words in ordinary memory, up to a fixed capacity.
+///
+/// ```
+/// use everhash_pmem::{Addr, Image, Media, Region};
+///
+/// let region = Region::new(Image::<everhash_pmem::Std>::new(4096, 8192));
+/// let pm = region.access();
+/// pm.store(Addr::new(64), 7)?;
+/// assert_eq!(pm.load(Addr::new(64))?, 7);
+/// assert!(pm.load(Addr::new(4096)).is_err());
+/// # Ok::<(), everhash_pmem::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Image<P = Std> {
+    words: Box<[AtomicU64]>,
+    bytes: AtomicU64,
+    guarantees: Guarantees,
+    primitives: PhantomData<P>,
+}
+
+impl<P: Primitives> Image<P> {
+    /// Makes an image of `bytes` zero bytes that can grow to `capacity` bytes.
+    ///
+    /// # Panics
+    /// If `bytes` exceeds `capacity`.
+    pub fn new(bytes: u64, capacity: u64) -> Self {
+        Self::of(&[], bytes, capacity)
+    }
+
+    /// Makes an image of `bytes` bytes that begins with `words` and can grow to `capacity` bytes.
+    ///
+    /// # Panics
+    /// If `bytes` exceeds `capacity` or is shorter than `words`.
+    pub fn of(words: &[u64], bytes: u64, capacity: u64) -> Self {
+        assert!(bytes <= capacity, "an image is at most as long as its capacity");
+        assert!(words.len() as u64 * WORD <= bytes, "the words fit into the image");
+        let rest = (capacity / WORD) as usize - words.len();
+        let words = words.iter().copied().chain(core::iter::repeat_n(0, rest));
+        Image {
+            words: words.map(AtomicU64::new).collect(),
+            bytes: AtomicU64::new(bytes / WORD * WORD),
+            guarantees: Guarantees {
+                domain: Domain::Adr,
+                same_line_order: true,
+                access_unit_bytes: 256,
+            },
+            primitives: PhantomData,
+        }
+    }
+
+    /// Sets what the image claims to guarantee, so that an engine takes the path of that medium.
+    pub fn with_guarantees(mut self, guarantees: Guarantees) -> Self {
+        self.guarantees = guarantees;
+        self
+    }
+
+    /// Returns a copy of all words up to the present length.
+    pub fn words(&self) -> Vec<u64> {
+        let count = (self.bytes() / WORD) as usize;
+        self.words[..count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+
+    fn window(&self, at: Addr, count: u64) -> Result<&[AtomicU64]> {
+        let end = at.word().checked_add(count);
+        match end {
+            Some(end) if end <= self.bytes() / WORD => {
+                Ok(&self.words[at.word() as usize..end as usize])
+            }
+            _ => Err(out_of_bounds(at, count)),
+        }
+    }
+}
+
+/// A window of words of an [`Image`].
+#[derive(Clone, Copy, Debug)]
+pub struct ImageBlock<'a, const N: usize> {
+    words: &'a [AtomicU64],
+    start: Addr,
+}
+
+impl<const N: usize> Block<N> for ImageBlock<'_, N> {
+    fn start(&self) -> Addr {
+        self.start
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Acquire)
+    }
+
+    fn load_relaxed(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
+    }
+
+    fn store(&self, index: usize, value: u64) {
+        self.words[index].store(value, Ordering::Relaxed);
+    }
+
+    fn commit_word(&self, index: usize, value: u64, _site: Site) {
+        self.words[index].store(value, Ordering::Release);
+    }
+
+    fn compare_exchange(
+        &self,
+        index: usize,
+        current: u64,
+        new: u64,
+        _site: Site,
+    ) -> core::result::Result<u64, u64> {
+        self.words[index].compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+impl<P: Primitives> Media for Image<P> {
+    type Sync = P;
+    type Context = ();
+    type Block<'a, const N: usize>
+        = ImageBlock<'a, N>
+    where
+        Self: 'a;
+
+    fn context(&self) {}
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
+    }
+
+    fn block<'a, const N: usize>(&'a self, _cx: &'a (), at: Addr) -> Result<ImageBlock<'a, N>> {
+        Ok(ImageBlock { words: self.window(at, N as u64)?, start: at })
+    }
+
+    fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
+        let words = self.window(at, out.len() as u64)?;
+        for (target, source) in out.iter_mut().zip(words) {
+            *target = source.load(Ordering::Acquire);
+        }
+        Ok(())
+    }
+
+    fn write_words(&self, _cx: &(), at: Addr, words: &[u64]) -> Result<()> {
+        for (target, source) in self.window(at, words.len() as u64)?.iter().zip(words) {
+            target.store(*source, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], _site: Site) -> Result<()> {
+        self.write_words(cx, at, words)
+    }
+
+    fn flush(&self, _cx: &(), _span: Span, _site: Site) {}
+
+    fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self, _cx: &(), _site: Site) -> Result<()> {
+        Ok(())
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        let target = bytes.div_ceil(WORD) * WORD;
+        if target > self.words.len() as u64 * WORD {
+            return Err(Error::Full { needed: bytes - self.bytes() });
+        }
+        self.bytes.fetch_max(target, Ordering::AcqRel);
+        Ok(())
+    }
+}

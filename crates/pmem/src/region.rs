@@ -1,0 +1,281 @@
+//! The way to a medium: bounds turned into errors, bytes packed into words, and the four words in
+//! which persistence is spoken here: store, persist, commit word, fence.
+
+use std::sync::Arc;
+
+use crate::{Addr, Block, Media, Result, Site, Span, StreamClass, StreamSupport, WORD};
+
+/// A shared handle to a medium.
+#[derive(Debug)]
+pub struct Region<M: Media> {
+    media: Arc<M>,
+}
+
+impl<M: Media> Clone for Region<M> {
+    fn clone(&self) -> Self {
+        Region { media: Arc::clone(&self.media) }
+    }
+}
+
+impl<M: Media> Region<M> {
+    /// Wraps a medium.
+    pub fn new(media: impl Into<Arc<M>>) -> Self {
+        Region { media: media.into() }
+    }
+
+    /// Returns the medium itself.
+    pub fn media(&self) -> &Arc<M> {
+        &self.media
+    }
+
+    /// Begins an operation of the calling thread.
+    ///
+    /// Flushes belong to the access that made them: flush and fence through the same one.
+    #[inline(always)]
+    pub fn access(&self) -> Access<'_, M> {
+        Access { media: &self.media, cx: self.media.context() }
+    }
+}
+
+/// One thread's way to a medium, for the length of one operation. Must stay on its thread.
+pub struct Access<'a, M: Media> {
+    media: &'a M,
+    cx: M::Context,
+}
+
+impl<'a, M: Media> Access<'a, M> {
+    /// Returns the medium.
+    #[inline(always)]
+    pub fn media(&self) -> &'a M {
+        self.media
+    }
+
+    /// Returns the window of `N` words at `at`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    #[inline(always)]
+    pub fn block<const N: usize>(&self, at: Addr) -> Result<M::Block<'_, N>> {
+        self.media.block::<N>(&self.cx, at)
+    }
+
+    /// Loads one word (acquire).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    #[inline(always)]
+    pub fn load(&self, at: Addr) -> Result<u64> {
+        Ok(self.block::<1>(at)?.load(0))
+    }
+
+    /// Stores one word (relaxed). A crash may keep it or not until it is persisted.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    #[inline(always)]
+    pub fn store(&self, at: Addr, value: u64) -> Result<()> {
+        self.block::<1>(at)?.store(0, value);
+        Ok(())
+    }
+
+    /// Stores the word that makes a change true (release). A crash may keep it or not until it is
+    /// persisted; it is never torn.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    #[inline(always)]
+    pub fn commit_word(&self, at: Addr, value: u64, site: Site) -> Result<()> {
+        self.block::<1>(at)?.commit_word(0, value, site);
+        Ok(())
+    }
+
+    /// Begins the write-back of every line that `span` touches.
+    #[inline(always)]
+    pub fn flush(&self, span: Span, site: Site) {
+        self.media.flush(&self.cx, span, site);
+    }
+
+    /// Waits until everything that this access has flushed is durable.
+    ///
+    /// # Errors
+    /// As [`Media::fence`].
+    #[inline(always)]
+    pub fn fence(&self, site: Site) -> Result<()> {
+        self.media.fence(&self.cx, site)
+    }
+
+    /// Flushes `span` and waits until it is durable.
+    ///
+    /// # Errors
+    /// As [`Media::fence`].
+    #[inline(always)]
+    pub fn persist(&self, span: Span, site: Site) -> Result<()> {
+        self.flush(span, site);
+        self.fence(site)
+    }
+
+    /// Makes every store to the medium that happened before durable, whoever made it.
+    ///
+    /// # Errors
+    /// As [`Media::fence`].
+    pub fn sync(&self, site: Site) -> Result<()> {
+        self.media.sync(&self.cx, site)
+    }
+
+    /// Reads whole words.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    #[inline]
+    pub fn read_words(&self, at: Addr, out: &mut [u64]) -> Result<()> {
+        self.media.read_words(&self.cx, at, out)
+    }
+
+    /// Stores whole words.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); nothing is stored then.
+    #[inline]
+    pub fn write_words(&self, at: Addr, words: &[u64]) -> Result<()> {
+        self.media.write_words(&self.cx, at, words)
+    }
+
+    /// Stores whole words past the caches, see [`Media::write_words_nt`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); nothing is stored then.
+    pub fn write_words_nt(&self, at: Addr, words: &[u64], site: Site) -> Result<()> {
+        self.media.write_words_nt(&self.cx, at, words, site)
+    }
+
+    /// Appends `count` bytes from `at` to `out`.
+    ///
+    /// Bytes are packed into words in little-endian order, on every machine.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); checked before anything is allocated, so
+    /// that a length from a damaged file cannot exhaust the memory.
+    pub fn read_bytes(&self, at: Addr, count: u64, out: &mut Vec<u8>) -> Result<()> {
+        let span = Span::of_bytes(at, count);
+        if span.end_byte() > self.media.bytes() {
+            return Err(crate::media::out_of_bounds(at, span.words));
+        }
+        out.reserve(count as usize);
+        let mut left = count as usize;
+        let mut next = at;
+        let mut buffer = [0u64; 32];
+        while left > 0 {
+            let words = left.div_ceil(WORD as usize).min(buffer.len());
+            self.read_words(next, &mut buffer[..words])?;
+            for word in &buffer[..words] {
+                let take = left.min(WORD as usize);
+                out.extend_from_slice(&word.to_le_bytes()[..take]);
+                left -= take;
+            }
+            next = next.plus(words as u64);
+        }
+        Ok(())
+    }
+
+    /// Stores `bytes` at `at`, packed as in [`Access::read_bytes`]; the rest of the last word
+    /// becomes zero.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); nothing is stored then.
+    pub fn write_bytes(&self, at: Addr, bytes: &[u8]) -> Result<()> {
+        let span = Span::of_bytes(at, bytes.len() as u64);
+        if span.end_byte() > self.media.bytes() {
+            return Err(crate::media::out_of_bounds(at, span.words));
+        }
+        let mut next = at;
+        let mut buffer = [0u64; 32];
+        for chunk in bytes.chunks(buffer.len() * WORD as usize) {
+            let words = chunk.len().div_ceil(WORD as usize);
+            for (word, piece) in buffer.iter_mut().zip(chunk.chunks(WORD as usize)) {
+                *word = word_of(piece);
+            }
+            self.write_words(next, &buffer[..words])?;
+            next = next.plus(words as u64);
+        }
+        Ok(())
+    }
+
+    /// Says that the line at `at` will be read soon.
+    #[inline(always)]
+    pub fn prefetch(&self, at: Addr) {
+        self.media.prefetch(at);
+    }
+
+    /// Says that `span` holds data of one lifetime class.
+    pub fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
+        self.media.stream(span, class)
+    }
+
+    /// Says that the operation touched `lines` cache lines of DRAM.
+    #[inline(always)]
+    pub fn dram(&self, lines: u32) {
+        self.media.dram(&self.cx, lines);
+    }
+
+    /// Says that the volatile lock `lock` was taken.
+    #[inline(always)]
+    pub fn locked(&self, lock: u64) {
+        self.media.locked(&self.cx, lock);
+    }
+
+    /// Says that the volatile lock `lock` is about to be released.
+    #[inline(always)]
+    pub fn unlocking(&self, lock: u64) {
+        self.media.unlocking(&self.cx, lock);
+    }
+
+    /// Says that a phase of background work begins here.
+    #[inline(always)]
+    pub fn mark(&self, site: Site) {
+        self.media.mark(&self.cx, site);
+    }
+}
+
+/// Packs up to eight bytes into a word, little-endian, the rest zero.
+///
+/// ```
+/// assert_eq!(everhash_pmem::word_of(b"ab"), 0x6261);
+/// ```
+///
+/// # Panics
+/// If there are more than eight bytes.
+#[inline]
+pub fn word_of(bytes: &[u8]) -> u64 {
+    let mut word = [0; WORD as usize];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Image, Std};
+
+    #[test]
+    fn bytes_of_every_length_come_back() {
+        // Fails if a partial word, or a chunk border, loses or invents a byte.
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let pm = region.access();
+        let bytes: Vec<u8> = (0..600u32).map(|i| i as u8 ^ 0x5a).collect();
+        for length in 0..bytes.len() {
+            pm.write_bytes(Addr::new(8), &bytes[..length]).unwrap();
+            let mut back = Vec::new();
+            pm.read_bytes(Addr::new(8), length as u64, &mut back).unwrap();
+            assert_eq!(back, &bytes[..length]);
+        }
+    }
+
+    #[test]
+    fn a_length_from_a_damaged_file_allocates_nothing() {
+        // Fails (by exhausting the memory) if the length were trusted before it is checked.
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let mut out = Vec::new();
+        assert!(region.access().read_bytes(Addr::new(8), u64::MAX, &mut out).is_err());
+        assert_eq!(out.capacity(), 0);
+    }
+}

@@ -1,0 +1,174 @@
+//! The one facade through which atomics and locks come.
+//!
+//! Volatile atomics and locks are made through [`Primitives`], an associated type of every
+//! [`Media`](crate::Media): [`Std`] on real media, and a scheduler's own under test. So the very
+//! code that serves users runs under shuttle and loom in the same test binary, without a feature
+//! switch (`docs/decisions/0003-primitives-as-a-type.md`).
+
+use core::ops::DerefMut;
+use core::sync::atomic::Ordering;
+
+/// A family of volatile synchronisation primitives.
+pub trait Primitives: Send + Sync + Sized + 'static {
+    /// A 64-bit atomic in DRAM.
+    type AtomicU64: AtomicWord;
+    /// A mutual-exclusion lock in DRAM.
+    type Mutex<T: Send>: Lock<T>;
+
+    /// An atomic fence.
+    fn fence(order: Ordering);
+
+    /// Waits a little before the `attempt`-th repetition of a loop that waits for another thread.
+    ///
+    /// Spins at first and gives up the processor later, so that a waiter cannot starve the thread
+    /// it waits for.
+    fn pause(attempt: u32);
+
+    /// Returns a small number that names the calling thread among the live ones.
+    ///
+    /// Used to spread threads over stripes and to attribute flushes; two threads may share one.
+    fn thread() -> u32;
+}
+
+/// What an atomic word in DRAM can do. The methods are those of
+/// [`AtomicU64`](core::sync::atomic::AtomicU64).
+pub trait AtomicWord: Send + Sync {
+    /// Makes an atomic that holds `value`.
+    fn new(value: u64) -> Self;
+    /// Loads the value.
+    fn load(&self, order: Ordering) -> u64;
+    /// Stores a value.
+    fn store(&self, value: u64, order: Ordering);
+    /// Adds and returns the value before.
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    /// Subtracts and returns the value before.
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64;
+    /// Replaces `current` by `new`, or returns what was found instead.
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+}
+
+/// A lock was held by a thread that panicked: what it guards may be half done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockPoisoned;
+
+/// What a lock in DRAM can do.
+pub trait Lock<T: Send>: Send + Sync {
+    /// The proof of holding the lock.
+    type Guard<'a>: DerefMut<Target = T>
+    where
+        Self: 'a;
+
+    /// Makes a free lock around `value`.
+    fn new(value: T) -> Self;
+
+    /// Waits for the lock and takes it.
+    ///
+    /// # Errors
+    /// [`LockPoisoned`] if a holder panicked.
+    fn lock(&self) -> Result<Self::Guard<'_>, LockPoisoned>;
+
+    /// Takes the lock if it is free; `None` if it is held.
+    ///
+    /// # Errors
+    /// [`LockPoisoned`] if a holder panicked.
+    fn try_lock(&self) -> Result<Option<Self::Guard<'_>>, LockPoisoned>;
+}
+
+/// The standard library's primitives.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Std;
+
+impl Primitives for Std {
+    type AtomicU64 = core::sync::atomic::AtomicU64;
+    type Mutex<T: Send> = std::sync::Mutex<T>;
+
+    fn fence(order: Ordering) {
+        core::sync::atomic::fence(order);
+    }
+
+    fn pause(attempt: u32) {
+        // 2^6 spins are about a microsecond: longer waits mean that the other thread sleeps.
+        if attempt < 6 {
+            for _ in 0..1u32 << attempt {
+                core::hint::spin_loop();
+            }
+        } else if attempt < 32 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(core::time::Duration::from_micros(50));
+        }
+    }
+
+    fn thread() -> u32 {
+        use core::sync::atomic::AtomicU32;
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+        MINE.with(|mine| *mine)
+    }
+}
+
+impl AtomicWord for core::sync::atomic::AtomicU64 {
+    fn new(value: u64) -> Self {
+        core::sync::atomic::AtomicU64::new(value)
+    }
+
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_add(value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_sub(value, order)
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.compare_exchange(current, new, success, failure)
+    }
+}
+
+impl<T: Send> Lock<T> for std::sync::Mutex<T> {
+    type Guard<'a>
+        = std::sync::MutexGuard<'a, T>
+    where
+        T: 'a;
+
+    fn new(value: T) -> Self {
+        std::sync::Mutex::new(value)
+    }
+
+    fn lock(&self) -> Result<Self::Guard<'_>, LockPoisoned> {
+        self.lock().map_err(|_| LockPoisoned)
+    }
+
+    fn try_lock(&self) -> Result<Option<Self::Guard<'_>>, LockPoisoned> {
+        match self.try_lock() {
+            Ok(guard) => Ok(Some(guard)),
+            Err(std::sync::TryLockError::WouldBlock) => Ok(None),
+            Err(std::sync::TryLockError::Poisoned(_)) => Err(LockPoisoned),
+        }
+    }
+}
