@@ -163,8 +163,16 @@ pub trait Media: Send + Sync + 'static {
     fn grow(&self, bytes: u64) -> Result<()>;
 
     /// Gives the storage behind `span` back where the medium can (a hole in a file). The words
-    /// read as zero or as before until they are stored again.
+    /// read as zero or as before. Call [`Media::reserve`] before the next store to them.
     fn release(&self, _span: Span) {}
+
+    /// Takes storage for a released `span` again, so that stores to it cannot meet a full disk.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the device has no room.
+    fn reserve(&self, _span: Span) -> Result<()> {
+        Ok(())
+    }
 
     /// Touches the pages of `span` so that later stores do not fault. Best effort.
     fn touch(&self, _span: Span) {}
