@@ -12,6 +12,7 @@
 mod addr;
 mod error;
 pub mod media;
+pub mod pool;
 mod record;
 mod region;
 mod site;
@@ -21,6 +22,7 @@ pub use addr::{Addr, LINE, Span, WORD};
 pub use error::{Error, Result};
 pub use media::image::Image;
 pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
+pub use pool::{Boot, Identity, Pool, Shutdown};
 pub use record::{Bits, Field, Ruler};
 pub use region::{Access, Region, word_of};
 pub use site::Site;

@@ -1,0 +1,449 @@
+//! The pool: a medium with a header that says what lies on it.
+//!
+//! The header lies in two slots, written in turn, each with a checksum over all of it: a crash
+//! while one is written leaves the other. The words of the engine's root lie behind the first.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::{Access, Addr, Error, Lock, Media, Primitives, Region, Result, Span};
+
+crate::ruler! {
+    /// One of the two header slots, at byte 0 and byte 4096 of the medium.
+    pub struct Header [512] {
+        0   MAGIC     [1] "the bytes `EVERHASH`; reversed if the machine has the other byte order";
+        8   VERSION   [1] "format version, 1; a program refuses every other";
+        16  SEQUENCE  [1] "rises with every write; of two valid slots the higher one counts";
+        24  ENGINE    [1] "name of the engine, up to eight bytes, zero padded";
+        32  FORM      [1] "0 = byte strings; else key bytes << 32 | value bytes";
+        40  HASH_KIND [1] "which keyed hash function spreads the keys";
+        48  HASH_KEY  [2] "random key of the hash function";
+        64  DATABASE  [2] "random identity of this pool";
+        80  BOOT      [2] "boot of the machine under which the pool was last opened";
+        96  STATE     [1] "1 = closed cleanly, 0 = open or crashed";
+        104 SPARE     [50] "zero";
+        504 CHECKSUM  [1] "XXH3-64 of all words before, seeded with the slot's byte offset";
+    }
+}
+
+/// Where the engine's root begins.
+pub const ROOT: Addr = Addr::new(512);
+
+/// How long the engine's root is. Unit: words.
+pub const ROOT_WORDS: u64 = 448;
+
+/// Where the space of the engine begins; everything before belongs to the pool.
+pub const DATA: Addr = Addr::new(8192);
+
+/// Where the two slots lie: in different pages, so that one bad page costs one slot.
+const SLOTS: [Addr; 2] = [Addr::new(0), Addr::new(4096)];
+
+const MAGIC: u64 = u64::from_le_bytes(*b"EVERHASH");
+const VERSION: u64 = 1;
+
+/// The places where the pool itself persists something.
+pub mod sites {
+    crate::sites! {
+        /// The first header of a new pool: with it the pool exists.
+        CREATE = "pool/create/header";
+        /// What lies on a new pool, before its header.
+        CONTENTS = "pool/create/contents";
+        /// The header that says that the pool is open.
+        OPEN = "pool/open/header";
+        /// The contents, before the header says that the pool was closed cleanly.
+        SETTLE = "pool/close/contents";
+        /// The header that says that the pool was closed cleanly.
+        CLOSE = "pool/close/header";
+    }
+}
+
+/// What a pool is, from its creation on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Name of the engine, zero padded.
+    pub engine: [u8; 8],
+    /// 0 for byte strings, else key bytes << 32 | value bytes.
+    pub form: u64,
+    /// Which keyed hash function spreads the keys.
+    pub hash_kind: u64,
+    /// Random key of the hash function; never shown.
+    pub hash_key: [u64; 2],
+    /// Random identity of the pool.
+    pub database: [u64; 2],
+}
+
+impl core::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Identity")
+            .field("engine", &self.engine_name())
+            .field("form", &self.form)
+            .field("hash_kind", &self.hash_kind)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Returns the name of the engine, or `?` where it is not text.
+    pub fn engine_name(&self) -> &str {
+        let end = self.engine.iter().position(|byte| *byte == 0).unwrap_or(self.engine.len());
+        core::str::from_utf8(&self.engine[..end]).unwrap_or("?")
+    }
+}
+
+/// One boot of one machine, as the operating system names it; 0 where it has no name for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Boot(pub [u64; 2]);
+
+/// How a pool was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shutdown {
+    /// Closed: everything is durable and in order.
+    Clean,
+    /// The process ended, the machine did not: everything visible survived, flushed or not.
+    Process,
+    /// The machine went down, or nobody knows.
+    Power,
+}
+
+/// A medium with a valid header.
+pub struct Pool<M: Media> {
+    region: Region<M>,
+    identity: Identity,
+    boot: Boot,
+    previous: Shutdown,
+    writable: bool,
+    sequence: <M::Sync as Primitives>::Mutex<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    identity: Identity,
+    boot: Boot,
+    sequence: u64,
+    clean: bool,
+}
+
+impl<M: Media> Pool<M> {
+    /// Makes a pool: `fill` writes what lies on it, and only then a header says that it exists.
+    ///
+    /// A crash inside leaves a medium that [`Pool::open`] refuses as "not a pool".
+    ///
+    /// # Errors
+    /// What `fill` returns; [`Error::Full`] if not even the header fits.
+    pub fn create<E: From<Error>>(
+        region: Region<M>,
+        identity: Identity,
+        boot: Boot,
+        fill: impl FnOnce(&Pool<M>) -> core::result::Result<(), E>,
+    ) -> core::result::Result<Pool<M>, E> {
+        region.media().grow(DATA.byte())?;
+        let pool = Pool {
+            region,
+            identity,
+            boot,
+            previous: Shutdown::Clean,
+            writable: true,
+            sequence: Lock::new(0),
+        };
+        pool.access().write_words(Addr::NULL, &[0; (DATA.byte() / crate::WORD) as usize])?;
+        fill(&pool)?;
+        pool.access().sync(sites::CONTENTS)?;
+        pool.write_header(false, sites::CREATE)?;
+        pool.write_header(false, sites::CREATE)?;
+        Ok(pool)
+    }
+
+    /// Opens a pool for reading and writing. The engine recovers what lies on it and then calls
+    /// [`Pool::recovered`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the medium holds no pool or one of another version or byte order;
+    /// [`Error::Corrupt`] if both slots are damaged. The medium is as it was then.
+    pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
+        let pool = Self::attach(region, boot, true)?;
+        if pool.previous == Shutdown::Clean {
+            // Before the first write: from here on a crash must not look like a clean close.
+            pool.write_both(sites::OPEN)?;
+        }
+        Ok(pool)
+    }
+
+    /// Opens a pool for reading only; nothing is written.
+    ///
+    /// # Errors
+    /// As [`Pool::open`], and [`Error::Unsupported`] if the pool was not closed cleanly.
+    pub fn open_read_only(region: Region<M>) -> Result<Pool<M>> {
+        let pool = Self::attach(region, Boot::default(), false)?;
+        if pool.previous != Shutdown::Clean {
+            let what = "reading a pool that was not closed cleanly; open it for writing once, \
+                        which recovers it";
+            return Err(Error::Unsupported { what: what.into() });
+        }
+        Ok(pool)
+    }
+
+    /// Reads what a medium holds, without opening it.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn inspect(region: &Region<M>) -> Result<Identity> {
+        Ok(newest(region)?.0.identity)
+    }
+
+    /// Returns the region.
+    pub fn region(&self) -> &Region<M> {
+        &self.region
+    }
+
+    /// Begins an operation of the calling thread.
+    #[inline(always)]
+    pub fn access(&self) -> Access<'_, M> {
+        self.region.access()
+    }
+
+    /// Returns what the pool is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns how the pool was left before it was opened.
+    pub fn previous_shutdown(&self) -> Shutdown {
+        self.previous
+    }
+
+    /// Says that recovery is complete and durable: from here on this boot is the pool's.
+    ///
+    /// # Errors
+    /// As [`Media::fence`].
+    pub fn recovered(&self) -> Result<()> {
+        if self.previous == Shutdown::Clean || !self.writable {
+            return Ok(());
+        }
+        self.write_both(sites::OPEN)
+    }
+
+    /// Makes everything durable and marks the pool as closed cleanly. No write may follow.
+    ///
+    /// # Errors
+    /// As [`Media::sync`]; the pool counts as crashed then.
+    pub fn close(&self) -> Result<()> {
+        if !self.writable {
+            return Ok(());
+        }
+        self.access().sync(sites::SETTLE)?;
+        self.write_header(true, sites::CLOSE)
+    }
+
+    fn attach(region: Region<M>, boot: Boot, writable: bool) -> Result<Pool<M>> {
+        let (slot, both) = newest(&region)?;
+        let previous = match (slot.clean && both, slot.boot == boot && boot != Boot::default()) {
+            (true, _) => Shutdown::Clean,
+            (false, true) => Shutdown::Process,
+            (false, false) => Shutdown::Power,
+        };
+        let sequence = Lock::new(slot.sequence);
+        let identity = slot.identity;
+        Ok(Pool { region, identity, boot, previous, writable, sequence })
+    }
+
+    /// Both slots say "open" afterwards: if one is damaged later, the other must not say "clean".
+    fn write_both(&self, site: crate::Site) -> Result<()> {
+        self.write_header(false, site)?;
+        self.write_header(false, site)
+    }
+
+    /// Writes the header into the slot that does not hold the newest. A crash leaves that one.
+    fn write_header(&self, clean: bool, site: crate::Site) -> Result<()> {
+        let mut sequence = self.sequence.lock().map_err(|_| Error::Poisoned)?;
+        let next = *sequence + 1;
+        let at = SLOTS[(next % 2) as usize];
+        let mut words = [0; Header::WORDS];
+        words[Header::MAGIC] = MAGIC;
+        words[Header::VERSION] = VERSION;
+        words[Header::SEQUENCE] = next;
+        words[Header::ENGINE] = u64::from_le_bytes(self.identity.engine);
+        words[Header::FORM] = self.identity.form;
+        words[Header::HASH_KIND] = self.identity.hash_kind;
+        words[Header::HASH_KEY..][..2].copy_from_slice(&self.identity.hash_key);
+        words[Header::DATABASE..][..2].copy_from_slice(&self.identity.database);
+        words[Header::BOOT..][..2].copy_from_slice(&self.boot.0);
+        words[Header::STATE] = u64::from(clean);
+        words[Header::CHECKSUM] = checksum(&words, at);
+        let pm = self.access();
+        pm.write_words(at, &words)?;
+        pm.persist(Span::new(at, Header::WORDS as u64), site)?;
+        *sequence = next;
+        Ok(())
+    }
+}
+
+impl<M: Media> core::fmt::Debug for Pool<M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Pool")
+            .field("identity", &self.identity)
+            .field("previous", &self.previous)
+            .finish_non_exhaustive()
+    }
+}
+
+fn checksum(words: &[u64; Header::WORDS], at: Addr) -> u64 {
+    let mut bytes = [0; Header::BYTES];
+    for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
+        target.copy_from_slice(&word.to_le_bytes());
+    }
+    xxh3_64_with_seed(&bytes[..Header::CHECKSUM * 8], at.byte())
+}
+
+/// Returns the newest valid slot, and whether both are valid.
+fn newest<M: Media>(region: &Region<M>) -> Result<(Slot, bool)> {
+    let slots = SLOTS.map(|at| read_slot(region, at));
+    match slots {
+        [Ok(a), Ok(b)] => Ok((if a.sequence > b.sequence { a } else { b }, true)),
+        [Ok(slot), Err(_)] | [Err(_), Ok(slot)] => Ok((slot, false)),
+        // Damage says more than "this is something else".
+        [Err(error @ Error::Corrupt { .. }), Err(_)] | [Err(_), Err(error)] => Err(error),
+    }
+}
+
+fn read_slot<M: Media>(region: &Region<M>, at: Addr) -> Result<Slot> {
+    let mut words = [0; Header::WORDS];
+    if region.access().read_words(at, &mut words).is_err() {
+        return Err(unsupported("a file that is too short to be an everhash pool"));
+    }
+    if words[Header::MAGIC] == MAGIC.swap_bytes() {
+        return Err(unsupported("a pool of a machine with the other byte order"));
+    }
+    if words[Header::MAGIC] != MAGIC {
+        return Err(unsupported("a file that is not an everhash pool, or was never completed"));
+    }
+    if words[Header::CHECKSUM] != checksum(&words, at) {
+        let at = at.byte();
+        return Err(Error::Corrupt { at, broken: "the checksum of the pool's header matches" });
+    }
+    if words[Header::VERSION] != VERSION {
+        let version = words[Header::VERSION];
+        let what = format!("format version {version}; this program reads version {VERSION}");
+        return Err(unsupported(&what));
+    }
+    Ok(Slot {
+        identity: Identity {
+            engine: words[Header::ENGINE].to_le_bytes(),
+            form: words[Header::FORM],
+            hash_kind: words[Header::HASH_KIND],
+            hash_key: [words[Header::HASH_KEY], words[Header::HASH_KEY + 1]],
+            database: [words[Header::DATABASE], words[Header::DATABASE + 1]],
+        },
+        boot: Boot([words[Header::BOOT], words[Header::BOOT + 1]]),
+        sequence: words[Header::SEQUENCE],
+        clean: words[Header::STATE] == 1,
+    })
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported { what: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Image, Std};
+
+    const IDENTITY: Identity = Identity {
+        engine: *b"demo\0\0\0\0",
+        form: 0,
+        hash_kind: 1,
+        hash_key: [1, 2],
+        database: [3, 4],
+    };
+    const HERE: Boot = Boot([9, 9]);
+
+    fn region() -> Region<Image> {
+        Region::new(Image::<Std>::new(0, 16384))
+    }
+
+    fn create() -> Region<Image> {
+        let region = region();
+        Pool::create(region.clone(), IDENTITY, HERE, |_| Ok::<(), Error>(())).unwrap();
+        region
+    }
+
+    #[test]
+    fn a_pool_says_how_it_was_left() {
+        // Fails if a crash could look like a clean close, or the other way round.
+        let region = create();
+        let pool = Pool::open(region.clone(), HERE).unwrap();
+        assert_eq!(pool.previous_shutdown(), Shutdown::Process);
+        pool.recovered().unwrap();
+        pool.close().unwrap();
+        let pool = Pool::open(region.clone(), HERE).unwrap();
+        assert_eq!(pool.previous_shutdown(), Shutdown::Clean);
+        drop(pool);
+        let pool = Pool::open(region.clone(), Boot([1, 1])).unwrap();
+        assert_eq!(pool.previous_shutdown(), Shutdown::Power);
+        assert_eq!(*pool.identity(), IDENTITY);
+        // An interrupted recovery does not hide the power failure from the next one.
+        drop(pool);
+        let pool = Pool::open(region, Boot([1, 1])).unwrap();
+        assert_eq!(pool.previous_shutdown(), Shutdown::Power);
+    }
+
+    #[test]
+    fn a_pool_that_was_never_completed_is_refused() {
+        let region = region();
+        let error = Pool::create(region.clone(), IDENTITY, HERE, |_| Err(Error::Poisoned));
+        assert!(matches!(error, Err(Error::Poisoned)));
+        assert!(matches!(Pool::open(region, HERE), Err(Error::Unsupported { .. })));
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_clean_header_is_noticed() {
+        // Fails if one damaged slot could be taken for a clean close, or both for a pool.
+        let region = create();
+        let pool = Pool::open(region.clone(), HERE).unwrap();
+        pool.close().unwrap();
+        let pm = region.access();
+        for slot in SLOTS {
+            for bit in 0..Header::BYTES as u64 * 8 {
+                let at = slot.plus(bit / 64);
+                let word = pm.load(at).unwrap();
+                pm.store(at, word ^ 1 << (bit % 64)).unwrap();
+                let (slot, both) = newest(&region).unwrap();
+                assert!(slot.identity == IDENTITY && !both, "bit {bit} of the slot at {at:?}");
+                pm.store(at, word).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_files_are_refused_with_the_reason() {
+        let refused = |change: &dyn Fn(&mut [u64; Header::WORDS], Addr)| {
+            let region = create();
+            let pm = region.access();
+            for at in SLOTS {
+                let mut words = [0; Header::WORDS];
+                pm.read_words(at, &mut words).unwrap();
+                change(&mut words, at);
+                pm.write_words(at, &words).unwrap();
+            }
+            Pool::open(region.clone(), HERE).unwrap_err().to_string()
+        };
+        assert!(refused(&|words, _| words[0] = MAGIC.swap_bytes()).contains("byte order"));
+        assert!(refused(&|words, _| words[0] = 1).contains("not an everhash pool"));
+        assert!(refused(&|words, _| words[5] ^= 1).contains("damaged at byte"));
+        let version = refused(&|words, at| {
+            words[Header::VERSION] = 2;
+            words[Header::CHECKSUM] = checksum(words, at);
+        });
+        assert!(version.contains("version 2"), "{version}");
+    }
+
+    #[test]
+    fn reading_needs_a_clean_pool() {
+        let region = create();
+        assert!(Pool::open_read_only(region.clone()).is_err());
+        Pool::open(region.clone(), HERE).unwrap().close().unwrap();
+        let before = region.media().words();
+        Pool::open_read_only(region.clone()).unwrap().close().unwrap();
+        assert_eq!(region.media().words(), before);
+    }
+}
