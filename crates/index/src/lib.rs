@@ -1,1 +1,23 @@
-//! index.
+//! The contract: what a hash index on persistent memory is, whoever designed it.
+//!
+//! [`Engine`] is a design (how a pool is formatted and opened), [`Table`] an open one. The crate
+//! knows no engine and no medium by name.
+
+mod capabilities;
+mod engine;
+mod error;
+mod executor;
+mod form;
+mod settings;
+mod table;
+
+pub use capabilities::{Capabilities, Durability};
+pub use engine::{Engine, HashKind, Opening, create, open, open_read_only};
+pub use error::{Error, Result};
+pub use executor::{Executor, Inline};
+pub use form::Form;
+pub use settings::{Setting, Settings};
+pub use table::{
+    BareTable, Change, Checked, Cursor, MAX_KEY_BYTES, MAX_VALUE_BYTES, Stats, Table, Upkeep,
+    WordTable, admit,
+};

@@ -1,0 +1,39 @@
+//! What an engine promises; the judges select by it, and `stats` shows it.
+
+use crate::Form;
+
+/// When a write that returned survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Durability {
+    /// When it returned, as far as the medium can promise it.
+    Immediate,
+    /// A prefix of the writes of each log area; everything after `sync` returned.
+    Batch,
+}
+
+/// What an engine promises. An engine that claims less is tested less, visibly.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// The forms of pairs it can hold.
+    pub forms: &'static [Form],
+    /// Whether it can hold byte strings of any length.
+    pub byte_strings: bool,
+    /// The durability modes it has; the first one is the default.
+    pub durability: &'static [Durability],
+    /// Whether it has the paper's bare forms, see [`BareTable`](crate::BareTable).
+    pub bare: bool,
+    /// Whether `len` is exact whenever no write is under way.
+    pub exact_len: bool,
+    /// Whether it grows beyond its initial size.
+    pub grows: bool,
+}
+
+impl Capabilities {
+    /// Returns whether the engine can hold pairs of `form`.
+    pub fn holds(&self, form: Form) -> bool {
+        match form {
+            Form::Variable => self.byte_strings,
+            fixed => self.forms.contains(&fixed),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What can go wrong in an index. No message ever contains a key or a value.
+
+/// An error of an index.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key is longer than the engine or the form allows.
+    #[error("the key has {bytes} bytes and may have at most {limit}; shorten it")]
+    KeyTooLong {
+        /// Its length. Unit: bytes.
+        bytes: usize,
+        /// The most that is allowed. Unit: bytes.
+        limit: usize,
+    },
+    /// The value is longer than the engine or the form allows.
+    #[error("the value has {bytes} bytes and may have at most {limit}; split it")]
+    ValueTooLong {
+        /// Its length. Unit: bytes.
+        bytes: usize,
+        /// The most that is allowed. Unit: bytes.
+        limit: usize,
+    },
+    /// The pool has pairs of a fixed form, and this is not one.
+    #[error(
+        "this pool holds {form} pairs only; the pair has a key of {key_bytes} and a value of \
+         {value_bytes} bytes"
+    )]
+    WrongForm {
+        /// The form of the pool.
+        form: crate::Form,
+        /// Length of the key. Unit: bytes.
+        key_bytes: usize,
+        /// Length of the value. Unit: bytes.
+        value_bytes: usize,
+    },
+    /// There is no room left. Everything that was written before is intact.
+    #[error("the pool is full ({needed} more bytes needed); free space or raise the size limit")]
+    Full {
+        /// What was asked for. Unit: bytes.
+        needed: u64,
+    },
+    /// The pool is damaged.
+    #[error("damaged at byte {at}: {broken} does not hold; restore a backup or try repair")]
+    Corrupt {
+        /// Byte offset of the damage.
+        at: u64,
+        /// The invariant that does not hold, as a statement.
+        broken: &'static str,
+    },
+    /// The engine cannot do this, as its capabilities say.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// What is not supported, and what to do.
+        what: String,
+    },
+    /// A setting has a value that the engine cannot take.
+    #[error("setting {name}: {why}")]
+    Setting {
+        /// Name of the setting.
+        name: &'static str,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// An earlier failure means that nothing can be promised any more.
+    #[error("an earlier write failed; reopen the pool to see what survived")]
+    Poisoned,
+    /// The medium failed.
+    #[error(transparent)]
+    Medium(everhash_pmem::Error),
+}
+
+/// The result of an operation on an index.
+pub type Result<T> = core::result::Result<T, Error>;
+
+impl From<everhash_pmem::Error> for Error {
+    fn from(error: everhash_pmem::Error) -> Self {
+        use everhash_pmem::Error as Medium;
+        match error {
+            // An address of our own is never out of bounds: this one came from the medium.
+            Medium::OutOfBounds { at, .. } => {
+                Error::Corrupt { at: at.byte(), broken: "every address lies inside the pool" }
+            }
+            Medium::Corrupt { at, broken } => Error::Corrupt { at, broken },
+            Medium::Full { needed } => Error::Full { needed },
+            Medium::Unsupported { what } => Error::Unsupported { what },
+            Medium::Poisoned => Error::Poisoned,
+            other => Error::Medium(other),
+        }
+    }
+}
+
+impl From<everhash_pmem::LockPoisoned> for Error {
+    fn from(_: everhash_pmem::LockPoisoned) -> Self {
+        Error::Poisoned
+    }
+}
