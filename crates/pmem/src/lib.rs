@@ -10,6 +10,7 @@
 //! of this crate lies under `sys`.
 
 mod addr;
+mod alloc;
 mod error;
 pub mod media;
 pub mod pool;
@@ -19,6 +20,7 @@ mod site;
 pub mod sync;
 
 pub use addr::{Addr, LINE, Span, WORD};
+pub use alloc::{Space, Taken, Usage};
 pub use error::{Error, Result};
 pub use media::image::Image;
 pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};

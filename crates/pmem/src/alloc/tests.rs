@@ -1,0 +1,300 @@
+//! The space against a plain bitmap, under threads, and on a full device.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Image, Std};
+
+const FROM: u64 = 192;
+
+fn space(bytes: u64, capacity: u64) -> Space<Image<Std>> {
+    Space::fresh(Region::new(Image::new(bytes, capacity)), Addr::new(FROM))
+}
+
+fn line(index: u64, lines: u64) -> Span {
+    Span::of_bytes(Addr::new(index * LINE), lines * LINE)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take { bytes: u64, align: u64 },
+    Give { which: usize },
+    GivePart { which: usize },
+    Claim { start: u64, lines: u64 },
+    Reserve { bytes: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1u64..700, 0u32..11).prop_map(|(bytes, shift)| Step::Take { bytes, align: 1 << shift }),
+        3 => any::<usize>().prop_map(|which| Step::Give { which }),
+        1 => any::<usize>().prop_map(|which| Step::GivePart { which }),
+        1 => (0u64..200, 1u64..6).prop_map(|(start, lines)| Step::Claim { start, lines }),
+        1 => (1u64..2000).prop_map(|bytes| Step::Reserve { bytes }),
+    ]
+}
+
+/// The judge: a line is in use or not, and was used ever or not.
+struct Bitmap {
+    used: Vec<bool>,
+    ever: Vec<bool>,
+    held: Vec<Span>,
+}
+
+impl Bitmap {
+    fn range(span: Span) -> core::ops::Range<usize> {
+        span.start.line() as usize..(span.end_byte() / LINE) as usize
+    }
+
+    fn all_free(&self, span: Span) -> bool {
+        Self::range(span).all(|line| !self.used[line])
+    }
+
+    fn hold(&mut self, span: Span) {
+        self.used[Self::range(span)].fill(true);
+        self.ever[Self::range(span)].fill(true);
+        self.held.push(span);
+    }
+
+    fn drop_span(&mut self, span: Span) {
+        self.used[Self::range(span)].fill(false);
+    }
+
+    /// Whether `lines` free lines lie in one piece within the first `end` lines, aligned.
+    fn fits(&self, end: usize, lines: u64, align: u64) -> bool {
+        let align = (align / LINE).max(1) as usize;
+        (0..end.saturating_sub(lines as usize - 1)).step_by(align).any(|at| {
+            at >= (FROM / LINE) as usize && !self.used[at..at + lines as usize].contains(&true)
+        })
+    }
+
+    fn apply(&mut self, space: &Space<Image<Std>>, capacity: u64, step: &Step) {
+        match *step {
+            Step::Take { bytes, align } => match space.take(bytes, align) {
+                Ok(Taken { span, zero }) => {
+                    assert_eq!(span.bytes(), bytes.next_multiple_of(LINE));
+                    assert_eq!(span.start.byte() % align.max(LINE), 0);
+                    assert!(self.all_free(span), "handed out twice: {span:?}");
+                    let never = Self::range(span).all(|line| !self.ever[line]);
+                    assert!(!zero || never, "{span:?} is not known to be zero");
+                    self.hold(span);
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Full { needed } if needed == bytes), "{error}");
+                    let lines = bytes.div_ceil(LINE);
+                    assert!(!self.fits((capacity / LINE) as usize, lines, align), "not full");
+                }
+            },
+            Step::Give { which } if !self.held.is_empty() => {
+                let span = self.held.swap_remove(which % self.held.len());
+                space.give(span);
+                self.drop_span(span);
+            }
+            Step::GivePart { which } if !self.held.is_empty() => {
+                let whole = self.held.len();
+                let span = &mut self.held[which % whole];
+                if span.words > LINE / WORD {
+                    let part = Span::new(span.start, LINE / WORD);
+                    *span = Span::new(span.start.plus(LINE / WORD), span.words - LINE / WORD);
+                    space.give(part);
+                    self.drop_span(part);
+                }
+            }
+            Step::Claim { start, lines } => {
+                let span = line(start, lines);
+                let inside = start * LINE >= FROM
+                    && span.end_byte() <= space.region().media().bytes() / LINE * LINE;
+                let sound = inside && self.all_free(span);
+                assert_eq!(space.claim(span).is_ok(), sound, "{span:?}");
+                if sound {
+                    self.hold(span);
+                }
+            }
+            Step::Reserve { bytes } => {
+                let fits = self.fits((capacity / LINE) as usize, bytes.div_ceil(LINE), LINE);
+                assert_eq!(space.reserve_ahead(bytes).is_ok(), fits);
+            }
+            Step::Give { .. } | Step::GivePart { .. } => {}
+        }
+        let used = self.used.iter().filter(|used| **used).count() as u64 * LINE;
+        let usage = space.usage().unwrap();
+        assert_eq!(usage.used_bytes, used);
+        let lines = space.region().media().bytes() / LINE;
+        assert_eq!(usage.used_bytes + usage.free_bytes, lines * LINE - FROM);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_space_does_what_a_bitmap_does(steps in prop::collection::vec(step(), 1..120)) {
+        // Fails if a line is handed out twice, a fit is missed, a claim that clashes is accepted, a
+        // used line passes as zero, or a refused take changes anything.
+        let capacity = 12_000;
+        let space = space(1000, capacity);
+        let lines = 256;
+        let mut model =
+            Bitmap { used: vec![false; lines], ever: vec![false; lines], held: Vec::new() };
+        for step in &steps {
+            model.apply(&space, capacity / LINE * LINE, step);
+        }
+    }
+}
+
+#[test]
+fn a_reopened_space_is_free_but_for_its_claims_and_nothing_is_zero() {
+    // Fails if old contents pass as zero, or if what was not claimed leaks.
+    let region = Region::new(Image::<Std>::new(1024, 2048));
+    let space = Space::new(region, Addr::new(FROM));
+    space.claim(line(4, 2)).unwrap();
+    assert_eq!(space.usage().unwrap().used_bytes, 128);
+    let mut taken = Vec::new();
+    for _ in 0..11 {
+        let one = space.take(64, 64).unwrap();
+        assert!(!one.zero && !one.span.overlaps(line(4, 2)));
+        taken.push(one.span);
+    }
+    assert_eq!(space.usage().unwrap().growth_steps, 0);
+    // What the medium grows from now on was never written.
+    assert!(space.take(64, 64).unwrap().zero);
+    assert_eq!(space.usage().unwrap().growth_steps, 1);
+}
+
+#[test]
+fn a_claim_that_no_space_could_have_handed_out_is_damage() {
+    // Fails if a hostile pointer is claimed, or panics.
+    let space = space(1024, 1024);
+    space.claim(line(5, 2)).unwrap();
+    let bad = [
+        Span::new(Addr::new(8), 8),
+        Span::new(Addr::new(256), 7),
+        Span::new(Addr::new(256), 0),
+        Span::new(Addr::new(256), u64::MAX),
+        Span::new(Addr::new(256), u64::MAX / 64 * 8),
+        Span::new(Addr::new(u64::MAX / LINE * LINE), 8),
+        line(2, 1),
+        line(15, 2),
+        line(6, 1),
+        line(4, 2),
+        line(4, 5),
+    ];
+    for span in bad {
+        let at = span.start.byte();
+        let found = space.claim(span);
+        assert!(
+            matches!(found, Err(Error::Corrupt { at: a, .. }) if a == at),
+            "{span:?}: {found:?}"
+        );
+    }
+    assert_eq!(space.usage().unwrap().used_bytes, 128);
+}
+
+#[test]
+fn the_medium_grows_by_a_quarter_and_by_less_when_the_device_fills() {
+    // Fails if every take grows the medium, or if the last free byte cannot be had.
+    let space = space(4096, 8192);
+    let mut spans = Vec::new();
+    while let Ok(taken) = space.take(64, 64) {
+        spans.push(taken.span);
+    }
+    assert_eq!(spans.len() as u64, (8192 - FROM) / LINE);
+    let before = space.usage().unwrap();
+    assert!(before.growth_steps <= 5, "{before:?}");
+    assert!(matches!(space.take(4000, 64), Err(Error::Full { needed: 4000 })));
+    assert!(matches!(space.take(u64::MAX, 1 << 63), Err(Error::Full { needed: u64::MAX })));
+    assert!(matches!(space.reserve_ahead(65), Err(Error::Full { needed: 65 })));
+    assert_eq!(space.usage().unwrap(), before);
+    space.give(spans[7]);
+    assert_eq!(space.take(1, 1).unwrap(), Taken { span: spans[7], zero: false });
+}
+
+#[test]
+fn space_ahead_is_one_piece_and_is_grown_once() {
+    // Fails if two short runs pass for a long one, or if reserving again grows again.
+    let space = space(1024, 1 << 20);
+    let taken = space.take(512, 64).unwrap();
+    space.reserve_ahead(4096).unwrap();
+    let usage = space.usage().unwrap();
+    space.reserve_ahead(4096).unwrap();
+    assert_eq!(space.usage().unwrap(), usage);
+    space.take(4096, 64).unwrap();
+    assert_eq!(space.usage().unwrap().growth_steps, usage.growth_steps);
+    space.give(taken.span);
+}
+
+#[test]
+#[should_panic(expected = "a span is given once")]
+fn a_span_given_twice_is_a_bug_of_ours() {
+    // Fails if a double give is taken for a free of something else.
+    let space = space(4096, 4096);
+    let taken = space.take(128, 64).unwrap();
+    space.give(taken.span);
+    space.give(taken.span);
+}
+
+#[test]
+fn a_bug_of_one_caller_does_not_poison_the_space() {
+    // Fails if the assertion is raised while the lock is held.
+    let space = Arc::new(space(4096, 4096));
+    let shared = Arc::clone(&space);
+    assert!(std::thread::spawn(move || shared.give(line(10, 1))).join().is_err());
+    assert!(space.take(64, 64).is_ok());
+}
+
+#[test]
+fn threads_never_share_a_line() {
+    // Fails if two threads are handed the same line: each writes its name and reads it back.
+    let space = Arc::new(space(4096, 1 << 20));
+    let workers: Vec<_> = (1..=4u64)
+        .map(|name| {
+            let space = Arc::clone(&space);
+            std::thread::spawn(move || {
+                let pm = space.region().access();
+                let mut held: Vec<Span> = Vec::new();
+                for round in 0..20_000u64 {
+                    let dice = round.wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ name) >> 33;
+                    if held.len() < 40 && dice % 8 < 5 {
+                        let span = space.take(1 + dice % 500, 64).unwrap().span;
+                        for word in 0..span.words {
+                            pm.store(span.start.plus(word), name).unwrap();
+                        }
+                        held.push(span);
+                    } else if !held.is_empty() {
+                        let span = held.swap_remove(dice as usize % held.len());
+                        for word in 0..span.words {
+                            assert_eq!(pm.load(span.start.plus(word)).unwrap(), name);
+                        }
+                        space.give(span);
+                    }
+                }
+                held.into_iter().for_each(|span| space.give(span));
+            })
+        })
+        .collect();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert_eq!(space.usage().unwrap().used_bytes, 0);
+}
+
+#[test]
+fn a_million_takes_are_fast() {
+    // Fails if a take walks the free runs: with 100,000 holes that would take minutes.
+    let space = space(4096, 256 << 20);
+    let count = 1_000_000u32;
+    let start = Instant::now();
+    let mut spans: Vec<_> = (0..count).map(|_| space.take(64, 64).unwrap().span).collect();
+    let taken = start.elapsed();
+    println!("1 M takes of a line: {:?} each", taken / count);
+    // Holes of one and of two lines, so that the fit has something to choose.
+    let holes: Vec<_> = spans.iter().copied().filter(|span| span.start.line() % 5 < 2).collect();
+    spans.retain(|span| span.start.line() % 5 >= 2);
+    holes.iter().for_each(|span| space.give(*span));
+    let start = Instant::now();
+    for _ in 0..100_000 {
+        space.take(128, 64).unwrap();
+        space.take(128, 128).unwrap();
+    }
+    println!("200 k takes among 200 k holes: {:?} each", start.elapsed() / 200_000);
+    assert!(start.elapsed().as_secs() < 30);
+}
