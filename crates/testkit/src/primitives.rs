@@ -1,0 +1,11 @@
+//! Atomics and locks that a scheduler controls: the very code that serves users runs under them.
+//!
+//! [`Shuttle`] tries random interleavings of large programs, one atomic step at a time, and knows
+//! no weak memory. [`Loom`] tries every interleaving of tiny ones and every value that a weakly
+//! ordered load may return. What they find differs, so the small protocols are checked by both.
+
+mod loom;
+mod shuttle;
+
+pub use loom::{Loom, LoomMutex, LoomWord};
+pub use shuttle::{Shuttle, ShuttleMutex, ShuttleWord};

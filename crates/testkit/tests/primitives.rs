@@ -1,0 +1,129 @@
+//! The schedulers' primitives are what they say: they find what they are there to find.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::{Arc, Mutex};
+
+use everhash_pmem::{AtomicWord, Lock, LockPoisoned, Primitives};
+use everhash_testkit::primitives::{Loom, Shuttle};
+
+type Word<P> = <P as Primitives>::AtomicU64;
+
+/// Adds one by a load and a store, which loses counts between threads.
+fn count<P: Primitives>(word: &Word<P>) {
+    let seen = word.load(SeqCst);
+    word.store(seen + 1, SeqCst);
+}
+
+#[test]
+fn shuttle_loses_a_count_that_is_not_atomic() {
+    // Fails if the word were an ordinary atomic: no schedule would ever come between.
+    let found = catch_unwind(|| {
+        shuttle::check_random(
+            || {
+                let word = Arc::new(Word::<Shuttle>::new(0));
+                let other = Arc::clone(&word);
+                let thread = shuttle::thread::spawn(move || count::<Shuttle>(&other));
+                count::<Shuttle>(&word);
+                thread.join().unwrap();
+                assert_eq!(word.load(SeqCst), 2);
+            },
+            1000,
+        );
+    });
+    assert!(found.is_err());
+}
+
+#[test]
+fn shuttle_names_its_threads_and_counts_under_its_lock() {
+    // Fails if the lock does not exclude, if two tasks share a number, or if a held lock is taken.
+    shuttle::check_random(
+        || {
+            let lock = Arc::new(<Shuttle as Primitives>::Mutex::<u64>::new(0));
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let lock = Arc::clone(&lock);
+                    shuttle::thread::spawn(move || {
+                        let mut guard = lock.lock().unwrap();
+                        let seen = *guard;
+                        Shuttle::pause(0);
+                        assert!(lock.try_lock().unwrap().is_none());
+                        *guard = seen + 1;
+                        Shuttle::thread()
+                    })
+                })
+                .collect();
+            let names: BTreeSet<_> = threads.into_iter().map(|one| one.join().unwrap()).collect();
+            assert_eq!(names.len(), 3);
+            assert_eq!(*lock.lock().unwrap(), 3);
+        },
+        200,
+    );
+}
+
+#[test]
+fn shuttle_reports_a_poisoned_lock() {
+    // Fails if a panic with the lock held goes unnoticed.
+    shuttle::check_random(
+        || {
+            let lock = Arc::new(<Shuttle as Primitives>::Mutex::<u64>::new(0));
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                let _guard = lock.lock().unwrap();
+                panic!("with the lock held");
+            }));
+            assert!(caught.is_err());
+            assert_eq!(lock.lock().err(), Some(LockPoisoned));
+            assert_eq!(lock.try_lock().err(), Some(LockPoisoned));
+        },
+        1,
+    );
+}
+
+/// One thread stores data and then a flag; the other sees the flag and returns the data it sees.
+fn published<P: Primitives>(flag: &Word<P>, data: &Word<P>) -> Option<u64> {
+    (flag.load(Acquire) == 1).then(|| data.load(Relaxed))
+}
+
+fn loom_publishes(order: std::sync::atomic::Ordering) -> BTreeSet<Option<u64>> {
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let all = Arc::clone(&seen);
+    loom::model(move || {
+        let words = Arc::new((Word::<Loom>::new(0), Word::<Loom>::new(0)));
+        let other = Arc::clone(&words);
+        let thread = loom::thread::spawn(move || {
+            other.1.store(7, Relaxed);
+            other.0.store(1, order);
+            assert_eq!(Loom::thread(), 1);
+        });
+        all.lock().unwrap().insert(published::<Loom>(&words.0, &words.1));
+        thread.join().unwrap();
+    });
+    seen.lock().unwrap().clone()
+}
+
+#[test]
+fn loom_sees_weak_memory_where_it_is_asked_for_and_nowhere_else() {
+    // Fails if an order is lost on the way: the relaxed flag must show stale data, the other not.
+    assert_eq!(loom_publishes(Relaxed), BTreeSet::from([None, Some(0), Some(7)]));
+    assert_eq!(loom_publishes(Release), BTreeSet::from([None, Some(7)]));
+}
+
+#[test]
+fn loom_counts_under_its_lock() {
+    // Fails if the lock does not exclude.
+    loom::model(|| {
+        let lock = Arc::new(<Loom as Primitives>::Mutex::<u64>::new(0));
+        let other = Arc::clone(&lock);
+        let thread = loom::thread::spawn(move || *other.lock().unwrap() += 1);
+        if let Some(mut guard) = lock.try_lock().unwrap() {
+            *guard += 10;
+        } else {
+            *lock.lock().unwrap() += 10;
+        }
+        thread.join().unwrap();
+        assert_eq!(*lock.lock().unwrap(), 11);
+    });
+}
