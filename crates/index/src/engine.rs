@@ -29,6 +29,9 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// every path.
     fn tiny(form: Form) -> Self::Settings;
 
+    /// Returns settings for a table that takes `items` pairs without growing.
+    fn sized_for(form: Form, items: u64) -> Self::Settings;
+
     /// Writes an empty table into a new pool. Durable when the caller has synced the medium.
     ///
     /// # Errors
