@@ -25,7 +25,7 @@ const LARGEST_STEP_BYTES: u64 = 256 << 20;
 const STEP_DIVISOR: u64 = 4;
 
 /// A lock of the family that goes with medium `M`.
-type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
+pub(crate) type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 
 /// A span that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,7 +158,7 @@ impl<M: Media> Space<M> {
     }
 
     /// As [`Space::take`], with multiples counted from line `origin`, which the space contains.
-    fn take_from(&self, bytes: u64, align_bytes: u64, origin: u64) -> Result<Taken> {
+    pub(crate) fn take_from(&self, bytes: u64, align_bytes: u64, origin: u64) -> Result<Taken> {
         assert!(bytes > 0, "a span holds something");
         assert!(align_bytes.is_power_of_two(), "an alignment is a power of two");
         let lines = bytes.div_ceil(LINE);
@@ -300,6 +300,6 @@ fn whole_lines(span: Span) -> bool {
 }
 
 /// Turns the poison of a lock into the error of a handle that can promise nothing any more.
-fn poisoned(_: LockPoisoned) -> Error {
+pub(crate) fn poisoned(_: LockPoisoned) -> Error {
     Error::Poisoned
 }

@@ -12,6 +12,7 @@
 mod addr;
 mod alloc;
 mod error;
+mod heap;
 pub mod media;
 pub mod pool;
 mod record;
@@ -22,6 +23,7 @@ pub mod sync;
 pub use addr::{Addr, LINE, Span, WORD};
 pub use alloc::{Space, Taken, Usage};
 pub use error::{Error, Result};
+pub use heap::{Class, Heap, HeapUsage, RecordWord};
 pub use media::image::Image;
 pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
 pub use pool::{Boot, Identity, Pool, Shutdown};

@@ -29,7 +29,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (1u64..700, 0u32..11).prop_map(|(bytes, shift)| Step::Take { bytes, align: 1 << shift }),
+        4 => (1u64..700, 0u32..11)
+            .prop_map(|(bytes, shift)| Step::Take { bytes, align: 1 << shift }),
         3 => any::<usize>().prop_map(|which| Step::Give { which }),
         1 => any::<usize>().prop_map(|which| Step::GivePart { which }),
         1 => (0u64..200, 1u64..6).prop_map(|(start, lines)| Step::Claim { start, lines }),

@@ -1,0 +1,260 @@
+//! Records in size classes. As volatile as [`Space`]: recovery claims each record it reaches.
+
+mod class;
+mod page;
+mod record_word;
+#[cfg(test)]
+mod tests;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use class::Class;
+pub use record_word::RecordWord;
+
+use crate::alloc::{LockOf, poisoned};
+use crate::{Addr, Error, LINE, Lock, Media, Result, Space, Span, WORD};
+use page::Page;
+
+/// How many records a page holds at least: longer ones are spans of the space.
+///
+/// Unit: records. Source: ours; the rest of a page that holds no record is then below an eighth.
+const LEAST_SLOTS: u64 = 8;
+
+/// How full a heap is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HeapUsage {
+    /// Records in use that are cut from pages.
+    pub small_records: u64,
+    /// Pages that the heap holds.
+    pub pages: u64,
+    /// What the maps of these pages cost in DRAM. Unit: bytes.
+    pub dram_bytes: u64,
+}
+
+/// Records of 16 bytes to 32 MiB, cut from pages of one [`Class`] each, or spans of their own.
+///
+/// A page has no header. Its class is known in DRAM from its first record on: the class of a
+/// record is in the pointer that leads to it. The pages of a class share a lock, which nobody
+/// holds while the medium grows.
+///
+/// ```
+/// use std::sync::Arc;
+/// use everhash_pmem::{Addr, Class, Heap, Image, Region, Space};
+///
+/// let region = Region::new(Image::<everhash_pmem::Std>::new(4096, 16384));
+/// let space = Arc::new(Space::fresh(region, Addr::new(256)));
+/// let heap = Heap::new(Arc::clone(&space), 1024);
+/// let class = Class::of(40).expect("40 bytes are less than 32 MiB");
+/// let at = heap.take(class)?;
+/// heap.give(at, class);
+/// assert_eq!(space.usage()?.used_bytes, 0);
+/// # Ok::<(), everhash_pmem::Error>(())
+/// ```
+pub struct Heap<M: Media> {
+    space: Arc<Space<M>>,
+    page_bytes: u64,
+    classes: Box<[LockOf<M, Pages>]>,
+}
+
+/// The pages of one class, by their number from the start of the space.
+#[derive(Default)]
+struct Pages {
+    all: BTreeMap<u64, Page>,
+    /// Those with a free slot. The lowest is used first, so that the high ones may empty.
+    with_room: BTreeSet<u64>,
+}
+
+impl<M: Media> Heap<M> {
+    /// A page of 64 KiB: 4096 of the smallest records, 8 of the largest that are cut from pages.
+    ///
+    /// Unit: bytes. Source: ours; with 4 KiB pages the map of a page would cost more than its bits.
+    pub const PAGE_BYTES: u64 = 64 << 10;
+
+    /// Makes a heap without a record on `space`. Pages lie at multiples of `page_bytes` from the
+    /// start of the space, so a reopened heap must be given the same start and the same length.
+    ///
+    /// # Panics
+    /// If `page_bytes` is not a power of two, below 256 bytes or above 2^32 bytes.
+    pub fn new(space: Arc<Space<M>>, page_bytes: u64) -> Self {
+        assert!(page_bytes.is_power_of_two(), "the length of a page is a power of two");
+        assert!((256..=1 << 32).contains(&page_bytes), "a page has 256 to 2^32 bytes");
+        let classes = (0..Class::COUNT).map(|_| Lock::new(Pages::default())).collect();
+        Heap { space, page_bytes, classes }
+    }
+
+    /// Returns the space that the heap takes its pages from.
+    pub fn space(&self) -> &Arc<Space<M>> {
+        &self.space
+    }
+
+    /// Says that a record of `class` at `at` is reachable from committed words: part of recovery,
+    /// before any take.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] at `at`, if no heap could have handed out such a record, or not beside
+    /// those that were claimed before.
+    pub fn claim(&self, at: Addr, class: Class) -> Result<()> {
+        let corrupt = |broken| Error::Corrupt { at: at.byte(), broken };
+        let Some((number, offset)) = self.place(at, class) else {
+            return self.space.claim(large_span(at, class));
+        };
+        let slot = offset / class.bytes();
+        if at < self.space.start()
+            || !offset.is_multiple_of(class.bytes())
+            || slot >= self.slots(class).into()
+        {
+            return Err(corrupt("a record begins at a slot of its page"));
+        }
+        let mut pages = self.pages(class).lock().map_err(poisoned)?;
+        let Pages { all, with_room } = &mut *pages;
+        if let Entry::Vacant(vacant) = all.entry(number) {
+            self.space.claim(self.page_span(number)).map_err(|error| match error {
+                Error::Corrupt { .. } => corrupt("a page holds the records of one class only"),
+                other => other,
+            })?;
+            vacant.insert(Page::new(self.slots(class)));
+            with_room.insert(number);
+        }
+        if !pages.change(number, |page| page.claim(slot)) {
+            return Err(corrupt("a record is reached once"));
+        }
+        Ok(())
+    }
+
+    /// Hands out a record of `class`. Its words may hold anything.
+    ///
+    /// # Errors
+    /// As [`Space::take`].
+    pub fn take(&self, class: Class) -> Result<Addr> {
+        if !self.is_small(class) {
+            return Ok(self.space.take(class.bytes(), LINE)?.span.start);
+        }
+        let lock = self.pages(class);
+        if let Some(slot) = lock.lock().map_err(poisoned)?.take() {
+            return Ok(self.slot_addr(slot, class));
+        }
+        let origin = self.space.start().line();
+        let page = match self.space.take_from(self.page_bytes, self.page_bytes, origin) {
+            Ok(taken) => taken.span,
+            // Another thread may have got the last page, and it has room.
+            Err(Error::Full { .. }) => {
+                let slot = lock.lock().map_err(poisoned)?.take();
+                let slot = slot.ok_or(Error::Full { needed: class.bytes() })?;
+                return Ok(self.slot_addr(slot, class));
+            }
+            Err(other) => return Err(other),
+        };
+        let number = (page.start.byte() - self.space.start().byte()) / self.page_bytes;
+        let mut pages = lock.lock().map_err(poisoned)?;
+        pages.all.insert(number, Page::new(self.slots(class)));
+        pages.with_room.insert(number);
+        let slot = pages.take().expect("a page was added under this lock, and it is empty");
+        Ok(self.slot_addr(slot, class))
+    }
+
+    /// Takes back a record that was handed out or claimed; a page without a record goes back to
+    /// the space. The caller's duties are those of [`Space::give`].
+    ///
+    /// # Panics
+    /// If no record of `class` is in use at `at`.
+    pub fn give(&self, at: Addr, class: Class) {
+        let Some((number, offset)) = self.place(at, class) else {
+            return self.space.give(large_span(at, class));
+        };
+        let Ok(mut pages) = self.pages(class).lock() else { return };
+        let slot = offset / class.bytes();
+        let sound = offset % class.bytes() == 0 && pages.change(number, |page| page.give(slot));
+        let empty = sound && pages.all.get(&number).is_some_and(|page| page.used() == 0);
+        if empty {
+            pages.all.remove(&number);
+            pages.with_room.remove(&number);
+        }
+        // The lock goes first: a bug of one caller must not poison the class for all.
+        drop(pages);
+        assert!(sound, "a record is given once, after it was taken: {at:?}, {class:?}");
+        if empty {
+            self.space.give(self.page_span(number));
+        }
+    }
+
+    /// Returns how full the heap is. Records that are spans of their own count in the space.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a panic inside the heap.
+    pub fn usage(&self) -> Result<HeapUsage> {
+        let mut usage = HeapUsage::default();
+        for class in &self.classes {
+            let pages = class.lock().map_err(poisoned)?;
+            usage.pages += pages.all.len() as u64;
+            for page in pages.all.values() {
+                usage.small_records += u64::from(page.used());
+                // A key in each of the two trees.
+                usage.dram_bytes += page.dram_bytes() + 2 * size_of::<u64>() as u64;
+            }
+        }
+        Ok(usage)
+    }
+
+    /// Returns the number of the page that `at` lies in and the offset there, or `None` if records
+    /// of `class` are not cut from pages.
+    fn place(&self, at: Addr, class: Class) -> Option<(u64, u64)> {
+        // Wraps around for an address before the space: such a page is in nobody's map.
+        let offset = at.byte().wrapping_sub(self.space.start().byte());
+        self.is_small(class).then_some((offset / self.page_bytes, offset % self.page_bytes))
+    }
+
+    fn is_small(&self, class: Class) -> bool {
+        class.bytes() * LEAST_SLOTS <= self.page_bytes
+    }
+
+    fn slots(&self, class: Class) -> u32 {
+        (self.page_bytes / class.bytes()) as u32
+    }
+
+    fn pages(&self, class: Class) -> &LockOf<M, Pages> {
+        &self.classes[class.index() as usize]
+    }
+
+    fn page_span(&self, number: u64) -> Span {
+        let start = self.space.start().plus(number * (self.page_bytes / WORD));
+        Span::of_bytes(start, self.page_bytes)
+    }
+
+    fn slot_addr(&self, (number, slot): (u64, u32), class: Class) -> Addr {
+        self.page_span(number).start.plus(u64::from(slot) * (class.bytes() / WORD))
+    }
+}
+
+impl Pages {
+    /// Takes a slot of the lowest page with room.
+    fn take(&mut self) -> Option<(u64, u32)> {
+        let number = *self.with_room.first()?;
+        let page = self.all.get_mut(&number).expect("a page with room is a page");
+        let slot = page.take().expect("a page with room has a free slot");
+        if page.is_full() {
+            self.with_room.remove(&number);
+        }
+        Some((number, slot))
+    }
+
+    /// Changes a page and notes whether it has room now; `false` if there is no such page, or if
+    /// the change was refused.
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Page) -> bool) -> bool {
+        let Some(page) = self.all.get_mut(&number) else { return false };
+        let was_full = page.is_full();
+        let done = change(page);
+        match (was_full, page.is_full()) {
+            (false, true) => self.with_room.remove(&number),
+            (true, false) => self.with_room.insert(number),
+            _ => false,
+        };
+        done
+    }
+}
+
+/// Returns the lines of a record that is not cut from a page.
+fn large_span(at: Addr, class: Class) -> Span {
+    Span::of_bytes(at, class.bytes().next_multiple_of(LINE))
+}
