@@ -11,6 +11,7 @@
 
 mod addr;
 mod alloc;
+pub mod crash;
 mod error;
 mod heap;
 pub mod media;

@@ -1,6 +1,7 @@
 //! The seam: what a medium can do. Everything above is generic over [`Media`].
 
 pub mod image;
+pub mod traced;
 
 use crate::{Addr, Error, Primitives, Result, Site, Span};
 

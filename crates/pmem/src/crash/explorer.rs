@@ -1,0 +1,161 @@
+//! The explorer: replays a log and stops wherever a crash matters.
+
+use core::ops::ControlFlow;
+
+use super::log::{Event, What};
+use super::memory::Memory;
+use super::name::{Name, NoSuchState};
+use super::seen::Seen;
+use super::state::State;
+use super::units::Units;
+use super::walk::{Count, Limits, Walk};
+use crate::Site;
+
+/// When a crash comes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Moment {
+    /// How many events of the log have happened.
+    pub event: usize,
+    /// How many operations have returned.
+    pub returned: u32,
+    /// The operations that have begun and not returned, by the caller's numbers.
+    pub in_flight: Vec<u32>,
+    /// The site of the event that the crash prevents, if it names one.
+    pub site: Option<Site>,
+}
+
+/// Replays a log over a memory and enumerates what a crash may leave.
+///
+/// Crash points are: before every fence, sync, growth, release and mark, after every return, after
+/// every store of a model in which visible is durable, and the end of the log; less those that
+/// nothing new precedes. Between two of them the set of possible images only grows, so a crash in
+/// between leaves nothing that a crash at the next point does not.
+#[derive(Debug)]
+pub struct Explorer<'l> {
+    memory: Memory,
+    log: &'l [Event],
+    moment: Moment,
+    /// Whether something happened since the last point that a crash can show.
+    fresh: bool,
+    /// The event at which the last point was reported, if the replay still stands there.
+    reported: Option<usize>,
+    units: Units,
+    count: Count,
+}
+
+impl<'l> Explorer<'l> {
+    /// Begins at the start of `log`, whose run began in `memory`.
+    pub fn new(memory: Memory, log: &'l [Event]) -> Explorer<'l> {
+        Explorer {
+            memory,
+            log,
+            moment: Moment::default(),
+            fresh: false,
+            reported: None,
+            units: Units::default(),
+            count: Count::default(),
+        }
+    }
+
+    /// Goes on to the next crash point; `None` after the last one.
+    pub fn next_point(&mut self) -> Option<&Moment> {
+        loop {
+            let here = self.moment.event;
+            let event = self.log.get(here);
+            if self.fresh && self.reported != Some(here) && self.stops_before(event) {
+                self.fresh = false;
+                self.reported = Some(here);
+                self.moment.site = event.and_then(|event| event.site);
+                self.count.points += 1;
+                return Some(&self.moment);
+            }
+            self.step(event?);
+        }
+    }
+
+    /// Calls `judge` with every state of the present point that is not in `seen`, until it breaks.
+    ///
+    /// States with the same content and the same context are one; the context is `salt` and the
+    /// number of operations that have returned.
+    ///
+    /// # Errors
+    /// `Break` if the judge broke.
+    pub fn states(
+        &mut self,
+        limits: &Limits,
+        seen: &mut Seen,
+        salt: u64,
+        judge: &mut impl FnMut(&State<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.units.collect(&self.memory, limits.whole_places);
+        let walk = Walk::new(&mut self.memory, &self.moment, &self.units, &mut self.count);
+        walk.run(limits, seen, salt, judge)
+    }
+
+    /// Returns the memory as it is now: visible, durable and pending.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Returns the present moment.
+    pub fn moment(&self) -> &Moment {
+        &self.moment
+    }
+
+    /// Returns what was counted so far.
+    pub fn count(&self) -> &Count {
+        &self.count
+    }
+
+    /// Returns the memory that a named crash leaves to the next process.
+    ///
+    /// # Errors
+    /// [`NoSuchState`] if the log has no such state.
+    pub fn rebuild(memory: Memory, log: &[Event], name: &Name) -> Result<Memory, NoSuchState> {
+        let error = || NoSuchState(name.clone());
+        let mut memory = memory;
+        log.get(..name.event()).ok_or_else(error)?.iter().for_each(|event| {
+            memory.apply(event);
+        });
+        let Name::Power { places, .. } = name else { return Ok(memory.after_process_crash()) };
+        let mut units = Units::default();
+        units.collect(&memory, false);
+        let mut words = memory.durable().to_vec();
+        for (place, label) in places {
+            let unit = (0..units.count()).find(|unit| units.place(*unit) == *place);
+            let unit = unit.ok_or_else(error)?;
+            let content = units.labelled(unit, *label).ok_or_else(error)?;
+            for (word, value) in units.words(unit).iter().zip(units.values(unit, content)) {
+                words[*word as usize] = *value;
+            }
+        }
+        Ok(Memory::of(memory.model(), words))
+    }
+
+    fn stops_before(&self, event: Option<&Event>) -> bool {
+        let Some(event) = event else { return true };
+        let every_store = self.memory.model() == super::Model::Eadr;
+        let just_returned = self.moment.event > 0
+            && matches!(self.log[self.moment.event - 1].what, What::Return { .. });
+        every_store
+            || just_returned
+            || matches!(
+                event.what,
+                What::Fence | What::Sync | What::Grow { .. } | What::Release { .. } | What::Mark
+            )
+    }
+
+    fn step(&mut self, event: &Event) {
+        self.fresh |= self.memory.apply(event);
+        self.moment.event += 1;
+        match event.what {
+            What::Begin { operation } => self.moment.in_flight.push(operation),
+            What::Return { operation } => {
+                self.moment.in_flight.retain(|other| *other != operation);
+                self.moment.returned += 1;
+                self.fresh = true;
+            }
+            _ => {}
+        }
+    }
+}

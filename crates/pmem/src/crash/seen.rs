@@ -1,0 +1,45 @@
+//! The set of states that were judged already.
+
+use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashSet;
+
+/// The states that were judged already, by the hash of their content and context.
+///
+/// The hash has 64 bits: among a hundred million states the chance that two share one is below one
+/// in a thousand, and the price would be one state that is not judged.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    hashes: HashSet<u64, BuildHasherDefault<AsIs>>,
+}
+
+impl Seen {
+    /// Adds a state; returns whether it is new.
+    pub fn insert(&mut self, hash: u64) -> bool {
+        self.hashes.insert(hash)
+    }
+
+    /// Returns how many distinct states were added.
+    pub fn count(&self) -> u64 {
+        self.hashes.len() as u64
+    }
+}
+
+/// Hashes that are spread already need no hashing.
+#[derive(Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}

@@ -1,0 +1,69 @@
+//! One state that a crash may leave, as the judge sees it.
+
+use core::cell::RefCell;
+
+use super::explorer::Moment;
+use super::memory::Place;
+use super::name::Name;
+use super::units::Units;
+use crate::Primitives;
+use crate::media::traced::{Choice, Traced};
+
+/// One state that a crash may leave.
+///
+/// Most states are whole images ([`State::words`]). Where a point has too many, the explorer may
+/// hand out *lazy* states: the medium decides what a place held only when it is touched, and all
+/// images that agree on what was touched count as one. [`State::on`] serves both.
+#[derive(Debug)]
+pub struct State<'a> {
+    pub(super) words: &'a [u64],
+    pub(super) moment: &'a Moment,
+    pub(super) units: &'a Units,
+    pub(super) chosen: &'a [u32],
+    pub(super) lazy: Option<&'a RefCell<Vec<Choice>>>,
+}
+
+impl State<'_> {
+    /// Returns the image, word by word; in a lazy state, with the undecided places at their
+    /// durable content.
+    pub fn words(&self) -> &[u64] {
+        self.words
+    }
+
+    /// Returns the moment of the crash.
+    pub fn moment(&self) -> &Moment {
+        self.moment
+    }
+
+    /// Puts the image on `medium`, which begins a new log, and runs `judge`.
+    ///
+    /// Of a lazy state, only what `judge` touches is decided. `judge` must do the same things
+    /// whenever it reads the same words: no clock, no address, no random seed.
+    pub fn on<P: Primitives, R>(&self, medium: &Traced<P>, judge: impl FnOnce() -> R) -> R {
+        let Some(choices) = self.lazy else {
+            medium.restart(self.words);
+            return judge();
+        };
+        medium.restart_lazily(self.words, self.units, &choices.borrow());
+        let result = judge();
+        *choices.borrow_mut() = medium.end_lazily();
+        result
+    }
+
+    /// Returns the name under which [`Explorer::rebuild`](super::Explorer::rebuild) finds the
+    /// state again. Of a lazy state: after [`State::on`].
+    pub fn name(&self) -> Name {
+        let label = |(unit, content): (usize, u32)| -> Option<(Place, u32)> {
+            (content > 0).then(|| (self.units.place(unit), self.units.label(unit, content)))
+        };
+        let mut places: Vec<(Place, u32)> = match self.lazy {
+            None => self.chosen.iter().copied().enumerate().filter_map(label).collect(),
+            Some(choices) => {
+                let choices = choices.borrow();
+                choices.iter().filter_map(|it| label((it.unit as usize, it.content))).collect()
+            }
+        };
+        places.sort_unstable();
+        Name::Power { event: self.moment.event, places }
+    }
+}

@@ -1,0 +1,422 @@
+//! A volatile medium that remembers every store, flush and fence: what the crash judges run on.
+
+mod lazy;
+mod mutant;
+mod recorder;
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use lazy::Choice;
+use lazy::Undecided;
+pub use mutant::{Change, Met, Mutant, Verb};
+use recorder::Recorder;
+
+use super::{Block, Guarantees, Media, out_of_bounds};
+use crate::crash::{How, Log, Model, Units, What};
+use crate::{Addr, AtomicWord, Error, LINE, Primitives, Result, Site, Span, Std, WORD};
+
+/// A volatile medium that remembers what was done to it.
+///
+/// All threads write one totally ordered [`Log`]; the log and what is visible change together. It
+/// claims the guarantees of a [`Model`], so that an engine takes the path of such a medium, and it
+/// can leave out or change what one site does ([`Mutant`]).
+///
+/// Every verb first touches an atomic of `P`: under a scheduler's primitives, each access to the
+/// medium is a place where it may switch threads. The lock inside is the standard library's and is
+/// never held across such a place.
+///
+/// ```
+/// use everhash_pmem::crash::{Model, What};
+/// use everhash_pmem::media::traced::Traced;
+/// use everhash_pmem::{Addr, Region, Site, Span, Std};
+///
+/// let region = Region::new(Traced::<Std>::new(Model::Adr, 4096, 8192));
+/// let pm = region.access();
+/// pm.store(Addr::new(64), 7)?;
+/// pm.persist(Span::new(Addr::new(64), 1), Site::new("example/store"))?;
+/// let log = region.media().take_log();
+/// assert_eq!(log.events().len(), 3);
+/// assert_eq!(log.events()[1].what, What::Flush { line: 1, count: 1 });
+/// # Ok::<(), everhash_pmem::Error>(())
+/// ```
+pub struct Traced<P: Primitives = Std> {
+    words: Box<[AtomicU64]>,
+    bytes: AtomicU64,
+    /// A bit for each word whose content a lazy run has still to choose.
+    undecided: Box<[AtomicU64]>,
+    recorder: Mutex<Recorder>,
+    model: Model,
+    with_loads: bool,
+    /// Counts the verbs since the last restart.
+    steps: P::AtomicU64,
+    /// The number of verbs after which a run is stopped.
+    step_limit: AtomicU64,
+}
+
+impl<P: Primitives> fmt::Debug for Traced<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        f.debug_struct("Traced").field("model", &self.model).field("bytes", &bytes).finish()
+    }
+}
+
+impl<P: Primitives> Traced<P> {
+    /// Makes a medium of `bytes` zero bytes that can grow to `capacity` bytes.
+    ///
+    /// # Panics
+    /// If `bytes` exceeds `capacity`, or if `capacity` exceeds 16 GiB.
+    pub fn new(model: Model, bytes: u64, capacity: u64) -> Self {
+        assert!(bytes <= capacity, "a medium is at most as long as its capacity");
+        let words = capacity / WORD;
+        assert!(words < u64::from(u32::MAX), "the log numbers words with 32 bits");
+        let zeros = |count: u64| (0..count).map(|_| AtomicU64::new(0)).collect();
+        Traced {
+            words: zeros(words),
+            bytes: AtomicU64::new(bytes / WORD * WORD),
+            undecided: zeros(words.div_ceil(64)),
+            recorder: Mutex::new(Recorder::default()),
+            model,
+            with_loads: false,
+            steps: P::AtomicU64::new(0),
+            step_limit: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Makes the log hold loads as well, for [`debts`](crate::crash::debts).
+    pub fn with_loads(mut self) -> Self {
+        self.with_loads = true;
+        self
+    }
+
+    /// Returns the model whose guarantees the medium claims.
+    pub fn model(&self) -> Model {
+        self.model
+    }
+
+    /// Sets the number of verbs after which a run panics instead of going on, so that a loop that
+    /// waits for a store that a mutant left out comes to an end. [`Traced::restart`] begins anew.
+    pub fn limit_steps(&self, limit: u64) {
+        self.step_limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Leaves out or changes what one site does, from now on; `None` for a faithful medium.
+    pub fn set_mutant(&self, mutant: Option<Mutant>) {
+        self.recorder().mutant = mutant;
+    }
+
+    /// Returns what the sites did so far, over all restarts: what can be mutated.
+    pub fn met(&self) -> Met {
+        self.recorder().met.clone()
+    }
+
+    /// Says that the calling thread calls operation number `operation`.
+    pub fn begin(&self, operation: u32) {
+        self.recorder().note(P::thread(), None, What::Begin { operation });
+    }
+
+    /// Says that operation number `operation` returned to the calling thread.
+    pub fn returned(&self, operation: u32) {
+        self.recorder().note(P::thread(), None, What::Return { operation });
+    }
+
+    /// Takes the log since the beginning, or since the log was last taken.
+    pub fn take_log(&self) -> Log {
+        self.recorder().take()
+    }
+
+    /// Returns how many events the log holds now.
+    pub fn log_length(&self) -> usize {
+        self.recorder().length()
+    }
+
+    /// Returns a copy of all visible words.
+    pub fn visible(&self) -> Vec<u64> {
+        let count = (self.bytes() / WORD) as usize;
+        self.words[..count].iter().map(|word| word.load(Ordering::Acquire)).collect()
+    }
+
+    /// Begins a new life with `words` as the whole content, durable, and an empty log.
+    ///
+    /// # Panics
+    /// If `words` exceeds the capacity.
+    pub fn restart(&self, words: &[u64]) {
+        let mut recorder = self.recorder();
+        if recorder.undecided.take().is_some() {
+            self.undecided.iter().for_each(|bits| bits.store(0, Ordering::Relaxed));
+        }
+        recorder.restart();
+        let (content, rest) = self.words.split_at(words.len());
+        for (target, source) in content.iter().zip(words) {
+            target.store(*source, Ordering::Relaxed);
+        }
+        let longer = (self.bytes() / WORD) as usize;
+        for target in &rest[..longer.saturating_sub(words.len())] {
+            target.store(0, Ordering::Relaxed);
+        }
+        self.bytes.store(words.len() as u64 * WORD, Ordering::Release);
+        self.steps.store(0, Ordering::Relaxed);
+    }
+
+    /// Restarts with some places undecided: their content is chosen when they are touched, first
+    /// as in `choices`, then as the durable one.
+    pub(crate) fn restart_lazily(&self, words: &[u64], units: &Units, choices: &[Choice]) {
+        self.restart(words);
+        let undecided = Undecided::new(units, choices, words.len());
+        for word in undecided.words() {
+            self.undecided[word / 64].fetch_or(1 << (word % 64), Ordering::Relaxed);
+        }
+        self.recorder().undecided = Some(undecided);
+    }
+
+    /// Ends a lazy run: returns what was chosen, in the order of choice.
+    pub(crate) fn end_lazily(&self) -> Vec<Choice> {
+        let undecided = self.recorder().undecided.take();
+        self.undecided.iter().for_each(|bits| bits.store(0, Ordering::Relaxed));
+        undecided.expect("a lazy run was begun, and the judge did not restart the medium").made()
+    }
+
+    fn recorder(&self) -> MutexGuard<'_, Recorder> {
+        // A judge catches the panics of mutants and goes on with a restart.
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a scheduler in, and ends a run that does not end by itself.
+    fn step(&self) {
+        let steps = self.steps.fetch_add(1, Ordering::Relaxed);
+        let limit = self.step_limit.load(Ordering::Relaxed);
+        assert!(steps < limit, "no end after {limit} accesses to the medium");
+    }
+
+    fn window(&self, at: Addr, count: u64) -> Result<core::ops::Range<usize>> {
+        match at.word().checked_add(count) {
+            Some(end) if end <= self.bytes() / WORD => Ok(at.word() as usize..end as usize),
+            _ => Err(out_of_bounds(at, count)),
+        }
+    }
+
+    /// Chooses the content of every undecided place among `words`.
+    fn decide(&self, words: core::ops::Range<usize>) {
+        for word in words {
+            let bits = self.undecided[word / 64].load(Ordering::Acquire);
+            if bits >> (word % 64) & 1 != 0 {
+                self.decide_word(&mut self.recorder(), word);
+            }
+        }
+    }
+
+    #[cold]
+    fn decide_word(&self, recorder: &mut Recorder, word: usize) {
+        let Some(undecided) = recorder.undecided.as_mut() else { return };
+        for (word, value) in undecided.decide(word) {
+            self.words[word].store(value, Ordering::Relaxed);
+            self.undecided[word / 64].fetch_and(!(1 << (word % 64)), Ordering::Release);
+        }
+    }
+
+    fn load(&self, thread: u32, word: usize) -> u64 {
+        self.step();
+        self.decide(word..word + 1);
+        if self.with_loads {
+            self.recorder().note(thread, None, What::Load { word: word as u32 });
+        }
+        self.words[word].load(Ordering::Acquire)
+    }
+
+    fn store(&self, thread: u32, word: usize, value: u64, how: How, site: Option<Site>) {
+        self.step();
+        self.decide(word..word + 1);
+        let mut recorder = self.recorder();
+        if recorder.store(thread, word as u32, value, how, site) {
+            self.words[word].store(value, Ordering::Release);
+        }
+    }
+
+    fn compare_exchange(
+        &self,
+        thread: u32,
+        word: usize,
+        exchange: (u64, u64),
+        site: Site,
+    ) -> core::result::Result<u64, u64> {
+        self.step();
+        self.decide(word..word + 1);
+        let mut recorder = self.recorder();
+        if self.with_loads {
+            recorder.note(thread, None, What::Load { word: word as u32 });
+        }
+        let (current, new) = exchange;
+        let found = self.words[word].load(Ordering::Acquire);
+        if found != current {
+            return Err(found);
+        }
+        if recorder.store(thread, word as u32, new, How::Commit, Some(site)) {
+            self.words[word].store(new, Ordering::Release);
+        }
+        Ok(found)
+    }
+}
+
+/// A window of words of a [`Traced`] medium.
+pub struct TracedBlock<'a, P: Primitives, const N: usize> {
+    medium: &'a Traced<P>,
+    thread: u32,
+    start: Addr,
+}
+
+impl<P: Primitives, const N: usize> Clone for TracedBlock<'_, P, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Primitives, const N: usize> Copy for TracedBlock<'_, P, N> {}
+
+impl<P: Primitives, const N: usize> TracedBlock<'_, P, N> {
+    fn word(&self, index: usize) -> usize {
+        assert!(index < N, "index {index} lies outside a block of {N} words");
+        self.start.word() as usize + index
+    }
+}
+
+impl<P: Primitives, const N: usize> Block<N> for TracedBlock<'_, P, N> {
+    fn start(&self) -> Addr {
+        self.start
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.medium.load(self.thread, self.word(index))
+    }
+
+    fn load_relaxed(&self, index: usize) -> u64 {
+        self.medium.load(self.thread, self.word(index))
+    }
+
+    fn store(&self, index: usize, value: u64) {
+        self.medium.store(self.thread, self.word(index), value, How::Plain, None);
+    }
+
+    fn commit_word(&self, index: usize, value: u64, site: Site) {
+        self.medium.store(self.thread, self.word(index), value, How::Commit, Some(site));
+    }
+
+    fn compare_exchange(
+        &self,
+        index: usize,
+        current: u64,
+        new: u64,
+        site: Site,
+    ) -> core::result::Result<u64, u64> {
+        self.medium.compare_exchange(self.thread, self.word(index), (current, new), site)
+    }
+}
+
+impl<P: Primitives> Media for Traced<P> {
+    type Sync = P;
+    /// The thread's number in the log.
+    type Context = u32;
+    type Block<'a, const N: usize>
+        = TracedBlock<'a, P, N>
+    where
+        Self: 'a;
+
+    fn context(&self) -> u32 {
+        P::thread()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.model.guarantees()
+    }
+
+    fn block<'a, const N: usize>(&'a self, cx: &'a u32, at: Addr) -> Result<Self::Block<'a, N>> {
+        self.window(at, N as u64)?;
+        Ok(TracedBlock { medium: self, thread: *cx, start: at })
+    }
+
+    fn read_words(&self, cx: &u32, at: Addr, out: &mut [u64]) -> Result<()> {
+        let words = self.window(at, out.len() as u64)?;
+        for (target, word) in out.iter_mut().zip(words) {
+            *target = self.load(*cx, word);
+        }
+        Ok(())
+    }
+
+    fn write_words(&self, cx: &u32, at: Addr, words: &[u64]) -> Result<()> {
+        for (word, value) in self.window(at, words.len() as u64)?.zip(words) {
+            self.store(*cx, word, *value, How::Plain, None);
+        }
+        Ok(())
+    }
+
+    fn write_words_nt(&self, cx: &u32, at: Addr, words: &[u64], site: Site) -> Result<()> {
+        for (word, value) in self.window(at, words.len() as u64)?.zip(words) {
+            self.store(*cx, word, *value, How::NonTemporal, Some(site));
+        }
+        Ok(())
+    }
+
+    fn flush(&self, cx: &u32, span: Span, site: Site) {
+        self.step();
+        let lines = span.lines();
+        let end = lines.end.min(self.bytes().div_ceil(LINE));
+        if lines.start < end {
+            self.recorder().flush(*cx, lines.start as u32..end as u32, site);
+        }
+    }
+
+    fn fence(&self, cx: &u32, site: Site) -> Result<()> {
+        self.step();
+        self.recorder().wait(*cx, Verb::Fence, site);
+        Ok(())
+    }
+
+    fn sync(&self, cx: &u32, site: Site) -> Result<()> {
+        self.step();
+        self.recorder().wait(*cx, Verb::Sync, site);
+        Ok(())
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        self.step();
+        let mut recorder = self.recorder();
+        let target = bytes.div_ceil(LINE) * LINE;
+        if target > self.words.len() as u64 * WORD {
+            return Err(Error::Full { needed: bytes.saturating_sub(self.bytes()) });
+        }
+        if target > self.bytes() {
+            recorder.note(P::thread(), None, What::Grow { bytes: target });
+            self.bytes.store(target, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Makes the whole lines of every second span zero, and leaves those of the others as they
+    /// are: an engine must live with both.
+    fn release(&self, span: Span) {
+        self.step();
+        let mut recorder = self.recorder();
+        let words =
+            span.start.byte().div_ceil(LINE) * 8..span.end_byte().min(self.bytes()) / LINE * 8;
+        if words.start >= words.end || !recorder.release_zeroes() {
+            return;
+        }
+        let (word, count) = (words.start as u32, (words.end - words.start) as u32);
+        recorder.note(P::thread(), None, What::Release { word, count });
+        for word in words {
+            if self.undecided[word as usize / 64].load(Ordering::Acquire) >> (word % 64) & 1 != 0 {
+                self.decide_word(&mut recorder, word as usize);
+            }
+            self.words[word as usize].store(0, Ordering::Release);
+        }
+    }
+
+    fn mark(&self, cx: &u32, site: Site) {
+        self.step();
+        self.recorder().note(*cx, Some(site), What::Mark);
+    }
+}
