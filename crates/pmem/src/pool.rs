@@ -5,7 +5,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::{Access, Addr, Error, Lock, Media, Primitives, Region, Result, Span};
+use crate::{Access, Addr, Domain, Error, Lock, Media, Primitives, Region, Result, Span};
 
 crate::ruler! {
     /// One of the two header slots, at byte 0 and byte 4096 of the medium.
@@ -20,7 +20,8 @@ crate::ruler! {
         64  DATABASE  [2] "random identity of this pool";
         80  BOOT      [2] "boot of the machine under which the pool was last opened";
         96  STATE     [1] "1 = closed cleanly, 0 = open or crashed";
-        104 SPARE     [50] "zero";
+        104 RELAXED   [1] "1 = since it was last closed, fences did not reach the device";
+        112 SPARE     [49] "zero";
         504 CHECKSUM  [1] "XXH3-64 of all words before, seeded with the slot's byte offset";
     }
 }
@@ -105,6 +106,26 @@ pub enum Shutdown {
     Power,
 }
 
+/// What a pool says of itself before it is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    /// What the pool is.
+    pub identity: Identity,
+    /// How it was left.
+    pub previous: Shutdown,
+    /// Whether it was open on a medium whose fences do not reach the device: after
+    /// [`Shutdown::Power`] any part of it may then be older than any other, and recovery cannot
+    /// be relied on.
+    pub relaxed: bool,
+}
+
+impl Glance {
+    /// Returns whether a power failure may have damaged the pool beyond what recovery repairs.
+    pub fn doubtful(&self) -> bool {
+        self.relaxed && self.previous == Shutdown::Power
+    }
+}
+
 /// A medium with a valid header.
 pub struct Pool<M: Media> {
     region: Region<M>,
@@ -121,6 +142,25 @@ struct Slot {
     boot: Boot,
     sequence: u64,
     clean: bool,
+    relaxed: bool,
+}
+
+/// What a header says of the time since the pool was last closed.
+#[derive(Clone, Copy)]
+struct State {
+    boot: Boot,
+    clean: bool,
+    relaxed: bool,
+}
+
+impl Slot {
+    fn shutdown(&self, both: bool, boot: Boot) -> Shutdown {
+        match (self.clean && both, self.boot == boot && boot != Boot::default()) {
+            (true, _) => Shutdown::Clean,
+            (false, true) => Shutdown::Process,
+            (false, false) => Shutdown::Power,
+        }
+    }
 }
 
 impl<M: Media> Pool<M> {
@@ -148,8 +188,7 @@ impl<M: Media> Pool<M> {
         pool.access().write_words(Addr::NULL, &[0; (DATA.byte() / crate::WORD) as usize])?;
         fill(&pool)?;
         pool.access().sync(sites::CONTENTS)?;
-        pool.write_header(false, sites::CREATE)?;
-        pool.write_header(false, sites::CREATE)?;
+        pool.write_both(pool.open_state(), sites::CREATE)?;
         Ok(pool)
     }
 
@@ -160,10 +199,15 @@ impl<M: Media> Pool<M> {
     /// [`Error::Unsupported`] if the medium holds no pool or one of another version or byte order;
     /// [`Error::Corrupt`] if both slots are damaged. The medium is as it was then.
     pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
-        let pool = Self::attach(region, boot, true)?;
+        let (pool, found) = Self::attach(region, boot, true)?;
         if pool.previous == Shutdown::Clean {
             // Before the first write: from here on a crash must not look like a clean close.
-            pool.write_both(sites::OPEN)?;
+            pool.write_both(pool.open_state(), sites::OPEN)?;
+        } else if pool.relaxed() && !found.relaxed {
+            // Before the first write of a recovery that no fence orders. The boot stays: until
+            // recovery is complete, a power failure of the past is still to be repaired.
+            let state = State { boot: found.boot, clean: false, relaxed: true };
+            pool.write_both(state, sites::OPEN)?;
         }
         Ok(pool)
     }
@@ -173,7 +217,7 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// As [`Pool::open`], and [`Error::Unsupported`] if the pool was not closed cleanly.
     pub fn open_read_only(region: Region<M>) -> Result<Pool<M>> {
-        let pool = Self::attach(region, Boot::default(), false)?;
+        let (pool, _) = Self::attach(region, Boot::default(), false)?;
         if pool.previous != Shutdown::Clean {
             let what = "reading a pool that was not closed cleanly; open it for writing once, \
                         which recovers it";
@@ -188,6 +232,16 @@ impl<M: Media> Pool<M> {
     /// As [`Pool::open`].
     pub fn inspect(region: &Region<M>) -> Result<Identity> {
         Ok(newest(region)?.0.identity)
+    }
+
+    /// Reads how a medium was left, without opening it.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn glance(region: &Region<M>, boot: Boot) -> Result<Glance> {
+        let (slot, both) = newest(region)?;
+        let previous = slot.shutdown(both, boot);
+        Ok(Glance { identity: slot.identity, previous, relaxed: slot.relaxed })
     }
 
     /// Returns the region.
@@ -219,7 +273,7 @@ impl<M: Media> Pool<M> {
         if self.previous == Shutdown::Clean || !self.writable {
             return Ok(());
         }
-        self.write_both(sites::OPEN)
+        self.write_both(self.open_state(), sites::OPEN)
     }
 
     /// Makes everything durable and marks the pool as closed cleanly. No write may follow.
@@ -231,29 +285,34 @@ impl<M: Media> Pool<M> {
             return Ok(());
         }
         self.access().sync(sites::SETTLE)?;
-        self.write_header(true, sites::CLOSE)
+        self.write_header(State { boot: self.boot, clean: true, relaxed: false }, sites::CLOSE)
     }
 
-    fn attach(region: Region<M>, boot: Boot, writable: bool) -> Result<Pool<M>> {
+    fn attach(region: Region<M>, boot: Boot, writable: bool) -> Result<(Pool<M>, Slot)> {
         let (slot, both) = newest(&region)?;
-        let previous = match (slot.clean && both, slot.boot == boot && boot != Boot::default()) {
-            (true, _) => Shutdown::Clean,
-            (false, true) => Shutdown::Process,
-            (false, false) => Shutdown::Power,
-        };
+        let previous = slot.shutdown(both, boot);
         let sequence = Lock::new(slot.sequence);
         let identity = slot.identity;
-        Ok(Pool { region, identity, boot, previous, writable, sequence })
+        Ok((Pool { region, identity, boot, previous, writable, sequence }, slot))
+    }
+
+    /// Returns whether fences on this medium do not reach the device.
+    fn relaxed(&self) -> bool {
+        matches!(self.region.media().guarantees().domain, Domain::None | Domain::Process)
+    }
+
+    fn open_state(&self) -> State {
+        State { boot: self.boot, clean: false, relaxed: self.relaxed() }
     }
 
     /// Both slots say "open" afterwards: if one is damaged later, the other must not say "clean".
-    fn write_both(&self, site: crate::Site) -> Result<()> {
-        self.write_header(false, site)?;
-        self.write_header(false, site)
+    fn write_both(&self, state: State, site: crate::Site) -> Result<()> {
+        self.write_header(state, site)?;
+        self.write_header(state, site)
     }
 
     /// Writes the header into the slot that does not hold the newest. A crash leaves that one.
-    fn write_header(&self, clean: bool, site: crate::Site) -> Result<()> {
+    fn write_header(&self, state: State, site: crate::Site) -> Result<()> {
         let mut sequence = self.sequence.lock().map_err(|_| Error::Poisoned)?;
         let next = *sequence + 1;
         let at = SLOTS[(next % 2) as usize];
@@ -266,12 +325,18 @@ impl<M: Media> Pool<M> {
         words[Header::HASH_KIND] = self.identity.hash_kind;
         words[Header::HASH_KEY..][..2].copy_from_slice(&self.identity.hash_key);
         words[Header::DATABASE..][..2].copy_from_slice(&self.identity.database);
-        words[Header::BOOT..][..2].copy_from_slice(&self.boot.0);
-        words[Header::STATE] = u64::from(clean);
+        words[Header::BOOT..][..2].copy_from_slice(&state.boot.0);
+        words[Header::STATE] = u64::from(state.clean);
+        words[Header::RELAXED] = u64::from(state.relaxed);
         words[Header::CHECKSUM] = checksum(&words, at);
         let pm = self.access();
         pm.write_words(at, &words)?;
         pm.persist(Span::new(at, Header::WORDS as u64), site)?;
+        if self.relaxed() {
+            // The header tells how far the rest can be trusted: it reaches the device even where
+            // fences do not.
+            pm.sync(site)?;
+        }
         *sequence = next;
         Ok(())
     }
@@ -336,6 +401,7 @@ fn read_slot<M: Media>(region: &Region<M>, at: Addr) -> Result<Slot> {
         boot: Boot([words[Header::BOOT], words[Header::BOOT + 1]]),
         sequence: words[Header::SEQUENCE],
         clean: words[Header::STATE] == 1,
+        relaxed: words[Header::RELAXED] != 0,
     })
 }
 
@@ -346,7 +412,7 @@ fn unsupported(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Image, Std};
+    use crate::{Guarantees, Image, Std};
 
     const IDENTITY: Identity = Identity {
         engine: *b"demo\0\0\0\0",
@@ -385,6 +451,45 @@ mod tests {
         drop(pool);
         let pool = Pool::open(region, Boot([1, 1])).unwrap();
         assert_eq!(pool.previous_shutdown(), Shutdown::Power);
+    }
+
+    #[test]
+    fn a_power_failure_without_fences_is_told_apart() {
+        // Fails if a pool whose fences did not reach the device were trusted after a power
+        // failure, or if recovering it carefully did not end the doubt.
+        let strict = || Guarantees {
+            domain: Domain::Synced,
+            same_line_order: false,
+            access_unit_bytes: 4096,
+        };
+        let relaxed = || Guarantees { domain: Domain::Process, ..strict() };
+        let there = Boot([7, 7]);
+        let glance = |region: &Region<Image>, boot| Pool::glance(region, boot).unwrap();
+        let on = |words: Vec<u64>, guarantees| {
+            let bytes = words.len() as u64 * crate::WORD;
+            Region::new(Image::<Std>::of(&words, bytes, 16384).with_guarantees(guarantees))
+        };
+
+        let region = on(create().media().words(), strict());
+        Pool::open(region.clone(), HERE).unwrap().close().unwrap();
+        drop(Pool::open(region.clone(), HERE).unwrap());
+        assert!(!glance(&region, there).relaxed);
+        // A recovery under relaxed fences may leave anything behind from its first write on.
+        let region = on(region.media().words(), relaxed());
+        drop(Pool::open(region.clone(), there).unwrap());
+        assert!(glance(&region, there).doubtful() && glance(&region, Boot([8, 8])).doubtful());
+        assert_eq!(glance(&region, HERE).previous, Shutdown::Process);
+        // A complete recovery with fences ends the doubt.
+        let region = on(region.media().words(), strict());
+        Pool::open(region.clone(), HERE).unwrap().recovered().unwrap();
+        assert!(!glance(&region, there).relaxed);
+        // So does a clean close.
+        let region = on(region.media().words(), relaxed());
+        let pool = Pool::open(region.clone(), HERE).unwrap();
+        pool.recovered().unwrap();
+        assert!(glance(&region, there).doubtful());
+        pool.close().unwrap();
+        assert!(!glance(&region, there).doubtful());
     }
 
     #[test]
