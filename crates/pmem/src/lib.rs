@@ -20,11 +20,13 @@ mod record;
 mod region;
 mod site;
 pub mod sync;
+mod sys;
 
 pub use addr::{Addr, LINE, Span, WORD};
 pub use alloc::{Space, Taken, Usage};
 pub use error::{Error, Result};
 pub use heap::{Class, Heap, HeapUsage, RecordWord};
+pub use media::dram::{Dram, DramOptions};
 pub use media::image::Image;
 pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
 pub use pool::{Boot, Identity, Pool, Shutdown};
@@ -32,3 +34,8 @@ pub use record::{Bits, Field, Ruler};
 pub use region::{Access, Region, word_of};
 pub use site::Site;
 pub use sync::{AtomicWord, Lock, LockPoisoned, Primitives, Std};
+pub use sys::flush::WriteBack;
+pub use sys::lanes::{equal_bytes, equal_bytes_scalar};
+#[doc(hidden)]
+pub use sys::raw;
+pub use sys::window::Window;

@@ -1,0 +1,18 @@
+//! The fence around the unsafe code: mappings, flush instructions, byte-lane compares.
+//!
+//! Nothing here lends out a reference, a slice or a pointer into a mapping: each call does one
+//! thing to the memory and is over. So the mapped file may be changed by anybody at any time, and
+//! the worst that follows is a wrong number.
+
+#[allow(unsafe_code, reason = "flush instructions have no safe form")]
+pub(crate) mod flush;
+#[allow(unsafe_code, reason = "passes a hint that has no safe wrapper")]
+pub(crate) mod hint;
+#[allow(unsafe_code, reason = "vector compares have no safe form on every machine")]
+pub(crate) mod lanes;
+#[allow(unsafe_code, reason = "maps files and memory")]
+pub(crate) mod map;
+#[allow(unsafe_code, reason = "the raw-pointer twins that benchmarks compare with")]
+pub mod raw;
+#[allow(unsafe_code, reason = "atomic access to mapped words")]
+pub(crate) mod window;

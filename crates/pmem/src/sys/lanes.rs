@@ -1,0 +1,182 @@
+//! Byte-lane compare: which bytes of a few words equal a given byte, as a bit mask.
+//!
+//! Engines keep one hash byte per slot and look at all slots of a bucket at once. The words have
+//! been loaded from the medium before, so this works on plain memory.
+
+/// Returns a mask whose bit `i` says that byte `i` of `words` equals `byte`.
+///
+/// Bytes are counted in little-endian order: byte 0 is the lowest of `words[0]`. Takes 1, 2 or 4
+/// words (8, 16 or 32 bytes), chosen when compiled; other counts do not compile.
+///
+/// ```
+/// assert_eq!(everhash_pmem::equal_bytes(&[0x00_07_00_07], 7), 0b0101);
+/// assert_eq!(everhash_pmem::equal_bytes(&[0, 7 << 56], 7), 1 << 15);
+/// ```
+#[inline(always)]
+pub fn equal_bytes<const N: usize>(words: &[u64; N], byte: u8) -> u32 {
+    const { assert!(N == 1 || N == 2 || N == 4, "1, 2 or 4 words") };
+    match N {
+        1 => equal_8(words[0], byte),
+        2 => equal_16([words[0], words[1]], byte),
+        _ => equal_32([words[0], words[1], words[2], words[3]], byte),
+    }
+}
+
+/// Compares byte by byte: the twin that judges the fast ways, and the fallback.
+///
+/// Source: ours; same result as [`equal_bytes`] on any number of words up to four.
+pub fn equal_bytes_scalar(words: &[u64], byte: u8) -> u32 {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    bytes.enumerate().fold(0, |mask, (i, found)| mask | (u32::from(found == byte) << i))
+}
+
+/// Compares the eight bytes of a word inside an ordinary register.
+#[inline(always)]
+fn equal_8(word: u64, byte: u8) -> u32 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    // A byte of `other` is zero where they are equal. Adding 0x7f to its low seven bits carries
+    // into bit 7 unless they are zero, and never into the next byte.
+    let other = word ^ (u64::from(byte) * 0x0101_0101_0101_0101);
+    let equal = !(((other & LOW) + LOW) | other | LOW);
+    // The multiplication gathers the eight top bits, one per byte, into the top byte.
+    ((equal >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn equal_16(words: [u64; 2], byte: u8) -> u32 {
+    use core::arch::x86_64::*;
+    // Every x86-64 has SSE2, so these intrinsics need no detection and are safe to call.
+    // SAFETY: SSE2 is part of the target; the arguments are values, no memory is touched.
+    unsafe {
+        let found = _mm_set_epi64x(words[1] as i64, words[0] as i64);
+        _mm_movemask_epi8(_mm_cmpeq_epi8(found, _mm_set1_epi8(byte as i8))) as u32
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn equal_32(words: [u64; 4], byte: u8) -> u32 {
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { equal_32_avx2(&words, byte) };
+    }
+    equal_32_halves(words, byte)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn equal_32_avx2(words: &[u64; 4], byte: u8) -> u32 {
+    use core::arch::x86_64::*;
+    let at = core::ptr::from_ref(words).cast::<__m256i>();
+    // SAFETY: `at` points to 32 readable bytes, and the load asks for no alignment.
+    let found = unsafe { _mm256_loadu_si256(at) };
+    _mm256_movemask_epi8(_mm256_cmpeq_epi8(found, _mm256_set1_epi8(byte as i8))) as u32
+}
+
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+#[inline(always)]
+fn equal_16(words: [u64; 2], byte: u8) -> u32 {
+    use core::arch::aarch64::*;
+    // SAFETY: NEON is part of every aarch64; the arguments are values, no memory is touched.
+    unsafe {
+        let found = vcombine_u8(vcreate_u8(words[0]), vcreate_u8(words[1]));
+        let equal = vreinterpretq_u64_u8(vceqq_u8(found, vdupq_n_u8(byte)));
+        gather(vgetq_lane_u64::<0>(equal)) | (gather(vgetq_lane_u64::<1>(equal)) << 8)
+    }
+}
+
+/// Makes a mask of eight bytes that are each 0 or 255.
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+#[inline(always)]
+fn gather(equal: u64) -> u32 {
+    let ones = equal & 0x0101_0101_0101_0101;
+    (ones.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+}
+
+#[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
+#[inline(always)]
+fn equal_16(words: [u64; 2], byte: u8) -> u32 {
+    equal_8(words[0], byte) | (equal_8(words[1], byte) << 8)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn equal_32(words: [u64; 4], byte: u8) -> u32 {
+    equal_32_halves(words, byte)
+}
+
+#[inline(always)]
+fn equal_32_halves(words: [u64; 4], byte: u8) -> u32 {
+    equal_16([words[0], words[1]], byte) | (equal_16([words[2], words[3]], byte) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small generator, so that a failure names its seed.
+    fn next(seed: &mut u64) -> u64 {
+        *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ (mixed >> 27)
+    }
+
+    fn judge(words: &[u64; 4], byte: u8) {
+        let message = || format!("words {words:x?}, byte {byte:#x}");
+        let scalar = |count: usize| equal_bytes_scalar(&words[..count], byte);
+        assert_eq!(equal_bytes(&[words[0]], byte), scalar(1), "{}", message());
+        assert_eq!(equal_bytes(&[words[0], words[1]], byte), scalar(2), "{}", message());
+        assert_eq!(equal_bytes(words, byte), scalar(4), "{}", message());
+        assert_eq!(equal_32_halves(*words, byte), scalar(4), "{}", message());
+    }
+
+    #[test]
+    fn every_pair_of_bytes_in_every_lane_is_compared_as_the_scalar_twin_does() {
+        // Fails if a lane is swapped, or if a carry of the register trick reaches a neighbour:
+        // that shows with a zero difference below a difference of 0x01 or 0x80.
+        for lane in 0..32 {
+            for found in 0..=255u8 {
+                for byte in 0..=255u8 {
+                    let mut bytes = [byte ^ 0x01; 32];
+                    bytes[lane] = found;
+                    let word = |i: usize| {
+                        u64::from_le_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"))
+                    };
+                    judge(&[word(0), word(1), word(2), word(3)], byte);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_pattern_of_equal_lanes_comes_out_as_its_own_mask() {
+        // Fails if two equal lanes disturb one another; 0x00, 0x80 and 0x01 are the edges.
+        for pattern in 0..=0xffffu32 {
+            for (byte, other) in [(0u8, 1u8), (0, 0x80), (0x80, 0), (0xff, 0x7f), (1, 0)] {
+                let bytes: [u8; 16] =
+                    core::array::from_fn(|i| if pattern >> i & 1 == 1 { byte } else { other });
+                let value = u128::from_le_bytes(bytes);
+                let words = [value as u64, (value >> 64) as u64];
+                assert_eq!(equal_bytes(&words, byte), pattern);
+                assert_eq!(
+                    equal_bytes(&[words[0], words[1], words[1], words[0]], byte) & 0xffff,
+                    pattern
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn random_words_are_compared_as_the_scalar_twin_does() {
+        // Fails on any input class that the two tests above did not think of.
+        let mut seed = 42;
+        for _ in 0..200_000 {
+            // Few different bytes, so that many lanes are equal.
+            let mask = 0x0303_0303_0303_0303 << (next(&mut seed) % 7);
+            let words = [0; 4].map(|_: u64| next(&mut seed) & mask);
+            judge(&words, (words[1] >> 16) as u8);
+            judge(&words, next(&mut seed) as u8);
+        }
+    }
+}

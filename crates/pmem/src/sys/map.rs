@@ -1,0 +1,297 @@
+//! A reserved range of addresses under which memory or a file is mapped as it grows.
+//!
+//! The range is reserved once, without access rights and without memory behind it, and may be
+//! terabytes long. Growing maps the next piece in place, so an address never moves and the present
+//! length is one atomic number.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
+
+use rustix::mm::munmap;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
+
+use crate::{Block, Span, WORD};
+
+/// Alignment of the reserved range, so that huge pages and DAX can use their large entries.
+///
+/// Unit: bytes. Source: x86 and Arm with 4 KiB pages map 2 MiB by one entry.
+const ALIGNMENT: u64 = 2 << 20;
+
+/// What lies behind a mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'f> {
+    /// Memory of this process alone, zero at first.
+    Memory,
+    /// A file, from its start.
+    File {
+        /// The file. It must be at least as long as what is mapped of it.
+        file: BorrowedFd<'f>,
+        /// Whether the kernel has to guarantee that metadata is durable before a page can be
+        /// written (`MAP_SYNC`), so that flushed lines survive. Refused unless the file is on DAX.
+        synchronous: bool,
+    },
+}
+
+/// A growing mapping at a fixed place.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: AtomicU64,
+    writable: bool,
+    reserved: u64,
+    tail: Mutex<Tail>,
+}
+
+/// How far the range is in use. Unit of both: bytes, multiples of the page size.
+#[derive(Debug)]
+struct Tail {
+    mapped: u64,
+    /// What may be mapped at most. Falls to `mapped` for ever when a mapping fails, because the
+    /// kernel may then have taken our reservation away, and somebody else's memory may lie there.
+    limit: u64,
+}
+
+// SAFETY: the only non-Send field is `base`. It points to memory that belongs to this value until
+// drop, is not tied to a thread, and is reached by atomic instructions alone (`window.rs`).
+unsafe impl Send for Mapping {}
+// SAFETY: through `&Mapping` memory is reached by atomic instructions of at most eight bytes, the
+// length is an atomic that only grows, and the range is changed under the lock `tail` alone.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `capacity` bytes of addresses; nothing is mapped yet.
+    pub(crate) fn reserve(capacity: u64, writable: bool) -> io::Result<Mapping> {
+        let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
+        let reserved = page_ceil(capacity.max(1)).ok_or_else(too_large)?;
+        let padded = reserved.checked_add(ALIGNMENT).ok_or_else(too_large)?;
+        let padded = usize::try_from(padded).map_err(|_| too_large())?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: no address is asked for, so no existing mapping is touched.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), padded, ProtFlags::empty(), flags)? };
+        let before = start.cast::<u8>().align_offset(ALIGNMENT as usize);
+        let after = padded - before - reserved as usize;
+        let base = start.cast::<u8>().wrapping_add(before);
+        trim(start.cast(), before)?;
+        trim(base.wrapping_add(reserved as usize), after)?;
+        Ok(Mapping {
+            base: NonNull::new(base).expect("the kernel maps nothing at address zero unasked"),
+            bytes: AtomicU64::new(0),
+            writable,
+            reserved,
+            tail: Mutex::new(Tail { mapped: 0, limit: reserved }),
+        })
+    }
+
+    /// Returns the present length. Unit: bytes; a multiple of eight.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Returns whether words may be stored.
+    #[inline(always)]
+    pub(crate) fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Returns the length that this mapping can reach. Unit: bytes.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Returns the first byte. Whoever uses it keeps below `bytes()`.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Maps more of `source`, up to `bytes` bytes in all, rounded down to whole words.
+    ///
+    /// # Errors
+    /// The kernel's; the length is as before, and if the kernel refused a fixed mapping this
+    /// mapping cannot grow any more.
+    pub(crate) fn extend(&self, bytes: u64, source: Source<'_>) -> io::Result<()> {
+        let broken = |_| io::Error::other("a thread panicked while it grew the mapping");
+        let mut tail = self.tail.lock().map_err(broken)?;
+        let end = page_ceil(bytes).filter(|end| *end <= tail.limit);
+        let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        if end > tail.mapped {
+            if let Err(error) = self.map(tail.mapped, end, source) {
+                tail.limit = tail.mapped;
+                return Err(error);
+            }
+            tail.mapped = end;
+        }
+        // Release: whoever reads the new length finds the pages in place.
+        self.bytes.fetch_max(bytes / WORD * WORD, Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps the bytes from `from` to `to`, both multiples of the page size, inside the reservation.
+    fn map(&self, from: u64, to: u64, source: Source<'_>) -> io::Result<()> {
+        let at = self.base().wrapping_add(from as usize).cast::<c_void>();
+        let length = (to - from) as usize;
+        let rights =
+            if self.writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        match source {
+            Source::Memory => {
+                let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+                // SAFETY: `extend` checked that the range lies inside our own reservation, which
+                // nothing else uses, behind the part that windows can reach.
+                unsafe { mmap_anonymous(at, length, rights, flags)? };
+            }
+            Source::File { file, synchronous } => {
+                let kind = if synchronous {
+                    MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+                } else {
+                    MapFlags::SHARED
+                };
+                // SAFETY: as above. That others may change the file meanwhile is no danger: the
+                // words are reached by atomic instructions alone and every value is valid.
+                unsafe { mmap(at, length, rights, kind | MapFlags::FIXED, file, from)? };
+            }
+        }
+        // Contents must not reach a core dump. Best effort: an old kernel may not know the advice.
+        let _ = self.advise(from, to - from, Advice::LinuxDontDump);
+        Ok(())
+    }
+
+    /// Passes an advice about mapped pages to the kernel. `from` is a multiple of the page size.
+    fn advise(&self, from: u64, length: u64, advice: Advice) -> io::Result<()> {
+        let at = self.base().wrapping_add(from as usize).cast::<c_void>();
+        // SAFETY: the callers keep inside the mapped range. The advices used here change no
+        // content, but for DontNeed in `discard`, and that is a change like any other store.
+        unsafe { madvise(at, length as usize, advice) }.map_err(io::Error::from)
+    }
+
+    /// Asks for huge pages under the whole range mapped so far.
+    pub(crate) fn use_huge_pages(&self) -> io::Result<()> {
+        self.advise(0, page_floor(self.bytes()), Advice::LinuxHugepage)
+    }
+
+    /// Makes the pages of `span` present and writable, so that later stores do not fault.
+    ///
+    /// Falls back to reading a word of every page where the kernel is older than 5.14: that fills
+    /// the page tables, and the first store still faults once.
+    pub(crate) fn populate(&self, span: Span) {
+        let Some((from, to)) = self.pages_around(span) else { return };
+        let advice =
+            if self.writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        if self.advise(from, to - from, advice).is_ok() {
+            return;
+        }
+        for page in (from..to.min(self.bytes())).step_by(rustix::param::page_size()) {
+            let _ = self.window::<1>(crate::Addr::new(page)).map(|word| word.load_relaxed(0));
+        }
+    }
+
+    /// Gives the memory behind the whole pages inside `span` back; they read as zero afterwards.
+    ///
+    /// Only for [`Source::Memory`]: a file gets its hole through the file system.
+    pub(crate) fn discard(&self, span: Span) {
+        if let Some((from, to)) = pages_inside(span, self.bytes()) {
+            let _ = self.advise(from, to - from, Advice::LinuxDontNeed);
+        }
+    }
+
+    fn pages_around(&self, span: Span) -> Option<(u64, u64)> {
+        let end = span.end_byte().min(self.bytes());
+        let from = page_floor(span.start.byte());
+        (from < end).then(|| (from, page_ceil(end).expect("the length was mapped once")))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // After a failed mapping only what is surely ours is given back (see `Tail::limit`); the
+        // rest of the reservation leaks, which costs addresses and no memory.
+        let ours = self.tail.get_mut().map(|tail| tail.limit).unwrap_or(0);
+        let _ = trim(self.base(), ours as usize);
+    }
+}
+
+/// Unmaps `length` bytes of a reservation of ours.
+fn trim(at: *mut u8, length: usize) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: private to this file, and called with parts of a range that `reserve` mapped and
+    // that no window can reach: in `reserve` before there is one, in `drop` after the last.
+    unsafe { munmap(at.cast(), length) }.map_err(io::Error::from)
+}
+
+/// Returns the whole pages inside `span`, cut at `bytes`, as first and last byte offset.
+pub(crate) fn pages_inside(span: Span, bytes: u64) -> Option<(u64, u64)> {
+    let from = page_ceil(span.start.byte())?;
+    let to = page_floor(span.end_byte().min(bytes));
+    (from < to).then_some((from, to))
+}
+
+/// Rounds down to a multiple of the page size.
+pub(crate) fn page_floor(byte: u64) -> u64 {
+    byte & !(rustix::param::page_size() as u64 - 1)
+}
+
+/// Rounds up to a multiple of the page size; `None` if that exceeds 2^64.
+pub(crate) fn page_ceil(byte: u64) -> Option<u64> {
+    byte.checked_next_multiple_of(rustix::param::page_size() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Addr;
+
+    #[test]
+    fn terabytes_of_addresses_cost_no_memory_and_words_stay_where_they_are() {
+        // Fails if a reservation took memory, or if growth moved or cleared what was there.
+        let mapping = Mapping::reserve(4 << 40, true).unwrap();
+        mapping.extend(4096, Source::Memory).unwrap();
+        mapping.window::<1>(Addr::new(8)).unwrap().store(0, 77);
+        let base = mapping.base();
+        mapping.extend(64 << 20, Source::Memory).unwrap();
+        assert_eq!(mapping.base(), base);
+        assert_eq!(mapping.window::<1>(Addr::new(8)).unwrap().load(0), 77);
+        assert_eq!(mapping.window::<1>(Addr::new((64 << 20) - 8)).unwrap().load(0), 0);
+        assert!(mapping.window::<1>(Addr::new(64 << 20)).is_err());
+    }
+
+    #[test]
+    fn growth_beyond_the_reservation_is_refused() {
+        // Fails if a fixed mapping could land on memory that is not ours.
+        let mapping = Mapping::reserve(8192, true).unwrap();
+        assert!(mapping.extend(mapping.capacity() + 1, Source::Memory).is_err());
+        assert_eq!(mapping.bytes(), 0);
+        mapping.extend(8192, Source::Memory).unwrap();
+    }
+
+    #[test]
+    fn discarded_pages_read_as_zero_and_their_neighbours_stay() {
+        // Fails if a page that is only partly inside the span lost its words.
+        let mapping = Mapping::reserve(1 << 20, true).unwrap();
+        mapping.extend(1 << 20, Source::Memory).unwrap();
+        let page = rustix::param::page_size() as u64;
+        for at in [page - 8, page, 2 * page] {
+            mapping.window::<1>(Addr::new(at)).unwrap().store(0, 5);
+        }
+        mapping.populate(Span::of_bytes(Addr::NULL, 1 << 20));
+        mapping.discard(Span::of_bytes(Addr::new(page - 8), page + 16));
+        let read = |at| mapping.window::<1>(Addr::new(at)).unwrap().load(0);
+        assert_eq!([read(page - 8), read(page), read(2 * page)], [5, 0, 5]);
+    }
+
+    #[test]
+    fn a_failed_mapping_never_grows_again() {
+        // Fails if a later growth mapped over addresses that the kernel may have given away.
+        let mapping = Mapping::reserve(1 << 20, true).unwrap();
+        let directory = std::fs::File::open("/").unwrap();
+        let file = std::os::fd::AsFd::as_fd(&directory);
+        assert!(mapping.extend(4096, Source::File { file, synchronous: false }).is_err());
+        assert!(mapping.extend(4096, Source::Memory).is_err());
+        assert_eq!(mapping.bytes(), 0);
+    }
+}

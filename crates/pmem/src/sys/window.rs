@@ -1,0 +1,255 @@
+//! Words of a mapping, checked once and reached by atomic instructions.
+
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::flush::{Flusher, store_past_caches};
+use super::map::Mapping;
+use crate::media::{Block, out_of_bounds};
+use crate::{Addr, LINE, Result, Site, Span, WORD};
+
+const READ_ONLY: &str = "a word was stored to a medium that was opened for reading";
+
+/// A window of `N` words of a mapping whose bounds were checked once.
+///
+/// # Panics
+/// The storing methods panic if the mapping is read-only.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a, const N: usize> {
+    first: *mut u64,
+    start: Addr,
+    writable: bool,
+    mapping: PhantomData<&'a Mapping>,
+}
+
+impl Mapping {
+    /// Returns the window of `N` words at `at`, or an error if it is out of bounds.
+    #[inline(always)]
+    pub(crate) fn window<const N: usize>(&self, at: Addr) -> Result<Window<'_, N>> {
+        let first = self.words(at, N as u64)?;
+        Ok(Window { first, start: at, writable: self.writable(), mapping: PhantomData })
+    }
+
+    /// Returns where `count` words at `at` lie, or an error if they are out of bounds.
+    #[inline(always)]
+    fn words(&self, at: Addr, count: u64) -> Result<*mut u64> {
+        match at.byte().checked_add(count * WORD) {
+            Some(end) if end <= self.bytes() => {
+                Ok(self.base().wrapping_add(at.byte() as usize).cast())
+            }
+            _ => Err(out_of_bounds(at, count)),
+        }
+    }
+
+    /// Loads words in ascending order, each atomically (acquire).
+    #[inline]
+    pub(crate) fn read_words(&self, at: Addr, out: &mut [u64]) -> Result<()> {
+        let first = self.words(at, out.len() as u64)?;
+        for (index, word) in out.iter_mut().enumerate() {
+            // SAFETY: `words` checked that all of them lie inside the mapping.
+            *word = unsafe { load_acquire(first.add(index)) };
+        }
+        Ok(())
+    }
+
+    /// Stores words in ascending order, each atomically (relaxed).
+    ///
+    /// # Panics
+    /// If the mapping is read-only.
+    #[inline]
+    pub(crate) fn write_words(&self, at: Addr, words: &[u64]) -> Result<()> {
+        assert!(self.writable(), "{READ_ONLY}");
+        let first = self.words(at, words.len() as u64)?;
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: `words` checked that all of them lie inside the mapping, and it is writable.
+            let target = unsafe { AtomicU64::from_ptr(first.add(index)) };
+            target.store(*word, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Stores words past the caches; they are ordered with nothing until [`Flusher::fence`].
+    ///
+    /// # Panics
+    /// If the mapping is read-only.
+    pub(crate) fn write_words_past_caches(&self, at: Addr, words: &[u64]) -> Result<()> {
+        assert!(self.writable(), "{READ_ONLY}");
+        let first = self.words(at, words.len() as u64)?;
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: `words` checked that all of them lie inside the mapping, and it is writable.
+            unsafe { store_past_caches(first.add(index), *word) };
+        }
+        Ok(())
+    }
+
+    /// Begins the write-back of the lines that `span` touches, as far as they are mapped.
+    #[inline(always)]
+    pub(crate) fn write_back(&self, span: Span, flusher: Flusher) {
+        let mut byte = span.start.byte() & !(LINE - 1);
+        let end = span.end_byte().min(self.bytes());
+        while byte < end && span.words > 0 {
+            // SAFETY: the line begins below the length, so its page is mapped: a page is a
+            // multiple of a line.
+            unsafe { flusher.line(self.base().add(byte as usize)) };
+            byte += LINE;
+        }
+    }
+
+    /// Says that the line at `at` will be read soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, at: Addr) {
+        let line = self.base().wrapping_add(at.byte() as usize);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch is a hint: it neither faults nor changes anything at any address.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = line;
+    }
+}
+
+/// Loads a word; later accesses of this thread stay behind it.
+///
+/// A relaxed load and a fence: on a read-only mapping only relaxed loads are defined, and on x86
+/// the fence is no instruction.
+///
+/// # Safety
+/// `word` is a word of a live mapping.
+#[inline(always)]
+unsafe fn load_acquire(word: *mut u64) -> u64 {
+    // SAFETY: the caller's word is mapped and, as an `Addr`, aligned; all accesses are atomic.
+    let value = unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed);
+    fence(Ordering::Acquire);
+    value
+}
+
+impl<const N: usize> Window<'_, N> {
+    /// Returns where word `index` lies.
+    #[inline(always)]
+    fn word(&self, index: usize) -> *mut u64 {
+        assert!(index < N);
+        // SAFETY: `N` words from `first` on lie inside one mapping (`Mapping::window`).
+        unsafe { self.first.add(index) }
+    }
+
+    /// Returns where word `index` lies, for a store.
+    #[inline(always)]
+    fn target(&self, index: usize) -> *mut u64 {
+        assert!(self.writable, "{READ_ONLY}");
+        self.word(index)
+    }
+}
+
+impl<const N: usize> Block<N> for Window<'_, N> {
+    #[inline(always)]
+    fn start(&self) -> Addr {
+        self.start
+    }
+
+    #[inline(always)]
+    fn load(&self, index: usize) -> u64 {
+        // SAFETY: `word` returns a word of the mapping, which lives as long as this window.
+        unsafe { load_acquire(self.word(index)) }
+    }
+
+    #[inline(always)]
+    fn load_relaxed(&self, index: usize) -> u64 {
+        // SAFETY: as in `load`; aligned because `start` is an `Addr`.
+        unsafe { AtomicU64::from_ptr(self.word(index)) }.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn store(&self, index: usize, value: u64) {
+        // SAFETY: as in `load_relaxed`, and `target` checked that the mapping is writable.
+        unsafe { AtomicU64::from_ptr(self.target(index)) }.store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn commit_word(&self, index: usize, value: u64, _site: Site) {
+        // SAFETY: as in `store`.
+        unsafe { AtomicU64::from_ptr(self.target(index)) }.store(value, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        index: usize,
+        current: u64,
+        new: u64,
+        _site: Site,
+    ) -> core::result::Result<u64, u64> {
+        // SAFETY: as in `store`.
+        let word = unsafe { AtomicU64::from_ptr(self.target(index)) };
+        word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::map::Source;
+
+    fn mapping(writable: bool) -> Mapping {
+        let mapping = Mapping::reserve(8192, writable).unwrap();
+        mapping.extend(8192, Source::Memory).unwrap();
+        mapping
+    }
+
+    #[test]
+    fn a_window_never_reaches_past_the_end() {
+        // Fails if the sum of address and length could wrap around, or if the last word is lost.
+        let mapping = mapping(true);
+        assert!(mapping.window::<8>(Addr::new(8192 - 64)).is_ok());
+        for at in [8192 - 56, 8192, u64::MAX - 7, u64::MAX - 63] {
+            assert!(mapping.window::<8>(Addr::new(at)).is_err(), "{at}");
+            assert!(mapping.read_words(Addr::new(at), &mut [0; 8]).is_err(), "{at}");
+            assert!(mapping.write_words(Addr::new(at), &[0; 8]).is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_store_is_read_back() {
+        // Fails if a verb writes to the wrong place or a non-temporal store is not visible.
+        let mapping = mapping(true);
+        let site = Site::new("test");
+        let window = mapping.window::<4>(Addr::new(64)).unwrap();
+        window.store(0, 1);
+        window.commit_word(1, 2, site);
+        assert_eq!(window.compare_exchange(2, 0, 3, site), Ok(0));
+        assert_eq!(window.compare_exchange(2, 0, 9, site), Err(3));
+        mapping.write_words_past_caches(Addr::new(88), &[4]).unwrap();
+        crate::sys::flush::store_fence();
+        let mut back = [0; 6];
+        mapping.read_words(Addr::new(56), &mut back).unwrap();
+        assert_eq!(back, [0, 1, 2, 3, 4, 0]);
+        assert_eq!([0, 1, 2, 3].map(|i| window.load(i)), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "opened for reading")]
+    fn a_store_to_a_read_only_mapping_is_a_panic_and_not_a_signal() {
+        // Fails with SIGSEGV if the right to store is not checked.
+        mapping(false).window::<1>(Addr::NULL).unwrap().store(0, 1);
+    }
+
+    #[test]
+    fn a_read_only_mapping_can_be_read() {
+        // Fails if the check for stores got into the way of loads.
+        assert_eq!(mapping(false).window::<1>(Addr::NULL).unwrap().load(0), 0);
+    }
+
+    #[test]
+    fn flushing_past_the_end_is_passed_over() {
+        // Fails with a signal if a line outside the mapping were flushed.
+        let mapping = mapping(true);
+        for kind in crate::WriteBack::ALL {
+            let Some(flusher) = Flusher::new(kind) else { continue };
+            mapping.write_back(Span::new(Addr::new(8184), 1 << 40), flusher);
+            mapping.write_back(Span::new(Addr::new(1 << 50), 8), flusher);
+            mapping.write_back(Span::new(Addr::new(64), 0), flusher);
+            flusher.fence();
+        }
+    }
+}
