@@ -21,11 +21,13 @@ mod region;
 mod site;
 pub mod sync;
 mod sys;
+mod traffic;
 
 pub use addr::{Addr, LINE, Span, WORD};
 pub use alloc::{Space, Taken, Usage};
 pub use error::{Error, Result};
 pub use heap::{Class, Heap, HeapUsage, RecordWord};
+pub use media::counted::{Counted, CountedBlock, CountedContext};
 pub use media::dram::{Dram, DramOptions};
 pub use media::image::Image;
 pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
@@ -39,3 +41,4 @@ pub use sys::lanes::{equal_bytes, equal_bytes_scalar};
 #[doc(hidden)]
 pub use sys::raw;
 pub use sys::window::Window;
+pub use traffic::Traffic;

@@ -1,5 +1,6 @@
 //! The seam: what a medium can do. Everything above is generic over [`Media`].
 
+pub mod counted;
 pub mod dram;
 pub mod image;
 pub mod traced;

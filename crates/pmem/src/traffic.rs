@@ -1,0 +1,108 @@
+//! Traffic: how often each verb of a medium was used, in numbers that can be subtracted.
+
+use core::ops::Sub;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{LINE, WORD};
+
+macro_rules! counters {
+    ($( $(#[$meta:meta])* $name:ident; )*) => {
+        /// What was asked of a medium since it was wrapped, or between two such moments.
+        ///
+        /// ```
+        /// # use everhash_pmem::Traffic;
+        /// let (mut before, mut after) = (Traffic::default(), Traffic::default());
+        /// (before.fences, after.fences) = (2, 5);
+        /// assert_eq!((after - before).fences, 3);
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Traffic {
+            $( $(#[$meta])* pub $name: u64, )*
+        }
+
+        impl Sub for Traffic {
+            type Output = Traffic;
+
+            /// Returns what came between two snapshots.
+            ///
+            /// # Panics
+            /// If `before` is the later one.
+            fn sub(self, before: Traffic) -> Traffic {
+                let less = |after: u64, before: u64| {
+                    after.checked_sub(before).expect("the snapshots are subtracted the wrong way")
+                };
+                Traffic { $( $name: less(self.$name, before.$name), )* }
+            }
+        }
+
+        /// The counters of some threads, on lines of their own so that stripes do not disturb one
+        /// another. Two lines, because processors fetch lines in pairs.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct Stripe {
+            $( pub(crate) $name: Counter, )*
+        }
+
+        impl Stripe {
+            /// Adds the counts of this stripe to `traffic`.
+            pub(crate) fn add_to(&self, traffic: &mut Traffic) {
+                $( traffic.$name += self.$name.0.load(Ordering::Relaxed); )*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Words loaded, in windows and in bulk.
+    words_loaded;
+    /// Words stored, of every kind: plain, commit, past the caches, and exchanges that succeeded.
+    words_stored;
+    /// Commit stores and successful exchanges: the stores that make something true.
+    commit_stores;
+    /// Words stored past the caches.
+    words_past_caches;
+    /// Compare-and-exchange operations, successful or not.
+    exchanges;
+    /// Flush calls.
+    flush_calls;
+    /// Lines named by flush calls; a line that is flushed twice counts twice.
+    lines_flushed;
+    /// Fences.
+    fences;
+    /// Syncs that were asked for by name.
+    syncs;
+}
+
+impl Traffic {
+    /// Returns the bytes that were asked for reading.
+    pub const fn bytes_loaded(&self) -> u64 {
+        self.words_loaded * WORD
+    }
+
+    /// Returns the bytes that were asked for writing.
+    pub const fn bytes_stored(&self) -> u64 {
+        self.words_stored * WORD
+    }
+
+    /// Returns the bytes that were asked for, reading and writing.
+    pub const fn bytes_asked(&self) -> u64 {
+        self.bytes_loaded() + self.bytes_stored()
+    }
+
+    /// Returns the bytes in the lines that were flushed: what memory has to take at least.
+    pub const fn bytes_flushed(&self) -> u64 {
+        self.lines_flushed * LINE
+    }
+}
+
+/// A counter that says nothing about order.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline(always)]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+}
