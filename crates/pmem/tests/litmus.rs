@@ -18,6 +18,8 @@
 //!
 //! A state is a digit for each watched word, `-` for a word behind the end.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod common;
 
 use std::collections::BTreeSet;
@@ -82,6 +84,7 @@ const LITMUS: &[Litmus] = &[
     ("past the caches, the other fence",  Adr, "a0~1 2> /",               "a0",       "0 1"),
     ("past the caches, two threads",      Adr, "a0~1 2> b0~2 /",          "a0 b0",    "02 12"),
     ("past the caches, same value twice", Adr, "a0~1 2> a0~1 /",          "a0",       "1"),
+    ("past the caches, overtaken",        Adr, "a0~1 2> a0~2 /",          "a0",       "2"),
     ("one fence, both ways",              Adr, "a0~1 b0=2 /",             "a0 b0",    "10 12"),
     ("fenced, then through the caches",   Adr, "a0~1 / a1=2",             "a0 a1",    "10 12"),
     // 3.3: caches in the power-fail domain.
@@ -128,6 +131,7 @@ const LITMUS: &[Litmus] = &[
     ("and holds nothing after it back",   Arm, "a0:=1 a1=2",              "a0 a1",    "00 10 02 12"),
     ("of its own thread",                 Arm, "a0=1 2> a1:=2",           "a0 a1",    "00 10 02 12"),
     ("a word keeps its order",            Arm, "a0=1 a0=2 a1=3",          "a0 a1",    "00 10 20 03 13 23"),
+    ("and carries what it waited for",    Arm, "a1=3 / a0=1 2> a0=2",     "a0 a1",    "00 03 13 23"),
     ("flush and fence on Arm",            Arm, "a0=1 a1=2 a^ / a2=3",     "a0 a1 a2", "120 123"),
 ];
 

@@ -1,0 +1,171 @@
+//! The verbs of a medium, on a traced one.
+
+use core::sync::atomic::Ordering;
+
+use super::{Traced, Verb};
+use crate::crash::{How, What};
+use crate::media::{Block, Guarantees, Media};
+use crate::{Addr, Error, LINE, Primitives, Result, Site, Span, WORD};
+
+/// A window of words of a [`Traced`] medium.
+pub struct TracedBlock<'a, P: Primitives, const N: usize> {
+    medium: &'a Traced<P>,
+    thread: u32,
+    start: Addr,
+}
+
+impl<P: Primitives, const N: usize> Clone for TracedBlock<'_, P, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Primitives, const N: usize> Copy for TracedBlock<'_, P, N> {}
+
+impl<P: Primitives, const N: usize> TracedBlock<'_, P, N> {
+    fn word(&self, index: usize) -> usize {
+        assert!(index < N, "index {index} lies outside a block of {N} words");
+        self.start.word() as usize + index
+    }
+}
+
+impl<P: Primitives, const N: usize> Block<N> for TracedBlock<'_, P, N> {
+    fn start(&self) -> Addr {
+        self.start
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.medium.load(self.thread, self.word(index))
+    }
+
+    fn load_relaxed(&self, index: usize) -> u64 {
+        self.medium.load(self.thread, self.word(index))
+    }
+
+    fn store(&self, index: usize, value: u64) {
+        self.medium.store(self.thread, self.word(index), value, How::Plain, None);
+    }
+
+    fn commit_word(&self, index: usize, value: u64, site: Site) {
+        self.medium.store(self.thread, self.word(index), value, How::Commit, Some(site));
+    }
+
+    fn compare_exchange(
+        &self,
+        index: usize,
+        current: u64,
+        new: u64,
+        site: Site,
+    ) -> core::result::Result<u64, u64> {
+        self.medium.compare_exchange(self.thread, self.word(index), (current, new), site)
+    }
+}
+
+impl<P: Primitives> Media for Traced<P> {
+    type Sync = P;
+    /// The thread's number in the log.
+    type Context = u32;
+    type Block<'a, const N: usize>
+        = TracedBlock<'a, P, N>
+    where
+        Self: 'a;
+
+    fn context(&self) -> u32 {
+        P::thread()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.model.guarantees()
+    }
+
+    fn block<'a, const N: usize>(&'a self, cx: &'a u32, at: Addr) -> Result<Self::Block<'a, N>> {
+        self.window(at, N as u64)?;
+        Ok(TracedBlock { medium: self, thread: *cx, start: at })
+    }
+
+    fn read_words(&self, cx: &u32, at: Addr, out: &mut [u64]) -> Result<()> {
+        let words = self.window(at, out.len() as u64)?;
+        for (target, word) in out.iter_mut().zip(words) {
+            *target = self.load(*cx, word);
+        }
+        Ok(())
+    }
+
+    fn write_words(&self, cx: &u32, at: Addr, words: &[u64]) -> Result<()> {
+        for (word, value) in self.window(at, words.len() as u64)?.zip(words) {
+            self.store(*cx, word, *value, How::Plain, None);
+        }
+        Ok(())
+    }
+
+    fn write_words_nt(&self, cx: &u32, at: Addr, words: &[u64], site: Site) -> Result<()> {
+        for (word, value) in self.window(at, words.len() as u64)?.zip(words) {
+            self.store(*cx, word, *value, How::NonTemporal, Some(site));
+        }
+        Ok(())
+    }
+
+    fn flush(&self, cx: &u32, span: Span, site: Site) {
+        self.step();
+        let lines = span.lines();
+        let end = lines.end.min(self.bytes().div_ceil(LINE));
+        if lines.start < end {
+            self.recorder().flush(*cx, lines.start as u32..end as u32, site);
+        }
+    }
+
+    fn fence(&self, cx: &u32, site: Site) -> Result<()> {
+        self.step();
+        self.recorder().wait(*cx, Verb::Fence, site);
+        Ok(())
+    }
+
+    fn sync(&self, cx: &u32, site: Site) -> Result<()> {
+        self.step();
+        self.recorder().wait(*cx, Verb::Sync, site);
+        Ok(())
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        self.step();
+        let mut recorder = self.recorder();
+        let target = bytes.div_ceil(LINE) * LINE;
+        if target > self.words.len() as u64 * WORD {
+            return Err(Error::Full { needed: bytes.saturating_sub(self.bytes()) });
+        }
+        if target > self.bytes() {
+            recorder.note(P::thread(), None, What::Grow { bytes: target });
+            self.bytes.store(target, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Makes the whole lines of every second span zero, and leaves those of the others as they
+    /// are: an engine must live with both.
+    fn release(&self, span: Span) {
+        self.step();
+        let mut recorder = self.recorder();
+        let words =
+            span.start.byte().div_ceil(LINE) * 8..span.end_byte().min(self.bytes()) / LINE * 8;
+        if words.start >= words.end || !recorder.release_zeroes() {
+            return;
+        }
+        let (word, count) = (words.start as u32, (words.end - words.start) as u32);
+        recorder.note(P::thread(), None, What::Release { word, count });
+        for word in words {
+            if self.undecided[word as usize / 64].load(Ordering::Acquire) >> (word % 64) & 1 != 0 {
+                self.decide_word(&mut recorder, word as usize);
+            }
+            self.words[word as usize].store(0, Ordering::Release);
+        }
+    }
+
+    fn mark(&self, cx: &u32, site: Site) {
+        self.step();
+        self.recorder().note(*cx, Some(site), What::Mark);
+    }
+}

@@ -1,0 +1,493 @@
+//! The explorer on larger runs: counts, tiers, lazy search, names, mutants, nested crashes.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use core::ops::ControlFlow;
+use std::collections::BTreeSet;
+
+use common::{at_end, states_here};
+use everhash_pmem::crash::{
+    Explorer, Limits, Log, Memory, Model, Name, Random, Seen, State, What, debts,
+};
+use everhash_pmem::media::traced::{Change, Mutant, Traced};
+use everhash_pmem::{Access, Addr, LINE, Media, Region, Result, Site, Span};
+
+const BYTES: u64 = 4096;
+const PAIR: Site = Site::new("test/pair");
+const TOKEN: Site = Site::new("test/token");
+
+type Medium = Traced<everhash_pmem::Std>;
+
+fn region(model: Model) -> Region<Medium> {
+    Region::new(Traced::new(model, BYTES, 2 * BYTES))
+}
+
+/// A table of eight slots: a slot is a line with a key, a value and a token, written in one line
+/// in this order, or with the token before the value.
+struct Slots {
+    token_first: bool,
+}
+
+impl Slots {
+    fn put(&self, pm: &Access<'_, Medium>, slot: u64, value: u64) -> Result<()> {
+        let at = Addr::new(slot * LINE);
+        pm.store(at, value)?;
+        if self.token_first {
+            pm.commit_word(at.plus(2), value, TOKEN)?;
+            pm.store(at.plus(1), value)?;
+        } else {
+            pm.store(at.plus(1), value)?;
+            pm.commit_word(at.plus(2), value, TOKEN)?;
+        }
+        pm.persist(Span::new(at, 3), PAIR)
+    }
+
+    fn run(&self, region: &Region<Medium>, seed: u64, operations: u32) -> Result<()> {
+        let mut random = Random::new(seed);
+        for operation in 0..operations {
+            region.media().begin(operation);
+            self.put(&region.access(), random.below(8), 1 + random.below(100))?;
+            region.media().returned(operation);
+        }
+        Ok(())
+    }
+
+    /// A token that is set says that the other two words are there.
+    fn is_sound(words: &[u64]) -> bool {
+        (0..8).all(|slot| {
+            let slot = &words[slot * 8..slot * 8 + 3];
+            slot[2] == 0 || (slot[0] != 0 && slot[1] != 0)
+        })
+    }
+}
+
+fn explore(
+    model: Model,
+    log: &Log,
+    limits: &Limits,
+    mut judge: impl FnMut(&State<'_>) -> ControlFlow<()>,
+) -> (Seen, bool) {
+    let mut explorer = Explorer::new(Memory::zero(model, BYTES), log.events());
+    let mut seen = Seen::default();
+    while explorer.next_point().is_some() {
+        if explorer.states(limits, &mut seen, 0, &mut judge).is_break() {
+            return (seen, true);
+        }
+    }
+    (seen, false)
+}
+
+fn is_caught(slots: &Slots, model: Model, limits: &Limits) -> bool {
+    let region = region(model);
+    slots.run(&region, 7, 40).unwrap();
+    let log = region.media().take_log();
+    let sound = |state: &State<'_>| match Slots::is_sound(state.words()) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    };
+    explore(model, &log, limits, sound).1
+}
+
+#[test]
+fn a_token_before_its_value_needs_prefixes_to_be_caught() {
+    // Fails if the explorer loses the order inside a line, or if a weaker explorer suddenly sees
+    // what it cannot see by its rules: then the rules have changed their meaning.
+    let bug = Slots { token_first: true };
+    let whole_lines = Limits { whole_places: true, ..Limits::default() };
+    assert!(is_caught(&bug, Model::Adr, &Limits::default()));
+    assert!(!is_caught(&bug, Model::Adr, &Limits::NONE_AND_ALL));
+    assert!(!is_caught(&bug, Model::Adr, &whole_lines));
+    assert!(is_caught(&bug, Model::Eadr, &Limits::NONE_AND_ALL), "every store is a point");
+}
+
+#[test]
+fn the_right_order_is_right_where_lines_keep_it_and_nowhere_else() {
+    // Fails by a false alarm, or if files were granted the order of cache lines.
+    let right = Slots { token_first: false };
+    assert!(!is_caught(&right, Model::Adr, &Limits::default()));
+    assert!(!is_caught(&right, Model::Eadr, &Limits::default()));
+    assert!(is_caught(&right, Model::File, &Limits::default()));
+    assert!(!is_caught(&right, Model::Arm, &Limits::default()), "its token is a release store");
+}
+
+#[test]
+fn equal_seeds_give_equal_logs_and_counts() {
+    // Fails if a hash map, an address or a thread's real number leaks into the log or the walk.
+    let run = |seed| {
+        let region = region(Model::File);
+        Slots { token_first: false }.run(&region, seed, 60).unwrap();
+        let log = region.media().take_log();
+        let limits = Limits { product: 3, pairs: 5, random: 7, ..Limits::default() };
+        let mut names = Vec::new();
+        let (seen, _) = explore(Model::File, &log, &limits, |state| {
+            names.push(state.name());
+            ControlFlow::Continue(())
+        });
+        (log.digest(), seen.count(), names)
+    };
+    let here = run(3);
+    let there = std::thread::spawn(move || run(3)).join().unwrap();
+    assert_eq!(here, there);
+    assert_ne!(here.0, run(4).0);
+    // A constant, so that another machine or profile that differs is noticed.
+    assert_eq!((here.0, here.1), (DIGEST, STATES));
+}
+
+const DIGEST: u64 = 12_003_951_070_514_058_654;
+const STATES: u64 = 474;
+
+#[test]
+fn points_without_anything_new_are_passed_over() {
+    // Fails if a fence after nothing costs states, or if a return is no point.
+    let region = region(Model::Adr);
+    let pm = region.access();
+    pm.store(Addr::new(64), 1).unwrap();
+    pm.fence(PAIR).unwrap();
+    pm.fence(PAIR).unwrap();
+    region.media().begin(5);
+    pm.fence(PAIR).unwrap();
+    region.media().returned(5);
+    let log = region.media().take_log();
+    let mut explorer = Explorer::new(Memory::zero(Model::Adr, BYTES), log.events());
+    let first = explorer.next_point().unwrap().clone();
+    assert_eq!((first.event, first.site, first.returned), (1, Some(PAIR), 0));
+    let second = explorer.next_point().unwrap().clone();
+    assert_eq!((second.event, second.site, second.returned), (6, None, 1));
+    assert_eq!(explorer.next_point(), None);
+}
+
+#[test]
+fn a_content_counts_once_for_each_number_of_returned_operations() {
+    // Fails if attempts are counted, or if a state that was right before an operation returned
+    // passes for right after it.
+    let region = region(Model::Adr);
+    let pm = region.access();
+    for operation in 0..3 {
+        region.media().begin(operation);
+        pm.store(Addr::new(64), 9).unwrap();
+        region.media().returned(operation);
+    }
+    let log = region.media().take_log();
+    let (seen, _) = explore(Model::Adr, &log, &Limits::default(), |_| ControlFlow::Continue(()));
+    assert_eq!(seen.count(), 6, "two contents, after 1, 2 and 3 operations");
+}
+
+/// Stores to many lines without a fence, so that a point has far too many states.
+fn scattered(model: Model, lines: u64) -> Log {
+    let region = region(model);
+    let pm = region.access();
+    for line in 0..lines {
+        pm.store(Addr::new(line * LINE), 1 + line).unwrap();
+        pm.store(Addr::new(line * LINE + 8), 100 + line).unwrap();
+    }
+    region.media().take_log()
+}
+
+#[test]
+fn tiers_stay_inside_the_product() {
+    // Fails if a tier makes an image that the rules forbid, or makes none.
+    for model in [Model::Adr, Model::File] {
+        let log = scattered(model, 4);
+        let all = states_here(&mut at_end(Memory::zero(model, BYTES), &log));
+        assert_eq!(all.len(), if model == Model::Adr { 81 } else { 256 });
+        for (product, pairs, single) in [(80, 1000, 1000), (80, 5, 1000), (0, 0, 3), (0, 0, 0)] {
+            let limits = Limits { product, pairs, single, random: 30, ..Limits::default() };
+            let mut explorer = at_end(Memory::zero(model, BYTES), &log);
+            let mut some = BTreeSet::new();
+            let _ = explorer.states(&limits, &mut Seen::default(), 0, &mut |state| {
+                assert!(all.contains(state.words()));
+                assert!(some.insert(state.words().to_vec()));
+                ControlFlow::Continue(())
+            });
+            assert!(some.len() >= 20 && some.len() < all.len(), "{} states", some.len());
+            assert_eq!(explorer.memory().durable(), vec![0; 512], "the image is unpatched");
+        }
+    }
+}
+
+#[test]
+fn every_pair_of_lines_is_tried() {
+    // Fails if tier 2 leaves a pair out: 60 lines, of which a crash keeps exactly two.
+    let log = scattered(Model::Adr, 60);
+    let limits = Limits { pairs: u64::MAX, random: 0, ..Limits::default() };
+    let mut pairs = BTreeSet::new();
+    explore(Model::Adr, &log, &limits, |state| {
+        let kept: Vec<usize> = (0..60).filter(|line| state.words()[line * 8 + 1] != 0).collect();
+        pairs.extend(<[usize; 2]>::try_from(kept));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(pairs.len(), 60 * 59 / 2);
+}
+
+#[test]
+fn a_lazy_search_sees_everything_that_can_be_seen_and_nothing_twice() {
+    // Fails if a branch is lost, if a line that nobody touches multiplies the work, or if what a
+    // judge sees is no possible image. The judge reads line 0, and line 1 if line 0 says so.
+    let log = scattered(Model::Adr, 60);
+    let region = region(Model::Adr);
+    let limits = Limits { product: 1, lazy: 1000, ..Limits::default() };
+    let mut visits = Vec::new();
+    let mut explorer = at_end(Memory::zero(Model::Adr, BYTES), &log);
+    let flow = explorer.states(&limits, &mut Seen::default(), 0, &mut |state| {
+        let seen = state.on(region.media(), || {
+            let pm = region.access();
+            let first = [0, 8].map(|at| pm.load(Addr::new(at)).unwrap());
+            let second = (first[1] == 100).then(|| pm.load(Addr::new(72)).unwrap());
+            (first, second)
+        });
+        let rebuilt =
+            Explorer::rebuild(Memory::zero(Model::Adr, BYTES), log.events(), &state.name());
+        let rebuilt = rebuilt.unwrap();
+        assert_eq!(rebuilt.durable()[..2], seen.0);
+        assert_eq!(rebuilt.durable()[9], seen.1.unwrap_or(0));
+        visits.push(seen);
+        ControlFlow::Continue(())
+    });
+    assert!(flow.is_continue());
+    visits.sort_unstable();
+    let expected = [
+        ([0, 0], None),
+        ([1, 0], None),
+        ([1, 100], Some(0)),
+        ([1, 100], Some(0)),
+        ([1, 100], Some(101)),
+    ];
+    assert_eq!(visits, expected, "line 1 has three contents, of which two look alike");
+    assert_eq!((explorer.count().complete, explorer.count().sampled), (1, 0));
+    assert_eq!(explorer.count().states, 5);
+}
+
+#[test]
+fn a_lazy_search_agrees_with_full_enumeration_on_random_runs() {
+    // Fails if lazy states differ from the states of the product in any run: the judge reads a
+    // chain of words, each of which says where to read next.
+    for seed in 0..40 {
+        let model = [Model::Adr, Model::File, Model::Arm][seed as usize % 3];
+        let region = region(model);
+        let pm = region.access();
+        let mut random = Random::new(seed);
+        for _ in 0..9 {
+            let at = Addr::new(random.below(4) * LINE).plus(random.below(2));
+            pm.store(at, random.below(8)).unwrap();
+            if random.below(4) == 0 {
+                pm.persist(Span::new(at, 1), PAIR).unwrap();
+            }
+        }
+        let chain = |load: &dyn Fn(u64) -> u64| {
+            let mut next = 0;
+            let mut chain = Vec::new();
+            for _ in 0..6 {
+                next = load(next % 4 * 8 + next / 4 % 2);
+                chain.push(next);
+            }
+            chain
+        };
+        let log = region.media().take_log();
+        let memory = Memory::zero(model, BYTES);
+        let all = states_here(&mut at_end(memory.clone(), &log));
+        let expected: BTreeSet<_> =
+            all.iter().map(|words| chain(&|word| words[word as usize])).collect();
+        let limits = Limits { product: 0, lazy: u64::MAX, ..Limits::default() };
+        let mut found = BTreeSet::new();
+        let _ = at_end(memory, &log).states(&limits, &mut Seen::default(), 0, &mut |state| {
+            let load = |word| region.access().load(Addr::NULL.plus(word)).unwrap();
+            found.insert(state.on(region.media(), || chain(&load)));
+            ControlFlow::Continue(())
+        });
+        assert_eq!(found, expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_state_is_found_again_by_its_name() {
+    // Fails if a name is ambiguous, or if its text loses something.
+    for model in Model::ALL {
+        let region = region(model);
+        Slots { token_first: true }.run(&region, 5, 12).unwrap();
+        region.media().grow(2 * BYTES).unwrap();
+        region.access().write_words_nt(Addr::new(BYTES), &[1, 2], PAIR).unwrap();
+        let log = region.media().take_log();
+        let (mut names, mut states) = (BTreeSet::new(), 0);
+        explore(model, &log, &Limits::default(), |state| {
+            let name: Name = state.name().to_string().parse().unwrap();
+            let rebuilt = Explorer::rebuild(Memory::zero(model, BYTES), log.events(), &name);
+            assert_eq!(rebuilt.unwrap().durable(), state.words());
+            names.insert(name);
+            states += 1;
+            ControlFlow::Continue(())
+        });
+        assert_eq!(names.len(), states);
+    }
+}
+
+#[test]
+fn names_that_do_not_fit_are_refused() {
+    // Fails if a replay of the wrong run quietly shows some other state.
+    let log = scattered(Model::Adr, 2);
+    for text in ["99:", "2:l0.9", "2:l7.1", "2:w0.1"] {
+        let name = text.parse().unwrap();
+        let found = Explorer::rebuild(Memory::zero(Model::Adr, BYTES), log.events(), &name);
+        assert!(found.is_err(), "{text}");
+    }
+    for text in ["", ":", "x:", "2:l0", "2:.1", "2:é1.1", "2:l0.1;l1.1"] {
+        assert!(text.parse::<Name>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn every_mutant_of_a_run_changes_its_states_as_it_should() {
+    // Fails if a mutant is not applied, is applied at another site, or is not listed.
+    let at = Addr::new(56);
+    let run = |mutant: Option<Mutant>| {
+        let region = region(Model::Adr);
+        region.media().set_mutant(mutant);
+        let pm = region.access();
+        region.media().begin(0);
+        pm.write_words(at, &[1, 2]).unwrap();
+        pm.persist(Span::new(at, 2), PAIR).unwrap();
+        pm.write_words_nt(Addr::new(256), &[3], Site::new("test/log")).unwrap();
+        pm.fence(Site::new("test/log")).unwrap();
+        pm.store(Addr::new(512), 4).unwrap();
+        pm.commit_word(Addr::new(520), 5, TOKEN).unwrap();
+        region.media().returned(0);
+        let met = region.media().met();
+        let log = region.media().take_log();
+        let words = [7, 8, 32, 64, 65];
+        let states = states_here(&mut at_end(Memory::zero(Model::Adr, BYTES), &log));
+        let digits = states.iter().map(|state| words.map(|word| state[word].to_string()).concat());
+        (met, digits.collect::<Vec<_>>().join(" "))
+    };
+    let (met, faithful) = run(None);
+    assert_eq!(faithful, "12300 12340 12345");
+    let listed: Vec<String> = met.mutants().iter().map(Mutant::to_string).collect();
+    let expected = [
+        ("test/log:drop-fence", "12000 12040 12045 12300 12340 12345"),
+        ("test/log:unfenced-store", "12000 12040 12045 12300 12340 12345"),
+        // The flush stays pending, and the next fence of the thread completes it.
+        ("test/pair:all-but-last-line", "10300 10340 10345 12300 12340 12345"),
+        ("test/pair:drop-fence", "12300 12340 12345"),
+        (
+            "test/pair:drop-flush",
+            "00300 00340 00345 02300 02340 02345 10300 10340 10345 12300 12340 12345",
+        ),
+        ("test/pair:first-line-only", "10300 10340 10345 12300 12340 12345"),
+        ("test/token:drop-commit", "12300 12340"),
+        ("test/token:swap-commit", "12300 12305 12345"),
+    ];
+    let mut sorted: Vec<_> = listed.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, expected.map(|(name, _)| name));
+    for (name, states) in expected {
+        let mutant = met.mutants().into_iter().find(|mutant| mutant.to_string() == name);
+        assert_eq!(run(mutant).1, states, "{name}");
+        let change = name.rsplit(':').next().unwrap();
+        assert_eq!(change.parse::<Change>().unwrap().name(), change);
+    }
+}
+
+#[test]
+fn a_run_that_does_not_end_is_ended() {
+    // Fails (by hanging) if a mutant that drops the store a loop waits for stops the judge.
+    let region = region(Model::Adr);
+    region.media().limit_steps(1000);
+    let waiting =
+        std::panic::AssertUnwindSafe(|| while region.access().load(Addr::new(64)).unwrap() == 0 {});
+    assert!(std::panic::catch_unwind(waiting).is_err());
+    region.media().restart(&[0; 8]);
+    assert_eq!(region.access().load(Addr::new(0)).unwrap(), 0);
+}
+
+/// Adds up two counters; recovery repairs the second from the first, and itself needs two steps.
+fn recover(pm: &Access<'_, Medium>) -> Result<()> {
+    let first = pm.load(Addr::new(0))?;
+    pm.store(Addr::new(64), first)?;
+    pm.persist(Span::new(Addr::new(64), 1), PAIR)?;
+    pm.store(Addr::new(128), first)?;
+    pm.persist(Span::new(Addr::new(128), 1), PAIR)
+}
+
+#[test]
+fn crashes_nest_to_any_depth() {
+    // Fails if what recovery stored is not on the same queues, or if states get lost on the way:
+    // the states of three nested power failures, and of a killed process before one, by hand.
+    let region = region(Model::Adr);
+    region.access().store(Addr::new(0), 1).unwrap();
+    let log = region.media().take_log();
+    let watched = |words: &[u64]| [words[0], words[8], words[16]];
+    let mut found = vec![BTreeSet::new(); 4];
+    nest(&region, Memory::zero(Model::Adr, BYTES), &log, 0, &mut |depth, state| {
+        found[depth].insert(watched(state));
+    });
+    assert_eq!(found[0], BTreeSet::from([[0, 0, 0], [1, 0, 0]]));
+    assert_eq!(found[1], BTreeSet::from([[1, 0, 0], [1, 1, 0], [1, 1, 1]]));
+    assert_eq!(found[2], BTreeSet::from([[1, 0, 0], [1, 1, 0], [1, 1, 1]]));
+
+    // Killed first: word 0 is visible and not durable, and recovery does not persist it.
+    let killed = at_end(Memory::zero(Model::Adr, BYTES), &log).memory().after_process_crash();
+    region.media().restart(killed.visible());
+    recover(&region.access()).unwrap();
+    let log = region.media().take_log();
+    let last = states_here(&mut at_end(killed, &log));
+    let last: BTreeSet<_> = last.iter().map(|state| watched(state)).collect();
+    assert_eq!(last, BTreeSet::from([[0, 1, 1], [1, 1, 1]]), "shown once, and lost");
+}
+
+fn nest(
+    region: &Region<Medium>,
+    memory: Memory,
+    log: &Log,
+    depth: usize,
+    found: &mut dyn FnMut(usize, &[u64]),
+) {
+    let mut explorer = Explorer::new(memory, log.events());
+    let mut images = Vec::new();
+    while explorer.next_point().is_some() {
+        let _ = explorer.states(&Limits::default(), &mut Seen::default(), 0, &mut |state| {
+            images.push(state.words().to_vec());
+            ControlFlow::Continue(())
+        });
+    }
+    for image in images {
+        found(depth, &image);
+        if depth < 2 {
+            region.media().restart(&image);
+            recover(&region.access()).unwrap();
+            let log = region.media().take_log();
+            nest(region, Memory::of(Model::Adr, image), &log, depth + 1, found);
+        }
+    }
+}
+
+#[test]
+fn what_an_operation_used_and_did_not_make_durable_is_its_debt() {
+    // Fails if a value that another thread has not persisted can decide a result unnoticed.
+    let medium = Traced::<common::Puppet>::new(Model::Adr, BYTES, BYTES).with_loads();
+    let region = Region::new(medium);
+    let put = |thread, operation, persist| {
+        common::act_as(thread);
+        let pm = region.access();
+        region.media().begin(operation);
+        pm.store(Addr::new(64), u64::from(operation)).unwrap();
+        if persist {
+            pm.persist(Span::new(Addr::new(64), 1), PAIR).unwrap();
+            region.media().returned(operation);
+        }
+    };
+    let get = |thread, operation| {
+        common::act_as(thread);
+        region.media().begin(operation);
+        region.access().load(Addr::new(64)).unwrap();
+        region.media().returned(operation);
+    };
+    put(1, 1, true);
+    get(2, 2);
+    put(1, 3, false);
+    get(2, 4);
+    let log = region.media().take_log();
+    let found = debts(Memory::zero(Model::Adr, BYTES), log.events());
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].operation, found[0].word, found[0].stored), (4, 8, false));
+    assert!(matches!(log.events()[found[0].event].what, What::Return { operation: 4 }));
+}
