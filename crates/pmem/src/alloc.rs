@@ -182,7 +182,7 @@ impl<M: Media> Space<M> {
     /// Takes back a span that was handed out or claimed, or whole lines of one.
     ///
     /// The caller makes sure that no committed word leads to it, durably, and that no reader is
-    /// left in it. Should a panic have poisoned the lock, the span
+    /// left in it (see [`Epochs`](crate::Epochs)). Should a panic have poisoned the lock, the span
     /// stays in use until the next open, which finds it free.
     ///
     /// # Panics
