@@ -32,6 +32,7 @@ pub use error::{Error, Result};
 pub use heap::{Class, Heap, HeapUsage, RecordWord};
 pub use media::counted::{Counted, CountedBlock, CountedContext};
 pub use media::dram::{Dram, DramOptions};
+pub use media::file::{FileDurability, FileMedium, FileOptions};
 pub use media::image::Image;
 pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
 pub use pool::{Boot, Identity, Pool, Shutdown};

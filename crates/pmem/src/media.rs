@@ -2,6 +2,7 @@
 
 pub mod counted;
 pub mod dram;
+pub mod file;
 pub mod image;
 pub mod traced;
 

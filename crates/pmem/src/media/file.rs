@@ -1,0 +1,288 @@
+//! An ordinary file, mapped through the page cache: for everybody without persistent memory.
+
+pub(crate) mod backing;
+pub mod group;
+pub mod system;
+
+use core::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
+use self::backing::{Backing, Plan, read_only};
+use self::system::{Os, System};
+use super::{Domain, Guarantees, Media, StreamClass, StreamSupport};
+use crate::sys::window::Window;
+use crate::{Addr, Result, Site, Span, Std};
+
+/// Bytes of a page of the page cache, the unit in which a file is written out.
+///
+/// Unit: bytes. Source: Linux on x86; larger pages elsewhere are multiples.
+const PAGE: u64 = 4096;
+
+/// What a fence on a file does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum FileDurability {
+    /// A fence is a sync, shared by all threads that wait for one: what was flushed and fenced
+    /// survives a power failure.
+    #[default]
+    Immediate,
+    /// A fence does nothing; somebody calls `sync` now and then. What was stored survives a killed
+    /// process, what was synced a power failure.
+    Interval,
+    /// As `Interval`, and growing the file does not sync its length either: nothing but an
+    /// explicit `sync` waits for the device.
+    Process,
+}
+
+/// How a [`FileMedium`] is opened.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// How far the file may grow. Unit: bytes of addresses, no storage is taken for it.
+    pub capacity_bytes: u64,
+    /// What a fence does.
+    pub durability: FileDurability,
+    /// Whether to go on where locks are missing or the file lies on a network. Two writers at once
+    /// then destroy the file, and nothing notices.
+    pub trust_file_system: bool,
+    /// The operating system; a test puts its own in between.
+    pub system: Arc<dyn System>,
+}
+
+impl Default for FileOptions {
+    /// One TiB of addresses, immediate durability, no trust, the real operating system.
+    fn default() -> Self {
+        FileOptions {
+            capacity_bytes: 1 << 40,
+            durability: FileDurability::Immediate,
+            trust_file_system: false,
+            system: Arc::new(Os),
+        }
+    }
+}
+
+impl FileOptions {
+    fn plan(&self, writable: bool) -> Plan {
+        Plan {
+            capacity_bytes: self.capacity_bytes,
+            writable,
+            sync_growth: self.durability != FileDurability::Process,
+            synchronous: false,
+            trust_file_system: self.trust_file_system,
+            system: Arc::clone(&self.system),
+        }
+    }
+}
+
+/// An ordinary file as a medium.
+///
+/// The file is mapped and shared with the page cache, so what was stored survives the end of the
+/// process at once, and a power failure once it was synced. Its storage is allocated before it is
+/// used: a full disk is [`Error::Full`](crate::Error::Full) from [`Media::grow`] and never a
+/// signal. Exceptions: copy-on-write and compressing file systems may still run out of space when
+/// they write out, and if *another program* shortens the file, or the device cannot read a page,
+/// the kernel ends this process with SIGBUS (the file stays recoverable).
+///
+/// The lock belongs to the open file: a child of `fork` shares it and must not use the medium.
+/// Mapped contents are left out of core dumps.
+///
+/// ```no_run
+/// use everhash_pmem::{Addr, FileMedium, FileOptions, Region, Site, Span};
+///
+/// let medium = FileMedium::create("pairs.ehdb", 1 << 20, &FileOptions::default())?;
+/// let region = Region::new(medium);
+/// let pm = region.access();
+/// pm.store(Addr::new(64), 7)?;
+/// pm.persist(Span::new(Addr::new(64), 1), Site::new("example"))?;
+/// region.media().publish()?; // from here on the file is there after a crash
+/// # Ok::<(), everhash_pmem::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FileMedium {
+    backing: Backing,
+    durability: FileDurability,
+    writable: bool,
+}
+
+impl FileMedium {
+    /// Creates a file of `bytes` zero bytes, readable and writable by its owner alone.
+    ///
+    /// It lies beside `path` under a temporary name until [`FileMedium::publish`]; a crash before
+    /// that leaves nothing under `path`, at most `.NAME.PID-COUNT.new`, which may be deleted.
+    /// Dropped unpublished, it is removed.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) if there is a file `path` or the system refuses,
+    /// [`Error::Full`](crate::Error::Full) if the disk or the capacity is too small,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on a file system without locks or
+    /// allocation.
+    pub fn create(path: impl AsRef<Path>, bytes: u64, options: &FileOptions) -> Result<Self> {
+        let backing = Backing::create(path.as_ref(), bytes, options.plan(true))?;
+        Ok(FileMedium { backing, durability: options.durability, writable: true })
+    }
+
+    /// Opens the file `path` for reading and writing. Follows symbolic links.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) if it is open in this or another process,
+    /// by whatever name; [`Error::Full`](crate::Error::Full) if it has holes and the disk no room
+    /// for them; [`Error::Unsupported`](crate::Error::Unsupported) if it is no ordinary file, or
+    /// the file system has no locks; [`Error::System`](crate::Error::System).
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
+        let backing = Backing::open(path.as_ref(), options.plan(true))?;
+        Ok(FileMedium { backing, durability: options.durability, writable: true })
+    }
+
+    /// Opens the file `path` for reading, beside other readers.
+    ///
+    /// Bulk stores, `grow` and `reserve` then fail, and a store through a
+    /// [`Block`](crate::Block) panics: it is an engine's own mistake.
+    ///
+    /// # Errors
+    /// As [`FileMedium::open`], but never [`Error::Full`](crate::Error::Full).
+    pub fn open_read_only(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
+        let backing = Backing::open(path.as_ref(), options.plan(false))?;
+        Ok(FileMedium { backing, durability: options.durability, writable: false })
+    }
+
+    /// Syncs a created file, gives it its name without replacing another file, and syncs the
+    /// directory. Does nothing for a file that has its name.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System); if there is a file of that name by now, the medium
+    /// goes on working under its temporary name. After a failed sync,
+    /// [`Error::Poisoned`](crate::Error::Poisoned) for ever.
+    pub fn publish(&self) -> Result<()> {
+        self.backing.publish()
+    }
+
+    /// Returns how many syncs were begun: with group commit, fewer than fences.
+    pub fn syncs(&self) -> u64 {
+        self.backing.group.begun()
+    }
+
+    /// Notes that this thread has something for the next fence to wait for.
+    fn note(&self, cx: &FileContext) {
+        if self.durability == FileDurability::Immediate {
+            cx.ticket.set(self.backing.group.ticket());
+        }
+    }
+}
+
+/// What a file has to remember for a thread: which sync its next fence must see the end of.
+#[derive(Debug, Default)]
+pub struct FileContext {
+    /// 0 if nothing was flushed since the last fence.
+    ticket: Cell<u64>,
+}
+
+impl Media for FileMedium {
+    type Sync = Std;
+    type Context = FileContext;
+    type Block<'a, const N: usize>
+        = Window<'a, N>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn context(&self) -> FileContext {
+        FileContext::default()
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        self.backing.mapping.bytes()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        let domain = match self.durability {
+            FileDurability::Immediate => Domain::Synced,
+            // Fences promise nothing here, so an engine must not take them for syncs.
+            FileDurability::Interval | FileDurability::Process => Domain::Process,
+        };
+        Guarantees { domain, same_line_order: false, access_unit_bytes: PAGE }
+    }
+
+    #[inline(always)]
+    fn block<'a, const N: usize>(
+        &'a self,
+        _cx: &'a FileContext,
+        at: Addr,
+    ) -> Result<Window<'a, N>> {
+        self.backing.mapping.window(at)
+    }
+
+    #[inline]
+    fn read_words(&self, _cx: &FileContext, at: Addr, out: &mut [u64]) -> Result<()> {
+        self.backing.mapping.read_words(at, out)
+    }
+
+    #[inline]
+    fn write_words(&self, _cx: &FileContext, at: Addr, words: &[u64]) -> Result<()> {
+        if !self.writable {
+            return Err(read_only());
+        }
+        self.backing.mapping.write_words(at, words)
+    }
+
+    /// Ordinary stores: a file is durable by pages, and going past the caches gains nothing.
+    fn write_words_nt(&self, cx: &FileContext, at: Addr, words: &[u64], _site: Site) -> Result<()> {
+        self.write_words(cx, at, words)?;
+        self.note(cx);
+        Ok(())
+    }
+
+    #[inline]
+    fn flush(&self, cx: &FileContext, span: Span, _site: Site) {
+        if span.words > 0 {
+            self.note(cx);
+        }
+    }
+
+    fn fence(&self, cx: &FileContext, _site: Site) -> Result<()> {
+        match cx.ticket.replace(0) {
+            0 => self.backing.group.check(),
+            ticket => self.backing.sync_since(ticket),
+        }
+    }
+
+    fn sync(&self, cx: &FileContext, _site: Site) -> Result<()> {
+        cx.ticket.set(0);
+        if !self.writable {
+            return Ok(());
+        }
+        self.backing.sync()
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        self.backing.grow(bytes)
+    }
+
+    fn release(&self, span: Span) {
+        self.backing.release(span);
+    }
+
+    fn reserve(&self, span: Span) -> Result<()> {
+        self.backing.reserve(span)
+    }
+
+    fn touch(&self, span: Span) {
+        self.backing.mapping.populate(span);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: Addr) {
+        self.backing.mapping.prefetch(at);
+    }
+
+    /// Passes the hint if `span` is the whole file: Linux keeps one lifetime per file. Class 0 is
+    /// the shortest lifetime, 3 and above the longest.
+    fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
+        // Linux counts from 2 (short) to 5 (extreme); `uapi/linux/fcntl.h`.
+        let lifetime = 2 + u64::from(class.0.min(3));
+        let whole = span.start == Addr::NULL && span.end_byte() >= self.bytes();
+        match whole && self.writable && self.backing.hint(lifetime) {
+            true => StreamSupport::Passed,
+            false => StreamSupport::NotSupported,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The system calls behind a file medium, as a place where a test can make each of them fail.
+
+use std::fmt::Debug;
+use std::io;
+
+/// One kind of system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Call {
+    /// Opens the directory that holds the file.
+    OpenDirectory,
+    /// Asks whether the target exists already; the value is 1 if it does.
+    Exists,
+    /// Creates the temporary file.
+    Create,
+    /// Opens an existing file.
+    Open,
+    /// Asks for the kind of file; the value is 1 for an ordinary one.
+    Kind,
+    /// Asks for the length of the file, which is the value. Unit: bytes.
+    Length,
+    /// Asks for the kind of file system; the value is its magic number.
+    FileSystem,
+    /// Takes the lock.
+    Lock,
+    /// Takes storage for a range of the file.
+    Allocate,
+    /// Sets the length of the file.
+    SetLength,
+    /// Maps a piece of the file.
+    Map,
+    /// Writes the file's data out and waits for the device.
+    Sync,
+    /// Writes the directory out and waits for the device.
+    SyncDirectory,
+    /// Gives the file its name.
+    Rename,
+    /// Removes the temporary name.
+    Remove,
+    /// Gives the storage behind a range back.
+    Punch,
+    /// Passes a hint about the lifetime of the data.
+    Hint,
+}
+
+impl Call {
+    /// Every kind.
+    pub const ALL: [Call; 17] = [
+        Call::OpenDirectory,
+        Call::Exists,
+        Call::Create,
+        Call::Open,
+        Call::Kind,
+        Call::Length,
+        Call::FileSystem,
+        Call::Lock,
+        Call::Allocate,
+        Call::SetLength,
+        Call::Map,
+        Call::Sync,
+        Call::SyncDirectory,
+        Call::Rename,
+        Call::Remove,
+        Call::Punch,
+        Call::Hint,
+    ];
+}
+
+/// The operating system as a file medium sees it: every call passes through here.
+///
+/// A test implements it to fail the n-th call of a kind, with or without letting it happen, or to
+/// change the value it returns.
+pub trait System: Debug + Send + Sync + 'static {
+    /// Makes the call by calling `run`, and returns what the medium shall see of it.
+    ///
+    /// # Errors
+    /// Those of `run`, or the test's own.
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64>;
+}
+
+/// The real operating system: nothing is added.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Os;
+
+impl System for Os {
+    fn call(&self, _call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        run()
+    }
+}
+
+/// How often an interrupted call is made again before its error is passed on.
+///
+/// Unit: attempts. Source: ours; a bound, so that a timer that interrupts a long allocation for
+/// ever cannot hang the program.
+const ATTEMPTS: u32 = 1000;
+
+/// Makes a call, again if a signal interrupted it.
+///
+/// A sync is made again too: an interrupted one has not reported any failure of the data.
+pub(super) fn perform(
+    system: &dyn System,
+    call: Call,
+    mut run: impl FnMut() -> io::Result<u64>,
+) -> io::Result<u64> {
+    let mut result = system.call(call, &mut run);
+    for _ in 1..ATTEMPTS {
+        match &result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                result = system.call(call, &mut run);
+            }
+            _ => break,
+        }
+    }
+    result
+}

@@ -1,0 +1,434 @@
+//! File media on the real operating system: openers, names, rights, full disks, killed processes.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use everhash_pmem::{
+    Addr, Domain, Error, FileDurability, FileMedium, FileOptions, Media, Region, Site, Span,
+};
+use support::Directory;
+
+const SITE: Site = Site::new("test");
+/// Tells a child process of a test where to work.
+const PLACE: &str = "EVERHASH_TEST_PLACE";
+
+fn options() -> FileOptions {
+    FileOptions { capacity_bytes: 1 << 30, ..FileOptions::default() }
+}
+
+fn published(directory: &Directory, bytes: u64) -> FileMedium {
+    let medium = FileMedium::create(directory.file(), bytes, &options()).unwrap();
+    medium.publish().unwrap();
+    medium
+}
+
+/// Starts the ignored test `name` of this binary in a process of its own.
+fn child(name: &str, place: &std::path::Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored", "--nocapture"]).env(PLACE, place);
+    command
+}
+
+fn place() -> Option<PathBuf> {
+    std::env::var_os(PLACE).map(PathBuf::from)
+}
+
+#[test]
+fn what_was_persisted_is_there_after_reopening() {
+    // Fails if the mapping is not the file, or if growth moves or loses words.
+    let directory = Directory::new();
+    let region = Region::new(published(&directory, 1 << 16));
+    let pm = region.access();
+    for at in (0..1 << 16).step_by(4096) {
+        pm.store(Addr::new(at), at + 1).unwrap();
+        pm.persist(Span::new(Addr::new(at), 1), SITE).unwrap();
+    }
+    region.media().grow(1 << 20).unwrap();
+    pm.write_words_nt(Addr::new(1 << 19), &[7; 100], SITE).unwrap();
+    pm.fence(SITE).unwrap();
+    drop(pm);
+    drop(region);
+    let region = Region::new(FileMedium::open(directory.file(), &options()).unwrap());
+    let pm = region.access();
+    assert_eq!(region.media().bytes(), 1 << 20);
+    for at in (0..1 << 16).step_by(4096) {
+        assert_eq!(pm.load(Addr::new(at)).unwrap(), at + 1);
+    }
+    assert_eq!(pm.load(Addr::new((1 << 19) + 99 * 8)).unwrap(), 7);
+    assert_eq!(pm.load(Addr::new((1 << 20) - 8)).unwrap(), 0);
+}
+
+#[test]
+fn an_immediate_file_says_that_fences_are_syncs_and_others_do_not() {
+    // Fails if an engine is told to rely on a fence that does nothing.
+    let directory = Directory::new();
+    for (durability, domain) in [
+        (FileDurability::Immediate, Domain::Synced),
+        (FileDurability::Interval, Domain::Process),
+        (FileDurability::Process, Domain::Process),
+    ] {
+        let options = FileOptions { durability, ..options() };
+        let medium = FileMedium::create(directory.file(), 4096, &options).unwrap();
+        assert_eq!(medium.guarantees().domain, domain);
+        assert!(!medium.guarantees().same_line_order);
+    }
+}
+
+#[test]
+fn p11_a_second_opener_is_refused_by_every_name() {
+    // Fails if the lock hangs on the name, on the process, or on the way the file was opened.
+    let directory = Directory::new();
+    let unpublished = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    let temporary = directory.only_file().unwrap();
+    assert!(matches!(FileMedium::open(temporary, &options()), Err(Error::AlreadyOpen)));
+    unpublished.publish().unwrap();
+    let hard = directory.path().join("hard");
+    let soft = directory.path().join("soft");
+    std::fs::hard_link(directory.file(), &hard).unwrap();
+    symlink(directory.file(), &soft).unwrap();
+    for name in [&directory.file(), &hard, &soft] {
+        assert!(matches!(FileMedium::open(name, &options()), Err(Error::AlreadyOpen)));
+        assert!(matches!(FileMedium::open_read_only(name, &options()), Err(Error::AlreadyOpen)));
+        let output = child("child_opens", name).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("opened: AlreadyOpen"), "{text}");
+    }
+    drop(unpublished);
+    FileMedium::open(soft, &options()).unwrap();
+}
+
+#[test]
+#[ignore = "a child process of another test"]
+fn child_opens() {
+    // Fails only if it is not a child: its parent reads what it prints.
+    let result = FileMedium::open(place().expect("run by another test"), &options());
+    println!("opened: {:?}", result.map(|_| ()).unwrap_err());
+}
+
+#[test]
+fn readers_share_and_keep_writers_out() {
+    // Fails if the shared lock is exclusive, or no lock at all.
+    let directory = Directory::new();
+    drop(published(&directory, 4096));
+    let one = FileMedium::open_read_only(directory.file(), &options()).unwrap();
+    let two = FileMedium::open_read_only(directory.file(), &options()).unwrap();
+    assert!(matches!(FileMedium::open(directory.file(), &options()), Err(Error::AlreadyOpen)));
+    drop((one, two));
+    FileMedium::open(directory.file(), &options()).unwrap();
+}
+
+#[test]
+fn a_reader_cannot_change_the_file() {
+    // Fails if a verb changes the file, or ends in a signal instead of an error or a panic.
+    let directory = Directory::new();
+    drop(published(&directory, 4096));
+    let before = std::fs::read(directory.file()).unwrap();
+    std::fs::set_permissions(directory.file(), PermissionsExt::from_mode(0o400)).unwrap();
+    let region = Region::new(FileMedium::open_read_only(directory.file(), &options()).unwrap());
+    let pm = region.access();
+    assert_eq!(pm.load(Addr::new(4088)).unwrap(), 0);
+    assert!(matches!(pm.write_words(Addr::NULL, &[1]), Err(Error::Unsupported { .. })));
+    assert!(matches!(pm.write_words_nt(Addr::NULL, &[1], SITE), Err(Error::Unsupported { .. })));
+    assert!(matches!(region.media().grow(8192), Err(Error::Unsupported { .. })));
+    assert!(region.media().reserve(Span::new(Addr::NULL, 8)).is_err());
+    region.media().release(Span::of_bytes(Addr::NULL, 4096));
+    region.media().touch(Span::of_bytes(Addr::NULL, 4096));
+    let store = std::panic::AssertUnwindSafe(|| pm.store(Addr::NULL, 1));
+    assert!(std::panic::catch_unwind(store).is_err());
+    pm.persist(Span::new(Addr::NULL, 1), SITE).unwrap();
+    pm.sync(SITE).unwrap();
+    assert_eq!(std::fs::read(directory.file()).unwrap(), before);
+}
+
+#[test]
+fn p15_a_new_file_belongs_to_its_owner_alone() {
+    // Fails if others may read or write, before or after publishing.
+    let directory = Directory::new();
+    let medium = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    let mode = || std::fs::metadata(directory.only_file().unwrap()).unwrap().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    medium.publish().unwrap();
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
+fn creating_never_replaces_a_file() {
+    // Fails if an existing file, or one that came meanwhile, is lost.
+    let directory = Directory::new();
+    let medium = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    std::fs::write(directory.file(), "mine").unwrap();
+    let exists = |result: everhash_pmem::Result<()>| {
+        matches!(result, Err(Error::System { source, .. })
+            if source.kind() == std::io::ErrorKind::AlreadyExists)
+    };
+    assert!(exists(medium.publish()));
+    assert!(exists(FileMedium::create(directory.file(), 4096, &options()).map(|_| ())));
+    assert_eq!(std::fs::read(directory.file()).unwrap(), b"mine");
+    // Whoever removes the obstacle can still publish.
+    std::fs::remove_file(directory.file()).unwrap();
+    medium.publish().unwrap();
+    drop(medium);
+    assert_eq!(directory.names(), ["pairs.ehdb"]);
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    // Fails if a directory is opened, or if opening a pipe waits for ever.
+    let directory = Directory::new();
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [directory.path().to_path_buf(), pipe, "/dev/null".into()] {
+        let refused = FileMedium::open(&path, &options());
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{path:?} {refused:?}");
+    }
+    let missing = FileMedium::open(directory.path().join("missing"), &options());
+    assert!(matches!(missing, Err(Error::System { source, .. })
+        if source.kind() == std::io::ErrorKind::NotFound));
+    let slash = FileMedium::create("/", 4096, &options());
+    assert!(matches!(slash, Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn holes_are_filled_when_a_file_is_opened() {
+    // Fails if a store to a hole could meet a full disk.
+    let directory = Directory::new();
+    let file = std::fs::File::create(directory.file()).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let blocks = || std::fs::metadata(directory.file()).unwrap().blocks() * 512;
+    assert!(blocks() < 1 << 20);
+    drop(file);
+    let medium = FileMedium::open(directory.file(), &options()).unwrap();
+    assert!(blocks() >= 1 << 20);
+    // And given back, and taken again, on purpose.
+    medium.release(Span::of_bytes(Addr::new(1 << 16), 1 << 18));
+    assert!(blocks() <= (1 << 20) - (1 << 18));
+    medium.reserve(Span::of_bytes(Addr::new(1 << 16), 1 << 18)).unwrap();
+    assert!(blocks() >= 1 << 20);
+}
+
+#[test]
+fn files_of_every_odd_length_can_be_opened_and_grown() {
+    // Fails if a length that is no multiple of a word or a page breaks a bound or loses bytes.
+    for length in [0u64, 1, 7, 8, 9, 4095, 4096, 4097, 12_345] {
+        let directory = Directory::new();
+        std::fs::write(directory.file(), vec![0xab; length as usize]).unwrap();
+        let region = Region::new(FileMedium::open(directory.file(), &options()).unwrap());
+        let pm = region.access();
+        assert_eq!(region.media().bytes(), length / 8 * 8);
+        assert!(pm.load(Addr::new(length / 8 * 8)).is_err());
+        region.media().grow(length + 10_000).unwrap();
+        let last = Addr::new(region.media().bytes() - 8);
+        pm.store(last, 5).unwrap();
+        pm.persist(Span::new(last, 1), SITE).unwrap();
+        let bytes = std::fs::read(directory.file()).unwrap();
+        assert!(bytes[..length as usize].iter().all(|byte| *byte == 0xab));
+        assert!(bytes[length as usize..bytes.len() - 8].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn threads_that_fence_at_once_share_syncs_and_may_grow_meanwhile() {
+    // Fails if fences are not shared, or if growth disturbs those who write.
+    let directory = Directory::new();
+    let region = Region::new(published(&directory, 1 << 16));
+    let threads = 8;
+    let rounds = 30;
+    let before = region.media().syncs();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let region = &region;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let pm = region.access();
+                    let at = Addr::new(thread * 4096 + round * 8);
+                    pm.store(at, round + 1).unwrap();
+                    pm.persist(Span::new(at, 1), SITE).unwrap();
+                }
+            });
+        }
+        for step in 2..10 {
+            region.media().grow(step << 16).unwrap();
+        }
+    });
+    let syncs = region.media().syncs() - before;
+    println!("{} fences, {syncs} syncs", threads * rounds);
+    assert!(syncs < threads * rounds / 2, "{syncs} syncs are hardly shared");
+    for at in (0..threads).flat_map(|t| (0..rounds).map(move |r| t * 4096 + r * 8)) {
+        assert_ne!(region.access().load(Addr::new(at)).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_fence_without_a_flush_does_not_sync() {
+    // Fails if every fence of a reader costs a device round trip.
+    let directory = Directory::new();
+    let region = Region::new(published(&directory, 4096));
+    let before = region.media().syncs();
+    let pm = region.access();
+    pm.fence(SITE).unwrap();
+    pm.flush(Span::new(Addr::NULL, 0), SITE);
+    pm.fence(SITE).unwrap();
+    assert_eq!(region.media().syncs(), before);
+    pm.flush(Span::new(Addr::NULL, 1), SITE);
+    pm.fence(SITE).unwrap();
+    pm.fence(SITE).unwrap();
+    assert_eq!(region.media().syncs(), before + 1);
+}
+
+#[test]
+fn a_killed_process_loses_nothing_it_stored() {
+    // Fails if stores wait anywhere in the process, in any mode: the child is killed in full run.
+    let directory = Directory::new();
+    for round in 0..10 {
+        let mut running = child("child_stores_until_killed", directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        let mut told = 0;
+        for line in lines.map_while(Result::ok) {
+            // The harness may print in front of the first line.
+            let Some((_, number)) = line.split_once("stored ") else { continue };
+            told = number.parse().unwrap();
+            if told >= 1000 + round * 137 {
+                break;
+            }
+        }
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert!(told >= 1000, "the child ended by itself");
+        let region = Region::new(FileMedium::open(directory.file(), &options()).unwrap());
+        let pm = region.access();
+        for number in 1..=told {
+            assert_eq!(pm.load(Addr::new(number * 8)).unwrap(), number);
+        }
+        drop(pm);
+        drop(region);
+        std::fs::remove_file(directory.file()).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "a child process of another test"]
+fn child_stores_until_killed() {
+    // Fails only if it is not a child: its parent kills it and looks at what it left.
+    let path = place().expect("run by another test").join("pairs.ehdb");
+    let options = FileOptions { durability: FileDurability::Process, ..options() };
+    let region = Region::new(FileMedium::create(path, 1 << 16, &options).unwrap());
+    region.media().publish().unwrap();
+    let pm = region.access();
+    for number in 1.. {
+        if number * 8 + 8 > region.media().bytes() {
+            region.media().grow(region.media().bytes() * 2).unwrap();
+        }
+        pm.store(Addr::new(number * 8), number).unwrap();
+        println!("stored {number}");
+    }
+}
+
+#[test]
+fn a_process_killed_before_publishing_leaves_nothing_under_the_name() {
+    // Fails if the file has its name before it is whole.
+    let directory = Directory::new();
+    let mut running =
+        child("child_never_publishes", directory.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("created")));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(!directory.file().exists());
+    assert_eq!(directory.names().len(), 1);
+    drop(published(&directory, 4096));
+}
+
+#[test]
+#[ignore = "a child process of another test"]
+fn child_never_publishes() {
+    // Fails only if it is not a child: its parent kills it while it waits.
+    let path = place().expect("run by another test").join("pairs.ehdb");
+    let medium = FileMedium::create(path, 1 << 16, &options()).unwrap();
+    println!("created {}", medium.bytes());
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn p10_a_full_disk_is_an_error_and_not_a_signal() {
+    // Fails with SIGBUS if a store could meet a page without storage. On a tmpfs of 1 MiB in a
+    // mount namespace of its own; where that is not allowed, it says so and does nothing.
+    let directory = Directory::new();
+    let script = "mount -t tmpfs -o size=1m none \"$EVERHASH_TEST_PLACE\" || exit 77; exec \"$@\"";
+    let test = child("child_fills_a_small_disk", directory.path());
+    let output = Command::new("unshare")
+        .args(["-rm", "sh", "-c", script, "sh"])
+        .arg(test.get_program())
+        .args(test.get_args())
+        .env(PLACE, directory.path())
+        .output();
+    match output {
+        Ok(output) if output.status.code() == Some(77) => {
+            println!("skipped: no mounts here: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Err(error) => println!("skipped: unshare cannot be run: {error}"),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            if errors.contains("unshare:") {
+                println!("skipped: {errors}");
+                return;
+            }
+            assert!(output.status.success(), "{} {text} {errors}", output.status);
+            assert!(text.contains("small disk was full"), "{text}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "a child process of another test"]
+fn child_fills_a_small_disk() {
+    // Fails if the disk's end is not an error, if the length changes, or if work cannot go on.
+    let place = place().expect("run by another test");
+    let path = place.join("pairs.ehdb");
+    let too_large = FileMedium::create(&path, 2 << 20, &options());
+    assert!(matches!(too_large, Err(Error::Full { .. })), "{too_large:?}");
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+
+    let region = Region::new(FileMedium::create(&path, 1 << 18, &options()).unwrap());
+    region.media().publish().unwrap();
+    let pm = region.access();
+    let ballast = place.join("ballast");
+    std::fs::write(&ballast, vec![1; 1 << 19]).unwrap();
+    let mut full = false;
+    for _ in 0..64 {
+        let before = region.media().bytes();
+        match region.media().grow(before + (1 << 16)) {
+            Ok(()) => {}
+            Err(Error::Full { .. }) => {
+                full = true;
+                assert_eq!(region.media().bytes(), before);
+                assert_eq!(std::fs::metadata(&path).unwrap().len(), before);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(full);
+    // Every page has its storage: this is where SIGBUS would come.
+    for at in (0..region.media().bytes()).step_by(8) {
+        pm.store(Addr::new(at), at + 1).unwrap();
+    }
+    pm.persist(Span::of_bytes(Addr::NULL, region.media().bytes()), SITE).unwrap();
+    std::fs::remove_file(&ballast).unwrap();
+    region.media().grow(region.media().bytes() + (1 << 16)).unwrap();
+    drop(pm);
+    drop(region);
+
+    // A file with holes for which there is no room is refused at the door.
+    let sparse = place.join("sparse");
+    std::fs::File::create(&sparse).unwrap().set_len(8 << 20).unwrap();
+    assert!(matches!(FileMedium::open(&sparse, &options()), Err(Error::Full { .. })));
+    println!("small disk was full");
+}
