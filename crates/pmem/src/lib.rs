@@ -31,6 +31,7 @@ pub use epoch::{Epochs, Pinned};
 pub use error::{Error, Result};
 pub use heap::{Class, Heap, HeapUsage, RecordWord};
 pub use media::counted::{Counted, CountedBlock, CountedContext};
+pub use media::dax::DaxMedium;
 pub use media::dram::{Dram, DramOptions};
 pub use media::file::{FileDurability, FileMedium, FileOptions};
 pub use media::image::Image;

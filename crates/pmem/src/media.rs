@@ -1,6 +1,7 @@
 //! The seam: what a medium can do. Everything above is generic over [`Media`].
 
 pub mod counted;
+pub mod dax;
 pub mod dram;
 pub mod file;
 pub mod image;

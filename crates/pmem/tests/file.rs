@@ -1,5 +1,7 @@
 //! File media on the real operating system: openers, names, rights, full disks, killed processes.
 
+#![allow(clippy::unwrap_used, reason = "this is a test, also where it is not a test function")]
+
 mod support;
 
 use std::io::{BufRead, BufReader};
@@ -50,7 +52,6 @@ fn what_was_persisted_is_there_after_reopening() {
     region.media().grow(1 << 20).unwrap();
     pm.write_words_nt(Addr::new(1 << 19), &[7; 100], SITE).unwrap();
     pm.fence(SITE).unwrap();
-    drop(pm);
     drop(region);
     let region = Region::new(FileMedium::open(directory.file(), &options()).unwrap());
     let pm = region.access();
@@ -306,7 +307,6 @@ fn a_killed_process_loses_nothing_it_stored() {
         for number in 1..=told {
             assert_eq!(pm.load(Addr::new(number * 8)).unwrap(), number);
         }
-        drop(pm);
         drop(region);
         std::fs::remove_file(directory.file()).unwrap();
     }
@@ -423,7 +423,6 @@ fn child_fills_a_small_disk() {
     pm.persist(Span::of_bytes(Addr::NULL, region.media().bytes()), SITE).unwrap();
     std::fs::remove_file(&ballast).unwrap();
     region.media().grow(region.media().bytes() + (1 << 16)).unwrap();
-    drop(pm);
     drop(region);
 
     // A file with holes for which there is no room is refused at the door.

@@ -1,5 +1,7 @@
 //! Every system call of a file medium fails once, at every place.
 
+#![allow(clippy::unwrap_used, reason = "this is a test, also where it is not a test function")]
+
 mod support;
 
 use std::sync::Arc;

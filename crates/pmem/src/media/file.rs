@@ -3,6 +3,7 @@
 pub(crate) mod backing;
 pub mod group;
 pub mod system;
+mod temporary;
 
 use core::cell::Cell;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! What the tests of file media share: a directory that cleans up, and a system that fails.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "this is a test, though not inside a test function")]
 
 use std::io;
 use std::path::{Path, PathBuf};

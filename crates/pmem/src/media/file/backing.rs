@@ -1,18 +1,17 @@
 //! A file with its lock, its storage and its mapping: what the file and the DAX medium share.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::group::GroupSync;
 use super::system::{Call, System, perform};
+use super::temporary::{self, Temporary};
 use crate::sys::map::{Mapping, Source, page_ceil, pages_inside};
 use crate::{Error, Result, Span, Std};
 
@@ -61,31 +60,10 @@ pub(crate) struct Backing {
     length: Mutex<u64>,
 }
 
-/// A file that has only a temporary name, which is removed when this is dropped.
-#[derive(Debug)]
-struct Temporary {
-    directory: OwnedFd,
-    name: OsString,
-    target: OsString,
-    system: Arc<dyn System>,
-    remove: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if self.remove {
-            // Best effort: what is left is a file under a name that nobody opens.
-            let _ = perform(&*self.system, Call::Remove, || {
-                done(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()))
-            });
-        }
-    }
-}
-
 impl Backing {
     /// Creates a file of `bytes` zero bytes beside `path`; [`Backing::publish`] gives it the name.
     pub(crate) fn create(path: &Path, bytes: u64, plan: Plan) -> Result<Backing> {
-        let (file, temporary) = create_temporary(path, &plan.system)?;
+        let (file, temporary) = temporary::create(path, &plan.system)?;
         let backing = Backing::start(file, plan, 0, Some(temporary))?;
         backing.grow(bytes)?;
         Ok(backing)
@@ -302,85 +280,6 @@ impl Backing {
     }
 }
 
-impl Temporary {
-    /// Gives the file its name, unless there is one of that name.
-    fn rename(&self) -> io::Result<u64> {
-        let directory = &self.directory;
-        let rename = rustix::fs::renameat_with(
-            directory,
-            &self.name,
-            directory,
-            &self.target,
-            RenameFlags::NOREPLACE,
-        );
-        match rename {
-            // Not every file system knows a rename that does not replace; all have links, and a
-            // link never replaces.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                let none = AtFlags::empty();
-                rustix::fs::linkat(directory, &self.name, directory, &self.target, none)?;
-                done(rustix::fs::unlinkat(directory, &self.name, none))
-            }
-            result => done(result),
-        }
-    }
-}
-
-/// Creates an empty file under a name that nobody uses, in the directory of `path`.
-fn create_temporary(path: &Path, system: &Arc<dyn System>) -> Result<(File, Temporary)> {
-    let doing = |doing| move |source| Error::System { doing, source };
-    let target = path.file_name().ok_or_else(|| not_a_file(path))?.to_owned();
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut opened = None;
-    perform(&**system, Call::OpenDirectory, || {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = parent.unwrap_or(Path::new("."));
-        opened = Some(rustix::fs::openat(CWD, parent, flags, Mode::empty())?);
-        Ok(0)
-    })
-    .map_err(doing("open the directory of the new file"))?;
-    let directory = opened.ok_or_else(missing)?;
-    let exists = perform(&**system, Call::Exists, || {
-        match rustix::fs::statat(&directory, &target, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(1),
-            Err(Errno::NOENT) => Ok(0),
-            Err(error) => Err(error.into()),
-        }
-    });
-    if exists.map_err(doing("look for a file of that name"))? != 0 {
-        let source = io::Error::from(io::ErrorKind::AlreadyExists);
-        return Err(Error::System { doing: "create the file", source });
-    }
-    let mut created = None;
-    perform(&**system, Call::Create, || {
-        created = Some(create_unused(&directory, &target)?);
-        Ok(0)
-    })
-    .map_err(doing("create the file"))?;
-    let (file, name) = created.ok_or_else(missing)?;
-    let system = Arc::clone(system);
-    Ok((file, Temporary { directory, name, target, system, remove: true }))
-}
-
-/// Creates `.NAME.PID-COUNT.new`, with the first count that is free.
-fn create_unused(directory: &OwnedFd, target: &OsStr) -> io::Result<(File, OsString)> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    for _ in 0..1000 {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut name = OsString::from(".");
-        name.push(target);
-        name.push(format!(".{}-{count}.new", std::process::id()));
-        match rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => return Ok((File::from(file), name)),
-            // A process of this number died here before.
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
 /// Takes the lock: exclusive for writing, shared for reading.
 fn lock(file: &File, plan: &Plan) -> Result<()> {
     let magic = perform(&*plan.system, Call::FileSystem, || {
@@ -424,12 +323,12 @@ pub(crate) fn read_only() -> Error {
     Error::Unsupported { what: "writing to a file that was opened for reading; reopen it".into() }
 }
 
-fn not_a_file(path: &Path) -> Error {
+pub(super) fn not_a_file(path: &Path) -> Error {
     Error::Unsupported { what: format!("{} is not a file; name a database file", path.display()) }
 }
 
 /// Makes the error of a call that was reported as done and was not.
-fn missing() -> Error {
+pub(super) fn missing() -> Error {
     let source = io::Error::other("the call brought no result");
     Error::System { doing: "open the file", source }
 }
@@ -438,6 +337,6 @@ fn is(error: &io::Error, numbers: &[Errno]) -> bool {
     Errno::from_io_error(error).is_some_and(|number| numbers.contains(&number))
 }
 
-fn done(result: rustix::io::Result<()>) -> io::Result<u64> {
+pub(super) fn done(result: rustix::io::Result<()>) -> io::Result<u64> {
     result.map(|()| 0).map_err(io::Error::from)
 }

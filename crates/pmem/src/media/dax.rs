@@ -1,0 +1,296 @@
+//! A file on persistent memory, mapped directly: a flushed and fenced line is durable.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::file::FileOptions;
+use super::file::backing::{Backing, Plan};
+use super::{Domain, Guarantees, Media};
+use crate::sys::flush::{Flusher, PASSES_CACHES, store_fence};
+use crate::sys::window::Window;
+use crate::{Addr, Error, Result, Site, Span, Std, WriteBack};
+
+/// The unit in which the one widely sold persistent memory works inside.
+///
+/// Unit: bytes. Source: Yang and others, FAST 2020, on Intel Optane DIMMs (XPLine).
+const ACCESS_UNIT: u64 = 256;
+
+/// Which stores survive a power failure, as the kernel tells it for a region of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PersistenceDomain {
+    /// Caches are written out by the platform: every visible store survives (eADR).
+    CpuCache,
+    /// What reached the memory controller survives (ADR).
+    MemoryController,
+    /// The kernel does not say. Treated as [`PersistenceDomain::MemoryController`].
+    Unknown,
+}
+
+impl PersistenceDomain {
+    /// Reads the text of the file `persistence_domain` in sysfs.
+    ///
+    /// Anything but the exact word `cpu_cache` means that caches are lost: eADR is never assumed.
+    ///
+    /// ```
+    /// use everhash_pmem::media::dax::PersistenceDomain;
+    /// assert_eq!(PersistenceDomain::parse("cpu_cache\n"), PersistenceDomain::CpuCache);
+    /// ```
+    pub fn parse(text: &str) -> PersistenceDomain {
+        match text.trim_end() {
+            "cpu_cache" => PersistenceDomain::CpuCache,
+            "memory_controller" => PersistenceDomain::MemoryController,
+            _ => PersistenceDomain::Unknown,
+        }
+    }
+
+    /// Looks the block device `major:minor` up under `sysfs`, which is `/sys` on a running system.
+    ///
+    /// The file lies at the region, some levels above the block device or its partition.
+    fn of_device(sysfs: &Path, major: u32, minor: u32) -> PersistenceDomain {
+        let link = sysfs.join(format!("dev/block/{major}:{minor}"));
+        let Ok(device) = link.canonicalize() else { return PersistenceDomain::Unknown };
+        device
+            .ancestors()
+            .find_map(|level| std::fs::read_to_string(level.join("persistence_domain")).ok())
+            .map_or(PersistenceDomain::Unknown, |text| PersistenceDomain::parse(&text))
+    }
+}
+
+/// A file on a DAX file system as a medium.
+///
+/// Flush is `clwb` (or `clflushopt`, or `dc cvap`), fence is `sfence` (`dsb`), and neither makes a
+/// system call. Where the platform saves its caches, a flush is nothing. Allocation, locking,
+/// publishing and their exceptions are those of [`FileMedium`](crate::FileMedium); the option
+/// `durability` is not used.
+#[derive(Debug)]
+pub struct DaxMedium {
+    backing: Backing,
+    flusher: Flusher,
+}
+
+impl DaxMedium {
+    /// Creates a file of `bytes` zero bytes, see [`FileMedium::create`](crate::FileMedium::create).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the file system is not DAX, or if the processor has no
+    /// write-back that can be relied on; else as for an ordinary file.
+    pub fn create(path: impl AsRef<Path>, bytes: u64, options: &FileOptions) -> Result<Self> {
+        let flusher = best_flusher()?;
+        Self::start(Backing::create(path.as_ref(), bytes, plan(options))?, flusher)
+    }
+
+    /// Opens the file `path`, see [`FileMedium::open`](crate::FileMedium::open).
+    ///
+    /// # Errors
+    /// As [`DaxMedium::create`].
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
+        let flusher = best_flusher()?;
+        Self::start(Backing::open(path.as_ref(), plan(options))?, flusher)
+    }
+
+    /// Syncs a created file and gives it its name, see
+    /// [`FileMedium::publish`](crate::FileMedium::publish).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish(&self) -> Result<()> {
+        self.backing.publish()
+    }
+
+    fn start(backing: Backing, flusher: Flusher) -> Result<Self> {
+        let (major, minor) = backing.device()?;
+        let domain = PersistenceDomain::of_device(Path::new("/sys"), major, minor);
+        let none = Flusher::new(WriteBack::None).filter(|_| domain == PersistenceDomain::CpuCache);
+        Ok(DaxMedium { backing, flusher: none.unwrap_or(flusher) })
+    }
+}
+
+fn plan(options: &FileOptions) -> Plan {
+    Plan {
+        capacity_bytes: options.capacity_bytes,
+        writable: true,
+        sync_growth: true,
+        synchronous: true,
+        trust_file_system: options.trust_file_system,
+        system: Arc::clone(&options.system),
+    }
+}
+
+fn best_flusher() -> Result<Flusher> {
+    WriteBack::best().and_then(Flusher::new).ok_or_else(|| Error::Unsupported {
+        what: "this processor has neither clwb, clflushopt nor dc cvap; open the file as an \
+               ordinary file"
+            .into(),
+    })
+}
+
+impl Media for DaxMedium {
+    type Sync = Std;
+    type Context = ();
+    type Block<'a, const N: usize>
+        = Window<'a, N>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn context(&self) {}
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        self.backing.mapping.bytes()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        let domain = match self.flusher.kind() {
+            WriteBack::None => Domain::Eadr,
+            _ => Domain::Adr,
+        };
+        // Arm may write the words of a line in any order; x86 does not.
+        let same_line_order = cfg!(target_arch = "x86_64");
+        Guarantees { domain, same_line_order, access_unit_bytes: ACCESS_UNIT }
+    }
+
+    #[inline(always)]
+    fn block<'a, const N: usize>(&'a self, _cx: &'a (), at: Addr) -> Result<Window<'a, N>> {
+        self.backing.mapping.window(at)
+    }
+
+    #[inline]
+    fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
+        self.backing.mapping.read_words(at, out)
+    }
+
+    #[inline]
+    fn write_words(&self, _cx: &(), at: Addr, words: &[u64]) -> Result<()> {
+        self.backing.mapping.write_words(at, words)
+    }
+
+    fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], site: Site) -> Result<()> {
+        self.backing.mapping.write_words_past_caches(at, words)?;
+        if !PASSES_CACHES {
+            self.flush(cx, Span::new(at, words.len() as u64), site);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flush(&self, _cx: &(), span: Span, _site: Site) {
+        if self.flusher.kind() != WriteBack::None {
+            self.backing.mapping.write_back(span, self.flusher);
+        }
+    }
+
+    /// Waits also where caches are safe: a store past the caches, or one that still sits in the
+    /// store buffer, is not in a cache.
+    #[inline(always)]
+    fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
+        store_fence();
+        self.backing.group.check()
+    }
+
+    /// Lets the kernel write back every line of every page that was stored to, whoever did it.
+    fn sync(&self, _cx: &(), _site: Site) -> Result<()> {
+        store_fence();
+        self.backing.sync()
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        self.backing.grow(bytes)
+    }
+
+    fn release(&self, span: Span) {
+        self.backing.release(span);
+    }
+
+    fn reserve(&self, span: Span) -> Result<()> {
+        self.backing.reserve(span)
+    }
+
+    fn touch(&self, span: Span) {
+        self.backing.mapping.populate(span);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: Addr) {
+        self.backing.mapping.prefetch(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("everhash-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn only_the_exact_word_means_that_caches_are_safe() {
+        // Fails if eADR is assumed from anything but the kernel's own word.
+        use PersistenceDomain::*;
+        for (text, domain) in [
+            ("cpu_cache\n", CpuCache),
+            ("cpu_cache", CpuCache),
+            ("memory_controller\n", MemoryController),
+            ("unknown\n", Unknown),
+            ("", Unknown),
+            ("\n", Unknown),
+            ("CPU_CACHE", Unknown),
+            ("cpu_cache_not", Unknown),
+            ("no cpu_cache", Unknown),
+        ] {
+            assert_eq!(PersistenceDomain::parse(text), domain, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_domain_is_found_above_a_device_or_its_partition() {
+        // Fails if the search stops below the region, or takes the word of a stranger.
+        let sysfs = place("sysfs");
+        let region = sysfs.join("devices/ndbus0/region0");
+        let disk = region.join("namespace0.0/block/pmem0");
+        std::fs::create_dir_all(disk.join("pmem0p1")).unwrap();
+        std::fs::create_dir_all(sysfs.join("devices/virtio0/block/vda")).unwrap();
+        std::fs::create_dir_all(sysfs.join("dev/block")).unwrap();
+        std::fs::write(region.join("persistence_domain"), "cpu_cache\n").unwrap();
+        for (device, number) in [
+            ("ndbus0/region0/namespace0.0/block/pmem0", "259:0"),
+            ("ndbus0/region0/namespace0.0/block/pmem0/pmem0p1", "259:1"),
+            ("virtio0/block/vda", "254:0"),
+        ] {
+            let target = format!("../../devices/{device}");
+            std::os::unix::fs::symlink(target, sysfs.join("dev/block").join(number)).unwrap();
+        }
+        let of = |major, minor| PersistenceDomain::of_device(&sysfs, major, minor);
+        assert_eq!(of(259, 0), PersistenceDomain::CpuCache);
+        assert_eq!(of(259, 1), PersistenceDomain::CpuCache);
+        assert_eq!(of(254, 0), PersistenceDomain::Unknown);
+        assert_eq!(of(7, 7), PersistenceDomain::Unknown);
+        std::fs::remove_dir_all(sysfs).unwrap();
+    }
+
+    #[test]
+    fn an_ordinary_file_is_refused_with_advice_and_left_alone() {
+        // Fails if a file in the page cache is taken for persistent memory. Where the directory of
+        // temporary files is on DAX, says so and checks nothing.
+        let directory = place("dax");
+        let path = directory.join("pairs.ehdb");
+        let options = FileOptions { capacity_bytes: 1 << 20, ..FileOptions::default() };
+        match DaxMedium::create(&path, 4096, &options) {
+            Ok(_) => println!("skipped: {} is on DAX", directory.display()),
+            Err(Error::Unsupported { what }) => {
+                assert!(what.contains("dax") || what.contains("ordinary file"), "{what}");
+                assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+                std::fs::write(&path, [7; 4096]).unwrap();
+                let opened = DaxMedium::open(&path, &options);
+                assert!(matches!(opened, Err(Error::Unsupported { .. })));
+                assert_eq!(std::fs::read(&path).unwrap(), [7; 4096]);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

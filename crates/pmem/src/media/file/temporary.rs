@@ -1,0 +1,116 @@
+//! A new file under a temporary name beside its target, until it is published or removed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::backing::{done, missing, not_a_file};
+use super::system::{Call, System, perform};
+use crate::{Error, Result};
+
+/// A file that has only a temporary name, which is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Temporary {
+    pub(super) directory: OwnedFd,
+    name: OsString,
+    target: OsString,
+    system: Arc<dyn System>,
+    pub(super) remove: bool,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if self.remove {
+            // Best effort: what is left is a file under a name that nobody opens.
+            let _ = perform(&*self.system, Call::Remove, || {
+                done(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()))
+            });
+        }
+    }
+}
+
+impl Temporary {
+    /// Gives the file its name, unless there is one of that name.
+    pub(super) fn rename(&self) -> io::Result<u64> {
+        let directory = &self.directory;
+        let rename = rustix::fs::renameat_with(
+            directory,
+            &self.name,
+            directory,
+            &self.target,
+            RenameFlags::NOREPLACE,
+        );
+        match rename {
+            // Not every file system knows a rename that does not replace; all have links, and a
+            // link never replaces.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                let none = AtFlags::empty();
+                rustix::fs::linkat(directory, &self.name, directory, &self.target, none)?;
+                done(rustix::fs::unlinkat(directory, &self.name, none))
+            }
+            result => done(result),
+        }
+    }
+}
+
+/// Creates an empty file under a name that nobody uses, in the directory of `path`.
+pub(super) fn create(path: &Path, system: &Arc<dyn System>) -> Result<(File, Temporary)> {
+    let doing = |doing| move |source| Error::System { doing, source };
+    let target = path.file_name().ok_or_else(|| not_a_file(path))?.to_owned();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut opened = None;
+    perform(&**system, Call::OpenDirectory, || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = parent.unwrap_or(Path::new("."));
+        opened = Some(rustix::fs::openat(CWD, parent, flags, Mode::empty())?);
+        Ok(0)
+    })
+    .map_err(doing("open the directory of the new file"))?;
+    let directory = opened.ok_or_else(missing)?;
+    let exists = perform(&**system, Call::Exists, || {
+        match rustix::fs::statat(&directory, &target, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(1),
+            Err(Errno::NOENT) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    });
+    if exists.map_err(doing("look for a file of that name"))? != 0 {
+        let source = io::Error::from(io::ErrorKind::AlreadyExists);
+        return Err(Error::System { doing: "create the file", source });
+    }
+    let mut created = None;
+    perform(&**system, Call::Create, || {
+        created = Some(create_unused(&directory, &target)?);
+        Ok(0)
+    })
+    .map_err(doing("create the file"))?;
+    let (file, name) = created.ok_or_else(missing)?;
+    let system = Arc::clone(system);
+    Ok((file, Temporary { directory, name, target, system, remove: true }))
+}
+
+/// Creates `.NAME.PID-COUNT.new`, with the first count that is free.
+fn create_unused(directory: &OwnedFd, target: &OsStr) -> io::Result<(File, OsString)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for _ in 0..1000 {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut name = OsString::from(".");
+        name.push(target);
+        name.push(format!(".{}-{count}.new", std::process::id()));
+        match rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => return Ok((File::from(file), name)),
+            // A process of this number died here before.
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
