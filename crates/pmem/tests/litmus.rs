@@ -14,7 +14,8 @@
 //! | `/`, `S` | fence, sync |
 //! | `G`, `a!` | growth by one line, release of a line |
 //! | `2>` | thread 2 acts from here on; thread 1 does at first |
-//! | `K` | the process is killed and another one goes on |
+//! | `K` | the process is killed and another one goes on, with a log of its own |
+//! | `X` | the process is killed and another one goes on, in the same log |
 //!
 //! A state is a digit for each watched word, `-` for a word behind the end.
 
@@ -123,6 +124,7 @@ const LITMUS: &[Litmus] = &[
     ("killed with eADR",                  Eadr, "a0=1 K",                 "a0",       "1"),
     ("killed over a file",                File, "a0=1 K a1=2",            "a0 a1",    "00 10 02 12"),
     ("the next process syncs a file",     File, "a0=1 K S",               "a0",       "1"),
+    ("killed in one log",                 Adr, "a0=1 a^ X / b0~2 X",      "a0 b0",    "02 12"),
     ("killed twice",                      Adr, "a0=1 K a1=2 K a2=3",      "a0 a1 a2", "000 100 120 123"),
     // 3.4: Arm, experimental.
     ("no order in a line on Arm",         Arm, "a0=1 a1=2",               "a0 a1",    "00 10 02 12"),
@@ -193,6 +195,7 @@ fn act(pm: &Access<'_, Traced<Puppet>>, token: &str) {
     match token {
         "/" => return pm.fence(SITE).unwrap(),
         "S" => return pm.sync(SITE).unwrap(),
+        "X" => return pm.media().exit(),
         "G" => return pm.media().grow((LINES + 1) * LINE).unwrap(),
         _ => {}
     }

@@ -141,7 +141,12 @@ impl<'l> Explorer<'l> {
             || just_returned
             || matches!(
                 event.what,
-                What::Fence | What::Sync | What::Grow { .. } | What::Release { .. } | What::Mark
+                What::Fence
+                    | What::Sync
+                    | What::Grow { .. }
+                    | What::Release { .. }
+                    | What::Mark
+                    | What::Exit
             )
     }
 

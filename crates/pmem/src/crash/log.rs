@@ -53,6 +53,8 @@ pub enum What {
     },
     /// A phase of background work began.
     Mark,
+    /// The process ended, and another one goes on with what is visible.
+    Exit,
     /// An operation was called.
     Begin {
         /// The caller's number of it.
@@ -124,6 +126,7 @@ impl What {
             What::Mark => (21, 0, 0),
             What::Begin { operation } => (22, u64::from(operation), 0),
             What::Return { operation } => (23, u64::from(operation), 0),
+            What::Exit => (25, 0, 0),
             What::Load { word } => (24, u64::from(word), 0),
         }
     }

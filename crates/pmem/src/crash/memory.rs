@@ -86,11 +86,7 @@ impl Memory {
     /// Combining Memory Locations").
     pub fn after_process_crash(&self) -> Memory {
         let mut memory = self.clone();
-        memory.threads.clear();
-        memory.pending.values_mut().flatten().for_each(|entry| entry.thread = None);
-        if self.model != Model::File {
-            memory.drain(|place, _| matches!(place, Place::Word(_)));
-        }
+        memory.exit();
         memory
     }
 
@@ -161,9 +157,18 @@ impl Memory {
                 self.release(word..word + count);
                 return true;
             }
+            What::Exit => self.exit(),
             What::Mark | What::Begin { .. } | What::Return { .. } | What::Load { .. } => {}
         }
         false
+    }
+
+    fn exit(&mut self) {
+        self.threads.clear();
+        self.pending.values_mut().flatten().for_each(|entry| entry.thread = None);
+        if self.model != Model::File {
+            self.drain(|place, _| matches!(place, Place::Word(_)));
+        }
     }
 
     fn store(&mut self, event: &Event, word: u32, value: u64, how: How) -> bool {

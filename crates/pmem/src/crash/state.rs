@@ -30,6 +30,19 @@ impl State<'_> {
         self.words
     }
 
+    /// Returns a copy of the image; of a lazy state, with what [`State::on`] decided.
+    pub fn image(&self) -> Vec<u64> {
+        let mut image = self.words.to_vec();
+        for choice in self.lazy.iter().flat_map(|choices| choices.borrow().clone()) {
+            let unit = choice.unit as usize;
+            let words = self.units.words(unit).iter();
+            for (word, value) in words.zip(self.units.values(unit, choice.content)) {
+                image[*word as usize] = *value;
+            }
+        }
+        image
+    }
+
     /// Returns the moment of the crash.
     pub fn moment(&self) -> &Moment {
         self.moment

@@ -123,6 +123,11 @@ impl<P: Primitives> Traced<P> {
         self.recorder().note(P::thread(), None, What::Return { operation });
     }
 
+    /// Says that the process ended here, and that another one goes on with what is visible.
+    pub fn exit(&self) {
+        self.recorder().note(P::thread(), None, What::Exit);
+    }
+
     /// Takes the log since the beginning, or since the log was last taken.
     pub fn take_log(&self) -> Log {
         self.recorder().take()
