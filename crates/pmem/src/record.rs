@@ -21,6 +21,8 @@ pub struct Field {
 pub struct Ruler {
     /// Name of the record.
     pub name: &'static str,
+    /// The documentation of the record, line by line.
+    pub about: &'static str,
     /// Length of the record. Unit: bytes.
     pub bytes: usize,
     /// Every field, in the order of the medium, without gaps.
@@ -44,13 +46,14 @@ pub struct Ruler {
 /// assert_eq!(Demo::PAIRS, 2);
 /// assert_eq!(Demo::WORDS, 8);
 /// assert_eq!(Demo::RULER.fields[2].at, 16);
+/// assert_eq!(Demo::RULER.about.trim(), "A record with a head and three pairs.");
 /// ```
 #[macro_export]
 macro_rules! ruler {
-    ($(#[$meta:meta])* $vis:vis struct $name:ident [$bytes:expr] {
+    ($(#[doc = $about:literal])* $vis:vis struct $name:ident [$bytes:expr] {
         $( $at:literal $field:ident [$words:expr] $meaning:literal; )*
     }) => {
-        $(#[$meta])*
+        $(#[doc = $about])*
         $vis struct $name;
 
         #[allow(dead_code, reason = "a ruler lists every field, whether or not code reads it")]
@@ -63,6 +66,7 @@ macro_rules! ruler {
             /// The table of fields.
             $vis const RULER: $crate::Ruler = $crate::Ruler {
                 name: stringify!($name),
+                about: concat!($( $about, "\n" ),*),
                 bytes: $bytes,
                 fields: &[$( $crate::Field {
                     at: $at,
