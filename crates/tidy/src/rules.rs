@@ -1,0 +1,131 @@
+//! The rules, as a table: what each one says, and the function that checks it.
+
+mod addresses;
+mod constants;
+mod dependencies;
+mod documents;
+mod edges;
+mod fence;
+pub mod promises;
+mod readme;
+pub mod rooms;
+mod shape;
+mod sites;
+mod words;
+
+use crate::{Finding, Project};
+
+/// One rule.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    /// Its name, by which a planted violation refers to it.
+    pub name: &'static str,
+    /// What it says; `docs/style.md` prints it.
+    pub says: &'static str,
+    /// Returns everything that is against it.
+    pub check: fn(&Project) -> Vec<Finding>,
+}
+
+/// Every rule.
+pub const ALL: &[Rule] = &[
+    Rule {
+        name: "parses",
+        says: "Every Rust file and every manifest can be parsed.",
+        check: |project| project.unreadable.clone(),
+    },
+    Rule {
+        name: "first-line",
+        says: "The first line of a Rust file is `//!` and says the file's one idea.",
+        check: shape::first_line,
+    },
+    Rule {
+        name: "columns",
+        says: "A line of Rust, TOML or shell has at most 100 columns.",
+        check: shape::columns,
+    },
+    Rule {
+        name: "file-length",
+        says: "A Rust file has at most 600 lines, tests apart.",
+        check: shape::file_length,
+    },
+    Rule {
+        name: "function-length",
+        says: "A function has at most 70 lines.",
+        check: shape::function_length,
+    },
+    Rule {
+        name: "open-ends",
+        says: "No comment or text marks work to be done without an issue number, and nothing is \
+               a stub.",
+        check: words::open_ends,
+    },
+    Rule {
+        name: "unsafe-fence",
+        says: "`unsafe` stands only below `crates/pmem/src/sys/`.",
+        check: fence::unsafe_code,
+    },
+    Rule {
+        name: "lints-in-force",
+        says: "Every crate takes the workspace's lints, which forbid unsafe code; `pmem` differs \
+               in that one line, for its module `sys`.",
+        check: fence::lints,
+    },
+    Rule {
+        name: "rooms",
+        says: "An engine's folder holds the rooms every engine has and the mechanisms its section \
+               table names; a room that is absent is accounted for.",
+        check: rooms::rooms,
+    },
+    Rule {
+        name: "arrows",
+        says: "A room imports only the rooms below it; `check.rs` imports `layout.rs` alone; no \
+               engine names another.",
+        check: rooms::arrows,
+    },
+    Rule {
+        name: "constants",
+        says: "A number in a `layout.rs` has a unit and a source in its documentation.",
+        check: constants::documented,
+    },
+    Rule {
+        name: "addresses",
+        says: "An engine writes no place on the medium as a number outside `layout.rs`.",
+        check: addresses::literals,
+    },
+    Rule {
+        name: "sites",
+        says: "The name of a site is unique and reads `part/operation/what`.",
+        check: sites::names,
+    },
+    Rule {
+        name: "edges",
+        says: "A crate depends only on the crates that `ARCHITECTURE.md` allows it.",
+        check: edges::allowed,
+    },
+    Rule {
+        name: "dependencies",
+        says: "Every direct dependency has its line in `docs/decisions/0006-dependencies.md`, and \
+               every line its dependency.",
+        check: dependencies::decided,
+    },
+    Rule {
+        name: "links",
+        says: "A link inside the repository leads somewhere.",
+        check: documents::links,
+    },
+    Rule {
+        name: "paths",
+        says: "A path to a file, in a document or a comment, names a file that exists.",
+        check: documents::paths,
+    },
+    Rule {
+        name: "set-up",
+        says: "The README sets up with exactly two commands, and `.ci/run` runs the second.",
+        check: readme::set_up,
+    },
+    Rule {
+        name: "promises",
+        says: "A test that is named after a promise names one of P1 to P16.",
+        check: promises::numbers,
+    },
+];

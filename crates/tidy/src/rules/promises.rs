@@ -1,0 +1,73 @@
+//! Promises: tests that are named after one, `p04_...` after P4.
+
+use proc_macro2::{Ident, TokenTree};
+
+use crate::{Finding, Project};
+
+/// How many promises there are.
+pub const COUNT: usize = 16;
+
+/// A test that is named after a promise.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kept {
+    /// Number of the promise.
+    pub promise: usize,
+    /// Path of the file.
+    pub path: String,
+    /// Name of the test.
+    pub test: String,
+    /// Line of the test.
+    pub line: usize,
+}
+
+/// Returns every test that is named after a promise, in the order of the promises.
+pub fn kept(project: &Project) -> Vec<Kept> {
+    let mut all = Vec::new();
+    for source in &project.sources {
+        source.each(&mut |tokens| {
+            let Some(name) = test_at(tokens) else { return };
+            let (line, test) = (name.span().start().line, name.to_string());
+            let path = source.path.clone();
+            all.extend(number(&test).map(|promise| Kept { promise, path, test, line }));
+        });
+    }
+    all.sort();
+    all
+}
+
+/// Returns the name of the function whose attribute `#[test]` is at the head of `tokens`.
+fn test_at(tokens: &[TokenTree]) -> Option<&Ident> {
+    let [_, TokenTree::Group(attribute), ..] = tokens else { return None };
+    if attribute.stream().to_string() != "test" {
+        return None;
+    }
+    let mut rest = tokens;
+    while let [TokenTree::Punct(hash), TokenTree::Group(_), tail @ ..] = rest {
+        if hash.as_char() != '#' {
+            return None;
+        }
+        rest = tail;
+    }
+    match rest {
+        [TokenTree::Ident(keyword), TokenTree::Ident(name), ..] if keyword == "fn" => Some(name),
+        _ => None,
+    }
+}
+
+/// Returns 4 for `p04_sync_makes_durable`.
+fn number(test: &str) -> Option<usize> {
+    let (digits, _) = test.strip_prefix('p')?.split_once('_')?;
+    (digits.len() == 2).then(|| digits.parse().ok()).flatten()
+}
+
+/// Finds tests that are named after a promise that nobody made.
+pub fn numbers(project: &Project) -> Vec<Finding> {
+    let kept = kept(project);
+    let wrong = kept.iter().filter(|kept| !(1..=COUNT).contains(&kept.promise));
+    let finding = |kept: &Kept| {
+        let what =
+            format!("`{}` is named after a promise that is not in docs/promises.md", kept.test);
+        Finding::new(&kept.path, kept.line, what + "; rename it")
+    };
+    wrong.map(finding).collect()
+}

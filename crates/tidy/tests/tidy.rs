@@ -1,0 +1,51 @@
+//! The project keeps its own rules, and its printed pages say what the code says.
+
+use std::path::Path;
+
+use everhash_tidy::pages::{self, Chapter};
+use everhash_tidy::{Finding, Project, Tree, rules};
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn project() -> Project {
+    Project::parse(Tree::read(root()).expect("the tree can be read"))
+}
+
+/// Every record that lies on a medium. A ruler that is missing here is a finding.
+fn chapters() -> Vec<Chapter> {
+    vec![Chapter {
+        title: "The pool",
+        path: "crates/pmem/src/pool.rs",
+        rulers: vec![everhash_pmem::pool::Header::RULER],
+    }]
+}
+
+#[track_caller]
+fn assert_none(findings: &[Finding]) {
+    let list: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
+    assert!(findings.is_empty(), "{} findings\n{list}", findings.len());
+}
+
+#[test]
+fn the_project_keeps_its_rules() {
+    // Fails if any file is against a rule: each line says where, what, and what to do.
+    let project = project();
+    assert!(project.sources.len() > 20, "the sources were not found");
+    let findings: Vec<_> = rules::ALL.iter().flat_map(|rule| (rule.check)(&project)).collect();
+    assert_none(&findings);
+}
+
+#[test]
+fn the_printed_pages_say_what_the_code_says() {
+    // Fails if a ruler, an engine's table, a promise's tests or a rule changed without its page.
+    let project = project();
+    if std::env::var_os("UPDATE").is_some() {
+        for page in pages::print(&project, &chapters()) {
+            std::fs::write(root().join(page.path), page.text).unwrap();
+        }
+    } else {
+        assert_none(&pages::compare(&project, &chapters()));
+    }
+}
