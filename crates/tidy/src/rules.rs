@@ -40,7 +40,8 @@ pub const ALL: &[Rule] = &[
     },
     Rule {
         name: "columns",
-        says: "A line of Rust, TOML or shell has at most 100 columns.",
+        says: "A line of Rust, TOML or shell has at most 100 columns, in a table that rustfmt is told \
+               to skip 130.",
         check: shape::columns,
     },
     Rule {

@@ -65,6 +65,25 @@ impl Source {
         self.is_test() || self.tests.iter().any(|lines| lines.contains(&line))
     }
 
+    /// Returns the lines of every item that rustfmt is told to leave as it is: tables.
+    pub fn set_by_hand(&self) -> Vec<RangeInclusive<usize>> {
+        let mut all = Vec::new();
+        self.each(&mut |tokens| {
+            let [hash, TokenTree::Group(attribute), ..] = tokens else { return };
+            if attribute.stream().to_string() != "rustfmt :: skip" {
+                return;
+            }
+            let is_end = |token: &&TokenTree| match token {
+                TokenTree::Punct(punct) => punct.as_char() == ';',
+                TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                _ => false,
+            };
+            let end = tokens.iter().find(is_end).unwrap_or(hash);
+            all.push(hash.span().start().line..=end.span().end().line);
+        });
+        all
+    }
+
     /// Returns how many lines the file has without its test modules.
     pub fn lines_without_tests(&self) -> usize {
         let tests: usize = self.tests.iter().map(|lines| lines.clone().count()).sum();
@@ -186,6 +205,13 @@ mod tests {
     fn comments_of_every_script_are_read() {
         // Fails if byte and character offsets were mixed up.
         assert_eq!(comments_of("fn f() { \"äöü…\"; } // é"), [(1, "// é".to_string())]);
+    }
+
+    #[test]
+    fn a_table_set_by_hand_ends_with_its_item() {
+        // Fails if the attribute freed more of the file than the item it stands on.
+        let text = "//! A.\n#[rustfmt::skip]\nconst A: &[u8] = &[\n    1,\n];\nfn f() {}\n";
+        assert_eq!(Source::parse("a.rs", text).unwrap().set_by_hand(), [2..=5]);
     }
 
     #[test]

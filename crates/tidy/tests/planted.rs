@@ -483,4 +483,10 @@ fn lengths_are_measured_to_the_line() {
     assert_eq!(found("columns", ".ci/run", &"é".repeat(100)), 0);
     assert_eq!(found("columns", ".ci/run", &"é".repeat(101)), 1);
     assert_eq!(found("columns", "docs/a.md", &"é".repeat(101)), 0);
+    let table = |width: usize| {
+        let row = "x".repeat(width - "const A: &str = \"\";".len());
+        format!("//! A.\n#[rustfmt::skip]\nconst A: &str = \"{row}\";\n")
+    };
+    assert_eq!(found("columns", path, &table(130)), 0);
+    assert_eq!(found("columns", path, &table(131)), 1);
 }
