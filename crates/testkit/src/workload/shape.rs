@@ -67,7 +67,7 @@ impl Shape {
         };
         let mut key = vec![FILL; length];
         // At the end for every other key: a comparison that looks at a prefix only is seen.
-        let at = if number % 2 == 0 { 0 } else { length - name.len() };
+        let at = if number.is_multiple_of(2) { 0 } else { length - name.len() };
         key[at..at + name.len()].copy_from_slice(&name);
         key
     }

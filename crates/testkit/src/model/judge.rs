@@ -1,0 +1,203 @@
+//! The model judge: seeded workloads on a table and on the model, compared answer by answer.
+
+use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
+
+use everhash_index::{Engine, Form};
+
+use super::{Model, Outcome, perform, read_out};
+use crate::Complaint;
+use crate::complaint::{ensure, no_panic};
+use crate::random::Random;
+use crate::session::Session;
+use crate::shrink::minimise;
+use crate::workload::{Bias, Op, Shape, Workload, parse, render};
+
+/// How much the model judge does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// One workload for each seed.
+    pub seeds: Range<u64>,
+    /// How many operations a workload has.
+    pub operations: usize,
+    /// How many different keys it has; a table without removes grows to that many pairs.
+    pub keys: u16,
+    /// To what length the medium can grow. Unit: bytes.
+    pub capacity_bytes: u64,
+}
+
+impl Default for Effort {
+    /// 200 workloads of 200 operations on up to 48 keys.
+    fn default() -> Self {
+        Effort { seeds: 0..200, operations: 200, keys: 48, capacity_bytes: 1 << 20 }
+    }
+}
+
+/// What the model judge did without finding anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Workloads.
+    pub workloads: u64,
+    /// Operations whose answers were compared.
+    pub operations: u64,
+    /// How often the table was closed or ended, and opened again.
+    pub restarts: u64,
+    /// How often everything was read out and compared.
+    pub read_outs: u64,
+}
+
+/// A workload on which an engine differs from the model, as short as it could be made.
+#[derive(Clone)]
+pub struct Violation {
+    /// Name of the engine.
+    pub engine: &'static str,
+    /// The form of the pairs.
+    pub form: Form,
+    /// The seed of the workload.
+    pub seed: u64,
+    /// What remained of it.
+    pub operations: Vec<Op>,
+    /// What is wrong.
+    pub complaint: Complaint,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (form, operations) = (self.form, render(&self.operations));
+        writeln!(f, "engine {}, form {form}, seed {}:", self.engine, self.seed)?;
+        writeln!(f, "  {}", self.complaint)?;
+        writeln!(f, "  operations: {operations}")?;
+        write!(f, "  replay: everhash_testkit::model::replay::<E>(form, \"{operations}\")")
+    }
+}
+
+// As its text: judges are called with `unwrap`, which prints this.
+impl fmt::Debug for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// Compares an engine, with its tiny settings, with the model.
+///
+/// # Errors
+/// The first workload on which they differ, minimised.
+pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
+    let mut report = Report::default();
+    for seed in effort.seeds.clone() {
+        // Few keys for some seeds: slots are used again. Many for others: the table grows.
+        let keys = if seed % 3 == 0 { effort.keys.min(6) } else { effort.keys };
+        let (operations, bias) = (effort.operations, Bias::of_seed(seed / 3));
+        let ops = Workload { seed, operations, keys, bias, restarts: seed % 2 == 0 }.generate();
+        let readings = Readings::Sometimes(seed);
+        let outcome = no_panic(|| run::<E>(form, effort, &ops, readings, &mut report));
+        if let Err(complaint) = outcome {
+            return Err(Box::new(shorten::<E>(form, effort, seed, ops, complaint)));
+        }
+        report.workloads += 1;
+    }
+    Ok(report)
+}
+
+/// Runs the operations of a violation again.
+///
+/// # Errors
+/// What is wrong with the engine, or with the text.
+pub fn replay<E: Engine>(form: Form, operations: &str) -> Result<(), Complaint> {
+    let ops = parse(operations).map_err(|bad| Complaint::new(bad.to_string()))?;
+    run::<E>(form, &Effort::default(), &ops, Readings::Always, &mut Report::default())
+}
+
+/// When everything is read out, beside the end and every restart.
+#[derive(Clone, Copy)]
+enum Readings {
+    /// After some operations, chosen by a seed.
+    Sometimes(u64),
+    /// After every operation: shortens what has to be explained.
+    Always,
+}
+
+fn run<E: Engine>(
+    form: Form,
+    effort: &Effort,
+    ops: &[Op],
+    readings: Readings,
+    report: &mut Report,
+) -> Result<(), Complaint> {
+    let shape = Shape::tiny(form);
+    let most = ops.iter().flat_map(Op::keys).max().unwrap_or(0).max(effort.keys);
+    let keys: Vec<Vec<u8>> = (0..=most).map(|key| shape.key(key)).collect();
+    let mut session = Session::<E>::tiny(form, effort.capacity_bytes)?;
+    let mut model = Model::new(shape);
+    let mut now = Duration::ZERO;
+    let mut random = Random::new(match readings {
+        Readings::Sometimes(seed) => !seed,
+        Readings::Always => 0,
+    });
+    for (position, op) in ops.iter().enumerate() {
+        let place = || format!("operation {}, {op}", position + 1);
+        let answer = step(&mut session, &shape, &mut now, op).map_err(|error| error.at(place()))?;
+        let expected = model.apply(op);
+        let inexact = *op == Op::Len && !E::CAPABILITIES.exact_len;
+        ensure!(
+            answer == expected || inexact,
+            "{} returned {answer:?}; it should return {expected:?}",
+            place()
+        );
+        report.operations += 1;
+        report.restarts += u64::from(op.restarts());
+        let last = position + 1 == ops.len();
+        let read = matches!(readings, Readings::Always) || random.once_in(30);
+        if last || read || op.restarts() {
+            read_out::<E, _>(session.table(), session.region(), model.pairs(), &keys)
+                .map_err(|complaint| complaint.at(format!("after {}", place())))?;
+            report.read_outs += 1;
+        }
+    }
+    session.close()?;
+    Ok(())
+}
+
+/// Performs an operation, also one that restarts.
+pub(crate) fn step<E: Engine>(
+    session: &mut Session<E>,
+    shape: &Shape,
+    now: &mut Duration,
+    op: &Op,
+) -> Result<Outcome, Complaint> {
+    match op {
+        Op::Reopen => session.reopen()?,
+        Op::Kill => session.kill()?,
+        Op::Outage => session.outage()?,
+        _ => return perform(session.table(), shape, now, op),
+    }
+    Ok(Outcome::Done)
+}
+
+fn shorten<E: Engine>(
+    form: Form,
+    effort: &Effort,
+    seed: u64,
+    ops: Vec<Op>,
+    complaint: Complaint,
+) -> Violation {
+    let verdict = |ops: &[Op], readings| {
+        no_panic(|| run::<E>(form, effort, ops, readings, &mut Report::default())).err()
+    };
+    let mut complaint = complaint;
+    let readings = match verdict(&ops, Readings::Always) {
+        Some(_) => Readings::Always,
+        None => Readings::Sometimes(seed),
+    };
+    let operations = minimise(ops, |ops| match verdict(ops, readings) {
+        Some(found) => {
+            complaint = found;
+            true
+        }
+        None => false,
+    });
+    Violation { engine: E::NAME, form, seed, operations, complaint }
+}

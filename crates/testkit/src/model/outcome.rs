@@ -1,0 +1,144 @@
+//! What an operation answers, and how a table is asked.
+
+use core::fmt;
+use core::time::Duration;
+
+use everhash_index::{Change, Table};
+
+use super::{Pairs, readout};
+use crate::Complaint;
+use crate::complaint::{ensure, show};
+use crate::workload::{Edit, Op, Shape};
+
+/// The answer of an operation.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing but that it is done.
+    Done,
+    /// Yes or no.
+    Flag(bool),
+    /// A value, or that there is none.
+    Value(Option<Vec<u8>>),
+    /// Values, by the position of the key that was asked for.
+    Values(Vec<Option<Vec<u8>>>),
+    /// A number.
+    Count(u64),
+    /// All pairs.
+    Pairs(Pairs),
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = |value: &Option<Vec<u8>>| value.as_deref().map_or("none".to_owned(), show);
+        match self {
+            Outcome::Done => f.write_str("done"),
+            Outcome::Flag(flag) => write!(f, "{flag}"),
+            Outcome::Value(found) => f.write_str(&value(found)),
+            Outcome::Values(found) => f.debug_list().entries(found.iter().map(value)).finish(),
+            Outcome::Count(count) => write!(f, "{count}"),
+            Outcome::Pairs(pairs) => {
+                let pairs = pairs.iter().map(|(key, value)| (show(key), show(value)));
+                f.debug_map().entries(pairs).finish()
+            }
+        }
+    }
+}
+
+/// Performs an operation on a table. `now` is the made-up clock of [`Op::Maintain`].
+///
+/// # Errors
+/// A complaint about an error, or about an answer that contradicts itself.
+///
+/// # Panics
+/// If the operation is one that restarts: whoever holds the table does that.
+pub fn perform(
+    table: &dyn Table,
+    shape: &Shape,
+    now: &mut Duration,
+    op: &Op,
+) -> Result<Outcome, Complaint> {
+    Ok(match op {
+        Op::Insert(key, value) => {
+            Outcome::Flag(table.insert(&shape.key(*key), &shape.value(*value))?)
+        }
+        Op::Put(key, value) => Outcome::Flag(table.put(&shape.key(*key), &shape.value(*value))?),
+        Op::Update(key, value) => {
+            Outcome::Flag(table.update(&shape.key(*key), &shape.value(*value))?)
+        }
+        Op::Modify(key, edit) => Outcome::Value(modify(table, shape, *key, *edit)?),
+        Op::Remove(key) => Outcome::Flag(table.remove(&shape.key(*key))?),
+        Op::Get(key) => Outcome::Value(get(table, &shape.key(*key))?),
+        Op::Contains(key) => Outcome::Flag(table.contains(&shape.key(*key))?),
+        Op::GetMany(keys) => Outcome::Values(get_many(table, shape, keys)?),
+        Op::PutMany(pairs) => Outcome::Count(put_many(table, shape, pairs)?),
+        Op::Scan => Outcome::Pairs(readout::scan_all(table)?),
+        Op::Len => Outcome::Count(table.len()?),
+        Op::Clear => {
+            table.clear()?;
+            Outcome::Done
+        }
+        Op::Sync => {
+            table.sync()?;
+            Outcome::Done
+        }
+        Op::Maintain(ms, budget) => {
+            *now += Duration::from_millis(u64::from(*ms));
+            table.maintain(*now, *budget)?;
+            Outcome::Done
+        }
+        Op::Reopen | Op::Kill | Op::Outage => panic!("an open table cannot {op} itself"),
+    })
+}
+
+/// Reads one key, into a buffer that holds something else.
+pub(crate) fn get(table: &dyn Table, key: &[u8]) -> Result<Option<Vec<u8>>, Complaint> {
+    let mut value = b"left from before".to_vec();
+    Ok(table.get(key, &mut value)?.then_some(value))
+}
+
+fn modify(
+    table: &dyn Table,
+    shape: &Shape,
+    key: u16,
+    edit: Edit,
+) -> Result<Option<Vec<u8>>, Complaint> {
+    let mut calls = 0;
+    let mut found = None;
+    table.modify(&shape.key(key), &mut |value| {
+        calls += 1;
+        found = value.map(<[u8]>::to_vec);
+        match (edit, value) {
+            (Edit::Keep, _) => Change::Keep,
+            (Edit::Set(new), _) | (Edit::Toggle(new), None) => Change::Put(shape.value(new)),
+            (Edit::Drop | Edit::Toggle(_), _) => Change::Remove,
+        }
+    })?;
+    ensure!(calls == 1, "modify called the function {calls} times, and shall call it once");
+    Ok(found)
+}
+
+fn get_many(
+    table: &dyn Table,
+    shape: &Shape,
+    keys: &[u16],
+) -> Result<Vec<Option<Vec<u8>>>, Complaint> {
+    let keys: Vec<Vec<u8>> = keys.iter().map(|key| shape.key(*key)).collect();
+    let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut answers: Vec<Option<Option<Vec<u8>>>> = vec![None; keys.len()];
+    let mut twice = false;
+    table.get_many(&slices, &mut |position, value| {
+        let answer = &mut answers[position];
+        twice |= answer.is_some();
+        *answer = Some(value.map(<[u8]>::to_vec));
+    })?;
+    ensure!(!twice, "get_many answered for one position twice");
+    let complete: Option<Vec<_>> = answers.into_iter().collect();
+    complete.ok_or_else(|| Complaint::new("get_many left out a position"))
+}
+
+fn put_many(table: &dyn Table, shape: &Shape, pairs: &[(u16, u32)]) -> Result<u64, Complaint> {
+    let pairs: Vec<_> = pairs.iter().map(|(k, v)| (shape.key(*k), shape.value(*v))).collect();
+    let slices: Vec<(&[u8], &[u8])> =
+        pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+    Ok(table.put_many(&slices)?)
+}
