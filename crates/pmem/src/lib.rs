@@ -36,13 +36,14 @@ pub use media::dram::{Dram, DramOptions};
 pub use media::file::{FileDurability, FileMedium, FileOptions};
 pub use media::image::Image;
 pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
-pub use pool::{Boot, Identity, Pool, Shutdown};
+pub use pool::{Boot, Glance, Identity, Pool, Shutdown};
 pub use record::{Bits, Field, Ruler};
 pub use region::{Access, Region, word_of};
 pub use seq::{Change, Sequence, Stamp};
 pub use site::Site;
 pub use sync::{AtomicWord, Lock, LockPoisoned, Primitives, Std};
 pub use sys::flush::WriteBack;
+pub use sys::fork::Origin;
 pub use sys::lanes::{equal_bytes, equal_bytes_scalar};
 #[doc(hidden)]
 pub use sys::raw;

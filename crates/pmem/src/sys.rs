@@ -6,6 +6,8 @@
 
 #[allow(unsafe_code, reason = "flush instructions have no safe form")]
 pub(crate) mod flush;
+#[allow(unsafe_code, reason = "a page that the kernel empties in children")]
+pub(crate) mod fork;
 #[allow(unsafe_code, reason = "passes a hint that has no safe wrapper")]
 pub(crate) mod hint;
 #[allow(unsafe_code, reason = "vector compares have no safe form on every machine")]
