@@ -83,6 +83,10 @@ impl Engine for Reference {
         NoSettings
     }
 
+    fn sized_for(_form: Form, _items: u64) -> NoSettings {
+        NoSettings
+    }
+
     fn format<M: Media>(pool: &Pool<M>, _settings: &NoSettings) -> Result<()> {
         let pm = pool.access();
         let root = ROOT.plus(Root::TABLE as u64);
