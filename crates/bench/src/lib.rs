@@ -1,1 +1,21 @@
-//! bench.
+//! Measures engines beside the ceilings of the machine, in one interleaved run.
+//!
+//! Every round measures the ceilings and then every phase of every engine, so that a ratio
+//! compares what was measured moments apart on a noisy machine. Every answer is checked against
+//! the expected one: a wrong answer ends the run. The main figure is operations per second of CPU
+//! time of the slowest thread, because other programs share the processors; wall time stands
+//! beside it.
+
+mod ceilings;
+mod clock;
+mod keys;
+mod medium;
+mod phases;
+mod report;
+mod run;
+
+pub use ceilings::Ceiling;
+pub use medium::best_write_back;
+pub use phases::Phase;
+pub use report::{Latency, Report, Row, Spread};
+pub use run::{Candidate, Plan, run};

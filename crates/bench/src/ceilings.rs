@@ -1,0 +1,66 @@
+//! What the machine gives at most: the figures that engines are compared with.
+
+use everhash_pmem::raw::{RawTable, RawTarget};
+use everhash_pmem::{LINE, WriteBack};
+
+use crate::clock::{Took, timed};
+
+/// One ceiling of the machine, measured without any bounds check, lock or search.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ceiling {
+    /// Independent random 8-byte reads.
+    Read,
+    /// Store, write-back and fence of one random line.
+    Persist,
+    /// The same twice per operation.
+    DoublePersist,
+}
+
+impl Ceiling {
+    /// Every ceiling, in the order in which reports list them.
+    pub const ALL: [Ceiling; 3] = [Ceiling::Read, Ceiling::Persist, Ceiling::DoublePersist];
+
+    /// Returns what reports call it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Ceiling::Read => "random 8-byte read",
+            Ceiling::Persist => "store + flush + fence",
+            Ceiling::DoublePersist => "two of them",
+        }
+    }
+}
+
+/// The memory on which ceilings are measured: as large as the tables beside them.
+pub(crate) struct Ground {
+    table: RawTable,
+    target: RawTarget,
+}
+
+impl Ground {
+    pub(crate) fn new(bytes: u64, write_back: WriteBack) -> everhash_pmem::Result<Ground> {
+        let lines = (bytes / LINE).next_power_of_two();
+        Ok(Ground {
+            table: RawTable::new(lines, false)?,
+            target: RawTarget::new(lines, write_back, false)?,
+        })
+    }
+
+    /// Does `count` operations on each of `threads` threads.
+    pub(crate) fn measure(&self, ceiling: Ceiling, threads: u64, count: u64) -> Took {
+        let work = |seed: u64| match ceiling {
+            Ceiling::Read => {
+                std::hint::black_box(self.table.read(count, seed));
+            }
+            Ceiling::Persist => self.target.persist(count, 1, seed),
+            Ceiling::DoublePersist => self.target.persist(count, 2, seed),
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            let workers: Vec<_> =
+                (0..threads).map(|seed| scope.spawn(move || timed(|| work(seed)).1)).collect();
+            let took = workers.into_iter().map(|worker| worker.join().expect("it cannot panic"));
+            took.fold(Took::default(), Took::beside)
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! The medium under the tables of a run.
+
+use everhash_index::{Engine, Inline, Opening, Result, Table};
+use everhash_pmem::{Addr, Dram, DramOptions, Media, Region, Span, WORD, WriteBack};
+
+use crate::Plan;
+
+/// Makes an open, empty table on memory whose pages are all present.
+///
+/// A page that is touched for the first time costs microseconds: with faults inside the timed
+/// part, a run would measure the kernel.
+pub(crate) fn make<E: Engine>(plan: &Plan) -> Result<Box<dyn Table>> {
+    let options = DramOptions { write_back: plan.write_back, ..DramOptions::default() };
+    let medium = Dram::with_options(bytes(plan), options)?;
+    medium.touch(Span::new(Addr::NULL, medium.bytes() / WORD));
+    let settings =
+        if plan.presized { E::sized_for(plan.form, plan.items) } else { E::Settings::default() };
+    let opening = Opening { form: plan.form, ..Opening::default() };
+    let table = everhash_index::create::<E, _>(Region::new(medium), &opening, &settings, &Inline)?;
+    Ok(Box::new(table))
+}
+
+/// Returns how much memory is touched ahead: what the largest layout takes, growth included.
+fn bytes(plan: &Plan) -> u64 {
+    (plan.items * 128).max(64 << 20)
+}
+
+/// Returns the flush instruction that this processor has, `clwb` first.
+pub fn best_write_back() -> WriteBack {
+    [WriteBack::Clwb, WriteBack::Clflushopt, WriteBack::Clflush]
+        .into_iter()
+        .find(|kind| {
+            let options =
+                DramOptions { write_back: *kind, capacity_bytes: 4096, huge_pages: false };
+            Dram::with_options(0, options).is_ok()
+        })
+        .unwrap_or(WriteBack::None)
+}

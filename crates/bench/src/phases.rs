@@ -1,0 +1,225 @@
+//! The phases of a run: what is done with each key, and what must come back.
+
+use std::time::Instant;
+
+use everhash_index::{Error, Form, Result, Table, WordTable};
+use hdrhistogram::Histogram;
+
+use crate::ceilings::Ceiling;
+use crate::clock::{Took, timed};
+use crate::keys::{Shuffle, key, value};
+
+/// One phase of a run, in the order in which they are done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Insert every key.
+    Load,
+    /// Get every key once, in shuffled order.
+    Get,
+    /// Get as many absent keys.
+    GetAbsent,
+    /// Get every key once, in batches.
+    GetMany,
+    /// Update every key once, in shuffled order.
+    Update,
+    /// Remove every key once, in shuffled order.
+    Remove,
+}
+
+/// Keys of one batched read.
+///
+/// Unit: keys. Source: ours; more than the line-fill buffers of one core can keep under way.
+pub(crate) const BATCH: usize = 32;
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Phase; 6] =
+        [Phase::Load, Phase::Get, Phase::GetAbsent, Phase::GetMany, Phase::Update, Phase::Remove];
+
+    /// Returns what reports call it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Phase::Load => "insert",
+            Phase::Get => "get",
+            Phase::GetAbsent => "get absent",
+            Phase::GetMany => "get batched",
+            Phase::Update => "update",
+            Phase::Remove => "remove",
+        }
+    }
+
+    /// Returns the ceiling that the phase is compared with: the least that it has to do.
+    pub fn ceiling(self) -> Ceiling {
+        match self {
+            Phase::Load | Phase::Update => Ceiling::DoublePersist,
+            Phase::Get | Phase::GetAbsent | Phase::GetMany => Ceiling::Read,
+            Phase::Remove => Ceiling::Persist,
+        }
+    }
+}
+
+/// One thread's share of a run: the keys `first..first + count` of `items`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub first: u64,
+    pub count: u64,
+    pub items: u64,
+}
+
+/// What a phase measured on one thread.
+pub(crate) struct Measured {
+    pub took: Took,
+    pub latency: Histogram<u64>,
+}
+
+/// Every how many operations one is timed on its own: seldom enough not to slow the others down.
+const TIMED_EVERY: u64 = 16;
+
+/// Does one thread's share of a phase.
+///
+/// # Errors
+/// What the table returned; [`Error::Unsupported`] names the phase if an answer was wrong.
+pub(crate) fn run_share(table: &dyn Table, phase: Phase, share: Share) -> Result<Measured> {
+    let mut latency = Histogram::new(3).expect("three digits are a valid precision");
+    let (done, took) = timed(|| match (phase, table.words()) {
+        (Phase::GetMany, Some(words)) => batches_of_words(words, share),
+        (Phase::GetMany, None) => batches_of_bytes(table, share),
+        (_, Some(words)) => each(phase, share, &mut latency, |key| one_word(words, phase, key)),
+        (_, None) => {
+            let mut pair = Pair::new(table.form());
+            each(phase, share, &mut latency, |key| pair.one(table, phase, key))
+        }
+    });
+    let wrong = done?;
+    if wrong > 0 {
+        let what =
+            format!("{wrong} wrong answers in phase '{}': the engine is broken", phase.label());
+        return Err(Error::Unsupported { what });
+    }
+    Ok(Measured { took, latency })
+}
+
+/// Does `work` for each key of the share and returns how many answers were wrong.
+fn each(
+    phase: Phase,
+    share: Share,
+    latency: &mut Histogram<u64>,
+    mut work: impl FnMut(u64) -> Result<bool>,
+) -> Result<u64> {
+    // Absent keys have the numbers behind the last present one.
+    let first = share.first + if phase == Phase::GetAbsent { share.items } else { 0 };
+    let mut wrong = 0;
+    let mut step = 0u64;
+    let mut one = |index: u64| -> Result<()> {
+        step += 1;
+        let key = key(first + index);
+        if !step.is_multiple_of(TIMED_EVERY) {
+            wrong += u64::from(!work(key)?);
+            return Ok(());
+        }
+        let start = Instant::now();
+        wrong += u64::from(!work(key)?);
+        latency.saturating_record(start.elapsed().as_nanos() as u64);
+        Ok(())
+    };
+    match phase {
+        Phase::Load => (0..share.count).try_for_each(&mut one)?,
+        _ => Shuffle::new(share.count).try_for_each(&mut one)?,
+    }
+    Ok(wrong)
+}
+
+#[inline(always)]
+fn one_word(table: &dyn WordTable, phase: Phase, key: u64) -> Result<bool> {
+    Ok(match phase {
+        Phase::Load => table.insert_word(key, value(key, 0))?,
+        Phase::Get | Phase::GetMany => table.get_word(key)? == Some(value(key, 0)),
+        Phase::GetAbsent => table.get_word(key)?.is_none(),
+        Phase::Update => table.update_word(key, value(key, 1))?,
+        Phase::Remove => table.remove_word(key)?,
+    })
+}
+
+/// A pair of byte strings, with its buffers.
+struct Pair {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    found: Vec<u8>,
+}
+
+impl Pair {
+    fn new(form: Form) -> Pair {
+        // Byte strings of 16 bytes: comparable with the fixed form of that length.
+        let (key, value) = match form {
+            Form::Fixed { key_bytes, value_bytes } => (key_bytes as usize, value_bytes as usize),
+            Form::Variable => (16, 16),
+        };
+        Pair { key: vec![0; key], value: vec![0; value], found: Vec::new() }
+    }
+
+    fn set(&mut self, number: u64, updates: u64) {
+        spread(&mut self.key, number);
+        spread(&mut self.value, value(number, updates));
+    }
+
+    fn one(&mut self, table: &dyn Table, phase: Phase, key: u64) -> Result<bool> {
+        self.set(key, u64::from(phase == Phase::Update));
+        Ok(match phase {
+            Phase::Load => table.insert(&self.key, &self.value)?,
+            Phase::Get | Phase::GetMany => {
+                table.get(&self.key, &mut self.found)? && self.found == self.value
+            }
+            Phase::GetAbsent => !table.get(&self.key, &mut self.found)?,
+            Phase::Update => table.update(&self.key, &self.value)?,
+            Phase::Remove => table.remove(&self.key)?,
+        })
+    }
+}
+
+/// Fills `bytes` with copies of `number`.
+fn spread(bytes: &mut [u8], number: u64) {
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&number.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+fn batches_of_words(table: &dyn WordTable, share: Share) -> Result<u64> {
+    let mut keys = Vec::with_capacity(BATCH);
+    let mut values = vec![None; BATCH];
+    let mut wrong = 0;
+    let mut shuffle = Shuffle::new(share.count);
+    // Ends: each round takes at least one of `count` keys.
+    loop {
+        keys.clear();
+        keys.extend(shuffle.by_ref().take(BATCH).map(|index| key(share.first + index)));
+        if keys.is_empty() {
+            return Ok(wrong);
+        }
+        table.get_words(&keys, &mut values[..keys.len()])?;
+        for (key, found) in keys.iter().zip(&values) {
+            wrong += u64::from(*found != Some(value(*key, 0)));
+        }
+    }
+}
+
+fn batches_of_bytes(table: &dyn Table, share: Share) -> Result<u64> {
+    let mut wrong = 0;
+    let mut shuffle = Shuffle::new(share.count);
+    let mut pairs: Vec<_> = (0..BATCH).map(|_| Pair::new(table.form())).collect();
+    // Ends: each round takes at least one of `count` keys.
+    loop {
+        let mut taken = 0;
+        for (pair, index) in pairs.iter_mut().zip(shuffle.by_ref()) {
+            pair.set(key(share.first + index), 0);
+            taken += 1;
+        }
+        if taken == 0 {
+            return Ok(wrong);
+        }
+        let keys: Vec<_> = pairs[..taken].iter().map(|pair| pair.key.as_slice()).collect();
+        table.get_many(&keys, &mut |position, found| {
+            wrong += u64::from(found != Some(pairs[position].value.as_slice()));
+        })?;
+    }
+}

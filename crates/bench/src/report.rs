@@ -1,0 +1,218 @@
+//! What a run found: medians with their spread, ratios within a round, percentiles.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::ceilings::Ceiling;
+use crate::clock::Took;
+use crate::{Phase, Plan};
+
+/// Minimum, median and maximum over the rounds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The middle one; of an even number the lower of the two.
+    pub median: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        Some(Spread { min, median: values[(values.len() - 1) / 2], max })
+    }
+}
+
+/// Percentiles of the operations that were timed on their own. Unit: nanoseconds, wall time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Half of them took at most this.
+    pub p50: u64,
+    /// 99 of 100 took at most this.
+    pub p99: u64,
+    /// 999 of 1000 took at most this.
+    pub p99_9: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Latency {
+    /// Returns the percentiles, or `None` where nothing was timed on its own.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Latency> {
+        (!histogram.is_empty()).then(|| Latency {
+            p50: histogram.value_at_quantile(0.5),
+            p99: histogram.value_at_quantile(0.99),
+            p99_9: histogram.value_at_quantile(0.999),
+            max: histogram.max(),
+        })
+    }
+}
+
+/// One line of a report: an engine's phase, or a ceiling of the machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The engine, or `machine`.
+    pub who: &'static str,
+    /// The phase or ceiling.
+    pub what: &'static str,
+    /// How many threads, side by side.
+    pub threads: u64,
+    /// Operations per second of CPU time of the slowest thread. Unit: millions.
+    pub cpu_mops: Spread,
+    /// Operations per second by the wall. Unit: millions.
+    pub wall_mops: Spread,
+    /// The ceiling that the phase is compared with.
+    pub ceiling: Option<Ceiling>,
+    /// CPU rate as a part of that ceiling in the same round.
+    pub ratio: Option<Spread>,
+    /// Percentiles over all rounds: the median of each round's.
+    pub latency: Option<Latency>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Pairs that were loaded.
+    pub items: u64,
+    /// The form of the pairs.
+    pub form: String,
+    /// Whether tables were made for the number of pairs.
+    pub presized: bool,
+    /// The instruction behind a flush.
+    pub write_back: String,
+    /// How often everything was repeated.
+    pub rounds: u32,
+    /// Ceilings first, then engines in order.
+    pub rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Ceiling(Ceiling),
+    Phase(&'static str, Phase),
+}
+
+struct Sample {
+    what: What,
+    threads: u64,
+    cpu_mops: f64,
+    wall_mops: f64,
+    ratio: Option<f64>,
+    latency: Option<Latency>,
+}
+
+/// Everything that a run measured, round by round.
+#[derive(Default)]
+pub(crate) struct Samples(Vec<Sample>);
+
+impl Samples {
+    pub(crate) fn add_ceiling(&mut self, ceiling: Ceiling, threads: u64, count: u64, took: Took) {
+        self.push(What::Ceiling(ceiling), threads, count, took, None);
+    }
+
+    pub(crate) fn add_phase(
+        &mut self,
+        engine: &'static str,
+        phase: Phase,
+        threads: u64,
+        count: u64,
+        took: Took,
+        latency: Option<Latency>,
+    ) {
+        self.push(What::Phase(engine, phase), threads, count, took, latency);
+    }
+
+    fn push(&mut self, what: What, threads: u64, count: u64, took: Took, latency: Option<Latency>) {
+        let per = |time: core::time::Duration| count as f64 / time.as_secs_f64().max(1e-9) / 1e6;
+        let (cpu_mops, wall_mops) = (per(took.cpu), per(took.wall));
+        let ratio = match what {
+            What::Ceiling(_) => None,
+            // The last one measured is that of this round and this number of threads.
+            What::Phase(_, phase) => self.latest(phase.ceiling(), threads).map(|c| cpu_mops / c),
+        };
+        self.0.push(Sample { what, threads, cpu_mops, wall_mops, ratio, latency });
+    }
+
+    fn latest(&self, ceiling: Ceiling, threads: u64) -> Option<f64> {
+        let wanted = |s: &&Sample| s.what == What::Ceiling(ceiling) && s.threads == threads;
+        self.0.iter().rev().find(wanted).map(|sample| sample.cpu_mops)
+    }
+
+    pub(crate) fn report(&self, plan: &Plan) -> Report {
+        let mut series: Vec<(What, u64)> = Vec::new();
+        for sample in &self.0 {
+            if !series.contains(&(sample.what, sample.threads)) {
+                series.push((sample.what, sample.threads));
+            }
+        }
+        series.sort_by_key(|(what, _)| matches!(what, What::Phase(..)));
+        Report {
+            items: plan.items,
+            form: plan.form.to_string(),
+            presized: plan.presized,
+            write_back: format!("{:?}", plan.write_back).to_lowercase(),
+            rounds: plan.rounds,
+            rows: series
+                .into_iter()
+                .filter_map(|(what, threads)| self.row(what, threads))
+                .collect(),
+        }
+    }
+
+    fn row(&self, what: What, threads: u64) -> Option<Row> {
+        let of: Vec<_> = self.0.iter().filter(|s| s.what == what && s.threads == threads).collect();
+        let spread = |f: fn(&Sample) -> f64| Spread::of(of.iter().map(|s| f(s)).collect());
+        let (who, label, ceiling) = match what {
+            What::Ceiling(ceiling) => ("machine", ceiling.label(), None),
+            What::Phase(engine, phase) => (engine, phase.label(), Some(phase.ceiling())),
+        };
+        Some(Row {
+            who,
+            what: label,
+            threads,
+            cpu_mops: spread(|s| s.cpu_mops)?,
+            wall_mops: spread(|s| s.wall_mops)?,
+            ceiling,
+            ratio: Spread::of(of.iter().filter_map(|s| s.ratio).collect()),
+            latency: median_latency(of.iter().filter_map(|s| s.latency).collect()),
+        })
+    }
+}
+
+fn median_latency(all: Vec<Latency>) -> Option<Latency> {
+    let median = |f: fn(&Latency) -> u64| {
+        let mut values: Vec<_> = all.iter().map(f).collect();
+        values.sort_unstable();
+        values.get(values.len().saturating_sub(1) / 2).copied()
+    };
+    Some(Latency {
+        p50: median(|l| l.p50)?,
+        p99: median(|l| l.p99)?,
+        p99_9: median(|l| l.p99_9)?,
+        max: all.iter().map(|l| l.max).max()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn a_ratio_compares_with_the_ceiling_of_its_own_round() {
+        // Fails if the rounds were mixed: then a slow moment of the machine would count once.
+        let took = |ms| Took { wall: Duration::from_millis(ms), cpu: Duration::from_millis(ms) };
+        let mut samples = Samples::default();
+        for ms in [10, 20, 40] {
+            samples.add_ceiling(Ceiling::Read, 1, 1000, took(ms));
+            samples.add_phase("demo", Phase::Get, 1, 1000, took(4 * ms), None);
+        }
+        let row = samples.row(What::Phase("demo", Phase::Get), 1).unwrap();
+        let ratio = row.ratio.unwrap();
+        assert!((ratio.min - 0.25).abs() < 1e-9 && (ratio.max - 0.25).abs() < 1e-9);
+        assert!(row.cpu_mops.min < row.cpu_mops.median && row.cpu_mops.median < row.cpu_mops.max);
+    }
+}

@@ -1,0 +1,118 @@
+//! A run: rounds of ceilings and phases, interleaved.
+
+use everhash_index::{Engine, Error, Form, Result, Table};
+use everhash_pmem::WriteBack;
+use hdrhistogram::Histogram;
+
+use crate::ceilings::{Ceiling, Ground};
+use crate::clock::Took;
+use crate::medium::make;
+use crate::phases::{Phase, Share, run_share};
+use crate::report::{Latency, Report, Samples};
+
+/// What a run measures.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Pairs that are loaded. Unit: pairs; at least one per thread.
+    pub items: u64,
+    /// The form of the pairs.
+    pub form: Form,
+    /// Numbers of threads; each is a series of its own.
+    pub threads: Vec<u64>,
+    /// How often everything is repeated.
+    pub rounds: u32,
+    /// Whether tables are made for the number of pairs, or grow from their default size.
+    pub presized: bool,
+    /// The instruction behind a flush.
+    pub write_back: WriteBack,
+}
+
+/// An engine that takes part in a run.
+#[derive(Clone, Copy)]
+pub struct Candidate {
+    /// Its name.
+    pub name: &'static str,
+    make: fn(&Plan) -> Result<Box<dyn Table>>,
+    holds: fn(Form) -> bool,
+}
+
+impl Candidate {
+    /// Makes the candidate of an engine.
+    pub fn of<E: Engine>() -> Candidate {
+        Candidate { name: E::NAME, make: make::<E>, holds: |form| E::CAPABILITIES.holds(form) }
+    }
+}
+
+/// Runs `plan` with every candidate that can hold its form; `said` hears what begins.
+///
+/// # Errors
+/// What a table or the medium returned, and a wrong answer of an engine.
+pub fn run(plan: &Plan, candidates: &[Candidate], said: &mut dyn FnMut(&str)) -> Result<Report> {
+    let most = plan.threads.iter().copied().max().unwrap_or(1);
+    if plan.items < most || plan.threads.contains(&0) {
+        let what = "a run with fewer pairs than threads; use more pairs".to_owned();
+        return Err(Error::Unsupported { what });
+    }
+    let ground = Ground::new(plan.items.saturating_mul(16).max(64 << 20), plan.write_back)?;
+    let mut samples = Samples::default();
+    for round in 1..=plan.rounds {
+        for &threads in &plan.threads {
+            said(&format!("round {round}: ceilings, {threads} thread(s)"));
+            ceilings(plan, &ground, threads, &mut samples);
+            for candidate in candidates.iter().filter(|each| (each.holds)(plan.form)) {
+                said(&format!("round {round}: {}, {threads} thread(s)", candidate.name));
+                phases(plan, candidate, threads, &mut samples)?;
+            }
+        }
+    }
+    Ok(samples.report(plan))
+}
+
+fn ceilings(plan: &Plan, ground: &Ground, threads: u64, samples: &mut Samples) {
+    // A fraction of the items is enough: ceilings have no phases that change the memory's state.
+    let count = (plan.items / threads / 2).max(1);
+    for ceiling in Ceiling::ALL {
+        let took = ground.measure(ceiling, threads, count);
+        samples.add_ceiling(ceiling, threads, count * threads, took);
+    }
+}
+
+fn phases(plan: &Plan, candidate: &Candidate, threads: u64, samples: &mut Samples) -> Result<()> {
+    let table = (candidate.make)(plan)?;
+    let loaded = plan.items / threads * threads;
+    for phase in Phase::ALL {
+        let share = plan.items / threads;
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let table = table.as_ref();
+            let workers: Vec<_> = (0..threads)
+                .map(|thread| {
+                    let share = Share { first: thread * share, count: share, items: loaded };
+                    scope.spawn(move || run_share(table, phase, share))
+                })
+                .collect();
+            let joined = workers.into_iter().map(|worker| worker.join());
+            joined.map(|done| done.expect("a share returns its errors")).collect()
+        });
+        let mut took = Took::default();
+        let mut latency = Histogram::<u64>::new(3).expect("three digits are a valid precision");
+        for measured in results {
+            let measured = measured?;
+            took = took.beside(measured.took);
+            latency.add(measured.latency).expect("histograms of one precision add up");
+        }
+        expect_count(table.as_ref(), phase, loaded)?;
+        samples.add_phase(candidate.name, phase, threads, loaded, took, Latency::of(&latency));
+    }
+    table.close()
+}
+
+/// Compares the number of pairs with the expected one: a run is a test, too.
+fn expect_count(table: &dyn Table, phase: Phase, loaded: u64) -> Result<()> {
+    let expected = if phase == Phase::Remove { 0 } else { loaded };
+    let found = table.len()?;
+    if found != expected {
+        let what = format!("{found} pairs after '{}', not {expected}", phase.label());
+        return Err(Error::Unsupported { what });
+    }
+    Ok(())
+}
