@@ -55,7 +55,16 @@ pub struct HeapUsage {
 pub struct Heap<M: Media> {
     space: Arc<Space<M>>,
     page_bytes: u64,
-    classes: Box<[LockOf<M, Pages>]>,
+    classes: Box<[Shelf<M>]>,
+}
+
+/// What a class has: its pages, and the right to add one.
+struct Shelf<M: Media> {
+    pages: LockOf<M, Pages>,
+    /// Held by whoever gets a page from the space. Taken before `pages`, which is free meanwhile:
+    /// others give, while the device works. One page is got at a time, so that nobody is told that
+    /// the device is full while the last page is on its way.
+    adding: LockOf<M, ()>,
 }
 
 /// The pages of one class, by their number from the start of the space.
@@ -80,7 +89,8 @@ impl<M: Media> Heap<M> {
     pub fn new(space: Arc<Space<M>>, page_bytes: u64) -> Self {
         assert!(page_bytes.is_power_of_two(), "the length of a page is a power of two");
         assert!((256..=1 << 32).contains(&page_bytes), "a page has 256 to 2^32 bytes");
-        let classes = (0..Class::COUNT).map(|_| Lock::new(Pages::default())).collect();
+        let shelf = |_| Shelf { pages: Lock::new(Pages::default()), adding: Lock::new(()) };
+        let classes = (0..Class::COUNT).map(shelf).collect();
         Heap { space, page_bytes, classes }
     }
 
@@ -107,7 +117,7 @@ impl<M: Media> Heap<M> {
         {
             return Err(corrupt("a record begins at a slot of its page"));
         }
-        let mut pages = self.pages(class).lock().map_err(poisoned)?;
+        let mut pages = self.shelf(class).pages.lock().map_err(poisoned)?;
         let Pages { all, with_room } = &mut *pages;
         if let Entry::Vacant(vacant) = all.entry(number) {
             self.space.claim(self.page_span(number)).map_err(|error| match error {
@@ -131,27 +141,32 @@ impl<M: Media> Heap<M> {
         if !self.is_small(class) {
             return Ok(self.space.take(class.bytes(), LINE)?.span.start);
         }
-        let lock = self.pages(class);
-        if let Some(slot) = lock.lock().map_err(poisoned)?.take() {
+        let Shelf { pages, adding } = self.shelf(class);
+        if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
             return Ok(self.slot_addr(slot, class));
         }
-        let origin = self.space.start().line();
-        let page = match self.space.take_from(self.page_bytes, self.page_bytes, origin) {
-            Ok(taken) => taken.span,
-            // Another thread may have got the last page, and it has room.
-            Err(Error::Full { .. }) => {
-                let slot = lock.lock().map_err(poisoned)?.take();
-                let slot = slot.ok_or(Error::Full { needed: class.bytes() })?;
-                return Ok(self.slot_addr(slot, class));
-            }
-            Err(other) => return Err(other),
-        };
-        let number = (page.start.byte() - self.space.start().byte()) / self.page_bytes;
-        let mut pages = lock.lock().map_err(poisoned)?;
+        let _adding = adding.lock().map_err(poisoned)?;
+        // Another thread may have added a page while this one waited.
+        if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
+            return Ok(self.slot_addr(slot, class));
+        }
+        let number = self.take_page(class)?;
+        let mut pages = pages.lock().map_err(poisoned)?;
         pages.all.insert(number, Page::new(self.slots(class)));
         pages.with_room.insert(number);
         let slot = pages.take().expect("a page was added under this lock, and it is empty");
         Ok(self.slot_addr(slot, class))
+    }
+
+    /// Takes a page for `class` from the space, and returns its number.
+    fn take_page(&self, class: Class) -> Result<u64> {
+        let start = self.space.start();
+        let page = self.space.take_from(self.page_bytes, self.page_bytes, start.line());
+        let page = page.map_err(|error| match error {
+            Error::Full { .. } => Error::Full { needed: class.bytes() },
+            other => other,
+        })?;
+        Ok((page.span.start.byte() - start.byte()) / self.page_bytes)
     }
 
     /// Takes back a record that was handed out or claimed; a page without a record goes back to
@@ -163,7 +178,7 @@ impl<M: Media> Heap<M> {
         let Some((number, offset)) = self.place(at, class) else {
             return self.space.give(large_span(at, class));
         };
-        let Ok(mut pages) = self.pages(class).lock() else { return };
+        let Ok(mut pages) = self.shelf(class).pages.lock() else { return };
         let slot = offset / class.bytes();
         let sound = offset % class.bytes() == 0 && pages.change(number, |page| page.give(slot));
         let empty = sound && pages.all.get(&number).is_some_and(|page| page.used() == 0);
@@ -186,7 +201,7 @@ impl<M: Media> Heap<M> {
     pub fn usage(&self) -> Result<HeapUsage> {
         let mut usage = HeapUsage::default();
         for class in &self.classes {
-            let pages = class.lock().map_err(poisoned)?;
+            let pages = class.pages.lock().map_err(poisoned)?;
             usage.pages += pages.all.len() as u64;
             for page in pages.all.values() {
                 usage.small_records += u64::from(page.used());
@@ -213,7 +228,7 @@ impl<M: Media> Heap<M> {
         (self.page_bytes / class.bytes()) as u32
     }
 
-    fn pages(&self, class: Class) -> &LockOf<M, Pages> {
+    fn shelf(&self, class: Class) -> &Shelf<M> {
         &self.classes[class.index() as usize]
     }
 
