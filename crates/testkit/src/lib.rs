@@ -1,6 +1,7 @@
 //! The judges of an index: what every engine promises, checked without knowing any engine.
 
 mod complaint;
+pub mod conformance;
 pub mod model;
 pub mod primitives;
 pub mod random;

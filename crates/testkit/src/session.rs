@@ -97,6 +97,15 @@ impl<E: Engine, M: Media> Session<E, M> {
         self.attach()
     }
 
+    /// As [`Session::kill`], without a sync before it.
+    ///
+    /// # Errors
+    /// As [`everhash_index::open`].
+    pub fn kill_unsynced(&mut self) -> Result<()> {
+        self.table = None;
+        self.attach()
+    }
+
     /// Ends the process, and opens the table again in another boot; all stores are there.
     ///
     /// # Errors

@@ -1,0 +1,206 @@
+//! Conformance: every sentence of the contract as a named case.
+//!
+//! [`judge`] runs all cases that apply to a form and to what the engine says it can do, each on
+//! fresh tables with the engine's tiny settings. What the contract leaves open (an answer to the
+//! removal of a key that cannot be there, say) is accepted in every way it may turn out.
+
+mod answers;
+mod endings;
+mod lengths;
+mod limits;
+mod promises;
+mod scans;
+
+use core::fmt;
+use core::time::Duration;
+
+use everhash_index::{Engine, Form, Table};
+
+use crate::Complaint;
+use crate::complaint::{ensure, no_panic};
+use crate::model::{Pairs, read_out};
+use crate::session::Session;
+use crate::workload::Shape;
+
+/// One case: a sentence of the contract.
+pub struct Case {
+    /// The sentence.
+    pub name: &'static str,
+    needs: Needs,
+    run: fn(Form) -> Result<(), Complaint>,
+}
+
+/// What a form must have for a case to apply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    FixedLengths,
+    AnyLength,
+    Words,
+}
+
+impl Needs {
+    fn met_by(self, form: Form) -> bool {
+        match self {
+            Needs::Nothing => true,
+            Needs::FixedLengths => form != Form::Variable,
+            Needs::AnyLength => form == Form::Variable,
+            Needs::Words => form == Form::WORDS,
+        }
+    }
+}
+
+/// What was judged.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Cases that hold.
+    pub held: Vec<&'static str>,
+    /// Cases that do not concern this form.
+    pub left_out: Vec<&'static str>,
+}
+
+/// The cases that do not hold.
+#[derive(Clone)]
+pub struct Violations {
+    /// Name of the engine.
+    pub engine: &'static str,
+    /// The form of the pairs.
+    pub form: Form,
+    /// Case and complaint.
+    pub broken: Vec<(&'static str, Complaint)>,
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "engine {}, form {}: {} cases", self.engine, self.form, self.broken.len())?;
+        self.broken.iter().try_for_each(|(case, complaint)| write!(f, "\n  {case}: {complaint}"))
+    }
+}
+
+// As its text: judges are called with `unwrap`, which prints this.
+impl fmt::Debug for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl core::error::Error for Violations {}
+
+/// Runs every case that applies.
+///
+/// # Errors
+/// All cases that do not hold.
+pub fn judge<E: Engine>(form: Form) -> Result<Report, Violations> {
+    let mut report = Report::default();
+    let mut broken = Vec::new();
+    for case in cases::<E>() {
+        if !case.needs.met_by(form) {
+            report.left_out.push(case.name);
+            continue;
+        }
+        match no_panic(|| (case.run)(form)) {
+            Ok(()) => report.held.push(case.name),
+            Err(complaint) => broken.push((case.name, complaint)),
+        }
+    }
+    if broken.is_empty() {
+        return Ok(report);
+    }
+    Err(Violations { engine: E::NAME, form, broken })
+}
+
+/// Makes the list of cases, each named by its function.
+macro_rules! cases {
+    ($( $needs:ident: $($module:ident::$name:ident),+ $(,)?; )+) => {
+        /// Returns every case there is.
+        pub fn cases<E: Engine>() -> Vec<Case> {
+            vec![$($( Case {
+                name: stringify!($name),
+                needs: Needs::$needs,
+                run: $module::$name::<E>,
+            } ),+),+]
+        }
+    };
+}
+
+cases! {
+    Nothing:
+        answers::insert_adds_only_what_is_absent,
+        answers::put_adds_or_replaces,
+        answers::update_replaces_only_what_is_present,
+        answers::remove_says_whether_there_was_one,
+        answers::modify_sees_and_changes_one_key,
+        answers::many_at_once_agree_with_one_by_one,
+        answers::a_table_begins_empty_and_counts,
+        scans::a_scan_visits_every_pair,
+        scans::a_cursor_can_be_used_again,
+        scans::a_scan_sees_what_is_there_throughout,
+        endings::clear_leaves_an_empty_table,
+        endings::a_closed_table_comes_back,
+        endings::a_dropped_table_comes_back,
+        endings::reading_only_changes_nothing,
+        endings::two_tables_are_independent,
+        limits::a_growing_table_keeps_every_pair,
+        limits::space_is_used_again,
+        limits::a_full_medium_is_an_error_and_no_end,
+        promises::maintenance_comes_to_an_end,
+        promises::a_panic_in_modify_publishes_nothing,
+        promises::errors_carry_no_keys,
+        promises::figures_are_consistent,
+        promises::names_and_settings_are_in_order;
+    FixedLengths:
+        lengths::another_form_is_refused_by_writes_and_absent_to_reads;
+    AnyLength:
+        lengths::every_length_comes_back,
+        lengths::the_longest_pairs_come_back,
+        lengths::longer_ones_come_back_or_are_refused,
+        lengths::a_value_may_look_like_anything;
+    Words:
+        answers::words_agree_with_bytes;
+}
+
+/// To what length the media of most cases can grow. Unit: bytes.
+///
+/// Source: ours; an engine's tiny settings fit into 64 KiB, and the rest is room to grow.
+const CAPACITY_BYTES: u64 = 2 << 20;
+
+/// Makes a table with room to grow.
+fn roomy<E: Engine>(form: Form) -> Result<Session<E>, Complaint> {
+    Ok(Session::tiny(form, CAPACITY_BYTES)?)
+}
+
+/// Puts the pairs of these numbers: key `n` with value `n + offset`; returns them.
+fn load(
+    table: &dyn Table,
+    shape: &Shape,
+    numbers: core::ops::Range<u16>,
+    offset: u32,
+) -> Result<Pairs, Complaint> {
+    let mut pairs = Pairs::new();
+    for number in numbers {
+        let (key, value) = (shape.key(number), shape.value(u32::from(number) + offset));
+        table.put(&key, &value)?;
+        pairs.insert(key, value);
+    }
+    Ok(pairs)
+}
+
+/// Compares a whole table with what it should hold; every key is asked for, and some others.
+fn holds<E: Engine>(session: &Session<E>, shape: &Shape, pairs: &Pairs) -> Result<(), Complaint> {
+    let others = (60_000..60_010).map(|number| shape.key(number));
+    let keys: Vec<Vec<u8>> = pairs.keys().cloned().chain(others).collect();
+    read_out::<E, _>(session.table(), session.region(), pairs, &keys)
+}
+
+/// Calls `maintain` until there is nothing more to do.
+fn settle(table: &dyn Table, from: Duration) -> Result<Duration, Complaint> {
+    let mut now = from;
+    for _ in 0..10_000 {
+        now += Duration::from_secs(10);
+        if !table.maintain(now, 64)?.more {
+            return Ok(now);
+        }
+    }
+    ensure!(false, "maintain has more to do after 10,000 calls");
+    Ok(now)
+}

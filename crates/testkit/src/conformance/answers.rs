@@ -1,0 +1,169 @@
+//! What the operations on keys answer.
+
+use everhash_index::{Change, Engine, Form, Table};
+
+use super::{holds, load, roomy};
+use crate::Complaint;
+use crate::complaint::ensure;
+use crate::model::Pairs;
+use crate::workload::Shape;
+
+pub(super) fn insert_adds_only_what_is_absent<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    let (key, first, second) = (shape.key(3), shape.value(3), shape.value(4));
+    ensure!(table.insert(&key, &first)?, "insert of an absent key said that it was present");
+    ensure!(!table.insert(&key, &second)?, "insert of a present key said that it was absent");
+    holds(&session, &shape, &Pairs::from([(key.clone(), first)]))?;
+    table.remove(&key)?;
+    ensure!(table.insert(&key, &second)?, "insert of a removed key said that it was present");
+    holds(&session, &shape, &Pairs::from([(key, second)]))
+}
+
+pub(super) fn put_adds_or_replaces<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    let mut pairs = Pairs::new();
+    for round in 0..5 {
+        for number in 0..20 {
+            let (key, value) = (shape.key(number), shape.value(u32::from(number) * 7 + round));
+            let before = table.put(&key, &value)?;
+            ensure!(before == (round > 0), "put in round {round} said {before}");
+            pairs.insert(key, value);
+        }
+        holds(&session, &shape, &pairs)?;
+    }
+    Ok(())
+}
+
+pub(super) fn update_replaces_only_what_is_present<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    let (key, value) = (shape.key(3), shape.value(5));
+    ensure!(!table.update(&key, &value)?, "update of an absent key said that it was present");
+    holds(&session, &shape, &Pairs::new())?;
+    table.insert(&key, &shape.value(4))?;
+    ensure!(table.update(&key, &value)?, "update of a present key said that it was absent");
+    holds(&session, &shape, &Pairs::from([(key, value)]))
+}
+
+pub(super) fn remove_says_whether_there_was_one<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    let mut pairs = load(table, &shape, 0..30, 0)?;
+    for number in (0..30).rev() {
+        let key = shape.key(number);
+        ensure!(table.remove(&key)?, "remove of a present key said that it was absent");
+        ensure!(!table.remove(&key)?, "remove of an absent key said that it was present");
+        pairs.remove(&key);
+        holds(&session, &shape, &pairs)?;
+    }
+    Ok(())
+}
+
+pub(super) fn modify_sees_and_changes_one_key<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    let mut pairs = load(table, &shape, 0..8, 0)?;
+    // Present and absent in turn, each with each change.
+    for (number, change) in [
+        (2, Change::Keep),
+        (40, Change::Keep),
+        (3, Change::Put(shape.value(90))),
+        (41, Change::Put(shape.value(91))),
+        (4, Change::Remove),
+        (42, Change::Remove),
+    ] {
+        let key = shape.key(number);
+        let mut seen = Vec::new();
+        table.modify(&key, &mut |value| {
+            seen.push(value.map(<[u8]>::to_vec));
+            change.clone()
+        })?;
+        ensure!(seen.len() == 1, "modify called the function {} times", seen.len());
+        ensure!(seen[0].as_ref() == pairs.get(&key), "modify showed a value that is not there");
+        match change {
+            Change::Keep => {}
+            Change::Put(value) => {
+                pairs.insert(key, value);
+            }
+            Change::Remove => {
+                pairs.remove(&key);
+            }
+        }
+        holds(&session, &shape, &pairs)?;
+    }
+    Ok(())
+}
+
+pub(super) fn many_at_once_agree_with_one_by_one<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    ensure!(table.put_many(&[])? == 0, "put_many of nothing added something");
+    table.get_many(&[], &mut |_, _| panic!("get_many of nothing found something"))?;
+    // The second half repeats keys of the first: the later value wins, and counts as replaced.
+    let list: Vec<_> =
+        (0..40u16).map(|n| (shape.key(n % 25), shape.value(u32::from(n) + 100))).collect();
+    let slices: Vec<(&[u8], &[u8])> = list.iter().map(|(k, v)| (&k[..], &v[..])).collect();
+    let added = table.put_many(&slices)?;
+    ensure!(added == 25, "put_many of 25 keys, some twice, said that {added} were new");
+    let pairs: Pairs = list.iter().cloned().collect();
+    holds(&session, &shape, &pairs)?;
+    // Absent keys, and the same key several times.
+    let keys: Vec<Vec<u8>> = (0..60u16).map(|n| shape.key(n * 7 % 30)).collect();
+    let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut answers = vec![0; keys.len()];
+    let mut wrong = None;
+    table.get_many(&slices, &mut |position, value| {
+        answers[position] += 1;
+        if value != pairs.get(&keys[position]).map(Vec::as_slice) {
+            wrong = Some(position);
+        }
+    })?;
+    ensure!(answers.iter().all(|count| *count == 1), "get_many did not answer once for each key");
+    ensure!(wrong.is_none(), "get_many found another value than get, at position {wrong:?}");
+    Ok(())
+}
+
+pub(super) fn a_table_begins_empty_and_counts<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    ensure!(table.form() == form, "the table says that its form is {}", table.form());
+    holds(&session, &shape, &Pairs::new())?;
+    ensure!(table.is_empty()? && table.len()? == 0, "a new table is not empty");
+    let pairs = load(table, &shape, 0..50, 0)?;
+    holds(&session, &shape, &pairs)?;
+    ensure!(!E::CAPABILITIES.exact_len || table.len()? == 50, "len is {}", table.len()?);
+    Ok(())
+}
+
+pub(super) fn words_agree_with_bytes<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let table = session.table();
+    let Some(words) = table.words() else {
+        return Err(Complaint::new("a table of form 8/8 has no path for words"));
+    };
+    let numbers = [0, 1, u64::MAX, 1 << 63, 0x0102_0304_0506_0708];
+    let mut pairs = Pairs::new();
+    for (number, value) in numbers.into_iter().zip([u64::MAX, 0, 5, 6, 0x1122_3344_5566_7788]) {
+        ensure!(words.insert_word(number, value)?, "insert_word of an absent key said no");
+        ensure!(!words.insert_word(number, 1)?, "insert_word of a present key said yes");
+        pairs.insert(number.to_le_bytes().to_vec(), value.to_le_bytes().to_vec());
+        holds(&session, &shape, &pairs)?;
+        ensure!(words.get_word(number)? == Some(value), "get_word and get do not agree");
+    }
+    ensure!(words.update_word(1, 77)? && words.put_word(0, 78)?, "a present key was not found");
+    ensure!(!words.update_word(9, 1)? && !words.put_word(10, 79)?, "an absent key was found");
+    ensure!(words.remove_word(u64::MAX)? && !words.remove_word(9)?, "remove_word answers wrong");
+    let mut values = [Some(3); 5];
+    words.get_words(&[0, 1, u64::MAX, 10, 9], &mut values)?;
+    ensure!(values == [Some(78), Some(77), None, Some(79), None], "get_words found {values:?}");
+    for (number, value) in [(0, Some(78)), (1, Some(77)), (10, Some(79)), (u64::MAX, None)] {
+        let key = u64::to_le_bytes(number).to_vec();
+        match value {
+            Some(value) => pairs.insert(key, u64::to_le_bytes(value).to_vec()),
+            None => pairs.remove(&key),
+        };
+    }
+    holds(&session, &shape, &pairs)
+}

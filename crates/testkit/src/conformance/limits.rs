@@ -1,0 +1,116 @@
+//! Growing, reusing, and running out of room.
+
+use core::time::Duration;
+
+use everhash_index::{Engine, Error, Form, Table};
+use everhash_pmem::Media;
+
+use super::{holds, load, roomy, settle};
+use crate::Complaint;
+use crate::complaint::ensure;
+use crate::model::{Pairs, check_pool};
+use crate::session::Session;
+use crate::workload::Shape;
+
+/// To what length the medium can grow that shall become full. Unit: bytes.
+const SMALL_BYTES: u64 = 128 << 10;
+
+pub(super) fn a_growing_table_keeps_every_pair<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    // What does not grow says so, and is judged up to that.
+    let limit = if E::CAPABILITIES.grows { 1500 } else { 100 };
+    let mut pairs = Pairs::new();
+    let mut now = Duration::ZERO;
+    for first in (0..limit).step_by(100) {
+        pairs.extend(load(session.table(), &shape, first..first + 100, 0)?);
+        match first / 100 % 4 {
+            1 => session.kill()?,
+            2 => now = settle(session.table(), now)?,
+            3 => session.reopen()?,
+            _ => {}
+        }
+        holds(&session, &shape, &pairs)?;
+    }
+    let steps = session.table().stats()?;
+    ensure!(steps.items == pairs.len() as u64 || !E::CAPABILITIES.exact_len, "items: {steps:?}");
+    Ok(())
+}
+
+pub(super) fn space_is_used_again<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let mut now = Duration::ZERO;
+    let mut lengths = Vec::new();
+    for round in 0..24u32 {
+        load(session.table(), &shape, 0..80, round * 100)?;
+        if round % 3 == 2 {
+            session.kill()?;
+        }
+        load(session.table(), &shape, 0..80, round * 100 + 50)?;
+        for number in 0..80 {
+            session.table().remove(&shape.key(number))?;
+        }
+        now = settle(session.table(), now)?;
+        lengths.push(session.region().media().bytes());
+    }
+    holds(&session, &shape, &Pairs::new())?;
+    let (settled, last) = (lengths[7], lengths[23]);
+    ensure!(last <= settled, "the same pairs again and again: {settled} bytes, then {last}");
+    Ok(())
+}
+
+pub(super) fn a_full_medium_is_an_error_and_no_end<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let mut session = Session::<E>::tiny(form, SMALL_BYTES)?;
+    // Pairs of one length: what one removal frees, one insert may need.
+    let shape = Shape { longest_key: 8, longest_value: 40, ..Shape::tiny(form) };
+    let key = |number: u32| even_key(&shape, number);
+    let value = shape.value(12);
+    let mut pairs = Pairs::new();
+    let mut number = 0;
+    let full = loop {
+        match session.table().insert(&key(number), &value) {
+            Ok(true) => drop(pairs.insert(key(number), value.clone())),
+            Ok(false) => return Err(Complaint::new("insert of an absent key said no")),
+            Err(Error::Full { .. }) => break number,
+            Err(error) => return Err(error.into()),
+        }
+        number += 1;
+        ensure!(number < 1_000_000, "a medium of {SMALL_BYTES} bytes holds a million pairs");
+    };
+    ensure!(!pairs.is_empty(), "a medium of {SMALL_BYTES} bytes is too small for one pair");
+    ensure!(!session.table().contains(&key(full))?, "a pair that met a full medium is there");
+    holds(&session, &shape, &pairs)?;
+    // Recovery of a full medium must not need room that is not there.
+    session.kill()?;
+    holds(&session, &shape, &pairs)?;
+    session.reopen()?;
+    holds(&session, &shape, &pairs)?;
+    let removed = full.div_ceil(2);
+    for number in 0..removed {
+        ensure!(session.table().remove(&key(number))?, "a full table does not remove");
+        pairs.remove(&key(number));
+    }
+    settle(session.table(), Duration::ZERO)?;
+    holds(&session, &shape, &pairs)?;
+    for number in 0..removed.div_ceil(4) {
+        let added = session.table().insert(&key(number), &value)?;
+        ensure!(added, "after {removed} removes, insert {number} said no");
+        pairs.insert(key(number), value.clone());
+    }
+    holds(&session, &shape, &pairs)?;
+    session.close()?;
+    ensure!(check_pool::<E, _>(session.region())? == pairs, "the check found other pairs");
+    Ok(())
+}
+
+/// Returns a key of a length that all keys here share, from more numbers than a shape has.
+fn even_key(shape: &Shape, number: u32) -> Vec<u8> {
+    match shape.form {
+        Form::Fixed { key_bytes, .. } => {
+            let mut key = vec![0; key_bytes as usize];
+            let count = key.len().min(4);
+            key[..count].copy_from_slice(&number.to_be_bytes()[4 - count..]);
+            key
+        }
+        Form::Variable => format!("{number:08}").into_bytes(),
+    }
+}

@@ -1,0 +1,170 @@
+//! Promises around the operations: maintenance, panics, errors, figures, names.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use everhash_index::{Change, Engine, Error, Form, Setting, Settings, Table};
+use everhash_pmem::Media;
+
+use super::{holds, load, roomy, settle};
+use crate::Complaint;
+use crate::complaint::{ensure, no_panic};
+use crate::model::Pairs;
+use crate::session::Session;
+use crate::workload::Shape;
+
+pub(super) fn maintenance_comes_to_an_end<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let mut now = settle(session.table(), Duration::ZERO)?;
+    let pairs = load(session.table(), &shape, 0..120, 0)?;
+    // No budget, no time, and all the time in the world.
+    for (ahead, budget) in [(0, 0), (0, 1), (1, 1), (1_000_000_000, u32::MAX)] {
+        now += Duration::from_secs(ahead);
+        session.table().maintain(now, budget)?;
+        holds(&session, &shape, &pairs)?;
+    }
+    settle(session.table(), now)?;
+    holds(&session, &shape, &pairs)
+}
+
+pub(super) fn a_panic_in_modify_publishes_nothing<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let pairs = load(session.table(), &shape, 0..20, 0)?;
+    for number in [3, 50] {
+        let key = shape.key(number);
+        // `resume_unwind` and not `panic!`: nothing is printed.
+        let thrown = no_panic(|| {
+            let change = &mut |_: Option<&[u8]>| std::panic::resume_unwind(Box::new("thrown"));
+            Ok(session.table().modify(&key, change)?)
+        });
+        ensure!(thrown.is_err(), "modify swallowed a panic");
+        let mut value = Vec::new();
+        // The table may refuse that key from now on, but it must not show another value.
+        match session.table().get(&key, &mut value) {
+            Ok(found) => {
+                let right = found.then_some(&value) == pairs.get(&key);
+                ensure!(right, "a modify that panicked has changed its key");
+            }
+            Err(Error::Poisoned) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let again = session.table().modify(&key, &mut |_| Change::Keep);
+        let right = matches!(again, Ok(()) | Err(Error::Poisoned));
+        ensure!(right, "after a modify that panicked, another returned {again:?}");
+        // Even engines that batch: the writes before were not all synced, but nothing ended.
+        session.kill_unsynced()?;
+    }
+    if !crate::session::batches::<E>() {
+        holds(&session, &shape, &pairs)?;
+    }
+    Ok(())
+}
+
+pub(super) fn errors_carry_no_keys<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let session = Session::<E>::tiny(form, 64 << 10)?;
+    let shape = Shape::tiny(form);
+    let table = session.table();
+    let secret = b"SECRETSECRETSECRETSECRET";
+    let mut errors = vec![
+        table.put(&secret[..9], secret).map(drop).err(),
+        table.put(&secret.repeat(4000), &secret[..]).map(drop).err(),
+        table.insert(&shape.key(1), &secret.repeat(1 << 20)).map(drop).err(),
+        table.update(&secret[..9], &secret[..9]).map(drop).err(),
+        table.modify(&secret[..9], &mut |_| Change::Put(secret.repeat(1 << 20))).err(),
+    ];
+    // Until it is full, with keys and values of the right form.
+    for number in 0..20_000u32 {
+        let value = filled(&shape, secret, number);
+        let (key, value) = match form {
+            Form::Fixed { key_bytes, value_bytes } => {
+                (value[..key_bytes as usize].to_vec(), value[..value_bytes as usize].to_vec())
+            }
+            Form::Variable => (value.clone(), value),
+        };
+        if let Err(error) = table.put(&key, &value) {
+            errors.push(Some(error));
+            break;
+        }
+    }
+    let errors: Vec<Error> = errors.into_iter().flatten().collect();
+    ensure!(!errors.is_empty(), "nothing went wrong");
+    for error in errors {
+        let (shown, debugged) = (error.to_string(), format!("{error:?}"));
+        let leaks = [&shown, &debugged].iter().any(|text| {
+            text.contains("SECRET") || text.contains("5345435245") || text.contains("83, 69, 67")
+        });
+        ensure!(!leaks, "an error shows a key or a value: {error}");
+    }
+    Ok(())
+}
+
+fn filled(shape: &Shape, secret: &[u8], number: u32) -> Vec<u8> {
+    let length = match shape.form {
+        Form::Fixed { key_bytes, value_bytes } => key_bytes.max(value_bytes) as usize,
+        Form::Variable => 200,
+    };
+    let mut bytes: Vec<u8> = number.to_be_bytes()[1..].to_vec();
+    bytes.extend(secret.iter().cycle().take(length.saturating_sub(3)));
+    bytes.resize(length, 0);
+    bytes
+}
+
+pub(super) fn figures_are_consistent<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let mut pairs = Pairs::new();
+    for round in 0u16..6 {
+        pairs.extend(load(session.table(), &shape, round * 40..round * 40 + 40, 0)?);
+        let (table, stats) = (session.table(), session.table().stats()?);
+        let exact = E::CAPABILITIES.exact_len;
+        ensure!(!exact || stats.items == pairs.len() as u64, "{} items", stats.items);
+        ensure!(stats.items == table.len()?, "stats and len count differently");
+        let bytes = session.region().media().bytes();
+        ensure!(stats.device_bytes == bytes, "{} of {bytes} bytes", stats.device_bytes);
+        ensure!(stats.used_bytes <= bytes, "{} used of {bytes} bytes", stats.used_bytes);
+        let reachable = table.check()?.reachable_bytes;
+        let used = stats.used_bytes;
+        ensure!(reachable <= used, "{reachable} bytes are reachable, and only {used} in use");
+        let content: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+        ensure!(used >= content as u64, "{content} bytes of pairs in {used} bytes");
+        let load = stats.load_factor();
+        ensure!(load.is_finite() && load >= 0.0, "the load factor is {load}");
+        let names: BTreeSet<_> = stats.own.iter().map(|(name, _)| *name).collect();
+        ensure!(names.len() == stats.own.len(), "two figures have one name: {:?}", stats.own);
+        if round == 3 {
+            session.kill()?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn names_and_settings_are_in_order<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let good =
+        |name: &str| (1..=8).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase());
+    ensure!(good(E::NAME), "'{}' is not one to eight lower-case letters", E::NAME);
+    let sites: Vec<_> = E::SITES.iter().flat_map(|sites| sites.iter()).collect();
+    let distinct: BTreeSet<_> = sites.iter().map(|site| site.name()).collect();
+    ensure!(distinct.len() == sites.len(), "two sites have one name");
+    let stranger = distinct.iter().find(|name| !name.starts_with(E::NAME));
+    ensure!(stranger.is_none(), "site {stranger:?} does not begin with the engine's name");
+    let mut settings = E::tiny(form);
+    let plain = E::Settings::default();
+    for Setting { name, default, meaning } in E::Settings::ALL {
+        ensure!(plain.get(name) == Some(*default), "the default of {name} is not {default}");
+        let Some(value) = settings.get(name) else {
+            return Err(Complaint::new(format!("setting {name} cannot be read")));
+        };
+        settings.set(name, value)?;
+        ensure!(settings.get(name) == Some(value), "setting {name} changes when it is set");
+        ensure!(!meaning.is_empty(), "setting {name} has no meaning");
+    }
+    ensure!(settings.get("no such setting").is_none(), "a setting that is not there has a value");
+    let unknown = settings.set("no such setting", 1);
+    ensure!(matches!(unknown, Err(Error::Setting { .. })), "an unknown setting can be set");
+    let odd = Form::Fixed { key_bytes: 3, value_bytes: 5 };
+    if !E::CAPABILITIES.holds(odd) {
+        let refused = Session::<E>::tiny(odd, 1 << 20).map(drop);
+        let right = matches!(refused, Err(Error::Unsupported { .. }));
+        ensure!(right, "a form that the engine cannot hold gave {refused:?}");
+    }
+    Ok(())
+}
