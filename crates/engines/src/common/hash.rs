@@ -1,0 +1,106 @@
+//! The keyed hash that spreads keys: part of the format, so its values never change.
+
+use everhash_index::{Error, HashKind, Result};
+use everhash_pmem::Identity;
+use siphasher::sip::SipHasher13;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// A hash function with the key of one pool.
+///
+/// Words stand for their bytes in little-endian order: a key of two words and the same key as
+/// sixteen bytes have one hash.
+#[derive(Clone, Copy)]
+pub struct KeyedHash {
+    kind: HashKind,
+    /// SipHash takes both words; XXH3 takes one seed, made of both.
+    key: [u64; 2],
+}
+
+impl KeyedHash {
+    /// Makes the hash function `kind` with a key.
+    pub fn new(kind: HashKind, key: [u64; 2]) -> Self {
+        match kind {
+            HashKind::Sip13 => KeyedHash { kind, key },
+            HashKind::Xxh3 => KeyedHash { kind, key: [key[0] ^ key[1].rotate_left(32), 0] },
+        }
+    }
+
+    /// Makes the hash function that a pool's header names.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if this program does not know it.
+    pub fn of(identity: &Identity) -> Result<Self> {
+        let kind = HashKind::from_code(identity.hash_kind).ok_or_else(|| Error::Unsupported {
+            what: format!("hash function {}; open with a newer program", identity.hash_kind),
+        })?;
+        Ok(Self::new(kind, identity.hash_key))
+    }
+
+    /// Returns the hash of a byte string.
+    #[inline]
+    pub fn bytes(&self, bytes: &[u8]) -> u64 {
+        match self.kind {
+            HashKind::Sip13 => SipHasher13::new_with_keys(self.key[0], self.key[1]).hash(bytes),
+            HashKind::Xxh3 => xxh3_64_with_seed(bytes, self.key[0]),
+        }
+    }
+
+    /// Returns the hash of an eight-byte key.
+    #[inline(always)]
+    pub fn word(&self, word: u64) -> u64 {
+        self.bytes(&word.to_le_bytes())
+    }
+
+    /// Returns the hash of a sixteen-byte key.
+    #[inline(always)]
+    pub fn two_words(&self, words: [u64; 2]) -> u64 {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+        bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+        self.bytes(&bytes)
+    }
+}
+
+impl core::fmt::Debug for KeyedHash {
+    /// Prints the kind only: who knows the key can make colliding keys.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("KeyedHash").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u64; 2] = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+
+    #[test]
+    fn hashes_never_change() {
+        // Fails if a library, or how words are packed, changes: every pool would lose its keys.
+        let sip = KeyedHash::new(HashKind::Sip13, KEY);
+        let xxh = KeyedHash::new(HashKind::Xxh3, KEY);
+        let bytes: Vec<u8> = (0..16).collect();
+        let found: Vec<[u64; 2]> =
+            [0, 1, 7, 8, 16].map(|n| [sip.bytes(&bytes[..n]), xxh.bytes(&bytes[..n])]).to_vec();
+        assert_eq!(found, [[0, 0]; 5], "{found:#x?}");
+    }
+
+    #[test]
+    fn words_are_their_bytes() {
+        // Fails if the two ways to a key could lead to two buckets.
+        for kind in [HashKind::Sip13, HashKind::Xxh3] {
+            let hash = KeyedHash::new(kind, KEY);
+            assert_eq!(hash.word(0x0102), hash.bytes(&[2, 1, 0, 0, 0, 0, 0, 0]));
+            let mut bytes = [0; 16];
+            (bytes[0], bytes[8]) = (3, 4);
+            assert_eq!(hash.two_words([3, 4]), hash.bytes(&bytes));
+        }
+    }
+
+    #[test]
+    fn the_key_is_never_printed() {
+        // Fails if a derived Debug shows the secret in a log.
+        let text = format!("{:?}", KeyedHash::new(HashKind::Sip13, [0x1234_5678, 99]));
+        assert!(!text.contains("99") && text.contains("Sip13"), "{text}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Records of variable length: a key and a value behind a checksum, found through a record word.
+//!
+//! The record word names the size class, and no length that a record claims is believed beyond
+//! it: a damaged record costs at most the memory of its class.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Class, Media, RecordWord, Span, WORD};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+everhash_pmem::ruler! {
+    /// The head of a record; key and value follow without a gap, the rest of the last word is
+    /// zero.
+    pub struct RecordHead [16] {
+        0 CHECKSUM [1] "XXH3-64 of key and value; seed: address, hash of the key, lengths";
+        8 LENGTHS  [1] "bytes of the key, 32 bits | bytes of the value << 32";
+    }
+}
+
+/// Spreads the parts of a checksum's seed over its bits.
+///
+/// Source: ours; 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Returns the size class of a record, `None` if there is none so large.
+pub fn class_of(key_bytes: usize, value_bytes: usize) -> Option<Class> {
+    Class::of(RecordHead::BYTES as u64 + key_bytes as u64 + value_bytes as u64)
+}
+
+/// Writes a record at `at` and returns its span. Nothing is flushed; a crash leaves any part of it.
+///
+/// # Errors
+/// If `at` lies outside the medium.
+pub fn write<M: Media>(
+    pm: &Access<'_, M>,
+    at: Addr,
+    hash: u64,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Span> {
+    let lengths = key.len() as u64 | (value.len() as u64) << 32;
+    let mut bytes = Vec::with_capacity(RecordHead::BYTES + key.len() + value.len());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&lengths.to_le_bytes());
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(value);
+    let checksum = xxh3_64_with_seed(&bytes[RecordHead::BYTES..], seed(at, hash, lengths));
+    bytes[..8].copy_from_slice(&checksum.to_le_bytes());
+    pm.write_bytes(at, &bytes)?;
+    Ok(Span::of_bytes(at, bytes.len() as u64))
+}
+
+/// Reads the record that `word` leads to: replaces the contents of `bytes` by key and value, and
+/// returns the length of the key.
+///
+/// May run while the record is being replaced: the result is then an error or another record, and
+/// the caller's own validation tells.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the lengths exceed the class or the checksum does not match.
+pub fn read<M: Media>(
+    pm: &Access<'_, M>,
+    word: RecordWord,
+    hash: u64,
+    bytes: &mut Vec<u8>,
+) -> Result<usize> {
+    let corrupt = |broken| Error::Corrupt { at: word.addr.byte(), broken };
+    let mut head = [0; RecordHead::WORDS];
+    pm.read_words(word.addr, &mut head)?;
+    let lengths = head[RecordHead::LENGTHS];
+    let (key_bytes, value_bytes) = (lengths & u64::from(u32::MAX), lengths >> 32);
+    let total = key_bytes + value_bytes;
+    if RecordHead::BYTES as u64 + total > word.class.bytes() {
+        return Err(corrupt("a record fits into its size class"));
+    }
+    bytes.clear();
+    let body = word.addr.plus(RecordHead::BYTES as u64 / WORD);
+    pm.read_bytes(body, total, bytes)?;
+    if xxh3_64_with_seed(bytes, seed(word.addr, hash, lengths)) != head[RecordHead::CHECKSUM] {
+        return Err(corrupt("the checksum of a record matches"));
+    }
+    Ok(key_bytes as usize)
+}
+
+/// Binds a record to its place and its key: a record elsewhere, or of another key, is damage.
+fn seed(at: Addr, hash: u64, lengths: u64) -> u64 {
+    (at.byte().wrapping_mul(SPREAD) ^ hash).wrapping_mul(SPREAD) ^ lengths
+}
+
+#[cfg(test)]
+mod tests {
+    use everhash_pmem::{Image, Region, Std};
+
+    use super::*;
+
+    const AT: Addr = Addr::new(128);
+
+    #[test]
+    fn every_flipped_bit_of_a_record_is_noticed() {
+        // Fails if a byte that influences an answer is outside the checksum.
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let pm = region.access();
+        let (key, value) = (b"a key".as_slice(), b"and its value".as_slice());
+        let class = class_of(key.len(), value.len()).unwrap();
+        let span = write(&pm, AT, 7, key, value).unwrap();
+        let word = RecordWord { addr: AT, class, tag: 0 };
+        let mut bytes = vec![1; 100];
+        assert_eq!(read(&pm, word, 7, &mut bytes).unwrap(), key.len());
+        assert_eq!(bytes, b"a keyand its value");
+        assert!(read(&pm, word, 8, &mut bytes).is_err());
+        let used_bits = (RecordHead::BYTES + key.len() + value.len()) as u64 * 8;
+        for bit in 0..used_bits {
+            let at = span.start.plus(bit / 64);
+            let before = pm.load(at).unwrap();
+            pm.store(at, before ^ 1 << (bit % 64)).unwrap();
+            assert!(read(&pm, word, 7, &mut bytes).is_err(), "bit {bit}");
+            pm.store(at, before).unwrap();
+        }
+        assert!(read(&pm, word, 7, &mut bytes).is_ok());
+    }
+
+    #[test]
+    fn a_length_beyond_the_class_allocates_nothing() {
+        // Fails if a damaged length were used before it is bounded.
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let pm = region.access();
+        pm.store(AT.plus(RecordHead::LENGTHS as u64), u64::MAX).unwrap();
+        let word = RecordWord { addr: AT, class: Class::of(64).unwrap(), tag: 0 };
+        let mut bytes = Vec::new();
+        assert!(matches!(read(&pm, word, 0, &mut bytes), Err(Error::Corrupt { at: 128, .. })));
+        assert_eq!(bytes.capacity(), 0);
+    }
+}

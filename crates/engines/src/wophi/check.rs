@@ -1,0 +1,301 @@
+//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//!
+//! Shares the ruler with the code that serves the table, and nothing else.
+
+use std::collections::BTreeSet;
+
+use everhash_index::{Checked, Error, Form, Result};
+use everhash_pmem::{Access, Addr, LINE, Media, Pool, RecordWord, Region, Span, WORD, pool};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::layout::{
+    self, DoubleBucket, EXTENTS, Kind, MOST_BUCKETS, NEXT, ROOT, Root, TOKEN, Token, VERSION,
+    WordBucket,
+};
+use crate::common::hash::KeyedHash;
+use crate::common::record;
+
+/// Everything that the judge knows of a pool.
+struct Judge<'a, M: Media> {
+    pm: Access<'a, M>,
+    form: Form,
+    hasher: KeyedHash,
+    bucket_words: u64,
+    /// Main buckets of extent 0.
+    initial: u64,
+    /// Where the extents of the main buckets lie.
+    main: Vec<Addr>,
+    /// The arrays of pre-allocated buckets.
+    arrays: Vec<Span>,
+    /// Chained buckets that were reached.
+    chained: BTreeSet<Addr>,
+    /// What is in use, apart from buckets in the arrays.
+    spans: Vec<Span>,
+}
+
+/// A pair that was found, and where.
+struct Found {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    token: u64,
+    at: Addr,
+    record: Option<Span>,
+}
+
+/// Visits every pair once. What a crash may leave to recovery is passed over.
+///
+/// # Errors
+/// [`Error::Corrupt`] with the invariant that is broken.
+pub fn check<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<Checked> {
+    let mut judge = Judge::new(region)?;
+    let level = judge.main.len() as u64 - 1;
+    let lower = judge.initial << level.saturating_sub(1);
+    let mut items = 0;
+    for index in 0..lower {
+        let depth = judge.depth(index)?;
+        if depth != level && depth + 1 != level {
+            return Err(corrupt(judge.main_at(index), "a bucket was split as often as the others"));
+        }
+        items += judge.chain(index, depth, level, visit)?;
+        if depth == level && level > 0 {
+            let upper = index + lower;
+            if judge.depth(upper)? != level {
+                return Err(corrupt(judge.main_at(upper), "both halves of a split have one depth"));
+            }
+            items += judge.chain(upper, level, level, visit)?;
+        }
+    }
+    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+impl<'a, M: Media> Judge<'a, M> {
+    fn new(region: &'a Region<M>) -> Result<Self> {
+        let identity = Pool::inspect(region)?;
+        let form = Form::from_code(identity.form);
+        let bucket_bytes =
+            if form == Form::DOUBLE_WORDS { DoubleBucket::BYTES } else { WordBucket::BYTES };
+        let mut judge = Judge {
+            pm: region.access(),
+            form,
+            hasher: KeyedHash::of(&identity)?,
+            bucket_words: bucket_bytes as u64 / WORD,
+            initial: 0,
+            main: Vec::new(),
+            arrays: Vec::new(),
+            chained: BTreeSet::new(),
+            spans: vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())],
+        };
+        judge.root()?;
+        Ok(judge)
+    }
+
+    /// Reads the settings and the two lists of extents.
+    fn root(&mut self) -> Result<()> {
+        let mut root = [0; Root::REST];
+        self.pm.read_words(ROOT, &mut root)?;
+        let settings: Vec<u8> =
+            root[..Root::CHECKSUM].iter().flat_map(|word| word.to_le_bytes()).collect();
+        if xxh3_64_with_seed(&settings, ROOT.byte()) != root[Root::CHECKSUM] {
+            let at = ROOT.plus(Root::CHECKSUM as u64);
+            return Err(corrupt(at, "the checksum of the settings matches"));
+        }
+        if root[Root::VERSION] != VERSION {
+            let what = format!("layout {} of engine wophi", root[Root::VERSION]);
+            return Err(Error::Unsupported { what });
+        }
+        let (initial, divisor) = (root[Root::INITIAL_BUCKETS], root[Root::PAB_DIVISOR]);
+        if !initial.is_power_of_two() || initial > MOST_BUCKETS || divisor == 0 {
+            return Err(corrupt(ROOT, "the settings of a table are in range"));
+        }
+        self.initial = initial;
+        for extent in 0..EXTENTS {
+            let main = link(root[Root::MAIN + extent], layout::main_link(extent))?;
+            let pab = link(root[Root::PAB + extent], layout::pab_link(extent))?;
+            let Some(main) = main else { continue };
+            let buckets = layout::extent_buckets(initial, extent);
+            if self.main.len() != extent || buckets > MOST_BUCKETS / 2 {
+                return Err(corrupt(layout::main_link(extent), "extents follow one another"));
+            }
+            self.main.push(main);
+            self.spans.push(Span::new(main, buckets * self.bucket_words));
+            if let Some(pab) = pab {
+                let count = layout::pab_buckets(initial, divisor, extent);
+                self.arrays.push(Span::new(pab, count * self.bucket_words));
+            }
+        }
+        self.spans.extend(&self.arrays);
+        let end = self.spans.iter().map(|span| span.end_byte()).max();
+        if self.main.is_empty() || end > Some(self.pm.media().bytes()) {
+            return Err(corrupt(layout::main_link(0), "the extents lie inside the pool"));
+        }
+        Ok(())
+    }
+
+    fn main_at(&self, index: u64) -> Addr {
+        let extent = if index < self.initial { 0 } else { (index / self.initial).ilog2() + 1 };
+        let first = layout::extent_start(self.initial, extent as usize);
+        self.main[extent as usize].plus((index - first) * self.bucket_words)
+    }
+
+    fn depth(&self, index: u64) -> Result<u64> {
+        let at = self.main_at(index);
+        match Token::open(self.pm.load(at.plus(TOKEN as u64))?, at, Kind::Main) {
+            Some(token) => Ok(token.home()),
+            None => Err(corrupt(at, "a token word matches its check")),
+        }
+    }
+
+    /// Checks the chain of a main bucket, and visits its pairs; returns how many there are.
+    fn chain(
+        &mut self,
+        index: u64,
+        depth: u64,
+        level: u64,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<u64> {
+        let count = self.initial << depth;
+        let (upper, splits) = (index + count / 2, depth == level && level > 0 && index < count / 2);
+        let mut pairs = Vec::new();
+        let mut next = Some(self.main_at(index));
+        let mut kind = Kind::Main;
+        // Ends: a bucket that is reached twice is an error.
+        while let Some(at) = next {
+            let mut words = [0; DoubleBucket::WORDS];
+            self.pm.read_words(at, &mut words[..self.bucket_words as usize])?;
+            let token = Token::open(words[TOKEN], at, kind)
+                .ok_or(corrupt(at, "a token word matches its check"))?;
+            if kind == Kind::Chained {
+                if token.home() != index {
+                    return Err(corrupt(at, "a chained bucket belongs to its chain"));
+                }
+                self.reach(at)?;
+            }
+            for slot in token.live_slots() {
+                let pair = self.pair(&words, at, slot, token.slot(slot))?;
+                let home = self.hasher.bytes(&pair.key) & (count - 1);
+                if home == index {
+                    pairs.push(pair);
+                } else if !(splits && home == upper) {
+                    return Err(corrupt(at, "a key lies in the bucket it hashes to"));
+                }
+            }
+            next = link(words[NEXT], at.plus(NEXT as u64))?;
+            kind = Kind::Chained;
+        }
+        let pairs = self.newest(pairs)?;
+        self.spans.extend(pairs.iter().filter_map(|pair| pair.record));
+        pairs.iter().for_each(|pair| visit(&pair.key, &pair.value));
+        Ok(pairs.len() as u64)
+    }
+
+    /// Notes that a link leads to the bucket at `at`.
+    fn reach(&mut self, at: Addr) -> Result<()> {
+        if !self.chained.insert(at) {
+            return Err(corrupt(at, "one link leads to a chained bucket"));
+        }
+        let bucket = Span::new(at, self.bucket_words);
+        match self.arrays.iter().find(|array| array.overlaps(bucket)) {
+            None => self.spans.push(bucket),
+            Some(array) => {
+                let offset = at.byte().wrapping_sub(array.start.byte());
+                if offset % bucket.bytes() != 0 || bucket.end_byte() > array.end_byte() {
+                    return Err(corrupt(at, "a chained bucket is one of its array"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a slot, and the record that it leads to.
+    fn pair(&self, words: &[u64], at: Addr, slot: usize, token: u64) -> Result<Found> {
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if self.form == Form::DOUBLE_WORDS {
+            let first = if slot == 0 { DoubleBucket::SLOT_0 } else { 4 * slot + 4 };
+            let (key, value) = (&words[first..first + 2], &words[first + 2..first + 4]);
+            let (key, value): (Vec<u8>, Vec<u8>) = (bytes(key), bytes(value));
+            if slot > 0 {
+                let (word, shift) = layout::print_place(slot);
+                let print = words[word] >> shift & u64::from(u32::MAX);
+                if print != layout::seal_print(self.hasher.bytes(&key), at, slot) {
+                    return Err(corrupt(at, "a fingerprint is that of its key"));
+                }
+            }
+            return Ok(Found { key, value, token, at, record: None });
+        }
+        let first = WordBucket::SLOTS + 2 * slot;
+        let (hash, word) = (words[first], words[first + 1]);
+        if self.form == Form::WORDS {
+            let (key, value) = (bytes(&[hash]), bytes(&[word]));
+            return Ok(Found { key, value, token, at, record: None });
+        }
+        let at = at.plus(first as u64 + 1);
+        let pointer = RecordWord::from_medium(at, word)?
+            .filter(|pointer| pointer.tag == layout::record_tag(hash, word))
+            .ok_or(corrupt(at, "a record word matches its check"))?;
+        let mut key = Vec::new();
+        let key_bytes = record::read(&self.pm, pointer, hash, &mut key)?;
+        let value = key.split_off(key_bytes);
+        if self.hasher.bytes(&key) != hash {
+            return Err(corrupt(at, "a slot holds the hash of its key"));
+        }
+        let record = Some(Span::of_bytes(pointer.addr, pointer.class.bytes()));
+        Ok(Found { key, value, token, at, record })
+    }
+
+    /// Leaves out the older one of two equal keys, where an update was interrupted.
+    fn newest(&self, mut pairs: Vec<Found>) -> Result<Vec<Found>> {
+        pairs.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut newest: Vec<Found> = Vec::with_capacity(pairs.len());
+        let mut before = None;
+        for pair in pairs {
+            let equal = newest.last().is_some_and(|last| last.key == pair.key);
+            if !equal {
+                before = None;
+                newest.push(pair);
+                continue;
+            }
+            let last = newest.last_mut().expect("an equal one is there");
+            let follows = |new: u64, old: u64| new == layout::successor(old);
+            let two_slots = self.form == Form::DOUBLE_WORDS && before.is_none();
+            match (follows(pair.token, last.token), follows(last.token, pair.token)) {
+                (true, _) if two_slots => before = Some(core::mem::replace(last, pair).at),
+                (_, true) if two_slots => before = Some(pair.at),
+                _ => return Err(corrupt(pair.at, "a key is there once")),
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Returns how many bytes are in use, which lie inside the pool and apart from one another.
+    fn reachable_bytes(mut self) -> Result<u64> {
+        self.spans.sort_unstable();
+        for pair in self.spans.windows(2) {
+            if pair[0].end_byte() > pair[1].start.byte() {
+                return Err(corrupt(pair[1].start, "nothing lies in two places"));
+            }
+        }
+        if let Some(last) = self.spans.last()
+            && last.end_byte() > self.pm.media().bytes()
+        {
+            return Err(corrupt(last.start, "everything lies inside the pool"));
+        }
+        Ok(self.spans.iter().map(|span| span.bytes()).sum())
+    }
+}
+
+/// Returns where a link leads to.
+fn link(word: u64, at: Addr) -> Result<Option<Addr>> {
+    match layout::open_link(word, at) {
+        Some(target) => Ok((!target.is_null()).then_some(target)),
+        None => Err(corrupt(at, "a link matches its check")),
+    }
+}
+
+fn corrupt(at: Addr, broken: &'static str) -> Error {
+    Error::Corrupt { at: at.byte(), broken }
+}
+
+const _: () = assert!(LINE == 64 && DoubleBucket::SLOT_1 == 8 && DoubleBucket::SLOT_3 == 16);

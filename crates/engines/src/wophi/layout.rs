@@ -1,0 +1,373 @@
+//! Every byte of WOPHI on the medium.
+//!
+//! The root says where the arrays of buckets lie. A bucket begins with one line in every form: the
+//! token word, the link to the next bucket of its chain, and as many slots as fit. Structure words
+//! carry a check that is bound to their place: a flipped bit is damage, never another answer.
+
+use everhash_pmem::{Addr, Bits, LINE, Ruler, pool};
+
+everhash_pmem::ruler! {
+    /// The root, behind the pool's header. The settings never change; the two lists grow.
+    pub struct Root [3584] {
+        0    VERSION         [1] "layout version, 1";
+        8    INITIAL_BUCKETS [1] "main buckets of extent 0, a power of two";
+        16   STRIPES         [1] "locks, a power of two, at most INITIAL_BUCKETS";
+        24   GROUP_BUCKETS   [1] "neighbours that split together, a power of two";
+        32   PAB_DIVISOR     [1] "main buckets per pre-allocated bucket";
+        40   GROW_PERCENT    [1] "load at which growth begins";
+        48   PAGE_BYTES      [1] "page of the record heap, a power of two";
+        56   ROTATE          [1] "1 = slots are used in turn, 0 = the first free one";
+        64   CHECKSUM        [1] "XXH3-64 of the words before, seeded with their byte offset";
+        72   SPARE           [7] "zero";
+        128  MAIN            [64] "link to extent k of the main buckets";
+        640  PAB             [64] "link to extent k of the pre-allocated buckets";
+        1152 REST            [304] "zero";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// A bucket of 8-byte keys and values, or of byte strings: one line.
+    pub struct WordBucket [64] {
+        0  TOKEN [1] "tokens, home, version, check: the word that makes slots true";
+        8  NEXT  [1] "link to the next bucket of the chain";
+        16 SLOTS [6] "3 x (key, value), or 3 x (hash of the key, record word)";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// A bucket of 16-byte keys and values: three lines, and no slot crosses a line.
+    pub struct DoubleBucket [192] {
+        0   TOKEN  [1] "as in a word bucket";
+        8   NEXT   [1] "as in a word bucket";
+        16  PRINTS [2] "fingerprints of slots 1 to 3, 32 bits each";
+        32  SLOT_0 [4] "key, value";
+        64  SLOT_1 [4] "key, value";
+        96  SLOT_2 [4] "key, value";
+        128 SLOT_3 [4] "key, value";
+        160 SPARE  [4] "anything";
+    }
+}
+
+/// Every record of this engine, for `docs/format.md`.
+pub const RULERS: &[&Ruler] = &[&Root::RULER, &WordBucket::RULER, &DoubleBucket::RULER];
+
+/// Where the root begins.
+pub const ROOT: Addr = pool::ROOT;
+
+/// Version of this layout.
+///
+/// Unit: none. Source: ours.
+pub const VERSION: u64 = 1;
+
+/// Extents that the root has links for: extent 0 has n buckets, extent k > 0 has n * 2^(k - 1).
+///
+/// Unit: extents. Source: ours; with n = 1 the last one would end at bucket 2^63.
+pub const EXTENTS: usize = 64;
+
+/// The most main buckets.
+///
+/// Unit: buckets. Source: ours; 2^42 buckets have room for 2^43 items, and an owner fits 42 bits.
+pub const MOST_BUCKETS: u64 = 1 << 42;
+
+/// Words of a line.
+///
+/// Unit: words. Source: x86.
+pub const LINE_WORDS: usize = 8;
+
+/// Index of the token word in the first line of a bucket.
+pub const TOKEN: usize = WordBucket::TOKEN;
+
+/// Index of the link in the first line of a bucket.
+pub const NEXT: usize = WordBucket::NEXT;
+
+/// Two bits for each of up to four slots: 0 = free, else 1 > 2 > 3 > 1, each the successor of the
+/// one before. Of two equal keys the successor is the newer (WOPHI III-A-1 has one bit).
+const TOKENS: Bits = Bits::new(0, 8);
+/// Main bucket: 1 + how often it was split. Chained bucket: 1 + index of the main bucket.
+const HOME: Bits = Bits::new(8, 42);
+/// Commits in this bucket, modulo 64: says where the search for a free slot begins.
+const VERSION_BITS: Bits = Bits::new(50, 6);
+/// The check over the 56 bits before.
+const TOKEN_CHECK: Bits = Bits::new(56, 8);
+
+/// The line number in a link, 0 = none.
+const LINK_LINE: Bits = Bits::new(0, 48);
+/// The check over the 48 bits before.
+const LINK_CHECK: Bits = Bits::new(48, 16);
+
+/// The fingerprint in a field of 32 bits.
+const PRINT: Bits = Bits::new(0, 24);
+/// The check over the 24 bits before.
+const PRINT_CHECK: Bits = Bits::new(24, 8);
+
+/// The multiplier of all checks: no eight neighbouring bits are equal, therefore one flipped bit
+/// of the factor changes the eight highest bits of the product, always.
+///
+/// Source: ours; 2^64 divided by the golden ratio.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What kinds of words are bound to one place. A word of another kind does not match its check.
+const MAIN_SEED: u64 = 0x6d61_696e;
+const CHAINED_SEED: u64 = 0x6368_6169;
+const LINK_SEED: u64 = 0x6c69_6e6b;
+const PRINT_SEED: u64 = 0x7072_696e;
+
+/// Returns the highest bits of a product of `word` and a place: 8 to 16 of them are a check.
+#[inline(always)]
+const fn mix(word: u64, place: u64, seed: u64) -> u64 {
+    (word ^ (place ^ seed << 32).wrapping_mul(MIX)).wrapping_mul(MIX)
+}
+
+/// Whether a bucket can be addressed or hangs in a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A main bucket.
+    Main,
+    /// A bucket of a chain, pre-allocated or allocated directly.
+    Chained,
+}
+
+/// The contents of a token word, without its check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Token(u64);
+
+impl Token {
+    /// Makes the token word of an empty bucket; `home` is its depth or its owner.
+    pub const fn empty(home: u64) -> Token {
+        Token(HOME.set(0, home + 1))
+    }
+
+    /// Returns the contents of `word`, which was read from the bucket at `at`, or `None` if the
+    /// check does not match.
+    #[inline(always)]
+    pub const fn open(word: u64, at: Addr, kind: Kind) -> Option<Token> {
+        let token = Token(TOKEN_CHECK.set(word, 0));
+        // A bucket without a home was never written: a hole in the file, for example.
+        if token.seal(at, kind) == word && HOME.get(word) != 0 { Some(token) } else { None }
+    }
+
+    /// Returns the word for the bucket at `at`.
+    #[inline(always)]
+    pub const fn seal(self, at: Addr, kind: Kind) -> u64 {
+        let seed = match kind {
+            Kind::Main => MAIN_SEED,
+            Kind::Chained => CHAINED_SEED,
+        };
+        TOKEN_CHECK.set(self.0, mix(self.0, at.line(), seed) >> 56)
+    }
+
+    /// Returns how often a main bucket was split, or the index of the main bucket that owns a
+    /// chained one.
+    #[inline(always)]
+    pub const fn home(self) -> u64 {
+        HOME.get(self.0).wrapping_sub(1)
+    }
+
+    /// Returns the token word with another home.
+    pub const fn with_home(self, home: u64) -> Token {
+        Token(HOME.set(self.0, home + 1))
+    }
+
+    /// Returns the token of a slot: 0 = free.
+    #[inline(always)]
+    pub const fn slot(self, slot: usize) -> u64 {
+        (TOKENS.get(self.0) >> (2 * slot)) & 3
+    }
+
+    /// Returns the token word with another token in one slot.
+    #[inline(always)]
+    pub const fn with_slot(self, slot: usize, token: u64) -> Token {
+        Token(self.0 & !(3 << (2 * slot)) | token << (2 * slot))
+    }
+
+    /// Returns the token word without a token.
+    pub const fn cleared(self) -> Token {
+        Token(TOKENS.set(self.0, 0))
+    }
+
+    /// Returns a mask of the slots that hold something: bit 2i for slot i.
+    #[inline(always)]
+    pub const fn live(self) -> u64 {
+        let tokens = TOKENS.get(self.0);
+        (tokens | tokens >> 1) & 0x55
+    }
+
+    /// Returns the number of slots that hold something.
+    pub const fn count(self) -> u32 {
+        self.live().count_ones()
+    }
+
+    /// Returns the slots that hold something, in order.
+    #[inline(always)]
+    pub fn live_slots(self) -> impl Iterator<Item = usize> {
+        let mut live = self.live();
+        core::iter::from_fn(move || {
+            let slot = live.trailing_zeros() as usize / 2;
+            let found = (live != 0).then_some(slot);
+            live &= live.wrapping_sub(1);
+            found
+        })
+    }
+
+    /// Returns the number of commits, modulo 64.
+    #[inline(always)]
+    pub const fn version(self) -> u64 {
+        VERSION_BITS.get(self.0)
+    }
+
+    /// Returns the token word one commit later.
+    #[inline(always)]
+    pub const fn bumped(self) -> Token {
+        Token(VERSION_BITS.set(self.0, self.version() + 1))
+    }
+}
+
+/// Returns the token that follows `token` in the order of updates: 1 > 2 > 3 > 1.
+pub const fn successor(token: u64) -> u64 {
+    token % 3 + 1
+}
+
+/// Returns the link to `target`, a multiple of a line or [`Addr::NULL`] for none, for the place
+/// `at`.
+#[inline(always)]
+pub const fn seal_link(target: Addr, at: Addr) -> u64 {
+    LINK_CHECK.set(target.line(), mix(target.line(), at.word(), LINK_SEED) >> 48)
+}
+
+/// Returns where the link `word`, read at `at`, leads to, [`Addr::NULL`] for nowhere; `None` if
+/// its check does not match.
+#[inline(always)]
+pub const fn open_link(word: u64, at: Addr) -> Option<Addr> {
+    let target = Addr::new(LINK_LINE.get(word).wrapping_mul(LINE));
+    if seal_link(target, at) == word { Some(target) } else { None }
+}
+
+/// Returns the fingerprint field of a key that hashes to `hash`, in a slot of the bucket at `at`.
+#[inline(always)]
+pub const fn seal_print(hash: u64, at: Addr, slot: usize) -> u64 {
+    let print = hash >> 40;
+    PRINT_CHECK.set(print, mix(print, at.word() + slot as u64, PRINT_SEED) >> 56)
+}
+
+/// Returns whether a fingerprint field is one that this engine could have stored there.
+#[inline(always)]
+pub const fn is_print(field: u64, at: Addr, slot: usize) -> bool {
+    seal_print(PRINT.get(field) << 40, at, slot) == field
+}
+
+/// Returns in which word of a double bucket the fingerprint of `slot` (1 to 3) lies, and at which
+/// bit.
+#[inline(always)]
+pub const fn print_place(slot: usize) -> (usize, u32) {
+    (DoubleBucket::PRINTS + (slot - 1) / 2, 32 * ((slot as u32 - 1) % 2))
+}
+
+/// Returns the twelve-bit tag of a record word: a check over the slot, that is the hash of the key
+/// and the record word without its tag.
+pub const fn record_tag(hash: u64, record_word: u64) -> u16 {
+    (mix(hash ^ (record_word & ((1 << 52) - 1)), 0, 0) >> 52) as u16
+}
+
+/// Returns the number of the first bucket of extent `extent`.
+pub const fn extent_start(initial_buckets: u64, extent: usize) -> u64 {
+    if extent == 0 { 0 } else { initial_buckets << (extent - 1) }
+}
+
+/// Returns the number of buckets of extent `extent`.
+pub const fn extent_buckets(initial_buckets: u64, extent: usize) -> u64 {
+    if extent == 0 { initial_buckets } else { initial_buckets << (extent - 1) }
+}
+
+/// Returns the number of pre-allocated buckets that go with extent `extent`.
+pub const fn pab_buckets(initial_buckets: u64, pab_divisor: u64, extent: usize) -> u64 {
+    let share = extent_buckets(initial_buckets, extent) / pab_divisor;
+    if share == 0 { 1 } else { share }
+}
+
+/// Returns where the root's link to extent `extent` of the main buckets lies.
+pub const fn main_link(extent: usize) -> Addr {
+    ROOT.plus((Root::MAIN + extent) as u64)
+}
+
+/// Returns where the root's link to extent `extent` of the pre-allocated buckets lies.
+pub const fn pab_link(extent: usize) -> Addr {
+    ROOT.plus((Root::PAB + extent) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Addr = Addr::new(64 * 12345);
+
+    #[test]
+    fn every_flipped_bit_of_a_structure_word_is_noticed() {
+        // Fails if one flipped bit could make another token, link or fingerprint.
+        for i in 0..20_000u64 {
+            let random = (i + 1).wrapping_mul(MIX).rotate_left(i as u32);
+            let at = Addr::new((random >> 20) << 6);
+            let token = Token::empty(random >> 23).with_slot(1, i % 4).bumped();
+            for kind in [Kind::Main, Kind::Chained] {
+                let word = token.seal(at, kind);
+                assert_eq!(Token::open(word, at, kind), Some(token));
+                assert!((0..64).all(|bit| Token::open(word ^ 1 << bit, at, kind).is_none()));
+            }
+            let target = if i % 5 == 0 { Addr::NULL } else { Addr::new((random >> 22) << 6) };
+            let link = seal_link(target, at);
+            assert_eq!(open_link(link, at), Some(target));
+            assert!((0..64).all(|bit| open_link(link ^ 1 << bit, at).is_none()));
+            let print = seal_print(random, at, 1);
+            assert!(is_print(print, at, 1));
+            assert!((0..32).all(|bit| !is_print(print ^ 1 << bit, at, 1)));
+            let record = random & ((1 << 52) - 1);
+            let tag = record_tag(random, record);
+            assert!((0..52).all(|bit| record_tag(random, record ^ 1 << bit) != tag));
+            assert!((0..64).all(|bit| record_tag(random ^ 1 << bit, record) != tag));
+        }
+    }
+
+    #[test]
+    fn the_multiplier_keeps_its_promise() {
+        // Fails if MIX is replaced by a number whose checks can miss a flipped bit.
+        for shift in 0..=56 {
+            let window = (MIX >> shift) & 0xff;
+            assert!(window != 0 && window != 0xff, "eight equal bits at {shift}");
+        }
+    }
+
+    #[test]
+    fn a_hole_is_not_an_empty_bucket() {
+        // Fails if zeros pass as a main bucket: a hole in the file would lose keys silently.
+        for line in 0..100_000 {
+            assert_eq!(Token::open(0, Addr::new(line * LINE), Kind::Main), None);
+        }
+    }
+
+    #[test]
+    fn a_main_bucket_is_not_a_chained_one() {
+        // Fails if a link into the main array could be followed.
+        let word = Token::empty(3).seal(AT, Kind::Main);
+        assert_eq!(Token::open(word, AT, Kind::Chained), None);
+    }
+
+    #[test]
+    fn tokens_turn_in_a_circle() {
+        // Fails if two equal keys could each look newer than the other.
+        assert_eq!([1, 2, 3].map(successor), [2, 3, 1]);
+        let token = Token::empty(0).with_slot(0, 1).with_slot(3, 3).with_slot(2, 2);
+        assert_eq!([0, 1, 2, 3].map(|slot| token.slot(slot)), [1, 0, 2, 3]);
+        assert!(token.live_slots().eq([0, 2, 3]));
+        assert_eq!((token.count(), token.with_slot(2, 0).count(), token.cleared().count()), (3, 2, 0));
+    }
+
+    #[test]
+    fn extents_follow_one_another_without_a_gap() {
+        // Fails if a bucket had two places or none.
+        let mut end = 0;
+        for extent in 0..EXTENTS - 23 {
+            assert_eq!(extent_start(4, extent), end);
+            end += extent_buckets(4, extent);
+        }
+        assert!(end >= MOST_BUCKETS);
+    }
+}

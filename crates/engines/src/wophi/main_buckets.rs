@@ -1,0 +1,140 @@
+//! Main buckets (WOPHI III-A): an addressable array that doubles by extents and never moves.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::Result;
+use everhash_pmem::{Access, Addr, AtomicWord, Media, Primitives};
+
+use super::bucket::{Bucket, corrupt};
+use super::layout::{EXTENTS, Kind, extent_start};
+
+/// How far the array has grown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct View {
+    /// How often the array has doubled, all buckets split.
+    pub level: u32,
+    /// Whether the next doubling is under way: some buckets may be split once more.
+    pub growing: bool,
+}
+
+/// Where each main bucket lies, and which of them a hash leads to.
+///
+/// Bucket b of n splits into b and b + n: the hash decides by one more of its low bits.
+pub struct MainBuckets<P: Primitives> {
+    initial: u64,
+    bucket_words: u64,
+    /// The [`View`]: level << 1 | growing.
+    view: P::AtomicU64,
+    /// Where bucket 0 would lie if each extent reached back to it. Unit: words, modulo 2^64.
+    origins: [P::AtomicU64; EXTENTS],
+}
+
+impl<P: Primitives> MainBuckets<P> {
+    /// Makes the map of an array that begins with `initial` buckets, a power of two.
+    pub fn new(initial: u64, bucket_words: u64) -> Self {
+        MainBuckets {
+            initial,
+            bucket_words,
+            view: AtomicWord::new(0),
+            origins: core::array::from_fn(|_| AtomicWord::new(0)),
+        }
+    }
+
+    /// Says where extent `extent` lies; before the view says that it is there.
+    pub fn set_extent(&self, extent: usize, at: Addr) {
+        let back = extent_start(self.initial, extent).wrapping_mul(self.bucket_words);
+        self.origins[extent].store(at.word().wrapping_sub(back), Ordering::Release);
+    }
+
+    /// Says how far the array has grown.
+    pub fn set_view(&self, view: View) {
+        self.view.store(u64::from(view.level) << 1 | u64::from(view.growing), Ordering::Release);
+    }
+
+    /// Returns how far the array has grown.
+    ///
+    /// Under a stripe's lock, or its stamp, no older than the last split of the stripe.
+    #[inline(always)]
+    pub fn view(&self) -> View {
+        let word = self.view.load(Ordering::Acquire);
+        View { level: (word >> 1) as u32, growing: word & 1 != 0 }
+    }
+
+    /// Returns the number of buckets at `level`.
+    #[inline(always)]
+    pub fn count(&self, level: u32) -> u64 {
+        self.initial << level
+    }
+
+    /// Returns the number of buckets that may hold something.
+    pub fn reachable(&self) -> u64 {
+        let view = self.view();
+        self.count(view.level + u32::from(view.growing))
+    }
+
+    /// Returns where bucket `index` lies.
+    #[inline(always)]
+    pub fn at(&self, index: u64) -> Addr {
+        let extent = u64::BITS - (index >> self.initial.trailing_zeros()).leading_zeros();
+        let origin = self.origins[extent as usize % EXTENTS].load(Ordering::Relaxed);
+        Addr::NULL.plus(origin.wrapping_add(index * self.bucket_words))
+    }
+
+    /// Returns the main bucket of a hash, with its index.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](everhash_index::Error::Corrupt), also if a split comes between, and the
+    /// caller tells.
+    #[inline(always)]
+    pub fn home<'a, M: Media>(
+        &self,
+        pm: &'a Access<'_, M>,
+        hash: u64,
+    ) -> Result<(u64, Bucket<'a, M>)> {
+        let view = self.view();
+        let low = hash & (self.count(view.level) - 1);
+        let bucket = Bucket::meet(pm, self.at(low), Kind::Main)?;
+        let depth = bucket.token.home();
+        if depth == u64::from(view.level) {
+            return Ok((low, bucket));
+        }
+        self.split_home(pm, hash, view, (low, bucket))
+    }
+
+    /// As [`MainBuckets::home`] where the lower bucket, `base`, is split once more.
+    fn split_home<'a, M: Media>(
+        &self,
+        pm: &'a Access<'_, M>,
+        hash: u64,
+        view: View,
+        base: (u64, Bucket<'a, M>),
+    ) -> Result<(u64, Bucket<'a, M>)> {
+        let depth = base.1.token.home();
+        if !view.growing || depth != u64::from(view.level) + 1 {
+            return Err(corrupt(base.1.at, "a bucket was split as often as the array doubled"));
+        }
+        let index = hash & (self.count(view.level + 1) - 1);
+        if index == base.0 {
+            return Ok(base);
+        }
+        let bucket = Bucket::meet(pm, self.at(index), Kind::Main)?;
+        if bucket.token.home() != depth {
+            return Err(corrupt(bucket.at, "both halves of a split have one depth"));
+        }
+        Ok((index, bucket))
+    }
+
+    /// Returns bucket `index`, or `None` if it is an upper half that nothing was split into yet.
+    ///
+    /// # Errors
+    /// As [`MainBuckets::home`].
+    pub fn visit<'a, M: Media>(
+        &self,
+        pm: &'a Access<'_, M>,
+        index: u64,
+    ) -> Result<Option<Bucket<'a, M>>> {
+        // A bucket's own index is a hash that leads to it, or to its lower half.
+        let (found, bucket) = self.home(pm, index)?;
+        Ok((found == index).then_some(bucket))
+    }
+}

@@ -1,0 +1,336 @@
+//! Growth (the paper has none): the main array doubles, a group of neighbours at a time, without
+//! a log and without stopping anybody.
+//!
+//! Bucket b of n splits into b and b + n. The upper half is a new extent; half of the items stay
+//! where they are. For a group of neighbours, under their locks:
+//!
+//! 1. complete images of the upper buckets, and of the chains behind them, are written and fenced:
+//!    nobody reads them before step 2, so the extent needs no preparation;
+//! 2. one store of the token word of each lower bucket says that it is split, and ends in it the
+//!    pairs that moved; fenced;
+//! 3. the tokens of moved pairs in the chains behind the lower buckets are ended; fenced.
+//!
+//! After a crash before 2 is durable for a bucket, its upper half was never there. After one
+//! before 3, pairs are left that hash to the other half: dead by address. Recovery ends them.
+
+use core::sync::atomic::Ordering;
+use std::collections::VecDeque;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Change, LINE, Lock, Media, Span};
+
+use super::bucket::{Bucket, corrupt};
+use super::form::Form;
+use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, Token};
+use super::main_buckets::View;
+use super::state::Wophi;
+
+/// Where growth persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The root's links to the new extents.
+        EXTENT = "wophi/grow/extent";
+        /// The upper buckets and their chains.
+        IMAGE = "wophi/split/image";
+        /// The token words that say that lower buckets are split.
+        DEPTH = "wophi/split/depth";
+        /// The tokens of moved pairs in chains.
+        MOVED = "wophi/split/moved";
+    }
+}
+
+/// Which groups of a growth are still to be split. Empty if no growth is under way.
+#[derive(Default)]
+pub struct Growth {
+    /// The next group that nobody has begun.
+    next: u64,
+    /// The number of groups.
+    end: u64,
+    /// Groups that could not be split: for want of space, or behind a lock that a panic poisoned.
+    again: VecDeque<u64>,
+    /// Groups that are being split.
+    under_way: u64,
+    /// Growths that were begun since the table was opened.
+    pub steps: u64,
+}
+
+impl Growth {
+    /// Makes the state of a growth of `end` groups whose first `next` are done.
+    pub fn from_group(next: u64, end: u64) -> Self {
+        Growth { next, end, ..Growth::default() }
+    }
+
+    fn take(&mut self) -> Option<u64> {
+        let group = if self.next < self.end {
+            self.next += 1;
+            self.next - 1
+        } else {
+            self.again.pop_front()?
+        };
+        self.under_way += 1;
+        Some(group)
+    }
+
+    fn is_done(&self) -> bool {
+        self.next == self.end && self.again.is_empty() && self.under_way == 0
+    }
+}
+
+/// A pair with the hash of its key.
+type Hashed<F> = (u64, <F as Form>::Pair);
+
+/// What the split of a group comes to.
+struct Plan<'a, M: Media, F: Form> {
+    /// Lower buckets, with the token words that say that they are split.
+    lower: Vec<(Bucket<'a, M>, Token)>,
+    /// Chained buckets that lose pairs, with their token words afterwards.
+    chained: Vec<(Bucket<'a, M>, Token)>,
+    /// Upper buckets by index, with what moves there.
+    upper: Vec<(u64, Vec<Hashed<F>>)>,
+}
+
+impl<M: Media, F: Form> Wophi<M, F> {
+    /// Takes `correction` into the estimate of the number of items, and begins to grow if that is
+    /// due.
+    ///
+    /// # Errors
+    /// As the medium; a device without room for the growth is none.
+    #[inline(always)]
+    pub(super) fn estimated(&self, pm: &Access<'_, M>, correction: Option<i64>) -> Result<()> {
+        match correction {
+            Some(correction) => self.estimate_and_grow(pm, correction),
+            None => Ok(()),
+        }
+    }
+
+    fn estimate_and_grow(&self, pm: &Access<'_, M>, correction: i64) -> Result<()> {
+        self.estimate.fetch_add(correction as u64, Ordering::Relaxed);
+        if correction < 0 || self.main.view().growing || !self.is_growth_due() {
+            return Ok(());
+        }
+        self.begin_growth(pm)
+    }
+
+    /// At the configured load, or when pre-allocated buckets run out at half of it at least: below
+    /// that they go to chains that no growth shortens.
+    fn is_growth_due(&self) -> bool {
+        let items = self.estimated_items();
+        let grow_at = self.grow_at.load(Ordering::Relaxed);
+        items >= grow_at || (items >= grow_at / 2 && self.pab.is_scarce())
+    }
+
+    /// Begins to double the main array, unless it is doubling. A crash leaves the root with the
+    /// links to the new extents or without.
+    fn begin_growth(&self, pm: &Access<'_, M>) -> Result<()> {
+        let Some(mut growth) = self.growth.try_lock()? else { return Ok(()) };
+        let view = self.main.view();
+        let extent = view.level as usize + 1;
+        let buckets = self.main.count(view.level);
+        if view.growing || extent == EXTENTS || buckets * 2 > MOST_BUCKETS {
+            return Ok(());
+        }
+        let bucket_bytes = F::LINES * LINE;
+        let main = match self.space.take(buckets * bucket_bytes, LINE) {
+            Ok(taken) => taken.span,
+            Err(everhash_pmem::Error::Full { .. }) => {
+                // Chains may still be extended. The next attempt is a sixteenth later.
+                self.grow_at.fetch_add(buckets * F::SLOTS as u64 / 16 + 1, Ordering::Relaxed);
+                return Ok(());
+            }
+            Err(other) => return Err(other.into()),
+        };
+        let settings = &self.settings;
+        let count = layout::pab_buckets(settings.initial_buckets, settings.pab_divisor, extent);
+        let pab = match self.space.take(count * bucket_bytes, LINE) {
+            Ok(taken) => Some(taken.span),
+            Err(everhash_pmem::Error::Full { .. }) => None,
+            Err(other) => return Err(other.into()),
+        };
+        let pab_start = pab.map_or(Addr::NULL, |span| span.start);
+        commit_link(pm, pab_start, layout::pab_link(extent))?;
+        commit_link(pm, main.start, layout::main_link(extent))?;
+        pm.fence(sites::EXTENT)?;
+        if let Some(span) = pab {
+            self.pab.add_array(span, [span])?;
+        }
+        self.main.set_extent(extent, main.start);
+        let groups = buckets / self.group_buckets(view.level);
+        *growth = Growth { steps: growth.steps + 1, ..Growth::from_group(0, groups) };
+        self.main.set_view(View { growing: true, ..view });
+        Ok(())
+    }
+
+    /// Returns how many neighbours split together at `level`.
+    pub(super) fn group_buckets(&self, level: u32) -> u64 {
+        self.settings.group_buckets.min(self.main.count(level))
+    }
+
+    /// Splits a group if a growth is under way and it is this insert's turn: one of as many as a
+    /// group has buckets, so that a growth ends long before the next one is due.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and errors of the medium; a device without room is none.
+    #[inline(always)]
+    pub(super) fn share(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
+        if self.main.view().growing && (hash >> 32) & (self.settings.group_buckets - 1) == 0 {
+            self.split_next(pm)?;
+        }
+        Ok(())
+    }
+
+    /// Splits one group; returns whether there was one, and room for it.
+    ///
+    /// # Errors
+    /// As [`Wophi::share`].
+    #[inline(never)]
+    pub(super) fn split_next(&self, pm: &Access<'_, M>) -> Result<bool> {
+        let (level, group) = {
+            let mut growth = self.growth.lock()?;
+            match growth.take() {
+                Some(group) => (self.main.view().level, group),
+                None => return Ok(false),
+            }
+        };
+        let split = self.split_group(pm, level, group);
+        let mut growth = self.growth.lock()?;
+        growth.under_way -= 1;
+        if split.is_err() {
+            growth.again.push_back(group);
+        } else if growth.is_done() {
+            let level = level + 1;
+            self.grow_at.store(self.items_at(level), Ordering::Relaxed);
+            self.main.set_view(View { level, growing: false });
+        }
+        match split {
+            Ok(()) => Ok(true),
+            // The caller's own write may well succeed: a poisoned stripe, for one, is not its own.
+            Err(Error::Full { .. } | Error::Poisoned) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Splits the buckets of a group that are not split yet.
+    fn split_group(&self, pm: &Access<'_, M>, level: u32, group: u64) -> Result<()> {
+        let count = self.group_buckets(level);
+        let first = group * count;
+        let stripes = self.stripes.of_group(first, count);
+        let held = stripes.iter().map(|stripe| stripe.hold()).collect::<Result<Vec<_>>>()?;
+        let mut plan = Plan { lower: Vec::new(), chained: Vec::new(), upper: Vec::new() };
+        for index in first..first + count {
+            self.plan_split(pm, level, index, &mut plan)?;
+        }
+        if plan.lower.is_empty() {
+            return Ok(());
+        }
+        self.write_images(pm, level, &plan)?;
+        let changes = held.iter().map(|held| held.change()).collect::<Result<Vec<_>>>()?;
+        commit_all(pm, &plan.lower, sites::DEPTH)?;
+        if !plan.chained.is_empty() {
+            commit_all(pm, &plan.chained, sites::MOVED)?;
+        }
+        changes.into_iter().for_each(Change::end);
+        let emptied = plan.chained.iter().filter(|(_, token)| token.count() == 0).count();
+        self.emptied.fetch_add(emptied as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Finds out what of bucket `index` and its chain moves.
+    fn plan_split<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        level: u32,
+        index: u64,
+        plan: &mut Plan<'a, M, F>,
+    ) -> Result<()> {
+        let lower = Bucket::meet(pm, self.main.at(index), Kind::Main)?;
+        if lower.token.home() != u64::from(level) {
+            // A crash has interrupted this group, and recovery left it to be completed.
+            return Ok(());
+        }
+        let buckets = self.main.count(level);
+        let (mut moved, mut steps) = (Vec::new(), 0);
+        let mut next = Some(lower);
+        while let Some(bucket) = next {
+            let mut token = bucket.token;
+            for slot in bucket.token.live_slots() {
+                let pair = F::load(pm, &bucket, slot)?;
+                let hash = F::pair_hash(&self.hasher, &pair);
+                if hash & (buckets - 1) != index {
+                    return Err(corrupt(bucket.at, "a key lies in the bucket it hashes to"));
+                }
+                if hash & buckets != 0 {
+                    moved.push((hash, pair));
+                    token = token.with_slot(slot, 0);
+                }
+            }
+            if bucket.kind == Kind::Main {
+                plan.lower.push((bucket, token.with_home(u64::from(level) + 1)));
+            } else if token != bucket.token {
+                plan.chained.push((bucket, token));
+            }
+            next = self.follow(pm, &bucket, index, &mut steps)?;
+        }
+        plan.upper.push((index + buckets, moved));
+        Ok(())
+    }
+
+    /// Writes the upper buckets of a group, and the chains behind them. Nothing leads there yet.
+    fn write_images(&self, pm: &Access<'_, M>, level: u32, plan: &Plan<'_, M, F>) -> Result<()> {
+        let chained = |pairs: usize| pairs.div_ceil(F::SLOTS).saturating_sub(1);
+        let needed = plan.upper.iter().map(|(_, moved)| chained(moved.len())).sum();
+        let mut spare = self.pab.take_many(needed)?.into_iter();
+        for (index, moved) in &plan.upper {
+            let mut at = self.main.at(*index);
+            let mut empty = (Kind::Main, Token::empty(u64::from(level) + 1));
+            let mut rest = moved.as_slice();
+            loop {
+                let (here, behind) = rest.split_at(rest.len().min(F::SLOTS));
+                let next = (!behind.is_empty())
+                    .then(|| spare.next().expect("as many were taken as are needed"));
+                write_image::<F, M>(pm, at, empty, here, next)?;
+                let Some(next) = next else { break };
+                (at, empty, rest) = (next, (Kind::Chained, Token::empty(*index)), behind);
+            }
+        }
+        Ok(pm.fence(sites::IMAGE)?)
+    }
+}
+
+/// Writes and flushes one bucket that nothing leads to yet.
+fn write_image<F: Form, M: Media>(
+    pm: &Access<'_, M>,
+    at: Addr,
+    (kind, mut token): (Kind, Token),
+    pairs: &[Hashed<F>],
+    next: Option<Addr>,
+) -> Result<()> {
+    let bucket = Bucket::fresh(pm, at, kind, token)?;
+    bucket.store_next(next.unwrap_or(Addr::NULL));
+    for (slot, (hash, pair)) in pairs.iter().enumerate() {
+        F::store(pm, &bucket, slot, *hash, pair)?;
+        token = token.with_slot(slot, 1).bumped();
+    }
+    bucket.store_token(token);
+    let lines = 1 + pairs.len().checked_sub(1).map_or(0, F::line);
+    pm.flush(Span::new(at, lines * layout::LINE_WORDS as u64), sites::IMAGE);
+    Ok(())
+}
+
+/// Stores token words and makes all of them durable. A crash leaves any of them.
+fn commit_all<M: Media>(
+    pm: &Access<'_, M>,
+    buckets: &[(Bucket<'_, M>, Token)],
+    site: everhash_pmem::Site,
+) -> Result<()> {
+    for (bucket, token) in buckets {
+        bucket.commit_token(token.bumped(), site);
+        bucket.flush(pm, site);
+    }
+    Ok(pm.fence(site)?)
+}
+
+fn commit_link<M: Media>(pm: &Access<'_, M>, target: Addr, at: Addr) -> Result<()> {
+    pm.commit_word(at, layout::seal_link(target, at), sites::EXTENT)?;
+    pm.flush(Span::new(at, 1), sites::EXTENT);
+    Ok(())
+}

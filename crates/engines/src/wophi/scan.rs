@@ -1,0 +1,119 @@
+//! Walks over all pairs: a resumable scan that takes no lock, and `clear`.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Cursor, Result};
+use everhash_pmem::{AtomicWord, Media};
+
+use super::failure_atomic_writes::sites;
+use super::form::Form;
+use super::state::Wophi;
+
+/// Chains that one call of a scan visits at most.
+///
+/// Unit: chains. Source: ours; about a hundred microseconds, so that a caller can stop in time.
+const CHAINS_PER_SCAN: u64 = 256;
+
+/// Pairs after which a call of a scan ends with the present chain.
+///
+/// Unit: pairs. Source: ours, as [`CHAINS_PER_SCAN`].
+const PAIRS_PER_SCAN: usize = 64;
+
+/// The key and the value of a pair.
+type Copied = (Vec<u8>, Vec<u8>);
+
+impl<M: Media, F: Form> Wophi<M, F> {
+    /// Visits some pairs from `cursor` on, which is the index of a main bucket.
+    ///
+    /// Pairs move to higher buckets only, so one that is there throughout is met once at least.
+    /// No lock is held while `visit` runs.
+    ///
+    /// # Errors
+    /// As [`Wophi::get`].
+    pub fn scan(
+        &self,
+        cursor: Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Cursor>> {
+        let mut index = cursor.0;
+        let mut visited = 0;
+        for _ in 0..CHAINS_PER_SCAN {
+            if index >= self.main.reachable() {
+                return Ok(None);
+            }
+            let pairs = self.stripes.of(index).read(|| self.copy_chain(index))?;
+            pairs.iter().for_each(|(key, value)| visit(key, value));
+            index += 1;
+            visited += pairs.len();
+            if visited >= PAIRS_PER_SCAN {
+                break;
+            }
+        }
+        Ok(Some(Cursor(index)))
+    }
+
+    fn copy_chain(&self, index: u64) -> Result<Vec<Copied>> {
+        let pm = self.pool.access();
+        let mut pairs = Vec::new();
+        let mut steps = 0;
+        let mut next = self.main.visit(&pm, index)?;
+        while let Some(bucket) = next {
+            for slot in bucket.token.live_slots() {
+                let pair = F::load(&pm, &bucket, slot)?;
+                let (mut key, mut value) = Copied::default();
+                F::read(&pm, &pair, &mut key, &mut value)?;
+                pairs.push((key, value));
+            }
+            next = self.follow(&pm, &bucket, index, &mut steps)?;
+        }
+        Ok(pairs)
+    }
+
+    /// Removes every pair. A crash leaves any of them.
+    ///
+    /// # Errors
+    /// As [`Wophi::remove`].
+    pub fn clear(&self) -> Result<()> {
+        self.writable()?;
+        let mut index = 0;
+        // Read anew each time: what a growth moves up meanwhile is met there.
+        while index < self.main.reachable() {
+            self.clear_chain(index)?;
+            index += 1;
+        }
+        Ok(())
+    }
+
+    fn clear_chain(&self, index: u64) -> Result<()> {
+        let pm = self.pool.access();
+        let mut held = self.stripes.of(index).hold()?;
+        let Some(main) = self.main.visit(&pm, index)? else { return Ok(()) };
+        let (mut buckets, mut records, mut removed, mut steps) = (Vec::new(), Vec::new(), 0, 0);
+        let mut next = Some(main);
+        while let Some(bucket) = next {
+            for slot in bucket.token.live_slots() {
+                records.extend(F::record(&F::load(&pm, &bucket, slot)?));
+                removed += 1;
+            }
+            if bucket.token.count() > 0 {
+                buckets.push(bucket);
+            }
+            next = self.follow(&pm, &bucket, index, &mut steps)?;
+        }
+        if removed == 0 {
+            return Ok(());
+        }
+        let change = held.change()?;
+        for bucket in &buckets {
+            bucket.commit_token(bucket.token.cleared().bumped(), sites::CLEAR);
+            bucket.flush(&pm, sites::CLEAR);
+        }
+        pm.fence(sites::CLEAR)?;
+        change.end();
+        records.into_iter().for_each(|(at, class)| self.heap.give(at, class));
+        self.emptied.fetch_add(steps, Ordering::Relaxed);
+        let correction = held.count(-removed, 1);
+        drop(held);
+        self.estimated(&pm, correction)
+    }
+}

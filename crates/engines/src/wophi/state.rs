@@ -1,0 +1,121 @@
+//! What an open table holds in DRAM, and how its parts reach one another.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use everhash_index::Result;
+use everhash_pmem::{Access, AtomicWord, Heap, Media, Pool, Primitives, Space};
+
+use super::bucket::{Bucket, corrupt, meet_chained};
+use super::bucket_pre_allocation::PreAllocated;
+use super::concurrency::Stripes;
+use super::form::Form;
+use super::main_buckets::{MainBuckets, View};
+use super::resize::Growth;
+use super::setup::WophiSettings;
+use super::upkeep::Sweep;
+use crate::common::hash::KeyedHash;
+
+/// A lock of the family that goes with medium `M`.
+pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
+
+/// An atomic word of the family that goes with medium `M`.
+pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// An open table with pairs of form `F`.
+pub struct Wophi<M: Media, F: Form> {
+    pub(super) pool: Pool<M>,
+    pub(super) settings: WophiSettings,
+    pub(super) hasher: KeyedHash,
+    /// Whether a line keeps the order of its stores on this medium.
+    pub(super) ordered: bool,
+    pub(super) space: Arc<Space<M>>,
+    pub(super) heap: Heap<M>,
+    pub(super) main: MainBuckets<M::Sync>,
+    pub(super) pab: PreAllocated<M>,
+    pub(super) stripes: Stripes<M::Sync>,
+    /// Items that recovery found.
+    pub(super) recovered_items: u64,
+    /// About how many items there are: exact up to what the stripes have not reported yet.
+    pub(super) estimate: WordOf<M>,
+    /// The estimate beyond which growth begins.
+    pub(super) grow_at: WordOf<M>,
+    pub(super) growth: LockOf<M, Growth>,
+    pub(super) sweep: LockOf<M, Sweep>,
+    /// Chained buckets that were emptied since the last sweep began.
+    pub(super) emptied: WordOf<M>,
+    /// Buckets of the longest chain that an insert has walked.
+    pub(super) longest_chain: WordOf<M>,
+    pub(super) form: core::marker::PhantomData<fn() -> F>,
+}
+
+impl<M: Media, F: Form> Wophi<M, F> {
+    /// Returns the number of items. Exact whenever no write is under way.
+    pub fn len(&self) -> u64 {
+        self.recovered_items.wrapping_add(self.stripes.items())
+    }
+
+    /// Returns about how many items there are.
+    pub(super) fn estimated_items(&self) -> u64 {
+        // The sum of what the stripes have reported may be below zero for a moment.
+        (self.estimate.load(Ordering::Relaxed) as i64).max(0) as u64
+    }
+
+    /// Returns the number of items at which the table doubles once more.
+    pub(super) fn items_at(&self, level: u32) -> u64 {
+        let slots = self.main.count(level) * F::SLOTS as u64;
+        (u128::from(slots) * u128::from(self.settings.grow_percent) / 100) as u64
+    }
+
+    /// Returns how far the counter of a stripe may drift from the estimate. Unit: items.
+    ///
+    /// A thirty-second of a stripe's slots: the estimate is about 3 % wrong at most, and all
+    /// threads write it once in 64 inserts into a large table.
+    #[inline(always)]
+    pub(super) fn drift_limit(&self, view: View) -> i64 {
+        let slots = self.main.count(view.level) * F::SLOTS as u64;
+        (slots / self.stripes.count() / 32).clamp(1, 64) as i64
+    }
+
+    /// Returns the bucket behind `bucket` in the chain of main bucket `index`. `steps` counts the
+    /// steps from the main bucket on.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`], also if the chain goes round in a circle.
+    #[inline(always)]
+    pub(super) fn follow<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        bucket: &Bucket<'a, M>,
+        index: u64,
+        steps: &mut u64,
+    ) -> Result<Option<Bucket<'a, M>>> {
+        match bucket.next()? {
+            None => Ok(None),
+            Some(at) => {
+                *steps += 1;
+                // Chains are short: the bound is looked at where only damage leads to.
+                if *steps > 64 && *steps > pm.media().bytes() / (F::LINES * everhash_pmem::LINE) {
+                    return Err(corrupt(bucket.at, "a chain ends"));
+                }
+                meet_chained(pm, at, index).map(Some)
+            }
+        }
+    }
+
+    /// Returns the error of a write to a table that was opened for reading only.
+    pub(super) fn writable(&self) -> Result<()> {
+        if self.pool.writable() {
+            return Ok(());
+        }
+        let what = "writing to a pool that was opened for reading only; open it for writing";
+        Err(everhash_index::Error::Unsupported { what: what.into() })
+    }
+
+    /// Notes the length of a chain.
+    pub(super) fn note_chain(&self, buckets: u64) {
+        if self.longest_chain.load(Ordering::Relaxed) < buckets {
+            self.longest_chain.store(buckets, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! What WOPHI must do, and how often it may write.

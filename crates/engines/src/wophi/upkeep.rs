@@ -1,0 +1,131 @@
+//! What `maintain` does: growth ahead of need, refilling, and unlinking of empty buckets.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Result, Upkeep};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media};
+
+use super::bucket::Bucket;
+use super::form::Form;
+use super::layout::Kind;
+use super::state::Wophi;
+
+/// Where upkeep persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The link that leads past empty buckets.
+        UNLINK = "wophi/unlink/link";
+    }
+}
+
+/// How far the sweep for empty buckets has come.
+#[derive(Default)]
+pub struct Sweep {
+    /// The next main bucket; 0 between two sweeps.
+    next: u64,
+    /// The level for whose growth space was reserved.
+    reserved: Option<u32>,
+}
+
+impl<M: Media, F: Form> Wophi<M, F> {
+    /// Works on about `budget` buckets.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`] and errors of the medium.
+    pub fn maintain(&self, budget: u32) -> Result<Upkeep> {
+        self.writable()?;
+        let Some(mut sweep) = self.sweep.try_lock()? else { return Ok(Upkeep::default()) };
+        let pm = self.pool.access();
+        let mut left = u64::from(budget.max(1));
+        let mut more = false;
+        while self.main.view().growing && self.split_next(&pm)? {
+            left = left.saturating_sub(self.settings.group_buckets);
+            if left == 0 {
+                more = true;
+                break;
+            }
+        }
+        self.reserve_ahead(&mut sweep)?;
+        // A sixteenth of the arrays at hand is enough between two calls.
+        let low = self.pab.usage()?.arrays.div_ceil(16);
+        left = left.saturating_sub(self.pab.refill(low, left)?);
+        more |= self.sweep(&pm, &mut sweep, left)?;
+        Ok(Upkeep { deadline: None, more })
+    }
+
+    /// Takes the space of the next growth from the device before an insert has to wait for it.
+    fn reserve_ahead(&self, sweep: &mut Sweep) -> Result<()> {
+        let view = self.main.view();
+        let items = self.estimated_items();
+        let due = self.grow_at.load(Ordering::Relaxed);
+        if view.growing || sweep.reserved == Some(view.level) || items < due - due / 8 {
+            return Ok(());
+        }
+        sweep.reserved = Some(view.level);
+        let buckets = self.main.count(view.level);
+        let share = buckets / self.settings.pab_divisor + 1;
+        match self.space.reserve_ahead((buckets + share) * F::LINES * LINE) {
+            // Not an error yet: the table works on with longer chains.
+            Ok(()) | Err(everhash_pmem::Error::Full { .. }) => Ok(()),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Looks for empty buckets in up to `left` chains; returns whether there are more to look at.
+    fn sweep(&self, pm: &Access<'_, M>, sweep: &mut Sweep, left: u64) -> Result<bool> {
+        if sweep.next == 0 {
+            let emptied = self.emptied.load(Ordering::Relaxed);
+            if emptied == 0 {
+                return Ok(false);
+            }
+            // What is emptied from here on is for the next sweep.
+            self.emptied.fetch_sub(emptied, Ordering::Relaxed);
+        }
+        let end = self.main.reachable().min(sweep.next.saturating_add(left));
+        for index in sweep.next..end {
+            self.unlink_empty(pm, index)?;
+        }
+        sweep.next = if end == self.main.reachable() { 0 } else { end };
+        Ok(sweep.next != 0 || self.emptied.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Unlinks the empty buckets of the chain of main bucket `index`, and takes them back.
+    ///
+    /// A crash leaves each of them in the chain or not. No pair moves, and the links past the
+    /// empty buckets are durable before one of these can be used again.
+    fn unlink_empty(&self, pm: &Access<'_, M>, index: u64) -> Result<()> {
+        let held = self.stripes.of(index).hold()?;
+        let Some(main) = self.main.visit(pm, index)? else { return Ok(()) };
+        let mut links: Vec<(Bucket<'_, M>, Addr)> = Vec::new();
+        let mut empty = Vec::new();
+        let (mut kept, mut skipped, mut steps) = (main, false, 0);
+        let mut next = self.follow(pm, &main, index, &mut steps)?;
+        while let Some(bucket) = next {
+            debug_assert_eq!(bucket.kind, Kind::Chained);
+            if bucket.token.count() == 0 {
+                empty.push(bucket.at);
+                skipped = true;
+            } else {
+                if skipped {
+                    links.push((kept, bucket.at));
+                }
+                (kept, skipped) = (bucket, false);
+            }
+            next = self.follow(pm, &bucket, index, &mut steps)?;
+        }
+        if skipped {
+            links.push((kept, Addr::NULL));
+        }
+        if links.is_empty() {
+            return Ok(());
+        }
+        let change = held.change()?;
+        for (bucket, target) in &links {
+            bucket.commit_next(*target, sites::UNLINK);
+            bucket.flush(pm, sites::UNLINK);
+        }
+        pm.fence(sites::UNLINK)?;
+        change.end();
+        empty.into_iter().try_for_each(|at| self.pab.give(at))
+    }
+}
