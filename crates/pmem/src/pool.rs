@@ -260,6 +260,11 @@ impl<M: Media> Pool<M> {
         &self.identity
     }
 
+    /// Returns whether the pool was opened for writing too.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
     /// Returns how the pool was left before it was opened.
     pub fn previous_shutdown(&self) -> Shutdown {
         self.previous
