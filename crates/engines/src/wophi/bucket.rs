@@ -42,7 +42,7 @@ impl<'a, M: Media> Bucket<'a, M> {
     ///
     /// Nothing leads to it yet. Its link is set to none; nothing is flushed.
     pub fn fresh(pm: &'a Access<'_, M>, at: Addr, kind: Kind, token: Token) -> Result<Self> {
-        let bucket = Bucket { at, kind, token, head: pm.block::<LINE_WORDS>(at)? };
+        let bucket: Self = Bucket { at, kind, token, head: pm.block::<LINE_WORDS>(at)? };
         bucket.head.store(NEXT, layout::seal_link(Addr::NULL, bucket.link_at()));
         Ok(bucket)
     }

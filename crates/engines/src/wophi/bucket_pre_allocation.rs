@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use everhash_index::{Error, Result};
+use everhash_index::Result;
 use everhash_pmem::{Addr, AtomicWord, LINE, Lock, Media, Primitives, Space, Span, WORD};
 
 type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
@@ -215,6 +215,7 @@ impl Free {
 
 #[cfg(test)]
 mod tests {
+    use everhash_index::Error;
     use everhash_pmem::{Image, Region, Std};
 
     use super::*;
@@ -232,7 +233,16 @@ mod tests {
         let array = space.take(64 * 4, 64).unwrap().span;
         pab.add_array(array, [array]).unwrap();
         let mut taken: Vec<Addr> = (0..10).map(|_| pab.take().unwrap()).collect();
-        assert_eq!(pab.usage().unwrap(), PabUsage { free: 0, used: 10, direct: 6, arrays: 4, dram_bytes: pab.usage().unwrap().dram_bytes });
+        assert_eq!(
+            pab.usage().unwrap(),
+            PabUsage {
+                free: 0,
+                used: 10,
+                direct: 6,
+                arrays: 4,
+                dram_bytes: pab.usage().unwrap().dram_bytes
+            }
+        );
         taken.sort_unstable();
         taken.dedup();
         assert_eq!(taken.len(), 10);

@@ -46,10 +46,7 @@ struct Found {
 ///
 /// # Errors
 /// [`Error::Corrupt`] with the invariant that is broken.
-pub fn check<M: Media>(
-    region: &Region<M>,
-    visit: &mut dyn FnMut(&[u8], &[u8]),
-) -> Result<Checked> {
+pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
     let mut judge = Judge::new(region)?;
     let level = judge.main.len() as u64 - 1;
     let lower = judge.initial << level.saturating_sub(1);

@@ -357,7 +357,10 @@ mod tests {
         let token = Token::empty(0).with_slot(0, 1).with_slot(3, 3).with_slot(2, 2);
         assert_eq!([0, 1, 2, 3].map(|slot| token.slot(slot)), [1, 0, 2, 3]);
         assert!(token.live_slots().eq([0, 2, 3]));
-        assert_eq!((token.count(), token.with_slot(2, 0).count(), token.cleared().count()), (3, 2, 0));
+        assert_eq!(
+            (token.count(), token.with_slot(2, 0).count(), token.cleared().count()),
+            (3, 2, 0)
+        );
     }
 
     #[test]

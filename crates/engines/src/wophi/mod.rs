@@ -99,10 +99,7 @@ impl Engine for Wophi {
         })
     }
 
-    fn check<M: Media>(
-        region: &Region<M>,
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<Checked> {
+    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
         check::check(region, visit)
     }
 }

@@ -133,7 +133,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         let writer = self.writer(&pm, F::hash(&self.hasher, key))?;
         let search = writer.search(&pm, key, &mut Vec::new())?;
         if search.found.is_some() {
-            writer.replace(&pm, search, key, value)?;
+            writer.replace(&pm, &search, key, value)?;
             return Ok(true);
         }
         writer.add(&pm, &search, key, value)?;
@@ -152,7 +152,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         let search = writer.search(&pm, key, &mut Vec::new())?;
         let present = search.found.is_some();
         if present {
-            writer.replace(&pm, search, key, value)?;
+            writer.replace(&pm, &search, key, value)?;
         }
         Ok(present)
     }
@@ -165,8 +165,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         self.writable()?;
         let hash = F::hash(&self.hasher, key);
         let pm = self.pool.access();
-        let writer =
-            Writer { table: self, held: self.stripes.of(hash).hold()?, hash };
+        let writer = Writer { table: self, held: self.stripes.of(hash).hold()?, hash };
         let search = writer.search(&pm, key, &mut Vec::new())?;
         let Some(found) = search.found else { return Ok(false) };
         writer.end(&pm, &found)?;
@@ -204,7 +203,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
             (Change::Put(value), found) => {
                 let value = F::value(&value).expect("`change` gives values of the form only");
                 if found.is_some() {
-                    return writer.replace(&pm, search, key, value);
+                    return writer.replace(&pm, &search, key, value);
                 }
                 writer.add(&pm, &search, key, value)?;
                 writer.count(1)
@@ -311,7 +310,9 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
                 change.end();
             }
             None => {
-                let at = self.fresh(pm, search.index, &pair, 1).inspect_err(|_| self.drop_record(&pair))?;
+                let at = self
+                    .fresh(pm, search.index, &pair, 1)
+                    .inspect_err(|_| self.drop_record(&pair))?;
                 let change = self.held.change()?;
                 link(pm, &search.last, at)?;
                 change.end();
@@ -325,17 +326,17 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
     ///
     /// A crash leaves the old or the new value. Where two slots are switched and lie in different
     /// buckets, it may leave both, and recovery keeps the successor.
-    fn replace(
+    fn replace<'a>(
         &self,
-        pm: &Access<'_, M>,
-        search: Search<'_, M, F>,
+        pm: &'a Access<'_, M>,
+        search: &Search<'a, M, F>,
         key: F::Key<'_>,
         value: F::Value<'_>,
     ) -> Result<()> {
         let (old, old_pair) = search.found.as_ref().expect("only what was found is replaced");
         let pair = F::pair(pm, &self.table.heap, self.hash, key, value)?;
         if F::UPDATE == Update::TwoSlots {
-            return self.switch(pm, old, &search, &pair);
+            return self.switch(pm, old, search, &pair);
         }
         if F::RECORDS {
             pm.fence(write_sites::RECORD)?;
@@ -348,11 +349,11 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
     }
 
     /// Moves a key to another slot that holds its new pair.
-    fn switch(
+    fn switch<'a>(
         &self,
-        pm: &Access<'_, M>,
-        old: &Place<'_, M>,
-        search: &Search<'_, M, F>,
+        pm: &'a Access<'_, M>,
+        old: &Place<'a, M>,
+        search: &Search<'a, M, F>,
         pair: &F::Pair,
     ) -> Result<()> {
         let newer = successor(old.bucket.token.slot(old.slot));

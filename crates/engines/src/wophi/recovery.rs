@@ -30,7 +30,7 @@ use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, ROOT, Root, Token, succes
 use super::main_buckets::{MainBuckets, View};
 use super::resize::Growth;
 use super::setup::WophiSettings;
-use super::state::{LockOf, WordOf, Wophi};
+use super::state::{LockOf, Wophi, WordOf};
 use super::upkeep::Sweep;
 use crate::common::hash::KeyedHash;
 
@@ -52,7 +52,7 @@ const CHAINS_PER_JOB: u64 = 1024;
 /// The arrays that the root leads to.
 struct Extents {
     main: Vec<Addr>,
-    pab: Vec<Option<Span>>,
+    pab: Vec<Span>,
 }
 
 /// What the walk of one job found.

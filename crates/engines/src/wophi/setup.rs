@@ -135,7 +135,8 @@ impl WophiSettings {
     /// [`Error::Corrupt`] if they do not match their checksum; [`Error::Unsupported`] if they are
     /// of another version.
     pub fn from_root(words: &[u64; Root::CHECKSUM + 1]) -> Result<Self> {
-        let (words, checksum) = (words.first_chunk().expect("eight of nine"), words[Root::CHECKSUM]);
+        let (words, checksum) =
+            (words.first_chunk().expect("eight of nine"), words[Root::CHECKSUM]);
         if settings_checksum(words) != checksum {
             let at = ROOT.plus(Root::CHECKSUM as u64).byte();
             return Err(Error::Corrupt { at, broken: "the checksum of the settings matches" });
@@ -239,10 +240,8 @@ pub const fn bytes_needed(form: PairForm, settings: &WophiSettings) -> u64 {
 /// # Errors
 /// [`Error::Setting`]; [`Error::Full`].
 pub fn format<M: Media>(pool: &Pool<M>, settings: &WophiSettings) -> Result<()> {
-    let settings = WophiSettings {
-        stripes: settings.stripes.min(settings.initial_buckets),
-        ..*settings
-    };
+    let settings =
+        WophiSettings { stripes: settings.stripes.min(settings.initial_buckets), ..*settings };
     settings.check_all()?;
     let form = PairForm::from_code(pool.identity().form);
     let space = Space::fresh(pool.region().clone(), pool::DATA);

@@ -4,14 +4,13 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    BareTable, Change, Checked, Cursor, Form as PairForm, Result, Stats, Table, Upkeep,
-    WordTable, admit,
+    BareTable, Change, Checked, Cursor, Form as PairForm, Result, Stats, Table, Upkeep, WordTable,
+    admit,
 };
 use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
 
 use super::check;
 use super::form::{Bytes, DoubleWords, Form, Words};
-use super::ops::Decision;
 use super::state::Wophi;
 
 /// Where the faces persist something.
@@ -98,7 +97,7 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.get(key, &mut Vec::new())
+        Table::get(self, key, &mut Vec::new())
     }
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {

@@ -101,8 +101,8 @@ impl Form for Bytes {
         value: &[u8],
     ) -> Result<Self::Pair> {
         let (bytes, limit) = (value.len(), MAX_VALUE_BYTES);
-        let class = record::class_of(key.len(), value.len())
-            .ok_or(Error::ValueTooLong { bytes, limit })?;
+        let class =
+            record::class_of(key.len(), value.len()).ok_or(Error::ValueTooLong { bytes, limit })?;
         let addr = heap.take(class)?;
         let span = record::write(pm, addr, hash, key, value)?;
         pm.flush(span, sites::RECORD);

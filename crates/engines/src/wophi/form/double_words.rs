@@ -87,11 +87,7 @@ impl Form for DoubleWords {
         Ok(None)
     }
 
-    fn load<M: Media>(
-        pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
-        slot: usize,
-    ) -> Result<[u64; 4]> {
+    fn load<M: Media>(pm: &Access<'_, M>, bucket: &Bucket<'_, M>, slot: usize) -> Result<[u64; 4]> {
         if slot == 0 {
             return Ok(Self::load_in(bucket.head(), 0));
         }
