@@ -27,6 +27,7 @@ impl Addr {
     /// # Panics
     /// If `byte` is not a multiple of eight; use [`Addr::from_medium`] for a number that was read
     /// from the medium.
+    #[inline]
     pub const fn new(byte: u64) -> Addr {
         assert!(byte.is_multiple_of(WORD));
         Addr(byte)
@@ -34,21 +35,25 @@ impl Addr {
 
     /// Makes the address of a number that was read from the medium, or `None` if it is not a
     /// multiple of eight.
+    #[inline]
     pub const fn from_medium(byte: u64) -> Option<Addr> {
         if byte.is_multiple_of(WORD) { Some(Addr(byte)) } else { None }
     }
 
     /// Returns the byte offset from the start of the medium.
+    #[inline]
     pub const fn byte(self) -> u64 {
         self.0
     }
 
     /// Returns the index of the word that lies here.
+    #[inline]
     pub const fn word(self) -> u64 {
         self.0 / WORD
     }
 
     /// Returns the index of the cache line that holds this address.
+    #[inline]
     pub const fn line(self) -> u64 {
         self.0 / LINE
     }
@@ -57,11 +62,13 @@ impl Addr {
     ///
     /// Wraps around at 2^64 bytes: the sum of two numbers from a damaged file is then out of
     /// bounds, and refused as such where it is used.
+    #[inline]
     pub const fn plus(self, words: u64) -> Addr {
         Addr(self.0.wrapping_add(words.wrapping_mul(WORD)))
     }
 
     /// Returns whether this is [`Addr::NULL`].
+    #[inline]
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
@@ -84,26 +91,31 @@ pub struct Span {
 
 impl Span {
     /// Makes the span of `words` words from `start`.
+    #[inline]
     pub const fn new(start: Addr, words: u64) -> Span {
         Span { start, words }
     }
 
     /// Makes the span of `bytes` bytes from `start`, rounded up to whole words.
+    #[inline]
     pub const fn of_bytes(start: Addr, bytes: u64) -> Span {
         Span { start, words: bytes.div_ceil(WORD) }
     }
 
     /// Returns the length in bytes.
+    #[inline]
     pub const fn bytes(self) -> u64 {
         self.words.saturating_mul(WORD)
     }
 
     /// Returns the byte offset just behind the span, saturating at 2^64 - 1.
+    #[inline]
     pub const fn end_byte(self) -> u64 {
         self.start.0.saturating_add(self.bytes())
     }
 
     /// Returns the indexes of all cache lines that the span touches.
+    #[inline]
     pub const fn lines(self) -> core::ops::Range<u64> {
         if self.words == 0 {
             return 0..0;
@@ -112,6 +124,7 @@ impl Span {
     }
 
     /// Returns whether the two spans share a word.
+    #[inline]
     pub const fn overlaps(self, other: Span) -> bool {
         self.start.0 < other.end_byte() && other.start.0 < self.end_byte()
     }
