@@ -67,6 +67,7 @@ impl RawTable {
     }
 
     /// Looks `count` random keys up and returns the sum of their values.
+    #[inline(never)]
     pub fn probe(&self, count: u64, seed: u64) -> u64 {
         let first = self.mapping.base().cast::<u64>().cast_const();
         let mut stream = Stream::new(seed);
@@ -83,6 +84,33 @@ impl RawTable {
                     unsafe { (*at.wrapping_add(2 * slot), *at.wrapping_add(2 * slot + 1)) };
                 if found == key {
                     sum = sum.wrapping_add(value);
+                    break;
+                }
+            }
+        }
+        sum
+    }
+
+    /// As [`RawTable::probe`], but by atomic loads: tells what atomicity costs from what the
+    /// bounds cost. The compiler folds an atomic load into no comparison and no addition.
+    #[inline(never)]
+    pub fn probe_atomic(&self, count: u64, seed: u64) -> u64 {
+        let first = self.mapping.base().cast::<u64>();
+        let mut stream = Stream::new(seed);
+        let mut sum = 0u64;
+        for _ in 0..count {
+            let draw = stream.draw();
+            let bucket = draw & self.mask;
+            let key = key_of(bucket, draw >> 62);
+            let at = first.wrapping_add(bucket as usize * BUCKET_WORDS);
+            for slot in 0..4 {
+                // SAFETY: `bucket` is below the number of buckets, so the word lies inside the
+                // mapping; nobody writes to the table after `new`.
+                let found = unsafe { AtomicU64::from_ptr(at.wrapping_add(2 * slot)) };
+                if found.load(Ordering::Acquire) == key {
+                    // SAFETY: as above, for the word behind.
+                    let value = unsafe { AtomicU64::from_ptr(at.wrapping_add(2 * slot + 1)) };
+                    sum = sum.wrapping_add(value.load(Ordering::Acquire));
                     break;
                 }
             }
