@@ -6,6 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -289,9 +290,10 @@ fn a_killed_process_loses_nothing_it_stored() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        // Kept open until the child is dead: a closed pipe would end it by a panic.
+        let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
         let mut told = 0;
-        for line in lines.map_while(Result::ok) {
+        for line in lines.by_ref().map_while(Result::ok) {
             // The harness may print in front of the first line.
             let Some((_, number)) = line.split_once("stored ") else { continue };
             told = number.parse().unwrap();
@@ -300,7 +302,8 @@ fn a_killed_process_loses_nothing_it_stored() {
             }
         }
         running.kill().unwrap();
-        running.wait().unwrap();
+        let status = running.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "the child ended by itself");
         assert!(told >= 1000, "the child ended by itself");
         let region = Region::new(FileMedium::open(directory.file(), &options()).unwrap());
         let pm = region.access();
