@@ -293,3 +293,22 @@ fn without_immediate_durability_only_an_explicit_sync_syncs() {
         assert_eq!(system.seen(), at_growth + 1);
     }
 }
+
+#[test]
+fn a_published_file_is_whole_after_a_power_failure_in_every_mode() {
+    // Fails if the name can be durable before the contents: where fences do nothing, publishing is
+    // the first sync.
+    for durability in [FileDurability::Interval, FileDurability::Process] {
+        let directory = Arc::new(Directory::new());
+        let system = Faulty::new(&directory, Call::Sync, u32::MAX, Fault::Fails(EIO));
+        let options = FileOptions { durability, ..options(Arc::clone(&system) as Arc<dyn System>) };
+        let region = Region::new(FileMedium::create(directory.file(), 4096, &options).unwrap());
+        let mut promised = Promised::default();
+        put(&region, &mut promised).unwrap();
+        region.media().publish().unwrap();
+        promised.published = true;
+        drop(region);
+        system.fail_power();
+        judge(&directory, &promised, "published");
+    }
+}
