@@ -4,6 +4,7 @@ mod complaint;
 pub mod conformance;
 pub mod model;
 pub mod primitives;
+pub mod race;
 pub mod random;
 pub mod reference;
 pub mod session;

@@ -9,7 +9,9 @@ mod outcome;
 mod readout;
 
 pub use judge::{Effort, Report, Violation, judge, replay};
+pub(crate) use outcome::get;
 pub use outcome::{Outcome, perform};
+pub(crate) use readout::compare;
 pub use readout::{check_pool, read_out, scan_all};
 
 use std::collections::BTreeMap;

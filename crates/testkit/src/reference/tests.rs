@@ -3,7 +3,7 @@
 use everhash_index::Form;
 
 use super::Reference;
-use crate::{conformance, model};
+use crate::{conformance, model, race};
 
 const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
 
@@ -22,5 +22,27 @@ fn the_reference_keeps_the_contract() {
     for form in FORMS {
         let report = conformance::judge::<Reference>(form).unwrap();
         assert!(report.held.len() >= 23, "{report:?}");
+    }
+}
+
+#[test]
+fn no_schedule_of_the_reference_shows_a_race() {
+    // Fails if the reference, which does everything under one lock, is accused of a race, or if
+    // schedules or crashes are not tried.
+    for form in FORMS {
+        let effort = race::Effort { seeds: 0..20, ..race::Effort::default() };
+        let report = race::judge::<Reference>(form, &effort).unwrap();
+        assert!(report.schedules == 20 * 60 && report.crashed_schedules > 100, "{report:?}");
+        assert!(report.states > 5_000 && report.undecided == 0, "{report:?}");
+    }
+}
+
+#[test]
+fn real_threads_on_the_reference_agree_with_some_order() {
+    // Fails if the histories of real threads are put together wrongly.
+    for form in FORMS {
+        let stress = race::Stress { rounds: 4, ..race::Stress::default() };
+        let report = race::stress::<Reference>(form, &stress).unwrap();
+        assert!(report.operations == 8000 && report.undecided == 0, "{report:?}");
     }
 }

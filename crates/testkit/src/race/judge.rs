@@ -1,0 +1,165 @@
+//! The race judge: programs, schedules, and the shortest program that shows a race.
+
+use core::fmt;
+use core::ops::Range;
+
+use everhash_index::{Engine, Form};
+use everhash_pmem::crash::Model;
+
+use super::program::Program;
+use super::schedule::{Plan, Tally, run};
+use crate::Complaint;
+use crate::shrink::minimise;
+
+/// How much the race judge does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// One program for each seed.
+    pub seeds: Range<u64>,
+    /// How many schedules of each program: two thirds random, one third by priorities (PCT).
+    pub schedules: usize,
+    /// Every how many schedules all crashes are tried; 0 for never.
+    pub crash_every: usize,
+    /// What a crash may leave.
+    pub model: Model,
+}
+
+impl Default for Effort {
+    /// 60 programs with 60 schedules each, of which every tenth crashes at every moment (ADR).
+    fn default() -> Self {
+        Effort { seeds: 0..60, schedules: 60, crash_every: 10, model: Model::Adr }
+    }
+}
+
+/// What the race judge did without finding anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Programs.
+    pub programs: u64,
+    /// Schedules whose histories were checked.
+    pub schedules: u64,
+    /// Schedules of which every crash was tried.
+    pub crashed_schedules: u64,
+    /// Distinct states that those crashes left.
+    pub states: u64,
+    /// Histories of one key that the checker could not decide.
+    pub undecided: u64,
+}
+
+/// A program with a race, as short as it could be made.
+#[derive(Clone)]
+pub struct Violation {
+    /// Name of the engine.
+    pub engine: &'static str,
+    /// The form of the pairs.
+    pub form: Form,
+    /// What a crash may leave.
+    pub model: Model,
+    /// The seed of the program, and of the schedules.
+    pub seed: u64,
+    /// What remained of the program.
+    pub program: Program,
+    /// What is wrong.
+    pub complaint: Complaint,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { engine, form, model, seed, program, complaint } = self;
+        writeln!(f, "engine {engine}, form {form}, model {model}, seed {seed}:")?;
+        writeln!(f, "  {complaint}")?;
+        writeln!(f, "  program: {program}")?;
+        write!(
+            f,
+            "  replay: everhash_testkit::race::replay::<E>(form, \"{program}\", {seed}, &effort)"
+        )
+    }
+}
+
+// As its text: judges are called with `unwrap`, which prints this.
+impl fmt::Debug for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// Runs programs of a few threads on tiny tables under many schedules.
+///
+/// # Errors
+/// The first program that shows a race, minimised.
+pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
+    let mut report = Report::default();
+    for seed in effort.seeds.clone() {
+        let program = Program::generate(seed);
+        match run::<E>(&program, &plan(form, effort, seed)) {
+            Ok(Tally { schedules, crashed_schedules, states, undecided }) => {
+                report.programs += 1;
+                report.schedules += schedules;
+                report.crashed_schedules += crashed_schedules;
+                report.states += states;
+                report.undecided += undecided;
+            }
+            Err(complaint) => {
+                return Err(Box::new(shorten::<E>(form, effort, seed, program, complaint)));
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Runs the program of a violation again, under the schedules of its seed.
+///
+/// # Errors
+/// What is wrong with the engine, or with the text.
+pub fn replay<E: Engine>(
+    form: Form,
+    program: &str,
+    seed: u64,
+    effort: &Effort,
+) -> Result<(), Complaint> {
+    let program: Program =
+        program.parse().map_err(|bad: super::BadProgram| Complaint::new(bad.to_string()))?;
+    run::<E>(&program, &thorough(form, effort, seed)).map(drop)
+}
+
+fn plan(form: Form, effort: &Effort, seed: u64) -> Plan {
+    let Effort { schedules, crash_every, model, .. } = *effort;
+    Plan { form, model, schedules, seed, crash_every }
+}
+
+/// More schedules, and crashes in each if there are any: a shorter program has other schedules.
+fn thorough(form: Form, effort: &Effort, seed: u64) -> Plan {
+    let plan = plan(form, effort, seed);
+    Plan { schedules: plan.schedules * 2, crash_every: plan.crash_every.min(1), ..plan }
+}
+
+fn shorten<E: Engine>(
+    form: Form,
+    effort: &Effort,
+    seed: u64,
+    program: Program,
+    complaint: Complaint,
+) -> Violation {
+    let plan = thorough(form, effort, seed);
+    let mut complaint = complaint;
+    let mut fails = |program: &Program| match run::<E>(program, &plan) {
+        Ok(_) => false,
+        Err(found) => {
+            complaint = found;
+            true
+        }
+    };
+    let mut program = program;
+    let steps = minimise(program.steps(), |steps| fails(&program.with_steps(steps)));
+    program = program.with_steps(&steps);
+    for load in 0..program.load {
+        let emptier = Program { load, ..program.clone() };
+        if fails(&emptier) {
+            program = emptier;
+            break;
+        }
+    }
+    Violation { engine: E::NAME, form, model: effort.model, seed, program, complaint }
+}
