@@ -101,7 +101,9 @@ impl Flusher {
             },
             // SAFETY: as for clwb.
             WriteBack::Clflushopt => unsafe {
-                core::arch::asm!("clflushopt [{}]", in(reg) byte, options(nostack, preserves_flags));
+                core::arch::asm!(
+                    "clflushopt [{}]", in(reg) byte, options(nostack, preserves_flags)
+                );
             },
             // SAFETY: as for clwb.
             WriteBack::Clflush => unsafe {

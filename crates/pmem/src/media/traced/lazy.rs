@@ -50,7 +50,7 @@ impl Undecided {
                 Some(planned) => {
                     assert!(
                         planned.unit == unit,
-                        "the judge is not deterministic: it touched unit {unit} and not {planned:?}",
+                        "the judge is not deterministic: it touched unit {unit}, not {planned:?}",
                     );
                     planned.content
                 }
