@@ -151,10 +151,10 @@ const PLANTED: &[Planted] = &[
         rule: "unsafe-fence",
         files: &[("crates/pmem/src/media.rs", "//! M.\n#[allow(unsafe_code)]\nmod sys;\n")],
         place: "crates/pmem/src/media.rs:2",
-        words: "only crates/pmem/src/lib.rs may",
+        words: "only crates/pmem/src/sys.rs may",
         cured: &[
             ("crates/pmem/src/media.rs", "//! M.\n"),
-            ("crates/pmem/src/lib.rs", "//! P.\n#[allow(unsafe_code)]\nmod sys;\n"),
+            ("crates/pmem/src/sys.rs", "//! S.\n#[allow(unsafe_code)]\nmod map;\n"),
         ],
     },
     Planted {
