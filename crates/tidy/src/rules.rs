@@ -40,8 +40,8 @@ pub const ALL: &[Rule] = &[
     },
     Rule {
         name: "columns",
-        says: "A line of Rust, TOML or shell has at most 100 columns, 130 in a table that rustfmt is \
-               told to skip.",
+        says: "A line of Rust, TOML or shell has at most 100 columns, 130 in a table that rustfmt \
+               is told to skip.",
         check: shape::columns,
     },
     Rule {
