@@ -1,16 +1,18 @@
 //! The project keeps its own rules, and its printed pages say what the code says.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use everhash_tidy::pages::{self, Chapter};
 use everhash_tidy::{Finding, Project, Tree, rules};
 
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+/// The tree in which cargo runs the test, which need not be the one that it was built in.
+fn root() -> PathBuf {
+    let crate_folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where it runs");
+    PathBuf::from(crate_folder).join("../..")
 }
 
 fn project() -> Project {
-    Project::parse(Tree::read(root()).expect("the tree can be read"))
+    Project::parse(Tree::read(&root()).expect("the tree can be read"))
 }
 
 /// Every record that lies on a medium. A ruler that is missing here is a finding.
