@@ -9,18 +9,24 @@ use std::collections::HashSet;
 /// in a thousand, and the price would be one state that is not judged.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    hashes: HashSet<u64, BuildHasherDefault<AsIs>>,
+    states: HashSet<u64, BuildHasherDefault<AsIs>>,
+    points: HashSet<u64, BuildHasherDefault<AsIs>>,
 }
 
 impl Seen {
     /// Adds a state; returns whether it is new.
     pub fn insert(&mut self, hash: u64) -> bool {
-        self.hashes.insert(hash)
+        self.states.insert(hash)
+    }
+
+    /// Adds a point whose states are searched and not enumerated; returns whether it is new.
+    pub(super) fn insert_point(&mut self, hash: u64) -> bool {
+        self.points.insert(hash)
     }
 
     /// Returns how many distinct states were added.
     pub fn count(&self) -> u64 {
-        self.hashes.len() as u64
+        self.states.len() as u64
     }
 }
 

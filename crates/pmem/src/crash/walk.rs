@@ -123,6 +123,10 @@ impl<'a> Walk<'a> {
         seen: &mut Seen,
         judge: &mut impl FnMut(&State<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
+        // The same choices over the same content: all that follows was judged before.
+        if !seen.insert_point(self.signature()) {
+            return ControlFlow::Continue(());
+        }
         if limits.lazy > 0 && self.lazily(limits.lazy, seen, judge)? {
             self.count.complete += 1;
             return ControlFlow::Continue(());
@@ -134,6 +138,14 @@ impl<'a> Walk<'a> {
         self.single(limits.single, &mut visit)?;
         self.pairs(limits.pairs, &mut random, &mut visit)?;
         self.random(limits.random, &mut random, &mut visit)
+    }
+
+    /// Returns a hash of everything that a crash here has to choose from.
+    fn signature(&self) -> u64 {
+        (0..self.units.count()).fold(mix(self.hash), |hash, unit| {
+            let contents = 0..self.units.contents(unit);
+            contents.fold(mix(hash), |hash, it| mix(hash ^ self.units.difference(unit, it)))
+        })
     }
 
     /// Visits one state, if it is new.
