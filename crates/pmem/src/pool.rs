@@ -48,6 +48,8 @@ pub mod sites {
         CREATE = "pool/create/header";
         /// What lies on a new pool, before its header.
         CONTENTS = "pool/create/contents";
+        /// The header that was found, before the other slot is overwritten.
+        FOUND = "pool/open/found";
         /// The header that says that the pool is open.
         OPEN = "pool/open/header";
         /// The contents, before the header says that the pool was closed cleanly.
@@ -200,6 +202,9 @@ impl<M: Media> Pool<M> {
     /// [`Error::Corrupt`] if both slots are damaged. The medium is as it was then.
     pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
         let (pool, found) = Self::attach(region, boot, true)?;
+        // A process that was killed while it wrote this header leaves it visible and not durable.
+        // If the other slot were overwritten first, one power failure could cost both.
+        pool.persist_slot(found.sequence, sites::FOUND)?;
         if pool.previous == Shutdown::Clean {
             // Before the first write: from here on a crash must not look like a clean close.
             pool.write_both(pool.open_state(), sites::OPEN)?;
@@ -334,15 +339,21 @@ impl<M: Media> Pool<M> {
         words[Header::STATE] = u64::from(state.clean);
         words[Header::RELAXED] = u64::from(state.relaxed);
         words[Header::CHECKSUM] = checksum(&words, at);
+        self.access().write_words(at, &words)?;
+        self.persist_slot(next, site)?;
+        *sequence = next;
+        Ok(())
+    }
+
+    /// Makes the header with this sequence number durable.
+    fn persist_slot(&self, sequence: u64, site: crate::Site) -> Result<()> {
         let pm = self.access();
-        pm.write_words(at, &words)?;
-        pm.persist(Span::new(at, Header::WORDS as u64), site)?;
+        pm.persist(Span::new(SLOTS[(sequence % 2) as usize], Header::WORDS as u64), site)?;
         if self.relaxed() {
             // The header tells how far the rest can be trusted: it reaches the device even where
             // fences do not.
             pm.sync(site)?;
         }
-        *sequence = next;
         Ok(())
     }
 }

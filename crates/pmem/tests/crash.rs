@@ -12,6 +12,7 @@ use everhash_pmem::crash::{
     Explorer, Limits, Log, Memory, Model, Name, Random, Seen, State, What, debts,
 };
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
+use everhash_pmem::pool::{Boot, Identity, Pool};
 use everhash_pmem::{Access, Addr, LINE, Media, Region, Result, Site, Span};
 
 const BYTES: u64 = 4096;
@@ -490,4 +491,55 @@ fn what_an_operation_used_and_did_not_make_durable_is_its_debt() {
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].operation, found[0].word, found[0].stored), (4, 8, false));
     assert!(matches!(log.events()[found[0].event].what, What::Return { operation: 4 }));
+}
+
+#[test]
+fn a_pool_survives_the_end_of_a_process_and_then_a_power_failure() {
+    // Fails if a header that is visible and not durable is all that remains while the other one
+    // is overwritten: a process that is killed while it writes one header leaves just that.
+    let identity = Identity {
+        engine: *b"test\0\0\0\0",
+        form: 0,
+        hash_kind: 1,
+        hash_key: [1, 2],
+        database: [3, 4],
+    };
+    let boot = Boot([1, 1]);
+    let use_it = |region: &Region<Medium>| {
+        let pool = Pool::open(region.clone(), boot).unwrap();
+        pool.recovered().unwrap();
+        pool.close().unwrap();
+    };
+    for model in [Model::Adr, Model::File] {
+        let region = Region::new(Medium::new(model, 0, 4 * BYTES));
+        let fill = |_: &Pool<Medium>| Ok::<(), everhash_pmem::Error>(());
+        region.media().begin(0);
+        drop(Pool::create(region.clone(), identity, boot, fill).unwrap());
+        region.media().returned(0);
+        use_it(&region);
+        use_it(&region);
+        let log = region.media().take_log();
+        let mut first = Explorer::new(Memory::zero(model, 0), log.events());
+        let mut judged = 0;
+        while let Some(moment) = first.next_point() {
+            if moment.returned == 0 {
+                continue;
+            }
+            let killed = first.memory().after_process_crash();
+            region.media().restart(killed.visible());
+            use_it(&region);
+            let log = region.media().take_log();
+            let mut second = Explorer::new(killed, log.events());
+            let mut seen = Seen::default();
+            while second.next_point().is_some() {
+                let _ = second.states(&Limits::default(), &mut seen, 0, &mut |state| {
+                    region.media().restart(state.words());
+                    Pool::inspect(&region).unwrap();
+                    ControlFlow::Continue(())
+                });
+            }
+            judged += second.count().states;
+        }
+        assert!(judged > 100, "{judged} states under {model}");
+    }
 }
