@@ -1,1 +1,49 @@
-//! store.
+//! An embedded key-value store: one file, byte strings, crash-consistent hash indexes.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("pairs.ehdb");
+//! use everhash_store::Db;
+//!
+//! let db = Db::create(&path)?;
+//! db.put(b"key", b"value")?; // survives a power failure from here on
+//! assert_eq!(db.get(b"key")?.as_deref(), Some(&b"value"[..]));
+//! db.close()?;
+//!
+//! let db = Db::open(&path)?;
+//! assert!(db.remove(b"key")?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Db`] is the database, [`Options`] how it is made and opened, [`engines`] what can lie inside.
+//! The crate adds to an engine what that must not know: files and their names, locks, a clock and
+//! a thread for upkeep, random numbers, and errors that say what to do.
+
+mod backup;
+mod catalog;
+mod core;
+mod db;
+mod error;
+mod gate;
+mod machine;
+mod options;
+mod pairs;
+mod place;
+mod swap;
+mod threads;
+mod upkeep;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub use catalog::{EngineInfo, engine, engines};
+pub use db::{Db, Info};
+pub use error::{Error, Result, Shown};
+pub use everhash_index::{
+    Capabilities, Change, Checked, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Setting, Stats,
+};
+pub use options::{Durability, Options};
+pub use pairs::{Pair, Pairs};
+pub use swap::Swap;
+pub use words::Words;

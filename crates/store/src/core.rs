@@ -1,0 +1,173 @@
+//! The open table with all that guards it: the gate, the fork check, the end after a failure.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use everhash_index::{Table, Upkeep};
+use everhash_pmem::Origin;
+
+use crate::error::Shown;
+use crate::gate::{Gate, Pass, Stillness};
+use crate::upkeep::Duty;
+use crate::{Error, Result};
+
+/// How much work one call of [`Table::maintain`] may do. Unit: buckets or records.
+///
+/// Source: ours; about a tenth of a millisecond, so that a stop of the thread is never late.
+const BUDGET: u32 = 256;
+
+/// An open table and its guards, shared by the handles and the background thread.
+pub(crate) struct Core {
+    table: Box<dyn Table>,
+    path: Arc<Path>,
+    gate: Gate,
+    dead: AtomicBool,
+    origin: Origin,
+    writable: bool,
+    opened: Instant,
+    /// What upkeep there is to do, and who does it.
+    pub(crate) duty: Duty,
+}
+
+impl Core {
+    pub(crate) fn new(
+        table: Box<dyn Table>,
+        path: Arc<Path>,
+        origin: Origin,
+        writable: bool,
+        duty: Duty,
+    ) -> Core {
+        Core {
+            table,
+            path,
+            gate: Gate::default(),
+            dead: AtomicBool::new(false),
+            origin,
+            writable,
+            opened: Instant::now(),
+            duty,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs a read.
+    #[inline]
+    pub(crate) fn read<T>(
+        &self,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        self.admit()?;
+        run(&*self.table).map_err(|error| self.failed(error))
+    }
+
+    /// Runs a write, when the gate is open.
+    #[inline]
+    pub(crate) fn write<T>(
+        &self,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        self.admit()?;
+        if !self.writable {
+            return Err(Error::ReadOnly { path: self.shown() });
+        }
+        let result = {
+            let _pass = self.enter();
+            run(&*self.table).map_err(|error| self.failed(error))
+        };
+        self.duty.written(self);
+        result
+    }
+
+    /// Runs something that no write may disturb.
+    pub(crate) fn still<T>(
+        &self,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        self.admit()?;
+        let _still = self.shut();
+        run(&*self.table).map_err(|error| self.failed(error))
+    }
+
+    pub(crate) fn shut(&self) -> Stillness<'_> {
+        self.gate.shut()
+    }
+
+    fn enter(&self) -> Pass<'_> {
+        self.gate.enter()
+    }
+
+    /// Makes every write that returned durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.admit()?;
+        if !self.writable {
+            return Ok(());
+        }
+        self.table.sync().map_err(|error| {
+            // Whatever the reason: what the device has is not known any more.
+            self.dead.store(true, Ordering::Release);
+            self.failed(error)
+        })
+    }
+
+    /// Does some upkeep of the engine.
+    pub(crate) fn maintain(&self) -> Result<Upkeep> {
+        self.admit()?;
+        if !self.writable {
+            return Ok(Upkeep::default());
+        }
+        let _pass = self.enter();
+        let result = self.table.maintain(self.opened.elapsed(), BUDGET);
+        result.map_err(|error| self.failed(error))
+    }
+
+    /// Returns the time since the database was opened: the clock of all upkeep.
+    pub(crate) fn now(&self) -> core::time::Duration {
+        self.opened.elapsed()
+    }
+
+    /// Returns whether the process is the one that opened the database.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    /// Closes the table, unless it is dead: then the next open finds out what survived.
+    pub(crate) fn close(self) -> Result<()> {
+        if self.dead.load(Ordering::Acquire) {
+            return Err(Error::Dead { path: self.shown() });
+        }
+        let path = self.path;
+        self.table.close().map_err(|error| Error::of(&path, error))
+    }
+
+    #[inline(always)]
+    fn admit(&self) -> Result<()> {
+        if self.dead.load(Ordering::Acquire) || !self.origin.is_here() {
+            return Err(self.refusal());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self) -> Error {
+        let path = self.shown();
+        if self.is_here() { Error::Dead { path } } else { Error::Forked { path } }
+    }
+
+    /// Notes a failure of the device, after which nothing can be promised.
+    #[cold]
+    fn failed(&self, error: everhash_index::Error) -> Error {
+        if matches!(error, everhash_index::Error::Medium(_)) {
+            self.dead.store(true, Ordering::Release);
+        }
+        Error::of(&self.path, error)
+    }
+
+    fn shown(&self) -> Shown {
+        Shown(self.path.to_path_buf())
+    }
+}

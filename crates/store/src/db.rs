@@ -1,0 +1,355 @@
+//! The database: what a program embeds.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use everhash_index::{Change, Checked, Form, HashKind, Stats};
+
+use crate::catalog::EngineInfo;
+use crate::core::Core;
+use crate::error::Shown;
+use crate::pairs::Pairs;
+use crate::upkeep::Caretaker;
+use crate::{Durability, Error, Options, Result, Words};
+
+/// An open database: a map from byte strings to byte strings in one file.
+///
+/// Cheap to clone and to share between threads; all operations on one key are linearizable. The
+/// last handle that is dropped closes the database; [`Db::close`] does the same and tells whether
+/// it went well.
+///
+/// Every operation can fail with [`Error::Dead`] after a failure of the device,
+/// [`Error::Forked`], and [`Error::File`] on a damaged file; every write with [`Error::ReadOnly`],
+/// [`Error::File`] of a full disk, and [`Error::Pair`] for a pair that is too long or, where all
+/// pairs have a fixed length, has another one. A write that fails changes nothing.
+#[derive(Clone)]
+pub struct Db {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    /// Taken when the handle is dropped, and not before.
+    core: Option<Arc<Core>>,
+    caretaker: Option<Caretaker>,
+    info: Info,
+}
+
+/// What a database is.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// The engine.
+    pub engine: &'static EngineInfo,
+    /// The form of the pairs.
+    pub form: Form,
+    /// The hash function that spreads the keys.
+    pub hash: HashKind,
+    /// When a write survives a power failure.
+    pub durability: Durability,
+    /// Whether the database was not closed cleanly before, so that opening recovered it.
+    pub recovered: bool,
+    /// Whether this handle may write.
+    pub writable: bool,
+}
+
+impl Db {
+    /// Returns the options with which a database can be made and opened.
+    pub fn options() -> Options {
+        Options::default()
+    }
+
+    /// Opens the database `path`, which must exist.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Db> {
+        Options::default().open(path)
+    }
+
+    /// Makes a new database `path` with the default options and opens it.
+    ///
+    /// # Errors
+    /// As [`Options::create`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Db> {
+        Options::default().create(path)
+    }
+
+    /// Opens the database `path` for reading, beside other readers.
+    ///
+    /// # Errors
+    /// As [`Options::open_read_only`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Db> {
+        Options::default().open_read_only(path)
+    }
+
+    pub(crate) fn of(core: Core, info: Info, background: bool) -> Db {
+        let core = Arc::new(core);
+        let wanted = background && info.writable;
+        let caretaker = if wanted { Caretaker::start(&core) } else { None };
+        Db { handle: Arc::new(Handle { core: Some(core), caretaker, info }) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &Core {
+        self.handle.core.as_ref().expect("the table is only taken when the last handle goes")
+    }
+
+    /// Adds the pair if the key is absent; returns whether it was.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.core().write(|table| table.insert(key, value))
+    }
+
+    /// Adds the pair or replaces its value; returns whether there was one.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.core().write(|table| table.put(key, value))
+    }
+
+    /// Replaces the value if the key is present; returns whether it was.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.core().write(|table| table.update(key, value))
+    }
+
+    /// Returns the value of a key, or `None` if it is absent.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Reads the value of a key into `value`, whose contents are replaced; returns whether there
+    /// is one. Allocates nothing if `value` has the capacity.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.core().read(|table| table.get(key, value))
+    }
+
+    /// Returns the values of many keys, in their order.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<_> = keys.iter().map(AsRef::as_ref).collect();
+        let mut values = vec![None; keys.len()];
+        self.core().read(|table| {
+            table.get_many(&keys, &mut |position, value| {
+                values[position] = value.map(<[u8]>::to_vec);
+            })
+        })?;
+        Ok(values)
+    }
+
+    /// Returns whether a key is present.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.core().read(|table| table.contains(key))
+    }
+
+    /// Puts many pairs, in order, as if one by one; returns how many keys were new. Not a
+    /// transaction: if it fails, or the process ends, some first part of the pairs has been put.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(K, V)]) -> Result<u64> {
+        let pairs: Vec<_> =
+            pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
+        self.core().write(|table| table.put_many(&pairs))
+    }
+
+    /// Removes a key; returns whether it was there.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.core().write(|table| table.remove(key))
+    }
+
+    /// Reads and changes one key in one step: no other write to the key comes between.
+    ///
+    /// `change` is called once, while the key is locked: it must not use the database.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("pairs.ehdb");
+    /// use everhash_store::{Change, Db};
+    ///
+    /// let db = Db::create(&path)?;
+    /// let append = |value: Option<&[u8]>| Change::Put([value.unwrap_or_default(), b"x"].concat());
+    /// db.modify(b"key", append)?;
+    /// db.modify(b"key", append)?;
+    /// assert_eq!(db.get(b"key")?.as_deref(), Some(&b"xx"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn modify(
+        &self,
+        key: &[u8],
+        mut change: impl FnMut(Option<&[u8]>) -> Change,
+    ) -> Result<()> {
+        self.core().write(|table| table.modify(key, &mut change))
+    }
+
+    /// Returns the number of pairs. Exact whenever no write is under way.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn len(&self) -> Result<u64> {
+        self.core().read(|table| table.len())
+    }
+
+    /// Returns whether there are no pairs.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Returns every pair, in no order.
+    ///
+    /// Safe beside writes, and no snapshot: a key that is present throughout comes at least once,
+    /// one that is written meanwhile may come once, twice or not at all.
+    pub fn iter(&self) -> Pairs<'_> {
+        Pairs::of(self)
+    }
+
+    /// Calls `visit` for every pair, in no order; like [`Db::iter`], without an allocation per
+    /// pair. `visit` must not use the database.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn scan(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.core().read(|table| {
+            let mut next = Some(everhash_index::Cursor::default());
+            while let Some(cursor) = next {
+                next = table.scan(cursor, &mut visit)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes every pair; each removal is a step of its own.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn clear(&self) -> Result<()> {
+        self.core().write(|table| table.clear())
+    }
+
+    /// Makes every write that returned before durable.
+    ///
+    /// # Errors
+    /// See [`Db`]. After a failed sync the database is dead: every later call fails, and opening
+    /// it again tells what survived.
+    pub fn sync(&self) -> Result<()> {
+        self.core().sync()
+    }
+
+    /// Does some upkeep now; returns whether there is more to do. Never necessary.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn maintain(&self) -> Result<bool> {
+        Ok(self.core().maintain()?.more)
+    }
+
+    /// Checks the whole database. Writes wait meanwhile; reads do not.
+    ///
+    /// # Errors
+    /// [`Error::File`] with the place of the damage, and see [`Db`].
+    pub fn check(&self) -> Result<Checked> {
+        self.core().still(|table| table.check())
+    }
+
+    /// Returns figures.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn stats(&self) -> Result<Stats> {
+        self.core().read(|table| table.stats())
+    }
+
+    /// Returns whether the database would take such a pair: whether it has the form of all pairs
+    /// here, or is short enough.
+    ///
+    /// # Errors
+    /// [`Error::Pair`].
+    pub fn admit(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        everhash_index::admit(self.info().form, key, value).map_err(Error::Pair)
+    }
+
+    /// Returns what the database is.
+    pub fn info(&self) -> &Info {
+        &self.handle.info
+    }
+
+    /// Returns the path by which the database was opened.
+    pub fn path(&self) -> &Path {
+        self.core().path()
+    }
+
+    /// Returns the operations on 8-byte keys and values, if all pairs have [`Form::WORDS`]. They
+    /// need no slices and no allocation.
+    pub fn words(&self) -> Option<Words<'_>> {
+        Words::of(self)
+    }
+
+    /// Closes the database: makes everything durable and marks it as closed cleanly.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if there are other handles: the last one closes it. [`Error::Dead`] after
+    /// a failure of the device. The next open recovers what was not closed.
+    pub fn close(self) -> Result<()> {
+        let path = Shown(self.path().to_owned());
+        let others = Arc::strong_count(&self.handle).saturating_sub(1);
+        match Arc::into_inner(self.handle) {
+            Some(mut handle) => handle.close(),
+            None => Err(Error::InUse { path, others }),
+        }
+    }
+}
+
+impl Handle {
+    fn close(&mut self) -> Result<()> {
+        let Some(core) = self.core.take() else { return Ok(()) };
+        if !core.is_here() {
+            // A child of the process: it has no thread to stop, and closing would take the lock
+            // away from its parent and write over what the parent writes.
+            let path = Shown(core.path().to_owned());
+            std::mem::forget((core, self.caretaker.take()));
+            return Err(Error::Forked { path });
+        }
+        if let Some(caretaker) = self.caretaker.take() {
+            caretaker.stop(&core);
+        }
+        Arc::into_inner(core).expect("the thread that shared the table has ended").close()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody is left to be told. What was not closed cleanly is recovered by the next open.
+        let _ = self.close();
+    }
+}
+
+impl core::fmt::Debug for Db {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Db").field("path", &self.path()).finish_non_exhaustive()
+    }
+}

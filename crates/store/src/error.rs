@@ -1,0 +1,190 @@
+//! What can go wrong in a database, and what to do about it. No message contains a key or a value.
+
+use std::path::{Path, PathBuf};
+
+/// An error of a database.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no file of that name.
+    #[error("{path}: there is no such file; check the name, or create the database first")]
+    NotFound {
+        /// The name.
+        path: Shown,
+    },
+    /// A new database was asked for, and there is something of that name.
+    #[error("{path}: already exists; open it, or choose another name")]
+    AlreadyExists {
+        /// The name.
+        path: Shown,
+    },
+    /// The database is open in this or another process, or for reading while it is to be written.
+    #[error("{path}: already open in this or another process; close it there first")]
+    AlreadyOpen {
+        /// The name.
+        path: Shown,
+    },
+    /// The operating system refuses access.
+    #[error(
+        "{path}: permission denied ({doing}); check the owner and mode of the file and its \
+             directory"
+    )]
+    Denied {
+        /// The name.
+        path: Shown,
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// The machine went down while the database was open with relaxed durability: any part of the
+    /// file may be older than any other.
+    #[error(
+        "{path}: the machine went down while this database was open with relaxed durability; \
+             restore a backup, or repair it, which accepts what is left"
+    )]
+    PowerLoss {
+        /// The name.
+        path: Shown,
+    },
+    /// The database was not closed cleanly, and opening it for reading cannot recover it.
+    #[error("{path}: was not closed cleanly; open it for writing once, which recovers it")]
+    NeedsRecovery {
+        /// The name.
+        path: Shown,
+    },
+    /// No engine has that name.
+    #[error("there is no engine '{name}'; there are: {known}")]
+    UnknownEngine {
+        /// The name.
+        name: String,
+        /// The names of all engines.
+        known: String,
+    },
+    /// The database exists and is another one than was asked for.
+    #[error("{path}: has {what} {found}, not {asked}; leave the option out, or name another file")]
+    Mismatch {
+        /// The name.
+        path: Shown,
+        /// What differs.
+        what: &'static str,
+        /// What the database has.
+        found: String,
+        /// What was asked for.
+        asked: String,
+    },
+    /// A write was asked of a database that was opened for reading.
+    #[error("{path}: open for reading only; open it for writing")]
+    ReadOnly {
+        /// The name.
+        path: Shown,
+    },
+    /// An earlier failure of the device means that nothing can be promised any more.
+    #[error(
+        "{path}: an earlier write to the device failed; check the device, then reopen the \
+             database to see what survived"
+    )]
+    Dead {
+        /// The name.
+        path: Shown,
+    },
+    /// The process was forked after the database was opened.
+    #[error(
+        "{path}: opened before this process was forked; open it again in the child after the \
+             parent has closed it"
+    )]
+    Forked {
+        /// The name.
+        path: Shown,
+    },
+    /// The database was to be closed while other handles to it are in use.
+    #[error("{path}: {others} more handles are in use; the last one to be dropped closes it")]
+    InUse {
+        /// The name.
+        path: Shown,
+        /// How many.
+        others: usize,
+    },
+    /// The operating system gave no random numbers, which every new database needs.
+    #[error("no random numbers from the operating system: {source}")]
+    Random {
+        /// The system's own error.
+        source: getrandom::Error,
+    },
+    /// An error of one pair: too long, or not of the form of the database.
+    #[error(transparent)]
+    Pair(everhash_index::Error),
+    /// Any other error of the file or of what lies in it.
+    #[error("{path}: {source}")]
+    File {
+        /// The name.
+        path: Shown,
+        /// What happened, and what to do.
+        source: everhash_index::Error,
+    },
+}
+
+/// The result of an operation on a database.
+pub type Result<T> = core::result::Result<T, Error>;
+
+/// A path that can be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Shown(pub PathBuf);
+
+impl core::fmt::Display for Shown {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+impl core::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error {
+    /// Returns whether the file is damaged.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::File { source: everhash_index::Error::Corrupt { .. }, .. })
+    }
+
+    /// Returns whether there was no room left on the device or in the database.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Error::File { source: everhash_index::Error::Full { .. }, .. })
+    }
+
+    /// Returns whether a setting has a name or value that the engine does not take.
+    pub fn is_setting(&self) -> bool {
+        matches!(self, Error::File { source: everhash_index::Error::Setting { .. }, .. })
+    }
+
+    /// Makes the error of an operation on the file `path`.
+    pub(crate) fn of(path: &Path, error: everhash_index::Error) -> Error {
+        use everhash_index::Error as Index;
+        use everhash_pmem::Error as Medium;
+        use std::io::ErrorKind;
+        let path = Shown(path.to_owned());
+        match error {
+            Index::KeyTooLong { .. } | Index::ValueTooLong { .. } | Index::WrongForm { .. } => {
+                Error::Pair(error)
+            }
+            Index::Medium(Medium::AlreadyOpen) => Error::AlreadyOpen { path },
+            Index::Medium(Medium::System { doing, source }) => match source.kind() {
+                ErrorKind::NotFound => Error::NotFound { path },
+                ErrorKind::AlreadyExists => Error::AlreadyExists { path },
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                    Error::Denied { path, doing }
+                }
+                _ => {
+                    let source = Index::Medium(Medium::System { doing, source });
+                    Error::File { path, source }
+                }
+            },
+            source => Error::File { path, source },
+        }
+    }
+
+    /// Makes the error of an operation on the medium of the file `path`.
+    pub(crate) fn of_medium(path: &Path, error: everhash_pmem::Error) -> Error {
+        Error::of(path, error.into())
+    }
+}

@@ -1,0 +1,253 @@
+//! How a database is made and opened.
+
+use core::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
+
+use everhash_index::{Form, HashKind};
+use everhash_pmem::FileDurability;
+use everhash_pmem::media::file::system::{Os, System};
+
+use crate::{Db, Result};
+
+/// When a write that returned survives a power failure. It survives a killed process in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// When it returned. Every write waits for the device; threads that wait at a time share one
+    /// wait.
+    #[default]
+    Immediate,
+    /// About this long after it returned, when the store syncs by itself, or at the next
+    /// [`Db::sync`]. Relaxed: see [`Durability::Process`].
+    Interval(Duration),
+    /// At the next [`Db::sync`] or when the database is closed.
+    ///
+    /// Relaxed: if the machine goes down while the database is open, the file may be a mixture of
+    /// old and new pages, and not only the latest writes are in doubt. The next open then says so
+    /// ([`Error::PowerLoss`](crate::Error::PowerLoss)) instead of guessing.
+    Process,
+}
+
+impl Durability {
+    pub(crate) fn of_file(self) -> FileDurability {
+        match self {
+            Durability::Immediate => FileDurability::Immediate,
+            Durability::Interval(_) => FileDurability::Interval,
+            Durability::Process => FileDurability::Process,
+        }
+    }
+}
+
+impl core::fmt::Display for Durability {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Durability::Immediate => f.write_str("immediate"),
+            Durability::Interval(every) => write!(f, "{}ms", every.as_millis()),
+            Durability::Process => f.write_str("process"),
+        }
+    }
+}
+
+impl core::str::FromStr for Durability {
+    type Err = String;
+
+    /// Reads `immediate`, `process`, or an interval in milliseconds such as `100ms`.
+    fn from_str(text: &str) -> core::result::Result<Self, String> {
+        let milliseconds = || text.strip_suffix("ms")?.parse().ok().filter(|count| *count > 0);
+        match text {
+            "immediate" => Ok(Durability::Immediate),
+            "process" => Ok(Durability::Process),
+            _ => milliseconds()
+                .map(|count| Durability::Interval(Duration::from_millis(count)))
+                .ok_or_else(|| {
+                    format!(
+                        "'{text}' is no durability; use 'immediate', 'process' or an interval \
+                         such as '100ms'"
+                    )
+                }),
+        }
+    }
+}
+
+/// How a database is made and opened; begin with [`Db::options`].
+///
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("pairs.ehdb");
+/// use everhash_store::{Db, Durability};
+///
+/// let db = Db::options()
+///     .engine("wophi")
+///     .durability(Durability::Process)
+///     .create_if_missing(true)
+///     .open(&path)?;
+/// db.put(b"key", b"value")?;
+/// db.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until `open` or `create` is called"]
+pub struct Options {
+    pub(crate) engine: Option<String>,
+    pub(crate) form: Option<Form>,
+    pub(crate) hash: Option<HashKind>,
+    pub(crate) expected_items: Option<u64>,
+    pub(crate) settings: Vec<(String, u64)>,
+    pub(crate) durability: Durability,
+    pub(crate) create_if_missing: bool,
+    pub(crate) accept_power_loss: bool,
+    pub(crate) trust_file_system: bool,
+    pub(crate) background: bool,
+    pub(crate) threads: usize,
+    pub(crate) capacity_bytes: u64,
+    /// The operating system; tests put their own in between.
+    pub(crate) system: Arc<dyn System>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            engine: None,
+            form: None,
+            hash: None,
+            expected_items: None,
+            settings: Vec::new(),
+            durability: Durability::Immediate,
+            create_if_missing: false,
+            accept_power_loss: false,
+            trust_file_system: false,
+            background: true,
+            threads: 0,
+            capacity_bytes: 1 << 40,
+            system: Arc::new(Os),
+        }
+    }
+}
+
+impl Options {
+    /// Chooses the engine of a new database, and says which one an existing database must have.
+    /// Default: the first of [`engines`](crate::engines()).
+    pub fn engine(mut self, name: impl Into<String>) -> Self {
+        self.engine = Some(name.into());
+        self
+    }
+
+    /// Chooses the form of the pairs of a new database, and says which one an existing database
+    /// must have. Default: [`Form::Variable`], byte strings of any length.
+    pub fn form(mut self, form: Form) -> Self {
+        self.form = Some(form);
+        self
+    }
+
+    /// Chooses the hash function of a new database, and says which one an existing database must
+    /// have. Default: [`HashKind::Sip13`], which nobody can flood with colliding keys.
+    pub fn hash(mut self, hash: HashKind) -> Self {
+        self.hash = Some(hash);
+        self
+    }
+
+    /// Says how many pairs a new database will hold, so that it need not grow up to there.
+    pub fn expected_items(mut self, count: u64) -> Self {
+        self.expected_items = Some(count);
+        self
+    }
+
+    /// Chooses a setting of the engine, for a new database; an existing one keeps its own.
+    pub fn setting(mut self, name: impl Into<String>, value: u64) -> Self {
+        self.settings.push((name.into(), value));
+        self
+    }
+
+    /// Chooses when a write survives a power failure. Default: [`Durability::Immediate`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Chooses whether [`Options::open`] creates a database that is not there. Default: no.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.create_if_missing = create;
+        self
+    }
+
+    /// Chooses whether to open a database that was open with relaxed durability when the machine
+    /// went down. Contents may be missing, old or damaged then. Default: no.
+    pub fn accept_power_loss(mut self, accept: bool) -> Self {
+        self.accept_power_loss = accept;
+        self
+    }
+
+    /// Chooses whether to go on where the file system has no locks or lies on a network. Two
+    /// writers at once then destroy the database. Default: no.
+    pub fn trust_file_system(mut self, trust: bool) -> Self {
+        self.trust_file_system = trust;
+        self
+    }
+
+    /// Chooses whether upkeep (growing ahead of need, reclaiming, interval syncs) runs on a thread
+    /// of its own. Without it, writes do it now and then, and an interval only ends at a write.
+    /// Default: yes.
+    pub fn background(mut self, background: bool) -> Self {
+        self.background = background;
+        self
+    }
+
+    /// Chooses how many threads recover a database; 0, the default, means one per processor.
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
+        self
+    }
+
+    /// Limits the length of the file. Unit: bytes; default: 1 TiB, of addresses and not of
+    /// storage.
+    pub fn capacity_bytes(mut self, bytes: u64) -> Self {
+        self.capacity_bytes = bytes;
+        self
+    }
+
+    /// Opens the database `path` for reading and writing, and recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Error::NotFound), [`AlreadyOpen`](crate::Error::AlreadyOpen),
+    /// [`Mismatch`](crate::Error::Mismatch), [`PowerLoss`](crate::Error::PowerLoss),
+    /// [`Denied`](crate::Error::Denied), and [`File`](crate::Error::File) if the file is damaged
+    /// or no database; the file is as it was then.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
+        Db::open_with(self, path.as_ref())
+    }
+
+    /// Makes a new database `path` and opens it. It appears under its name when it is complete:
+    /// a crash before that leaves none.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](crate::Error::AlreadyExists) and those of [`Options::open`]; there is no
+    /// file `path` then.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Db> {
+        Db::create_with(self, path.as_ref())
+    }
+
+    /// Opens the database `path` for reading, beside other readers.
+    ///
+    /// # Errors
+    /// [`NeedsRecovery`](crate::Error::NeedsRecovery) if it was not closed cleanly, and those of
+    /// [`Options::open`].
+    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Db> {
+        Db::open_read_only_with(self, path.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_durability_survives_its_text() {
+        let interval = Durability::Interval(Duration::from_millis(250));
+        for durability in [Durability::Immediate, interval, Durability::Process] {
+            assert_eq!(durability.to_string().parse(), Ok(durability));
+        }
+        for wrong in ["", "ms", "0ms", "-1ms", "5", "5s", "Immediate"] {
+            assert!(wrong.parse::<Durability>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! From a path to an open table: files, headers and what may be refused.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use everhash_index::{Checked, Form, HashKind, Opening, Table};
+use everhash_pmem::pool::{DATA, Glance};
+use everhash_pmem::{FileMedium, FileOptions, Origin, Pool, Region, Shutdown};
+
+use crate::catalog::{Chosen, File, engine, engines};
+use crate::core::Core;
+use crate::db::Info;
+use crate::error::Shown;
+use crate::machine;
+use crate::threads::Threads;
+use crate::upkeep::Duty;
+use crate::{Db, Durability, Error, Options, Result};
+
+impl Db {
+    pub(crate) fn open_with(options: &Options, path: &Path) -> Result<Db> {
+        let file = match FileMedium::open(path, &file_options(options, options.durability)) {
+            Ok(file) => Region::new(file),
+            Err(error) => {
+                return match Error::of_medium(path, error) {
+                    Error::NotFound { .. } if options.create_if_missing => {
+                        Self::create_if_absent(options, path)
+                    }
+                    error => Err(error),
+                };
+            }
+        };
+        Self::open_file(options, path, file)
+    }
+
+    fn open_file(options: &Options, path: &Path, file: File) -> Result<Db> {
+        let glance = glance(path, &file)?;
+        let info = describe(options, path, &glance, true)?;
+        if glance.doubtful() && !options.accept_power_loss {
+            return Err(Error::PowerLoss { path: shown(path) });
+        }
+        let threads = Threads::new(options.threads);
+        let table = (info.engine.open)(file, machine::boot(), &threads);
+        let table = table.map_err(|error| Error::of(path, error))?;
+        Ok(assemble(options, path, table, info))
+    }
+
+    /// Another process may make the database at the same time: then it is opened.
+    fn create_if_absent(options: &Options, path: &Path) -> Result<Db> {
+        match Self::create_with(options, path) {
+            Err(Error::AlreadyExists { .. }) => {
+                let existing = Options { create_if_missing: false, ..options.clone() };
+                Self::open_with(&existing, path)
+            }
+            result => result,
+        }
+    }
+
+    pub(crate) fn create_with(options: &Options, path: &Path) -> Result<Db> {
+        let new = New::begin(options, path, options.durability)?;
+        new.file.media().publish().map_err(|error| Error::of_medium(path, error))?;
+        Ok(assemble(options, path, new.table, new.info))
+    }
+
+    pub(crate) fn open_read_only_with(options: &Options, path: &Path) -> Result<Db> {
+        let file = read_only(options, path)?;
+        let glance = glance(path, &file)?;
+        let info = describe(options, path, &glance, false)?;
+        if glance.doubtful() {
+            return Err(Error::PowerLoss { path: shown(path) });
+        }
+        if glance.previous != Shutdown::Clean {
+            return Err(Error::NeedsRecovery { path: shown(path) });
+        }
+        let table = (info.engine.open_read_only)(file, &Threads::new(options.threads));
+        let table = table.map_err(|error| Error::of(path, error))?;
+        Ok(assemble(options, path, table, info))
+    }
+
+    /// Checks the database `path` as it lies there, without opening or changing it: not even a
+    /// recovery is needed.
+    ///
+    /// # Errors
+    /// [`Error::File`] with the place of the damage, and those of [`Options::open`].
+    pub fn check_at_rest(path: impl AsRef<Path>) -> Result<Checked> {
+        let path = path.as_ref();
+        let file = read_only(&Options::default(), path)?;
+        let glance = glance(path, &file)?;
+        let engine = engine(glance.identity.engine_name())?;
+        (engine.check)(&file, &mut |_, _| {}).map_err(|error| Error::of(path, error))
+    }
+
+    /// Makes a database usable that [`Options::open`] refuses with
+    /// [`PowerLoss`](crate::Error::PowerLoss): checks it as it lies there, and if its structure
+    /// is sound, recovers it, checks it again and closes it cleanly.
+    ///
+    /// What it holds may be older than the last writes, and differently so for different keys.
+    ///
+    /// # Errors
+    /// [`Error::File`] with the place of the damage; the file is as it was then, unless only the
+    /// second check failed.
+    pub fn repair(path: impl AsRef<Path>) -> Result<Checked> {
+        let path = path.as_ref();
+        Self::check_at_rest(path)?;
+        let db = Db::options().accept_power_loss(true).open(path)?;
+        let checked = db.check()?;
+        db.close()?;
+        Ok(checked)
+    }
+}
+
+/// A new database that does not have its name yet.
+pub(crate) struct New {
+    pub(crate) file: File,
+    pub(crate) table: Box<dyn Table>,
+    pub(crate) info: Info,
+}
+
+impl New {
+    pub(crate) fn begin(options: &Options, path: &Path, durability: Durability) -> Result<New> {
+        let engine = match &options.engine {
+            Some(name) => engine(name)?,
+            None => &engines()[0],
+        };
+        let [a, b, c, d] = machine::random()?;
+        let opening = Opening {
+            form: options.form.unwrap_or(Form::Variable),
+            hash: options.hash.unwrap_or(HashKind::Sip13),
+            hash_key: [a, b],
+            database: [c, d],
+            boot: machine::boot(),
+        };
+        let file = FileMedium::create(path, DATA.byte(), &file_options(options, durability));
+        let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
+        let threads = Threads::new(options.threads);
+        let (expected_items, settings) = (options.expected_items, &options.settings[..]);
+        let chosen = Chosen { expected_items, settings };
+        let table = (engine.create)(file.clone(), &opening, &chosen, &threads);
+        let table = table.map_err(|error| Error::of(path, error))?;
+        let (form, hash) = (opening.form, opening.hash);
+        let info = Info { engine, form, hash, durability, recovered: false, writable: true };
+        Ok(New { file, table, info })
+    }
+}
+
+fn read_only(options: &Options, path: &Path) -> Result<File> {
+    let file = FileMedium::open_read_only(path, &file_options(options, options.durability));
+    Ok(Region::new(file.map_err(|error| Error::of_medium(path, error))?))
+}
+
+fn file_options(options: &Options, durability: Durability) -> FileOptions {
+    FileOptions {
+        capacity_bytes: options.capacity_bytes,
+        durability: durability.of_file(),
+        trust_file_system: options.trust_file_system,
+        system: Arc::clone(&options.system),
+    }
+}
+
+fn glance(path: &Path, file: &File) -> Result<Glance> {
+    Pool::glance(file, machine::boot()).map_err(|error| Error::of_medium(path, error))
+}
+
+/// Says what the database is, or in what it is not the one that was asked for.
+fn describe(options: &Options, path: &Path, glance: &Glance, writable: bool) -> Result<Info> {
+    let found = glance.identity;
+    let form = Form::from_code(found.form);
+    let hash = HashKind::from_code(found.hash_kind).ok_or_else(|| {
+        let what = format!("hash function {}; a newer program may know it", found.hash_kind);
+        Error::of(path, everhash_index::Error::Unsupported { what })
+    })?;
+    let mismatch = |what, found: String, asked: String| {
+        Err(Error::Mismatch { path: shown(path), what, found, asked })
+    };
+    if let Some(asked) = options.engine.as_ref().filter(|asked| **asked != found.engine_name()) {
+        return mismatch("the engine", found.engine_name().into(), asked.clone());
+    }
+    if let Some(asked) = options.form.filter(|asked| *asked != form) {
+        return mismatch("pairs of the form", form.to_string(), asked.to_string());
+    }
+    if let Some(asked) = options.hash.filter(|asked| *asked != hash) {
+        return mismatch("the hash function", format!("{hash:?}"), format!("{asked:?}"));
+    }
+    let engine = engine(found.engine_name())?;
+    let recovered = glance.previous != Shutdown::Clean;
+    Ok(Info { engine, form, hash, durability: options.durability, recovered, writable })
+}
+
+fn assemble(options: &Options, path: &Path, table: Box<dyn Table>, info: Info) -> Db {
+    let interval = match info.durability {
+        Durability::Interval(interval) if info.writable => Some(interval),
+        _ => None,
+    };
+    let core =
+        Core::new(table, Arc::from(path), Origin::here(), info.writable, Duty::new(interval));
+    Db::of(core, info, options.background)
+}
+
+fn shown(path: &Path) -> Shown {
+    Shown(path.to_owned())
+}

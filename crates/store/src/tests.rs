@@ -1,0 +1,160 @@
+//! What only shows from inside: failing devices, counted syncs, and forked processes.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use everhash_pmem::Origin;
+use everhash_pmem::media::file::system::{Call, System};
+
+use crate::core::Core;
+use crate::place::New;
+use crate::upkeep::Duty;
+use crate::{Db, Durability, Error, Options};
+
+/// A system that counts syncs, and refuses them from the time it is told to.
+#[derive(Debug, Default)]
+struct Device {
+    syncs: AtomicU32,
+    /// The error number of every sync; 0 for none.
+    fails_with: AtomicI32,
+}
+
+impl System for Device {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if call == Call::Sync {
+            self.syncs.fetch_add(1, Ordering::SeqCst);
+            let number = self.fails_with.load(Ordering::SeqCst);
+            if number != 0 {
+                return Err(io::Error::from_raw_os_error(number));
+            }
+        }
+        run()
+    }
+}
+
+impl Device {
+    fn syncs(&self) -> u32 {
+        self.syncs.load(Ordering::SeqCst)
+    }
+}
+
+fn on(device: &Arc<Device>, durability: Durability) -> Options {
+    let options = Db::options().durability(durability);
+    Options { system: Arc::<Device>::clone(device), ..options }
+}
+
+#[test]
+fn p09_after_a_failed_sync_the_handle_is_dead() {
+    // Fails if a later sync that happens to succeed were taken for success, or if a close after
+    // the failure marked the file as clean.
+    const EIO: i32 = 5;
+    for durability in [Durability::Immediate, Durability::Process] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let device = Arc::new(Device::default());
+        let db = on(&device, durability).create(&path).unwrap();
+        db.put(b"before", b"1").unwrap();
+        db.sync().unwrap();
+        device.fails_with.store(EIO, Ordering::SeqCst);
+        if durability == Durability::Process {
+            db.put(b"during", b"2").unwrap();
+            assert!(matches!(db.sync(), Err(Error::File { .. })));
+        } else {
+            assert!(matches!(db.put(b"during", b"2"), Err(Error::File { .. })));
+        }
+        device.fails_with.store(0, Ordering::SeqCst);
+        assert!(matches!(db.put(b"after", b"3"), Err(Error::Dead { .. })));
+        assert!(matches!(db.sync(), Err(Error::Dead { .. })));
+        assert!(matches!(db.get(b"before"), Err(Error::Dead { .. })));
+        assert!(matches!(db.close(), Err(Error::Dead { .. })));
+        assert!(matches!(Db::open_read_only(&path), Err(Error::NeedsRecovery { .. })));
+        let db = Db::open(&path).unwrap();
+        assert!(db.info().recovered);
+        assert_eq!(db.get(b"before").unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(db.get(b"after").unwrap(), None);
+    }
+}
+
+#[test]
+fn immediate_writes_wait_for_the_device_and_relaxed_ones_do_not() {
+    // Fails if the chosen durability did not reach the file.
+    let syncs_of_ten_puts = |durability| {
+        let directory = tempfile::tempdir().unwrap();
+        let device = Arc::new(Device::default());
+        let options = on(&device, durability).background(false).expected_items(100);
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        db.put(b"first", b"").unwrap();
+        let before = device.syncs();
+        for number in 0..10u8 {
+            db.put(&[number], b"value").unwrap();
+        }
+        device.syncs() - before
+    };
+    assert!(syncs_of_ten_puts(Durability::Immediate) >= 10);
+    assert_eq!(syncs_of_ten_puts(Durability::Process), 0);
+    assert_eq!(syncs_of_ten_puts(Durability::Interval(Duration::from_secs(3600))), 0);
+}
+
+#[test]
+fn an_interval_ends_with_one_sync_and_idleness_with_none() {
+    // Fails if the background thread forgot a write, or synced for ever when nobody writes.
+    let directory = tempfile::tempdir().unwrap();
+    let device = Arc::new(Device::default());
+    let interval = Duration::from_millis(30);
+    let options = on(&device, Durability::Interval(interval));
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    // The first write may grow the file, which is a sync of its own.
+    db.put(b"key", b"first").unwrap();
+    std::thread::sleep(5 * interval);
+    for round in 0..3 {
+        let before = device.syncs();
+        let started = Instant::now();
+        db.put(b"key", &[round]).unwrap();
+        while device.syncs() == before {
+            assert!(started.elapsed() < Duration::from_secs(20), "no sync in round {round}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(started.elapsed() >= interval, "the interval is there to gather writes");
+        let after = device.syncs();
+        std::thread::sleep(5 * interval);
+        assert_eq!(device.syncs(), after, "nobody wrote");
+    }
+}
+
+#[test]
+fn a_failure_of_a_background_sync_is_not_lost() {
+    // Fails if only the thread knew that its sync failed, and writes went on.
+    let directory = tempfile::tempdir().unwrap();
+    let device = Arc::new(Device::default());
+    let options = on(&device, Durability::Interval(Duration::from_millis(5)));
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    device.fails_with.store(5, Ordering::SeqCst);
+    let started = Instant::now();
+    while !matches!(db.put(b"key", b"value"), Err(Error::Dead { .. })) {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_forked_child_is_refused_and_leaves_the_file_alone() {
+    // Fails if a child's copy of the handle wrote, or closed what its parent has open.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let new = New::begin(&Db::options(), &path, Durability::Immediate).unwrap();
+    new.file.media().publish().unwrap();
+    let elsewhere = Origin::of_process(std::process::id() + 1);
+    let duty = Duty::new(None);
+    let core = Core::new(new.table, Arc::<Path>::from(path.as_path()), elsewhere, true, duty);
+    let db = Db::of(core, new.info, true);
+    let before = std::fs::read(&path).unwrap();
+    assert!(matches!(db.put(b"key", b"value"), Err(Error::Forked { .. })));
+    assert!(matches!(db.get(b"key"), Err(Error::Forked { .. })));
+    assert!(matches!(db.sync(), Err(Error::Forked { .. })));
+    assert!(matches!(db.close(), Err(Error::Forked { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert!(matches!(Db::open(&path), Err(Error::AlreadyOpen { .. })), "the lock is the parent's");
+}

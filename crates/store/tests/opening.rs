@@ -1,0 +1,197 @@
+//! Making, opening and closing: who may open what, and what is left on disk.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use everhash_store::{Db, Error, Form, HashKind};
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    (directory, path)
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn what_was_put_is_there_after_reopening() {
+    // Fails if a clean close lost something, or were no clean close.
+    let (_directory, path) = place();
+    let db = Db::create(&path).unwrap();
+    for number in 0..1000u32 {
+        db.put(&number.to_be_bytes(), &vec![7; number as usize % 300]).unwrap();
+    }
+    db.close().unwrap();
+    let db = Db::open(&path).unwrap();
+    assert!(!db.info().recovered);
+    assert_eq!(db.len().unwrap(), 1000);
+    for number in 0..1000u32 {
+        assert_eq!(db.get(&number.to_be_bytes()).unwrap().unwrap().len(), number as usize % 300);
+    }
+}
+
+#[test]
+fn dropping_the_last_handle_closes_cleanly() {
+    // Fails if a drop counted as a crash, or the drop of one of several handles closed.
+    let (_directory, path) = place();
+    let db = Db::create(&path).unwrap();
+    let other = db.clone();
+    drop(db);
+    other.put(b"key", b"value").unwrap();
+    drop(other);
+    let db = Db::open_read_only(&path).unwrap();
+    assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+#[test]
+fn closing_says_when_others_hold_on() {
+    let (_directory, path) = place();
+    let db = Db::create(&path).unwrap();
+    let other = db.clone();
+    assert!(matches!(db.close(), Err(Error::InUse { others: 1, .. })));
+    other.put(b"key", b"value").unwrap();
+    other.close().unwrap();
+}
+
+#[test]
+fn p15_a_database_belongs_to_its_owner_alone() {
+    // Fails if others could read or write the file.
+    let (directory, path) = place();
+    Db::create(&path).unwrap().close().unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(names(directory.path()), ["pairs.ehdb"]);
+}
+
+#[test]
+fn p11_a_second_opener_is_refused() {
+    // Fails if two handles could write at once, or a reader could see a writer's half changes.
+    let (directory, path) = place();
+    let link = directory.path().join("link.ehdb");
+    let db = Db::create(&path).unwrap();
+    std::fs::hard_link(&path, &link).unwrap();
+    for name in [&path, &link] {
+        assert!(matches!(Db::open(name), Err(Error::AlreadyOpen { .. })));
+        assert!(matches!(Db::open_read_only(name), Err(Error::AlreadyOpen { .. })));
+        assert!(matches!(Db::check_at_rest(name), Err(Error::AlreadyOpen { .. })));
+    }
+    db.close().unwrap();
+    let first = Db::open_read_only(&path).unwrap();
+    let second = Db::open_read_only(&link).unwrap();
+    assert!(matches!(Db::open(&path), Err(Error::AlreadyOpen { .. })));
+    assert_eq!(first.len().unwrap() + second.len().unwrap(), 0);
+    drop((first, second));
+    Db::open(&path).unwrap();
+}
+
+#[test]
+fn reading_changes_nothing_and_writing_is_refused() {
+    // Fails if a read-only handle wrote anything, be it only its header.
+    let (_directory, path) = place();
+    let db = Db::create(&path).unwrap();
+    db.put(b"key", b"value").unwrap();
+    db.close().unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let db = Db::open_read_only(&path).unwrap();
+    assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    assert!(matches!(db.put(b"key", b"other"), Err(Error::ReadOnly { .. })));
+    assert!(matches!(db.remove(b"key"), Err(Error::ReadOnly { .. })));
+    assert!(matches!(db.clear(), Err(Error::ReadOnly { .. })));
+    assert!(!db.maintain().unwrap());
+    db.sync().unwrap();
+    assert_eq!(db.check().unwrap().items, 1);
+    assert_eq!(db.iter().count(), 1);
+    db.close().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn what_is_missing_or_in_the_way_is_named() {
+    let (directory, path) = place();
+    let not_found = Db::open(&path).unwrap_err();
+    assert!(matches!(not_found, Error::NotFound { .. }));
+    assert!(not_found.to_string().contains("pairs.ehdb"), "{not_found}");
+    assert!(matches!(Db::open_read_only(&path), Err(Error::NotFound { .. })));
+    let nowhere = directory.path().join("missing").join("pairs.ehdb");
+    assert!(matches!(Db::create(&nowhere), Err(Error::NotFound { .. })));
+    Db::create(&path).unwrap().close().unwrap();
+    assert!(matches!(Db::create(&path), Err(Error::AlreadyExists { .. })));
+    Db::options().create_if_missing(true).open(&path).unwrap();
+    let error = Db::open(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("not a file"), "{error}");
+}
+
+#[test]
+fn p08_what_is_no_database_is_refused_and_left_alone() {
+    // Fails if a foreign file were opened, or written to, or grown.
+    let (_directory, path) = place();
+    let text = b"some other file ".repeat(4000);
+    for foreign in [&b""[..], b"short", &[0; 100_000], &text] {
+        std::fs::write(&path, foreign).unwrap();
+        for error in [Db::open(&path).unwrap_err(), Db::open_read_only(&path).unwrap_err()] {
+            let error = error.to_string();
+            assert!(error.contains("pairs.ehdb") && error.contains("not supported"), "{error}");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), foreign);
+    }
+}
+
+#[test]
+fn an_existing_database_must_be_the_one_asked_for() {
+    let (_directory, path) = place();
+    Db::options().form(Form::WORDS).hash(HashKind::Xxh3).create(&path).unwrap().close().unwrap();
+    let mismatch = |options: everhash_store::Options| match options.open(&path) {
+        Err(Error::Mismatch { what, .. }) => what,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(mismatch(Db::options().form(Form::Variable)), "pairs of the form");
+    assert_eq!(mismatch(Db::options().hash(HashKind::Sip13)), "the hash function");
+    assert_eq!(mismatch(Db::options().engine("other")), "the engine");
+    let db = Db::options().form(Form::WORDS).engine("wophi").open(&path).unwrap();
+    assert_eq!((db.info().form, db.info().hash), (Form::WORDS, HashKind::Xxh3));
+}
+
+#[test]
+fn a_database_that_cannot_be_made_leaves_nothing_behind() {
+    // Fails if a half database stayed under the name, or a temporary file beside it.
+    let (directory, path) = place();
+    let error = Db::options().engine("none").create(&path).unwrap_err().to_string();
+    assert!(error.contains("'none'") && error.contains("wophi"), "{error}");
+    let error = Db::options().setting("no_such_setting", 1).create(&path).unwrap_err();
+    assert!(error.is_setting() && error.to_string().contains("no_such_setting"), "{error}");
+    let error = Db::options().capacity_bytes(4096).create(&path).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn of_many_who_create_all_get_the_same_database() {
+    // Fails if one replaced the file of another, whose writes would then be lost.
+    let (directory, path) = place();
+    let opened = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for number in 0..8u8 {
+            let (path, opened) = (&path, &opened);
+            scope.spawn(move || {
+                loop {
+                    match Db::options().create_if_missing(true).open(path) {
+                        Ok(db) => {
+                            db.put(&[number], b"").unwrap();
+                            db.close().unwrap();
+                            opened.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            return;
+                        }
+                        Err(Error::AlreadyOpen { .. }) => std::thread::yield_now(),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(opened.into_inner(), 8);
+    assert_eq!(Db::open(&path).unwrap().len().unwrap(), 8);
+    assert_eq!(names(directory.path()), ["pairs.ehdb"]);
+}
