@@ -1,0 +1,152 @@
+//! The commands: one file each.
+
+mod backup;
+mod check;
+mod create;
+mod engines;
+mod export;
+mod get;
+mod import;
+mod put;
+mod remove;
+mod repair;
+mod stats;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use everhash_store::{Db, Error, Form, Options};
+
+use crate::failure::{Failure, Outcome, STATUSES};
+use crate::records::tsv;
+
+/// Crash-consistent hash indexes as a key-value store: one file, byte strings, no server
+#[derive(Debug, Parser)]
+#[command(name = "everhash", version, after_help = STATUSES, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Import(import::Import),
+    Export(export::Export),
+    Get(get::Get),
+    Put(put::Put),
+    Remove(remove::Remove),
+    Create(create::Create),
+    Stats(stats::Stats),
+    Check(check::Check),
+    Repair(repair::Repair),
+    Backup(backup::Backup),
+    Engines(engines::Engines),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        match self.command {
+            Command::Import(command) => command.run(),
+            Command::Export(command) => command.run(),
+            Command::Get(command) => command.run(),
+            Command::Put(command) => command.run(),
+            Command::Remove(command) => command.run(),
+            Command::Create(command) => command.run(),
+            Command::Stats(command) => command.run(),
+            Command::Check(command) => command.run(),
+            Command::Repair(command) => command.run(),
+            Command::Backup(command) => command.run(),
+            Command::Engines(command) => command.run(),
+        }
+    }
+}
+
+/// What can be chosen for a new database.
+#[derive(Debug, Args)]
+struct NewDatabase {
+    /// Engine of a new database; see `everhash engines`
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// Form of all pairs of a new database: variable, 8/8 or 16/16 (bytes of key/value)
+    #[arg(long, value_name = "FORM")]
+    form: Option<Form>,
+    /// Number of pairs that a new database will hold, so that it need not grow up to there
+    #[arg(long, value_name = "COUNT")]
+    expect: Option<u64>,
+    /// Setting of the engine of a new database; see `everhash engines`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, u64)>,
+}
+
+impl NewDatabase {
+    fn options(self) -> Options {
+        let mut options = Db::options();
+        if let Some(engine) = self.engine {
+            options = options.engine(engine);
+        }
+        if let Some(form) = self.form {
+            options = options.form(form);
+        }
+        if let Some(count) = self.expect {
+            options = options.expected_items(count);
+        }
+        for (name, value) in self.settings {
+            options = options.setting(name, value);
+        }
+        options
+    }
+
+    /// Refuses what an existing database cannot be given any more.
+    fn refuse_settings(&self, database: &Path) -> Outcome {
+        if self.settings.is_empty() && self.expect.is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage(format_args!(
+            "{}: exists, and settings are for new databases; leave out --set and --expect",
+            database.display()
+        )))
+    }
+}
+
+fn setting(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    let value = value.replace('_', "").parse().map_err(|_| "the value must be a whole number")?;
+    Ok((name.to_owned(), value))
+}
+
+/// How a key or a value is written on the command line.
+#[derive(Debug, Args)]
+struct Escapes {
+    /// Read \t, \n, \r and \\ in keys and values as escapes, and print values with escapes
+    #[arg(short, long)]
+    escapes: bool,
+}
+
+impl Escapes {
+    fn bytes(&self, argument: OsString) -> Outcome<Vec<u8>> {
+        let bytes = argument.into_vec();
+        if !self.escapes {
+            return Ok(bytes);
+        }
+        tsv::unescape(&bytes, 1).map_err(|what| Failure::usage(what.replace(" of the line", "")))
+    }
+}
+
+/// Opens a database to read it. Where it was not closed cleanly, opening it recovers it.
+fn open_to_read(path: &Path) -> Outcome<Db> {
+    match Db::open_read_only(path) {
+        Err(Error::NeedsRecovery { .. }) => Ok(Db::open(path)?),
+        result => Ok(result?),
+    }
+}
+
+/// The database file.
+#[derive(Debug, Args)]
+struct Database {
+    /// The database file
+    #[arg(value_name = "DB")]
+    database: PathBuf,
+}

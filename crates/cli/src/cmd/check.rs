@@ -1,0 +1,46 @@
+//! `everhash check`: is the file sound?
+
+use clap::Args;
+use everhash_store::Db;
+use serde_json::json;
+
+use super::Database;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// Check the whole database without changing it; status 1 if it is damaged
+#[derive(Debug, Args)]
+pub struct Check {
+    #[command(flatten)]
+    database: Database,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let path = &self.database.database;
+        match Db::check_at_rest(path) {
+            Ok(checked) if self.json => output::print_json(&json!({
+                "sound": true,
+                "items": checked.items,
+                "reachable_bytes": checked.reachable_bytes,
+            })),
+            Ok(checked) => output::print(&format!(
+                "{}: sound; {} items in {} bytes",
+                path.display(),
+                checked.items,
+                checked.reachable_bytes
+            )),
+            Err(error) if error.is_damage() => {
+                if self.json {
+                    output::print_json(&json!({ "sound": false, "damage": error.to_string() }))?;
+                }
+                Err(Failure::answer(error))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

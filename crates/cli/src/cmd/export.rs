@@ -1,0 +1,57 @@
+//! `everhash export`: all pairs as text.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use everhash_store::{Db, Pair};
+
+use super::{Database, open_to_read};
+use crate::failure::Outcome;
+use crate::output::Sink;
+use crate::records::Format;
+
+/// Write all pairs to a file or standard output, in a form that import reads
+///
+/// A file appears, or replaces the one of its name, when it is complete.
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(flatten)]
+    database: Database,
+    /// The file to write; - is standard output
+    #[arg(default_value = "-")]
+    file: PathBuf,
+    /// Format; by default jsonl if the name of the file ends in .jsonl, .ndjson or .json, else tsv
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Sort by the bytes of the keys, so that equal databases give equal files; needs memory for
+    /// all pairs
+    #[arg(long)]
+    sort: bool,
+}
+
+impl Export {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let format = Format::choose(self.format, &self.file);
+        let db = open_to_read(&self.database.database)?;
+        let mut sink = Sink::open(&self.file)?;
+        if self.sort {
+            for (key, value) in sorted(&db)? {
+                sink.write(|out| format.write(&key, &value, out))?;
+            }
+        } else {
+            for pair in &db {
+                let (key, value) = pair?;
+                sink.write(|out| format.write(&key, &value, out))?;
+            }
+        }
+        sink.finish()
+    }
+}
+
+fn sorted(db: &Db) -> Outcome<Vec<Pair>> {
+    let mut pairs: Vec<Pair> = db.iter().collect::<Result<_, _>>()?;
+    pairs.sort_unstable();
+    pairs.dedup();
+    Ok(pairs)
+}

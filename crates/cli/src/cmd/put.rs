@@ -1,0 +1,65 @@
+//! `everhash put`: one pair.
+
+use std::ffi::OsString;
+use std::io::Read;
+
+use clap::Args;
+use everhash_store::{Db, MAX_VALUE_BYTES};
+
+use super::{Database, Escapes};
+use crate::failure::{Failure, Outcome};
+
+/// Store a pair, durably; status 1 if --if-absent or --if-present forbids it
+#[derive(Debug, Args)]
+pub struct Put {
+    #[command(flatten)]
+    database: Database,
+    /// The key
+    key: OsString,
+    /// The value
+    #[arg(required_unless_present = "stdin")]
+    value: Option<OsString>,
+    /// Read the value from standard input, as it is
+    #[arg(long, conflicts_with = "value")]
+    stdin: bool,
+    /// Store only if the key is absent
+    #[arg(long, conflicts_with = "if_present")]
+    if_absent: bool,
+    /// Store only if the key is present
+    #[arg(long)]
+    if_present: bool,
+    #[command(flatten)]
+    escapes: Escapes,
+}
+
+impl Put {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let key = self.escapes.bytes(self.key)?;
+        let value = match self.value {
+            Some(value) => self.escapes.bytes(value)?,
+            None => standard_input()?,
+        };
+        let db = Db::open(&self.database.database)?;
+        let stored = if self.if_absent {
+            db.insert(&key, &value)
+        } else if self.if_present {
+            db.update(&key, &value)
+        } else {
+            db.put(&key, &value).map(|_| true)
+        };
+        // An error of the pair is one of the command line here: there is no line of a file.
+        let stored = stored?;
+        db.close()?;
+        if stored { Ok(()) } else { Err(Failure::no()) }
+    }
+}
+
+fn standard_input() -> Outcome<Vec<u8>> {
+    let mut value = Vec::new();
+    // One byte more than allowed, so that a longer value is refused and not cut.
+    let mut limited = std::io::stdin().take(MAX_VALUE_BYTES as u64 + 1);
+    let read = limited.read_to_end(&mut value);
+    read.map_err(|error| Failure::input(format_args!("standard input: cannot be read: {error}")))?;
+    Ok(value)
+}

@@ -1,0 +1,90 @@
+//! Where records come from: a file or standard input, line by line, with bounded memory.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use everhash_store::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
+use crate::failure::{Failure, Outcome};
+
+/// The longest line that can hold a record. Unit: bytes.
+///
+/// Source: JSON may write every byte as `\u00XX`, six characters; the rest is its frame.
+const MAX_LINE_BYTES: usize = 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + 1024;
+
+/// The lines of an input.
+pub struct Lines {
+    reader: Box<dyn BufRead>,
+    /// How the input is called in messages.
+    pub name: PathBuf,
+    /// Length of the input, if it is known. Unit: bytes.
+    pub bytes: Option<u64>,
+    /// Bytes read so far.
+    pub position: u64,
+    /// Number of the line read last; the first one is 1.
+    pub number: u64,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    /// Opens `path`, or standard input for `-`.
+    pub fn open(path: &Path) -> Outcome<Lines> {
+        if path == Path::new("-") {
+            return Ok(Lines::of(Box::new(BufReader::new(io::stdin())), "standard input", None));
+        }
+        let shown = path.display();
+        let file = File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Failure::input(format_args!("{shown}: there is no such file; check the name"))
+            }
+            io::ErrorKind::PermissionDenied => Failure::input(format_args!(
+                "{shown}: permission denied; check the owner and mode of the file"
+            )),
+            _ => Failure::input(format_args!("{shown}: cannot be opened: {error}")),
+        })?;
+        let found = file
+            .metadata()
+            .map_err(|error| Failure::input(format_args!("{shown}: cannot be read: {error}")))?;
+        if found.is_dir() {
+            return Err(Failure::input(format_args!("{shown}: is a directory; name a file")));
+        }
+        let bytes = found.is_file().then_some(found.len());
+        // Source: ours; a record is rarely longer.
+        Ok(Lines::of(Box::new(BufReader::with_capacity(1 << 16, file)), path, bytes))
+    }
+
+    /// Takes the lines of `reader`.
+    pub fn of(reader: Box<dyn BufRead>, name: impl Into<PathBuf>, bytes: Option<u64>) -> Lines {
+        Lines { reader, name: name.into(), bytes, position: 0, number: 0, line: Vec::new() }
+    }
+
+    /// Returns the next line without its end, `\n` or `\r\n`; `None` at the end.
+    pub fn next_line(&mut self) -> Outcome<Option<&[u8]>> {
+        self.line.clear();
+        let mut limited = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
+        let read = limited.read_until(b'\n', &mut self.line);
+        let read = read.map_err(|error| self.wrong(format_args!("cannot be read: {error}")))?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.position += read as u64;
+        self.number += 1;
+        if self.line.pop_if(|byte| *byte == b'\n').is_some() {
+            self.line.pop_if(|byte| *byte == b'\r');
+        } else if read > MAX_LINE_BYTES {
+            return Err(self.wrong("the line is longer than any record can be; split its value"));
+        }
+        Ok(Some(&self.line))
+    }
+
+    /// Makes the failure of the line that was read last.
+    pub fn wrong(&self, what: impl std::fmt::Display) -> Failure {
+        wrong(&self.name, self.number, what)
+    }
+}
+
+/// Makes the failure of the line `number` of the input `name`.
+pub fn wrong(name: &Path, number: u64, what: impl std::fmt::Display) -> Failure {
+    Failure::input(format_args!("{}:{number}: {what}", name.display()))
+}

@@ -1,0 +1,96 @@
+//! Where results go: standard output, or a file that appears when it is complete.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::failure::{Failure, Outcome};
+
+/// Prints one line of results.
+pub fn print(line: &str) -> Outcome {
+    bytes(&[line.as_bytes(), b"\n"])
+}
+
+/// Prints figures as one line of JSON.
+pub fn print_json(figures: &serde_json::Value) -> Outcome {
+    print(&figures.to_string())
+}
+
+/// Prints bytes as they are.
+pub fn bytes(parts: &[&[u8]]) -> Outcome {
+    let mut out = io::stdout().lock();
+    let written = parts.iter().try_for_each(|part| out.write_all(part)).and_then(|()| out.flush());
+    written.map_err(|error| Failure::output(Path::new("standard output"), &error))
+}
+
+/// Something that is written to from begin to end.
+pub struct Sink {
+    writer: BufWriter<Target>,
+    path: PathBuf,
+}
+
+enum Target {
+    Stream(Box<dyn Write>),
+    /// A file that replaces the one of that name when it is complete.
+    File(NamedTempFile),
+}
+
+impl Sink {
+    /// Opens `path`, or standard output for `-`.
+    pub fn open(path: &Path) -> Outcome<Sink> {
+        let failed = |error: io::Error| Failure::output(path, &error);
+        let (target, path) = if path == Path::new("-") {
+            (Target::Stream(Box::new(io::stdout())), PathBuf::from("standard output"))
+        } else if path.metadata().is_ok_and(|found| found.is_dir()) {
+            return Err(Failure::device(format_args!(
+                "{}: is a directory; name a file",
+                path.display()
+            )));
+        } else if path.metadata().is_ok_and(|found| !found.is_file()) {
+            // A pipe or a device is written to and not replaced.
+            let stream = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
+            (Target::Stream(Box::new(stream)), path.to_owned())
+        } else {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let file = NamedTempFile::new_in(parent.unwrap_or(Path::new("."))).map_err(failed)?;
+            (Target::File(file), path.to_owned())
+        };
+        // Source: ours; larger buffers gain nothing measurable.
+        Ok(Sink { writer: BufWriter::with_capacity(1 << 16, target), path })
+    }
+
+    /// Writes by means of `write`.
+    pub fn write(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+        write(&mut self.writer).map_err(|error| Failure::output(&self.path, &error))
+    }
+
+    /// Completes the output: from here on a file has its name.
+    pub fn finish(self) -> Outcome {
+        let Sink { writer, path } = self;
+        let failed = |error: &io::Error| Failure::output(&path, error);
+        match writer.into_inner().map_err(|error| failed(error.error()))? {
+            Target::Stream(mut stream) => stream.flush().map_err(|error| failed(&error)),
+            Target::File(file) => {
+                file.as_file().sync_all().map_err(|error| failed(&error))?;
+                file.persist(&path).map(|_| ()).map_err(|error| failed(&error.error))
+            }
+        }
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Target::Stream(stream) => stream.write(bytes),
+            Target::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Target::Stream(stream) => stream.flush(),
+            Target::File(file) => file.flush(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Records as JSON objects, one a line.
+
+use std::io::{self, Write};
+
+use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
+
+use super::Pair;
+
+/// A record as it lies in a line.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_hex: Option<String>,
+}
+
+/// Reads a line without its end. The error says what is wrong, and never what the line contains.
+pub fn parse(line: &[u8]) -> Result<Pair, String> {
+    let line: Line = serde_json::from_slice(line).map_err(|error| match error.classify() {
+        Category::Data => "not a record; write {\"key\":\"...\",\"value\":\"...\"}".to_owned(),
+        _ => {
+            format!("invalid JSON at byte {} of the line; write one object a line", error.column())
+        }
+    })?;
+    let key = field("key", line.key, line.key_hex)?;
+    Ok((key, field("value", line.value, line.value_hex)?))
+}
+
+fn field(name: &str, text: Option<String>, hex: Option<String>) -> Result<Vec<u8>, String> {
+    match (text, hex) {
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(hex)) => from_hex(&hex)
+            .ok_or_else(|| format!("{name}_hex is no hexadecimal text; write two digits a byte")),
+        _ => Err(format!("a record has either \"{name}\" or \"{name}_hex\"; give one of them")),
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+}
+
+/// Writes a record and the end of its line.
+pub fn write(key: &[u8], value: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let (key, key_hex) = text_or_hex(key);
+    let (value, value_hex) = text_or_hex(value);
+    serde_json::to_writer(&mut *out, &Line { key, key_hex, value, value_hex })?;
+    out.write_all(b"\n")
+}
+
+fn text_or_hex(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    match str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_survives() {
+        // Fails if bytes that are no text were replaced, or text were written as digits.
+        let every: Vec<u8> = (0..=255).collect();
+        let text = "ä\u{0}\"\\\n\u{2028}".as_bytes().to_vec();
+        for pair in [(every, text.clone()), (text, vec![]), (vec![], b"\xff".to_vec())] {
+            let mut line = Vec::new();
+            write(&pair.0, &pair.1, &mut line).unwrap();
+            assert_eq!(line.pop(), Some(b'\n'));
+            assert!(!line.contains(&b'\n'));
+            assert_eq!(parse(&line).unwrap(), pair);
+        }
+    }
+
+    #[test]
+    fn a_bad_line_is_refused_without_showing_it() {
+        for line in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"key":"secret"}"#,
+            r#"{"key":"secret","value":7}"#,
+            r#"{"key":"secret","value":"a","more":"b"}"#,
+            r#"{"key":"secret","key":"secret","value":"a"}"#,
+            r#"{"key":"secret","key_hex":"00","value":"a"}"#,
+            r#"{"key":"secret","value_hex":"0"}"#,
+            r#"{"key":"secret","value_hex":"+0"}"#,
+            r#"{"key":"secret","value":"a"} x"#,
+        ] {
+            let message = parse(line.as_bytes()).unwrap_err();
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+}
