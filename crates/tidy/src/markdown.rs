@@ -20,6 +20,13 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
+impl Table {
+    /// Returns the index of the column `title`, in whatever case.
+    pub fn column(&self, title: &str) -> Option<usize> {
+        self.head.cells.iter().position(|cell| cell.eq_ignore_ascii_case(title))
+    }
+}
+
 /// A fenced block of code.
 #[derive(Clone, Debug)]
 pub struct Fence {
@@ -63,12 +70,9 @@ impl Document {
         reader.document
     }
 
-    /// Returns the tables whose head has a cell `title`, with the index of that column.
+    /// Returns the tables with a column `title`, in whatever case, and the index of that column.
     pub fn tables_with(&self, title: &str) -> impl Iterator<Item = (&Table, usize)> {
-        self.tables.iter().filter_map(move |table| {
-            let column = table.head.cells.iter().position(|cell| cell == title)?;
-            Some((table, column))
-        })
+        self.tables.iter().filter_map(move |table| Some((table, table.column(title)?)))
     }
 }
 

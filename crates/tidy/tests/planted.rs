@@ -234,12 +234,15 @@ const PLANTED: &[Planted] = &[
             TOKEN,
             (
                 "crates/engines/src/demo/check.rs",
-                "//! C.\nuse super::layout::A;\nfn f() { crate::common::hash::of(1) }\n",
+                "//! C.\nuse super::layout::A;\nfn f() { crate::common::record::read(1) }\n",
             ),
         ],
         place: "crates/engines/src/demo/check.rs:3",
         words: "shares no code",
-        cured: &[("crates/engines/src/demo/check.rs", "//! C.\nuse super::layout::A;\n")],
+        cured: &[(
+            "crates/engines/src/demo/check.rs",
+            "//! C.\nuse super::layout::A;\nuse crate::common::hash::KeyedHash;\n",
+        )],
     },
     Planted {
         rule: "arrows",
@@ -487,6 +490,9 @@ fn lengths_are_measured_to_the_line() {
         let row = "x".repeat(width - "const A: &str = \"\";".len());
         format!("//! A.\n#[rustfmt::skip]\nconst A: &str = \"{row}\";\n")
     };
+    let row = format!("//! | {} |\n", "x".repeat(200));
+    assert_eq!(found("columns", path, &row), 0);
+    assert_eq!(found("columns", path, &row.replace(" |", "  ")), 1);
     assert_eq!(found("columns", path, &table(130)), 0);
     assert_eq!(found("columns", path, &table(131)), 1);
 }

@@ -73,7 +73,7 @@ fn table(text: &str) -> BTreeMap<String, Allowed> {
     let document = Document::parse(text);
     let mut rows = BTreeMap::new();
     for (table, always) in document.tables_with("May depend on") {
-        let in_tests = table.head.cells.iter().position(|cell| cell == "In its tests also");
+        let in_tests = table.column("In its tests also");
         for row in &table.rows {
             let names = |column: usize| {
                 let cell = row.cells.get(column).map_or("", String::as_str);

@@ -51,9 +51,7 @@ fn declared(tokens: &[TokenTree]) -> Vec<(usize, String)> {
 }
 
 fn is_well_formed(name: &str) -> bool {
-    let is_word = |word: &str| {
-        !word.is_empty()
-            && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-    };
+    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(is_letter);
     name.split('/').count() >= 3 && name.split('/').all(is_word)
 }
