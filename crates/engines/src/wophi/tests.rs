@@ -1,5 +1,7 @@
 //! What WOPHI must do, and how often it may write.
 
+mod counts;
+
 use everhash_index::Form;
 use everhash_testkit::{conformance, model};
 
