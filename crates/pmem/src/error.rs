@@ -40,6 +40,12 @@ pub enum Error {
     /// An earlier sync, map or allocation failed, so nothing can be promised any more.
     #[error("an earlier write to the device failed; reopen to see what survived")]
     Poisoned,
+    /// The description of an emulated device is not sound.
+    #[error("device profile: {what}")]
+    Profile {
+        /// Which key is wrong, and what to write instead.
+        what: String,
+    },
     /// The operating system refused.
     #[error("{doing}: {source}")]
     System {

@@ -17,6 +17,7 @@ mod error;
 mod heap;
 pub mod media;
 pub mod pool;
+pub mod profile;
 mod record;
 mod region;
 mod seq;
