@@ -4,8 +4,11 @@ pub mod counted;
 pub mod dax;
 pub mod dram;
 pub mod file;
+pub mod emulated;
 pub mod image;
+mod random;
 pub mod traced;
+pub mod virtual_time;
 
 use crate::{Addr, Error, Primitives, Result, Site, Span};
 
