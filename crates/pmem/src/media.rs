@@ -5,8 +5,10 @@ pub mod dax;
 pub mod dram;
 pub mod file;
 pub mod emulated;
+pub mod flash;
 pub mod image;
 mod random;
+pub mod simulated;
 pub mod traced;
 pub mod virtual_time;
 

@@ -26,6 +26,15 @@ pub(crate) fn picoseconds(nanoseconds: f64) -> u64 {
     (nanoseconds * NANOSECOND).round() as u64
 }
 
+/// Whether a device keeps time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// It only counts; clocks stand still.
+    Counting,
+    /// Every verb moves the clock of the logical thread that runs.
+    Virtual,
+}
+
 /// A medium with virtual time.
 pub trait VirtualTime: Media {
     /// Begins a phase with `threads` logical threads, `writers` of them in the foreground, whose
@@ -49,7 +58,7 @@ pub trait VirtualTime: Media {
 
 /// The clocks of the logical threads and the locks among them.
 #[derive(Debug)]
-pub(crate) struct Clocks {
+pub struct Clocks {
     clocks: Vec<u64>,
     locks: Locks,
     horizon: u64,

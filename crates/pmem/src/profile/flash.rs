@@ -29,7 +29,7 @@ parameters! {
         spare_ratio: f64, "ratio", 0.001, 10;
         /// Which block garbage collection empties.
         victim: Victim, "", 0, 0;
-        /// Free blocks at which garbage collection begins, beside one for each stream.
+        /// Free blocks at which garbage collection begins, beside one for each stream in use.
         low_water_blocks: u64, "blocks", 1, 1024;
         /// The streams that the device keeps apart.
         streams: u64, "streams", 1, 64;

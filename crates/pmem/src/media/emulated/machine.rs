@@ -1,19 +1,20 @@
 //! The processor side: caches, flushes and fences of the logical threads, in front of the modules.
 
 use super::super::random::Random;
-use super::super::virtual_time::{Clocks, picoseconds};
-use super::Timing;
+use super::super::simulated::Device;
+use super::super::virtual_time::{Clocks, Timing};
 use super::cache::{Cache, LINE_WORDS};
 use super::counters::Counters;
 use super::modules::Modules;
 use super::thread::{Flight, Thread};
+use super::times::Times;
 use crate::profile::{Flushing, MemoryDevice, Model, Survives};
-use crate::{LINE, WORD};
+use crate::{LINE, Span, WORD};
 
-/// Everything behind the lock of an emulated device.
+/// The state of an [`Emulated`](super::Emulated) device: processor, modules and contents.
 #[derive(Debug)]
-pub(super) struct Machine {
-    pub(super) clocks: Clocks,
+pub struct Machine {
+    clocks: Clocks,
     pub(super) counters: Counters,
     /// What is visible, by word.
     words: Vec<u64>,
@@ -32,53 +33,153 @@ pub(super) struct Machine {
     outstanding: usize,
 }
 
-/// The profile's times. Unit: picoseconds, all zero in counting runs.
-#[derive(Clone, Copy, Debug, Default)]
-struct Times {
-    near_hit: u64,
-    cache_hit: u64,
-    dram_line: u64,
-    read_sequential: u64,
-    read_random: u64,
-    ownership: u64,
-    flush: u64,
-    stream_store: u64,
-    reread: u64,
-    reflush: u64,
-    /// What each flushed line costs in the flat model.
-    flat_flush: u64,
-    operation: u64,
-}
+impl Device for Machine {
+    fn load(&mut self, thread: u32, word: u64) -> u64 {
+        self.counters.bytes_loaded += WORD;
+        let ready = self.load_line(thread, word / LINE_WORDS as u64);
+        self.clocks.wait_until(thread, ready);
+        self.words[word as usize]
+    }
 
-impl Times {
-    fn new(device: &MemoryDevice, timing: Timing) -> Times {
-        let dram_line = picoseconds(device.dram_random_ns);
-        let operation = picoseconds(device.operation_ns);
-        match (timing, device.model) {
-            (Timing::Counting, _) => Times::default(),
-            (Timing::Virtual, Model::Flat) => Times {
-                read_sequential: picoseconds(device.flat_read_ns),
-                read_random: picoseconds(device.flat_read_ns),
-                flat_flush: picoseconds(device.flat_write_ns),
-                dram_line,
-                operation,
-                ..Times::default()
-            },
-            (Timing::Virtual, Model::Buffered) => Times {
-                near_hit: picoseconds(device.near_hit_ns),
-                cache_hit: picoseconds(device.cache_hit_ns),
-                dram_line,
-                read_sequential: picoseconds(device.read_sequential_ns),
-                read_random: picoseconds(device.read_random_ns),
-                ownership: picoseconds(device.ownership_ns),
-                flush: picoseconds(device.flush_ns),
-                stream_store: picoseconds(device.stream_store_ns),
-                reread: picoseconds(device.reread_written_ns),
-                reflush: picoseconds(device.reflush_kept_ns),
-                flat_flush: 0,
-                operation,
-            },
+    fn load_all(&mut self, thread: u32, word: u64, out: &mut [u64]) {
+        self.counters.bytes_loaded += out.len() as u64 * WORD;
+        let mut ready = 0;
+        for (line, _) in pieces(word, out.len()) {
+            ready = ready.max(self.load_line(thread, line));
         }
+        self.clocks.wait_until(thread, ready);
+        out.copy_from_slice(&self.words[word as usize..][..out.len()]);
+    }
+
+    fn store(&mut self, thread: u32, word: u64, values: &[u64]) {
+        self.counters.bytes_stored += values.len() as u64 * WORD;
+        for (line, _) in pieces(word, values.len()) {
+            self.own_line(thread, line);
+        }
+        self.words[word as usize..][..values.len()].copy_from_slice(values);
+    }
+
+    fn store_past(&mut self, thread: u32, word: u64, values: &[u64]) {
+        self.counters.bytes_stored += values.len() as u64 * WORD;
+        let horizon = self.clocks.horizon();
+        for (line, mask) in pieces(word, values.len()) {
+            self.clocks.spend(thread, self.times.near_hit + self.times.flat_flush);
+            let now = self.clocks.now(thread);
+            if let Some(slot) = self.cache.find(line) {
+                let dropped = self.cache.remove(slot);
+                // The rest of the line must not be lost with its cached copy.
+                if mask != u8::MAX && dropped.is_some_and(|dropped| dropped.dirty) {
+                    self.write_line(line, now, horizon);
+                }
+            }
+            let (first, count) = content(line, self.words.len());
+            let content = &self.words[first..first + count];
+            let sent = self.threads[thread as usize].combine(line, mask, content);
+            if let Some(line) = sent {
+                let start = self.write_line(line, now, horizon);
+                self.threads[thread as usize].accept(start + self.times.stream_store);
+            }
+        }
+        self.words[word as usize..][..values.len()].copy_from_slice(values);
+    }
+
+    fn exchange(&mut self, thread: u32, word: u64, current: u64, new: u64) -> Result<u64, u64> {
+        self.counters.bytes_loaded += WORD;
+        let line = word / LINE_WORDS as u64;
+        let ready = self.load_line(thread, line);
+        self.clocks.wait_until(thread, ready);
+        self.own_line(thread, line);
+        let found = self.words[word as usize];
+        if found != current {
+            return Err(found);
+        }
+        self.counters.bytes_stored += WORD;
+        self.words[word as usize] = new;
+        Ok(found)
+    }
+
+    fn flush(&mut self, thread: u32, span: Span) {
+        // Under eADR this is nothing: the caches are as durable as the media.
+        if self.survives == Survives::Eadr {
+            return;
+        }
+        for line in span.lines() {
+            self.flush_line(thread, line);
+        }
+    }
+
+    fn fence(&mut self, thread: u32) {
+        self.counters.fences += 1;
+        self.settle(thread);
+    }
+
+    fn sync(&mut self, thread: u32) {
+        self.counters.fences += 1;
+        for other in 0..self.threads.len() as u32 {
+            self.settle(other);
+        }
+        if self.survives == Survives::Eadr {
+            return;
+        }
+        let dirty: Vec<(usize, u64)> = self.cache.dirty().collect();
+        for (slot, line) in dirty {
+            let (now, horizon) = (self.clocks.now(thread), self.clocks.horizon());
+            let start = self.write_line(line, now, horizon);
+            self.threads[thread as usize].accept(start + self.times.flush);
+            self.cache.set_clean(slot);
+        }
+        self.settle(thread);
+    }
+
+    fn prefetch(&mut self, thread: u32, word: u64) {
+        self.load_line(thread, word / LINE_WORDS as u64);
+    }
+
+    fn clocks(&mut self) -> &mut Clocks {
+        &mut self.clocks
+    }
+
+    fn computing(&self) -> (u64, u64) {
+        (self.times.dram_line, self.times.operation)
+    }
+
+    fn begin(&mut self, threads: u32, writers: u32) -> u64 {
+        for thread in 0..self.threads.len() as u32 {
+            self.settle(thread);
+        }
+        self.threads.clear();
+        self.threads.resize_with(threads.max(1) as usize, || Thread::new(self.near_lines));
+        self.set_writers(u64::from(writers));
+        self.clocks.begin(threads)
+    }
+
+    fn visible(&self, count: usize) -> Vec<u64> {
+        self.words[..count].to_vec()
+    }
+
+    fn crash(&self, count: usize, seed: Option<u64>) -> Vec<u64> {
+        let mut left = match self.survives {
+            Survives::None => return vec![0; count],
+            Survives::Eadr | Survives::Adr => self.visible(count),
+        };
+        let mut random = seed.map(Random::new);
+        let mut restore = |line: u64, held: &[u64]| {
+            if random.as_mut().is_some_and(|random| random.below(2) == 0) {
+                return;
+            }
+            let first = (line as usize * LINE_WORDS).min(count);
+            let end = (first + held.len()).min(count);
+            left[first..end].copy_from_slice(&held[..end - first]);
+        };
+        for (line, held) in self.threads.iter().flat_map(Thread::combining) {
+            restore(line, held);
+        }
+        if self.survives == Survives::Adr {
+            for (slot, line) in self.cache.dirty() {
+                restore(line, self.cache.clean_content(slot));
+            }
+        }
+        left
     }
 }
 
@@ -110,61 +211,6 @@ impl Machine {
             keeps: device.flush_keeps_line(),
             outstanding: device.outstanding_misses as usize,
         }
-    }
-
-    /// Loads one word.
-    pub(super) fn load(&mut self, thread: u32, word: u64) -> u64 {
-        self.counters.bytes_loaded += WORD;
-        let ready = self.load_line(thread, word / LINE_WORDS as u64);
-        self.clocks.wait_until(thread, ready);
-        self.words[word as usize]
-    }
-
-    /// Loads words in ascending order. Their misses are under way at the same time.
-    pub(super) fn load_all(&mut self, thread: u32, word: u64, out: &mut [u64]) {
-        self.counters.bytes_loaded += out.len() as u64 * WORD;
-        let mut ready = 0;
-        for (line, _) in pieces(word, out.len()) {
-            ready = ready.max(self.load_line(thread, line));
-        }
-        self.clocks.wait_until(thread, ready);
-        out.copy_from_slice(&self.words[word as usize..][..out.len()]);
-    }
-
-    /// Stores words in ascending order.
-    pub(super) fn store(&mut self, thread: u32, word: u64, values: &[u64]) {
-        self.counters.bytes_stored += values.len() as u64 * WORD;
-        for (line, _) in pieces(word, values.len()) {
-            self.own_line(thread, line);
-        }
-        self.words[word as usize..][..values.len()].copy_from_slice(values);
-    }
-
-    /// Replaces a word if it holds `current`; the line is owned either way, as on a processor.
-    pub(super) fn exchange(
-        &mut self,
-        thread: u32,
-        word: u64,
-        current: u64,
-        new: u64,
-    ) -> Result<u64, u64> {
-        self.counters.bytes_loaded += WORD;
-        let line = word / LINE_WORDS as u64;
-        let ready = self.load_line(thread, line);
-        self.clocks.wait_until(thread, ready);
-        self.own_line(thread, line);
-        let found = self.words[word as usize];
-        if found != current {
-            return Err(found);
-        }
-        self.counters.bytes_stored += WORD;
-        self.words[word as usize] = new;
-        Ok(found)
-    }
-
-    /// Begins to load a line for later.
-    pub(super) fn prefetch(&mut self, thread: u32, line: u64) {
-        self.load_line(thread, line);
     }
 
     /// Brings a line into the cache for a load, and returns when it is there.
@@ -241,11 +287,8 @@ impl Machine {
         }
     }
 
-    /// Flushes one line. Under eADR this is nothing: the caches are as durable as the media.
-    pub(super) fn flush(&mut self, thread: u32, line: u64) {
-        if self.survives == Survives::Eadr || line as usize >= self.line_wear.len() {
-            return;
-        }
+    /// Writes a line back, and lets it go where the instruction does.
+    fn flush_line(&mut self, thread: u32, line: u64) {
         self.counters.lines_flushed += 1;
         self.clocks.spend(thread, self.times.near_hit + self.times.flat_flush);
         let Some(slot) = self.near(thread, line).or_else(|| self.cache.find(line)) else { return };
@@ -267,37 +310,6 @@ impl Machine {
         }
     }
 
-    /// Stores words past the caches.
-    pub(super) fn store_past(&mut self, thread: u32, word: u64, values: &[u64]) {
-        self.counters.bytes_stored += values.len() as u64 * WORD;
-        let horizon = self.clocks.horizon();
-        for (line, mask) in pieces(word, values.len()) {
-            self.clocks.spend(thread, self.times.near_hit + self.times.flat_flush);
-            let now = self.clocks.now(thread);
-            if let Some(slot) = self.cache.find(line) {
-                let dropped = self.cache.remove(slot);
-                // The rest of the line must not be lost with its cached copy.
-                if mask != u8::MAX && dropped.is_some_and(|dropped| dropped.dirty) {
-                    self.write_line(line, now, horizon);
-                }
-            }
-            let (first, count) = content(line, self.words.len());
-            let content = &self.words[first..first + count];
-            let sent = self.threads[thread as usize].combine(line, mask, content);
-            if let Some(line) = sent {
-                let start = self.write_line(line, now, horizon);
-                self.threads[thread as usize].accept(start + self.times.stream_store);
-            }
-        }
-        self.words[word as usize..][..values.len()].copy_from_slice(values);
-    }
-
-    /// Waits until everything that the thread has flushed is durable.
-    pub(super) fn fence(&mut self, thread: u32) {
-        self.counters.fences += 1;
-        self.settle(thread);
-    }
-
     fn settle(&mut self, thread: u32) {
         let (now, horizon) = (self.clocks.now(thread), self.clocks.horizon());
         while let Some(line) = self.threads[thread as usize].next_combined() {
@@ -306,41 +318,6 @@ impl Machine {
         }
         let done = self.threads[thread as usize].all_done();
         self.clocks.wait_until(thread, done);
-    }
-
-    /// Writes back every dirty line, whoever stored to it.
-    pub(super) fn sync(&mut self, thread: u32) {
-        self.counters.fences += 1;
-        for other in 0..self.threads.len() as u32 {
-            self.settle(other);
-        }
-        if self.survives == Survives::Eadr {
-            return;
-        }
-        let dirty: Vec<(usize, u64)> = self.cache.dirty().collect();
-        for (slot, line) in dirty {
-            let (now, horizon) = (self.clocks.now(thread), self.clocks.horizon());
-            let start = self.write_line(line, now, horizon);
-            self.threads[thread as usize].accept(start + self.times.flush);
-            self.cache.set_clean(slot);
-        }
-        self.settle(thread);
-    }
-
-    /// Says that the operation read lines of DRAM.
-    pub(super) fn dram(&mut self, thread: u32, lines: u32) {
-        self.clocks.spend(thread, self.times.dram_line * u64::from(lines));
-    }
-
-    /// Begins a phase with new threads, see [`Clocks::begin`].
-    pub(super) fn begin(&mut self, threads: u32, writers: u32) -> u64 {
-        for thread in 0..self.threads.len() as u32 {
-            self.settle(thread);
-        }
-        self.threads.clear();
-        self.threads.resize_with(threads.max(1) as usize, || Thread::new(self.near_lines));
-        self.set_writers(u64::from(writers));
-        self.clocks.begin(threads)
     }
 
     /// Sets how many threads write.
@@ -361,46 +338,9 @@ impl Machine {
         }
     }
 
-    /// Returns the time that an operation spends computing.
-    pub(super) fn operation(&self) -> u64 {
-        self.times.operation
-    }
-
     /// Returns the writes of each line to the modules, and of each unit to the media.
     pub(super) fn wear(&self) -> (&[u32], &[u32]) {
         (&self.line_wear, self.modules.as_ref().map_or(&[], Modules::unit_wear))
-    }
-
-    /// Returns what is visible in the first `count` words.
-    pub(super) fn visible(&self, count: usize) -> Vec<u64> {
-        self.words[..count].to_vec()
-    }
-
-    /// Returns what a power failure leaves of the first `count` words, see
-    /// [`Emulated::crash`](super::Emulated::crash).
-    pub(super) fn crash(&self, count: usize, seed: Option<u64>) -> Vec<u64> {
-        let mut left = match self.survives {
-            Survives::None => return vec![0; count],
-            Survives::Eadr | Survives::Adr => self.visible(count),
-        };
-        let mut random = seed.map(Random::new);
-        let mut restore = |line: u64, held: &[u64]| {
-            if random.as_mut().is_some_and(|random| random.below(2) == 0) {
-                return;
-            }
-            let first = (line as usize * LINE_WORDS).min(count);
-            let end = (first + held.len()).min(count);
-            left[first..end].copy_from_slice(&held[..end - first]);
-        };
-        for (line, held) in self.threads.iter().flat_map(Thread::combining) {
-            restore(line, held);
-        }
-        if self.survives == Survives::Adr {
-            for (slot, line) in self.cache.dirty() {
-                restore(line, self.cache.clean_content(slot));
-            }
-        }
-        left
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::media::random::Random;
 use crate::media::virtual_time::{Schedule, Step};
 use crate::profile::Profile;
-use crate::{Domain, Region};
+use crate::{Block, Domain, Error, Media, Region, Site, WORD};
 
 const SITE: Site = Site::new("test/site");
 
