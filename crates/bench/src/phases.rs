@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use crate::ceilings::Ceiling;
 use crate::clock::{Took, timed};
 use crate::keys::{Shuffle, key, value};
+use crate::report::Latency;
 
 /// One phase of a run, in the order in which they are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
@@ -81,7 +82,7 @@ const TIMED_EVERY: u64 = 16;
 /// # Errors
 /// What the table returned; [`Error::Unsupported`] names the phase if an answer was wrong.
 pub(crate) fn run_share(table: &dyn Table, phase: Phase, share: Share) -> Result<Measured> {
-    let mut latency = Histogram::new(3).expect("three digits are a valid precision");
+    let mut latency = Latency::histogram();
     let (done, took) = timed(|| match (phase, table.words()) {
         (Phase::GetMany, Some(words)) => batches_of_words(words, share),
         (Phase::GetMany, None) => batches_of_bytes(table, share),

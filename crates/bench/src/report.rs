@@ -40,6 +40,12 @@ pub struct Latency {
 }
 
 impl Latency {
+    /// Returns an empty histogram for up to a minute; longer counts as a minute.
+    pub(crate) fn histogram() -> Histogram<u64> {
+        const MINUTE_NS: u64 = 60_000_000_000;
+        Histogram::new_with_bounds(1, MINUTE_NS, 3).expect("the bounds and digits are valid")
+    }
+
     /// Returns the percentiles, or `None` where nothing was timed on its own.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Latency> {
         (!histogram.is_empty()).then(|| Latency {
@@ -200,6 +206,14 @@ fn median_latency(all: Vec<Latency>) -> Option<Latency> {
 mod tests {
     use super::*;
     use core::time::Duration;
+
+    #[test]
+    fn a_second_is_not_cut_short() {
+        // Fails if the histogram saturated below what an operation can take.
+        let mut histogram = Latency::histogram();
+        histogram.saturating_record(1_000_000_000);
+        assert!(Latency::of(&histogram).unwrap().max >= 1_000_000_000);
+    }
 
     #[test]
     fn a_ratio_compares_with_the_ceiling_of_its_own_round() {

@@ -2,7 +2,6 @@
 
 use everhash_index::{Engine, Error, Form, Result, Table};
 use everhash_pmem::WriteBack;
-use hdrhistogram::Histogram;
 
 use crate::ceilings::{Ceiling, Ground};
 use crate::clock::Took;
@@ -94,7 +93,7 @@ fn phases(plan: &Plan, candidate: &Candidate, threads: u64, samples: &mut Sample
             joined.map(|done| done.expect("a share returns its errors")).collect()
         });
         let mut took = Took::default();
-        let mut latency = Histogram::<u64>::new(3).expect("three digits are a valid precision");
+        let mut latency = Latency::histogram();
         for measured in results {
             let measured = measured?;
             took = took.beside(measured.took);

@@ -1,6 +1,7 @@
 //! The commands: one file each.
 
 mod backup;
+mod bench;
 mod check;
 mod create;
 mod engines;
@@ -43,6 +44,7 @@ enum Command {
     Repair(repair::Repair),
     Backup(backup::Backup),
     Engines(engines::Engines),
+    Bench(bench::Bench),
 }
 
 impl Cli {
@@ -60,6 +62,7 @@ impl Cli {
             Command::Repair(command) => command.run(),
             Command::Backup(command) => command.run(),
             Command::Engines(command) => command.run(),
+            Command::Bench(command) => command.run(),
         }
     }
 }

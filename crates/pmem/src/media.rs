@@ -3,8 +3,8 @@
 pub mod counted;
 pub mod dax;
 pub mod dram;
-pub mod file;
 pub mod emulated;
+pub mod file;
 pub mod flash;
 pub mod image;
 mod random;

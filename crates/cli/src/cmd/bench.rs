@@ -1,0 +1,140 @@
+//! `everhash bench`: every engine beside the ceilings of the machine.
+
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, run};
+use everhash_engines::wophi::Wophi;
+use everhash_store::Form;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// Every engine that can take part.
+fn candidates() -> Vec<Candidate> {
+    vec![Candidate::of::<Wophi>()]
+}
+
+/// Measure the engines in memory, beside what the machine gives at most
+///
+/// Every round measures the machine's ceilings and then every engine, so that a ratio compares what
+/// was measured moments apart. Rates are per second of CPU time of the slowest thread, with real
+/// flush instructions; every answer is checked.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Only this engine; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    engine: Vec<String>,
+    /// Pairs to load
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
+    items: u64,
+    /// Form of the pairs: 8/8, 16/16 or variable (then keys and values of 16 bytes)
+    #[arg(long, value_name = "FORM", default_value = "8/8")]
+    form: Form,
+    /// Numbers of threads, with commas; each is a series of its own
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<u64>,
+    /// How often everything is repeated
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Let the tables grow from their default size instead of making them for all pairs
+    #[arg(long)]
+    growing: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let taking_part = self.candidates()?;
+        let plan = Plan {
+            items: self.items,
+            form: self.form,
+            threads: self.threads.clone(),
+            rounds: self.rounds,
+            presized: !self.growing,
+            write_back: best_write_back(),
+        };
+        // Draws nothing where standard error is no terminal.
+        let progress = ProgressBar::new_spinner();
+        progress.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is valid"));
+        progress.enable_steady_tick(core::time::Duration::from_millis(100));
+        let done = run(&plan, &taking_part, &mut |what| progress.set_message(what.to_owned()));
+        progress.finish_and_clear();
+        let report = done.map_err(Failure::device)?;
+        if self.json {
+            let figures = serde_json::to_value(&report).expect("figures have a JSON form");
+            return output::print_json(&figures);
+        }
+        print(&report)
+    }
+
+    fn candidates(&self) -> Outcome<Vec<Candidate>> {
+        let all = candidates();
+        let known: Vec<_> = all.iter().map(|candidate| candidate.name).collect();
+        if let Some(name) = self.engine.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(Failure::usage(format_args!(
+                "no engine is called '{name}'; there are: {}",
+                known.join(", ")
+            )));
+        }
+        let wanted = |candidate: &Candidate| {
+            self.engine.is_empty() || self.engine.iter().any(|name| name == candidate.name)
+        };
+        Ok(all.into_iter().filter(wanted).collect())
+    }
+}
+
+fn print(report: &Report) -> Outcome {
+    let sized = if report.presized { "made for them" } else { "growing" };
+    output::print(&format!(
+        "{} pairs of form {}, tables {sized}, flushes by {}, {} rounds: median (least to most)",
+        report.items, report.form, report.write_back, report.rounds
+    ))?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "who",
+        "what",
+        "threads",
+        "Mops/s CPU",
+        "wall",
+        "of the ceiling",
+        "p50 ns",
+        "p99",
+        "p99.9",
+        "most",
+    ]);
+    for row in &report.rows {
+        table.add_row(cells(row));
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt().lines().try_for_each(output::print)
+}
+
+fn cells(row: &Row) -> [String; 10] {
+    let rate = row.cpu_mops;
+    let ratio = row.ratio.zip(row.ceiling).map(|(ratio, ceiling)| {
+        let (median, min, max) = (ratio.median, ratio.min, ratio.max);
+        format!("{median:.2} ({min:.2} to {max:.2}) of {}", ceiling.label())
+    });
+    let percentile = |f: fn(&everhash_bench::Latency) -> u64| {
+        row.latency.as_ref().map_or(String::new(), |latency| f(latency).to_string())
+    };
+    [
+        row.who.to_owned(),
+        row.what.to_owned(),
+        row.threads.to_string(),
+        format!("{:.2} ({:.2} to {:.2})", rate.median, rate.min, rate.max),
+        format!("{:.2}", row.wall_mops.median),
+        ratio.unwrap_or_default(),
+        percentile(|latency| latency.p50),
+        percentile(|latency| latency.p99),
+        percentile(|latency| latency.p99_9),
+        percentile(|latency| latency.max),
+    ]
+}
