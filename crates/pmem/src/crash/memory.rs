@@ -105,6 +105,11 @@ impl Memory {
         &self.durable
     }
 
+    /// Returns whether everything visible is durable.
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Returns whether the word has a store that a crash may lose.
     pub fn is_pending(&self, word: u32) -> bool {
         self.newest_pending(word).is_some()
