@@ -2,6 +2,7 @@
 
 mod complaint;
 pub mod conformance;
+pub mod crash;
 pub mod model;
 pub mod primitives;
 pub mod race;

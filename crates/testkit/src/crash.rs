@@ -1,0 +1,75 @@
+//! The crash judge: runs an engine, cuts the power wherever it matters, and looks at what is left.
+//!
+//! A workload runs on a [`Traced`](everhash_pmem::media::traced::Traced) medium. The explorer of
+//! [`everhash_pmem::crash`] then makes every image that a crash may have left, and for each of
+//! them the judge
+//!
+//! 1. opens it: an error is a violation, and so is a panic;
+//! 2. reads everything out, in every way there is: it must be what was there when the last
+//!    operation returned, with or without the one that was under way;
+//! 3. goes on working: removes and adds again what was under way, adds enough for growth, closes,
+//!    opens, and compares every answer and all contents once more;
+//! 4. for some of them, crashes again: inside the recovery and inside that work, to a depth that
+//!    can be chosen. What the first recovery has shown must then still be there. Crashes of
+//!    power follow each other, and crashes of power follow the end of a process, which leaves
+//!    visible what is not durable.
+//!
+//! A violation is made as short as possible and printed with a line that replays it.
+//!
+//! ```no_run
+//! # use everhash_index::{Engine, Form};
+//! # fn judged<YourEngine: Engine>() {
+//! use everhash_testkit::crash::{Effort, judge};
+//! let report = judge::<YourEngine>(Form::WORDS, &Effort::default()).unwrap();
+//! assert!(report.counts.states > 10_000);
+//! # }
+//! ```
+
+mod court;
+mod effort;
+mod expected;
+mod life;
+mod mutants;
+mod parallel;
+mod quiet;
+mod violation;
+
+pub use effort::{Counts, Effort, Report};
+pub use mutants::{Fate, mutants};
+pub use violation::{Violation, replay};
+
+use everhash_index::{Engine, Form};
+use std::time::Instant;
+
+use court::Court;
+
+/// Judges an engine, with its tiny settings, by workloads of many seeds, on all cores.
+///
+/// The counts of the report depend on the effort alone, not on the machine.
+///
+/// # Errors
+/// The violation of the lowest seed that has one, minimised.
+pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
+    let begun = Instant::now();
+    let seeds: Vec<u64> = effort.seeds.clone().collect();
+    let outcomes = parallel::until_first_error(effort.threads, &seeds, |seed| {
+        let mut court = Court::<E>::new(form, effort, None);
+        let operations = effort.workload(*seed).generate();
+        match court.try_seed(&operations) {
+            Ok(()) => Ok(court.report()),
+            Err(found) => Err((*seed, operations, found)),
+        }
+    });
+    let mut report = Report::default();
+    match outcomes {
+        Ok(reports) => reports.iter().for_each(|one| report.merge(one)),
+        Err((seed, operations, found)) => {
+            return Err(Box::new(violation::shorten::<E>(
+                form, effort, None, seed, operations, found,
+            )));
+        }
+    }
+    report.counts.seeds = seeds.len() as u64;
+    report.seconds = begun.elapsed().as_secs_f64();
+    Ok(report)
+}

@@ -1,0 +1,364 @@
+//! The court: explores a life, and makes every state that a crash leaves begin a new one.
+
+use core::marker::PhantomData;
+use core::ops::ControlFlow;
+use std::collections::BTreeSet;
+
+use everhash_index::{Engine, Form, Opening};
+use everhash_pmem::crash::{Explorer, Limits, Memory, Moment, Name, Seen, State};
+use everhash_pmem::media::traced::{Mutant, Traced};
+use everhash_pmem::{Region, Site};
+
+use super::effort::{Counts, Effort, Report};
+use super::expected::Expected;
+use super::life::{Life, Start, live, next_boot};
+use super::quiet::quietly;
+use crate::Complaint;
+use crate::complaint::no_panic;
+use crate::model::Pairs;
+use crate::workload::{Edit, Op, Shape};
+
+/// How many accesses to the medium one life may take.
+///
+/// Source: ours; the longest lives of the engines here take some hundred thousand.
+const STEPS: u64 = 20_000_000;
+
+/// Keys that no workload uses, from this number on: for growth.
+const FRESH_KEYS: u16 = 1000;
+
+/// How many fresh keys one growth takes.
+///
+/// Source: ours; tiny settings double at about 30 pairs.
+const GROWTH: u16 = 32;
+
+/// A crash after which something is wrong.
+#[derive(Clone)]
+pub(super) struct Found {
+    /// The crashes that lead there, each in the life that the one before began; empty if no crash
+    /// is needed.
+    pub crashes: Vec<Name>,
+    /// The sites that the crashes prevented.
+    pub sites: Vec<Option<Site>>,
+    pub complaint: Complaint,
+}
+
+/// How much the process after a crash does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Work {
+    /// Removes and adds again the key of the operation that was cut off.
+    Key,
+    /// The same, dies and recovers, works on other keys, closes and opens.
+    Restart,
+    /// The same, adds enough for growth, closes and opens.
+    Growth,
+}
+
+pub(super) struct Court<'a, E> {
+    effort: &'a Effort,
+    shape: Shape,
+    region: Region<Traced>,
+    /// The states judged so far, by the number of crashes before them.
+    seen: Vec<Seen>,
+    counts: Counts,
+    /// How many lives were begun: decides which of them are examined more closely.
+    lives: u64,
+    /// How many more lives may begin.
+    budget: u64,
+    engine: PhantomData<E>,
+}
+
+impl<'a, E: Engine> Court<'a, E> {
+    pub fn new(form: Form, effort: &'a Effort, mutant: Option<Mutant>) -> Self {
+        let region = Region::new(Traced::new(effort.model, 0, effort.capacity_bytes));
+        region.media().set_mutant(mutant);
+        region.media().limit_steps(STEPS);
+        let seen = (0..effort.depth).map(|_| Seen::default()).collect();
+        Court {
+            effort,
+            shape: Shape::tiny(form),
+            region,
+            seen,
+            counts: Counts::default(),
+            lives: 0,
+            budget: u64::MAX,
+            engine: PhantomData,
+        }
+    }
+
+    /// Lets at most so many lives begin; what comes later is not judged.
+    pub fn with_budget(mut self, lives: u64) -> Self {
+        self.budget = lives;
+        self
+    }
+
+    /// Returns how many lives were begun.
+    pub fn lives(&self) -> u64 {
+        self.lives
+    }
+
+    pub fn report(&self) -> Report {
+        Report { counts: self.counts, met: self.region.media().met(), seconds: 0.0 }
+    }
+
+    /// Judges every crash of a workload.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn try_seed(&mut self, operations: &[Op]) -> Result<(), Found> {
+        let life = self.first_life(operations).map_err(|complaint| Found {
+            crashes: vec![],
+            sites: vec![],
+            complaint,
+        })?;
+        self.counts.operations += operations.len() as u64;
+        let nothing = Memory::zero(self.effort.model, 0);
+        self.explore(&life, nothing, &mut Chain::default())
+    }
+
+    /// Judges one state, found by the names of its crashes.
+    ///
+    /// # Errors
+    /// What is wrong there.
+    pub fn replay(&mut self, operations: &[Op], crashes: &[Name]) -> Result<(), Complaint> {
+        let mut life = self.first_life(operations)?;
+        let mut memory = Memory::zero(self.effort.model, 0);
+        for name in crashes {
+            let mut explorer = Explorer::new(memory.clone(), life.log.events());
+            let moment = core::iter::from_fn(|| explorer.next_point().cloned())
+                .find(|moment| moment.event == name.event())
+                .ok_or_else(|| Complaint::new(format!("there is no crash point {name}")))?;
+            memory = Explorer::rebuild(memory, life.log.events(), name)
+                .map_err(|error| Complaint::new(error.to_string()))?;
+            let start = start_after::<E>(&life, &moment, matches!(name, Name::Killed { .. }));
+            let steps = self.steps(life.in_flight(&moment), Work::Growth);
+            self.region.media().restart(memory.visible());
+            life = self.live(start, steps)?;
+        }
+        Ok(())
+    }
+
+    fn first_life(&mut self, operations: &[Op]) -> Result<Life, Complaint> {
+        self.region.media().restart(&[]);
+        let boot = Opening::default().boot;
+        let start = Start { boot, expected: Expected::NoPoolOr, create: true };
+        self.live(start, operations.to_vec())
+    }
+
+    fn live(&mut self, start: Start, steps: Vec<Op>) -> Result<Life, Complaint> {
+        self.lives += 1;
+        let numbers: BTreeSet<u16> =
+            (0..self.effort.keys).chain(steps.iter().flat_map(Op::keys)).collect();
+        let keys: Vec<Vec<u8>> = numbers.into_iter().map(|key| self.shape.key(key)).collect();
+        quietly(|| no_panic(|| live::<E>(&self.region, &self.shape, &keys, start, steps)))
+    }
+
+    /// What the process after a crash does. More work begins with all of the less, so that the name
+    /// of a crash means the same in both.
+    fn steps(&self, cut_off: Option<&Op>, work: Work) -> Vec<Op> {
+        let keys = self.effort.keys.max(4);
+        let key = cut_off.and_then(|op| op.keys().first().copied()).unwrap_or(0);
+        let next = |by: u16| (key + by) % keys;
+        let mut value = 1 << 20;
+        let mut value = || {
+            value += 1;
+            value
+        };
+        let mut steps = vec![
+            Op::Remove(key),
+            Op::Insert(key, value()),
+            Op::Insert(key, value()),
+            Op::Update(key, value()),
+            Op::Remove(key),
+            Op::Put(key, value()),
+        ];
+        if work > Work::Key {
+            steps.extend([
+                Op::Kill,
+                Op::Modify(next(1), Edit::Toggle(value())),
+                Op::Remove(next(2)),
+                Op::Put(next(3), value()),
+                Op::Insert(FRESH_KEYS, value()),
+                Op::Insert(FRESH_KEYS + 1, value()),
+                Op::Remove(FRESH_KEYS),
+                Op::Maintain(1000, 8),
+                Op::Sync,
+                Op::Reopen,
+            ]);
+        }
+        if work > Work::Restart {
+            steps.extend((2..GROWTH).map(|fresh| Op::Insert(FRESH_KEYS + fresh, value())));
+            steps.push(Op::Reopen);
+        }
+        steps
+    }
+
+    /// Judges every crash of a life that began in `memory`.
+    fn explore(&mut self, life: &Life, memory: Memory, chain: &mut Chain) -> Result<(), Found> {
+        let depth = chain.crashes.len();
+        let mut seen = core::mem::take(&mut self.seen[depth]);
+        let limits = if depth == 0 { self.effort.limits } else { self.effort.nested_limits };
+        let mut explorer = Explorer::new(memory, life.log.events());
+        let mut outcome = Ok(());
+        while outcome.is_ok() && self.lives < self.budget {
+            let Some(moment) = explorer.next_point().cloned() else { break };
+            // Of the work after a recovery a part will do: the workload itself is complete.
+            if depth > 0 && moment.returned > 1 && moment.returned % 4 != moment.event as u32 % 4 {
+                continue;
+            }
+            outcome = self.kill(life, &moment, &explorer, chain).and_then(|()| {
+                self.cut_power(life, &moment, &mut explorer, (&limits, &mut seen), chain)
+            });
+        }
+        let count = explorer.count();
+        if depth == 0 {
+            self.counts.points += count.points;
+            self.counts.states += count.states;
+        } else {
+            self.counts.nested += count.states;
+        }
+        self.counts.complete += count.complete;
+        self.counts.sampled += count.sampled;
+        self.seen[depth] = seen;
+        outcome
+    }
+
+    /// Ends the process only, at some of the points.
+    fn kill(
+        &mut self,
+        life: &Life,
+        moment: &Moment,
+        explorer: &Explorer<'_>,
+        chain: &mut Chain,
+    ) -> Result<(), Found> {
+        // Where all is durable, the end of a process leaves what a power failure does.
+        let rarely = if explorer.memory().is_settled() { 16 } else { 1 };
+        if !explorer.count().points.is_multiple_of(rarely * self.effort.killed_one_in) {
+            return Ok(());
+        }
+        self.counts.killed += 1;
+        let memory = explorer.memory().after_process_crash();
+        let steps = self.steps(life.in_flight(moment), Work::Restart);
+        self.region.media().restart(memory.visible());
+        chain.push(Name::Killed { event: moment.event }, moment.site);
+        let next = self.live(start_after::<E>(life, moment, true), steps);
+        let next = next.map_err(|complaint| chain.found(complaint))?;
+        let outcome = self.crash_again(&next, memory, moment, chain);
+        chain.pop();
+        outcome
+    }
+
+    /// Cuts the power at a point, in every state that it may leave.
+    fn cut_power(
+        &mut self,
+        life: &Life,
+        moment: &Moment,
+        explorer: &mut Explorer<'_>,
+        (limits, seen): (&Limits, &mut Seen),
+        chain: &mut Chain,
+    ) -> Result<(), Found> {
+        let start = start_after::<E>(life, moment, false);
+        let region = self.region.clone();
+        let salt = chain.salt;
+        let mut outcome = Ok(());
+        let _ = explorer.states(limits, seen, salt, &mut |state| {
+            let nest = self.lives.is_multiple_of(self.effort.nested_one_in);
+            let steps = self.steps(life.in_flight(moment), self.work());
+            let next = state.on(region.media(), || self.live(start.clone(), steps));
+            outcome = self.continue_from(state, next, nest, moment, chain);
+            match outcome.is_ok() && self.lives < self.budget {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        outcome
+    }
+
+    fn continue_from(
+        &mut self,
+        state: &State<'_>,
+        next: Result<Life, Complaint>,
+        nest: bool,
+        moment: &Moment,
+        chain: &mut Chain,
+    ) -> Result<(), Found> {
+        if next.is_ok() && (!nest || chain.crashes.len() + 1 >= self.seen.len()) {
+            return Ok(());
+        }
+        chain.push(state.name(), moment.site);
+        let next = next.map_err(|complaint| chain.found(complaint))?;
+        let memory = Memory::of(self.effort.model, state.image());
+        let outcome = self.crash_again(&next, memory, moment, chain);
+        chain.pop();
+        outcome
+    }
+
+    fn work(&self) -> Work {
+        match self.lives {
+            lives if lives.is_multiple_of(self.effort.growth_one_in) => Work::Growth,
+            lives if lives.is_multiple_of(self.effort.restart_one_in) => Work::Restart,
+            _ => Work::Key,
+        }
+    }
+
+    /// Explores the life after a crash, unless that is deep enough.
+    fn crash_again(
+        &mut self,
+        next: &Life,
+        memory: Memory,
+        moment: &Moment,
+        chain: &mut Chain,
+    ) -> Result<(), Found> {
+        if chain.crashes.len() >= self.seen.len() {
+            return Ok(());
+        }
+        // States of lives that expect the same are the same states; others are not.
+        let outer = core::mem::replace(&mut chain.salt, 0);
+        let expects = (outer, moment.returned, moment.in_flight.clone(), digest(next.found()));
+        chain.salt = hash(&expects);
+        let outcome = self.explore(next, memory, chain);
+        chain.salt = outer;
+        outcome
+    }
+}
+
+/// What the process after a crash finds.
+fn start_after<E: Engine>(life: &Life, moment: &Moment, killed: bool) -> Start {
+    let boot = life.boot(moment);
+    let boot = if killed { boot } else { next_boot(boot) };
+    Start { boot, expected: life.expected::<E>(moment), create: false }
+}
+
+/// The crashes that lead to the life under examination.
+#[derive(Default)]
+struct Chain {
+    crashes: Vec<Name>,
+    sites: Vec<Option<Site>>,
+    /// Tells states of lives apart that may have the same content and expect another.
+    salt: u64,
+}
+
+impl Chain {
+    fn push(&mut self, crash: Name, site: Option<Site>) {
+        self.crashes.push(crash);
+        self.sites.push(site);
+    }
+
+    fn pop(&mut self) {
+        self.crashes.pop();
+        self.sites.pop();
+    }
+
+    fn found(&self, complaint: Complaint) -> Found {
+        Found { crashes: self.crashes.clone(), sites: self.sites.clone(), complaint }
+    }
+}
+
+fn digest(pairs: Option<&Pairs>) -> u64 {
+    hash(&pairs)
+}
+
+/// Hashes with fixed keys: the same on every run.
+fn hash(value: &impl core::hash::Hash) -> u64 {
+    use core::hash::{BuildHasher, BuildHasherDefault};
+    BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(value)
+}

@@ -1,0 +1,165 @@
+//! How much the crash judge does, and what it has done.
+
+use core::fmt;
+use core::ops::Range;
+use std::collections::BTreeSet;
+
+use everhash_index::Engine;
+use everhash_pmem::Site;
+use everhash_pmem::crash::{Limits, Model};
+use everhash_pmem::media::traced::Met;
+
+use crate::workload::{Bias, Workload};
+
+/// How much the crash judge does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// What a crash may leave.
+    pub model: Model,
+    /// One workload for each seed.
+    pub seeds: Range<u64>,
+    /// How many operations a workload has.
+    pub operations: usize,
+    /// How many different keys it has.
+    pub keys: u16,
+    /// To what length the medium can grow. Unit: bytes.
+    pub capacity_bytes: u64,
+    /// How many crashes follow each other at most; 1 for no crash inside a recovery.
+    pub depth: u32,
+    /// States of a crash point of the workload.
+    pub limits: Limits,
+    /// States of a crash point of a recovery and of the work after it.
+    pub nested_limits: Limits,
+    /// Of how many states one is crashed again.
+    pub nested_one_in: u64,
+    /// At how many crash points it is tried once that only the process ends.
+    pub killed_one_in: u64,
+    /// After how many states one dies, recovers, works on, closes and opens; the others remove and
+    /// add again the key that was under way.
+    pub restart_one_in: u64,
+    /// After how many states one goes on long enough to grow, too.
+    pub growth_one_in: u64,
+    /// How many threads; 0 for one per core.
+    pub threads: usize,
+}
+
+impl Default for Effort {
+    /// 24 workloads of 100 operations on up to 40 keys, two crashes deep: some seconds.
+    fn default() -> Effort {
+        let small = Limits { product: 8, lazy: 0, single: 4, pairs: 2, random: 2, ..LIMITS };
+        Effort {
+            model: Model::Adr,
+            seeds: 0..24,
+            operations: 100,
+            keys: 40,
+            capacity_bytes: 256 << 10,
+            depth: 2,
+            limits: LIMITS,
+            nested_limits: small,
+            nested_one_in: 128,
+            killed_one_in: 4,
+            restart_one_in: 2,
+            growth_one_in: 16,
+            threads: 0,
+        }
+    }
+}
+
+const LIMITS: Limits = Limits {
+    product: 64,
+    lazy: 128,
+    single: 64,
+    pairs: 64,
+    random: 32,
+    seed: 1,
+    whole_places: false,
+};
+
+impl Effort {
+    /// The same effort under another model.
+    pub fn under(self, model: Model) -> Effort {
+        Effort { model, ..self }
+    }
+
+    /// Returns the workload of a seed: every bias in turn, with few keys and with many.
+    pub fn workload(&self, seed: u64) -> Workload {
+        let keys = if seed.is_multiple_of(3) { self.keys.min(6) } else { self.keys };
+        let (operations, bias) = (self.operations, Bias::of_seed(seed / 3));
+        Workload { seed, operations, keys, bias, restarts: seed.is_multiple_of(2) }
+    }
+}
+
+/// What the crash judge counted. Equal for equal efforts on every machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Workloads.
+    pub seeds: u64,
+    /// Operations of the workloads.
+    pub operations: u64,
+    /// Crash points of the workloads.
+    pub points: u64,
+    /// Distinct states that a crash of power may leave in a workload.
+    pub states: u64,
+    /// How often only the process ended.
+    pub killed: u64,
+    /// Distinct states that a second or later crash may leave.
+    pub nested: u64,
+    /// Crash points, of all depths, whose states were all judged.
+    pub complete: u64,
+    /// Crash points, of all depths, of whose states a part was judged.
+    pub sampled: u64,
+}
+
+/// What the crash judge did without finding anything.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What was counted.
+    pub counts: Counts,
+    /// The sites that persisted something, and how.
+    pub met: Met,
+    /// How long it took. Unit: seconds.
+    pub seconds: f64,
+}
+
+impl Report {
+    /// Returns the states of all depths that were judged in a second, on all threads together.
+    pub fn states_per_second(&self) -> f64 {
+        (self.counts.states + self.counts.killed + self.counts.nested) as f64 / self.seconds
+    }
+
+    /// Returns the sites that the engine declares and the judge never saw it use: paths that the
+    /// workloads do not reach, or names that are left over.
+    pub fn never_met<E: Engine>(&self) -> Vec<Site> {
+        let met: BTreeSet<Site> = self.met.sites().map(|(site, _, _)| site).collect();
+        let all = E::SITES.iter().flat_map(|sites| sites.iter());
+        all.filter(|site| !met.contains(*site)).copied().collect()
+    }
+
+    pub(super) fn merge(&mut self, other: &Report) {
+        let (ours, theirs) = (&mut self.counts, &other.counts);
+        ours.operations += theirs.operations;
+        ours.points += theirs.points;
+        ours.states += theirs.states;
+        ours.killed += theirs.killed;
+        ours.nested += theirs.nested;
+        ours.complete += theirs.complete;
+        ours.sampled += theirs.sampled;
+        self.met.merge(&other.met);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { seeds, operations, points, states, killed, nested, complete, sampled } =
+            self.counts;
+        write!(
+            f,
+            "{seeds} seeds, {operations} operations, {points} crash points, {states} states, \
+             {killed} ended processes, {nested} states of nested crashes; {complete} points \
+             complete, {sampled} sampled; {} sites met; {:.1} s, {:.0} states a second",
+            self.met.sites().count(),
+            self.seconds,
+            self.states_per_second(),
+        )
+    }
+}

@@ -1,0 +1,217 @@
+//! The life of one process: from the opening of a pool, over some operations, to its end.
+
+use core::time::Duration;
+
+use everhash_index::{Engine, Inline, Opening};
+use everhash_pmem::crash::{Log, Moment};
+use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Boot, Pool, Region};
+
+use super::expected::Expected;
+use crate::Complaint;
+use crate::complaint::ensure;
+use crate::model::{Model, Outcome, Pairs, perform, read_out, scan_all};
+use crate::session::batches;
+use crate::workload::{Op, Shape};
+
+/// What a process finds when it begins.
+#[derive(Clone)]
+pub(super) struct Start {
+    /// The boot of the machine.
+    pub boot: Boot,
+    /// What the pool may hold.
+    pub expected: Expected,
+    /// Whether the pool has to be made.
+    pub create: bool,
+}
+
+impl Start {
+    fn may_be_refused(&self) -> bool {
+        !self.create && self.expected.may_be_refused()
+    }
+}
+
+/// What a process did, as far as a crash in it can show.
+pub(super) struct Life {
+    pub start: Start,
+    /// What the process did to the medium. Operation 0 is the opening of the pool, operation k the
+    /// k-th of `steps`.
+    pub log: Log,
+    pub steps: Vec<Op>,
+    /// The contents when `k` steps had returned; empty if the pool was refused, as it might be.
+    models: Vec<Model>,
+    /// The boot then.
+    boots: Vec<Boot>,
+    /// For engines that batch durability: the number of steps at the last sync before.
+    floors: Vec<usize>,
+}
+
+impl Life {
+    /// Returns what a crash at this moment may leave.
+    pub fn expected<E: Engine>(&self, moment: &Moment) -> Expected {
+        // Nothing was shown while the pool was being opened, nor if it was refused.
+        let done = (moment.returned as usize).checked_sub(1);
+        let Some(done) = done.filter(|done| *done < self.models.len()) else {
+            return self.start.expected.clone();
+        };
+        let op = self.in_flight(moment);
+        if batches::<E>() {
+            return Expected::batched(&self.models[self.floors[done]..=done], op);
+        }
+        Expected::around(&self.models[done], op)
+    }
+
+    /// Returns the operation under way; `None` also while the pool is being opened.
+    pub fn in_flight(&self, moment: &Moment) -> Option<&Op> {
+        let number = *moment.in_flight.first()? as usize;
+        self.steps.get(number.checked_sub(1)?)
+    }
+
+    /// Returns the boot at this moment.
+    pub fn boot(&self, moment: &Moment) -> Boot {
+        let done = (moment.returned as usize).saturating_sub(1);
+        self.boots.get(done).copied().unwrap_or(self.start.boot)
+    }
+
+    /// Returns the contents that were found when the pool was opened, if it was.
+    pub fn found(&self) -> Option<&Pairs> {
+        self.models.first().map(Model::pairs)
+    }
+}
+
+/// Returns the boot after this one.
+pub(super) fn next_boot(boot: Boot) -> Boot {
+    let Boot([machine, number]) = boot;
+    Boot([machine, number + 1])
+}
+
+/// Lives: opens the pool on the medium, compares what it holds, takes the steps, compares again.
+///
+/// # Errors
+/// What is wrong, without any further crash.
+pub(super) fn live<E: Engine>(
+    region: &Region<Traced>,
+    shape: &Shape,
+    keys: &[Vec<u8>],
+    start: Start,
+    steps: Vec<Op>,
+) -> Result<Life, Complaint> {
+    let medium = region.media();
+    let opening = Opening { form: shape.form, boot: start.boot, ..Opening::default() };
+    let mut life =
+        Life { start, log: Log::default(), steps, models: vec![], boots: vec![], floors: vec![0] };
+    medium.begin(0);
+    let opened = if life.start.create {
+        let settings = E::tiny(shape.form);
+        everhash_index::create::<E, _>(region.clone(), &opening, &settings, &Inline)
+    } else {
+        everhash_index::open::<E, _>(region.clone(), opening.boot, &Inline)
+    };
+    medium.returned(0);
+    let table = match opened {
+        // With its header the pool exists, and has to open.
+        Err(_) if life.start.may_be_refused() && Pool::inspect(region).is_err() => {
+            life.log = medium.take_log();
+            return Ok(life);
+        }
+        opened => opened.map_err(|error| Complaint::from(error).at("opening the pool"))?,
+    };
+    let mut process = Process::<E> { region, boot: opening.boot, table: Some(Box::new(table)) };
+    let found = scan_all(process.table())?;
+    life.start.expected.accept(&found)?;
+    process.read_out(&found, keys).map_err(|complaint| complaint.at("after opening"))?;
+    life.models.push(Model::of(*shape, found));
+    life.boots.push(process.boot);
+    process.walk(&mut life, shape, keys)?;
+    // Before the table is dropped: what that does is no part of any crash.
+    life.log = medium.take_log();
+    Ok(life)
+}
+
+/// An open table, and the boot under which it was opened.
+struct Process<'a, E: Engine> {
+    region: &'a Region<Traced>,
+    boot: Boot,
+    table: Option<Box<E::Table<Traced>>>,
+}
+
+impl<E: Engine> Process<'_, E> {
+    fn table(&self) -> &E::Table<Traced> {
+        self.table.as_deref().expect("a process whose table is gone takes no step")
+    }
+
+    fn read_out(&self, expected: &Pairs, keys: &[Vec<u8>]) -> Result<(), Complaint> {
+        read_out::<E, _>(self.table(), self.region, expected, keys)
+    }
+
+    fn walk(&mut self, life: &mut Life, shape: &Shape, keys: &[Vec<u8>]) -> Result<(), Complaint> {
+        let mut now = Duration::ZERO;
+        for (position, op) in life.steps.iter().enumerate() {
+            let place = || format!("step {}, {op}", position + 1);
+            let mut model = life.models.last().expect("the opening left one").clone();
+            let answer = self.step(shape, &mut now, position as u32 + 1, op);
+            let answer = answer.map_err(|complaint| complaint.at(place()))?;
+            let expected = model.apply(op);
+            let inexact = *op == Op::Len && !E::CAPABILITIES.exact_len;
+            ensure!(
+                answer == expected || inexact,
+                "{} returned {answer:?}; it should return {expected:?}",
+                place()
+            );
+            if op.restarts() || position + 1 == life.steps.len() {
+                self.read_out(model.pairs(), keys)
+                    .map_err(|complaint| complaint.at(format!("after {}", place())))?;
+            }
+            let durable = op.restarts() || *op == Op::Sync;
+            let floor = if durable { position + 1 } else { life.floors[position] };
+            life.floors.push(floor);
+            life.models.push(model);
+            life.boots.push(self.boot);
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        shape: &Shape,
+        now: &mut Duration,
+        number: u32,
+        op: &Op,
+    ) -> Result<Outcome, Complaint> {
+        let medium = self.region.media();
+        medium.begin(number);
+        let outcome = match op {
+            Op::Reopen => {
+                let table = self.table.take().expect("a process has a table between steps");
+                everhash_index::Table::close(table)?;
+                self.open()?
+            }
+            Op::Kill | Op::Outage => {
+                self.end()?;
+                if *op == Op::Outage {
+                    self.boot = next_boot(self.boot);
+                }
+                self.open()?
+            }
+            _ => perform(self.table(), shape, now, op)?,
+        };
+        medium.returned(number);
+        Ok(outcome)
+    }
+
+    /// Ends the process; of an engine that batches durability, after a sync.
+    fn end(&mut self) -> Result<(), Complaint> {
+        if batches::<E>() {
+            everhash_index::Table::sync(self.table())?;
+        }
+        self.table = None;
+        self.region.media().exit();
+        Ok(())
+    }
+
+    fn open(&mut self) -> Result<Outcome, Complaint> {
+        let table = everhash_index::open::<E, _>(self.region.clone(), self.boot, &Inline)?;
+        self.table = Some(Box::new(table));
+        Ok(Outcome::Done)
+    }
+}

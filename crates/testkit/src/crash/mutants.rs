@@ -1,0 +1,77 @@
+//! Mutants: every site of an engine, with what it does left out, until the judge notices.
+
+use core::fmt;
+
+use everhash_index::{Engine, Form};
+use everhash_pmem::crash::Model;
+use everhash_pmem::media::traced::{Met, Mutant};
+
+use super::court::Court;
+use super::effort::Effort;
+use super::violation::Violation;
+use super::{judge, parallel};
+use crate::Complaint;
+
+/// What became of a mutant.
+#[derive(Clone, Debug)]
+pub struct Fate {
+    /// The site and what it did no longer.
+    pub mutant: Mutant,
+    /// How it was noticed; `None` if it survived.
+    pub death: Option<Death>,
+}
+
+/// How a mutant was noticed.
+#[derive(Clone, Debug)]
+pub struct Death {
+    /// Under which model.
+    pub model: Model,
+    /// With which seed.
+    pub seed: u64,
+    /// After how many states of that seed.
+    pub states: u64,
+    /// What was wrong.
+    pub complaint: Complaint,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mutant = self.mutant;
+        match &self.death {
+            None => write!(f, "survived  {mutant}"),
+            Some(Death { model, seed, states, complaint }) => {
+                write!(f, "killed    {mutant}: {model}, seed {seed}, {states} states: {complaint}")
+            }
+        }
+    }
+}
+
+/// Mutates every site that the efforts meet, and judges each mutant by one effort after the other
+/// until it is noticed.
+///
+/// A mutant that survives is either an instruction that nobody needs or a hole in the judges.
+///
+/// # Errors
+/// The violation of the engine as it is, if it has one.
+pub fn mutants<E: Engine>(form: Form, efforts: &[Effort]) -> Result<Vec<Fate>, Box<Violation>> {
+    let mut met = Met::default();
+    for effort in efforts {
+        met.merge(&judge::<E>(form, effort)?.met);
+    }
+    let threads = efforts.first().map_or(0, |effort| effort.threads);
+    let fates = parallel::until_first_error(threads, &met.mutants(), |mutant| {
+        let death = efforts.iter().find_map(|effort| kill::<E>(form, effort, *mutant));
+        Ok::<_, core::convert::Infallible>(Fate { mutant: *mutant, death })
+    });
+    let Ok(fates) = fates;
+    Ok(fates)
+}
+
+fn kill<E: Engine>(form: Form, effort: &Effort, mutant: Mutant) -> Option<Death> {
+    effort.seeds.clone().find_map(|seed| {
+        let mut court = Court::<E>::new(form, effort, Some(mutant));
+        let found = court.try_seed(&effort.workload(seed).generate()).err()?;
+        let (model, states) = (effort.model, court.lives());
+        Some(Death { model, seed, states, complaint: found.complaint })
+    })
+}
