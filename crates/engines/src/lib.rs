@@ -2,7 +2,9 @@
 //!
 //! | engine | paper | in a sentence |
 //! |---|---|---|
-//! | [`wophi`] | Xiao et al., "Write-Optimized Persistent Hash Index for Non-Volatile Memory" | chained buckets, allocated ahead; log-free 8-byte commits |
+//! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
+//!
+//! [WOPHI]: wophi#
 
 pub mod common;
 pub mod wophi;

@@ -9,11 +9,9 @@ use everhash_pmem::{Access, Addr, LINE, Media, Pool, RecordWord, Region, Span, W
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, DoubleBucket, EXTENTS, Kind, MOST_BUCKETS, NEXT, ROOT, Root, TOKEN, Token, VERSION,
-    WordBucket,
+    self, DoubleBucket, EXTENTS, KeyedHash, Kind, MOST_BUCKETS, NEXT, ROOT, Root, TOKEN, Token,
+    VERSION, WordBucket, record,
 };
-use crate::common::hash::KeyedHash;
-use crate::common::record;
 
 /// Everything that the judge knows of a pool.
 struct Judge<'a, M: Media> {

@@ -3,7 +3,7 @@
 //!
 //! | write | made durable before | commit word |
 //! |---|---|---|
-//! | insert into the token's line, where a line keeps the order of its stores | nothing | token word |
+//! | insert into the token's line, if a line keeps the order of stores | nothing | token word |
 //! | insert elsewhere | the pair | token word |
 //! | delete | nothing | token word |
 //! | update of an 8-byte value | nothing | the value |
@@ -25,7 +25,7 @@ pub mod sites {
         /// A pair, before its token.
         PAIR = "wophi/write/pair";
         /// The line of the token word where its pair and fingerprint must be durable before.
-        PAIR_HEAD = "wophi/write/pair_head";
+        PAIR_HEAD = "wophi/write/head";
         /// The token that makes an inserted pair true.
         INSERT = "wophi/insert/token";
         /// The token that ends a pair.

@@ -6,6 +6,10 @@
 
 use everhash_pmem::{Addr, Bits, LINE, Ruler, pool};
 
+// Parts of the format that other engines have too.
+pub use crate::common::hash::KeyedHash;
+pub use crate::common::record;
+
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. The settings never change; the two lists grow.
     pub struct Root [3584] {
@@ -49,7 +53,8 @@ everhash_pmem::ruler! {
 }
 
 /// Every record of this engine, for `docs/format.md`.
-pub const RULERS: &[&Ruler] = &[&Root::RULER, &WordBucket::RULER, &DoubleBucket::RULER];
+pub const RULERS: &[&Ruler] =
+    &[&Root::RULER, &WordBucket::RULER, &DoubleBucket::RULER, &record::RecordHead::RULER];
 
 /// Where the root begins.
 pub const ROOT: Addr = pool::ROOT;
@@ -75,9 +80,13 @@ pub const MOST_BUCKETS: u64 = 1 << 42;
 pub const LINE_WORDS: usize = 8;
 
 /// Index of the token word in the first line of a bucket.
+///
+/// Unit: words. Source: ours; `WordBucket`.
 pub const TOKEN: usize = WordBucket::TOKEN;
 
 /// Index of the link in the first line of a bucket.
+///
+/// Unit: words. Source: ours; `WordBucket`.
 pub const NEXT: usize = WordBucket::NEXT;
 
 /// Two bits for each of up to four slots: 0 = free, else 1 > 2 > 3 > 1, each the successor of the
@@ -103,13 +112,27 @@ const PRINT_CHECK: Bits = Bits::new(24, 8);
 /// The multiplier of all checks: no eight neighbouring bits are equal, therefore one flipped bit
 /// of the factor changes the eight highest bits of the product, always.
 ///
-/// Source: ours; 2^64 divided by the golden ratio.
+/// Unit: none. Source: ours; 2^64 divided by the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What kinds of words are bound to one place. A word of another kind does not match its check.
+/// What the check of a main bucket's token word is made with: a word of another kind fails it.
+///
+/// Unit: none. Source: ours; the letters `main`.
 const MAIN_SEED: u64 = 0x6d61_696e;
+
+/// What the check of a chained bucket's token word is made with.
+///
+/// Unit: none. Source: ours; the letters `chai`.
 const CHAINED_SEED: u64 = 0x6368_6169;
+
+/// What the check of a link is made with.
+///
+/// Unit: none. Source: ours; the letters `link`.
 const LINK_SEED: u64 = 0x6c69_6e6b;
+
+/// What the check of a fingerprint is made with.
+///
+/// Unit: none. Source: ours; the letters `prin`.
 const PRINT_SEED: u64 = 0x7072_696e;
 
 /// Returns the highest bits of a product of `word` and a place: 8 to 16 of them are a check.

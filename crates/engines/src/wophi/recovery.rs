@@ -28,9 +28,8 @@ use super::concurrency::Stripes;
 use super::form::{Form, Update};
 use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, ROOT, Root, Token, successor};
 use super::main_buckets::{MainBuckets, View};
-use super::resize::Growth;
 use super::setup::WophiSettings;
-use super::state::{LockOf, Wophi, WordOf};
+use super::state::{Growth, Judge, LockOf, Wophi, WordOf};
 use super::upkeep::Sweep;
 use crate::common::hash::KeyedHash;
 
@@ -94,7 +93,11 @@ struct Met<F: Form> {
 ///
 /// # Errors
 /// [`everhash_index::Error::Corrupt`] and errors of the medium.
-pub fn open<M: Media, F: Form>(pool: Pool<M>, executor: &dyn Executor) -> Result<Wophi<M, F>> {
+pub fn open<M: Media, F: Form>(
+    pool: Pool<M>,
+    executor: &dyn Executor,
+    judge: Judge<M>,
+) -> Result<Wophi<M, F>> {
     if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
         // After a crash of the process alone, what is visible need not be durable. What is
         // believed below, and shown to a reader, must not be lost in the next power failure.
@@ -103,7 +106,7 @@ pub fn open<M: Media, F: Form>(pool: Pool<M>, executor: &dyn Executor) -> Result
     let settings = read_settings(&pool.access())?;
     let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
     let extents = read_extents::<M, F>(&pool.access(), &settings, &space)?;
-    let mut table = empty_table::<M, F>(pool, settings, space)?;
+    let mut table = empty_table::<M, F>(pool, settings, space, judge)?;
     let level = extents.main.len() as u32 - 1;
     for (extent, at) in extents.main.into_iter().enumerate() {
         table.main.set_extent(extent, at);
@@ -179,6 +182,7 @@ fn empty_table<M: Media, F: Form>(
     pool: Pool<M>,
     settings: WophiSettings,
     space: Arc<Space<M>>,
+    judge: Judge<M>,
 ) -> Result<Wophi<M, F>> {
     Ok(Wophi {
         settings,
@@ -197,6 +201,7 @@ fn empty_table<M: Media, F: Form>(
         sweep: Lock::new(Sweep::default()),
         emptied: AtomicWord::new(0),
         longest_chain: AtomicWord::new(1),
+        judge,
         form: core::marker::PhantomData,
     })
 }

@@ -14,7 +14,6 @@
 //! before 3, pairs are left that hash to the other half: dead by address. Recovery ends them.
 
 use core::sync::atomic::Ordering;
-use std::collections::VecDeque;
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Change, LINE, Lock, Media, Span};
@@ -36,43 +35,6 @@ pub mod sites {
         DEPTH = "wophi/split/depth";
         /// The tokens of moved pairs in chains.
         MOVED = "wophi/split/moved";
-    }
-}
-
-/// Which groups of a growth are still to be split. Empty if no growth is under way.
-#[derive(Default)]
-pub struct Growth {
-    /// The next group that nobody has begun.
-    next: u64,
-    /// The number of groups.
-    end: u64,
-    /// Groups that could not be split: for want of space, or behind a lock that a panic poisoned.
-    again: VecDeque<u64>,
-    /// Groups that are being split.
-    under_way: u64,
-    /// Growths that were begun since the table was opened.
-    pub steps: u64,
-}
-
-impl Growth {
-    /// Makes the state of a growth of `end` groups whose first `next` are done.
-    pub fn from_group(next: u64, end: u64) -> Self {
-        Growth { next, end, ..Growth::default() }
-    }
-
-    fn take(&mut self) -> Option<u64> {
-        let group = if self.next < self.end {
-            self.next += 1;
-            self.next - 1
-        } else {
-            self.again.pop_front()?
-        };
-        self.under_way += 1;
-        Some(group)
-    }
-
-    fn is_done(&self) -> bool {
-        self.next == self.end && self.again.is_empty() && self.under_way == 0
     }
 }
 
@@ -155,7 +117,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         }
         self.main.set_extent(extent, main.start);
         let groups = buckets / self.group_buckets(view.level);
-        *growth = Growth { steps: growth.steps + 1, ..Growth::from_group(0, groups) };
+        growth.begin(groups);
         self.main.set_view(View { growing: true, ..view });
         Ok(())
     }

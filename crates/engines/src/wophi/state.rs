@@ -1,17 +1,17 @@
 //! What an open table holds in DRAM, and how its parts reach one another.
 
 use core::sync::atomic::Ordering;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use everhash_index::Result;
-use everhash_pmem::{Access, AtomicWord, Heap, Media, Pool, Primitives, Space};
+use everhash_index::{Checked, Result};
+use everhash_pmem::{Access, AtomicWord, Heap, Media, Pool, Primitives, Region, Space};
 
 use super::bucket::{Bucket, corrupt, meet_chained};
 use super::bucket_pre_allocation::PreAllocated;
 use super::concurrency::Stripes;
 use super::form::Form;
 use super::main_buckets::{MainBuckets, View};
-use super::resize::Growth;
 use super::setup::WophiSettings;
 use super::upkeep::Sweep;
 use crate::common::hash::KeyedHash;
@@ -21,6 +21,9 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// A function that reads a pool at rest, visits every pair, and names what is broken.
+pub type Judge<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
 
 /// An open table with pairs of form `F`.
 pub struct Wophi<M: Media, F: Form> {
@@ -46,7 +49,53 @@ pub struct Wophi<M: Media, F: Form> {
     pub(super) emptied: WordOf<M>,
     /// Buckets of the longest chain that an insert has walked.
     pub(super) longest_chain: WordOf<M>,
+    /// The judge of pools at rest.
+    pub(super) judge: Judge<M>,
     pub(super) form: core::marker::PhantomData<fn() -> F>,
+}
+
+/// Which groups of a growth are still to be split. Empty if no growth is under way.
+#[derive(Default)]
+pub struct Growth {
+    /// The next group that nobody has begun.
+    next: u64,
+    /// The number of groups.
+    end: u64,
+    /// Groups that could not be split: for want of space, or behind a lock that a panic poisoned.
+    pub(super) again: VecDeque<u64>,
+    /// Groups that are being split.
+    pub(super) under_way: u64,
+    /// Growths that were begun since the table was opened.
+    pub(super) steps: u64,
+}
+
+impl Growth {
+    /// Makes the state of a growth of `end` groups whose first `next` are done.
+    pub(super) fn from_group(next: u64, end: u64) -> Self {
+        Growth { next, end, ..Growth::default() }
+    }
+
+    /// Begins a growth of `end` groups. The last one is done.
+    pub(super) fn begin(&mut self, end: u64) {
+        *self = Growth { steps: self.steps + 1, ..Growth::from_group(0, end) };
+    }
+
+    /// Hands out a group that is to be split.
+    pub(super) fn take(&mut self) -> Option<u64> {
+        let group = if self.next < self.end {
+            self.next += 1;
+            self.next - 1
+        } else {
+            self.again.pop_front()?
+        };
+        self.under_way += 1;
+        Some(group)
+    }
+
+    /// Returns whether every group is split.
+    pub(super) fn is_done(&self) -> bool {
+        self.next == self.end && self.again.is_empty() && self.under_way == 0
+    }
 }
 
 impl<M: Media, F: Form> Wophi<M, F> {

@@ -9,17 +9,9 @@ use everhash_index::{
 };
 use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
 
-use super::check;
-use super::form::{Bytes, DoubleWords, Form, Words};
-use super::state::Wophi;
-
-/// Where the faces persist something.
-pub mod sites {
-    everhash_pmem::sites! {
-        /// Everything, on media whose fences wait for nothing.
-        SYNC = "wophi/sync/all";
-    }
-}
+use super::sites;
+use crate::wophi::form::{Bytes, DoubleWords, Form, Words};
+use crate::wophi::state::Wophi;
 
 /// Keys that are looked for together: their lines are on the way while the first is compared.
 ///
@@ -143,7 +135,7 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
     }
 
     fn check(&self) -> Result<Checked> {
-        check::check(self.pool.region(), &mut |_, _| {})
+        (self.judge)(self.pool.region(), &mut |_, _| {})
     }
 
     fn stats(&self) -> Result<Stats> {
