@@ -29,6 +29,8 @@ struct Judge<'a, M: Media> {
     chained: BTreeSet<Addr>,
     /// What is in use, apart from buckets in the arrays.
     spans: Vec<Span>,
+    /// Pairs of a lower half that must be in its upper half.
+    moved: Vec<Found>,
 }
 
 /// A pair that was found, and where.
@@ -82,6 +84,7 @@ impl<'a, M: Media> Judge<'a, M> {
             arrays: Vec::new(),
             chained: BTreeSet::new(),
             spans: vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())],
+            moved: Vec::new(),
         };
         judge.root()?;
         Ok(judge)
@@ -173,7 +176,9 @@ impl<'a, M: Media> Judge<'a, M> {
                 let home = self.hasher.bytes(&pair.key) & (count - 1);
                 if home == index {
                     pairs.push(pair);
-                } else if !(splits && home == upper) {
+                } else if splits && kind == Kind::Chained && home == upper {
+                    self.moved.push(pair);
+                } else {
                     return Err(corrupt(at, "a key lies in the bucket it hashes to"));
                 }
             }
@@ -181,6 +186,12 @@ impl<'a, M: Media> Judge<'a, M> {
             kind = Kind::Chained;
         }
         let pairs = self.newest(pairs)?;
+        if !splits {
+            let held: BTreeSet<&[u8]> = pairs.iter().map(|pair| pair.key.as_slice()).collect();
+            if self.moved.drain(..).any(|moved| !held.contains(moved.key.as_slice())) {
+                return Err(corrupt(self.main_at(index), "what moved is in the upper half"));
+            }
+        }
         self.spans.extend(pairs.iter().filter_map(|pair| pair.record));
         pairs.iter().for_each(|pair| visit(&pair.key, &pair.value));
         Ok(pairs.len() as u64)

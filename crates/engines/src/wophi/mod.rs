@@ -45,12 +45,12 @@
 //! | slots from 0 on (Alg. 1, line 7) | in turn, by the version | wear; `rotate = 0` is theirs |
 //! | a counter of buckets used (Alg. 1, line 33) | none; reachable is used | a torn count (5) |
 //! | PAB buckets are empty | hold anything until linked | one flush less (5) |
-//! | PAB empty: an error (Alg. 1, line 29) | a bucket is allocated, and counted | no reason to fail |
-//! | the size of the PAB is not given | a quarter of the main buckets | 0.19 are needed at load 0.75 |
+//! | PAB empty: an error (Alg. 1, line 29) | one is allocated, and counted | no reason to fail |
+//! | no size of the PAB | a quarter of the main buckets | 0.19 are needed at load 0.75 |
 //! | chains without bound | doubling, a group of buckets at a time | see `resize.rs` |
-//! | growth is not there | at load 0.75, or 7/8 of the PAB in use | half is in use at 0.58 already |
+//! | no growth | at load 0.75, or 7/8 of the PAB in use | half is in use at 0.58 |
 //! | one thread | stripes of locks and sequences | see `concurrency.rs` |
-//! | a token is read before its flush | readers wait for the fence | a crash takes nothing back (6) |
+//! | a token is read before its flush | readers wait | a crash takes nothing back (6) |
 //! | a freed slot is reused | at once, as buckets and records are | walks are validated (6) |
 //! | 16-byte pairs | byte strings too, in records | two fences an insert (7) |
 //! | no recovery | a walk over all chains | see `recovery.rs` |
@@ -76,8 +76,9 @@
 //!    could not be told from an insert that a crash cut short, and recovery had to read records.
 //!
 //! Not covered by a check: the keys and values of the two fixed forms, which have no room for one.
-//! A flipped bit in a key is found when the bucket splits or the pool is opened, as a key in a wrong
-//! bucket; one in a value is not found. Every other word is covered, and byte strings wholly.
+//! A flipped bit in a key is found when the bucket splits or the pool is opened, if the key lies in
+//! a wrong bucket then; one in a value is not found. Every other word is covered, and byte strings
+//! wholly.
 
 mod bucket;
 mod bucket_pre_allocation;

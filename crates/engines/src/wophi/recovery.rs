@@ -15,6 +15,7 @@
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everhash_index::{Executor, Result};
@@ -276,7 +277,7 @@ impl<M: Media, F: Form> Walk<'_, M, F> {
     fn walk_range(&self, range: Range<u64>) -> Result<Found> {
         let pm = self.table.pool.access();
         let mut found = Found::default();
-        let mut chain = Chain { buckets: Vec::new(), met: Vec::new() };
+        let mut chain = Chain { buckets: Vec::new(), met: Vec::new(), moved: Vec::new() };
         for index in range {
             let lower = Bucket::meet(&pm, self.table.main.at(index), Kind::Main)?;
             let depth = lower.token.home();
@@ -293,6 +294,9 @@ impl<M: Media, F: Form> Walk<'_, M, F> {
                     return Err(corrupt(upper.at, "both halves of a split have one depth"));
                 }
                 self.walk_chain(&pm, index, upper, &mut chain, &mut found)?;
+                if !chain.holds_moved() {
+                    return Err(corrupt(upper.at, "what moved is in the upper half"));
+                }
             }
         }
         if found.repairs > 0 {
@@ -347,12 +351,17 @@ impl<M: Media, F: Form> Walk<'_, M, F> {
         let depth = main.token.home();
         let count = self.table.main.count(depth as u32);
         let upper = index + count / 2;
-        let may_move = depth > 0 && depth == self.depth && index < count / 2;
+        let was_split = depth > 0 && depth == self.depth && index < count / 2;
         for met in &chain.met {
             let home = met.hash & (count - 1);
-            if home != index && !(may_move && home == upper) {
+            // In the main bucket they were ended by the store that split it.
+            let may_move = was_split && met.bucket > 0 && home == upper;
+            if home != index && !may_move {
                 let at = chain.buckets[met.bucket].0.at;
                 return Err(corrupt(at, "a key lies in the bucket it hashes to"));
+            }
+            if may_move {
+                chain.moved.push(met.mark());
             }
         }
         chain.end_where(|met| met.hash & (count - 1) != index);
@@ -413,9 +422,27 @@ struct Chain<'a, M: Media, F: Form> {
     buckets: Vec<(Bucket<'a, M>, Token)>,
     /// The pairs that stay.
     met: Vec<Met<F>>,
+    /// Pairs of the lower half that must be in the upper one.
+    moved: Vec<(u64, u64)>,
+}
+
+impl<F: Form> Met<F> {
+    /// Returns what tells the pair from others: the hash of its key and the last word of its slot.
+    fn mark(&self) -> (u64, u64) {
+        (self.hash, F::last_word(&self.pair, 0).1)
+    }
 }
 
 impl<M: Media, F: Form> Chain<'_, M, F> {
+    /// Returns whether the chain holds what its lower half has passed on, and forgets about it.
+    fn holds_moved(&mut self) -> bool {
+        if self.moved.is_empty() {
+            return true;
+        }
+        let held: BTreeSet<_> = self.met.iter().map(Met::mark).collect();
+        self.moved.drain(..).all(|moved| held.contains(&moved))
+    }
+
     fn end_where(&mut self, mut ends: impl FnMut(&Met<F>) -> bool) {
         let buckets = &mut self.buckets;
         self.met.retain(|met| {

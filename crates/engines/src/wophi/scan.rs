@@ -75,30 +75,31 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// As [`Wophi::remove`].
     pub fn clear(&self) -> Result<()> {
         self.writable()?;
-        let mut index = 0;
-        // Read anew each time: what a growth moves up meanwhile is met there.
-        while index < self.main.reachable() {
-            self.clear_chain(index)?;
-            index += 1;
-        }
-        Ok(())
+        // A bucket and whatever it has split into by then are cleared in one step: a key that is
+        // added behind the sweep, and moved up by a growth, must not be removed once more.
+        let classes = self.main.count(self.main.view().level);
+        (0..classes).try_for_each(|class| self.clear_class(class, classes))
     }
 
-    fn clear_chain(&self, index: u64) -> Result<()> {
+    /// Removes the pairs of the buckets whose index is `class` modulo `classes`.
+    fn clear_class(&self, class: u64, classes: u64) -> Result<()> {
         let pm = self.pool.access();
-        let mut held = self.stripes.of(index).hold()?;
-        let Some(main) = self.main.visit(&pm, index)? else { return Ok(()) };
-        let (mut buckets, mut records, mut removed, mut steps) = (Vec::new(), Vec::new(), 0, 0);
-        let mut next = Some(main);
-        while let Some(bucket) = next {
-            for slot in bucket.token.live_slots() {
-                records.extend(F::record(&F::load(&pm, &bucket, slot)?));
-                removed += 1;
+        let mut held = self.stripes.of(class).hold()?;
+        let (mut buckets, mut records, mut removed, mut emptied) = (Vec::new(), Vec::new(), 0, 0);
+        for index in (class..self.main.reachable()).step_by(classes as usize) {
+            let mut steps = 0;
+            let mut next = self.main.visit(&pm, index)?;
+            while let Some(bucket) = next {
+                for slot in bucket.token.live_slots() {
+                    records.extend(F::record(&F::load(&pm, &bucket, slot)?));
+                    removed += 1;
+                }
+                if bucket.token.count() > 0 {
+                    buckets.push(bucket);
+                }
+                next = self.follow(&pm, &bucket, index, &mut steps)?;
             }
-            if bucket.token.count() > 0 {
-                buckets.push(bucket);
-            }
-            next = self.follow(&pm, &bucket, index, &mut steps)?;
+            emptied += steps;
         }
         if removed == 0 {
             return Ok(());
@@ -111,7 +112,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         pm.fence(sites::CLEAR)?;
         change.end();
         records.into_iter().for_each(|(at, class)| self.heap.give(at, class));
-        self.emptied.fetch_add(steps, Ordering::Relaxed);
+        self.emptied.fetch_add(emptied, Ordering::Relaxed);
         let correction = held.count(-removed, 1);
         drop(held);
         self.estimated(&pm, correction)

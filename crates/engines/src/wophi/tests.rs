@@ -1,9 +1,10 @@
 //! What WOPHI must do, and how often it may write.
 
 mod counts;
+mod damage;
 
 use everhash_index::Form;
-use everhash_testkit::{conformance, model};
+use everhash_testkit::{conformance, model, race};
 
 use super::Wophi;
 
@@ -24,5 +25,24 @@ fn it_keeps_the_contract() {
     for form in FORMS {
         let report = conformance::judge::<Wophi>(form);
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
+    }
+}
+
+#[test]
+fn threads_do_not_disturb_one_another() {
+    // Fails if a schedule of some threads gives an answer that no order of the operations gives,
+    // or one that a crash takes back.
+    for form in FORMS {
+        let report = race::judge::<Wophi>(form, &race::Effort::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn real_threads_do_not_disturb_one_another() {
+    // Fails if the processor's own orders break what all schedules of shuttle keep.
+    for form in FORMS {
+        let report = race::stress::<Wophi>(form, &race::Stress::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
     }
 }
