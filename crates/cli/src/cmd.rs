@@ -26,6 +26,7 @@ use crate::records::tsv;
 /// Crash-consistent hash indexes as a key-value store: one file, byte strings, no server
 #[derive(Debug, Parser)]
 #[command(name = "everhash", version, after_help = STATUSES, disable_help_subcommand = true)]
+#[command(max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -138,10 +139,15 @@ impl Escapes {
     }
 }
 
-/// Opens a database to read it. Where it was not closed cleanly, opening it recovers it.
+/// Opens a database to read it. Where it was not closed cleanly, it is recovered first.
+///
+/// Read-only: a table that grows beside a scan would show some pairs twice.
 fn open_to_read(path: &Path) -> Outcome<Db> {
     match Db::open_read_only(path) {
-        Err(Error::NeedsRecovery { .. }) => Ok(Db::open(path)?),
+        Err(Error::NeedsRecovery { .. }) => {
+            Db::open(path)?.close()?;
+            Ok(Db::open_read_only(path)?)
+        }
         result => Ok(result?),
     }
 }

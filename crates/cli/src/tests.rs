@@ -1,10 +1,51 @@
-//! The page on the command line says what the program says.
+//! The page about the command line says what the program says.
 
 use clap::CommandFactory;
 
 use crate::cmd::Cli;
 
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/command-line.md");
+
+/// How a block of the page begins that holds a help text.
+const OPENING: &str = "```text\n$ everhash ";
+
 #[test]
 fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
+}
+
+#[test]
+fn the_page_shows_the_help_of_every_command() {
+    // Fails if an option were added or renamed and the page not; `UPDATE=1` rewrites the page.
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let mut expected = String::new();
+    let mut shown = Vec::new();
+    let mut rest = page.as_str();
+    while let Some((before, after)) = rest.split_once(OPENING) {
+        let (arguments, after) = after.split_once('\n').unwrap();
+        let (_, after) = after.split_once("```\n").unwrap();
+        let name = arguments.strip_suffix("--help").unwrap().trim();
+        expected += &format!("{before}{OPENING}{arguments}\n{}```\n", help(name));
+        shown.push(name.to_owned());
+        rest = after;
+    }
+    expected += rest;
+    let names: Vec<_> =
+        Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    assert_eq!(shown[0], "");
+    assert_eq!(shown[1..], names[..]);
+    if std::env::var_os("UPDATE").is_some() {
+        return std::fs::write(PAGE, &expected).unwrap();
+    }
+    assert!(page == expected, "{PAGE} is old; rewrite it: UPDATE=1 cargo test -p everhash-cli");
+}
+
+/// Returns the help of a command, or of the program.
+fn help(name: &str) -> String {
+    let mut program = Cli::command().term_width(100);
+    program.build();
+    let command =
+        if name.is_empty() { &mut program } else { program.find_subcommand_mut(name).unwrap() };
+    let help = command.render_long_help().to_string();
+    help.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

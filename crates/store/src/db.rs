@@ -223,7 +223,8 @@ impl Db {
     /// Returns every pair, in no order.
     ///
     /// Safe beside writes, and no snapshot: a key that is present throughout comes at least once,
-    /// one that is written meanwhile may come once, twice or not at all.
+    /// one that is written meanwhile perhaps not at all, and while the table grows, which it may
+    /// do by itself after a write, a key may come twice.
     pub fn iter(&self) -> Pairs<'_> {
         Pairs::of(self)
     }
@@ -282,15 +283,6 @@ impl Db {
     /// See [`Db`].
     pub fn stats(&self) -> Result<Stats> {
         self.core().read(|table| table.stats())
-    }
-
-    /// Returns whether the database would take such a pair: whether it has the form of all pairs
-    /// here, or is short enough.
-    ///
-    /// # Errors
-    /// [`Error::Pair`].
-    pub fn admit(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        everhash_index::admit(self.info().form, key, value).map_err(Error::Pair)
     }
 
     /// Returns what the database is.

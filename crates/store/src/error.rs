@@ -188,3 +188,12 @@ impl Error {
         Error::of(path, error.into())
     }
 }
+
+/// Tells whether a database of the form `form` takes such a pair: whether it has the lengths that
+/// all pairs there have, or is short enough.
+///
+/// # Errors
+/// [`Error::Pair`].
+pub fn admit(form: everhash_index::Form, key: &[u8], value: &[u8]) -> Result<()> {
+    everhash_index::admit(form, key, value).map_err(Error::Pair)
+}

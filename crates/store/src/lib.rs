@@ -39,7 +39,7 @@ mod tests;
 
 pub use catalog::{EngineInfo, engine, engines};
 pub use db::{Db, Info};
-pub use error::{Error, Result, Shown};
+pub use error::{Error, Result, Shown, admit};
 pub use everhash_index::{
     Capabilities, Change, Checked, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Setting, Stats,
 };

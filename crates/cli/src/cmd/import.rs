@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use everhash_store::Durability;
+use everhash_store::{Durability, Form, admit};
 use serde_json::json;
 
 use self::feed::{Feed, Imported};
@@ -75,6 +75,9 @@ impl Import {
         let existed = self.database.symlink_metadata().is_ok();
         if existed {
             self.new.refuse_settings(&self.database)?;
+        } else if let Some((key, value)) = &first {
+            let form = self.new.form.unwrap_or(Form::Variable);
+            admit(form, key, value).map_err(|error| lines.wrong(error))?;
         }
         let by_default = if existed { Durability::Immediate } else { Durability::Process };
         let durability = self.durability.unwrap_or(by_default);

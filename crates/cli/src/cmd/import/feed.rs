@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use everhash_store::Db;
+use everhash_store::{Db, admit};
 
 use super::OnDuplicate;
 use super::progress::Progress;
@@ -119,7 +119,7 @@ impl Feed<'_> {
         let mut next = first;
         let mut result = Ok(());
         while let Some((key, value)) = next.take() {
-            if let Err(error) = self.db.admit(&key, &value) {
+            if let Err(error) = admit(self.db.info().form, &key, &value) {
                 result = Err(lines.wrong(error));
                 break;
             }
