@@ -55,8 +55,8 @@ pub fn compare(
     let [low, median, high] = quartiles(ratios);
     let (mine, raw) = (quartiles(mine)[1], quartiles(raw)[1]);
     println!(
-        "{name:<46} ours {mine:8.2} ns  raw {raw:8.2} ns  ratio {median:.3} ({low:.3} to {high:.3}), \
-         of the fastest {best:.3}"
+        "{name:<46} ours {mine:8.2} ns  raw {raw:8.2} ns  ratio {median:.3} ({low:.3} to \
+         {high:.3}), of the fastest {best:.3}"
     );
     median
 }

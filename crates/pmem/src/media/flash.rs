@@ -57,8 +57,8 @@ impl<P: Primitives> Simulated<Disk, P> {
         Self::of(device, timing, 0, &[], bytes)
     }
 
-    /// Makes a device of `bytes` bytes that begins with `words`, with an empty cache. `seed` decides
-    /// every random choice.
+    /// Makes a device of `bytes` bytes that begins with `words`, with an empty cache. `seed`
+    /// decides every random choice.
     ///
     /// # Panics
     /// If `bytes` exceeds the logical pages of `device` or is shorter than `words`.

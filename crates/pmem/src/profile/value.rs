@@ -37,7 +37,9 @@ impl Parameter for f64 {
 
 /// Declares a closed choice and the words for it in a profile.
 macro_rules! choice {
-    ($(#[$meta:meta])* $name:ident { $( $(#[$case_meta:meta])* $case:ident = $word:literal, )* }) => {
+    ($(#[$meta:meta])* $name:ident {
+        $( $(#[$case_meta:meta])* $case:ident = $word:literal, )*
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $name { $( $(#[$case_meta])* $case, )* }

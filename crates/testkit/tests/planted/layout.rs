@@ -5,7 +5,7 @@ use everhash_pmem::{Addr, pool};
 everhash_pmem::ruler! {
     /// The root: three lines, so that what is stored in one says nothing about another.
     pub struct Root [192] {
-        0   TABLE   [1] "address of the buckets, which is a multiple of 256, plus log2 of their number";
+        0   TABLE   [1] "address of the buckets, a multiple of 256, plus log2 of their number";
         8   COUNT   [1] "number of pairs, as of the last clean close";
         16  LOCK    [1] "zero; only bugs keep a lock here";
         24  SPARE   [5] "zero";
