@@ -20,3 +20,8 @@ pub use finding::Finding;
 pub use project::Project;
 pub use source::{Comment, Source};
 pub use tree::Tree;
+
+/// The example in the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -40,8 +40,8 @@ pub const ALL: &[Rule] = &[
     },
     Rule {
         name: "columns",
-        says: "A line of Rust, TOML or shell has at most 100 columns, 130 in a table that rustfmt \
-               is told to skip; a row of a table in documentation may be longer.",
+        says: "A line of Rust, of a manifest or of shell has at most 100 columns, 130 in a table \
+               that rustfmt is told to skip; a row of a table in documentation may be longer.",
         check: shape::columns,
     },
     Rule {

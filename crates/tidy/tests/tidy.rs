@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use everhash_engines::{common, wophi};
+use everhash_pmem::Ruler;
 use everhash_tidy::pages::{self, Chapter};
 use everhash_tidy::{Finding, Project, Tree, rules};
 
@@ -17,11 +19,19 @@ fn project() -> Project {
 
 /// Every record that lies on a medium. A ruler that is missing here is a finding.
 fn chapters() -> Vec<Chapter> {
-    vec![Chapter {
-        title: "The pool",
-        path: "crates/pmem/src/pool.rs",
-        rulers: vec![everhash_pmem::pool::Header::RULER],
-    }]
+    let chapter = |title, path, rulers: &[&Ruler]| {
+        let rulers = rulers.iter().map(|ruler| **ruler).collect();
+        Chapter { title, path, rulers }
+    };
+    vec![
+        chapter("The pool", "crates/pmem/src/pool.rs", &[&everhash_pmem::pool::Header::RULER]),
+        chapter(
+            "Records of byte strings, in every engine",
+            "crates/engines/src/common/record.rs",
+            &[&common::record::RecordHead::RULER],
+        ),
+        chapter("WOPHI", "crates/engines/src/wophi/layout.rs", wophi::layout::RULERS),
+    ]
 }
 
 #[track_caller]

@@ -29,7 +29,8 @@ pub fn first_line(project: &Project) -> Vec<Finding> {
 pub fn columns(project: &Project) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in project.tree.texts() {
-        let is_bound = path.ends_with(".rs") || path.ends_with(".toml") || path.starts_with(".ci/");
+        let is_bound = [".rs", "Cargo.toml"].iter().any(|ending| path.ends_with(ending))
+            || path.starts_with(".ci/");
         if !is_bound {
             continue;
         }
