@@ -5,6 +5,7 @@
 //! linearizable, and remain so after a crash at every moment of the schedule: a value that a
 //! reader returned must survive. [`stress`] runs real threads for longer.
 
+mod bursts;
 mod crash;
 mod history;
 mod judge;

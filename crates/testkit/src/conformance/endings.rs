@@ -50,9 +50,9 @@ pub(super) fn a_dropped_table_comes_back<E: Engine>(form: Form) -> Result<(), Co
         session.table().remove(&shape.key(round * 3))?;
         pairs.remove(&shape.key(round * 3));
         if round % 2 == 0 {
-            session.kill()?
+            session.kill()?;
         } else {
-            session.outage()?
+            session.outage()?;
         }
         // Twice: what recovery wrote must itself be recovered.
         session.kill()?;

@@ -157,9 +157,9 @@ pub(super) fn a_value_may_look_like_anything<E: Engine>(form: Form) -> Result<()
             pairs.insert(key, value);
         }
         if round % 2 == 0 {
-            session.kill()?
+            session.kill()?;
         } else {
-            session.reopen()?
+            session.reopen()?;
         }
         holds(&session, &shape, &pairs)?;
     }

@@ -16,7 +16,7 @@ use crate::shrink::minimise;
 pub struct Effort {
     /// One program for each seed.
     pub seeds: Range<u64>,
-    /// How many schedules of each program: two thirds random, one third by priorities (PCT).
+    /// How many schedules of each program: a third each uniform, in bursts, by priorities (PCT).
     pub schedules: usize,
     /// Every how many schedules all crashes are tried; 0 for never.
     pub crash_every: usize,

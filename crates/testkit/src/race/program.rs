@@ -31,11 +31,13 @@ impl Program {
     /// Makes the program of a seed.
     pub fn generate(seed: u64) -> Program {
         let mut random = Random::new(seed);
-        let load = *random.pick(&LOADS);
-        let keys = 1 + random.below(3) as u16;
+        // Every other program is a duel about one key, without growth or upkeep.
+        let duel = random.once_in(2);
+        let load = if duel { random.below(2) as u16 } else { *random.pick(&LOADS) };
+        let keys = if duel { 1 } else { 1 + random.below(3) as u16 };
         let threads = 2 + random.below(3);
         let calls = if threads == 2 { 4 } else { 3 };
-        let mut maker = Maker { random, keys, next: 500 };
+        let mut maker = Maker { random, keys, duel, next: 500 };
         let threads = (0..threads)
             .map(|thread| (0..calls).map(|_| maker.op(thread == 0)).collect())
             .collect();
@@ -71,6 +73,7 @@ impl Program {
 struct Maker {
     random: Random,
     keys: u16,
+    duel: bool,
     next: u16,
 }
 
@@ -79,7 +82,7 @@ impl Maker {
     fn op(&mut self, clock: bool) -> Op {
         self.next += 1;
         let (key, value) = (self.random.below(u64::from(self.keys)) as u16, u32::from(self.next));
-        match self.random.below(24) {
+        match self.random.below(if self.duel { 18 } else { 24 }) {
             0..=3 => Op::Insert(key, value),
             4..=6 => Op::Put(key, value),
             7 => Op::Update(key, value),

@@ -10,6 +10,7 @@ use everhash_pmem::{Image, Media};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
+use super::bursts::Bursts;
 use super::crash;
 use super::program::Program;
 use super::tracker::{Clock, Tracker};
@@ -76,12 +77,14 @@ pub(super) fn run<E: Engine>(program: &Program, plan: &Plan) -> Result<Tally, Co
     let words = no_panic(|| prepare::<E>(program.load, plan))?;
     let (program, plan) = (program.clone(), *plan);
     let shared = Arc::new(Shared { plan, program, words, progress: Mutex::default() });
-    // Random schedules interleave finely, PCT ones find orders that need few, well-placed switches.
-    let priority = plan.schedules / 3;
-    let random = RandomScheduler::new_from_seed(plan.seed, plan.schedules - priority);
-    schedule::<E>(&shared, random)?;
-    if priority > 0 && shared.program.threads.len() > 1 {
-        schedule::<E>(&shared, PctScheduler::new_from_seed(plan.seed, 3, priority))?;
+    // Uniform schedules interleave finely, bursts let one thread overtake another that hangs in the
+    // middle, and priorities (PCT) find orders that need few, well-placed switches.
+    let third = plan.schedules / 3;
+    let uniform = plan.schedules - 2 * third;
+    schedule::<E>(&shared, RandomScheduler::new_from_seed(plan.seed, uniform))?;
+    schedule::<E>(&shared, Bursts::new(plan.seed, third))?;
+    if third > 0 && shared.program.threads.len() > 1 {
+        schedule::<E>(&shared, PctScheduler::new_from_seed(plan.seed, 3, third))?;
     }
     Ok(shared.progress(|progress| progress.tally))
 }

@@ -141,7 +141,7 @@ fn the_checker_agrees_with_one_that_tries_every_order() {
                     event.answer = Some(match event.answer {
                         Some(Answer::Flag(flag)) => Answer::Flag(!flag),
                         _ => Answer::Value(None),
-                    })
+                    });
                 }
             }
         }

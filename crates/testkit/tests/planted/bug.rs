@@ -15,6 +15,8 @@ pub enum Judge {
     Conformance(&'static str),
     /// The race judge.
     Race(Form),
+    /// The race judge, with crashes of every schedule.
+    RaceCrash,
     /// The crash judge.
     Crash(CrashModel),
 }
@@ -71,9 +73,8 @@ bugs! {
     LostUpdate "B1" "an update returns before it is durable", ADR;
     LockOnMedium "B23" "a lock lies on the medium, and nobody frees it (RECIPE 19)", ADR;
     ClearNotDurable "B1" "clear returns before it is durable", ADR;
-    EarlyRead "B24" "a reader returns what is not yet durable (SEPH 3)", Judge::Race(Form::WORDS);
-    EarlyExists "B26" "insert finds a key that is not yet durable (SEPH 1)",
-        Judge::Race(Form::WORDS);
+    EarlyRead "B24" "a reader returns what is not yet durable (SEPH 3)", Judge::RaceCrash;
+    EarlyExists "B26" "insert finds a key that is not yet durable (SEPH 1)", Judge::RaceCrash;
     TornRead "B7" "a reader does not look again", Judge::Race(Form::DOUBLE_WORDS);
     ParityOnly "B40" "a reader looks at the last bit of the sequence only",
         Judge::Race(Form::DOUBLE_WORDS);
@@ -81,9 +82,9 @@ bugs! {
     Deadlock "-" "two locks are taken in two orders", Judge::Race(Form::WORDS);
     ScanByIndex "-" "a cursor is a bucket's number, which growth changes",
         Judge::Conformance("a_scan_sees_what_is_there_throughout");
-    Leak "B18" "old buckets are not given back (P-BwTree 28)",
+    Leak "B18" "what an update took is not given back (P-BwTree 28)",
         Judge::Conformance("space_is_used_again");
-    DoubleHandOut "B19" "recovery does not claim the buckets (P-CLHT 24)", WORDS;
+    DoubleHandOut "B19" "recovery does not claim the buckets (P-CLHT 24)", ADR;
     BlindPut "B10" "a put does not look for the key (WOPHI, Algorithm 1)", WORDS;
     HalfKey "-" "only the first word of a key is compared", Judge::Model(Form::DOUBLE_WORDS);
     TagOnly "-" "only the tag of a key is compared", WORDS;

@@ -38,9 +38,9 @@ impl<M: Media> SlotsTable<M> {
             }
             (Change::Put(value), Some(found)) if self.bug == Bug::FullLosesPair => {
                 self.erase(&mut writer, hash, &bucket, found)?;
-                self.space
-                    .take(Bucket::BYTES as u64, LINE)
-                    .map(|taken| self.space.give(taken.span))?;
+                let scratch =
+                    self.space.take(4 * writer.home.buckets() * Bucket::BYTES as u64, LINE)?;
+                self.space.give(scratch.span);
                 self.add(&mut writer, key, two(&value))?;
             }
             (Change::Put(value), Some(found)) => {
@@ -122,6 +122,9 @@ impl<M: Media> SlotsTable<M> {
         let at = writer.home.bucket(writer.home.index(hash));
         if let (Bug::DuplicateAfterMove, Some(index)) = (self.bug, free(bucket)) {
             return self.move_pair(at, bucket, found, index, value);
+        }
+        if self.bug == Bug::Leak {
+            self.space.take(LINE, LINE)?;
         }
         let pm = self.pool.access();
         let journal = ROOT.plus(Root::JOURNAL as u64);
@@ -212,7 +215,7 @@ impl<M: Media> SlotsTable<M> {
         self.switch(new)?;
         change.end();
         writer.home = new;
-        if self.bug != Bug::Leak && self.bug != Bug::DoubleHandOut {
+        if self.bug != Bug::DoubleHandOut {
             self.space.give(before);
         }
         Ok(())

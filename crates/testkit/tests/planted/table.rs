@@ -158,7 +158,7 @@ impl<M: Media> SlotsTable<M> {
             let tags = (bucket[Bucket::TAGS] >> (8 * found.slot)) as u8 == tag(hash);
             match self.bug {
                 Bug::TagOnly => tags,
-                Bug::HalfKey => tags && found.key[0] == key[0] || found.key == key,
+                Bug::HalfKey => found.key[0] == key[0],
                 _ => tags && found.key == key,
             }
         })
@@ -339,11 +339,17 @@ impl<M: Media> Table for SlotsTable<M> {
         let by_index = self.bug == Bug::ScanByIndex;
         let (found, next) = self.read(|| {
             let home = home(&pm, self.bug)?;
-            let index = if by_index { cursor.0 } else { home.index(cursor.0) };
+            let index = match cursor.0 {
+                0 if by_index => home.buckets() - 1,
+                number if by_index => number - 1,
+                hash => home.index(hash),
+            };
             let mut bucket = [0; Bucket::WORDS];
             pm.read_words(home.bucket(index), &mut bucket)?;
-            let next = (index + 1 < home.buckets())
-                .then(|| if by_index { index + 1 } else { (index + 1) << (64 - home.log2) });
+            let next = match by_index {
+                true => (index > 0).then_some(index),
+                false => (index + 1 < home.buckets()).then(|| (index + 1) << (64 - home.log2)),
+            };
             Ok((pairs(&bucket).collect::<Vec<Found>>(), next))
         })?;
         if self.bug == Bug::Deadlock {
