@@ -7,7 +7,7 @@ pub mod emulated;
 pub mod file;
 pub mod flash;
 pub mod image;
-mod random;
+pub mod random;
 pub mod simulated;
 pub mod traced;
 pub mod virtual_time;

@@ -1,34 +1,35 @@
-//! A small seeded generator for the random choices of emulated devices.
+//! A small seeded generator: for the random choices of emulated devices, and for programs that are
+//! to be the same in every run.
 
 /// The same numbers for the same seed, on every machine (splitmix64, Steele et al. 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
     /// Makes the generator of `seed`.
-    pub(crate) fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
     /// Returns the next 64 bits.
     #[inline]
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
     /// Returns a number below `bound`, which must not be zero.
     #[inline]
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        spread(self.next(), bound)
+    pub fn below(&mut self, bound: u64) -> u64 {
+        spread(self.bits(), bound)
     }
 
     /// Returns true with the given chance.
-    pub(crate) fn happens(&mut self, chance: f64) -> bool {
+    pub fn happens(&mut self, chance: f64) -> bool {
         // 2^53 steps: the resolution of a double in 0..1.
-        ((self.next() >> 11) as f64) < chance * (1u64 << 53) as f64
+        ((self.bits() >> 11) as f64) < chance * (1u64 << 53) as f64
     }
 }
 

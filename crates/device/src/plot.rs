@@ -1,0 +1,130 @@
+//! Figures as SVG: circles for what was published, lines for what the emulated device shows.
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+
+use crate::figure::{Figure, Mark, Scale, Series};
+
+/// Size of a figure. Unit: pixels. Source: ours; fits a page of text twice side by side.
+const SIZE: (u32, u32) = (640, 400);
+
+/// Colours that people with any kind of colour vision tell apart (Okabe and Ito).
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
+
+/// What drawing into a string can fail with.
+type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
+
+/// Draws a figure.
+///
+/// # Panics
+/// If the figure has no point.
+pub fn svg(figure: &Figure) -> String {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        let points = || figure.series.iter().flat_map(|series| &series.points);
+        let xs = || points().map(|(x, _)| *x);
+        let (low, high) = xs().fold((f64::INFINITY, 0.0), |(a, b), x| (x.min(a), x.max(b)));
+        assert!(low.is_finite(), "a figure has points");
+        let top = points().map(|(_, y)| *y).fold(0.0, f64::max) * 1.15;
+        let drawn = match figure.x_scale {
+            Scale::Linear => chart(figure, &area, 0.0..high * 1.03, top),
+            // Half a step of room on either side.
+            Scale::Logarithmic => {
+                chart(figure, &area, (low / 1.3..high * 1.3).log_scale().base(2.0), top)
+            }
+        };
+        drawn.and_then(|()| area.present()).expect("drawing into a string cannot fail");
+    }
+    text
+}
+
+fn chart<'a, X>(
+    figure: &Figure,
+    area: &DrawingArea<SVGBackend<'a>, Shift>,
+    x: X,
+    top: f64,
+) -> Result<(), Failure<'a>>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: ValueFormatter<f64>,
+{
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .caption(&figure.title, ("sans-serif", 16))
+        .x_label_area_size(44)
+        .y_label_area_size(56)
+        .build_cartesian_2d(x, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_desc(figure.x)
+        .y_desc(figure.y)
+        .x_label_formatter(&|value| short(*value))
+        .y_label_formatter(&|value| short(*value))
+        .label_style(("sans-serif", 12))
+        .axis_desc_style(("sans-serif", 13))
+        .draw()?;
+    for series in &figure.series {
+        let colour = COLOURS[series.pair % COLOURS.len()];
+        let Series { points, name, mark, .. } = series;
+        if *mark == Mark::Measured {
+            let style = colour.stroke_width(2);
+            let line = LineSeries::new(points.iter().copied(), style);
+            chart.draw_series(line)?.label(name).legend(move |(x, y)| {
+                PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2))
+            });
+        } else {
+            let circle = move |at| Circle::new(at, 4, colour.stroke_width(2));
+            let circles = points.iter().map(|point| circle(*point));
+            chart
+                .draw_series(circles)?
+                .label(name)
+                .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.stroke_width(2)));
+        }
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(RGBColor(225, 225, 225))
+        .label_font(("sans-serif", 12))
+        .draw()
+}
+
+/// Returns a label without digits that say nothing.
+fn short(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_point_and_name_is_drawn() {
+        // Fails if a series were left out of the picture or of its legend.
+        let figure = Figure {
+            name: "test",
+            title: "A < B".to_string(),
+            x: "across",
+            x_scale: Scale::Logarithmic,
+            y: "up",
+            series: Vec::new(),
+        };
+        let figure =
+            figure.pair("thing", vec![(8.0, 1.0), (16.0, 2.0)], vec![(8.0, 1.1), (16.0, 1.9)]);
+        let text = svg(&figure);
+        // Two points and one in the legend.
+        assert_eq!(text.matches("<circle").count(), 3);
+        for part in ["thing, published", "thing, measured", "A &lt; B", "across", "up"] {
+            assert!(text.contains(part), "{part} is missing");
+        }
+        assert_eq!((short(2.0), short(0.25)), ("2".to_string(), "0.25".to_string()));
+    }
+}

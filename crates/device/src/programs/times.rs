@@ -1,0 +1,128 @@
+//! Programs that show how long the device takes, alone and under load.
+
+use everhash_pmem::media::emulated::Timing;
+use everhash_pmem::media::virtual_time::Summary;
+use everhash_pmem::profile::{Flushing, MemoryDevice};
+use everhash_pmem::{Addr, LINE, Result, Span};
+
+use super::{Pm, SITE, place, region, run, small_cache};
+
+/// Bytes of the devices on which the programs run. Unit: bytes. Source: ours, as for the buffers.
+const BYTES: u64 = 64 << 20;
+
+/// Operations of each thread. Unit: operations. Source: ours; throughput is steady after a tenth.
+const OPERATIONS: u64 = 2000;
+
+/// An access of the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// A load.
+    Read,
+    /// A store, flushed and fenced.
+    Write,
+    /// A store past the caches, fenced.
+    WritePastCaches,
+}
+
+/// Makes one access of at most a unit.
+fn access(pm: &Pm<'_>, verb: Verb, at: Addr, words: &mut [u64]) -> Result<()> {
+    match verb {
+        Verb::Read => pm.read_words(at, words),
+        Verb::Write => {
+            pm.write_words(at, words)?;
+            pm.persist(Span::new(at, words.len() as u64), SITE)
+        }
+        Verb::WritePastCaches => {
+            pm.write_words_nt(at, words, SITE)?;
+            pm.fence(SITE)
+        }
+    }
+}
+
+/// Lets threads access `bytes` bytes at a time, at random places.
+pub(crate) fn random(
+    device: &MemoryDevice,
+    verb: Verb,
+    bytes: u64,
+    threads: u64,
+) -> Result<Summary> {
+    let region = region(&small_cache(device), Timing::Virtual, BYTES);
+    run(&region, threads, OPERATIONS, |mut random| {
+        let mut words = vec![1; (bytes / 8) as usize];
+        move |pm, _| access(pm, verb, place(&mut random, BYTES, bytes.max(LINE)), &mut words)
+    })
+}
+
+/// Returns the mean time of loads that follow one another line by line. Unit: nanoseconds.
+pub(crate) fn sequential_loads(device: &MemoryDevice) -> Result<f64> {
+    let region = region(device, Timing::Virtual, BYTES);
+    let loads = |_| |pm: &Pm<'_>, number: u64| pm.load(Addr::new(number * LINE)).map(|_| ());
+    Ok(run(&region, 1, 20_000, loads)?.mean_ns())
+}
+
+/// Returns the mean time to store to, flush and fence a line that is in the cache. Unit:
+/// nanoseconds.
+pub(crate) fn cached_write(device: &MemoryDevice) -> Result<f64> {
+    let region = region(device, Timing::Virtual, BYTES);
+    let pm = region.access();
+    let mut busy = 0;
+    for number in 0..OPERATIONS {
+        let at = Addr::new(number * 4096);
+        pm.load(at)?;
+        let before = region.media().elapsed_ps();
+        pm.store(at, 1)?;
+        pm.persist(Span::new(at, 1), SITE)?;
+        busy += region.media().elapsed_ps() - before;
+    }
+    Ok(busy as f64 / 1000.0 / OPERATIONS as f64)
+}
+
+/// Returns the mean time to read a line and then to store to, flush and fence it `times` times.
+/// Unit: nanoseconds.
+pub(crate) fn flush_again(device: &MemoryDevice, flush: Flushing, times: u64) -> Result<f64> {
+    let device = MemoryDevice { flush, ..device.clone() };
+    let region = region(&device, Timing::Virtual, BYTES);
+    let writes = |mut random| {
+        move |pm: &Pm<'_>, _| {
+            let at = place(&mut random, BYTES, LINE);
+            pm.load(at)?;
+            for number in 0..times {
+                pm.store(at, number)?;
+                pm.persist(Span::new(at, 1), SITE)?;
+            }
+            Ok(())
+        }
+    };
+    Ok(run(&region, 1, OPERATIONS, writes)?.mean_ns())
+}
+
+/// Lets threads access groups of lines, each a word of its own line, all independent of one another:
+/// the lines lie one behind the other from a random place on, or each at a random place.
+pub(crate) fn groups(
+    device: &MemoryDevice,
+    verb: Verb,
+    lines: u64,
+    sequential: bool,
+    threads: u64,
+) -> Result<Summary> {
+    let region = region(&small_cache(device), Timing::Virtual, BYTES);
+    run(&region, threads, OPERATIONS / 4, |mut random| {
+        let mut places = vec![Addr::NULL; lines as usize];
+        move |pm, _| {
+            let first = place(&mut random, BYTES - lines * LINE, LINE);
+            for (number, at) in places.iter_mut().enumerate() {
+                let next = first.plus(number as u64 * LINE / 8);
+                *at = if sequential { next } else { place(&mut random, BYTES, LINE) };
+            }
+            if verb == Verb::Read {
+                places.iter().for_each(|at| pm.prefetch(*at));
+                return places.iter().try_for_each(|at| pm.load(*at).map(|_| ()));
+            }
+            for at in &places {
+                pm.store(*at, 1)?;
+                pm.flush(Span::new(*at, 1), SITE);
+            }
+            pm.fence(SITE)
+        }
+    })
+}
