@@ -115,3 +115,83 @@ fn list<'a>(values: impl Iterator<Item = Option<&'a Vec<u8>>>) -> String {
     let values: Vec<String> = values.map(one).collect();
     if values.is_empty() { "none".to_owned() } else { values.join(" or ") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Edit, Shape};
+    use everhash_index::Form;
+
+    /// A model of two pairs, keys 1 and 2 with values 10 and 20.
+    fn two() -> Model {
+        let mut model = Model::new(Shape::tiny(Form::WORDS));
+        model.apply(&Op::PutMany(vec![(1, 10), (2, 20)]));
+        model
+    }
+
+    fn after(ops: &[Op]) -> Pairs {
+        let mut model = two();
+        ops.iter().for_each(|op| drop(model.apply(op)));
+        model.pairs().clone()
+    }
+
+    fn accepts(expected: &Expected, ops: &[Op]) -> bool {
+        expected.accept(&after(ops)).is_ok()
+    }
+
+    #[test]
+    fn an_operation_is_there_completely_or_not_at_all() {
+        // Fails if a half done or a lost earlier write passes for a crash.
+        let op = Op::Modify(1, Edit::Set(11));
+        let during = Expected::around(&two(), Some(&op));
+        assert!(accepts(&during, &[]) && accepts(&during, &[op]));
+        assert!(!accepts(&during, &[Op::Remove(1)]) && !accepts(&during, &[Op::Remove(2)]));
+        let at_rest = Expected::around(&two(), None);
+        assert!(accepts(&at_rest, &[]) && !accepts(&at_rest, &[Op::Put(3, 1)]));
+    }
+
+    #[test]
+    fn many_puts_leave_a_prefix_and_a_clear_leaves_any_part() {
+        // Fails if a later put may survive without an earlier one, or if a clear that was cut off
+        // is taken for a violation.
+        let many = Op::PutMany(vec![(3, 30), (1, 11), (4, 40)]);
+        let puts = Expected::around(&two(), Some(&many));
+        assert!(accepts(&puts, &[Op::Put(3, 30)]));
+        assert!(accepts(&puts, &[Op::Put(3, 30), Op::Put(1, 11)]));
+        assert!(!accepts(&puts, &[Op::Put(1, 11)]) && !accepts(&puts, &[Op::Put(4, 40)]));
+        let clear = Expected::around(&two(), Some(&Op::Clear));
+        for ops in [vec![], vec![Op::Remove(1)], vec![Op::Remove(2)], vec![Op::Clear]] {
+            assert!(accepts(&clear, &ops));
+        }
+        assert!(!accepts(&clear, &[Op::Put(1, 11)]) && !accepts(&clear, &[Op::Put(5, 1)]));
+    }
+
+    #[test]
+    fn a_batch_may_lose_what_was_not_synced_and_nothing_else() {
+        // Fails if a value from before the sync may come back, or if a value that the key never
+        // had is accepted.
+        let mut history = vec![two()];
+        for op in [Op::Put(1, 11), Op::Put(1, 12), Op::Remove(2)] {
+            let mut next = history[history.len() - 1].clone();
+            next.apply(&op);
+            history.push(next);
+        }
+        let all = Expected::batched(&history, Some(&Op::Put(3, 30)));
+        for ops in [vec![], vec![Op::Put(1, 11)], vec![Op::Put(3, 30), Op::Remove(2)]] {
+            assert!(accepts(&all, &ops));
+        }
+        assert!(!accepts(&all, &[Op::Put(1, 13)]) && !accepts(&all, &[Op::Remove(1)]));
+        let synced = Expected::batched(&history[2..], None);
+        assert!(accepts(&synced, &[Op::Put(1, 12)]));
+        assert!(!accepts(&synced, &[Op::Put(1, 11)]), "that was overwritten before the sync");
+    }
+
+    #[test]
+    fn a_complaint_names_key_expected_and_found() {
+        let found = Expected::around(&two(), None).accept(&after(&[Op::Remove(1)]));
+        let text = found.unwrap_err().to_string();
+        assert!(text.contains("key ff") && text.ends_with("found none"), "{text}");
+        assert!(Expected::NoPoolOr.accept(&after(&[])).is_err());
+        assert!(Expected::NoPoolOr.accept(&Pairs::new()).is_ok());
+    }
+}
