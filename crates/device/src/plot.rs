@@ -30,10 +30,16 @@ pub fn svg(figure: &Figure) -> String {
         assert!(low.is_finite(), "a figure has points");
         let top = points().map(|(_, y)| *y).fold(0.0, f64::max) * 1.15;
         let drawn = match figure.x_scale {
-            Scale::Linear => chart(figure, &area, 0.0..high * 1.03, top),
-            // Half a step of room on either side.
+            Scale::Linear => {
+                let corner = free_corner(figure, |(x, y)| (x / high, y / top));
+                chart(figure, &area, 0.0..high * 1.03, top, corner)
+            }
             Scale::Logarithmic => {
-                chart(figure, &area, (low / 1.3..high * 1.3).log_scale().base(2.0), top)
+                let width = (high / low).log2();
+                let corner = free_corner(figure, |(x, y)| ((x / low).log2() / width, y / top));
+                // A part of a step of room on either side.
+                let x = (low / 1.3..high * 1.3).log_scale().base(2.0);
+                chart(figure, &area, x, top, corner)
             }
         };
         drawn.and_then(|()| area.present()).expect("drawing into a string cannot fail");
@@ -41,11 +47,36 @@ pub fn svg(figure: &Figure) -> String {
     text
 }
 
+/// Returns the corner in which a legend hides least; `place` puts a point into the unit square.
+fn free_corner(figure: &Figure, place: impl Fn((f64, f64)) -> (f64, f64)) -> SeriesLabelPosition {
+    let corners = [
+        (SeriesLabelPosition::LowerRight, 1.0, 0.0),
+        (SeriesLabelPosition::UpperLeft, 0.0, 1.0),
+        (SeriesLabelPosition::UpperRight, 1.0, 1.0),
+    ];
+    let hidden = |across: f64, up: f64| -> usize {
+        let under = |(x, y): (f64, f64)| (x - across).abs() < 0.4 && (y - up).abs() < 0.35;
+        let of_series = |series: &Series| {
+            let lines = series.points.windows(2).flat_map(|ends| {
+                let ((x0, y0), (x1, y1)) = (place(ends[0]), place(ends[1]));
+                (0..=10)
+                    .map(move |i| f64::from(i) / 10.0)
+                    .map(move |part| (x0 + (x1 - x0) * part, y0 + (y1 - y0) * part))
+            });
+            lines.filter(|point| under(*point)).count()
+        };
+        figure.series.iter().map(of_series).sum()
+    };
+    let best = corners.into_iter().min_by_key(|(_, across, up)| hidden(*across, *up));
+    best.map_or(SeriesLabelPosition::LowerRight, |(corner, ..)| corner)
+}
+
 fn chart<'a, X>(
     figure: &Figure,
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     x: X,
     top: f64,
+    corner: SeriesLabelPosition,
 ) -> Result<(), Failure<'a>>
 where
     X: AsRangedCoord<Value = f64>,
@@ -89,7 +120,7 @@ where
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(corner)
         .background_style(WHITE.mix(0.85))
         .border_style(RGBColor(225, 225, 225))
         .label_font(("sans-serif", 12))

@@ -1,6 +1,7 @@
 //! The probe: which programs are run on which profile, and what their results are compared with.
 
 mod flash;
+mod indexes;
 mod memory;
 
 use everhash_pmem::Result;
@@ -53,6 +54,9 @@ pub fn probe(profile: &Profile) -> Result<Probe> {
         figures,
     })
 }
+
+/// What a program came to.
+type Found = (Vec<Row>, Vec<Figure>);
 
 /// Makes rows of one topic and source.
 struct Topic {

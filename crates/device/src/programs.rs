@@ -37,10 +37,12 @@ where
     F: FnMut(&Pm<'a>, u64) -> Result<()> + 'a,
 {
     let failure = RefCell::new(None);
+    // A later phase on the same device must not repeat the places of the one before.
+    let seed = region.media().elapsed_ps();
     let mut schedule = Schedule::new(&**region.media()).operation_ps(0);
     for thread in 0..threads {
         let failure = &failure;
-        let (mut program, mut done) = (program(Random::new(thread + 1)), 0);
+        let (mut program, mut done) = (program(Random::new(seed + thread + 1)), 0);
         schedule.thread(move |_| {
             if done == operations || failure.borrow().is_some() {
                 return Step::Done;

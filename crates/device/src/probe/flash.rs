@@ -3,19 +3,21 @@
 use everhash_pmem::Result;
 use everhash_pmem::profile::{FlashDevice, Victim};
 
-use super::Topic;
+use super::{Found, Topic};
 use crate::figure::{Figure, Scale};
 use crate::programs::pages::{Heat, UNIFORM, sized, steady_state, updates};
 use crate::published;
 use crate::table::{Row, Tolerance};
 
-type Found = (Vec<Row>, Vec<Figure>);
-
 /// Runs everything that says something about the profile `name`.
 pub(super) fn probe(name: &str, device: &FlashDevice) -> Result<Found> {
-    let mut found = collection(device);
-    let rows = [streams(device), in_place(device)?, repetition(device)?];
-    found.0.extend(rows.into_iter().flatten());
+    let mut found = (Vec::new(), Vec::new());
+    if name == "flash" || name == "tiered" {
+        found = collection(device);
+        found.0.extend(streams(device));
+    }
+    found.0.extend(in_place(device)?);
+    found.0.extend(repetition(device)?);
     if name == "tiered-fit" {
         found.0.push(fit(device));
     }

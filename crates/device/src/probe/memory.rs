@@ -2,18 +2,18 @@
 
 use everhash_pmem::media::emulated::{Counters, Timing};
 use everhash_pmem::profile::{Clwb, Flushing, MemoryDevice, Model};
-use everhash_pmem::{Addr, Result, Span};
+use everhash_pmem::{Addr, LINE, Result, Span};
 
-use super::Topic;
+use super::{Found, Topic, indexes};
 use crate::figure::{Figure, Scale};
 use crate::programs::buffers::{Storing, crowd, halves, stores};
-use crate::programs::indexes::{ITEM, Index, insert};
-use crate::programs::times::{Verb, cached_write, flush_again, groups, random, sequential_loads};
+use crate::programs::times::{
+    Order, Verb, cached_write, flush_again, groups, random, sequential_loads,
+    sequential_stores_past_caches,
+};
 use crate::programs::{SITE, region};
 use crate::published;
-use crate::table::{Row, Tolerance};
-
-type Found = (Vec<Row>, Vec<Figure>);
+use crate::table::Tolerance;
 
 /// Runs everything that says something about the profile `name`.
 pub(super) fn probe(name: &str, device: &MemoryDevice) -> Result<Found> {
@@ -33,20 +33,20 @@ pub(super) fn probe(name: &str, device: &MemoryDevice) -> Result<Found> {
             add(amplification(device)?);
             add(crowded(device)?);
             add(walsh_table(device)?);
-            add(synthetic_log(device)?);
+            add(indexes::log(device)?);
         }
         "optane-100-256gb" => {
             add(write_buffer(device)?);
             add(one_module(device)?);
         }
         "turbohash" => add(probing(device)?),
-        "elimda" | "optane-200-eadr" => add(synthetic_indexes(device)?),
+        "elimda" | "optane-200-eadr" => add(indexes::tables(device)?),
         _ => {}
     }
     if name == "optane-100" || name == "optane-200" {
         add(twice_flushed(device)?);
     }
-    add(determinism(device)?);
+    add(indexes::repetition(device)?);
     Ok(found)
 }
 
@@ -62,9 +62,12 @@ fn own_numbers(device: &MemoryDevice) -> Result<Found> {
     ];
     if device.guarantees().domain != everhash_pmem::Domain::Eadr {
         let write = cached_write(device)?;
-        let past = random(device, Verb::WritePastCaches, 64, 1)?.mean_ns();
+        let past = sequential_stores_past_caches(device)?;
         rows.push(latency.row("store, flush, fence, cached", device.flush_ns, write, close));
-        rows.push(latency.row("store past the caches, fence", device.stream_store_ns, past, close));
+        // A full unit goes to the media every so many lines, and may take longer than the stores.
+        let unit_lines = (device.media_unit_bytes / LINE) as f64;
+        let stated = device.stream_store_ns.max(device.media_write_ns / unit_lines);
+        rows.push(latency.row("sequential store past the caches, fence", stated, past, close));
     }
     let bandwidth = Topic { topic: "Bandwidth", unit: "GB/s", ..latency };
     let unit = device.media_unit_bytes as f64;
@@ -75,7 +78,7 @@ fn own_numbers(device: &MemoryDevice) -> Result<Found> {
         // So many threads that the modules and not the latencies are the limit.
         let alone = random(device, verb, device.media_unit_bytes, 1)?.mean_ns();
         let stated = unit / service * device.dimms as f64;
-        let threads = (6.0 * stated * alone / unit).ceil() as u64;
+        let threads = (10.0 * stated * alone / unit).ceil() as u64;
         let shown = random(device, verb, device.media_unit_bytes, threads)?;
         let shown = shown.operations_per_second() * unit * 1e-9;
         let what = format!("{what}, {threads} threads");
@@ -214,7 +217,7 @@ fn walsh_table(device: &MemoryDevice) -> Result<Found> {
 /// One module, saturated.
 fn one_module(device: &MemoryDevice) -> Result<Found> {
     let topic = Topic {
-        topic: "One module, saturated",
+        topic: "One module, saturated by 64 threads",
         unit: "GB/s",
         source: "PerMA-Bench result files, VLDB 2022",
     };
@@ -225,7 +228,7 @@ fn one_module(device: &MemoryDevice) -> Result<Found> {
         ("random writes of 256 B", Verb::WritePastCaches, 256, 2.62),
         ("random reads of 64 B", Verb::Read, 64, 2.12),
     ] {
-        let summary = random(&device, verb, bytes, 32)?;
+        let summary = random(&device, verb, bytes, 64)?;
         let measured = summary.operations_per_second() * bytes as f64 * 1e-9;
         rows.push(topic.row(what, published, measured, Tolerance::Relative(0.10)));
     }
@@ -279,8 +282,8 @@ fn probing(device: &MemoryDevice) -> Result<Found> {
     for (word, verb) in [("reads", Verb::Read), ("writes", Verb::Write)] {
         let mut curves = [Vec::new(), Vec::new()];
         for lines in [1, 2, 4, 8, 16, 32] {
-            for (curve, sequential) in curves.iter_mut().zip([true, false]) {
-                let summary = groups(device, verb, lines, sequential, threads)?;
+            for (curve, order) in curves.iter_mut().zip([Order::Sequential, Order::Random]) {
+                let summary = groups(device, verb, lines, order, threads)?;
                 curve.push((lines as f64, summary.operations_per_second() * 1e-6));
             }
         }
@@ -292,67 +295,6 @@ fn probing(device: &MemoryDevice) -> Result<Found> {
         }
     }
     Ok((rows, vec![figure]))
-}
-
-/// Bytes of a cache that holds hardly anything of the synthetic table.
-///
-/// Unit: bytes. Source: ours; 1/128 of the table.
-const SMALL_CACHE: u64 = 512 << 10;
-
-/// A log and a table under the load of WALSH's figure.
-fn synthetic_log(device: &MemoryDevice) -> Result<Found> {
-    let topic = Topic {
-        topic: "Synthetic indexes, 40 threads",
-        unit: "ratio",
-        source: "WALSH, Fig. 2: its own log below 1.4, other hash tables above 11",
-    };
-    let amplification = |index| -> Result<f64> {
-        let (counters, items) = insert(device, index, SMALL_CACHE, 40)?;
-        Ok(counters.write_amplification_of(items * ITEM))
-    };
-    let log = amplification(Index::Log)?;
-    let in_place = amplification(Index::InPlace)?;
-    let rows = vec![
-        topic.row("log of 256 B, writes", 1.2, log, Tolerance::Between(1.0, 1.4)),
-        topic.row("in place, writes", 16.0, in_place, Tolerance::Between(11.0, 50.0)),
-    ];
-    Ok((rows, Vec::new()))
-}
-
-/// The access patterns between the extremes of ElimDA's figure.
-fn synthetic_indexes(device: &MemoryDevice) -> Result<Found> {
-    let writes = Topic {
-        topic: "Synthetic indexes, one thread, writes",
-        unit: "ratio",
-        source: "ElimDA, Fig. 4: 22.6 to 41.5 for other hash tables",
-    };
-    let reads = Topic {
-        topic: "Synthetic indexes, one thread, reads",
-        source: "ElimDA, Fig. 4: 9.3 to 24.3 for other hash tables",
-        ..writes
-    };
-    let flushing = MemoryDevice {
-        survives: everhash_pmem::profile::Survives::Adr,
-        clwb: Clwb::Invalidates,
-        ..device.clone()
-    };
-    let (from, to) = (Tolerance::Between(14.0, 50.0), Tolerance::Between(7.0, 30.0));
-    let mut found = (Vec::new(), Vec::new());
-    for (what, device, index, cache_bytes, published) in [
-        ("in place", &flushing, Index::InPlace, SMALL_CACHE, (16.0, 16.0)),
-        ("in place, locks on the device", &flushing, Index::InPlaceWithLock, 2 << 20, (25.8, 24.4)),
-        ("in place, caches durable", device, Index::InPlaceUnflushed, 6 << 20, (13.8, 14.4)),
-    ] {
-        let (counters, items) = insert(device, index, cache_bytes, 1)?;
-        let shown = counters.write_amplification_of(items * ITEM);
-        let low =
-            if index == Index::InPlaceUnflushed { Tolerance::Between(11.0, 50.0) } else { from };
-        found.0.push(writes.row(what, published.0, shown, low));
-        let shown = counters.read_amplification_of(items * ITEM);
-        found.1.push(reads.row(what, published.1, shown, to));
-    }
-    found.0.append(&mut found.1);
-    Ok((found.0, Vec::new()))
 }
 
 /// The flat model: time is a straight line in both latencies.
@@ -393,17 +335,4 @@ fn flat(device: &MemoryDevice) -> Result<Found> {
         series: Vec::new(),
     };
     Ok((rows, vec![figure.pair("", line, curve)]))
-}
-
-/// The same run twice.
-fn determinism(device: &MemoryDevice) -> Result<Found> {
-    let topic = Topic { topic: "Repetition", unit: "", source: "ours: a seed decides everything" };
-    let run = || -> Result<(Counters, u64)> {
-        let (counters, items) = insert(device, Index::InPlaceWithLock, SMALL_CACHE, 8)?;
-        Ok((counters, items))
-    };
-    let (first, second) = (run()?, run()?);
-    let different = first.0.rows().iter().zip(second.0.rows()).filter(|(a, b)| **a != *b).count();
-    let what = "counters that differ between two runs";
-    Ok((vec![topic.row(what, 0.0, different as f64, Tolerance::Absolute(0.0))], Vec::new()))
 }

@@ -3,9 +3,9 @@
 use everhash_pmem::media::emulated::{Counters, Timing};
 use everhash_pmem::media::random::Random;
 use everhash_pmem::profile::MemoryDevice;
-use everhash_pmem::{Addr, LINE, Result, Span};
+use everhash_pmem::{Addr, LINE, Result, Span, WORD};
 
-use super::{SITE, place, region, run, small_cache};
+use super::{SITE, place, region, small_cache};
 
 /// Bytes of the devices on which the programs run. Unit: bytes. Source: ours; a hundred times the
 /// cache that is given to them, so that hardly a line is found there.
@@ -77,23 +77,25 @@ pub(crate) fn stores(
     Ok(region.media().counters())
 }
 
-/// Lets `writers` threads write whole units of one module past the caches, line by line, at random
-/// places; returns media bytes per byte.
+/// Lets `writers` threads write whole units of one module past the caches, at random places; which
+/// writer stores the next line is random. Returns media bytes per byte.
 pub(crate) fn crowd(device: &MemoryDevice, writers: u64) -> Result<f64> {
     let device = MemoryDevice { dimms: 1, ..small_cache(device) };
-    let region = region(&device, Timing::Virtual, BYTES);
+    let region = region(&device, Timing::Counting, BYTES);
+    region.media().set_writers(writers as u32);
+    let (pm, mut random) = (region.access(), Random::new(1));
     let (unit, lines) = (device.media_unit_bytes, device.media_unit_bytes / LINE);
-    // Each operation is one line, so that the writers meet between the lines of a unit.
-    run(&region, writers, 20_000 / writers * lines, |mut random| {
-        let mut start = Addr::NULL;
-        move |pm, number| {
-            if number % lines == 0 {
-                start = place(&mut random, BYTES, unit);
-            }
-            pm.write_words_nt(start.plus(number % lines * LINE / 8), &[1; 8], SITE)?;
-            pm.fence(SITE)
+    // Where each writer stores next, and how many lines of its unit are left.
+    let mut tails = vec![(Addr::NULL, 0); writers as usize];
+    for _ in 0..80_000 {
+        let (at, left) = &mut tails[random.below(writers) as usize];
+        if *left == 0 {
+            (*at, *left) = (place(&mut random, BYTES, unit), lines);
         }
-    })?;
+        pm.write_words_nt(*at, &[1; 8], SITE)?;
+        pm.fence(SITE)?;
+        (*at, *left) = (at.plus(LINE / WORD), *left - 1);
+    }
     region.media().drain();
     Ok(region.media().counters().device_write_amplification())
 }

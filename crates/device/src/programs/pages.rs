@@ -58,7 +58,7 @@ pub(crate) fn steady_state(device: &FlashDevice, heat: Heat, warm: u64) -> f64 {
 /// Fills a small device of this kind, then updates words of random pages in place, flushing each;
 /// returns what the updates came to.
 pub(crate) fn updates(device: &FlashDevice) -> Result<(FlashCounters, Summary)> {
-    let device = FlashDevice { blocks: 256, block_pages: 64, streams: 1, ..device.clone() };
+    let device = FlashDevice { blocks: 512, block_pages: 64, streams: 1, ..device.clone() };
     let bytes = device.logical_pages() * device.page_bytes;
     let region = Region::new(Flash::<Std>::new(&device, Timing::Virtual, bytes));
     let update = |page: u64| -> Result<()> {

@@ -1,17 +1,20 @@
 //! Programs that show how long the device takes, alone and under load.
 
 use everhash_pmem::media::emulated::Timing;
+use everhash_pmem::media::random::Random;
 use everhash_pmem::media::virtual_time::Summary;
 use everhash_pmem::profile::{Flushing, MemoryDevice};
-use everhash_pmem::{Addr, LINE, Result, Span};
+use everhash_pmem::{Addr, LINE, Result, Span, WORD};
 
 use super::{Pm, SITE, place, region, run, small_cache};
 
 /// Bytes of the devices on which the programs run. Unit: bytes. Source: ours, as for the buffers.
 const BYTES: u64 = 64 << 20;
 
-/// Operations of each thread. Unit: operations. Source: ours; throughput is steady after a tenth.
+/// Operations of each thread, and of all if there are many. Unit: operations. Source: ours;
+/// throughput is steady after a tenth.
 const OPERATIONS: u64 = 2000;
+const ALL_OPERATIONS: u64 = 100_000;
 
 /// An access of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub(crate) fn random(
     threads: u64,
 ) -> Result<Summary> {
     let region = region(&small_cache(device), Timing::Virtual, BYTES);
-    run(&region, threads, OPERATIONS, |mut random| {
+    run(&region, threads, OPERATIONS.min(ALL_OPERATIONS / threads), |mut random| {
         let mut words = vec![1; (bytes / 8) as usize];
         move |pm, _| access(pm, verb, place(&mut random, BYTES, bytes.max(LINE)), &mut words)
     })
@@ -77,6 +80,18 @@ pub(crate) fn cached_write(device: &MemoryDevice) -> Result<f64> {
     Ok(busy as f64 / 1000.0 / OPERATIONS as f64)
 }
 
+/// Returns the mean time of stores past the caches that follow one another line by line, each
+/// fenced. Unit: nanoseconds.
+pub(crate) fn sequential_stores_past_caches(device: &MemoryDevice) -> Result<f64> {
+    let region = region(device, Timing::Virtual, BYTES);
+    let stores = |_| {
+        |pm: &Pm<'_>, number: u64| {
+            access(pm, Verb::WritePastCaches, Addr::new(number * LINE), &mut [1; 8])
+        }
+    };
+    Ok(run(&region, 1, 20_000, stores)?.mean_ns())
+}
+
 /// Returns the mean time to read a line and then to store to, flush and fence it `times` times.
 /// Unit: nanoseconds.
 pub(crate) fn flush_again(device: &MemoryDevice, flush: Flushing, times: u64) -> Result<f64> {
@@ -96,27 +111,33 @@ pub(crate) fn flush_again(device: &MemoryDevice, flush: Flushing, times: u64) ->
     Ok(run(&region, 1, OPERATIONS, writes)?.mean_ns())
 }
 
-/// Lets threads access groups of lines, each a word of its own line, all independent of one another:
-/// the lines lie one behind the other from a random place on, or each at a random place.
+/// How a group of lines lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// One behind the other, from a random place on.
+    Sequential,
+    /// Each at a random place.
+    Random,
+}
+
+/// Lets threads access groups of lines, a word of each line. Reads do not wait for one another, nor
+/// does a group wait for the one before; the writes of a group are flushed and share a fence.
 pub(crate) fn groups(
     device: &MemoryDevice,
     verb: Verb,
     lines: u64,
-    sequential: bool,
+    order: Order,
     threads: u64,
 ) -> Result<Summary> {
     let region = region(&small_cache(device), Timing::Virtual, BYTES);
     run(&region, threads, OPERATIONS / 4, |mut random| {
-        let mut places = vec![Addr::NULL; lines as usize];
         move |pm, _| {
-            let first = place(&mut random, BYTES - lines * LINE, LINE);
-            for (number, at) in places.iter_mut().enumerate() {
-                let next = first.plus(number as u64 * LINE / 8);
-                *at = if sequential { next } else { place(&mut random, BYTES, LINE) };
-            }
+            let places = group(&mut random, lines, order);
             if verb == Verb::Read {
+                // A prefetch waits for a free buffer and for nothing else: so do loads whose
+                // addresses are known.
                 places.iter().for_each(|at| pm.prefetch(*at));
-                return places.iter().try_for_each(|at| pm.load(*at).map(|_| ()));
+                return Ok(());
             }
             for at in &places {
                 pm.store(*at, 1)?;
@@ -125,4 +146,13 @@ pub(crate) fn groups(
             pm.fence(SITE)
         }
     })
+}
+
+fn group(random: &mut Random, lines: u64, order: Order) -> Vec<Addr> {
+    let first = place(random, BYTES - lines * LINE, LINE);
+    let line = |number| match order {
+        Order::Sequential => first.plus(number * LINE / WORD),
+        Order::Random => place(random, BYTES, LINE),
+    };
+    (0..lines).map(line).collect()
 }

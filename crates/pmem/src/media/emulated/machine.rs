@@ -63,7 +63,7 @@ impl Device for Machine {
         self.counters.bytes_stored += values.len() as u64 * WORD;
         let horizon = self.clocks.horizon();
         for (line, mask) in pieces(word, values.len()) {
-            self.clocks.spend(thread, self.times.near_hit + self.times.flat_flush);
+            self.clocks.spend(thread, self.times.flat_flush);
             let now = self.clocks.now(thread);
             if let Some(slot) = self.cache.find(line) {
                 let dropped = self.cache.remove(slot);
@@ -290,7 +290,7 @@ impl Machine {
     /// Writes a line back, and lets it go where the instruction does.
     fn flush_line(&mut self, thread: u32, line: u64) {
         self.counters.lines_flushed += 1;
-        self.clocks.spend(thread, self.times.near_hit + self.times.flat_flush);
+        self.clocks.spend(thread, self.times.flat_flush);
         let Some(slot) = self.near(thread, line).or_else(|| self.cache.find(line)) else { return };
         if self.cache.is_dirty(slot) {
             let state = &self.threads[thread as usize];
