@@ -1,6 +1,7 @@
 //! What WOPHI must do, and how often it may write.
 
 mod counts;
+mod crashes;
 mod damage;
 
 use everhash_index::Form;
