@@ -50,6 +50,16 @@ fn the_project_keeps_its_rules() {
 }
 
 #[test]
+fn p16_unsafe_code_stays_in_its_folder() {
+    // Fails if the promise is broken anywhere, or if a rule that keeps it were dropped.
+    let project = project();
+    for name in ["unsafe-fence", "lints-in-force"] {
+        let rule = rules::ALL.iter().find(|rule| rule.name == name).expect("the rule is there");
+        assert_none(&(rule.check)(&project));
+    }
+}
+
+#[test]
 fn the_printed_pages_say_what_the_code_says() {
     // Fails if a ruler, an engine's table, a promise's tests or a rule changed without its page.
     let project = project();
