@@ -35,10 +35,8 @@ fn place(tokens: &[TokenTree]) -> Option<&'static str> {
         }
         [dot, TokenTree::Ident(name), arguments, ..] if is_punct(dot, '.') => {
             // Word 0 of a window is where the window is, which has a name already.
-            let number = first_number(arguments).filter(|number| number != "0")?;
-            let calls = ["plus", "load", "load_relaxed"];
-            // An increment of a counter is no place.
-            calls.into_iter().find(|call| name == call && !number.is_empty())
+            first_number(arguments).filter(|number| number != "0")?;
+            ["plus", "load", "load_relaxed"].into_iter().find(|call| name == call)
         }
         _ => None,
     }
