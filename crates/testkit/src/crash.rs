@@ -37,9 +37,10 @@ mod violation;
 
 pub use effort::{Counts, Effort, Report};
 pub use mutants::{Fate, mutants};
-pub use violation::{Violation, replay};
+pub use violation::{Violation, replay, replay_mutant};
 
 use everhash_index::{Engine, Form};
+use everhash_pmem::media::traced::Mutant;
 use std::time::Instant;
 
 use court::Court;
@@ -51,10 +52,22 @@ use court::Court;
 /// # Errors
 /// The violation of the lowest seed that has one, minimised.
 pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
+    judge_mutant::<E>(form, effort, None)
+}
+
+/// As [`judge`], with one site of the engine changed.
+///
+/// # Errors
+/// As [`judge`]; a mutant that has no violation is an instruction that nobody needs.
+pub fn judge_mutant<E: Engine>(
+    form: Form,
+    effort: &Effort,
+    mutant: Option<Mutant>,
+) -> Result<Report, Box<Violation>> {
     let begun = Instant::now();
     let seeds: Vec<u64> = effort.seeds.clone().collect();
     let outcomes = parallel::until_first_error(effort.threads, &seeds, |seed| {
-        let mut court = Court::<E>::new(form, effort, None);
+        let mut court = Court::<E>::new(form, effort, mutant);
         let operations = effort.workload(*seed).generate();
         match court.try_seed(&operations) {
             Ok(()) => Ok(court.report()),
@@ -66,7 +79,7 @@ pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Viola
         Ok(reports) => reports.iter().for_each(|one| report.merge(one)),
         Err((seed, operations, found)) => {
             return Err(Box::new(violation::shorten::<E>(
-                form, effort, None, seed, operations, found,
+                form, effort, mutant, seed, operations, found,
             )));
         }
     }

@@ -92,10 +92,24 @@ pub fn replay<E: Engine>(
     operations: &str,
     crashes: &str,
 ) -> Result<(), Complaint> {
+    replay_mutant::<E>(form, effort, None, operations, crashes)
+}
+
+/// As [`replay`], with one site of the engine changed.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_mutant<E: Engine>(
+    form: Form,
+    effort: &Effort,
+    mutant: Option<Mutant>,
+    operations: &str,
+    crashes: &str,
+) -> Result<(), Complaint> {
     let operations = parse(operations).map_err(|bad| Complaint::new(bad.to_string()))?;
     let crashes: Result<Vec<Name>, _> = crashes.split_whitespace().map(str::parse).collect();
     let crashes = crashes.map_err(|bad| Complaint::new(bad.to_string()))?;
-    Court::<E>::new(form, effort, None).replay(&operations, &crashes)
+    Court::<E>::new(form, effort, mutant).replay(&operations, &crashes)
 }
 
 /// Removes operations while the engine is still wrong.
