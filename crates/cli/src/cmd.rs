@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod check;
+mod crash;
 mod create;
 mod engines;
 mod export;
@@ -46,6 +47,7 @@ enum Command {
     Backup(backup::Backup),
     Engines(engines::Engines),
     Bench(bench::Bench),
+    Crash(crash::Crash),
 }
 
 impl Cli {
@@ -64,6 +66,7 @@ impl Cli {
             Command::Backup(command) => command.run(),
             Command::Engines(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Crash(command) => command.run(),
         }
     }
 }

@@ -1,0 +1,370 @@
+//! `everhash crash`: crashes an engine wherever it matters, and looks at what is left.
+
+mod judges;
+
+use std::time::Instant;
+
+use clap::{Args, builder::PossibleValuesParser};
+use everhash_pmem::crash::Model;
+use everhash_pmem::media::traced::{Change, Mutant};
+use everhash_store::Form;
+use everhash_testkit::crash::{Counts, Effort, Violation};
+use everhash_testkit::workload::render;
+use serde_json::json;
+
+use self::judges::{JUDGES, Judges};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// How many seeds run between two looks at how many states there were.
+///
+/// Source: ours; enough for all processors, few enough to stop soon.
+const BATCH: u64 = 8;
+
+/// How many seeds a mutant has to survive.
+///
+/// Source: ours; those that are noticed are noticed by the first few.
+const MUTANT_SEEDS: u64 = 24;
+
+/// How many mutants may survive, each with its reason in the engine's file of exceptions.
+///
+/// Source: ours; more would hide dead instructions.
+const MAX_EXCEPTIONS: usize = 5;
+
+/// What separates operations and crashes in a text to replay.
+const AND_THEN: &str = " / ";
+
+/// Crash an engine wherever it matters, and check every state that is left
+///
+/// Workloads of the engine run with tiny tables on a medium that remembers every store, flush and
+/// fence. Every state that a crash may leave, by the rules of docs/persistence-model.md, is
+/// recovered, read out, worked on, and for a part crashed again. The last line has the figures; the
+/// status is 1 if there was a violation, which is printed with a command that replays it.
+#[derive(Debug, Args)]
+pub struct Crash {
+    /// The engine
+    #[arg(long, value_name = "NAME", default_value = JUDGES[0].name,
+          value_parser = PossibleValuesParser::new(JUDGES.iter().map(|judges| judges.name)))]
+    engine: String,
+    /// The form of the pairs; by default all that the engine holds, one after the other
+    #[arg(long, value_name = "FORM")]
+    form: Option<Form>,
+    /// What a crash may leave: adr (persistent memory with volatile caches), eadr (with durable
+    /// caches) or file (an ordinary file)
+    #[arg(long, default_value = "adr", value_parser = PossibleValuesParser::new(["adr", "eadr", "file"]))]
+    model: String,
+    /// The first seed; every seed gives another workload, and always the same one
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many distinct states to check at least, for every form
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    states: u64,
+    /// How many operations a workload has
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    operations: u16,
+    /// How many crashes follow each other at most
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
+    depth: u8,
+    /// Threads; 0 is one per processor. The figures do not depend on it
+    #[arg(long, default_value_t = 0)]
+    threads: u16,
+    /// Leave out every flush, fence and commit store in turn, under adr and file; status 0 only if
+    /// every mutant is noticed or stands in the engine's exceptions, of which there are at most 5
+    #[arg(long, conflicts_with_all = ["list_sites", "drop", "replay"])]
+    mutants: bool,
+    /// List the places in the engine that persist something
+    #[arg(long, conflicts_with_all = ["drop", "replay"])]
+    list_sites: bool,
+    /// Leave out what the engine does at this place, for example wophi/insert/token or
+    /// wophi/insert/token:drop-flush; the judge must notice: status 1
+    #[arg(long, value_name = "SITE")]
+    drop: Option<String>,
+    /// Judge the one state that a violation names
+    #[arg(long, value_name = "TEXT", requires = "form")]
+    replay: Option<String>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Crash {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let judges = JUDGES.iter().find(|judges| judges.name == self.engine);
+        let judges = judges.expect("the parser admits no other name");
+        if self.list_sites {
+            return judges.sites().try_for_each(|site| output::print(site.name()));
+        }
+        let forms = match self.form {
+            Some(form) if judges.forms().contains(&form) => vec![form],
+            Some(form) => {
+                return Err(Failure::usage(format_args!(
+                    "engine {} holds no pairs of the form {form}",
+                    judges.name
+                )));
+            }
+            None => judges.forms(),
+        };
+        if let Some(text) = &self.replay {
+            return self.replay(judges, forms[0], text);
+        }
+        if self.mutants {
+            return self.judge_mutants(judges, &forms);
+        }
+        if let Some(place) = &self.drop {
+            return self.drop_site(judges, &forms, place);
+        }
+        self.judge(judges, &forms)
+    }
+
+    fn effort(&self) -> Effort {
+        Effort {
+            model: Model::from_name(&self.model).expect("the parser admits no other name"),
+            seeds: self.seed..self.seed.saturating_add(BATCH),
+            operations: self.operations.into(),
+            depth: self.depth.into(),
+            threads: self.threads.into(),
+            ..Effort::default()
+        }
+    }
+
+    /// Judges the engine as it is.
+    fn judge(&self, judges: &Judges, forms: &[Form]) -> Outcome {
+        let begun = Instant::now();
+        let mut all = Counts::default();
+        for form in forms {
+            let mut counts = Counts::default();
+            let mut effort = self.effort();
+            while states(&counts) < self.states {
+                match (judges.judge)(*form, &effort, None) {
+                    Ok(report) => add(&mut counts, &report.counts),
+                    Err(violation) => return self.violated(&violation),
+                }
+                effort.seeds = effort.seeds.end..effort.seeds.end.saturating_add(BATCH);
+            }
+            if !self.json && forms.len() > 1 {
+                output::print(&format!("form {form}: {}", text(&counts)))?;
+            }
+            add(&mut all, &counts);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        if self.json {
+            return output::print_json(&json!({
+                "engine": self.engine,
+                "model": self.model,
+                "violations": 0,
+                "seeds": all.seeds,
+                "operations": all.operations,
+                "crash_points": all.points,
+                "states": all.states,
+                "ended_processes": all.killed,
+                "nested_states": all.nested,
+                "complete_points": all.complete,
+                "sampled_points": all.sampled,
+                "seconds": seconds,
+                "states_per_second": states(&all) as f64 / seconds,
+            }));
+        }
+        output::print(&format!(
+            "{}, {}: 0 violations; {} in {seconds:.1} s",
+            self.engine,
+            self.model,
+            text(&all)
+        ))
+    }
+
+    /// Judges the engine without what it does at a place.
+    fn drop_site(&self, judges: &Judges, forms: &[Form], place: &str) -> Outcome {
+        let (site, change) = match place.split_once(':') {
+            Some((site, change)) => {
+                let change: Change = change.parse().map_err(Failure::usage)?;
+                (site, Some(change))
+            }
+            None => (place, None),
+        };
+        if !judges.sites().any(|known| known.name() == site) {
+            return Err(Failure::usage(format_args!(
+                "engine {} has no site '{site}'; see --list-sites",
+                judges.name
+            )));
+        }
+        let all = self.all_seeds();
+        let mut tried = Vec::new();
+        for form in forms {
+            let wanted = |mutant: &Mutant| {
+                mutant.site.name() == site && change.is_none_or(|change| mutant.change == change)
+            };
+            let mutants = match self.met(judges, *form, wanted) {
+                Ok(mutants) => mutants,
+                Err(violation) => return self.violated(&violation),
+            };
+            for mutant in mutants {
+                if let Err(violation) = (judges.judge)(*form, &all, Some(mutant)) {
+                    return self.violated(&violation);
+                }
+                tried.push(mutant.to_string());
+            }
+        }
+        if tried.is_empty() {
+            return output::print(&format!(
+                "{site}: no workload comes by under {}, so nothing was left out",
+                self.model
+            ));
+        }
+        output::print(&format!("{}: 0 violations without {}", self.engine, tried.join(", ")))
+    }
+
+    /// Returns the wanted ones of the mutants that the first workloads allow which allow any.
+    fn met(
+        &self,
+        judges: &Judges,
+        form: Form,
+        wanted: impl Fn(&Mutant) -> bool,
+    ) -> Result<Vec<Mutant>, Box<Violation>> {
+        for seed in self.all_seeds().seeds {
+            let effort = Effort { seeds: seed..seed + 1, ..self.effort() };
+            let mut mutants = (judges.judge)(form, &effort, None)?.met.mutants();
+            mutants.retain(&wanted);
+            if !mutants.is_empty() {
+                return Ok(mutants);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The effort by which mutants are judged.
+    fn all_seeds(&self) -> Effort {
+        let seeds = self.seed..self.seed.saturating_add(MUTANT_SEEDS);
+        Effort { seeds, ..self.effort() }
+    }
+
+    fn judge_mutants(&self, judges: &Judges, forms: &[Form]) -> Outcome {
+        let begun = Instant::now();
+        let effort = self.all_seeds();
+        let efforts = [effort.clone().under(Model::Adr), effort.under(Model::File)];
+        let exceptions = judges.exceptions();
+        let (mut killed, mut excused, mut survivors) = (0, 0, Vec::new());
+        for form in forms {
+            let fates = match (judges.mutants)(*form, &efforts) {
+                Ok(fates) => fates,
+                Err(violation) => return self.violated(&violation),
+            };
+            for fate in fates {
+                let name = fate.mutant.to_string();
+                let reason = exceptions.iter().find(|(excused, _)| *excused == name);
+                match (&fate.death, reason) {
+                    (Some(_), _) => killed += 1,
+                    (None, Some(_)) => excused += 1,
+                    (None, None) => {
+                        survivors.push(json!({ "form": form.to_string(), "mutant": name }))
+                    }
+                }
+                if !self.json {
+                    let reason = reason.filter(|_| fate.death.is_none());
+                    let reason = reason.map_or(String::new(), |(_, reason)| format!(" ({reason})"));
+                    output::print(&format!("{form}: {fate}{reason}"))?;
+                }
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let figures = json!({
+            "engine": self.engine,
+            "killed": killed,
+            "excused": excused,
+            "exceptions": exceptions.len(),
+            "survived": survivors.len(),
+            "survivors": survivors,
+            "seconds": seconds,
+        });
+        if self.json {
+            output::print_json(&figures)?;
+        } else {
+            output::print(&format!(
+                "{}: {killed} mutants killed, {excused} survived by {} exceptions, {} survived \
+                 without; {seconds:.1} s",
+                self.engine,
+                exceptions.len(),
+                survivors.len()
+            ))?;
+        }
+        let sound = survivors.is_empty() && exceptions.len() <= MAX_EXCEPTIONS;
+        if sound { Ok(()) } else { Err(Failure::no()) }
+    }
+
+    fn replay(&self, judges: &Judges, form: Form, replayed: &str) -> Outcome {
+        let (operations, crashes) = replayed.split_once(AND_THEN).ok_or_else(|| {
+            Failure::usage("a text to replay has operations, a slash, and crashes; copy all of it")
+        })?;
+        let mutant = self.drop.as_deref().map(|text| judges.mutant(text)).transpose()?;
+        match (judges.replay)(form, &self.effort(), mutant, operations, crashes) {
+            Ok(()) => output::print("0 violations in the state replayed"),
+            Err(complaint) => {
+                output::print(&complaint.to_string())?;
+                Err(Failure::no())
+            }
+        }
+    }
+
+    /// Prints a violation and how to replay it.
+    fn violated(&self, violation: &Violation) -> Outcome {
+        let Violation { form, model, seed, mutant, complaint, .. } = violation;
+        let crashes: Vec<_> = violation.crashes.iter().map(ToString::to_string).collect();
+        let state = format!("{}{AND_THEN}{}", render(&violation.operations), crashes.join(" "));
+        let dropped = mutant.map_or(String::new(), |mutant| format!(" --drop {mutant}"));
+        let replay = format!(
+            "everhash crash --engine {} --form {form} --model {} --depth {}{dropped} \
+             --replay '{state}'",
+            self.engine,
+            model.name(),
+            self.depth
+        );
+        if self.json {
+            output::print_json(&json!({
+                "engine": self.engine,
+                "form": form.to_string(),
+                "model": model.name(),
+                "violations": 1,
+                "seed": seed,
+                "mutant": mutant.map(|mutant| mutant.to_string()),
+                "complaint": complaint.to_string(),
+                "operations": render(&violation.operations),
+                "crashes": crashes,
+                "sites": violation.sites.iter().map(|site| site.map(|site| site.name())).collect::<Vec<_>>(),
+                "replay": replay,
+            }))?;
+        } else {
+            let told = violation.to_string();
+            // The last line replays it from a test; here a command does.
+            let lines: Vec<_> =
+                told.lines().filter(|line| !line.starts_with("  replay:")).collect();
+            output::print(&lines.join("\n"))?;
+            output::print(&format!("  replay: {replay}"))?;
+            output::print(&format!("{}, {}: 1 violation", self.engine, model.name()))?;
+        }
+        Err(Failure::no())
+    }
+}
+
+fn states(counts: &Counts) -> u64 {
+    counts.states + counts.killed + counts.nested
+}
+
+fn add(sum: &mut Counts, more: &Counts) {
+    sum.seeds += more.seeds;
+    sum.operations += more.operations;
+    sum.points += more.points;
+    sum.states += more.states;
+    sum.killed += more.killed;
+    sum.nested += more.nested;
+    sum.complete += more.complete;
+    sum.sampled += more.sampled;
+}
+
+fn text(counts: &Counts) -> String {
+    let Counts { seeds, operations, points, states, killed, nested, complete, sampled } = counts;
+    format!(
+        "{states} states at {points} crash points, {nested} of nested crashes, {killed} ended \
+         processes; {seeds} seeds, {operations} operations; {complete} points complete, {sampled} \
+         sampled"
+    )
+}
