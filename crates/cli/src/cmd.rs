@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod crash;
 mod create;
+mod device;
 mod engines;
 mod export;
 mod get;
@@ -48,6 +49,7 @@ enum Command {
     Engines(engines::Engines),
     Bench(bench::Bench),
     Crash(crash::Crash),
+    Device(device::Device),
 }
 
 impl Cli {
@@ -67,6 +69,7 @@ impl Cli {
             Command::Engines(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Crash(command) => command.run(),
+            Command::Device(command) => command.run(),
         }
     }
 }
