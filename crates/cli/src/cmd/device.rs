@@ -106,7 +106,7 @@ impl Show {
             }));
         }
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_header(["key", "value", "unit", "source"]);
+        table.load_style(presets::NOTHING).set_header(["key", "value", "unit", "source"]);
         for entry in &entries {
             table.add_row([entry.key, &entry.value, entry.unit, &entry.source]);
         }
