@@ -17,8 +17,12 @@ pub enum Judge {
     Race(Form),
     /// The race judge, with crashes of every schedule.
     RaceCrash,
-    /// The crash judge.
+    /// The crash judge, on workloads that come back to few keys.
     Crash(CrashModel),
+    /// The crash judge, on workloads that let the table grow.
+    Growing,
+    /// The crash judge, with more crashes of what follows a crash.
+    Nested,
 }
 
 macro_rules! bugs {
@@ -58,17 +62,17 @@ bugs! {
     FirstLineOfSlot "B3" "a slot across two lines is flushed as one (FAST&FAIR 3)", ADR;
     CommitFirst "B4" "the bit is stored before the pair (Level hashing 7)", ADR;
     SameLineOrder "B5" "the order within a line is relied on where there is none", FILE;
-    TornRoot "B6" "address and size are two words (P-ART 26, HSE 471)", ADR;
-    RootBeforeTable "B8" "the root names buckets before they are durable (CCEH 24)", ADR;
-    RootNotDurable "B9" "inserts into buckets that no durable root names (SEPH 2)", ADR;
+    TornRoot "B6" "address and size are two words (P-ART 26, HSE 471)", Judge::Growing;
+    RootBeforeTable "B8" "the root names buckets before they are durable (CCEH 24)", Judge::Growing;
+    RootNotDurable "B9" "inserts into buckets that no durable root names (SEPH 2)", Judge::Growing;
     DuplicateAfterMove "B10" "two bits by two stores, and nobody resolves it (Level 19)", ADR;
     RecoverySkipped "B12" "the journal is never looked at (hashmap_atomic 5220)", ADR;
-    JournalClearedFirst "B13" "recovery forgets what it has not yet done (PMFS 1)", ADR;
-    NotRepersisted "B14" "recovery serves what is visible and not durable", ADR;
+    JournalClearedFirst "B13" "recovery forgets what it has not yet done (PMFS 1)", Judge::Nested;
+    NotRepersisted "B14" "recovery serves what is visible and not durable", Judge::Nested;
     StaleJournal "B15" "an old journal is taken for a new one (XFDetector)", ADR;
     StaleCount "B15" "the count of the last clean close is trusted after a crash", WORDS;
     TagAfterBit "B20" "the tag is stored after the bit (P-ART 27)", ADR;
-    ScrubbedTooEarly "B21" "old buckets are wiped before the new root is durable", ADR;
+    ScrubbedTooEarly "B21" "old buckets are wiped before the new root is durable", Judge::Growing;
     LostRemove "B1" "a removal returns before it is durable (FAST&FAIR 4)", ADR;
     LostUpdate "B1" "an update returns before it is durable", ADR;
     LockOnMedium "B23" "a lock lies on the medium, and nobody frees it (RECIPE 19)", ADR;
@@ -84,7 +88,7 @@ bugs! {
         Judge::Conformance("a_scan_sees_what_is_there_throughout");
     Leak "B18" "what an update took is not given back (P-BwTree 28)",
         Judge::Conformance("space_is_used_again");
-    DoubleHandOut "B19" "recovery does not claim the buckets (P-CLHT 24)", ADR;
+    DoubleHandOut "B19" "recovery does not claim the buckets (P-CLHT 24)", Judge::Growing;
     BlindPut "B10" "a put does not look for the key (WOPHI, Algorithm 1)", WORDS;
     HalfKey "-" "only the first word of a key is compared", Judge::Model(Form::DOUBLE_WORDS);
     TagOnly "-" "only the tag of a key is compared", WORDS;

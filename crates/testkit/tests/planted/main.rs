@@ -9,8 +9,11 @@ mod table;
 
 use bug::{Bug, Judge, Planted};
 use engine::Slots;
+use std::time::Instant;
+
 use everhash_index::Form;
-use everhash_testkit::{conformance, model, race};
+use everhash_pmem::crash::Model as CrashModel;
+use everhash_testkit::{conformance, crash, model, race};
 
 const FORMS: [Form; 2] = [Form::WORDS, Form::DOUBLE_WORDS];
 
@@ -36,13 +39,30 @@ fn verdict(judge: Judge) -> Result<(), String> {
                 .map(drop)
                 .map_err(|violation| violation.to_string())
         }
-        Judge::Crash(model) => {
-            let effort = race::Effort { model, crash_every: 3, ..race::Effort::default() };
-            race::judge::<Slots>(Form::DOUBLE_WORDS, &effort)
-                .map(drop)
-                .map_err(|violation| violation.to_string())
+        Judge::Crash(model) => crash_verdict(&crashes(model)),
+        Judge::Growing => crash_verdict(&growing(CrashModel::Adr)),
+        Judge::Nested => {
+            let often =
+                crash::Effort { nested_one_in: 8, killed_one_in: 1, ..crashes(CrashModel::Adr) };
+            crash_verdict(&often)
         }
     }
+}
+
+fn crash_verdict(effort: &crash::Effort) -> Result<(), String> {
+    crash::judge::<Slots>(Form::DOUBLE_WORDS, effort)
+        .map(drop)
+        .map_err(|violation| violation.to_string())
+}
+
+/// Few keys, written again and again: these seeds have a hot key, or load all keys twice.
+fn crashes(model: CrashModel) -> crash::Effort {
+    crash::Effort { model, seeds: 9..13, operations: 16, keys: 6, ..crash::Effort::default() }
+}
+
+/// New keys only: growth in the workload, and not only in what follows a crash.
+fn growing(model: CrashModel) -> crash::Effort {
+    crash::Effort { model, seeds: 4..6, operations: 24, ..crash::Effort::default() }
 }
 
 #[test]
@@ -53,9 +73,13 @@ fn the_sound_engine_passes_every_judge() {
         model::judge::<Slots>(form, &model::Effort::default()).unwrap();
         conformance::judge::<Slots>(form).unwrap();
         race::stress::<Slots>(form, &race::Stress::default()).unwrap();
-        for model in everhash_pmem::crash::Model::ALL {
+        for model in CrashModel::ALL {
             let effort = race::Effort { model, ..race::Effort::default() };
             race::judge::<Slots>(form, &effort).unwrap();
+            for effort in [crashes(model), growing(model)] {
+                let report = crash::judge::<Slots>(form, &effort).unwrap();
+                println!("{form}, {model}: {report}");
+            }
         }
     }
 }
@@ -68,9 +92,12 @@ fn every_planted_bug_is_found_by_its_judge() {
         let bug = &bug;
         let _planted = Planted::new(*bug);
         let (class, source, judge) = bug.about();
+        let begun = Instant::now();
         match verdict(judge) {
             Ok(()) => survived.push(*bug),
-            Err(found) => println!("{class} {bug:?} ({source})\n{found}\n"),
+            Err(found) => {
+                println!("{class} {bug:?} ({source}), {:.1?}\n{found}\n", begun.elapsed());
+            }
         }
     }
     assert!(survived.is_empty(), "not found: {survived:?}");
