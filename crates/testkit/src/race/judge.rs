@@ -18,7 +18,8 @@ pub struct Effort {
     pub seeds: Range<u64>,
     /// How many schedules of each program: a third each uniform, in bursts, by priorities (PCT).
     pub schedules: usize,
-    /// Every how many schedules all crashes are tried; 0 for never.
+    /// Every how many schedules all crashes are tried; 0 for never. Engines that batch durability
+    /// by default are not crashed here: their histories need another oracle.
     pub crash_every: usize,
     /// What a crash may leave.
     pub model: Model,
