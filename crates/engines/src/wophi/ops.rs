@@ -137,7 +137,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         self.writable()?;
         let hash = F::hash(&self.hasher, key);
         let pm = self.pool.access();
-        let writer = Writer { table: self, held: self.stripes.of(hash).hold()?, hash };
+        let writer = self.hold(&pm, hash)?;
         let search = writer.search(&pm, key, &mut Vec::new())?;
         let Some(found) = search.found else { return Ok(false) };
         writer.end(&pm, &found)?;
@@ -205,6 +205,14 @@ impl<M: Media, F: Form> Wophi<M, F> {
     fn writer<'t>(&'t self, pm: &Access<'_, M>, hash: u64) -> Result<Writer<'t, M, F>> {
         self.writable()?;
         self.share(pm, hash)?;
+        self.hold(pm, hash)
+    }
+
+    /// Locks the chain of a hash.
+    #[inline(always)]
+    fn hold<'t>(&'t self, pm: &Access<'_, M>, hash: u64) -> Result<Writer<'t, M, F>> {
+        // The bucket's line is on its way while the lock is taken, which no load may overtake.
+        self.prefetch(pm, hash);
         Ok(Writer { table: self, held: self.stripes.of(hash).hold()?, hash })
     }
 }
