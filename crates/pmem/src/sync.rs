@@ -88,6 +88,7 @@ impl Primitives for Std {
     type AtomicU64 = core::sync::atomic::AtomicU64;
     type Mutex<T: Send> = std::sync::Mutex<T>;
 
+    #[inline(always)]
     fn fence(order: Ordering) {
         core::sync::atomic::fence(order);
     }
