@@ -35,7 +35,8 @@ pub struct Bench {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
     threads: Vec<u64>,
     /// How often everything is repeated
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Let the tables grow from their default size instead of making them for all pairs
     #[arg(long)]
