@@ -259,7 +259,7 @@ impl Crash {
                     (Some(_), _) => killed += 1,
                     (None, Some(_)) => excused += 1,
                     (None, None) => {
-                        survivors.push(json!({ "form": form.to_string(), "mutant": name }))
+                        survivors.push(json!({ "form": form.to_string(), "mutant": name }));
                     }
                 }
                 if !self.json {

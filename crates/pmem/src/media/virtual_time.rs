@@ -3,7 +3,7 @@
 //! A clock counts picoseconds and moves only when the device says so: results do not depend on the
 //! machine, its load or its speed. [`Schedule`] always runs the logical thread with the smallest
 //! clock for one operation. An operation runs to its end before another begins, so requests reach
-//! a server out of their order in time: a [`Server`] therefore fills the gaps between requests
+//! a server out of their order in time: a `Server` therefore fills the gaps between requests
 //! that are already booked, and a lock is booked in the same way.
 
 mod locks;

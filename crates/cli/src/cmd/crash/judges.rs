@@ -9,6 +9,10 @@ use everhash_testkit::crash::{self, Effort, Fate, Report, Violation};
 
 use crate::failure::{Failure, Outcome};
 
+type Judge = fn(Form, &Effort, Option<Mutant>) -> Result<Report, Box<Violation>>;
+type JudgeMutants = fn(Form, &[Effort]) -> Result<Vec<Fate>, Box<Violation>>;
+type Replay = fn(Form, &Effort, Option<Mutant>, &str, &str) -> Result<(), Complaint>;
+
 /// The judges of one engine.
 pub struct Judges {
     /// Name of the engine.
@@ -18,11 +22,11 @@ pub struct Judges {
     /// The engine's file of exceptions: lines `"mutant" = "reason"`.
     exceptions: &'static str,
     /// Judges the engine, or a mutant of it.
-    pub judge: fn(Form, &Effort, Option<Mutant>) -> Result<Report, Box<Violation>>,
+    pub judge: Judge,
     /// Judges every mutant.
-    pub mutants: fn(Form, &[Effort]) -> Result<Vec<Fate>, Box<Violation>>,
+    pub mutants: JudgeMutants,
     /// Judges one state.
-    pub replay: fn(Form, &Effort, Option<Mutant>, &str, &str) -> Result<(), Complaint>,
+    pub replay: Replay,
 }
 
 /// Every engine; the first is the default.
