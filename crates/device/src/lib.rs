@@ -2,7 +2,7 @@
 //!
 //! [`probe`] runs small programs on a [`Profile`], puts what they measure beside what was published
 //! about the device, and says for each value whether it is within its tolerance. The result is
-//! [a table](Table), a few [figures](Figure), and [a page](page) that needs nothing else to be read.
+//! [a table](Table), a few [figures](Figure), and [a page](page) that needs nothing else beside it.
 //!
 //! ```no_run
 //! use everhash_pmem::profile::Profile;
