@@ -113,8 +113,8 @@ fn p06_every_flipped_bit_is_noticed_or_harmless() {
                 flipped[bit / 64] = words[bit / 64];
             }
             println!(
-                "{form}, closed {close}: {noticed} noticed, {harmless} harmless, {uncovered} in keys \
-                 and values"
+                "{form}, closed {close}: {noticed} noticed, {harmless} harmless, \
+                 {uncovered} in keys and values"
             );
             // A bit of a value is never noticed, and few of a key are in so small a table.
             let fixed =
