@@ -1,7 +1,8 @@
 //! How fast the emulated device runs on this machine: verbs per second of processor time.
 //!
 //! Processor time and not wall time, because a busy machine would measure its neighbours. The
-//! places are random, so nearly every operation misses the host's caches as well as the emulated one.
+//! places are random, so nearly every operation misses the host's caches as well as the emulated
+//! one.
 
 use std::fs;
 
