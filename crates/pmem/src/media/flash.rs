@@ -35,7 +35,7 @@ use crate::{Domain, Guarantees, Primitives, Std};
 /// use everhash_pmem::{Addr, Region, Site, Span};
 ///
 /// let profile = Profile::named("tiered")?;
-/// let device = profile.flash()?.scaled(64.0);
+/// let device = profile.flash()?.scaled(4.0);
 /// let flash = Flash::<everhash_pmem::Std>::new(&device, Timing::Virtual, 1 << 20);
 /// let region = Region::new(flash);
 /// let pm = region.access();
