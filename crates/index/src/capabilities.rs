@@ -7,7 +7,9 @@ use crate::Form;
 pub enum Durability {
     /// When it returned, as far as the medium can promise it.
     Immediate,
-    /// A prefix of the writes of each log area; everything after `sync` returned.
+    /// The end of the process takes nothing back. A power failure leaves a prefix of the writes to
+    /// each part of the table ([`Table::part_of`](crate::Table::part_of)), and all of those that
+    /// returned before the last sync.
     Batch,
 }
 

@@ -158,6 +158,15 @@ pub trait Table: Send + Sync {
     /// Checks the whole table, like [`Engine::check`](crate::Engine::check), while no write runs.
     fn check(&self) -> Result<Checked>;
 
+    /// Returns to which part of the table a key belongs; the same every time the pool is opened on
+    /// such a medium.
+    ///
+    /// Of an engine that batches durability ([`Durability::Batch`](crate::Durability::Batch)) a
+    /// power failure leaves each part as it was at one moment; a clear is one step of each part.
+    fn part_of(&self, _key: &[u8]) -> u64 {
+        0
+    }
+
     /// Returns figures.
     fn stats(&self) -> Result<Stats>;
 

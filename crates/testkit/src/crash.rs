@@ -6,7 +6,9 @@
 //!
 //! 1. opens it: an error is a violation, and so is a panic;
 //! 2. reads everything out, in every way there is: it must be what was there when the last
-//!    operation returned, with or without the one that was under way;
+//!    operation returned, with or without the one that was under way. Of an engine that batches
+//!    durability each part ([`Table::part_of`](everhash_index::Table::part_of)) must be as it was
+//!    at one moment since the last sync, or, if only the process ended, as it was then;
 //! 3. goes on working: removes and adds again what was under way, adds enough for growth, closes,
 //!    opens, and compares every answer and all contents once more;
 //! 4. for some of them, crashes again: inside the recovery and inside that work, to a depth that
@@ -32,6 +34,7 @@ mod expected;
 mod life;
 mod mutants;
 mod parallel;
+mod parts;
 mod quiet;
 mod violation;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod notes;
 mod rows;
 
 use everhash_index::Form;
@@ -9,6 +10,7 @@ use everhash_pmem::crash::Model;
 use everhash_testkit::crash::{Effort, Violation, judge, mutants, replay};
 use everhash_testkit::reference::Reference;
 use everhash_testkit::workload::render;
+use notes::Notes;
 use rows::{Rows, bug};
 
 /// Enough to find every planted bug; a second or two.
@@ -56,6 +58,19 @@ fn every_planted_bug_is_found_and_replayed() {
     caught::<{ bug::MOVING_RECOVERY }>(Model::Adr);
     caught::<{ bug::HASTY_FORMAT }>(Model::Adr);
     caught::<{ bug::NO_FLUSH_REMOVE }>(Model::Adr);
+}
+
+#[test]
+fn of_a_batch_a_part_keeps_no_later_write_without_an_earlier_one() {
+    // Fails if the oracle looks at each key alone: the bug loses the one write or the other, and
+    // no key ever has a value that it had not; or if it takes two parts for one.
+    let effort = Effort { seeds: 0..3, operations: 24, ..small(Model::Adr) };
+    let report = judge::<Notes<false>>(Form::WORDS, &effort).unwrap();
+    println!("notes: {report}");
+    assert!(report.counts.states > 1000 && report.counts.killed > 10);
+    let found = judge::<Notes<true>>(Form::WORDS, &effort).unwrap_err();
+    println!("{found}");
+    assert!(found.complaint.to_string().contains("never held just this"), "{found}");
 }
 
 #[test]

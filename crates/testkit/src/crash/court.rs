@@ -325,7 +325,7 @@ impl<'a, E: Engine> Court<'a, E> {
 fn start_after<E: Engine>(life: &Life, moment: &Moment, killed: bool) -> Start {
     let boot = life.boot(moment);
     let boot = if killed { boot } else { next_boot(boot) };
-    Start { boot, expected: life.expected::<E>(moment), create: false }
+    Start { boot, expected: life.expected::<E>(moment, killed), create: false }
 }
 
 /// The crashes that lead to the life under examination.
@@ -358,7 +358,7 @@ fn digest(pairs: Option<&Pairs>) -> u64 {
 }
 
 /// Hashes with fixed keys: the same on every run.
-fn hash(value: &impl core::hash::Hash) -> u64 {
+pub(super) fn hash(value: &impl core::hash::Hash) -> u64 {
     use core::hash::{BuildHasher, BuildHasherDefault};
     BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(value)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::parts::{Digests, Parts};
 use crate::Complaint;
 use crate::complaint::show;
 use crate::model::{Model, Pairs};
@@ -16,6 +17,13 @@ pub(super) enum Expected {
     OneOf(Vec<Pairs>),
     /// Of each key one of these; keys that are not listed are absent.
     EachKey(BTreeMap<Vec<u8>, BTreeSet<Option<Vec<u8>>>>),
+    /// Each part of the table as it was at one of its moments.
+    EachPart {
+        /// Where keys belong.
+        parts: Parts,
+        /// The digests that each part may have; 0 alone if it is not listed.
+        allowed: BTreeMap<u64, BTreeSet<u64>>,
+    },
 }
 
 impl Expected {
@@ -26,38 +34,37 @@ impl Expected {
     pub fn around(model: &Model, op: Option<&Op>) -> Expected {
         let before = model.pairs().clone();
         let Some(op) = op else { return Expected::OneOf(vec![before]) };
-        let steps: Vec<Op> = match op {
-            Op::PutMany(pairs) => pairs.iter().map(|(key, value)| Op::Put(*key, *value)).collect(),
-            Op::Clear => {
-                let any = |value| BTreeSet::from([None, Some(value)]);
-                let keys = before.into_iter().map(|(key, value)| (key, any(value)));
-                return Expected::EachKey(keys.collect());
-            }
-            one => vec![one.clone()],
-        };
+        if *op == Op::Clear {
+            let any = |value| BTreeSet::from([None, Some(value)]);
+            let keys = before.into_iter().map(|(key, value)| (key, any(value)));
+            return Expected::EachKey(keys.collect());
+        }
         let mut contents = vec![before];
-        let mut model = model.clone();
-        for step in &steps {
-            model.apply(step);
-            if contents.last() != Some(model.pairs()) {
-                contents.push(model.pairs().clone());
+        for after in each_step(model, op) {
+            if contents.last() != Some(&after) {
+                contents.push(after);
             }
         }
         Expected::OneOf(contents)
     }
 
-    /// What may be found of an engine that batches durability: of each key any of the values that
-    /// it had in `history`, the contents since the last sync, or that `op` gives it.
-    pub fn batched(history: &[Model], op: Option<&Op>) -> Expected {
-        let newest = history.last().expect("there is always a present");
-        let mut after = newest.clone();
-        op.map(|op| after.apply(op));
-        let contents: Vec<&Model> = history.iter().chain([&after]).collect();
-        let keys: BTreeSet<&Vec<u8>> =
-            contents.iter().flat_map(|model| model.pairs().keys()).collect();
-        let values =
-            |key: &Vec<u8>| contents.iter().map(|it| it.pairs().get(key).cloned()).collect();
-        Expected::EachKey(keys.into_iter().map(|key| (key.clone(), values(key))).collect())
+    /// What may be found of an engine that batches durability: of each part of the table what it
+    /// held at any of the moments since the last sync, or what `op` makes of the newest one.
+    ///
+    /// A clear is one step of each part.
+    pub fn batched(
+        parts: &Parts,
+        moments: &[Digests],
+        newest: &Model,
+        op: Option<&Op>,
+    ) -> Expected {
+        let after = op.map_or(vec![], |op| each_step(newest, op));
+        let after: Vec<Digests> = after.iter().map(|pairs| parts.digests(pairs)).collect();
+        let all = || moments.iter().chain(&after);
+        let numbers: BTreeSet<u64> = all().flat_map(|digests| digests.keys().copied()).collect();
+        let of = |part| all().map(|digests| digests.get(&part).copied().unwrap_or(0)).collect();
+        let allowed = numbers.into_iter().map(|part| (part, of(part))).collect();
+        Expected::EachPart { parts: parts.clone(), allowed }
     }
 
     /// Whether it is enough that there is no pool.
@@ -71,6 +78,7 @@ impl Expected {
     /// A complaint that names what was expected and what was found.
     pub fn accept(&self, found: &Pairs) -> Result<(), Complaint> {
         let wrong = match self {
+            Expected::EachPart { parts, allowed } => return each_part(parts, allowed, found),
             Expected::NoPoolOr => found.keys().next().map(|key| (key, "nothing".to_owned())),
             Expected::OneOf(contents) if contents.contains(found) => None,
             Expected::OneOf(contents) => {
@@ -105,6 +113,46 @@ impl Expected {
         let (key, found) = (show(key), one(found.get(key)));
         Err(Complaint::new(format!("key {key}: expected {expected}, found {found}")))
     }
+}
+
+/// Returns the contents after each step of an operation; `put_many` has many.
+pub(super) fn each_step(model: &Model, op: &Op) -> Vec<Pairs> {
+    let steps: Vec<Op> = match op {
+        Op::PutMany(pairs) => pairs.iter().map(|(key, value)| Op::Put(*key, *value)).collect(),
+        one => vec![one.clone()],
+    };
+    let mut model = model.clone();
+    let after = |step| {
+        model.apply(step);
+        model.pairs().clone()
+    };
+    steps.iter().map(after).collect()
+}
+
+fn each_part(
+    parts: &Parts,
+    allowed: &BTreeMap<u64, BTreeSet<u64>>,
+    found: &Pairs,
+) -> Result<(), Complaint> {
+    if let Some(key) = found.keys().find(|key| parts.of(key).is_none()) {
+        return Err(Complaint::new(format!("key {}: it was never written", show(key))));
+    }
+    let digests = parts.digests(found);
+    let nothing = BTreeSet::from([0]);
+    let numbers: BTreeSet<u64> = allowed.keys().chain(digests.keys()).copied().collect();
+    for part in numbers {
+        let digest = digests.get(&part).copied().unwrap_or(0);
+        if !allowed.get(&part).unwrap_or(&nothing).contains(&digest) {
+            let pairs = found.iter().filter(|(key, _)| parts.of(key) == Some(part));
+            let pairs: Vec<String> =
+                pairs.map(|(key, value)| format!("{} = {}", show(key), show(value))).collect();
+            return Err(Complaint::new(format!(
+                "part {part}: it never held just this since the last sync: {}",
+                if pairs.is_empty() { "nothing".to_owned() } else { pairs.join(", ") }
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn one(value: Option<&Vec<u8>>) -> String {
@@ -166,22 +214,34 @@ mod tests {
         assert!(!accepts(&clear, &[Op::Put(1, 11)]) && !accepts(&clear, &[Op::Put(5, 1)]));
     }
 
+    /// The keys 1 and 3 are one part, and 2 and 4 another.
+    fn odd_and_even() -> Parts {
+        let shape = Shape::tiny(Form::WORDS);
+        Parts::new((0..6).map(|number| (shape.key(number), u64::from(number % 2))))
+    }
+
     #[test]
     fn a_batch_may_lose_what_was_not_synced_and_nothing_else() {
-        // Fails if a value from before the sync may come back, or if a value that the key never
-        // had is accepted.
-        let mut history = vec![two()];
-        for op in [Op::Put(1, 11), Op::Put(1, 12), Op::Remove(2)] {
-            let mut next = history[history.len() - 1].clone();
+        // Fails if a value from before the sync may come back, if a value that the key never had
+        // is accepted, or if a part may keep a later write without an earlier one.
+        let (parts, mut models) = (odd_and_even(), vec![two()]);
+        for op in [Op::Put(1, 11), Op::Put(1, 12), Op::Remove(2), Op::Put(3, 30)] {
+            let mut next = models[models.len() - 1].clone();
             next.apply(&op);
-            history.push(next);
+            models.push(next);
         }
-        let all = Expected::batched(&history, Some(&Op::Put(3, 30)));
-        for ops in [vec![], vec![Op::Put(1, 11)], vec![Op::Put(3, 30), Op::Remove(2)]] {
-            assert!(accepts(&all, &ops));
+        let moments: Vec<Digests> = models.iter().map(|it| parts.digests(it.pairs())).collect();
+        let newest = &models[models.len() - 1];
+        let all = Expected::batched(&parts, &moments, newest, Some(&Op::Put(4, 40)));
+        let removed = [Op::Remove(2), Op::Put(4, 40)];
+        for ops in [&[][..], &[Op::Put(1, 11)], &removed, &[Op::Put(1, 12), Op::Put(3, 30)]] {
+            assert!(accepts(&all, ops));
         }
         assert!(!accepts(&all, &[Op::Put(1, 13)]) && !accepts(&all, &[Op::Remove(1)]));
-        let synced = Expected::batched(&history[2..], None);
+        assert!(!accepts(&all, &[Op::Put(3, 30)]), "the writes to 1 came before");
+        assert!(!accepts(&all, &[Op::Put(4, 40)]), "the removal of 2 came before");
+        assert!(!accepts(&all, &[Op::Put(77, 1)]), "nobody has written that");
+        let synced = Expected::batched(&parts, &moments[2..], newest, None);
         assert!(accepts(&synced, &[Op::Put(1, 12)]));
         assert!(!accepts(&synced, &[Op::Put(1, 11)]), "that was overwritten before the sync");
     }

@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
-use everhash_index::{Engine, Inline, Opening};
+use everhash_index::{Engine, Inline, Opening, Table};
 use everhash_pmem::crash::{Log, Moment};
 use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{Boot, Pool, Region};
 
-use super::expected::Expected;
+use super::expected::{Expected, each_step};
+use super::parts::{Digests, Parts};
 use crate::Complaint;
 use crate::complaint::ensure;
 use crate::model::{Model, Outcome, Pairs, perform, read_out, scan_all};
@@ -42,23 +43,53 @@ pub(super) struct Life {
     models: Vec<Model>,
     /// The boot then.
     boots: Vec<Boot>,
-    /// For engines that batch durability: the number of steps at the last sync before.
-    floors: Vec<usize>,
+    /// For engines that batch durability: what a crash of power may take back.
+    history: Option<History>,
+}
+
+/// What an engine that batches durability held, moment by moment.
+struct History {
+    parts: Parts,
+    /// The contents of each part, after the opening and after each step of an operation.
+    moments: Vec<Digests>,
+    /// When `k` operations had returned: the moment of the last sync before, and the last moment.
+    reached: Vec<(usize, usize)>,
+}
+
+impl History {
+    /// Begins with what was found when the pool was opened: all of it is durable.
+    fn new(parts: Parts, found: &Pairs) -> History {
+        let moments = vec![parts.digests(found)];
+        History { parts, moments, reached: vec![(0, 0)] }
+    }
+
+    /// Notes an operation that returned, and whether everything is durable then.
+    fn note(&mut self, before: &Model, op: &Op, durable: bool) {
+        let after = each_step(before, op);
+        self.moments.extend(after.iter().map(|pairs| self.parts.digests(pairs)));
+        let last = self.moments.len() - 1;
+        let synced = self.reached.last().map_or(0, |reached| reached.0);
+        self.reached.push((if durable { last } else { synced }, last));
+    }
 }
 
 impl Life {
-    /// Returns what a crash at this moment may leave.
-    pub fn expected<E: Engine>(&self, moment: &Moment) -> Expected {
+    /// Returns what a crash at this moment may leave: of power, or of the process only.
+    pub fn expected<E: Engine>(&self, moment: &Moment, killed: bool) -> Expected {
         // Nothing was shown while the pool was being opened, nor if it was refused.
         let done = (moment.returned as usize).checked_sub(1);
         let Some(done) = done.filter(|done| *done < self.models.len()) else {
             return self.start.expected.clone();
         };
         let op = self.in_flight(moment);
-        if batches::<E>() {
-            return Expected::batched(&self.models[self.floors[done]..=done], op);
+        match &self.history {
+            Some(history) if !killed => {
+                let (synced, last) = history.reached[done];
+                let moments = &history.moments[synced..=last];
+                Expected::batched(&history.parts, moments, &self.models[done], op)
+            }
+            _ => Expected::around(&self.models[done], op),
         }
-        Expected::around(&self.models[done], op)
     }
 
     /// Returns the operation under way; `None` also while the pool is being opened.
@@ -99,7 +130,7 @@ pub(super) fn live<E: Engine>(
     let medium = region.media();
     let opening = Opening { form: shape.form, boot: start.boot, ..Opening::default() };
     let mut life =
-        Life { start, log: Log::default(), steps, models: vec![], boots: vec![], floors: vec![0] };
+        Life { start, log: Log::default(), steps, models: vec![], boots: vec![], history: None };
     medium.begin(0);
     let opened = if life.start.create {
         let settings = E::tiny(shape.form);
@@ -120,6 +151,12 @@ pub(super) fn live<E: Engine>(
     let found = scan_all(process.table())?;
     life.start.expected.accept(&found)?;
     process.read_out(&found, keys).map_err(|complaint| complaint.at("after opening"))?;
+    if batches::<E>() {
+        let table = process.table();
+        let keys = keys.iter().chain(found.keys());
+        let parts = Parts::new(keys.map(|key| (key.clone(), table.part_of(key))));
+        life.history = Some(History::new(parts, &found));
+    }
     life.models.push(Model::of(*shape, found));
     life.boots.push(process.boot);
     process.walk(&mut life, shape, keys)?;
@@ -162,9 +199,10 @@ impl<E: Engine> Process<'_, E> {
                 self.read_out(model.pairs(), keys)
                     .map_err(|complaint| complaint.at(format!("after {}", place())))?;
             }
-            let durable = op.restarts() || *op == Op::Sync;
-            let floor = if durable { position + 1 } else { life.floors[position] };
-            life.floors.push(floor);
+            if let Some(history) = &mut life.history {
+                let before = life.models.last().expect("the opening left one");
+                history.note(before, op, op.restarts() || *op == Op::Sync);
+            }
             life.models.push(model);
             life.boots.push(self.boot);
         }
@@ -183,14 +221,20 @@ impl<E: Engine> Process<'_, E> {
         let outcome = match op {
             Op::Reopen => {
                 let table = self.table.take().expect("a process has a table between steps");
-                everhash_index::Table::close(table)?;
+                table.close()?;
                 self.open()?
             }
-            Op::Kill | Op::Outage => {
-                self.end()?;
-                if *op == Op::Outage {
-                    self.boot = next_boot(self.boot);
+            Op::Kill => {
+                self.end();
+                self.open()?
+            }
+            Op::Outage => {
+                // What a power failure takes back is for the court to try.
+                if batches::<E>() {
+                    self.table().sync()?;
                 }
+                self.end();
+                self.boot = next_boot(self.boot);
                 self.open()?
             }
             _ => perform(self.table(), shape, now, op)?,
@@ -199,14 +243,9 @@ impl<E: Engine> Process<'_, E> {
         Ok(outcome)
     }
 
-    /// Ends the process; of an engine that batches durability, after a sync.
-    fn end(&mut self) -> Result<(), Complaint> {
-        if batches::<E>() {
-            everhash_index::Table::sync(self.table())?;
-        }
+    fn end(&mut self) {
         self.table = None;
         self.region.media().exit();
-        Ok(())
     }
 
     fn open(&mut self) -> Result<Outcome, Complaint> {

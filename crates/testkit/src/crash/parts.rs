@@ -1,0 +1,38 @@
+//! The parts of a table that batches durability, and what identifies the contents of one.
+//!
+//! A crash leaves each part as it was at one moment. Comparing contents with those of every moment
+//! is comparing a number per part: the sum of the hashes of its pairs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::court::hash;
+use crate::model::Pairs;
+
+/// Of each part that holds something, the digest of its contents.
+pub(super) type Digests = BTreeMap<u64, u64>;
+
+/// To which part each key belongs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parts(Arc<BTreeMap<Vec<u8>, u64>>);
+
+impl Parts {
+    pub fn new(keys: impl Iterator<Item = (Vec<u8>, u64)>) -> Parts {
+        Parts(Arc::new(keys.collect()))
+    }
+
+    /// Returns the part of a key; `None` if nobody has asked for it.
+    pub fn of(&self, key: &[u8]) -> Option<u64> {
+        self.0.get(key).copied()
+    }
+
+    /// Returns the digests of what a table holds. The order of its pairs does not matter.
+    pub fn digests(&self, pairs: &Pairs) -> Digests {
+        let mut digests = Digests::new();
+        for (key, value) in pairs {
+            let digest = digests.entry(self.of(key).unwrap_or(u64::MAX)).or_default();
+            *digest = u64::wrapping_add(*digest, hash(&(key, value)));
+        }
+        digests
+    }
+}
