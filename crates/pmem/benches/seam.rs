@@ -5,7 +5,8 @@
 
 mod support;
 
-use everhash_pmem::raw::{BUCKET_WORDS, Ceilings, RawTable, RawTarget, Stream, ceilings, key_of};
+use everhash_pmem::raw::{BUCKET_WORDS, Ceilings, RawTable, RawTarget, Stream};
+use everhash_pmem::raw::{ceilings, key_of, matching_slot};
 use everhash_pmem::{Addr, Block, Counted, Dram, DramOptions, LINE, Media, Region, Result};
 use everhash_pmem::{Site, Span, WriteBack};
 use support::compare;
@@ -74,25 +75,13 @@ fn lookups<M: Media>(region: &Region<M>, buckets: u64, count: u64, seed: u64) ->
 fn lookup<M: Media>(region: &Region<M>, bucket: u64, key: u64) -> Result<u64> {
     let pm = region.access();
     let block = pm.block::<BUCKET_WORDS>(Addr::new(bucket * LINE))?;
-    for slot in 0..4 {
-        if block.load(2 * slot) == key {
-            return Ok(block.load(2 * slot + 1));
-        }
-    }
-    Ok(0)
+    Ok(matching_slot(key, |index| block.load(index)).map_or(0, |slot| block.load(2 * slot + 1)))
 }
 
 fn probe(name: &str, buckets: u64, count: u64) -> Result<f64> {
     let region = Region::new(dram(buckets * LINE, WriteBack::None)?);
     fill(&region, buckets)?;
     let raw = RawTable::new(buckets, true)?;
-    let atomic = |seed| raw.probe_atomic(count, seed);
-    compare(
-        &format!("{name}, both atomic"),
-        count,
-        |seed| lookups(&region, buckets, count, seed),
-        atomic,
-    );
     Ok(compare(
         name,
         count,

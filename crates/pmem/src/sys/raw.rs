@@ -38,6 +38,13 @@ pub fn key_of(bucket: u64, slot: u64) -> u64 {
     bucket * 4 + slot + 1
 }
 
+/// Returns the slot of a bucket whose key is `key`, by its words, without a branch per slot.
+#[inline(always)]
+pub fn matching_slot(key: u64, word: impl Fn(usize) -> u64) -> Option<usize> {
+    let equal = (0..4).fold(0, |equal, slot| equal | (u32::from(word(2 * slot) == key) << slot));
+    (equal != 0).then(|| equal.trailing_zeros() as usize)
+}
+
 /// A table of buckets that is never written after it was made.
 #[derive(Debug)]
 pub struct RawTable {
@@ -67,6 +74,9 @@ impl RawTable {
     }
 
     /// Looks `count` random keys up and returns the sum of their values.
+    ///
+    /// Compares all keys of the bucket before it branches: a branch per slot would be guessed
+    /// wrong every other time, and a wrong guess throws away the misses already under way.
     #[inline(never)]
     pub fn probe(&self, count: u64, seed: u64) -> u64 {
         let first = self.mapping.base().cast::<u64>().cast_const();
@@ -77,43 +87,13 @@ impl RawTable {
             let bucket = draw & self.mask;
             let key = key_of(bucket, draw >> 62);
             let at = first.wrapping_add(bucket as usize * BUCKET_WORDS);
-            for slot in 0..4 {
-                // SAFETY: `bucket` is below the number of buckets, so both words lie inside the
-                // mapping; nobody writes to the table after `new`.
-                let (found, value) =
-                    unsafe { (*at.wrapping_add(2 * slot), *at.wrapping_add(2 * slot + 1)) };
-                if found == key {
-                    sum = sum.wrapping_add(value);
-                    break;
-                }
-            }
-        }
-        sum
-    }
-
-    /// As [`RawTable::probe`], but by atomic loads: tells what atomicity costs from what the
-    /// bounds cost. The compiler folds an atomic load into no comparison and no addition.
-    #[inline(never)]
-    pub fn probe_atomic(&self, count: u64, seed: u64) -> u64 {
-        let first = self.mapping.base().cast::<u64>();
-        let mut stream = Stream::new(seed);
-        let mut sum = 0u64;
-        for _ in 0..count {
-            let draw = stream.draw();
-            let bucket = draw & self.mask;
-            let key = key_of(bucket, draw >> 62);
-            let at = first.wrapping_add(bucket as usize * BUCKET_WORDS);
-            for slot in 0..4 {
-                // SAFETY: `bucket` is below the number of buckets, so the word lies inside the
-                // mapping; nobody writes to the table after `new`.
-                let found = unsafe { AtomicU64::from_ptr(at.wrapping_add(2 * slot)) };
-                if found.load(Ordering::Acquire) == key {
-                    // SAFETY: as above, for the word behind.
-                    let value = unsafe { AtomicU64::from_ptr(at.wrapping_add(2 * slot + 1)) };
-                    sum = sum.wrapping_add(value.load(Ordering::Acquire));
-                    break;
-                }
-            }
+            // SAFETY: `bucket` is below the number of buckets and `index` below the words of one,
+            // so the word lies inside the mapping; nobody writes to the table after `new`.
+            let word = |index: usize| unsafe { *at.wrapping_add(index) };
+            sum = sum.wrapping_add(match matching_slot(key, word) {
+                Some(slot) => word(2 * slot + 1),
+                None => 0,
+            });
         }
         sum
     }
