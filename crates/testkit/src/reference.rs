@@ -24,15 +24,13 @@ pub use table::ReferenceTable;
 use everhash_index::{
     Capabilities, Checked, Durability, Engine, Executor, Form, Result, Setting, Settings,
 };
-use everhash_pmem::{Media, Pool, Region, Site, Span};
+use everhash_pmem::{Media, Pool, Region, Site};
 
 use layout::{ROOT, Root};
 
 /// The places where the engine persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// The root of an empty pool.
-        FORMAT = "plain/format/root";
         /// A complete table, before the root names it.
         TABLE = "plain/write/table";
         /// The root that makes a table true.
@@ -88,10 +86,9 @@ impl Engine for Reference {
     }
 
     fn format<M: Media>(pool: &Pool<M>, _settings: &NoSettings) -> Result<()> {
-        let pm = pool.access();
+        // The pool makes all of this durable before its header says that it exists.
         let root = ROOT.plus(Root::TABLE as u64);
-        pm.store(root, layout::root_word(everhash_pmem::Addr::NULL))?;
-        pm.persist(Span::new(root, 1), sites::FORMAT)?;
+        pool.access().store(root, layout::root_word(everhash_pmem::Addr::NULL))?;
         Ok(())
     }
 

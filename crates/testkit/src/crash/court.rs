@@ -140,7 +140,7 @@ impl<'a, E: Engine> Court<'a, E> {
     fn first_life(&mut self, operations: &[Op]) -> Result<Life, Complaint> {
         self.region.media().restart(&[]);
         let boot = Opening::default().boot;
-        let start = Start { boot, expected: Expected::NoPoolOr, create: true };
+        let start = Start { boot, expected: Expected::NoPoolOr, create: true, closed: false };
         self.live(start, operations.to_vec())
     }
 
@@ -258,7 +258,8 @@ impl<'a, E: Engine> Court<'a, E> {
     ) -> Result<(), Found> {
         let start = start_after::<E>(life, moment, false);
         let region = self.region.clone();
-        let salt = chain.salt;
+        // What was judged inside the closing is not yet judged as closed.
+        let salt = if start.closed { hash(&chain.salt) } else { chain.salt };
         let mut outcome = Ok(());
         let _ = explorer.states(limits, seen, salt, &mut |state| {
             let nest = self.lives.is_multiple_of(self.effort.nested_one_in);
@@ -325,7 +326,8 @@ impl<'a, E: Engine> Court<'a, E> {
 fn start_after<E: Engine>(life: &Life, moment: &Moment, killed: bool) -> Start {
     let boot = life.boot(moment);
     let boot = if killed { boot } else { next_boot(boot) };
-    Start { boot, expected: life.expected::<E>(moment, killed), create: false }
+    let expected = life.expected::<E>(moment, killed);
+    Start { boot, expected, create: false, closed: life.is_closed(moment) }
 }
 
 /// The crashes that lead to the life under examination.

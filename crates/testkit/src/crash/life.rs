@@ -5,7 +5,7 @@ use core::time::Duration;
 use everhash_index::{Engine, Inline, Opening, Table};
 use everhash_pmem::crash::{Log, Moment};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Boot, Pool, Region};
+use everhash_pmem::{Boot, Pool, Region, Shutdown};
 
 use super::expected::{Expected, each_step};
 use super::parts::{Digests, Parts};
@@ -24,6 +24,8 @@ pub(super) struct Start {
     pub expected: Expected,
     /// Whether the pool has to be made.
     pub create: bool,
+    /// Whether the last process had just closed the pool.
+    pub closed: bool,
 }
 
 impl Start {
@@ -43,6 +45,8 @@ pub(super) struct Life {
     models: Vec<Model>,
     /// The boot then.
     boots: Vec<Boot>,
+    /// Where in the log the pool was closed and not yet opened again.
+    closed: Vec<usize>,
     /// For engines that batch durability: what a crash of power may take back.
     history: Option<History>,
 }
@@ -98,6 +102,11 @@ impl Life {
         self.steps.get(number.checked_sub(1)?)
     }
 
+    /// Returns whether the pool has just been closed at this moment.
+    pub fn is_closed(&self, moment: &Moment) -> bool {
+        self.closed.contains(&moment.event)
+    }
+
     /// Returns the boot at this moment.
     pub fn boot(&self, moment: &Moment) -> Boot {
         let done = (moment.returned as usize).saturating_sub(1);
@@ -129,8 +138,19 @@ pub(super) fn live<E: Engine>(
 ) -> Result<Life, Complaint> {
     let medium = region.media();
     let opening = Opening { form: shape.form, boot: start.boot, ..Opening::default() };
-    let mut life =
-        Life { start, log: Log::default(), steps, models: vec![], boots: vec![], history: None };
+    if start.closed {
+        let previous = Pool::glance(region, start.boot)?.previous;
+        ensure!(previous == Shutdown::Clean, "the pool was closed, and counts as {previous:?}");
+    }
+    let mut life = Life {
+        start,
+        log: Log::default(),
+        steps,
+        models: vec![],
+        boots: vec![],
+        closed: vec![],
+        history: None,
+    };
     medium.begin(0);
     let opened = if life.start.create {
         let settings = E::tiny(shape.form);
@@ -186,7 +206,8 @@ impl<E: Engine> Process<'_, E> {
         for (position, op) in life.steps.iter().enumerate() {
             let place = || format!("step {}, {op}", position + 1);
             let mut model = life.models.last().expect("the opening left one").clone();
-            let answer = self.step(shape, &mut now, position as u32 + 1, op);
+            let number = position as u32 + 1;
+            let answer = self.step(shape, &mut now, number, op, &mut life.closed);
             let answer = answer.map_err(|complaint| complaint.at(place()))?;
             let expected = model.apply(op);
             let inexact = *op == Op::Len && !E::CAPABILITIES.exact_len;
@@ -215,6 +236,7 @@ impl<E: Engine> Process<'_, E> {
         now: &mut Duration,
         number: u32,
         op: &Op,
+        closed: &mut Vec<usize>,
     ) -> Result<Outcome, Complaint> {
         let medium = self.region.media();
         medium.begin(number);
@@ -222,6 +244,9 @@ impl<E: Engine> Process<'_, E> {
             Op::Reopen => {
                 let table = self.table.take().expect("a process has a table between steps");
                 table.close()?;
+                // Another process may open it next; until then it lies there closed.
+                closed.push(medium.log_length());
+                medium.exit();
                 self.open()?
             }
             Op::Kill => {

@@ -1,8 +1,10 @@
 //! Mutants: every site of an engine, with what it does left out, until the judge notices.
 
 use core::fmt;
+use std::collections::BTreeSet;
 
 use everhash_index::{Engine, Form};
+use everhash_pmem::Site;
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::{Met, Mutant};
 
@@ -49,7 +51,8 @@ impl fmt::Display for Fate {
 /// Mutates every site that the efforts meet, and judges each mutant by one effort after the other
 /// until it is noticed.
 ///
-/// A mutant that survives is either an instruction that nobody needs or a hole in the judges.
+/// A mutant that survives is either an instruction that nobody needs or a hole in the judges. The
+/// sites of the pool are not the engine's: they have a judge of their own, which knows more of it.
 ///
 /// # Errors
 /// The violation of the engine as it is, if it has one.
@@ -59,7 +62,10 @@ pub fn mutants<E: Engine>(form: Form, efforts: &[Effort]) -> Result<Vec<Fate>, B
         met.merge(&judge::<E>(form, effort)?.met);
     }
     let threads = efforts.first().map_or(0, |effort| effort.threads);
-    let fates = parallel::until_first_error(threads, &met.mutants(), |mutant| {
+    let ours: BTreeSet<Site> = E::SITES.iter().copied().flatten().copied().collect();
+    let mut mutants = met.mutants();
+    mutants.retain(|mutant| ours.contains(&mutant.site));
+    let fates = parallel::until_first_error(threads, &mutants, |mutant| {
         let death = efforts.iter().find_map(|effort| kill::<E>(form, effort, *mutant));
         Ok::<_, core::convert::Infallible>(Fate { mutant: *mutant, death })
     });
