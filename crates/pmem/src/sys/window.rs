@@ -33,11 +33,12 @@ impl Mapping {
     /// Returns where `count` words at `at` lie, or an error if they are out of bounds.
     #[inline(always)]
     fn words(&self, at: Addr, count: u64) -> Result<*mut u64> {
-        // In words the sum cannot wrap around: an address is below 2^61 and a count below 2^60.
-        if at.word() + count <= self.bytes() / WORD {
-            Ok(self.base().wrapping_add(at.byte() as usize).cast())
-        } else {
-            Err(out_of_bounds(at, count))
+        // The product cannot wrap around: no slice has 2^60 words.
+        match at.byte().checked_add(count * WORD) {
+            Some(end) if end <= self.bytes() => {
+                Ok(self.base().wrapping_add(at.byte() as usize).cast())
+            }
+            _ => Err(out_of_bounds(at, count)),
         }
     }
 
