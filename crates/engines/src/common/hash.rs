@@ -49,7 +49,7 @@ impl KeyedHash {
     #[inline(always)]
     pub fn word(&self, word: u64) -> u64 {
         match self.kind {
-            HashKind::Sip13 => sip13(self.key, &[word], 8),
+            HashKind::Sip13 => sip13(self.key, [word]),
             HashKind::Xxh3 => xxh3_64_with_seed(&word.to_le_bytes(), self.key[0]),
         }
     }
@@ -58,7 +58,7 @@ impl KeyedHash {
     #[inline(always)]
     pub fn two_words(&self, words: [u64; 2]) -> u64 {
         match self.kind {
-            HashKind::Sip13 => sip13(self.key, &words, 16),
+            HashKind::Sip13 => sip13(self.key, words),
             HashKind::Xxh3 => {
                 let mut bytes = [0; 16];
                 bytes[..8].copy_from_slice(&words[0].to_le_bytes());
@@ -69,28 +69,35 @@ impl KeyedHash {
     }
 }
 
-/// SipHash-1-3 of whole words: of `bytes` bytes, without the branches for the rest of a word.
+/// SipHash-1-3 of whole words, without the branches for the rest of a word.
 ///
 /// A get overlaps with the next one only as far as the processor looks ahead, and the hash of a
 /// slice is most of its instructions.
 #[inline(always)]
-fn sip13(key: [u64; 2], words: &[u64], bytes: u64) -> u64 {
+fn sip13<const N: usize>(key: [u64; 2], words: [u64; N]) -> u64 {
     let mut state = [
         key[0] ^ 0x736f_6d65_7073_6575,
         key[1] ^ 0x646f_7261_6e64_6f6d,
         key[0] ^ 0x6c79_6765_6e65_7261,
         key[1] ^ 0x7465_6462_7974_6573,
     ];
-    for word in words.iter().copied().chain([bytes << 56]) {
-        state[3] ^= word;
-        sip_round(&mut state);
-        state[0] ^= word;
+    for word in words {
+        sip_absorb(&mut state, word);
     }
+    // The last word has no bytes left, and the length in its highest one.
+    sip_absorb(&mut state, (N as u64 * 8) << 56);
     state[2] ^= 0xff;
-    for _ in 0..3 {
-        sip_round(&mut state);
-    }
+    sip_round(&mut state);
+    sip_round(&mut state);
+    sip_round(&mut state);
     state[0] ^ state[1] ^ state[2] ^ state[3]
+}
+
+#[inline(always)]
+fn sip_absorb(state: &mut [u64; 4], word: u64) {
+    state[3] ^= word;
+    sip_round(state);
+    state[0] ^= word;
 }
 
 #[inline(always)]
