@@ -13,9 +13,9 @@
 //! | two equal keys in different buckets | ends the one that is not the successor |
 //! | a record that no slot leads to | finds it free |
 
-use core::ops::Range;
+mod walk;
+
 use core::sync::atomic::Ordering;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everhash_index::{Executor, Result};
@@ -23,14 +23,15 @@ use everhash_pmem::{
     Access, Addr, AtomicWord, Heap, LINE, Lock, Media, Pool, Shutdown, Space, Span, WORD, pool,
 };
 
-use super::bucket::{Bucket, corrupt};
+use self::walk::{Found, Walk};
+use super::bucket::corrupt;
 use super::bucket_pre_allocation::PreAllocated;
 use super::concurrency::Stripes;
-use super::form::{Form, Update};
-use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, ROOT, Root, Token, successor};
+use super::form::Form;
+use super::layout::{self, EXTENTS, MOST_BUCKETS, ROOT, Root};
 use super::main_buckets::{MainBuckets, View};
 use super::setup::WophiSettings;
-use super::state::{Growth, Judge, LockOf, Wophi, WordOf};
+use super::state::{Growth, Judge, Wophi};
 use super::upkeep::Sweep;
 use crate::common::hash::KeyedHash;
 
@@ -44,50 +45,10 @@ pub mod sites {
     }
 }
 
-/// Chains that one job walks at least.
-///
-/// Unit: main buckets. Source: ours; a job of a thousand lines is worth a thread's attention.
-const CHAINS_PER_JOB: u64 = 1024;
-
 /// The arrays that the root leads to.
 struct Extents {
     main: Vec<Addr>,
     pab: Vec<Span>,
-}
-
-/// What the walk of one job found.
-#[derive(Default)]
-struct Found {
-    items: u64,
-    chained: u64,
-    /// The first lower bucket that is not split.
-    unsplit: Option<u64>,
-    /// Chained buckets that hold nothing.
-    empty: u64,
-    /// Token words that were stored.
-    repairs: u64,
-}
-
-/// Everything that the jobs share.
-struct Walk<'t, M: Media, F: Form> {
-    table: &'t Wophi<M, F>,
-    /// The pre-allocated arrays, with one bit for each bucket: 1 = a chain leads to it.
-    arrays: Vec<(Span, Vec<WordOf<M>>)>,
-    /// The number of lower buckets.
-    buckets: u64,
-    /// The depth of lower buckets that are split, and of upper ones.
-    depth: u64,
-}
-
-/// A pair on the walk along one chain.
-struct Met<F: Form> {
-    hash: u64,
-    pair: F::Pair,
-    /// Index of its bucket in the chain.
-    bucket: usize,
-    slot: usize,
-    /// Whether its successor is there.
-    older: bool,
 }
 
 /// Opens the table in a pool.
@@ -115,20 +76,10 @@ pub fn open<M: Media, F: Form>(
     // As if the last growth were still under way: the walk finds out.
     let lower = level.saturating_sub(1);
     table.main.set_view(View { level: lower, growing: level > 0 });
-    let found = {
-        let arrays = extents.pab.into_iter().map(|array| (array, reach_bits::<M, F>(array)));
-        let walk = Walk {
-            table: &table,
-            arrays: arrays.collect(),
-            buckets: table.main.count(lower),
-            depth: level.into(),
-        };
-        let found = walk.run(executor)?;
-        for (array, reached) in &walk.arrays {
-            table.pab.add_array(*array, free_runs::<M, F>(*array, reached))?;
-        }
-        found
-    };
+    let walk = Walk::new(&table, extents.pab, level);
+    let found = walk.run(executor)?;
+    walk.add_arrays()?;
+    drop(walk);
     table.resume(level, &found);
     table.pool.recovered()?;
     Ok(table)
@@ -207,30 +158,6 @@ fn empty_table<M: Media, F: Form>(
     })
 }
 
-/// Makes a bit for each bucket of an array, all 0.
-fn reach_bits<M: Media, F: Form>(array: Span) -> Vec<WordOf<M>> {
-    let count = array.bytes() / (F::LINES * LINE);
-    (0..count.div_ceil(64)).map(|_| AtomicWord::new(0)).collect()
-}
-
-/// Returns the runs of buckets of an array that no chain leads to.
-fn free_runs<M: Media, F: Form>(array: Span, reached: &[WordOf<M>]) -> Vec<Span> {
-    let words = F::LINES * LINE / WORD;
-    let is_free = |bucket: &u64| {
-        let bits = reached[(bucket / 64) as usize].load(Ordering::Relaxed);
-        bits >> (bucket % 64) & 1 == 0
-    };
-    let mut runs: Vec<Span> = Vec::new();
-    for bucket in (0..array.words / words).filter(is_free) {
-        let at = array.start.plus(bucket * words);
-        match runs.last_mut() {
-            Some(run) if run.end_byte() == at.byte() => run.words += words,
-            _ => runs.push(Span::new(at, words)),
-        }
-    }
-    runs
-}
-
 impl<M: Media, F: Form> Wophi<M, F> {
     /// Takes over what the walk found, and goes on with a growth that was under way.
     fn resume(&mut self, level: u32, found: &Found) {
@@ -250,240 +177,5 @@ impl<M: Media, F: Form> Wophi<M, F> {
         };
         self.grow_at.store(self.items_at(view.level), Ordering::Relaxed);
         self.main.set_view(view);
-    }
-}
-
-impl<M: Media, F: Form> Walk<'_, M, F> {
-    /// Walks all chains, in parallel.
-    fn run(&self, executor: &dyn Executor) -> Result<Found> {
-        let jobs = (executor.width().max(1) as u64 * 4).min(self.buckets.div_ceil(CHAINS_PER_JOB));
-        let share = self.buckets.div_ceil(jobs);
-        let results: LockOf<M, Vec<Result<Found>>> = Lock::new(Vec::new());
-        executor.run(jobs as usize, &|job| {
-            let first = job as u64 * share;
-            let found = self.walk_range(first..(first + share).min(self.buckets));
-            // A poisoned lock means that another job panicked: that is reported below.
-            if let Ok(mut results) = results.lock() {
-                results.push(found);
-            }
-        });
-        let mut results = results.lock()?;
-        if results.len() as u64 != jobs {
-            return Err(everhash_index::Error::Poisoned);
-        }
-        results.drain(..).try_fold(Found::default(), |sum, found| Ok(sum.plus(found?)))
-    }
-
-    fn walk_range(&self, range: Range<u64>) -> Result<Found> {
-        let pm = self.table.pool.access();
-        let mut found = Found::default();
-        let mut chain = Chain { buckets: Vec::new(), met: Vec::new(), moved: Vec::new() };
-        for index in range {
-            let lower = Bucket::meet(&pm, self.table.main.at(index), Kind::Main)?;
-            let depth = lower.token.home();
-            if depth != self.depth && depth + 1 != self.depth {
-                return Err(corrupt(lower.at, "a bucket was split as often as the others"));
-            }
-            self.walk_chain(&pm, index, lower, &mut chain, &mut found)?;
-            if depth != self.depth {
-                found.unsplit = found.unsplit.or(Some(index));
-            } else if depth > 0 {
-                let index = index + self.buckets;
-                let upper = Bucket::meet(&pm, self.table.main.at(index), Kind::Main)?;
-                if upper.token.home() != depth {
-                    return Err(corrupt(upper.at, "both halves of a split have one depth"));
-                }
-                self.walk_chain(&pm, index, upper, &mut chain, &mut found)?;
-                if !chain.holds_moved() {
-                    return Err(corrupt(upper.at, "what moved is in the upper half"));
-                }
-            }
-        }
-        if found.repairs > 0 {
-            pm.fence(sites::ENDED)?;
-        }
-        Ok(found)
-    }
-
-    /// Walks a chain, claims what it reaches, and ends what a crash has left behind.
-    fn walk_chain<'a>(
-        &self,
-        pm: &'a Access<'_, M>,
-        index: u64,
-        main: Bucket<'a, M>,
-        chain: &mut Chain<'a, M, F>,
-        found: &mut Found,
-    ) -> Result<()> {
-        chain.buckets.clear();
-        chain.met.clear();
-        let (mut next, mut steps) = (Some(main), 0);
-        while let Some(bucket) = next {
-            for slot in bucket.token.live_slots() {
-                let pair = F::load(pm, &bucket, slot)?;
-                let hash = F::pair_hash(&self.table.hasher, &pair);
-                let place = chain.buckets.len();
-                chain.met.push(Met { hash, pair, bucket: place, slot, older: false });
-            }
-            chain.buckets.push((bucket, bucket.token));
-            next = self.table.follow(pm, &bucket, index, &mut steps)?;
-            if let Some(next) = &next {
-                self.claim_bucket(next.at)?;
-            }
-        }
-        self.end_moved(index, chain)?;
-        if F::UPDATE == Update::TwoSlots {
-            chain.end_older();
-        }
-        for met in &chain.met {
-            if let Some((at, class)) = F::record(&met.pair) {
-                self.table.heap.claim(at, class)?;
-            }
-        }
-        found.items += chain.met.len() as u64;
-        found.chained += steps;
-        self.repair(pm, chain, found)
-    }
-
-    /// Ends the pairs that a split has moved to the upper half, and finds those that lie where
-    /// nothing could have put them.
-    fn end_moved(&self, index: u64, chain: &mut Chain<'_, M, F>) -> Result<()> {
-        let main = chain.buckets[0].0;
-        let depth = main.token.home();
-        let count = self.table.main.count(depth as u32);
-        let upper = index + count / 2;
-        let was_split = depth > 0 && depth == self.depth && index < count / 2;
-        for met in &chain.met {
-            let home = met.hash & (count - 1);
-            // In the main bucket they were ended by the store that split it.
-            let may_move = was_split && met.bucket > 0 && home == upper;
-            if home != index && !may_move {
-                let at = chain.buckets[met.bucket].0.at;
-                return Err(corrupt(at, "a key lies in the bucket it hashes to"));
-            }
-            if may_move {
-                chain.moved.push(met.mark());
-            }
-        }
-        chain.end_where(|met| met.hash & (count - 1) != index);
-        Ok(())
-    }
-
-    /// Stores the token words that lost a pair. Flushed; the job fences.
-    fn repair(&self, pm: &Access<'_, M>, chain: &Chain<'_, M, F>, found: &mut Found) -> Result<()> {
-        for (bucket, token) in &chain.buckets {
-            found.empty += u64::from(bucket.kind == Kind::Chained && token.count() == 0);
-            if *token == bucket.token {
-                continue;
-            }
-            if self.table.pool.previous_shutdown() == Shutdown::Clean {
-                return Err(corrupt(bucket.at, "a clean close leaves nothing to repair"));
-            }
-            bucket.commit_token(token.bumped(), sites::ENDED);
-            bucket.flush(pm, sites::ENDED);
-            found.repairs += 1;
-        }
-        Ok(())
-    }
-
-    /// Notes that a chain leads to the bucket at `at`.
-    ///
-    /// # Errors
-    /// [`everhash_index::Error::Corrupt`] if one did before, or if no bucket begins there.
-    fn claim_bucket(&self, at: Addr) -> Result<()> {
-        let bucket = Span::of_bytes(at, F::LINES * LINE);
-        let array = self.arrays.iter().find(|(array, _)| array.overlaps(bucket));
-        let Some((array, reached)) = array else {
-            // It was allocated directly.
-            return Ok(self.table.space.claim(bucket)?);
-        };
-        let offset = at.byte().wrapping_sub(array.start.byte());
-        if !offset.is_multiple_of(bucket.bytes()) || bucket.end_byte() > array.end_byte() {
-            return Err(corrupt(at, "a chained bucket is one of its array"));
-        }
-        let number = offset / bucket.bytes();
-        let (word, bit) = (&reached[(number / 64) as usize], 1 << (number % 64));
-        // Ends: each further round means that another job has set a bit of this word.
-        loop {
-            let bits = word.load(Ordering::Relaxed);
-            if bits & bit != 0 {
-                return Err(corrupt(at, "one link leads to a chained bucket"));
-            }
-            let set = word.compare_exchange(bits, bits | bit, Ordering::Relaxed, Ordering::Relaxed);
-            if set.is_ok() {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// A chain, as it was met and as it is to be.
-struct Chain<'a, M: Media, F: Form> {
-    /// Buckets, with the token words that they shall have.
-    buckets: Vec<(Bucket<'a, M>, Token)>,
-    /// The pairs that stay.
-    met: Vec<Met<F>>,
-    /// Pairs of the lower half that must be in the upper one.
-    moved: Vec<(u64, u64)>,
-}
-
-impl<F: Form> Met<F> {
-    /// Returns what tells the pair from others: the hash of its key and the last word of its slot.
-    fn mark(&self) -> (u64, u64) {
-        (self.hash, F::last_word(&self.pair, 0).1)
-    }
-}
-
-impl<M: Media, F: Form> Chain<'_, M, F> {
-    /// Returns whether the chain holds what its lower half has passed on, and forgets about it.
-    fn holds_moved(&mut self) -> bool {
-        if self.moved.is_empty() {
-            return true;
-        }
-        let held: BTreeSet<_> = self.met.iter().map(Met::mark).collect();
-        self.moved.drain(..).all(|moved| held.contains(&moved))
-    }
-
-    fn end_where(&mut self, mut ends: impl FnMut(&Met<F>) -> bool) {
-        let buckets = &mut self.buckets;
-        self.met.retain(|met| {
-            let ended = ends(met);
-            if ended {
-                let token = &mut buckets[met.bucket].1;
-                *token = token.with_slot(met.slot, 0);
-            }
-            !ended
-        });
-    }
-
-    /// Of two equal keys, ends the one that the other is the successor of.
-    ///
-    /// An interrupted update leaves two. More, or two that do not follow one another, can only
-    /// have been inserted blindly: they stay.
-    fn end_older(&mut self) {
-        if self.met.len() < 2 {
-            return;
-        }
-        self.met.sort_unstable_by_key(|met| met.hash);
-        let same_key = |a: &Met<F>, b: &Met<F>| a.hash == b.hash && F::same_key(&a.pair, &b.pair);
-        for equal in self.met.chunk_by_mut(same_key) {
-            let [a, b] = equal else { continue };
-            let token = |met: &Met<F>| self.buckets[met.bucket].1.slot(met.slot);
-            let (token_a, token_b) = (token(a), token(b));
-            a.older = successor(token_a) == token_b;
-            b.older = successor(token_b) == token_a;
-        }
-        self.end_where(|met| met.older);
-    }
-}
-
-impl Found {
-    fn plus(self, other: Found) -> Found {
-        Found {
-            items: self.items + other.items,
-            chained: self.chained + other.chained,
-            empty: self.empty + other.empty,
-            repairs: self.repairs + other.repairs,
-            unsplit: [self.unsplit, other.unsplit].into_iter().flatten().min(),
-        }
     }
 }
