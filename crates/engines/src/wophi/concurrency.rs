@@ -18,7 +18,16 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{AtomicWord, Change, Lock, Primitives, Sequence};
+use everhash_pmem::{Access, AtomicWord, Change, Media, Primitives, Sequence, Stamp};
+
+/// The lock of a stripe: nobody holds it, somebody does, or a holder panicked.
+///
+/// A word of our own and not a mutex: its release is a plain store. A mutex releases with a locked
+/// instruction, behind which no load starts before the write-back is over; so the bucket of the
+/// next operation could not be fetched while the line of this one is on its way to the medium.
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+const POISONED: u64 = 2;
 
 /// A stripe, alone in its pair of lines: the neighbour's writer must not slow a reader down.
 ///
@@ -26,19 +35,20 @@ use everhash_pmem::{AtomicWord, Change, Lock, Primitives, Sequence};
 #[repr(align(128))]
 pub struct Stripe<P: Primitives> {
     sequence: Sequence<P>,
-    /// Items that were added minus those that were removed, modulo 2^64.
+    lock: P::AtomicU64,
+    /// Items that were added minus those that were removed, modulo 2^64. Stored under the lock.
     items: P::AtomicU64,
-    lock: P::Mutex<Drift>,
+    /// What was counted and not yet reported to the table's estimate, modulo 2^64. Used under the
+    /// lock.
+    drift: P::AtomicU64,
 }
 
-/// What a stripe has not yet reported to the table's estimate. Unit: items.
-#[derive(Default)]
-pub struct Drift(i64);
-
 /// A locked stripe.
-pub struct Held<'t, P: Primitives> {
-    stripe: &'t Stripe<P>,
-    drift: <P::Mutex<Drift> as Lock<Drift>>::Guard<'t>,
+pub struct Held<'t, M: Media> {
+    stripe: &'t Stripe<M::Sync>,
+    pm: &'t Access<'t, M>,
+    /// Whether the thread was panicking already when it took the lock.
+    panicking: bool,
 }
 
 /// All stripes of a table.
@@ -51,8 +61,9 @@ impl<P: Primitives> Stripes<P> {
     pub fn new(count: u64) -> Self {
         let stripe = |_| Stripe {
             sequence: Sequence::new(),
+            lock: AtomicWord::new(FREE),
             items: AtomicWord::new(0),
-            lock: Lock::new(Drift::default()),
+            drift: AtomicWord::new(0),
         };
         Stripes { stripes: (0..count).map(stripe).collect() }
     }
@@ -89,25 +100,30 @@ impl<P: Primitives> Stripes<P> {
 }
 
 impl<P: Primitives> Stripe<P> {
-    /// Repeats `read` until no write came between, and returns what it found then.
+    /// Waits until no write is under way, and returns what a reader begins with.
     ///
-    /// What `read` loads may be half done; an error counts only if no write came between.
+    /// What is loaded from then on may be half done: it counts, errors included, only if
+    /// [`Stripe::accepts`] the stamp afterwards. If not, the reader begins again: a writer has done
+    /// something meanwhile. `attempt` counts the waits of one reader.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] after a write that failed; those of `read`.
+    /// [`Error::Poisoned`] after a write that failed.
     #[inline(always)]
-    pub fn read<R>(&self, mut read: impl FnMut() -> Result<R>) -> Result<R> {
+    pub fn stamp(&self, attempt: &mut u32) -> Result<Stamp> {
         // Ends: each further round waits for a writer, who ends or poisons.
-        for attempt in 0u32.. {
+        loop {
             if let Some(stamp) = self.sequence.read()? {
-                let found = read();
-                if self.sequence.validate(stamp) {
-                    return found;
-                }
+                return Ok(stamp);
             }
-            P::pause(attempt);
+            P::pause(*attempt);
+            *attempt = attempt.saturating_add(1);
         }
-        Err(Error::Poisoned)
+    }
+
+    /// Returns whether no write came between since `stamp`.
+    #[inline(always)]
+    pub fn accepts(&self, stamp: Stamp) -> bool {
+        self.sequence.validate(stamp)
     }
 
     /// Waits for the lock.
@@ -115,18 +131,37 @@ impl<P: Primitives> Stripe<P> {
     /// # Errors
     /// [`Error::Poisoned`] if a holder panicked.
     #[inline(always)]
-    pub fn hold(&self) -> Result<Held<'_, P>> {
-        Ok(Held { stripe: self, drift: self.lock.lock()? })
+    pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
+        let mut attempt = 0;
+        // Ends: each further round waits for a holder, who lets go or poisons.
+        while let Err(found) =
+            self.lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+        {
+            if found == POISONED {
+                return Err(Error::Poisoned);
+            }
+            P::pause(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+        pm.dram(1);
+        pm.locked(self.name());
+        Ok(Held { stripe: self, pm, panicking: std::thread::panicking() })
+    }
+
+    /// Returns a number that no other lock of the process has.
+    #[inline(always)]
+    fn name(&self) -> u64 {
+        core::ptr::from_ref(self).addr() as u64
     }
 }
 
-impl<P: Primitives> Held<'_, P> {
+impl<M: Media> Held<'_, M> {
     /// Keeps readers away, until the change ends or, if it fails, for ever.
     ///
     /// # Errors
     /// [`Error::Poisoned`] if an earlier change failed.
     #[inline(always)]
-    pub fn change(&self) -> Result<Change<'_, P>> {
+    pub fn change(&self) -> Result<Change<'_, M::Sync>> {
         Ok(self.stripe.sequence.begin()?)
     }
 
@@ -134,9 +169,21 @@ impl<P: Primitives> Held<'_, P> {
     /// changed by, when that is `limit` or more.
     #[inline(always)]
     pub fn count(&mut self, added: i64, limit: i64) -> Option<i64> {
-        let items = self.stripe.items.load(Ordering::Relaxed);
-        self.stripe.items.store(items.wrapping_add_signed(added), Ordering::Relaxed);
-        self.drift.0 += added;
-        (self.drift.0.abs() >= limit).then(|| core::mem::take(&mut self.drift.0))
+        let Stripe { items, drift, .. } = self.stripe;
+        items.store(items.load(Ordering::Relaxed).wrapping_add_signed(added), Ordering::Relaxed);
+        let drifted = drift.load(Ordering::Relaxed) as i64 + added;
+        let report = drifted.abs() >= limit;
+        drift.store(if report { 0 } else { drifted as u64 }, Ordering::Relaxed);
+        report.then_some(drifted)
+    }
+}
+
+impl<M: Media> Drop for Held<'_, M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.pm.unlocking(self.stripe.name());
+        let panicked = !self.panicking && std::thread::panicking();
+        let state = if panicked { POISONED } else { FREE };
+        self.stripe.lock.store(state, Ordering::Release);
     }
 }

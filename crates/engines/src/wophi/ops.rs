@@ -45,7 +45,16 @@ impl<M: Media, F: Form> Wophi<M, F> {
         key: F::Key<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<F::Pair>> {
-        self.stripes.of(hash).read(|| self.walk(pm, hash, key, bytes))
+        let stripe = self.stripes.of(hash);
+        pm.dram(1);
+        let mut attempt = 0;
+        loop {
+            let stamp = stripe.stamp(&mut attempt)?;
+            let found = self.walk(pm, hash, key, bytes);
+            if stripe.accepts(stamp) {
+                return found;
+            }
+        }
     }
 
     /// Says that the chain of a hash will be walked soon.
@@ -202,7 +211,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
 
     /// Takes part in a growth that is under way, and then locks the chain of a hash.
     #[inline(always)]
-    fn writer<'t>(&'t self, pm: &Access<'_, M>, hash: u64) -> Result<Writer<'t, M, F>> {
+    fn writer<'t>(&'t self, pm: &'t Access<'_, M>, hash: u64) -> Result<Writer<'t, M, F>> {
         self.writable()?;
         self.share(pm, hash)?;
         self.hold(pm, hash)
@@ -210,9 +219,9 @@ impl<M: Media, F: Form> Wophi<M, F> {
 
     /// Locks the chain of a hash.
     #[inline(always)]
-    fn hold<'t>(&'t self, pm: &Access<'_, M>, hash: u64) -> Result<Writer<'t, M, F>> {
+    fn hold<'t>(&'t self, pm: &'t Access<'_, M>, hash: u64) -> Result<Writer<'t, M, F>> {
         // The bucket's line is on its way while the lock is taken, which no load may overtake.
         self.prefetch(pm, hash);
-        Ok(Writer { table: self, held: self.stripes.of(hash).hold()?, hash })
+        Ok(Writer { table: self, held: self.stripes.of(hash).hold(pm)?, hash })
     }
 }

@@ -176,7 +176,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         let count = self.group_buckets(level);
         let first = group * count;
         let stripes = self.stripes.of_group(first, count);
-        let held = stripes.iter().map(|stripe| stripe.hold()).collect::<Result<Vec<_>>>()?;
+        let held = stripes.iter().map(|stripe| stripe.hold(pm)).collect::<Result<Vec<_>>>()?;
         let mut plan = Plan { lower: Vec::new(), chained: Vec::new(), upper: Vec::new() };
         for index in first..first + count {
             self.plan_split(pm, level, index, &mut plan)?;

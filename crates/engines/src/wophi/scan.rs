@@ -41,7 +41,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
             if index >= self.main.reachable() {
                 return Ok(None);
             }
-            let pairs = self.stripes.of(index).read(|| self.copy_chain(index))?;
+            let pairs = self.copy_chain(index)?;
             pairs.iter().for_each(|(key, value)| visit(key, value));
             index += 1;
             visited += pairs.len();
@@ -52,7 +52,20 @@ impl<M: Media, F: Form> Wophi<M, F> {
         Ok(Some(Cursor(index)))
     }
 
+    /// Copies the pairs of a chain, as they were at one moment.
     fn copy_chain(&self, index: u64) -> Result<Vec<Copied>> {
+        let stripe = self.stripes.of(index);
+        let mut attempt = 0;
+        loop {
+            let stamp = stripe.stamp(&mut attempt)?;
+            let pairs = self.try_copy_chain(index);
+            if stripe.accepts(stamp) {
+                return pairs;
+            }
+        }
+    }
+
+    fn try_copy_chain(&self, index: u64) -> Result<Vec<Copied>> {
         let pm = self.pool.access();
         let mut pairs = Vec::new();
         let mut steps = 0;
@@ -84,7 +97,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// Removes the pairs of the buckets whose index is `class` modulo `classes`.
     fn clear_class(&self, class: u64, classes: u64) -> Result<()> {
         let pm = self.pool.access();
-        let mut held = self.stripes.of(class).hold()?;
+        let mut held = self.stripes.of(class).hold(&pm)?;
         let (mut buckets, mut records, mut removed, mut emptied) = (Vec::new(), Vec::new(), 0, 0);
         for index in (class..self.main.reachable()).step_by(classes as usize) {
             let mut steps = 0;

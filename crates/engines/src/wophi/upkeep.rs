@@ -94,7 +94,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// A crash leaves each of them in the chain or not. No pair moves, and the links past the
     /// empty buckets are durable before one of these can be used again.
     fn unlink_empty(&self, pm: &Access<'_, M>, index: u64) -> Result<()> {
-        let held = self.stripes.of(index).hold()?;
+        let held = self.stripes.of(index).hold(pm)?;
         let Some(main) = self.main.visit(pm, index)? else { return Ok(()) };
         let mut links: Vec<(Bucket<'_, M>, Addr)> = Vec::new();
         let mut empty = Vec::new();

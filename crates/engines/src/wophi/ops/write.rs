@@ -38,7 +38,7 @@ pub(super) struct Search<'a, M: Media, F: Form> {
 /// A chain that is locked for a write.
 pub(super) struct Writer<'t, M: Media, F: Form> {
     pub(super) table: &'t Wophi<M, F>,
-    pub(super) held: Held<'t, M::Sync>,
+    pub(super) held: Held<'t, M>,
     pub(super) hash: u64,
 }
 
