@@ -3,6 +3,7 @@
 mod counts;
 mod crashes;
 mod damage;
+mod upkeep;
 
 use everhash_index::Form;
 use everhash_testkit::{conformance, model, race};

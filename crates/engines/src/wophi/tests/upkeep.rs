@@ -1,0 +1,275 @@
+//! Chains, pre-allocated buckets, growth and wear over a longer life.
+
+use std::time::Duration;
+
+use everhash_index::{Engine, Error, Form, Inline, Opening, Settings, Stats, Table, create, open};
+use everhash_pmem::crash::{Model, What};
+use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Image, LINE, Media, Region, Std};
+
+use crate::wophi::{Wophi, WophiSettings, WophiTable, bytes_needed};
+
+fn make(settings: &WophiSettings, capacity: u64) -> (Region<Image>, WophiTable<Image>) {
+    let region = Region::new(Image::<Std>::new(0, capacity));
+    let table = create::<Wophi, _>(region.clone(), &Opening::default(), settings, &Inline).unwrap();
+    (region, table)
+}
+
+fn own(stats: &Stats, name: &str) -> u64 {
+    stats.own.iter().find(|(own, _)| *own == name).unwrap_or_else(|| panic!("no {name}")).1
+}
+
+fn figure(table: &impl Table, name: &str) -> u64 {
+    own(&table.stats().unwrap(), name)
+}
+
+/// Calls `maintain` until it has nothing left to do.
+fn maintain(table: &impl Table, budget: u32) {
+    for _ in 0..10_000 {
+        if !table.maintain(Duration::ZERO, budget).unwrap().more {
+            return;
+        }
+    }
+    panic!("maintenance does not end");
+}
+
+fn crowded(pab_divisor: u64) -> WophiSettings {
+    let tiny = WophiSettings::tiny();
+    WophiSettings { initial_buckets: 64, stripes: 8, grow_percent: 1000, pab_divisor, ..tiny }
+}
+
+#[test]
+fn emptied_buckets_leave_their_chains_and_are_used_again() {
+    // Fails if a chain keeps empty buckets for ever, or if one is lost when it leaves.
+    let (region, table) = make(&crowded(1), 1 << 20);
+    let words = table.words().unwrap();
+    (0..500u64).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    let (used, all) = (figure(&table, "chained_buckets"), figure(&table, "pab_buckets"));
+    assert!(used > all, "{used} of {all}: direct allocations are part of this test");
+    let before = table.stats().unwrap().used_bytes - (used - all) * LINE;
+    (0..500u64).for_each(|key| assert!(words.remove_word(key).unwrap()));
+    maintain(&table, 7);
+    // A stock that ran dry was refilled before the sweep gave anything back.
+    let refilled = figure(&table, "pab_free") - all;
+    assert!(refilled <= all / 16, "{refilled}");
+    assert_eq!(figure(&table, "chained_buckets"), 0);
+    assert_eq!(table.stats().unwrap().used_bytes, before + refilled * LINE);
+    let bytes = region.media().bytes();
+    (0..500u64).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert_eq!(region.media().bytes(), bytes, "the second life needed more space");
+    assert_eq!(table.check().unwrap().items, 500);
+}
+
+#[test]
+fn a_bucket_in_the_middle_leaves_and_its_neighbours_stay() {
+    // Fails if unlinking loses the rest of a chain.
+    let (_, table) = make(&crowded(1), 1 << 20);
+    let words = table.words().unwrap();
+    (0..1000u64).for_each(|key| assert!(words.insert_word(key, !key).unwrap()));
+    let before = figure(&table, "chained_buckets");
+    let gone = |key: &u64| key % 5 != 0;
+    (0..1000u64).filter(gone).for_each(|key| assert!(words.remove_word(key).unwrap()));
+    maintain(&table, 50);
+    assert!(figure(&table, "chained_buckets") < before / 2);
+    for key in 0..1000 {
+        let expected = (!gone(&key)).then_some(!key);
+        assert_eq!(words.get_word(key).unwrap(), expected);
+    }
+    assert_eq!(table.check().unwrap().items, 200);
+}
+
+#[test]
+fn buckets_that_run_out_are_allocated_directly_and_counted() {
+    // Fails if a full chain is an error, or if running dry goes unnoticed; or if `maintain` does
+    // not keep a stock.
+    let (_, table) = make(&crowded(64), 1 << 20);
+    let words = table.words().unwrap();
+    (0..400u64).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    let direct = figure(&table, "direct_allocations");
+    assert!(direct > 50, "{direct}");
+    for key in 400..800u64 {
+        maintain(&table, 100);
+        assert!(words.insert_word(key, key).unwrap());
+    }
+    assert_eq!(figure(&table, "direct_allocations"), direct, "a write had to allocate");
+}
+
+#[test]
+fn maintenance_alone_completes_a_growth() {
+    // Fails if a growth that begins and meets no further insert stays half done for ever.
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let (_, table) = make(&settings, 1 << 20);
+    let words = table.words().unwrap();
+    let mut key = 0u64;
+    while figure(&table, "growing") == 0 {
+        assert!(words.insert_word(key, key).unwrap());
+        key += 1;
+    }
+    maintain(&table, 4);
+    assert_eq!((figure(&table, "growing"), figure(&table, "main_buckets")), (0, 128));
+    assert_eq!(table.check().unwrap().items, key);
+}
+
+#[test]
+fn growth_that_finds_no_room_is_no_error_as_long_as_chains_have() {
+    // Fails if an insert fails because the table cannot double, or if it never tries again.
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let needed = bytes_needed(Form::WORDS, &settings);
+    let (_, table) = make(&settings, needed + 20 * LINE);
+    let words = table.words().unwrap();
+    let mut items = 0u64;
+    let full = loop {
+        match words.insert_word(items, items) {
+            Ok(added) => assert!(added),
+            Err(error) => break error,
+        }
+        items += 1;
+    };
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    assert!(items > 200, "{items}: 192 main slots, 16 and 20 buckets of three");
+    assert_eq!(table.stats().unwrap().growth_steps, 0);
+    (0..items).for_each(|key| assert_eq!(words.get_word(key).unwrap(), Some(key)));
+    assert!(words.remove_word(7).unwrap() && words.insert_word(7, 8).unwrap());
+}
+
+#[test]
+fn a_growth_that_a_crash_interrupts_goes_on() {
+    // Fails if recovery forgets a growth, redoes what is done, or loses its place.
+    let settings = WophiSettings { initial_buckets: 1024, stripes: 8, ..WophiSettings::tiny() };
+    let (region, table) = make(&settings, 8 << 20);
+    let words = table.words().unwrap();
+    let mut key = 0u64;
+    while figure(&table, "growing") == 0 {
+        assert!(words.insert_word(key, key).unwrap());
+        key += 1;
+    }
+    (0..100).for_each(|_| assert!(table.maintain(Duration::ZERO, 8).is_ok()));
+    drop(table);
+    let table = open::<Wophi, _>(region.clone(), Opening::default().boot, &Threads).unwrap();
+    assert_eq!(figure(&table, "growing"), 1);
+    let words = table.words().unwrap();
+    (0..key).for_each(|key| assert_eq!(words.get_word(key).unwrap(), Some(key)));
+    let before = table.len().unwrap();
+    maintain(&table, 64);
+    assert_eq!((figure(&table, "growing"), figure(&table, "main_buckets")), (0, 2048));
+    assert_eq!((table.len().unwrap(), before), (key, key));
+    let mut visited = 0;
+    Wophi::check(&region, &mut |_, _| visited += 1).unwrap();
+    assert_eq!(visited, key);
+}
+
+/// Runs every job on a thread of its own.
+struct Threads;
+
+impl everhash_index::Executor for Threads {
+    fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            (0..count).for_each(|number| drop(scope.spawn(move || job(number))));
+        });
+    }
+
+    fn width(&self) -> usize {
+        4
+    }
+}
+
+#[test]
+fn recovery_on_many_threads_finds_what_recovery_on_one_finds() {
+    // Fails if jobs lose what others claimed, or count twice.
+    for form in super::FORMS {
+        let settings =
+            WophiSettings { initial_buckets: 8192, stripes: 64, ..WophiSettings::default() };
+        let region = Region::new(Image::<Std>::new(0, 32 << 20));
+        let opening = Opening { form, ..Opening::default() };
+        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        for i in 0..20_000u64 {
+            let key = i.to_le_bytes().repeat(if form == Form::DOUBLE_WORDS { 2 } else { 1 });
+            assert!(table.insert(&key, &key).unwrap());
+        }
+        let used = |table: &WophiTable<Image>| {
+            let stats = table.stats().unwrap();
+            (stats.items, stats.used_bytes, own(&stats, "chained_buckets"), own(&stats, "pab_free"))
+        };
+        let before = used(&table);
+        drop(table);
+        let one = open::<Wophi, _>(region.clone(), opening.boot, &Inline).unwrap();
+        assert_eq!(used(&one), before, "{form}");
+        drop(one);
+        let many = open::<Wophi, _>(region, opening.boot, &Threads).unwrap();
+        assert_eq!(used(&many), before, "{form}");
+    }
+}
+
+#[test]
+fn slots_in_turn_spread_the_wear() {
+    // Fails if using slots in turn stops sparing the line that the first free slot is in.
+    println!(
+        "write-backs per line, one key put in and taken out 3000 times in a chain that is \
+              not empty (maximum, mean of the lines that were written):"
+    );
+    let mut most = Vec::new();
+    for rotate in [0, 1] {
+        let region = Region::new(Traced::<Std>::new(Model::Adr, 0, 64 << 10));
+        let mut settings = WophiSettings { initial_buckets: 1, stripes: 1, ..crowded(1) };
+        settings.set("rotate", rotate).unwrap();
+        let opening = Opening { form: Form::DOUBLE_WORDS, ..Opening::default() };
+        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        let key = |i: u64| i.to_le_bytes().repeat(2);
+        // Slot 0 stays taken, so that the other lines are what the choice is about.
+        assert!(table.insert(&key(0), &key(0)).unwrap());
+        region.media().take_log();
+        for _ in 0..3000 {
+            assert!(table.insert(&key(99), &key(99)).unwrap());
+            assert!(table.remove(&key(99)).unwrap());
+        }
+        let mut writes = vec![0u64; (region.media().bytes() / LINE) as usize];
+        for event in region.media().take_log().events() {
+            if let What::Flush { line, count } = event.what {
+                (line..line + count).for_each(|line| writes[line as usize] += 1);
+            }
+        }
+        // The token's line is written by every commit, whatever slot it is about.
+        let token_line = writes.iter().copied().max().unwrap();
+        let others = writes.iter().copied().filter(|count| (1..token_line).contains(count));
+        let (count, sum, max) =
+            others.fold((0, 0, 0), |(n, sum, max), c| (n + 1, sum + c, c.max(max)));
+        println!(
+            "  rotate {rotate}: token line {token_line}, other lines {max}, {:.0}",
+            sum as f64 / f64::from(count)
+        );
+        most.push(max);
+    }
+    assert!(most[1] * 5 < most[0] * 4, "{most:?}");
+}
+
+#[test]
+fn an_interrupted_record_is_free_and_a_damaged_one_is_an_error() {
+    // Fails if recovery believes, or reads, a record that no slot leads to; or if a record that a
+    // slot leads to is taken for an interrupted insert when it is damaged.
+    let region = Region::new(Image::<Std>::new(0, 64 << 10));
+    let opening = Opening { form: Form::Variable, ..Opening::default() };
+    let table =
+        create::<Wophi, _>(region.clone(), &opening, &WophiSettings::tiny(), &Inline).unwrap();
+    let (key, text) = (b"an eight", u64::from_le_bytes(*b"of eight"));
+    let value = text.to_le_bytes().repeat(9);
+    assert!(table.insert(key, &value).unwrap());
+    drop(table);
+    let words = region.media().words();
+    let place = words.iter().position(|word| *word == text);
+    let place = place.expect("key and value lie on the medium as whole words");
+    let mut damaged = words.clone();
+    damaged[place] ^= 1;
+    let length = words.len() as u64 * 8;
+    let region = Region::new(Image::<Std>::of(&damaged, length, length));
+    let table = open::<Wophi, _>(region.clone(), opening.boot, &Inline).unwrap();
+    let found = table.get(key, &mut Vec::new());
+    assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+    assert!(matches!(table.check(), Err(Error::Corrupt { .. })));
+    // Without a slot the same words are free space, and nobody looks at them.
+    table.clear().unwrap();
+    drop(table);
+    let table = open::<Wophi, _>(region, opening.boot, &Inline).unwrap();
+    assert_eq!(table.check().unwrap().items, 0);
+    assert!(!table.get(key, &mut Vec::new()).unwrap());
+    assert!(table.insert(key, &value).unwrap());
+}
