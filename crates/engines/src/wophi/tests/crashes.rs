@@ -2,20 +2,16 @@
 
 use everhash_index::Form;
 use everhash_pmem::crash::Model;
-use everhash_testkit::crash::{Effort, judge, mutants};
+use everhash_testkit::crash::{Effort, judge};
 
 use crate::wophi::Wophi;
 
-/// Some seconds for each form and model. `everhash crash` does more.
-fn effort(model: Model) -> Effort {
-    Effort { model, seeds: 0..6, operations: 60, ..Effort::default() }
-}
-
+/// Some seconds for each form and model. `everhash crash` does more, and judges the mutants.
 fn survives(form: Form, model: Model) {
-    let report = judge::<Wophi>(form, &effort(model));
+    let effort = Effort { model, seeds: 0..6, operations: 60, ..Effort::default() };
+    let report = judge::<Wophi>(form, &effort);
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
     println!("{form}, {model}: {report}");
-    println!("  never met: {:?}", report.never_met::<Wophi>());
     assert!(report.counts.states > 1000, "fewer mean that crashes were not tried");
 }
 
@@ -38,29 +34,7 @@ fn p01_a_power_failure_is_survived_on_files() {
 }
 
 #[test]
-#[ignore = "takes many minutes: cargo test --release -p everhash-engines --lib -- --ignored"]
-fn every_flush_and_every_fence_is_needed() {
-    // Fails if a persist site can be left out without a judge noticing: it is dead code then, or
-    // one of the exceptions, which have their reasons.
-    let exceptions = include_str!("../exceptions.toml");
-    let mut seen = Vec::new();
-    let mut count = 0;
-    for form in super::FORMS {
-        let efforts = [effort(Model::Adr), effort(Model::File)];
-        for fate in
-            mutants::<Wophi>(form, &efforts).unwrap_or_else(|violation| panic!("{violation}"))
-        {
-            if !fate.mutant.site.name().starts_with("wophi/") {
-                continue;
-            }
-            count += 1;
-            println!("{form}: {fate}");
-            if fate.death.is_none() {
-                seen.push(fate.mutant.to_string());
-            }
-        }
-    }
-    println!("{count} mutants, survivors: {seen:#?}");
-    let excused = |name: &String| exceptions.contains(&format!("\"{name}\""));
-    assert!(seen.iter().all(excused), "not excused");
+fn p01_a_power_failure_is_survived_where_a_line_keeps_no_order() {
+    // Fails as on files, and if a write-back is missing that a file's sync makes good.
+    super::FORMS.into_iter().for_each(|form| survives(form, Model::Arm));
 }
