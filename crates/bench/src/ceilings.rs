@@ -41,8 +41,8 @@ impl Ground {
     pub(crate) fn new(bytes: u64, write_back: WriteBack) -> everhash_pmem::Result<Ground> {
         let lines = (bytes / LINE).next_power_of_two();
         Ok(Ground {
-            table: RawTable::new(lines, false)?,
-            target: RawTarget::new(lines, write_back, false)?,
+            table: RawTable::new(lines, true)?,
+            target: RawTarget::new(lines, write_back, true)?,
         })
     }
 

@@ -10,7 +10,8 @@ use crate::Plan;
 /// A page that is touched for the first time costs microseconds: with faults inside the timed
 /// part, a run would measure the kernel.
 pub(crate) fn make<E: Engine>(plan: &Plan) -> Result<Box<dyn Table>> {
-    let options = DramOptions { write_back: plan.write_back, ..DramOptions::default() };
+    let options =
+        DramOptions { write_back: plan.write_back, huge_pages: true, ..DramOptions::default() };
     let medium = Dram::with_options(bytes(plan), options)?;
     medium.touch(Span::new(Addr::NULL, medium.bytes() / WORD));
     let settings =
