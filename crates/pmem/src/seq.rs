@@ -88,8 +88,9 @@ impl<P: Primitives> Sequence<P> {
     pub fn read(&self) -> Result<Option<Stamp>> {
         // Pairs with the store of `Change::end`: the reader sees all of the change.
         match self.word.load(Ordering::Acquire) {
-            POISON => Err(Error::Poisoned),
+            // Poison is odd: one comparison does where all is well.
             word if word.is_multiple_of(2) => Ok(Some(Stamp(word))),
+            POISON => Err(Error::Poisoned),
             _ => Ok(None),
         }
     }
