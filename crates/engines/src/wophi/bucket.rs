@@ -53,6 +53,20 @@ impl<'a, M: Media> Bucket<'a, M> {
         &self.head
     }
 
+    /// Meets the bucket at `at`; `None` if it is out of bounds or damaged.
+    #[inline(always)]
+    pub fn glance(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Option<Self> {
+        let head = pm.block::<LINE_WORDS>(at).ok()?;
+        let token = Token::open(head.load(TOKEN), at, kind)?;
+        Some(Bucket { at, kind, token, head })
+    }
+
+    /// Returns whether the chain surely ends here.
+    #[inline(always)]
+    pub fn is_last(&self) -> bool {
+        self.head.load(NEXT) == layout::seal_link(Addr::NULL, self.link_at())
+    }
+
     /// Returns where the next bucket of the chain begins.
     ///
     /// # Errors

@@ -120,6 +120,12 @@ impl<P: Primitives> Stripe<P> {
         }
     }
 
+    /// Returns what a reader begins with, or `None` if that needs patience.
+    #[inline(always)]
+    pub fn glimpse(&self) -> Option<Stamp> {
+        self.sequence.read().ok().flatten()
+    }
+
     /// Returns whether no write came between since `stamp`.
     #[inline(always)]
     pub fn accepts(&self, stamp: Stamp) -> bool {

@@ -22,6 +22,8 @@ pub struct View {
 /// Bucket b of n splits into b and b + n: the hash decides by one more of its low bits.
 pub struct MainBuckets<P: Primitives> {
     initial: u64,
+    /// The logarithm of `initial`.
+    initial_log: u32,
     bucket_words: u64,
     /// The [`View`]: level << 1 | growing.
     view: P::AtomicU64,
@@ -34,6 +36,7 @@ impl<P: Primitives> MainBuckets<P> {
     pub fn new(initial: u64, bucket_words: u64) -> Self {
         MainBuckets {
             initial,
+            initial_log: initial.trailing_zeros(),
             bucket_words,
             view: AtomicWord::new(0),
             origins: core::array::from_fn(|_| AtomicWord::new(0)),
@@ -75,9 +78,22 @@ impl<P: Primitives> MainBuckets<P> {
     /// Returns where bucket `index` lies.
     #[inline(always)]
     pub fn at(&self, index: u64) -> Addr {
-        let extent = u64::BITS - (index >> self.initial.trailing_zeros()).leading_zeros();
+        let extent = u64::BITS - (index >> self.initial_log).leading_zeros();
         let origin = self.origins[extent as usize % EXTENTS].load(Ordering::Relaxed);
         Addr::NULL.plus(origin.wrapping_add(index * self.bucket_words))
+    }
+
+    /// Returns the main bucket of a hash, unless it is split once more, or damaged.
+    #[inline(always)]
+    pub fn settled_home<'a, M: Media>(
+        &self,
+        pm: &'a Access<'_, M>,
+        hash: u64,
+    ) -> Option<Bucket<'a, M>> {
+        let level = self.view().level;
+        let low = hash & (self.count(level) - 1);
+        let bucket = Bucket::glance(pm, self.at(low), Kind::Main)?;
+        (bucket.token.home() == u64::from(level)).then_some(bucket)
     }
 
     /// Returns the main bucket of a hash, with its index.

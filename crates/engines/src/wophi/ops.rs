@@ -29,7 +29,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<F::Pair>> {
         let hash = F::hash(&self.hasher, key);
         let pm = self.pool.access();
@@ -45,8 +45,49 @@ impl<M: Media, F: Form> Wophi<M, F> {
         key: F::Key<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<F::Pair>> {
-        let stripe = self.stripes.of(hash);
         pm.dram(1);
+        let stripe = self.stripes.of(hash);
+        if let Some(stamp) = stripe.glimpse() {
+            let glance = self.glance(pm, hash, key, bytes);
+            if let Some(found) = glance
+                && stripe.accepts(stamp)
+            {
+                return Ok(found);
+            }
+        }
+        self.get_patiently(pm, hash, key, bytes)
+    }
+
+    /// Looks for a key where nearly every one is, or is missed: in its main bucket. `None` if that
+    /// does not tell, for whatever reason.
+    ///
+    /// A processor overlaps a get with the next one as far as its window of instructions reaches:
+    /// so the common case has few of them, and no error to carry.
+    #[inline(always)]
+    fn glance(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: F::Key<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Option<Option<F::Pair>> {
+        let bucket = self.main.settled_home(pm, hash)?;
+        match F::find(pm, &bucket, hash, key, bytes).ok()? {
+            Some(slot) => F::load(pm, &bucket, slot).ok().map(Some),
+            None => bucket.is_last().then_some(None),
+        }
+    }
+
+    /// Looks for a key along its whole chain, as often as a writer comes between.
+    #[inline(never)]
+    fn get_patiently(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: F::Key<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<F::Pair>> {
+        let stripe = self.stripes.of(hash);
         let mut attempt = 0;
         loop {
             let stamp = stripe.stamp(&mut attempt)?;
