@@ -39,7 +39,7 @@ mod quiet;
 mod violation;
 
 pub use effort::{Counts, Effort, Report};
-pub use mutants::{Fate, mutants};
+pub use mutants::{Fate, mutants, mutants_among};
 pub use violation::{Violation, replay, replay_mutant};
 
 use everhash_index::{Engine, Form};

@@ -1,6 +1,7 @@
 //! Mutants: every site of an engine, with what it does left out, until the judge notices.
 
 use core::fmt;
+use core::ops::Range;
 use std::collections::BTreeSet;
 
 use everhash_index::{Engine, Form};
@@ -57,6 +58,19 @@ impl fmt::Display for Fate {
 /// # Errors
 /// The violation of the engine as it is, if it has one.
 pub fn mutants<E: Engine>(form: Form, efforts: &[Effort]) -> Result<Vec<Fate>, Box<Violation>> {
+    mutants_among::<E>(form, efforts, &|_| u64::MAX)
+}
+
+/// As [`mutants`], but judges a mutant by as many seeds of each effort as `seeds` says at most;
+/// one with 0 is left out.
+///
+/// # Errors
+/// As [`mutants`].
+pub fn mutants_among<E: Engine>(
+    form: Form,
+    efforts: &[Effort],
+    seeds: &(dyn Fn(&Mutant) -> u64 + Sync),
+) -> Result<Vec<Fate>, Box<Violation>> {
     let mut met = Met::default();
     for effort in efforts {
         met.merge(&judge::<E>(form, effort)?.met);
@@ -64,9 +78,14 @@ pub fn mutants<E: Engine>(form: Form, efforts: &[Effort]) -> Result<Vec<Fate>, B
     let threads = efforts.first().map_or(0, |effort| effort.threads);
     let ours: BTreeSet<Site> = E::SITES.iter().copied().flatten().copied().collect();
     let mut mutants = met.mutants();
-    mutants.retain(|mutant| ours.contains(&mutant.site));
+    mutants.retain(|mutant| ours.contains(&mutant.site) && seeds(mutant) > 0);
     let fates = parallel::until_first_error(threads, &mutants, |mutant| {
-        let death = efforts.iter().find_map(|effort| kill::<E>(form, effort, *mutant));
+        let mut kills = efforts.iter().map(|effort| {
+            let Range { start, end } = effort.seeds;
+            let end = end.min(start.saturating_add(seeds(mutant)));
+            kill::<E>(form, &Effort { seeds: start..end, ..effort.clone() }, *mutant)
+        });
+        let death = kills.find_map(|death| death);
         Ok::<_, core::convert::Infallible>(Fate { mutant: *mutant, death })
     });
     let Ok(fates) = fates;

@@ -1,5 +1,7 @@
 //! The judges of every engine: one row each.
 
+use std::collections::BTreeMap;
+
 use everhash_index::{Capabilities, Engine};
 use everhash_pmem::Site;
 use everhash_pmem::media::traced::{Change, Mutant};
@@ -10,7 +12,8 @@ use everhash_testkit::crash::{self, Effort, Fate, Report, Violation};
 use crate::failure::{Failure, Outcome};
 
 type Judge = fn(Form, &Effort, Option<Mutant>) -> Result<Report, Box<Violation>>;
-type JudgeMutants = fn(Form, &[Effort]) -> Result<Vec<Fate>, Box<Violation>>;
+type Seeds<'a> = &'a (dyn Fn(&Mutant) -> u64 + Sync);
+type JudgeMutants = fn(Form, &[Effort], Seeds<'_>) -> Result<Vec<Fate>, Box<Violation>>;
 type Replay = fn(Form, &Effort, Option<Mutant>, &str, &str) -> Result<(), Complaint>;
 
 /// The judges of one engine.
@@ -23,7 +26,7 @@ pub struct Judges {
     exceptions: &'static str,
     /// Judges the engine, or a mutant of it.
     pub judge: Judge,
-    /// Judges every mutant.
+    /// Judges every mutant by as many seeds as it is told.
     pub mutants: JudgeMutants,
     /// Judges one state.
     pub replay: Replay,
@@ -41,7 +44,7 @@ const fn row<E: Engine>(exceptions: &'static str) -> Judges {
         sites: E::SITES,
         exceptions,
         judge: crash::judge_mutant::<E>,
-        mutants: crash::mutants::<E>,
+        mutants: crash::mutants_among::<E>,
         replay: crash::replay_mutant::<E>,
     }
 }
@@ -62,7 +65,7 @@ impl Judges {
     }
 
     /// Returns the mutants that may survive, with their reasons.
-    pub fn exceptions(&self) -> Vec<(String, String)> {
+    pub fn exceptions(&self) -> BTreeMap<String, String> {
         let table: toml::Table =
             self.exceptions.parse().expect("a test reads the file of every engine");
         let reason = |value: toml::Value| value.as_str().unwrap_or_default().to_owned();
