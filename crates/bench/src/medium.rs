@@ -16,7 +16,7 @@ pub(crate) fn make<E: Engine>(plan: &Plan) -> Result<Box<dyn Table>> {
     medium.touch(Span::new(Addr::NULL, medium.bytes() / WORD));
     let settings =
         if plan.presized { E::sized_for(plan.form, plan.items) } else { E::Settings::default() };
-    let opening = Opening { form: plan.form, ..Opening::default() };
+    let opening = Opening { form: plan.form, hash: plan.hash, ..Opening::default() };
     let table = everhash_index::create::<E, _>(Region::new(medium), &opening, &settings, &Inline)?;
     Ok(Box::new(table))
 }

@@ -85,6 +85,8 @@ pub struct Report {
     pub items: u64,
     /// The form of the pairs.
     pub form: String,
+    /// The hash function of the tables.
+    pub hash: String,
     /// Whether tables were made for the number of pairs.
     pub presized: bool,
     /// The instruction behind a flush.
@@ -158,6 +160,7 @@ impl Samples {
         Report {
             items: plan.items,
             form: plan.form.to_string(),
+            hash: plan.hash.to_string(),
             presized: plan.presized,
             write_back: format!("{:?}", plan.write_back).to_lowercase(),
             rounds: plan.rounds,

@@ -1,6 +1,6 @@
 //! A run: rounds of ceilings and phases, interleaved.
 
-use everhash_index::{Engine, Error, Form, Result, Table};
+use everhash_index::{Engine, Error, Form, HashKind, Result, Table};
 use everhash_pmem::WriteBack;
 
 use crate::ceilings::{Ceiling, Ground};
@@ -20,6 +20,8 @@ pub struct Plan {
     pub threads: Vec<u64>,
     /// How often everything is repeated.
     pub rounds: u32,
+    /// The hash function of the tables.
+    pub hash: HashKind,
     /// Whether tables are made for the number of pairs, or grow from their default size.
     pub presized: bool,
     /// The instruction behind a flush.

@@ -1,13 +1,14 @@
 //! A whole run with the reference engine.
 
 use everhash_bench::{Candidate, Phase, Plan, run};
-use everhash_index::Form;
+use everhash_index::{Form, HashKind};
 use everhash_pmem::WriteBack;
 use everhash_testkit::reference::Reference;
 
 fn plan(form: Form) -> Plan {
     let write_back = WriteBack::None;
-    Plan { items: 60, form, threads: vec![1, 2], rounds: 2, presized: true, write_back }
+    let (hash, threads) = (HashKind::Xxh3, vec![1, 2]);
+    Plan { items: 60, form, hash, threads, rounds: 2, presized: true, write_back }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use everhash_store::{Db, Error, Form, Options};
+use everhash_store::{Db, Error, Form, HashKind, Options};
 
 use crate::failure::{Failure, Outcome, STATUSES};
 use crate::records::tsv;
@@ -83,6 +83,10 @@ struct NewDatabase {
     /// Form of all pairs of a new database: variable, 8/8 or 16/16 (bytes of key/value)
     #[arg(long, value_name = "FORM")]
     form: Option<Form>,
+    /// Hash function of a new database: sip13, or xxh3, which is faster, for keys that nobody
+    /// hostile chooses
+    #[arg(long, value_name = "NAME")]
+    hash: Option<HashKind>,
     /// Number of pairs that a new database will hold, so that it need not grow up to there
     #[arg(long, value_name = "COUNT")]
     expect: Option<u64>,
@@ -99,6 +103,9 @@ impl NewDatabase {
         }
         if let Some(form) = self.form {
             options = options.form(form);
+        }
+        if let Some(hash) = self.hash {
+            options = options.hash(hash);
         }
         if let Some(count) = self.expect {
             options = options.expected_items(count);

@@ -76,6 +76,14 @@ impl HashKind {
         }
     }
 
+    /// Returns the name, as the command line has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HashKind::Sip13 => "sip13",
+            HashKind::Xxh3 => "xxh3",
+        }
+    }
+
     /// Returns the function that a pool's header names.
     pub const fn from_code(code: u64) -> Option<HashKind> {
         match code {
@@ -83,6 +91,21 @@ impl HashKind {
             2 => Some(HashKind::Xxh3),
             _ => None,
         }
+    }
+}
+
+impl core::fmt::Display for HashKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl core::str::FromStr for HashKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> core::result::Result<Self, String> {
+        let known = [HashKind::Sip13, HashKind::Xxh3].into_iter().find(|kind| kind.name() == text);
+        known.ok_or_else(|| format!("'{text}' is no hash function; use 'sip13' or 'xxh3'"))
     }
 }
 

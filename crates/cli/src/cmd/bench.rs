@@ -4,7 +4,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, run};
 use everhash_engines::wophi::Wophi;
-use everhash_store::Form;
+use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, Outcome};
@@ -31,6 +31,9 @@ pub struct Bench {
     /// Form of the pairs: 8/8, 16/16 or variable (then keys and values of 16 bytes)
     #[arg(long, value_name = "FORM", default_value = "8/8")]
     form: Form,
+    /// Hash function of the tables: sip13, or xxh3 for keys that nobody hostile chooses
+    #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]
+    hash: HashKind,
     /// Numbers of threads, with commas; each is a series of its own
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
     threads: Vec<u64>,
@@ -53,6 +56,7 @@ impl Bench {
         let plan = Plan {
             items: self.items,
             form: self.form,
+            hash: self.hash,
             threads: self.threads.clone(),
             rounds: self.rounds,
             presized: !self.growing,
@@ -91,8 +95,9 @@ impl Bench {
 fn print(report: &Report) -> Outcome {
     let sized = if report.presized { "made for them" } else { "growing" };
     output::print(&format!(
-        "{} pairs of form {}, tables {sized}, flushes by {}, {} rounds: median (least to most)",
-        report.items, report.form, report.write_back, report.rounds
+        "{} pairs of form {}, hash {}, tables {sized}, flushes by {}, {} rounds: median (least to \
+         most)",
+        report.items, report.form, report.hash, report.write_back, report.rounds
     ))?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
