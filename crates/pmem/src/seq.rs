@@ -95,6 +95,14 @@ impl<P: Primitives> Sequence<P> {
         }
     }
 
+    /// Returns a stamp to read under, or `None` if there is any reason to look again by
+    /// [`Sequence::read`].
+    #[inline(always)]
+    pub fn glance(&self) -> Option<Stamp> {
+        let word = self.word.load(Ordering::Acquire);
+        word.is_multiple_of(2).then_some(Stamp(word))
+    }
+
     /// Returns whether no change began since `stamp`: then all that was loaded since belongs
     /// together and is durable.
     #[inline]

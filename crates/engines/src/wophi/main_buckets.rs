@@ -27,6 +27,8 @@ pub struct MainBuckets<P: Primitives> {
     bucket_words: u64,
     /// The [`View`]: level << 1 | growing.
     view: P::AtomicU64,
+    /// One less than the number of buckets at the view's level.
+    mask: P::AtomicU64,
     /// Where bucket 0 would lie if each extent reached back to it. Unit: words, modulo 2^64.
     origins: [P::AtomicU64; EXTENTS],
 }
@@ -39,6 +41,7 @@ impl<P: Primitives> MainBuckets<P> {
             initial_log: initial.trailing_zeros(),
             bucket_words,
             view: AtomicWord::new(0),
+            mask: AtomicWord::new(initial - 1),
             origins: core::array::from_fn(|_| AtomicWord::new(0)),
         }
     }
@@ -51,6 +54,7 @@ impl<P: Primitives> MainBuckets<P> {
 
     /// Says how far the array has grown.
     pub fn set_view(&self, view: View) {
+        self.mask.store(self.count(view.level) - 1, Ordering::Relaxed);
         self.view.store(u64::from(view.level) << 1 | u64::from(view.growing), Ordering::Release);
     }
 
@@ -91,7 +95,9 @@ impl<P: Primitives> MainBuckets<P> {
         hash: u64,
     ) -> Option<Bucket<'a, M>> {
         let level = self.view().level;
-        let low = hash & (self.count(level) - 1);
+        // Of another level, if that has just changed: its buckets then are not split as often as
+        // `level` says, or are the same ones.
+        let low = hash & self.mask.load(Ordering::Relaxed);
         let bucket = Bucket::glance(pm, self.at(low), Kind::Main)?;
         (bucket.token.home() == u64::from(level)).then_some(bucket)
     }

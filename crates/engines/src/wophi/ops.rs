@@ -45,17 +45,10 @@ impl<M: Media, F: Form> Wophi<M, F> {
         key: F::Key<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<F::Pair>> {
-        pm.dram(1);
-        let stripe = self.stripes.of(hash);
-        if let Some(stamp) = stripe.glimpse() {
-            let glance = self.glance(pm, hash, key, bytes);
-            if let Some(found) = glance
-                && stripe.accepts(stamp)
-            {
-                return Ok(found);
-            }
+        match self.glance(pm, hash, key, bytes) {
+            Some(found) => Ok(found),
+            None => self.get_patiently(pm, hash, key, bytes),
         }
-        self.get_patiently(pm, hash, key, bytes)
     }
 
     /// Looks for a key where nearly every one is, or is missed: in its main bucket. `None` if that
@@ -64,18 +57,23 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// A processor overlaps a get with the next one as far as its window of instructions reaches:
     /// so the common case has few of them, and no error to carry.
     #[inline(always)]
-    fn glance(
+    pub(super) fn glance(
         &self,
         pm: &Access<'_, M>,
         hash: u64,
         key: F::Key<'_>,
         bytes: &mut Vec<u8>,
     ) -> Option<Option<F::Pair>> {
+        pm.dram(1);
+        let stripe = self.stripes.of(hash);
+        let stamp = stripe.glimpse()?;
         let bucket = self.main.settled_home(pm, hash)?;
-        match F::find(pm, &bucket, hash, key, bytes).ok()? {
-            Some(slot) => F::load(pm, &bucket, slot).ok().map(Some),
-            None => bucket.is_last().then_some(None),
-        }
+        let found = match F::find(pm, &bucket, hash, key, bytes).ok()? {
+            Some(slot) => Some(F::load(pm, &bucket, slot).ok()?),
+            None if bucket.is_last() => None,
+            None => return None,
+        };
+        stripe.accepts(stamp).then_some(found)
     }
 
     /// Looks for a key along its whole chain, as often as a writer comes between.

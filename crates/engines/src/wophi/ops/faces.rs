@@ -187,6 +187,14 @@ impl<M: Media, F: Form> BareTable for Wophi<M, F> {
     }
 }
 
+impl<M: Media> Wophi<M, Words> {
+    #[cold]
+    #[inline(never)]
+    fn get_word_patiently(&self, key: u64) -> Result<Option<u64>> {
+        Ok(self.get(key, &mut Vec::new())?.map(|pair| pair[1]))
+    }
+}
+
 impl<M: Media> WordTable for Wophi<M, Words> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
         self.insert(key, value)
@@ -201,7 +209,12 @@ impl<M: Media> WordTable for Wophi<M, Words> {
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        Ok(self.get(key, &mut Vec::new())?.map(|pair| pair[1]))
+        let pm = self.pool.access();
+        match self.glance(&pm, self.hasher.word(key), key, &mut Vec::new()) {
+            Some(found) => Ok(found.map(|pair| pair[1])),
+            // Out of line, with nothing of the above: so the common case needs no frame.
+            None => self.get_word_patiently(key),
+        }
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
