@@ -129,7 +129,7 @@ impl<'a, E: Engine> Court<'a, E> {
                 .ok_or_else(|| Complaint::new(format!("there is no crash point {name}")))?;
             memory = Explorer::rebuild(memory, life.log.events(), name)
                 .map_err(|error| Complaint::new(error.to_string()))?;
-            let start = start_after::<E>(&life, &moment, matches!(name, Name::Killed { .. }));
+            let start = start_after(&life, &moment, matches!(name, Name::Killed { .. }));
             let steps = self.steps(life.in_flight(&moment), Work::Growth);
             self.region.media().restart(memory.visible());
             life = self.live(start, steps)?;
@@ -240,7 +240,7 @@ impl<'a, E: Engine> Court<'a, E> {
         let steps = self.steps(life.in_flight(moment), Work::Restart);
         self.region.media().restart(memory.visible());
         chain.push(Name::Killed { event: moment.event }, moment.site);
-        let next = self.live(start_after::<E>(life, moment, true), steps);
+        let next = self.live(start_after(life, moment, true), steps);
         let next = next.map_err(|complaint| chain.found(complaint))?;
         let outcome = self.crash_again(&next, memory, moment, chain);
         chain.pop();
@@ -256,7 +256,7 @@ impl<'a, E: Engine> Court<'a, E> {
         (limits, seen): (&Limits, &mut Seen),
         chain: &mut Chain,
     ) -> Result<(), Found> {
-        let start = start_after::<E>(life, moment, false);
+        let start = start_after(life, moment, false);
         let region = self.region.clone();
         // What was judged inside the closing is not yet judged as closed.
         let salt = if start.closed { hash(&chain.salt) } else { chain.salt };
@@ -323,10 +323,10 @@ impl<'a, E: Engine> Court<'a, E> {
 }
 
 /// What the process after a crash finds.
-fn start_after<E: Engine>(life: &Life, moment: &Moment, killed: bool) -> Start {
+fn start_after(life: &Life, moment: &Moment, killed: bool) -> Start {
     let boot = life.boot(moment);
     let boot = if killed { boot } else { next_boot(boot) };
-    let expected = life.expected::<E>(moment, killed);
+    let expected = life.expected(moment, killed);
     Start { boot, expected, create: false, closed: life.is_closed(moment) }
 }
 

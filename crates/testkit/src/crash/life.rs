@@ -79,7 +79,7 @@ impl History {
 
 impl Life {
     /// Returns what a crash at this moment may leave: of power, or of the process only.
-    pub fn expected<E: Engine>(&self, moment: &Moment, killed: bool) -> Expected {
+    pub fn expected(&self, moment: &Moment, killed: bool) -> Expected {
         // Nothing was shown while the pool was being opened, nor if it was refused.
         let done = (moment.returned as usize).checked_sub(1);
         let Some(done) = done.filter(|done| *done < self.models.len()) else {
