@@ -1,5 +1,7 @@
 //! Engines on the flat model of a device: time is reads and writes times their latencies.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use everhash_engines::wophi::{Wophi, WophiSettings};
 use everhash_index::{Form, Inline, Opening, Table, create};
 use everhash_pmem::media::emulated::{Emulated, Timing};
