@@ -53,7 +53,8 @@ pub struct Memory {
 /// What the memory remembers of one thread.
 #[derive(Clone, Debug, Default)]
 struct Thread {
-    /// Lines flushed since the last fence, and how many stores had been made then.
+    /// Lines flushed since the last fence, and how many stores had been made then; of a file only
+    /// the last flush.
     marks: Vec<(u32, u64)>,
     fences: u32,
 }
@@ -150,7 +151,7 @@ impl Memory {
         match event.what {
             What::Store { word, value, how } => return self.store(event, word, value, how),
             What::Flush { line, count } => self.flush(event.thread, line..line + count),
-            What::Fence if self.model == Model::File => self.drain(|_, _| true),
+            What::Fence if self.model == Model::File => self.sync_of(event.thread),
             What::Fence => self.fence(event.thread),
             What::Sync => self.drain(|_, _| true),
             What::Grow { bytes } => {
@@ -206,6 +207,9 @@ impl Memory {
         };
         let thread = (how != How::Unfenced).then_some(event.thread);
         let fences = self.threads.get(&event.thread).map_or(0, |thread| thread.fences);
+        if how == How::NonTemporal && self.model == Model::File {
+            self.threads.entry(event.thread).or_default().marks = vec![(line, self.stores)];
+        }
         let entry = Entry { order: self.stores, thread, fences, how, word, value };
         self.pending.entry(place).or_default().push(entry);
         new
@@ -228,6 +232,11 @@ impl Memory {
 
     fn flush(&mut self, thread: u32, lines: core::ops::Range<u32>) {
         let thread = self.threads.entry(thread).or_default();
+        if self.model == Model::File {
+            // Of any line: it is the moment that counts, and the newest one.
+            thread.marks = vec![(lines.start, self.stores)];
+            return;
+        }
         for line in lines {
             if self.pending.contains_key(&Place::Line(line)) {
                 thread.marks.push((line, self.stores));
@@ -254,6 +263,13 @@ impl Memory {
             // An older store of another thread to the same word cannot overtake this one.
             self.drain_place(place, |entry| entry.order <= newest);
         }
+    }
+
+    /// A fence on a file: a sync, shared with others, that began after the thread's last flush.
+    fn sync_of(&mut self, thread: u32) {
+        let state = self.threads.entry(thread).or_default();
+        let marked = core::mem::take(&mut state.marks).pop();
+        self.drain(|_, entry| marked.is_some_and(|(_, stores)| entry.order <= stores));
     }
 
     fn release(&mut self, words: core::ops::Range<u32>) {

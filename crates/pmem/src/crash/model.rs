@@ -11,7 +11,8 @@ pub enum Model {
     Adr,
     /// Persistent memory with caches in the power-fail domain: everything visible, at once.
     Eadr,
-    /// An ordinary file, mapped: of every word any value since the last sync; a fence is a sync.
+    /// An ordinary file, mapped: of every word any value since the last sync. A fence is a sync
+    /// that began after the last flush of its thread.
     File,
     /// Persistent memory on Arm: between two barriers, the words of a line in any order.
     ///
