@@ -1,0 +1,327 @@
+//! The operations (3.1.4): every write appends one object to the head of its chain.
+//!
+//! All writes look for the key first: the contract wants to know whether it was there (the paper
+//! looks for inserts only).
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::borrow::Cow;
+
+use everhash_index::{Error, Result, Upkeep};
+use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
+
+use super::concurrency::{Area, State, View, Walsh};
+use super::directory::{Directory, directory_of};
+use super::layout::{Kind, Link};
+use super::logs::{Object, Purpose, corrupt};
+use super::object::Found;
+
+/// Objects of a chain between two looks at the view: a reader without a lock may follow links
+/// that mean nothing any more.
+///
+/// Unit: objects. Source: ours; ten times the longest chain that is usual.
+const LOOK_AGAIN: u64 = 128;
+
+/// The newest object of a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Version {
+    pub(super) found: Found,
+    at: Addr,
+}
+
+impl Version {
+    fn is_live(&self) -> bool {
+        self.found.link.kind != Kind::Removed
+    }
+}
+
+/// What a write appends.
+#[derive(Clone, Copy)]
+struct NewVersion<'v> {
+    hash: u64,
+    kind: Kind,
+    key: &'v [u8],
+    value: &'v [u8],
+}
+
+/// A key that is looked for, and a way to find out that the search has become idle.
+struct Wanted<'k> {
+    hash: u64,
+    key: &'k [u8],
+    is_current: &'k dyn Fn() -> bool,
+}
+
+/// What a write does, once it knows what is there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step<'v> {
+    Keep,
+    Put(Cow<'v, [u8]>),
+    Remove,
+}
+
+impl<M: Media> Walsh<M> {
+    /// Looks for the newest object of a key in one chain.
+    #[inline]
+    fn search_chain(
+        &self,
+        pm: &Access<'_, M>,
+        directory: Directory,
+        wanted: &Wanted<'_>,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Version>> {
+        if !directory.may_hold(wanted.hash) {
+            return Ok(None);
+        }
+        let mut at = directory.head;
+        // A chain has no more objects than the medium has words.
+        for step in 1..=self.pool.region().media().bytes() / WORD {
+            if at.is_null() {
+                return Ok(None);
+            }
+            let (found, equal) = self.objects.probe(pm, at, wanted.key, value)?;
+            if equal {
+                return Ok(Some(Version { found, at }));
+            }
+            if step % LOOK_AGAIN == 0 && !(wanted.is_current)() {
+                return Ok(None);
+            }
+            at = found.link.next;
+        }
+        Err(corrupt(directory.head, "a chain of objects ends"))
+    }
+
+    /// Looks for the newest object of a key: in the newest directories, then in those set aside.
+    #[inline]
+    fn search(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        view: View,
+        wanted: &Wanted<'_>,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Version>> {
+        let side = &area.sides[view.side()];
+        let directory = self.blocks.read(side, directory_of(wanted.hash, view.level()));
+        pm.dram(1);
+        let found = self.search_chain(pm, directory, wanted, value)?;
+        let (None, Some(old)) = (found, view.old()) else { return Ok(found) };
+        let side = &area.sides[1 - view.side()];
+        let directory = self.blocks.read(side, directory_of(wanted.hash, old));
+        self.search_chain(pm, directory, wanted, value)
+    }
+
+    /// Looks for the newest object of a key under the area's lock.
+    fn search_locked(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &State,
+        hash: u64,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Version>> {
+        self.search(pm, area, state.view, &Wanted { hash, key, is_current: &|| true }, value)
+    }
+
+    /// Reads a key; lock-free unless the area's logs are given another use again and again.
+    #[inline]
+    pub(super) fn get_hashed(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.alive()?;
+        let area = self.area(hash);
+        let found = area.read_with(|view| {
+            let is_current = || area.shows(view);
+            self.search(pm, area, view, &Wanted { hash, key, is_current: &is_current }, value)
+        });
+        let found = match found {
+            Some(found) => found?,
+            None => {
+                let state = self.lock(area)?;
+                self.search_locked(pm, area, &state, hash, key, value)?
+            }
+        };
+        let live = found.is_some_and(|version| version.is_live());
+        if !live {
+            value.clear();
+        }
+        Ok(live)
+    }
+
+    /// Says that a key will be looked for: its head is on the way.
+    #[inline]
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
+        let area = self.area(hash);
+        let view = area.latest_view();
+        let side = &area.sides[view.side()];
+        let directory = self.blocks.read(side, directory_of(hash, view.level()));
+        if directory.may_hold(hash) {
+            pm.prefetch(directory.head);
+        }
+    }
+
+    /// Lets `decide` see a key's value and say what becomes of it: one step for everybody else.
+    pub(super) fn edit<'v, T>(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(Option<&[u8]>) -> Result<(T, Step<'v>)>,
+    ) -> Result<T> {
+        let hash = self.hasher.bytes(key);
+        let area = self.area(hash);
+        let pm = self.pool.access();
+        let mut state = self.lock(area)?;
+        pm.locked(area.number);
+        let mut present = Vec::new();
+        let version = self.search_locked(&pm, area, &state, hash, key, &mut present)?;
+        let live = version.is_some_and(|version| version.is_live());
+        let (answer, step) = decide(live.then_some(present.as_slice()))?;
+        let (kind, value) = match &step {
+            Step::Keep => return Ok(answer),
+            Step::Remove if !live => return Ok(answer),
+            // In a tombstone the place of the value is zero.
+            Step::Remove => (Kind::Removed, [].as_slice()),
+            Step::Put(value) => (if live { Kind::Replaced } else { Kind::Added }, value.as_ref()),
+        };
+        let new = NewVersion { hash, kind, key, value };
+        if let Err(error) = self.write(&pm, area, &mut state, &new, version) {
+            // Where there is no room, the area's own garbage may be.
+            if !matches!(error, Error::Full { .. }) || !self.collect(&pm, area, &mut state)? {
+                return Err(error);
+            }
+            let version = self.search_locked(&pm, area, &state, hash, key, &mut Vec::new())?;
+            self.write(&pm, area, &mut state, &new, version)?;
+        }
+        pm.unlocking(area.number);
+        self.rehash_if_due(&pm, area, state)?;
+        Ok(answer)
+    }
+
+    /// Appends a version of a key and makes it the head of its chain.
+    fn write(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        new: &NewVersion<'_>,
+        before: Option<Version>,
+    ) -> Result<()> {
+        let NewVersion { hash, kind, key, value } = *new;
+        let purpose = if kind == Kind::Removed { Purpose::Remove } else { Purpose::Add };
+        let side = &area.sides[state.view.side()];
+        let directory = directory_of(hash, state.view.level());
+        let head = self.blocks.read(side, directory).head;
+        // A key that is written again and again must not lengthen its chain: the version at the
+        // head is passed over.
+        let again = before.filter(|version| version.at == head);
+        let next = again.map_or(head, |version| version.found.link.next);
+        let object = Object { hash, link: Link { next, kind }, key, value };
+        let at = self.append(pm, area, state, purpose, &object)?;
+        if self.settings.durability == 1 {
+            // Readers see it when it is durable, and not before.
+            self.flush(pm, area, state)?;
+        }
+        self.blocks.push(side, directory, at, hash)?;
+        state.chained += u64::from(again.is_none());
+        state.items = state.items.wrapping_add_signed(kind.items());
+        if kind != Kind::Removed {
+            state.item_bytes += self.objects.words(key, value) * WORD;
+        }
+        if let Some(version) = before.filter(Version::is_live) {
+            state.item_bytes = state.item_bytes.saturating_sub(version.found.words * WORD);
+        }
+        Ok(())
+    }
+
+    pub(super) fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.with_room(|| {
+            self.edit(key, |present| match present {
+                Some(_) => Ok((false, Step::Keep)),
+                None => Ok((true, Step::Put(Cow::Borrowed(value)))),
+            })
+        })
+    }
+
+    pub(super) fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.with_room(|| {
+            self.edit(key, |present| Ok((present.is_some(), Step::Put(Cow::Borrowed(value)))))
+        })
+    }
+
+    pub(super) fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.with_room(|| {
+            self.edit(key, |present| match present {
+                Some(_) => Ok((true, Step::Put(Cow::Borrowed(value)))),
+                None => Ok((false, Step::Keep)),
+            })
+        })
+    }
+
+    pub(super) fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.with_room(|| self.edit(key, |present| Ok((present.is_some(), Step::Remove))))
+    }
+
+    /// Tries once more when other areas have given back what they do not need.
+    fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+        match write() {
+            Err(full @ Error::Full { .. }) => {
+                if !self.collect_others()? {
+                    return Err(full);
+                }
+                write()
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Removes every pair: area by area, each in one step.
+    pub(super) fn clear(&self) -> Result<()> {
+        let pm = self.pool.access();
+        for area in &self.areas {
+            let mut state = self.lock(area)?;
+            self.clear_area(&pm, area, &mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Makes every write that returned before durable, also while areas are rehashed: what a
+    /// rehash moves is durable before it forgets where it came from.
+    pub(super) fn sync(&self) -> Result<()> {
+        let pm = self.pool.access();
+        for area in &self.areas {
+            let mut state = self.lock(area)?;
+            self.flush(&pm, area, &mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Flushes logs that are old, and goes on with rehashes.
+    pub(super) fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        // What was written just after a visit is seen at the next one, half an interval later.
+        let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
+        let pm = self.pool.access();
+        let count = self.areas.len() as u64;
+        let mut more = false;
+        for area in &self.areas {
+            let mut state = self.lock(area)?;
+            let is_dirty = state.open.as_ref().is_some_and(|log| log.durable < log.count);
+            match state.seen {
+                Some(seen) if now.saturating_sub(seen) >= half => {
+                    self.flush(&pm, area, &mut state)?;
+                }
+                None if is_dirty => state.seen = Some(now),
+                _ => {}
+            }
+        }
+        let first = self.upkeep.fetch_add(u64::from(budget.max(1)), Ordering::Relaxed);
+        for number in first..first + u64::from(budget.max(1)).min(count) {
+            let area = &self.areas[(number % count) as usize];
+            let mut state = self.lock(area)?;
+            more |= self.tend(&pm, area, &mut state)?;
+        }
+        Ok(Upkeep { deadline: Some(now + half), more })
+    }
+}
