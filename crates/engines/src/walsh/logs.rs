@@ -60,8 +60,9 @@ pub struct NewInfo {
 
 /// Part of the spare logs that removing may take beyond those that collecting needs.
 ///
-/// Unit: logs. Source: ours; a removal that finds none collects its area, which makes room.
-const REMOVE_SPARE: usize = 2;
+/// Unit: logs. Source: ours; a removal that finds none collects its area, which makes room if there
+/// is garbage. Two are what recovery may count too much, and the others are for removing.
+const REMOVE_SPARE: usize = 5;
 
 impl<M: Media> Walsh<M> {
     /// Returns the room for objects in an ordinary log. Unit: words.
@@ -211,18 +212,25 @@ impl<M: Media> Walsh<M> {
         self.vital(set_live(pm, area, Tail { at: span.start, count: 0 }))
     }
 
+    /// Returns how many ordinary logs collecting an area needs.
+    pub(super) fn collect_logs(&self, state: &State) -> usize {
+        // Logs that hold no long objects are three quarters full at least.
+        (state.item_bytes * 4 / 3 / (self.object_words() * WORD) + 2) as usize
+    }
+
     /// Takes space for a log. Those who add must leave behind what collecting the largest area
-    /// needs; those who remove or move may use it.
+    /// needs; those who remove use a little of it, those who move all.
     fn take_log(&self, state: &State, purpose: Purpose, bytes: u64) -> Result<Span> {
         let ordinary = self.log_bytes();
-        if purpose == Purpose::Add {
-            // Logs that hold no long objects are three quarters full at least.
-            let need = state.item_bytes * 4 / 3 / (self.object_words() * WORD) + 2;
+        if purpose != Purpose::Move {
             let mut spare = self.spare.lock()?;
-            spare.collect = spare.collect.max(need as usize);
+            spare.collect = spare.collect.max(self.collect_logs(state));
             while spare.spans.len() < spare.collect + REMOVE_SPARE {
-                let span = self.space.take(ordinary, LINE)?.span;
-                spare.spans.push(span);
+                match self.space.take(ordinary, LINE) {
+                    Ok(taken) => spare.spans.push(taken.span),
+                    Err(everhash_pmem::Error::Full { .. }) if purpose == Purpose::Remove => break,
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         match self.space.take(bytes, LINE) {

@@ -151,6 +151,9 @@ fn recover_area<M: Media>(table: &Walsh<M>, area: &Area<M>) -> Result<()> {
     if table.pool.writable() && table.pool.previous_shutdown() != Shutdown::Clean {
         accept(&pm, area, tail, &logs)?;
     }
+    let mut spare = table.spare.lock()?;
+    spare.collect = spare.collect.max(table.collect_logs(state));
+    drop(spare);
     state.rehash = old.map(|_| Rehash { end: info.end, next: 0, running: false });
     area.show(state, View::new(info.level, old));
     Ok(())
