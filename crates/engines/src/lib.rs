@@ -2,11 +2,11 @@
 //!
 //! | engine | paper | in a sentence |
 //! |---|---|---|
+//! | [`walsh`] | Liu et al., [WALSH] | chains in logs, heads in DRAM; writes are batched |
 //! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
 //!
+//! [WALSH]: walsh#
 //! [WOPHI]: wophi#
-//! | [`walsh`] | Liu et al., "WALSH: Write-Aggregating Log-Structured Hashing for Hybrid Memory" | chains of objects in logs, heads in DRAM; writes are flushed together |
-//! | [`wophi`] | Xiao et al., "Write-Optimized Persistent Hash Index for Non-Volatile Memory" | chained buckets, allocated ahead; log-free 8-byte commits |
 
 pub mod common;
 pub mod walsh;

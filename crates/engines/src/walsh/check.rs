@@ -162,7 +162,7 @@ impl<M: Media> Judge<'_, M> {
             }
             let number = head[LogHead::NUMBER];
             let after = logs.last().map(|log| log.head[LogHead::NUMBER]);
-            if number < start || after.is_some_and(|after| after != number + 1) {
+            if number < start || after.is_some_and(|after| after != number.wrapping_add(1)) {
                 return corrupt(next.at, "the logs of an area have successive numbers");
             }
             let lines = head[LogHead::SIZE] >> 32;

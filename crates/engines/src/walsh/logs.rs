@@ -176,9 +176,9 @@ impl<M: Media> Walsh<M> {
             return Err(error);
         }
         let (mut previous, mut sum) = (Tail::default(), 0);
-        let mut number = state.logs.back().map_or(1, |log| log.number + 1);
+        let mut number = state.logs.back().map_or(1, |log| log.number.wrapping_add(1));
         if let Some(log) = state.open.take() {
-            number = log.number + 1;
+            number = log.number.wrapping_add(1);
             previous = Tail { at: log.span.start, count: log.count };
             let mut records = vec![0; log.count as usize];
             pm.read_words(log.span.start.plus(LogHead::WORDS as u64), &mut records)?;
@@ -215,7 +215,8 @@ impl<M: Media> Walsh<M> {
     /// Returns how many ordinary logs collecting an area needs.
     pub(super) fn collect_logs(&self, state: &State) -> usize {
         // Logs that hold no long objects are three quarters full at least.
-        (state.item_bytes * 4 / 3 / (self.object_words() * WORD) + 2) as usize
+        let bytes = (state.item_bytes / 3 + 1).saturating_mul(4);
+        (bytes / (self.object_words() * WORD) + 2) as usize
     }
 
     /// Takes space for a log. Those who add must leave behind what collecting the largest area

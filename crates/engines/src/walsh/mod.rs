@@ -23,38 +23,56 @@
 //!
 //! # Where to find what
 //!
-//! | Paper | File |
+//! | Section | File |
 //! |---|---|
-//! | 3.1.1 two-level directory | `directory.rs` |
-//! | 3.1.2, 3.1.3, 3.1.7 logs, write aggregation, write ordering | `logs.rs`, `layout.rs` |
-//! | 3.1.4 operations | `ops.rs`, `table.rs` |
-//! | 3.1.6 objects of variable length | `object.rs` |
-//! | 3.2 partial resizing, garbage collection | `resize.rs` |
-//! | 3.3 four-phase concurrency control | `concurrency.rs`, `resize.rs` |
-//! | 3.4 recovery | `recovery.rs` |
-//! | nothing: ours | `scan.rs`, `check.rs` |
+//! | 3.1.1, two-level directory | `directory.rs` |
+//! | 3.1.2, 3.1.3, 3.1.7, logs, write aggregation, ordering | `logs.rs` |
+//! | 3.1.4, operations | `ops.rs`, `table.rs` |
+//! | 3.1.6, objects of variable length | `object.rs` |
+//! | 3.2, partial resizing and garbage collection | `resize.rs` |
+//! | 3.3, four-phase concurrency control | `concurrency.rs` |
+//! | 3.4, recovery | `recovery.rs` |
+//! | ours: visiting all pairs | `scan.rs` |
 //!
-//! # Departures
+//! # Where we depart
 //!
 //! | The paper says | We do | Why |
 //! |---|---|---|
-//! | 3.1.1, equation 2: block = directory modulo block size | division; the area from hash bits of its own | the modulo reaches a block's worth of pairs only |
-//! | 3.1.1: the low bits of the hash choose the directory | the high bits do | doubling parts a chain into neighbours; a scan can be resumed |
-//! | 3.1.2: a chain links by log number and offset | by place on the medium | one load less, no table from numbers to places, nothing that wraps around |
-//! | 3.1.2: the newest logs are in DRAM and copied when full | on the medium, not written back before they are full | the same large writes; the end of a process loses nothing; an object is read in one place |
-//! | 3.1.2: a directory log has 24 bytes for each write | 8 bytes: part of the hash, and where the object is | identifier, head and filter follow from them at any number of directories |
-//! | 3.1.3: circular queues of logs | each log leads to the one before it, numbers only rise | no queue that can be too short; taking space and reaching it is one store |
-//! | 3.1.4: updates and deletes append without a look | they look first | the contract says whether the key was there; `len` is exact |
-//! | 3.1.4: every version lengthens the chain | the version at the head is passed over if it is of the same key | a hot key would make a chain as long as its history |
-//! | 3.1.5: a write-ahead log for immediate durability | tail and objects are persisted by every write | two fences a write instead of one; the log is not built yet |
-//! | 3.1.7: the tail is written by a 64-byte atomic write | by an 8-byte store | no machine has the former |
-//! | 3.2.1: only collection, if more than 1/16 are updates | if live pairs fill at most 3/4 of the threshold | 1/16 collects for ever at a load just below the threshold |
-//! | 3.2.1: the border is not written if only collecting | it always is | a crash would lose keys that are not yet moved |
-//! | 3.2.1: old logs are loaded and read in order | old chains are read in order | neighbours in a chain become neighbours in a log |
-//! | 3.3.1: a search compares the head before and after | it looks whether logs were given another use | objects never change, so a newer head does not matter; a flush does not change it |
-//! | 3.3.2, phase 4 frees the old logs at once | the new logs are flushed first | the copies would be lost by a crash, and the originals too |
-//! | 3.4.1: directories are written at close | they are rebuilt from the directory logs at every open | one way to open; 8 bytes are read for each object |
-//! | 3.4.2: a crash in a rehash undoes it | it is gone on with | writes after its begin were acknowledged, and perhaps synced |
+//! | block = directory modulo block size (eq. 2) | division; area bits of their own | (1) |
+//! | the low bits choose a directory (3.1.1) | the high bits | doubling parts neighbours (2) |
+//! | links are log number, offset (3.1.2) | places on the medium | nothing to look up (3) |
+//! | the newest logs are in DRAM (3.1.2) | on the medium, written back late | (4) |
+//! | 24 bytes of directory log a write (3.1.2) | 8: part of the hash, and where | (5) |
+//! | circular queues of logs (3.1.3) | each log leads to the one before | never too short (3) |
+//! | updates, deletes do not look (3.1.4) | they do | the contract says what was there |
+//! | every version lengthens a chain (3.1.4) | not if its key is the head's | hot keys |
+//! | a write-ahead log (3.1.5) | objects and tail by every write | two fences, not one (6) |
+//! | a 64-byte atomic tail (3.1.7) | an 8-byte one | no machine has the former |
+//! | over 1/16 updates: only collect (3.2.1) | if live pairs fill at most 3/4 | (7) |
+//! | no border if only collecting (3.2.1) | always one | a crash would lose keys |
+//! | old logs are loaded in order (3.2.1) | old chains are read in order | neighbours stay so |
+//! | a search compares heads (3.3.1) | views of the area | objects never change (8) |
+//! | phase 4 frees the old logs (3.3.2) | flushes the new ones first | else both are lost |
+//! | directories are saved at close (3.4.1) | rebuilt at every open | one way to open (5) |
+//! | a crash undoes a rehash (3.4.2) | it goes on | writes since were acknowledged (9) |
+//!
+//! 1. With the modulo only a block's worth of directories can be reached. Area, directory and
+//!    filter take different bits of the hash, so that a key never changes its area.
+//! 2. A scan can be resumed by a place in the order of hashes, whatever doubles meanwhile.
+//! 3. Numbers of logs only rise, and each log vouches for the one before it. To take space for a
+//!    log and to make it reachable is one store, so that a crash leaks nothing.
+//! 4. The writes to the device are the same large ones. The end of a process loses nothing, an
+//!    object is always read in one place, and nothing is copied. Lines that a cache evicts early
+//!    may be written twice.
+//! 5. Identifier, head and filter of a directory follow from these eight bytes whatever the number
+//!    of directories. An open reads eight bytes for each object in the logs, and no objects.
+//! 6. With durability 1. Readers see a write when it is durable.
+//! 7. The sixteenth makes an area that is nearly full of live pairs collect again and again.
+//!    Here a collection is paid for by a write for each directory at least.
+//! 8. A newer head does not make what was read wrong: the read took effect when it loaded the old
+//!    one. Only when logs or directories get another use it must look again.
+//! 9. Both sets of directories are rebuilt, from the logs up to the border and from those behind.
+//!    To move a key twice does nothing.
 
 mod check;
 mod concurrency;

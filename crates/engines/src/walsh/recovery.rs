@@ -209,7 +209,7 @@ fn read_logs<M: Media>(
         if known.count > known.entries().min(MOST_ENTRIES) {
             return Err(corrupt(next.at, "a log has no more objects than it has room for"));
         }
-        if logs.front().is_some_and(|after| after.number() != known.number() + 1) {
+        if logs.front().is_some_and(|after| after.number() != known.number().wrapping_add(1)) {
             return Err(corrupt(next.at, "the logs of an area have successive numbers"));
         }
         table.space.claim(known.span())?;

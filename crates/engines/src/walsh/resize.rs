@@ -120,14 +120,15 @@ impl<M: Media> Walsh<M> {
         self.open_log(pm, area, state, Purpose::Move, 0)?;
         // The new log is reachable before the info speaks of a border behind which it lies.
         self.flush(pm, area, state)?;
-        let border = state.open.as_ref().map_or(0, |log| log.number);
+        let border = state.open.as_ref().map_or(1, |log| log.number);
         let start = state.logs.front().map_or(border, |log| log.number);
-        let new = NewInfo { start, end: border - 1, levels: [level, old], cleared: false };
+        let end = border.wrapping_sub(1);
+        let new = NewInfo { start, end, levels: [level, old], cleared: false };
         self.write_info(pm, area, state, &new)?;
         pm.mark(sites::SET_ASIDE);
         let view = state.view.next(level, Some(old));
         state.chained = 0;
-        state.rehash = Some(Rehash { end: border - 1, next: 0, running: false });
+        state.rehash = Some(Rehash { end, next: 0, running: false });
         area.show(state, view);
         Ok(())
     }
@@ -224,7 +225,12 @@ impl<M: Media> Walsh<M> {
         self.flush(pm, area, state)?;
         pm.mark(sites::MOVED);
         let view = state.view.settled();
-        let new = NewInfo { start: end + 1, end: 0, levels: [view.level(), 0], cleared: false };
+        let new = NewInfo {
+            start: end.wrapping_add(1),
+            end: 0,
+            levels: [view.level(), 0],
+            cleared: false,
+        };
         self.write_info(pm, area, state, &new)?;
         let set_aside = (1 - state.view.side(), state.view.old().unwrap_or(0));
         area.show(state, view);
@@ -270,7 +276,8 @@ impl<M: Media> Walsh<M> {
         let mut any = false;
         for area in &self.areas {
             let mut state = self.lock(area)?;
-            if state.stored >= state.items + self.settings.log_entries.min(state.items / 8 + 2) {
+            let worth = self.settings.log_entries.min(state.items / 8 + 2);
+            if state.stored >= state.items.saturating_add(worth) {
                 any |= self.collect(&pm, area, &mut state)?;
             }
         }
@@ -289,7 +296,7 @@ impl<M: Media> Walsh<M> {
             return Ok(false);
         }
         let garbage = state.stored - state.items.min(state.stored);
-        let is_worth = garbage > state.items + 2 * self.settings.log_entries;
+        let is_worth = garbage > state.items.saturating_add(2 * self.settings.log_entries);
         if state.rehash.is_none() && (is_worth || self.is_due(state)) {
             match self.begin(pm, area, state) {
                 Err(Error::Full { .. }) => return Ok(false),
@@ -324,7 +331,7 @@ impl<M: Media> Walsh<M> {
         self.blocks.clear(&area.sides[1 - view.side()], view.old().unwrap_or(0))?;
         (state.items, state.item_bytes, state.chained, state.rehash) = (0, 0, 0, None);
         area.show(state, view.next(view.level(), None));
-        self.give_logs(state, number - 1)
+        self.give_logs(state, number.wrapping_sub(1))
     }
 }
 
