@@ -70,6 +70,9 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     if layout::sum(&root[..Root::CHECKSUM], ROOT.byte()) != root[Root::CHECKSUM] {
         return corrupt(ROOT, "the checksum of the root matches");
     }
+    let Some(epoch) = layout::open_epoch(judge.pm.load(layout::EPOCH)?) else {
+        return corrupt(layout::EPOCH, "the check of an epoch matches");
+    };
     let table = Addr::from_medium(root[Root::AREA_TABLE]);
     let Some(table) = table else { return corrupt(ROOT, "an address is a multiple of eight") };
     let areas = root[Root::AREAS];
@@ -79,7 +82,9 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     judge.spans.push(layout::area_table(table, areas));
     let mut items = 0;
     for area in 0..areas {
-        items += judge.area(area, areas, layout::area_record(table, area), visit)?;
+        let record = layout::area_record(table, area);
+        judge.durable(record, epoch)?;
+        items += judge.area(area, areas, record, visit)?;
     }
     Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
 }
@@ -126,6 +131,24 @@ impl<M: Media> Judge<'_, M> {
         match found == items {
             true => Ok(found),
             false => corrupt(record, "as many pairs are found as an area counts"),
+        }
+    }
+
+    /// Demands that what a power failure would leave of an area can be read.
+    fn durable(&self, record: Addr, epoch: u64) -> Result<()> {
+        let (mut at, mut info) = (record.plus(AreaRecord::TAIL as u64), [0; Info::WORDS]);
+        if epoch > 0 {
+            let place = [AreaRecord::EPOCH_B, AreaRecord::EPOCH_A][(epoch % 2) as usize];
+            let cut = record.plus(place as u64);
+            self.pm.read_words(cut, &mut info)?;
+            if !layout::is_sealed(&info, cut, self.seed) {
+                return corrupt(cut, "the checksum of an epoch's info matches");
+            }
+            at = cut.plus(Info::TAIL as u64);
+        }
+        match Tail::open(self.pm.load(at)?, at) {
+            Some(_) => Ok(()),
+            None => corrupt(at, "the check of a tail matches"),
         }
     }
 

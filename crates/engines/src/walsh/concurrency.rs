@@ -17,9 +17,12 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Media, Pool, Primitives, Space, Span};
+use everhash_pmem::{Addr, AtomicWord, Bits, Domain, Lock, Media, Pool, Primitives, Space, Span};
 
 use super::directory::{Blocks, Side};
+use super::epochs::Epochs;
+use super::layout::Tail;
+use super::logs::NewInfo;
 use super::object::Objects;
 use super::setup::WalshSettings;
 use crate::common::hash::KeyedHash;
@@ -115,6 +118,12 @@ pub struct Walsh<M: Media> {
     pub(super) spare: LockOf<M, Spare>,
     /// Not 0 after a failure of the medium: nothing can be promised any more.
     pub(super) dead: WordOf<M>,
+    /// Whether areas share epochs here.
+    pub(super) is_grouped: bool,
+    /// Taken before any area's lock.
+    pub(super) epochs: LockOf<M, Epochs>,
+    /// Bytes that were written since the last cut; the areas' locks guard the moment of a cut.
+    pub(super) pending: WordOf<M>,
     /// Rehashes since the table was opened.
     pub(super) rehashes: WordOf<M>,
     /// The area with which the next upkeep begins.
@@ -127,6 +136,8 @@ pub struct Spare {
     pub(super) spans: Vec<Span>,
     /// How many of them the largest area needs to be collected.
     pub(super) collect: usize,
+    /// Logs to which the present epoch may lead, and no later one.
+    pub(super) limbo: Vec<Span>,
 }
 
 /// A log area: on cache lines of its own.
@@ -151,6 +162,8 @@ pub struct State {
     pub(super) logs: VecDeque<Log>,
     /// Sequence of the newest info.
     pub(super) sequence: u64,
+    /// What it says.
+    pub(super) info: NewInfo,
     /// Live pairs.
     pub(super) items: u64,
     /// The room that their objects need. Unit: bytes.
@@ -203,6 +216,14 @@ pub struct OpenLog {
     pub(super) known: bool,
 }
 
+impl State {
+    /// Returns the newest log and its objects.
+    pub(super) fn newest(&self) -> Tail {
+        let tail = |log: &OpenLog| Tail { at: log.span.start, count: log.count };
+        self.open.as_ref().map_or_else(Tail::default, tail)
+    }
+}
+
 impl<M: Media> Walsh<M> {
     /// Returns the area of a key.
     #[inline]
@@ -228,6 +249,12 @@ impl<M: Media> Walsh<M> {
             0 => Ok(()),
             _ => Err(Error::Poisoned),
         }
+    }
+
+    /// Returns whether areas share epochs on a medium.
+    pub(super) fn groups(settings: &WalshSettings, media: &M) -> bool {
+        let only_syncs = matches!(media.guarantees().domain, Domain::Process | Domain::Synced);
+        settings.durability == 0 && (only_syncs || settings.epochs == 1)
     }
 
     /// Passes on the outcome of something that leaves the table in doubt if it fails.

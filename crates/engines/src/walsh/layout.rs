@@ -8,7 +8,7 @@ use everhash_pmem::{Addr, Bits, LINE, Ruler, Span, WORD, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 everhash_pmem::ruler! {
-    /// The root, behind the pool's header. It never changes.
+    /// The root, behind the pool's header. But for the epoch it never changes.
     pub struct Root [3584] {
         0   VERSION           [1] "layout version, 1";
         8   AREAS             [1] "log areas, a power of two";
@@ -20,21 +20,27 @@ everhash_pmem::ruler! {
         56  DURABILITY        [1] "0 = batches, 1 = every write";
         64  FLUSH_INTERVAL_MS [1] "age at which a log is flushed although it is not full";
         72  RESIZE            [1] "0 = never, 1 = under the area's lock, 2 = in four phases";
-        80  AREA_TABLE        [1] "byte offset of the first area record";
-        88  CHECKSUM          [1] "XXH3-64 of the words before, seeded with the root's offset";
-        96  SPARE             [436] "zero";
+        80  FLUSH_BYTES       [1] "most that a power failure may take back";
+        88  EPOCHS            [1] "0 = where only a sync makes anything durable, 1 = everywhere";
+        96  AREA_TABLE        [1] "byte offset of the first area record";
+        104 CHECKSUM          [1] "XXH3-64 of the words before, seeded with the root's offset";
+        112 SPARE             [2] "zero";
+        128 EPOCH             [1] "number of the epoch that counts, 0 = areas do; check";
+        136 SPARE_2           [431] "zero";
     }
 }
 
 everhash_pmem::ruler! {
-    /// A log area (the paper's log_info, 3.2): four lines.
-    pub struct AreaRecord [256] {
+    /// A log area (the paper's log_info, 3.2): six lines.
+    pub struct AreaRecord [384] {
         0   TAIL   [1] "the newest log and its durable objects: what a power failure leaves";
         8   PAD    [7] "zero";
         64  LIVE   [1] "the newest log and its objects: what the end of a process leaves";
         72  PAD_2  [7] "zero";
         128 INFO_A [8] "one of two infos; of the valid ones the later counts";
         192 INFO_B [8] "the other info";
+        256 EPOCH_A [8] "the info of an odd epoch, with its tail";
+        320 EPOCH_B [8] "the same of an even one";
     }
 }
 
@@ -47,7 +53,7 @@ everhash_pmem::ruler! {
         24 LEVEL    [1] "base-2 logarithm of the area's directories";
         32 OLD      [1] "the same for the directories that are set aside";
         40 CLEARED  [1] "1 = no pair from before START is alive, whatever its head says";
-        48 SPARE    [1] "zero";
+        48 TAIL     [1] "of an epoch: the newest log and its objects; else zero";
         56 CHECKSUM [1] "XXH3-64 of the words before, seeded with database and place";
     }
 }
@@ -83,6 +89,9 @@ pub const RULERS: &[&Ruler] =
 /// Where the root begins.
 pub const ROOT: Addr = pool::ROOT;
 
+/// Where the number of the epoch lies.
+pub const EPOCH: Addr = ROOT.plus(Root::EPOCH as u64);
+
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
@@ -112,6 +121,10 @@ pub const RECORD_OFFSET: Bits = Bits::new(48, 16);
 pub const DIRECTORY_HASH: Bits = Bits::new(16, 32);
 /// The bits of the hash that choose the area.
 pub const AREA_HASH: Bits = Bits::new(48, 16);
+
+/// The number of an epoch, and the check over it.
+const EPOCH_NUMBER: Bits = Bits::new(0, 48);
+const EPOCH_CHECK: Bits = Bits::new(48, 16);
 
 /// Line number of a log, 0 = there is none.
 const TAIL_LINE: Bits = Bits::new(0, 40);
@@ -228,6 +241,18 @@ impl Tail {
     }
 }
 
+/// Returns the word that names an epoch.
+pub const fn seal_epoch(number: u64) -> u64 {
+    let word = EPOCH_NUMBER.set(0, number);
+    EPOCH_CHECK.set(word, mix(EPOCH.byte(), word) >> 48)
+}
+
+/// Returns the epoch that a word names, or `None` if its check does not match.
+pub const fn open_epoch(word: u64) -> Option<u64> {
+    let number = EPOCH_NUMBER.get(word);
+    if seal_epoch(number) == word { Some(number) } else { None }
+}
+
 /// Returns the sum of words: of a head, or of a directory log.
 pub fn sum(words: &[u64], seed: u64) -> u64 {
     let mut bytes = Vec::with_capacity(words.len() * 8);
@@ -283,9 +308,12 @@ mod tests {
         let link = Link { next: Addr::new(8 * 1234), kind: Kind::Replaced };
         assert_eq!(Tail::open(tail.seal(place), place), Some(tail));
         assert_eq!(Link::open(link.seal(9), 9), Some(link));
+        assert_eq!(open_epoch(seal_epoch(6)), Some(6));
         let noticed = (0..64).filter(|bit| {
             let (tail, link) = (tail.seal(place) ^ 1 << bit, link.seal(9) ^ 1 << bit);
-            Tail::open(tail, place).is_none() && Link::open(link, 9).is_none()
+            open_epoch(seal_epoch(6) ^ 1 << bit).is_none()
+                && Tail::open(tail, place).is_none()
+                && Link::open(link, 9).is_none()
         });
         assert_eq!(noticed.count(), 64);
         assert!(Tail::open(tail.seal(place), Addr::new(8256)).is_none());

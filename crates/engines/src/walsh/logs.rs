@@ -46,7 +46,7 @@ pub struct Object<'o> {
 }
 
 /// Which logs and directories an area has from now on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct NewInfo {
     /// The oldest log.
     pub(super) start: u64,
@@ -56,6 +56,19 @@ pub struct NewInfo {
     pub(super) levels: [u32; 2],
     /// Whether no pair from before is alive.
     pub(super) cleared: bool,
+}
+
+impl NewInfo {
+    /// Returns the words of an info, without its checksum.
+    pub(super) fn words(&self, sequence: u64) -> [u64; Info::WORDS] {
+        let mut info = [0; Info::WORDS];
+        info[Info::SEQUENCE] = sequence;
+        (info[Info::START], info[Info::END]) = (self.start, self.end);
+        info[Info::LEVEL] = self.levels[0].into();
+        info[Info::OLD] = self.levels[1].into();
+        info[Info::CLEARED] = self.cleared.into();
+        info
+    }
 }
 
 /// Part of the spare logs that removing may take beyond those that collecting needs.
@@ -118,12 +131,14 @@ impl<M: Media> Walsh<M> {
         log.fill += words;
         state.stored += 1;
         set_live(pm, area, Tail { at: log.span.start, count: log.count })?;
+        self.add_pending((words + 1) * WORD);
         Ok(at)
     }
 
     /// Writes back what the newest logs hold, and then moves the tail: two fences.
     ///
-    /// A crash inside leaves the tail before or after.
+    /// A crash inside leaves the tail before or after. Where areas share epochs, nothing happens:
+    /// whatever the end of a process finds was stored in this order.
     ///
     /// # Errors
     /// Those of the medium; the table is dead then.
@@ -135,6 +150,9 @@ impl<M: Media> Walsh<M> {
     ) -> Result<()> {
         state.seen = None;
         let Some(log) = &mut state.open else { return Ok(()) };
+        if self.is_grouped {
+            return Ok(());
+        }
         if log.known && log.durable == log.count {
             return Ok(());
         }
@@ -198,6 +216,7 @@ impl<M: Media> Walsh<M> {
         head[LogHead::ITEMS] = state.items;
         head[LogHead::ITEM_BYTES] = state.item_bytes;
         self.vital(pm.write_words(span.start, &layout::seal_head(head, span.start, self.seed)))?;
+        self.add_pending(LogHead::BYTES as u64);
         let fill = layout::objects_offset(entries);
         state.open = Some(OpenLog {
             number,
@@ -248,19 +267,36 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Gives the logs up to `last` another use. No durable word leads to them, and no view.
+    /// Gives the logs up to `last` another use. No view leads to them, and no durable word; where
+    /// areas share epochs, they wait for the next one.
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside.
     pub(super) fn give_logs(&self, state: &mut State, last: u64) -> Result<()> {
-        let ordinary = self.log_bytes();
-        let mut spare = self.spare.lock()?;
+        let mut spans = Vec::new();
         while let Some(log) = state.logs.pop_front_if(|log| log.number <= last) {
             state.stored -= log.count;
+            spans.push(log.span);
+        }
+        if self.is_grouped {
+            self.spare.lock()?.limbo.append(&mut spans);
+            return Ok(());
+        }
+        self.give_spans(spans)
+    }
+
+    /// Gives logs another use: some are kept for a medium without room.
+    ///
+    /// # Errors
+    /// As [`Walsh::give_logs`].
+    pub(super) fn give_spans(&self, spans: Vec<Span>) -> Result<()> {
+        let ordinary = self.log_bytes();
+        let mut spare = self.spare.lock()?;
+        for span in spans {
             let short = spare.spans.len() < spare.collect + REMOVE_SPARE;
-            match short && log.span.bytes() == ordinary {
-                true => spare.spans.push(log.span),
-                false => self.space.give(log.span),
+            match short && span.bytes() == ordinary {
+                true => spare.spans.push(span),
+                false => self.space.give(span),
             }
         }
         Ok(())
@@ -279,16 +315,14 @@ impl<M: Media> Walsh<M> {
         state: &mut State,
         new: &NewInfo,
     ) -> Result<()> {
-        let mut info = [0; Info::WORDS];
-        info[Info::SEQUENCE] = state.sequence + 1;
-        (info[Info::START], info[Info::END]) = (new.start, new.end);
-        info[Info::LEVEL] = new.levels[0].into();
-        info[Info::OLD] = new.levels[1].into();
-        info[Info::CLEARED] = new.cleared.into();
+        let info = new.words(state.sequence + 1);
         let at = area.record.plus(info_place(state.sequence + 1));
         self.vital(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
-        self.vital(pm.persist(Span::new(at, Info::WORDS as u64), sites::INFO))?;
-        state.sequence += 1;
+        self.add_pending(Info::BYTES as u64);
+        if !self.is_grouped {
+            self.vital(pm.persist(Span::new(at, Info::WORDS as u64), sites::INFO))?;
+        }
+        (state.sequence, state.info) = (state.sequence + 1, *new);
         Ok(())
     }
 }

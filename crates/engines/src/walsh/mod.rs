@@ -77,6 +77,7 @@
 mod check;
 mod concurrency;
 mod directory;
+mod epochs;
 pub mod layout;
 mod logs;
 mod object;
@@ -116,8 +117,13 @@ impl Engine for Walsh {
         grows: true,
     };
 
-    const SITES: &'static [&'static [Site]] =
-        &[logs::sites::ALL, resize::sites::ALL, recovery::sites::ALL, table::sites::ALL];
+    const SITES: &'static [&'static [Site]] = &[
+        logs::sites::ALL,
+        resize::sites::ALL,
+        epochs::sites::ALL,
+        recovery::sites::ALL,
+        table::sites::ALL,
+    ];
 
     type Settings = WalshSettings;
     type Table<M: Media> = WalshTable<M>;

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use everhash_index::{Error, Result, Upkeep};
-use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
+use everhash_pmem::{Access, Addr, AtomicWord, Domain, Lock, Media, WORD};
 
 use super::concurrency::{Area, State, View, Walsh};
 use super::directory::{Directory, directory_of};
@@ -21,6 +21,11 @@ use super::object::Found;
 ///
 /// Unit: objects. Source: ours; ten times the longest chain that is usual.
 const LOOK_AGAIN: u64 = 128;
+
+/// How often room is made for a write at most.
+///
+/// Source: ours; what the first round frees may be what the second needs to free more.
+const ROUNDS: u32 = 3;
 
 /// The newest object of a key.
 #[derive(Clone, Copy, Debug)]
@@ -197,6 +202,7 @@ impl<M: Media> Walsh<M> {
         }
         pm.unlocking(area.number);
         self.rehash_if_due(&pm, area, state)?;
+        self.bound_pending()?;
         Ok(answer)
     }
 
@@ -225,6 +231,11 @@ impl<M: Media> Walsh<M> {
             self.flush(pm, area, state)?;
         }
         self.blocks.push(side, directory, at, hash)?;
+        let not_durable = state.open.as_ref().map_or(0, |log| log.fill - log.durable_fill) * WORD;
+        if not_durable * self.areas.len() as u64 > self.settings.flush_bytes {
+            // More than the area's share of what may be lost.
+            self.flush(pm, area, state)?;
+        }
         state.chained += u64::from(again.is_none());
         state.items = state.items.wrapping_add_signed(kind.items());
         if kind != Kind::Removed {
@@ -264,17 +275,25 @@ impl<M: Media> Walsh<M> {
         self.with_room(|| self.edit(key, |present| Ok((present.is_some(), Step::Remove))))
     }
 
-    /// Tries once more when other areas have given back what they do not need.
+    /// Tries again when other areas have given back what they do not need.
     fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
-        match write() {
-            Err(full @ Error::Full { .. }) => {
-                if !self.collect_others()? {
-                    return Err(full);
+        for _ in 0..ROUNDS {
+            match write() {
+                Err(full @ Error::Full { .. }) => {
+                    let mut any = self.collect_others()?;
+                    if self.is_grouped && !self.spare.lock()?.limbo.is_empty() {
+                        // With the next epoch they are free.
+                        self.commit_epoch()?;
+                        any = true;
+                    }
+                    if !any {
+                        return Err(full);
+                    }
                 }
-                write()
+                outcome => return outcome,
             }
-            outcome => outcome,
         }
+        write()
     }
 
     /// Removes every pair: area by area, each in one step.
@@ -290,38 +309,59 @@ impl<M: Media> Walsh<M> {
     /// Makes every write that returned before durable, also while areas are rehashed: what a
     /// rehash moves is durable before it forgets where it came from.
     pub(super) fn sync(&self) -> Result<()> {
+        if self.is_grouped {
+            return self.commit_epoch();
+        }
         let pm = self.pool.access();
         for area in &self.areas {
             let mut state = self.lock(area)?;
             self.flush(&pm, area, &mut state)?;
         }
-        Ok(())
+        match pm.media().guarantees().domain {
+            Domain::None | Domain::Process => self.vital(pm.sync(super::table::sites::SYNC)),
+            // Their fences have waited for everything.
+            Domain::Adr | Domain::Eadr | Domain::Synced => Ok(()),
+        }
     }
 
-    /// Flushes logs that are old, and goes on with rehashes.
+    /// Flushes what is old, and goes on with rehashes.
     pub(super) fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
         // What was written just after a visit is seen at the next one, half an interval later.
         let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
+        let is_dirty = match self.is_grouped {
+            true => self.age_epoch(now, half)?,
+            false => self.age_areas(now, half)?,
+        };
         let pm = self.pool.access();
         let count = self.areas.len() as u64;
         let mut more = false;
-        for area in &self.areas {
-            let mut state = self.lock(area)?;
-            let is_dirty = state.open.as_ref().is_some_and(|log| log.durable < log.count);
-            match state.seen {
-                Some(seen) if now.saturating_sub(seen) >= half => {
-                    self.flush(&pm, area, &mut state)?;
-                }
-                None if is_dirty => state.seen = Some(now),
-                _ => {}
-            }
-        }
         let first = self.upkeep.fetch_add(u64::from(budget.max(1)), Ordering::Relaxed);
         for number in first..first + u64::from(budget.max(1)).min(count) {
             let area = &self.areas[(number % count) as usize];
             let mut state = self.lock(area)?;
             more |= self.tend(&pm, area, &mut state)?;
         }
-        Ok(Upkeep { deadline: Some(now + half), more })
+        Ok(Upkeep { deadline: is_dirty.then_some(now + half), more })
+    }
+
+    /// Flushes the areas whose writes are older than `age` at `now`; returns whether there are
+    /// writes that are not durable.
+    fn age_areas(&self, now: Duration, age: Duration) -> Result<bool> {
+        let pm = self.pool.access();
+        let mut any = false;
+        for area in &self.areas {
+            let mut state = self.lock(area)?;
+            let is_dirty = state.open.as_ref().is_some_and(|log| log.durable < log.count);
+            match state.seen {
+                Some(seen) if now.saturating_sub(seen) >= age => {
+                    self.flush(&pm, area, &mut state)?;
+                    continue;
+                }
+                None if is_dirty => state.seen = Some(now),
+                _ => {}
+            }
+            any |= is_dirty;
+        }
+        Ok(any)
     }
 }

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | objects that the tail does not cover (power) | gives their place another use |
 //! | objects that the live word covers (end of a process) | makes them durable, then serves them |
-//! | half an info | takes the one before |
+//! | half an info | takes the one before; what is there of it will never be completed |
+//! | an epoch (power, where areas share them) | takes the cut of the one that counts |
 //! | logs behind the newest, or before the oldest | finds their space free |
 //! | an area that is being rehashed | rebuilds both sides; the next write goes on |
 //!
@@ -23,11 +24,12 @@ use everhash_pmem::{
 
 use super::concurrency::{Area, LockOf, Log, OpenLog, Rehash, Spare, State, View, Walsh};
 use super::directory::{Blocks, Side, directory_of};
+use super::epochs::{Epochs, epoch_place};
 use super::layout::{
-    self, AreaRecord, Info, LogHead, MOST_ENTRIES, MOST_LEVEL, RECORD_HASH, RECORD_OFFSET, ROOT,
-    Root, Tail,
+    self, AreaRecord, EPOCH, Info, LogHead, MOST_ENTRIES, MOST_LEVEL, RECORD_HASH, RECORD_OFFSET,
+    ROOT, Root, Tail,
 };
-use super::logs::{corrupt, info_place};
+use super::logs::{NewInfo, corrupt, info_place};
 use super::object::Objects;
 use super::setup::WalshSettings;
 use crate::common::hash::KeyedHash;
@@ -44,15 +46,17 @@ pub mod sites {
     }
 }
 
-/// An info as it was read.
-#[derive(Clone, Copy)]
-struct AreaInfo {
+/// What an area's record says.
+struct Said {
+    /// The newest log and its objects.
+    tail: Tail,
+    info: NewInfo,
+    /// The highest sequence of any info.
     sequence: u64,
-    start: u64,
-    end: u64,
-    level: u32,
-    old: u32,
-    cleared: bool,
+    /// Infos of which there is a part only.
+    broken: Vec<Addr>,
+    /// Whether the words that change with every write say something else.
+    is_cut: bool,
 }
 
 /// A log as it was read.
@@ -84,6 +88,8 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
     let mut root = [0; Root::CHECKSUM + 1];
     pool.access().read_words(ROOT, &mut root)?;
     let (settings, table_at) = WalshSettings::from_root(&root)?;
+    let epoch = layout::open_epoch(pool.access().load(EPOCH)?)
+        .ok_or_else(|| corrupt(EPOCH, "the check of an epoch matches"))?;
     let space = Space::new(pool.region().clone(), pool::DATA);
     space.claim(layout::area_table(table_at, settings.areas))?;
     let form = Form::from_code(pool.identity().form);
@@ -96,6 +102,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         state: Lock::new(State::default()),
     };
     let table = Walsh {
+        is_grouped: Walsh::<M>::groups(&settings, pool.region().media()),
         form,
         settings,
         hasher: KeyedHash::of(pool.identity())?,
@@ -105,23 +112,44 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         blocks: Blocks::new(settings.block_directories),
         areas: (0..settings.areas).map(area).collect(),
         spare: Lock::new(Spare::default()),
+        epochs: Lock::new(Epochs { number: epoch, ..Epochs::default() }),
+        pending: AtomicWord::new(0),
         dead: AtomicWord::new(0),
         rehashes: AtomicWord::new(0),
         upkeep: AtomicWord::new(0),
         pool,
     };
-    recover_all(&table, executor)?;
+    recover_all(&table, epoch, executor)?;
+    if table.pool.writable() {
+        settle_epoch(&table)?;
+    }
     table.pool.recovered()?;
     Ok(table)
 }
 
+/// Makes what was recovered true for all areas: of the first epoch, of the next one, or of none.
+fn settle_epoch<M: Media>(table: &Walsh<M>) -> Result<()> {
+    let mut epochs = table.epochs.lock()?;
+    let is_durable = table.pool.previous_shutdown() != Shutdown::Process;
+    match (table.is_grouped, epochs.number) {
+        (false, 0) => Ok(()),
+        (false, _) => {
+            epochs.number = 0;
+            table.write_epoch(&table.pool.access(), 0)
+        }
+        (true, 0) => table.commit_next(&mut epochs),
+        (true, _) if is_durable => Ok(()),
+        (true, _) => table.commit_next(&mut epochs),
+    }
+}
+
 /// Recovers every area, as many at a time as the executor likes.
-fn recover_all<M: Media>(table: &Walsh<M>, executor: &dyn Executor) -> Result<()> {
+fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) -> Result<()> {
     let jobs = executor.width().clamp(1, table.areas.len());
     let outcomes: Vec<LockOf<M, Result<()>>> = (0..jobs).map(|_| Lock::new(Ok(()))).collect();
     executor.run(jobs, &|job| {
         let mut areas = table.areas.iter().skip(job).step_by(jobs);
-        let outcome = areas.try_for_each(|area| recover_area(table, area));
+        let outcome = areas.try_for_each(|area| recover_area(table, area, epoch));
         if let Ok(mut slot) = outcomes[job].lock() {
             *slot = outcome;
         }
@@ -132,60 +160,89 @@ fn recover_all<M: Media>(table: &Walsh<M>, executor: &dyn Executor) -> Result<()
     Ok(())
 }
 
-fn recover_area<M: Media>(table: &Walsh<M>, area: &Area<M>) -> Result<()> {
+fn recover_area<M: Media>(table: &Walsh<M>, area: &Area<M>, epoch: u64) -> Result<()> {
     let pm = table.pool.access();
-    let info = read_info(&pm, area.record, table.seed)?;
-    let place = match table.pool.previous_shutdown() {
-        Shutdown::Process => AreaRecord::LIVE,
-        Shutdown::Clean | Shutdown::Power => AreaRecord::TAIL,
-    };
-    let place = area.record.plus(place as u64);
-    let tail = Tail::open(pm.load(place)?, place)
-        .ok_or_else(|| corrupt(place, "the check of a tail matches"))?;
-    let logs = read_logs(&pm, table, area, tail, info.start)?;
+    let shutdown = table.pool.previous_shutdown();
+    let said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
+    let info = &said.info;
+    let logs = read_logs(&pm, table, area, said.tail, info.start)?;
     let mut guard = area.state.lock()?;
     let state = &mut *guard;
-    let old = (info.end != 0).then_some(info.old);
-    state.sequence = info.sequence;
-    rebuild(&pm, table, area, state, &logs, &info)?;
-    if table.pool.writable() && table.pool.previous_shutdown() != Shutdown::Clean {
-        accept(&pm, area, tail, &logs)?;
+    (state.sequence, state.info) = (said.sequence, *info);
+    rebuild(&pm, table, area, state, &logs, info)?;
+    let is_settled = shutdown == Shutdown::Clean && (table.is_grouped || epoch == 0);
+    if table.pool.writable() && !is_settled {
+        accept(&pm, table, area, state, &said, &logs)?;
     }
     let mut spare = table.spare.lock()?;
     spare.collect = spare.collect.max(table.collect_logs(state));
     drop(spare);
+    let [level, old] = info.levels;
+    let old = (info.end != 0).then_some(old);
     state.rehash = old.map(|_| Rehash { end: info.end, next: 0, running: false });
-    area.show(state, View::new(info.level, old));
+    area.show(state, View::new(level, old));
     Ok(())
 }
 
-/// Returns the later of the infos that are whole.
-fn read_info<M: Media>(pm: &Access<'_, M>, record: Addr, seed: u64) -> Result<AreaInfo> {
-    let mut newest: Option<AreaInfo> = None;
+/// Reads what an area's record says: after the end of a process what was stored last, else what is
+/// known to be durable.
+fn read_record<M: Media>(
+    pm: &Access<'_, M>,
+    record: Addr,
+    seed: u64,
+    shutdown: Shutdown,
+    epoch: u64,
+) -> Result<Said> {
+    let mut newest: Option<(u64, NewInfo)> = None;
+    let mut broken = Vec::new();
     for place in [AreaRecord::INFO_A, AreaRecord::INFO_B] {
         let at = record.plus(place as u64);
         let mut info = [0; Info::WORDS];
         pm.read_words(at, &mut info)?;
         let sequence = info[Info::SEQUENCE];
         if !layout::is_sealed(&info, at, seed) || info_place(sequence) != place as u64 {
-            continue;
-        }
-        let most = u64::from(MOST_LEVEL);
-        if info[Info::LEVEL] > most || info[Info::OLD] > most {
-            return Err(corrupt(at, "an area has at most 2^32 directories"));
-        }
-        if newest.is_none_or(|newest| newest.sequence < sequence) {
-            newest = Some(AreaInfo {
-                sequence,
-                start: info[Info::START],
-                end: info[Info::END],
-                level: info[Info::LEVEL] as u32,
-                old: info[Info::OLD] as u32,
-                cleared: info[Info::CLEARED] == 1,
-            });
+            broken.push(at);
+        } else if newest.is_none_or(|(before, _)| before < sequence) {
+            newest = Some((sequence, parse_info(&info, at)?));
         }
     }
-    newest.ok_or_else(|| corrupt(record, "one of two infos is whole"))
+    if shutdown == Shutdown::Process || epoch == 0 {
+        let (sequence, info) =
+            newest.ok_or_else(|| corrupt(record, "one of two infos is whole"))?;
+        let place = match shutdown {
+            Shutdown::Process => AreaRecord::LIVE,
+            Shutdown::Clean | Shutdown::Power => AreaRecord::TAIL,
+        };
+        let tail = read_tail(pm, record.plus(place as u64))?;
+        return Ok(Said { tail, info, sequence, broken, is_cut: false });
+    }
+    let at = record.plus(epoch_place(epoch));
+    let mut cut = [0; Info::WORDS];
+    pm.read_words(at, &mut cut)?;
+    if !layout::is_sealed(&cut, at, seed) {
+        return Err(corrupt(at, "the checksum of an epoch's info matches"));
+    }
+    let tail = read_tail(pm, at.plus(Info::TAIL as u64))?;
+    let sequence = newest.map_or(0, |(sequence, _)| sequence).max(cut[Info::SEQUENCE]);
+    Ok(Said { tail, info: parse_info(&cut, at)?, sequence, broken, is_cut: true })
+}
+
+fn read_tail<M: Media>(pm: &Access<'_, M>, place: Addr) -> Result<Tail> {
+    let tail = Tail::open(pm.load(place)?, place);
+    tail.ok_or_else(|| corrupt(place, "the check of a tail matches"))
+}
+
+fn parse_info(info: &[u64; Info::WORDS], at: Addr) -> Result<NewInfo> {
+    let most = u64::from(MOST_LEVEL);
+    if info[Info::LEVEL] > most || info[Info::OLD] > most {
+        return Err(corrupt(at, "an area has at most 2^32 directories"));
+    }
+    Ok(NewInfo {
+        start: info[Info::START],
+        end: info[Info::END],
+        levels: [info[Info::LEVEL] as u32, info[Info::OLD] as u32],
+        cleared: info[Info::CLEARED] == 1,
+    })
 }
 
 /// Follows the logs from the newest to the oldest, and claims their space; oldest first.
@@ -232,7 +289,7 @@ fn rebuild<M: Media>(
     area: &Area<M>,
     state: &mut State,
     logs: &VecDeque<Known>,
-    info: &AreaInfo,
+    info: &NewInfo,
 ) -> Result<()> {
     let mut records = Vec::new();
     for (position, log) in logs.iter().enumerate() {
@@ -250,7 +307,7 @@ fn rebuild<M: Media>(
             state.logs.push_back(Log { number, span: log.span(), count });
         }
         let is_old = log.number() <= info.end;
-        let (side, level) = if is_old { (1, info.old) } else { (0, info.level) };
+        let (side, level) = if is_old { (1, info.levels[1]) } else { (0, info.levels[0]) };
         for record in &records {
             let hash = RECORD_HASH.get(*record);
             let at = log.at.plus(RECORD_OFFSET.get(*record));
@@ -270,7 +327,7 @@ fn open_newest<M: Media>(
     state: &mut State,
     log: &Known,
     records: &[u64],
-    info: &AreaInfo,
+    info: &NewInfo,
 ) -> Result<()> {
     let mut fill = layout::objects_offset(log.entries());
     (state.items, state.item_bytes) = match info.cleared && log.number() == info.start {
@@ -307,24 +364,38 @@ fn open_newest<M: Media>(
     Ok(())
 }
 
-/// Makes durable what recovery will serve, and lets both words of the area say the same.
+/// Makes durable what recovery will serve, and lets all words of the area say the same.
 ///
-/// A crash inside leaves the tail before or after.
+/// A crash inside leaves what was believed before. Where areas share epochs, the next one makes it
+/// durable; after a power failure it is that already.
 fn accept<M: Media>(
     pm: &Access<'_, M>,
+    table: &Walsh<M>,
     area: &Area<M>,
-    tail: Tail,
+    state: &mut State,
+    said: &Said,
     logs: &VecDeque<Known>,
 ) -> Result<()> {
-    // What is visible need not be durable: the infos, and the newest log.
-    pm.flush(Span::new(area.record, AreaRecord::WORDS as u64), sites::RECORD);
-    if let Some(newest) = logs.back() {
-        pm.flush(newest.span(), sites::ACCEPTED);
+    for at in &said.broken {
+        // The next info for this place may differ, and a word of it must not complete this one.
+        pm.store(at.plus(Info::CHECKSUM as u64), 0)?;
     }
-    pm.fence(sites::ACCEPTED)?;
+    if !table.is_grouped {
+        // What is visible need not be durable: the infos, and the newest log; of epochs, all.
+        pm.flush(Span::new(area.record, AreaRecord::WORDS as u64), sites::RECORD);
+        let count = if table.epochs.lock()?.number > 0 { logs.len() } else { 1 };
+        logs.iter().rev().take(count).for_each(|log| pm.flush(log.span(), sites::ACCEPTED));
+        pm.fence(sites::ACCEPTED)?;
+    }
+    if said.is_cut {
+        table.write_info(pm, area, state, &said.info)?;
+    }
     let [live, durable] =
         [AreaRecord::LIVE, AreaRecord::TAIL].map(|place| area.record.plus(place as u64));
-    pm.commit_word(live, tail.seal(live), sites::LIVE)?;
-    pm.commit_word(durable, tail.seal(durable), sites::RECORD)?;
+    pm.commit_word(live, said.tail.seal(live), sites::LIVE)?;
+    if table.is_grouped {
+        return Ok(());
+    }
+    pm.commit_word(durable, said.tail.seal(durable), sites::RECORD)?;
     Ok(pm.persist(Span::new(durable, 1), sites::RECORD)?)
 }

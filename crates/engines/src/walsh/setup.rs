@@ -26,6 +26,11 @@ pub struct WalshSettings {
     pub durability: u64,
     /// Age at which a log is flushed although it is not full. Unit: milliseconds.
     pub flush_interval_ms: u64,
+    /// Most that a power failure may take back of batches, all areas together. Unit: bytes.
+    pub flush_bytes: u64,
+    /// 0 = areas share epochs where only a sync makes anything durable, 1 = they always do: then a
+    /// power failure leaves all of them as they were at one instant.
+    pub epochs: u64,
     /// 0 = never, 1 = under the area's lock, 2 = in four phases.
     pub resize: u64,
 }
@@ -60,12 +65,22 @@ const ALL: &[Setting] = &[
     Setting {
         name: "durability",
         default: 0,
-        meaning: "0 = batches of flush_interval_ms and a log of each area, 1 = every write",
+        meaning: "0 = batches of flush_interval_ms and flush_bytes, 1 = every write",
     },
     Setting {
         name: "flush_interval_ms",
         default: 5000,
         meaning: "age at which a log is flushed although it is not full; 1 ms to 1 day",
+    },
+    Setting {
+        name: "flush_bytes",
+        default: 3 << 20,
+        meaning: "most that a power failure takes back of batches; 128 bytes to 1 TiB",
+    },
+    Setting {
+        name: "epochs",
+        default: 0,
+        meaning: "0 = batches of all areas end together on files, 1 = on every medium",
     },
     Setting {
         name: "resize",
@@ -85,6 +100,8 @@ impl Default for WalshSettings {
             threshold: 4,
             durability: 0,
             flush_interval_ms: 5000,
+            flush_bytes: 3 << 20,
+            epochs: 0,
             resize: 2,
         }
     }
@@ -101,6 +118,8 @@ impl WalshSettings {
             "threshold" => &mut self.threshold,
             "durability" => &mut self.durability,
             "flush_interval_ms" => &mut self.flush_interval_ms,
+            "flush_bytes" => &mut self.flush_bytes,
+            "epochs" => &mut self.epochs,
             "resize" => &mut self.resize,
             _ => return None,
         })
@@ -117,6 +136,8 @@ impl WalshSettings {
             threshold: 2,
             durability: 0,
             flush_interval_ms: 1000,
+            flush_bytes: 512,
+            epochs: 0,
             resize: 2,
         }
     }
@@ -159,6 +180,8 @@ impl WalshSettings {
             threshold: root[Root::THRESHOLD],
             durability: root[Root::DURABILITY],
             flush_interval_ms: root[Root::FLUSH_INTERVAL_MS],
+            flush_bytes: root[Root::FLUSH_BYTES],
+            epochs: root[Root::EPOCHS],
             resize: root[Root::RESIZE],
         };
         settings.check_all()?;
@@ -205,8 +228,9 @@ fn check(setting: &Setting, value: u64) -> Result<()> {
         "log_entries" => (2..=MOST_ENTRIES).contains(&value),
         "log_bytes" => value.is_multiple_of(8) && (128..=MOST_LOG_BYTES).contains(&value),
         "threshold" => (2..=64).contains(&value),
-        "durability" => value <= 1,
+        "durability" | "epochs" => value <= 1,
         "flush_interval_ms" => (1..=86_400_000).contains(&value),
+        "flush_bytes" => (128..=1 << 40).contains(&value),
         _ => value <= 2,
     };
     let wrong = || format!("{value} is out of range; {}", setting.meaning);
@@ -266,8 +290,11 @@ fn write_root<M: Media>(pool: &Pool<M>, settings: &WalshSettings, table: Span) -
     root[Root::DURABILITY] = settings.durability;
     root[Root::FLUSH_INTERVAL_MS] = settings.flush_interval_ms;
     root[Root::RESIZE] = settings.resize;
+    root[Root::FLUSH_BYTES] = settings.flush_bytes;
+    root[Root::EPOCHS] = settings.epochs;
     root[Root::AREA_TABLE] = table.start.byte();
     root[Root::CHECKSUM] = layout::sum(&root[..Root::CHECKSUM], ROOT.byte());
+    root[Root::EPOCH] = layout::seal_epoch(0);
     Ok(pool.access().write_words(ROOT, &root)?)
 }
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use everhash_index::{
     Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
 };
-use everhash_pmem::{AtomicWord, Domain, Lock, Media, pool};
+use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
 use super::check;
 use super::concurrency::Walsh;
@@ -162,13 +162,7 @@ impl<M: Media> Table for Walsh<M> {
     }
 
     fn sync(&self) -> Result<()> {
-        Walsh::sync(self)?;
-        let pm = self.pool.access();
-        match pm.media().guarantees().domain {
-            Domain::None | Domain::Process => self.vital(pm.sync(sites::SYNC)),
-            // Their fences have waited for everything.
-            Domain::Adr | Domain::Eadr | Domain::Synced => Ok(()),
-        }
+        Walsh::sync(self)
     }
 
     fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
@@ -178,6 +172,14 @@ impl<M: Media> Table for Walsh<M> {
     fn check(&self) -> Result<Checked> {
         self.check_filters()?;
         check::check(self.pool.region(), &mut |_, _| {})
+    }
+
+    fn part_of(&self, key: &[u8]) -> u64 {
+        match self.is_grouped {
+            // One epoch for all areas.
+            true => 0,
+            false => self.area(self.hasher.bytes(key)).number,
+        }
     }
 
     fn stats(&self) -> Result<Stats> {

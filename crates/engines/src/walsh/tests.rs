@@ -1,13 +1,13 @@
 //! What WALSH must do.
 
 mod crashes;
-mod immediate;
+mod settings;
 
 use everhash_index::Form;
 use everhash_testkit::{conformance, model, race};
 
 use super::Walsh;
-use immediate::Immediate;
+use settings::{Epochal, Immediate};
 
 const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
 
@@ -18,8 +18,8 @@ fn it_is_a_map() {
         let report = model::judge::<Walsh>(form, &model::Effort::default());
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
-    let report = model::judge::<Immediate>(Form::WORDS, &model::Effort::default());
-    println!("immediate: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    model::judge::<Immediate>(Form::WORDS, &model::Effort::default()).unwrap();
+    model::judge::<Epochal>(Form::WORDS, &model::Effort::default()).unwrap();
 }
 
 #[test]
@@ -28,6 +28,8 @@ fn it_keeps_the_contract() {
     for form in FORMS {
         let report = conformance::judge::<Walsh>(form);
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
+        let report = conformance::judge::<Epochal>(form);
+        report.unwrap_or_else(|violations| panic!("epochs, {form}: {violations}"));
     }
 }
 
@@ -40,6 +42,8 @@ fn threads_do_not_disturb_one_another() {
         let report = race::judge::<Walsh>(form, &effort);
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
+    let effort = race::Effort { crash_every: 0, ..race::Effort::default() };
+    race::judge::<Epochal>(Form::WORDS, &effort).unwrap_or_else(|found| panic!("epochs: {found}"));
 }
 
 #[test]

@@ -140,7 +140,8 @@ impl<'a, E: Engine> Court<'a, E> {
     fn first_life(&mut self, operations: &[Op]) -> Result<Life, Complaint> {
         self.region.media().restart(&[]);
         let boot = Opening::default().boot;
-        let start = Start { boot, expected: Expected::NoPoolOr, create: true, closed: false };
+        let (expected, after_power) = (Expected::NoPoolOr, Expected::NoPoolOr);
+        let start = Start { boot, expected, after_power, create: true, closed: false };
         self.live(start, operations.to_vec())
     }
 
@@ -327,7 +328,8 @@ fn start_after(life: &Life, moment: &Moment, killed: bool) -> Start {
     let boot = life.boot(moment);
     let boot = if killed { boot } else { next_boot(boot) };
     let expected = life.expected(moment, killed);
-    Start { boot, expected, create: false, closed: life.is_closed(moment) }
+    let (after_power, closed) = (life.expected(moment, false), life.is_closed(moment));
+    Start { boot, expected, after_power, create: false, closed }
 }
 
 /// The crashes that lead to the life under examination.

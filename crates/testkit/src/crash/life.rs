@@ -22,6 +22,9 @@ pub(super) struct Start {
     pub boot: Boot,
     /// What the pool may hold.
     pub expected: Expected,
+    /// What it may hold after a power failure before it is open: of a batch that only the end of
+    /// the process has left whole, what is not durable yet can still be lost.
+    pub after_power: Expected,
     /// Whether the pool has to be made.
     pub create: bool,
     /// Whether the last process had just closed the pool.
@@ -83,7 +86,8 @@ impl Life {
         // Nothing was shown while the pool was being opened, nor if it was refused.
         let done = (moment.returned as usize).checked_sub(1);
         let Some(done) = done.filter(|done| *done < self.models.len()) else {
-            return self.start.expected.clone();
+            let Start { expected, after_power, .. } = &self.start;
+            return if killed { expected.clone() } else { after_power.clone() };
         };
         let op = self.in_flight(moment);
         match &self.history {

@@ -2,48 +2,79 @@
 //! sync, of immediate writes all that returned.
 
 use everhash_index::{Engine, Form, Table};
-use everhash_pmem::crash::Model;
+use everhash_pmem::crash::{Limits, Model};
 use everhash_testkit::crash::{Effort, judge};
 use everhash_testkit::session::Session;
 
-use super::immediate::Immediate;
+use super::settings::{Epochal, Immediate};
 use crate::walsh::Walsh;
 
-/// Some seconds for each form and model.
+/// A second or two for each form and model. `everhash crash` does more.
 fn effort(model: Model) -> Effort {
-    Effort { model, seeds: 0..6, operations: 60, ..Effort::default() }
+    let limits = Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..LIMITS };
+    Effort { model, seeds: 0..3, operations: 50, limits, nested_one_in: 256, ..Effort::default() }
 }
 
-fn survives<E: Engine>(form: Form, model: Model) {
-    let report = judge::<E>(form, &effort(model));
+/// As many states as an effort has by default.
+const LIMITS: Limits = Limits {
+    product: 64,
+    lazy: 128,
+    single: 64,
+    pairs: 64,
+    random: 32,
+    seed: 1,
+    whole_places: false,
+};
+
+fn survives<E: Engine>(form: Form, effort: &Effort) {
+    let report = judge::<E>(form, effort);
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
-    println!("{form}, {model}: {report}");
-    assert!(report.counts.states > 1000, "fewer mean that crashes were not tried");
+    println!("{form}, {}: {report}", effort.model);
+    println!("  never met: {:?}", report.never_met::<E>());
+    assert!(report.counts.states > 500, "fewer mean that crashes were not tried");
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test --release -p everhash-engines --lib -- --ignored walsh"]
+fn many_crashes_leave_what_they_may() {
+    // Fails as the tests below do, by what few workloads and few states do not show.
+    for model in [Model::Adr, Model::Eadr, Model::File] {
+        let effort =
+            Effort { model, seeds: 0..24, operations: 80, limits: LIMITS, ..effort(model) };
+        super::FORMS.into_iter().for_each(|form| survives::<Walsh>(form, &effort));
+        survives::<Immediate>(Form::WORDS, &effort);
+    }
 }
 
 #[test]
 fn p03_a_power_failure_leaves_a_prefix_on_memory() {
     // Fails if a flush or a fence is missing, or if two stores are taken for one.
-    super::FORMS.into_iter().for_each(|form| survives::<Walsh>(form, Model::Adr));
+    super::FORMS.into_iter().for_each(|form| survives::<Walsh>(form, &effort(Model::Adr)));
 }
 
 #[test]
 fn p03_a_power_failure_leaves_a_prefix_with_durable_caches() {
     // Fails if stores are made in an order that leaves something between before and after.
-    survives::<Walsh>(Form::WORDS, Model::Eadr);
+    survives::<Walsh>(Form::WORDS, &effort(Model::Eadr));
 }
 
 #[test]
 fn p03_a_power_failure_leaves_a_prefix_on_files() {
     // Fails if the order of stores to a line is relied on where it is not given.
-    super::FORMS.into_iter().for_each(|form| survives::<Walsh>(form, Model::File));
+    super::FORMS.into_iter().for_each(|form| survives::<Walsh>(form, &effort(Model::File)));
+}
+
+#[test]
+fn p03_a_power_failure_leaves_one_instant_of_all_areas() {
+    // Fails if a cut is not one instant, or if an area goes on where the epoch has not come.
+    survives::<Epochal>(Form::WORDS, &effort(Model::Adr));
 }
 
 #[test]
 fn p01_an_immediate_write_survives() {
     // Fails if a write returns before its object, its directory record and the tail are durable.
     for model in [Model::Adr, Model::File] {
-        survives::<Immediate>(Form::WORDS, model);
+        survives::<Immediate>(Form::WORDS, &effort(model));
     }
 }
 
