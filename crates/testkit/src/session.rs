@@ -45,6 +45,19 @@ impl<E: Engine, M: Media> Session<E, M> {
         Ok(session)
     }
 
+    /// Opens the table that lies on a medium after a power failure, whatever the boot before was.
+    ///
+    /// # Errors
+    /// As [`everhash_index::open`].
+    pub fn open_after_power(medium: impl Into<Arc<M>>, form: Form) -> Result<Self> {
+        let Boot([machine, _]) = Opening::default().boot;
+        let boot = Boot([machine, u64::MAX]);
+        let opening = Opening { form, boot, ..Opening::default() };
+        let mut session = Session { region: Region::new(medium), opening, table: None };
+        session.attach()?;
+        Ok(session)
+    }
+
     /// Returns the open table.
     ///
     /// # Panics

@@ -69,7 +69,7 @@ fn judge<E: Engine>(plan: &Plan, state: &State<'_>, tracker: &Tracker) -> Result
     let bytes = state.words().len() as u64 * 8;
     let image = Image::of(state.words(), bytes, bytes + ROOM_BYTES)
         .with_guarantees(plan.model.guarantees());
-    let session = Session::<E>::open(image, plan.form)?;
+    let session = Session::<E>::open_after_power(image, plan.form)?;
     let pairs = scan_all(session.table())?;
     // Event numbers are times: what happened before the crash has a smaller one.
     explain(session.table(), &pairs, tracker, state.moment().event as u64 + 1)?;
