@@ -20,7 +20,8 @@ pub struct Capabilities {
     pub forms: &'static [Form],
     /// Whether it can hold byte strings of any length.
     pub byte_strings: bool,
-    /// The durability modes it has; the first one is the default.
+    /// The durability modes it has; the first one is the default. An engine with two has a setting
+    /// `durability`: 0 for the first, 1 for the second.
     pub durability: &'static [Durability],
     /// Whether it has the paper's bare forms, see [`BareTable`](crate::BareTable).
     pub bare: bool,

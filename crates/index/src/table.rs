@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::{Error, Form, Result};
+use crate::{Durability, Error, Form, Result};
 
 /// The longest key that every engine with byte strings takes. Unit: bytes.
 pub const MAX_KEY_BYTES: usize = 64 << 10;
@@ -158,10 +158,15 @@ pub trait Table: Send + Sync {
     /// Checks the whole table, like [`Engine::check`](crate::Engine::check), while no write runs.
     fn check(&self) -> Result<Checked>;
 
+    /// Returns when a write that returned survives, here: one of the engine's modes.
+    fn durability(&self) -> Durability {
+        Durability::Immediate
+    }
+
     /// Returns to which part of the table a key belongs; the same every time the pool is opened on
     /// such a medium.
     ///
-    /// Of an engine that batches durability ([`Durability::Batch`](crate::Durability::Batch)) a
+    /// Of an engine that batches durability ([`Durability::Batch`]) a
     /// power failure leaves each part as it was at one moment; a clear is one step of each part.
     fn part_of(&self, _key: &[u8]) -> u64 {
         0

@@ -1,7 +1,8 @@
 //! The catalog: engines by name, one row each.
 
 use everhash_index::{
-    Capabilities, Checked, Engine, Executor, Opening, Result, Setting, Settings, Table,
+    Capabilities, Checked, Durability as Mode, Engine, Executor, Opening, Result, Setting,
+    Settings, Table,
 };
 use everhash_pmem::{Boot, FileMedium, Region};
 
@@ -34,13 +35,20 @@ type Check = fn(&File, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
 /// What was chosen for a new database.
 pub(crate) struct Chosen<'a> {
     pub(crate) expected_items: Option<u64>,
+    /// Whether a write shall be durable when it returns.
+    pub(crate) immediate: bool,
     pub(crate) settings: &'a [(String, u64)],
 }
 
 /// Every engine; the first is the default.
-static ENGINES: &[EngineInfo] = &[row::<everhash_engines::wophi::Wophi>(
-    "chained buckets, pre-allocated; log-free commits of eight bytes",
-)];
+static ENGINES: &[EngineInfo] = &[
+    row::<everhash_engines::wophi::Wophi>(
+        "chained buckets, pre-allocated; log-free commits of eight bytes",
+    ),
+    row::<everhash_engines::walsh::Walsh>(
+        "chains in logs, their heads in DRAM; writes are collected and made durable together",
+    ),
+];
 
 const fn row<E: Engine>(idea: &'static str) -> EngineInfo {
     EngineInfo {
@@ -67,6 +75,10 @@ fn create<E: Engine>(
 ) -> Result<Box<dyn Table>> {
     let sized = |items| E::sized_for(opening.form, items);
     let mut settings = chosen.expected_items.map_or_else(E::Settings::default, sized);
+    let modes = E::CAPABILITIES.durability;
+    if modes.len() > 1 {
+        settings.set("durability", u64::from((modes[0] == Mode::Immediate) != chosen.immediate))?;
+    }
     for (name, value) in chosen.settings {
         settings.set(name, *value)?;
     }

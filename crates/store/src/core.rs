@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use everhash_index::{Table, Upkeep};
+use everhash_index::{Durability as Mode, Table, Upkeep};
 use everhash_pmem::Origin;
 
 use crate::error::Shown;
@@ -27,6 +27,8 @@ pub(crate) struct Core {
     origin: Origin,
     writable: bool,
     opened: Instant,
+    /// Whether a write is to be durable when it returns, and the table batches.
+    syncs_each: bool,
     /// What upkeep there is to do, and who does it.
     pub(crate) duty: Duty,
 }
@@ -37,8 +39,10 @@ impl Core {
         path: Arc<Path>,
         origin: Origin,
         writable: bool,
+        immediate: bool,
         duty: Duty,
     ) -> Core {
+        let syncs_each = writable && immediate && table.durability() == Mode::Batch;
         Core {
             table,
             path,
@@ -47,6 +51,7 @@ impl Core {
             origin,
             writable,
             opened: Instant::now(),
+            syncs_each,
             duty,
         }
     }
@@ -80,6 +85,9 @@ impl Core {
             run(&*self.table).map_err(|error| self.failed(error))
         };
         self.duty.written(self);
+        if self.syncs_each && result.is_ok() {
+            self.sync()?;
+        }
         result
     }
 

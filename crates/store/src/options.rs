@@ -17,6 +17,11 @@ pub enum Durability {
     /// wait.
     #[default]
     Immediate,
+    /// At the latest when some seconds or some megabytes have passed (settings of the engine), or
+    /// at the next [`Db::sync`]. After a power failure the database is as it was at one instant.
+    ///
+    /// For engines that batch, such as `walsh`; with others every write is immediate.
+    Batch,
     /// About this long after it returned, when the store syncs by itself, or at the next
     /// [`Db::sync`]. Relaxed: see [`Durability::Process`].
     Interval(Duration),
@@ -31,7 +36,7 @@ pub enum Durability {
 impl Durability {
     pub(crate) fn of_file(self) -> FileDurability {
         match self {
-            Durability::Immediate => FileDurability::Immediate,
+            Durability::Immediate | Durability::Batch => FileDurability::Immediate,
             Durability::Interval(_) => FileDurability::Interval,
             Durability::Process => FileDurability::Process,
         }
@@ -42,6 +47,7 @@ impl core::fmt::Display for Durability {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Durability::Immediate => f.write_str("immediate"),
+            Durability::Batch => f.write_str("batch"),
             Durability::Interval(every) => write!(f, "{}ms", every.as_millis()),
             Durability::Process => f.write_str("process"),
         }
@@ -51,18 +57,19 @@ impl core::fmt::Display for Durability {
 impl core::str::FromStr for Durability {
     type Err = String;
 
-    /// Reads `immediate`, `process`, or an interval in milliseconds such as `100ms`.
+    /// Reads `immediate`, `batch`, `process`, or an interval in milliseconds such as `100ms`.
     fn from_str(text: &str) -> core::result::Result<Self, String> {
         let milliseconds = || text.strip_suffix("ms")?.parse().ok().filter(|count| *count > 0);
         match text {
             "immediate" => Ok(Durability::Immediate),
+            "batch" => Ok(Durability::Batch),
             "process" => Ok(Durability::Process),
             _ => milliseconds()
                 .map(|count| Durability::Interval(Duration::from_millis(count)))
                 .ok_or_else(|| {
                     format!(
-                        "'{text}' is no durability; use 'immediate', 'process' or an interval \
-                         such as '100ms'"
+                        "'{text}' is no durability; use 'immediate', 'batch', 'process' or an \
+                         interval such as '100ms'"
                     )
                 }),
         }
@@ -243,7 +250,8 @@ mod tests {
     #[test]
     fn a_durability_survives_its_text() {
         let interval = Durability::Interval(Duration::from_millis(250));
-        for durability in [Durability::Immediate, interval, Durability::Process] {
+        let all = [Durability::Immediate, Durability::Batch, interval, Durability::Process];
+        for durability in all {
             assert_eq!(durability.to_string().parse(), Ok(durability));
         }
         for wrong in ["", "ms", "0ms", "-1ms", "5", "5s", "Immediate"] {

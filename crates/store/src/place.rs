@@ -133,7 +133,8 @@ impl New {
         let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
         let threads = Threads::new(options.threads);
         let (expected_items, settings) = (options.expected_items, &options.settings[..]);
-        let chosen = Chosen { expected_items, settings };
+        let immediate = durability == Durability::Immediate;
+        let chosen = Chosen { expected_items, immediate, settings };
         let table = (engine.create)(file.clone(), &opening, &chosen, &threads);
         let table = table.map_err(|error| Error::of(path, error))?;
         let (form, hash) = (opening.form, opening.hash);
@@ -190,8 +191,8 @@ fn assemble(options: &Options, path: &Path, table: Box<dyn Table>, info: Info) -
         Durability::Interval(interval) if info.writable => Some(interval),
         _ => None,
     };
-    let core =
-        Core::new(table, Arc::from(path), Origin::here(), info.writable, Duty::new(interval));
+    let (duty, immediate) = (Duty::new(interval), info.durability == Durability::Immediate);
+    let core = Core::new(table, Arc::from(path), Origin::here(), info.writable, immediate, duty);
     Db::of(core, info, options.background)
 }
 

@@ -148,7 +148,7 @@ fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     new.file.media().publish().unwrap();
     let elsewhere = Origin::of_process(std::process::id() + 1);
     let duty = Duty::new(None);
-    let core = Core::new(new.table, Arc::<Path>::from(path.as_path()), elsewhere, true, duty);
+    let core = Core::new(new.table, Arc::<Path>::from(path.as_path()), elsewhere, true, true, duty);
     let db = Db::of(core, new.info, true);
     let before = std::fs::read(&path).unwrap();
     assert!(matches!(db.put(b"key", b"value"), Err(Error::Forked { .. })));

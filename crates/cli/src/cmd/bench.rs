@@ -3,6 +3,7 @@
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, run};
+use everhash_engines::walsh::Walsh;
 use everhash_engines::wophi::Wophi;
 use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,7 +13,7 @@ use crate::output;
 
 /// Every engine that can take part.
 fn candidates() -> Vec<Candidate> {
-    vec![Candidate::of::<Wophi>()]
+    vec![Candidate::of::<Wophi>(), Candidate::of::<Walsh>()]
 }
 
 /// Measure the engines in memory, beside what the machine gives at most

@@ -35,7 +35,7 @@ pub struct Import {
     /// What to do with a key that is there already
     #[arg(long, value_enum, default_value = "replace")]
     on_duplicate: OnDuplicate,
-    /// When a record survives a power failure: immediate, process, or an interval such as 100ms
+    /// When a record survives a power failure: immediate, batch, process, or an interval
     ///
     /// By default process for a new database and immediate for an existing one. With process, all
     /// records are made durable by one sync at the end, before the summary is printed; if the

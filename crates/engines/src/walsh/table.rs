@@ -5,7 +5,8 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use everhash_index::{
-    Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
+    Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep, WordTable,
+    admit,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
@@ -172,6 +173,10 @@ impl<M: Media> Table for Walsh<M> {
     fn check(&self) -> Result<Checked> {
         self.check_filters()?;
         check::check(self.pool.region(), &mut |_, _| {})
+    }
+
+    fn durability(&self) -> Durability {
+        [Durability::Batch, Durability::Immediate][usize::from(self.settings.durability == 1)]
     }
 
     fn part_of(&self, key: &[u8]) -> u64 {

@@ -33,9 +33,14 @@ pub struct Judges {
 }
 
 /// Every engine; the first is the default.
-pub const JUDGES: &[Judges] = &[row::<everhash_engines::wophi::Wophi>(include_str!(
-    "../../../../engines/src/wophi/exceptions.toml"
-))];
+pub const JUDGES: &[Judges] = &[
+    row::<everhash_engines::wophi::Wophi>(include_str!(
+        "../../../../engines/src/wophi/exceptions.toml"
+    )),
+    row::<everhash_engines::walsh::Walsh>(include_str!(
+        "../../../../engines/src/walsh/exceptions.toml"
+    )),
+];
 
 const fn row<E: Engine>(exceptions: &'static str) -> Judges {
     Judges {
