@@ -11,8 +11,8 @@ use everhash_pmem::{Access, Addr, LINE, Media, Pool, Region, Span, WORD, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, AreaRecord, DIRECTORY_HASH, Info, Kind, Link, LogHead, MOST_LEVEL, ObjectHead,
-    RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail, mix,
+    self, AreaRecord, DIRECTORY_HASH, Info, Kind, LOG_AREA, LOG_SEQUENCE, Link, LogHead,
+    MOST_LEVEL, ObjectHead, RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail, mix,
 };
 use crate::common::hash::KeyedHash;
 
@@ -101,7 +101,7 @@ impl<M: Media> Judge<'_, M> {
         let live = record.plus(AreaRecord::LIVE as u64);
         let tail = Tail::open(self.pm.load(live)?, live);
         let Some(tail) = tail else { return corrupt(live, "the check of a live word matches") };
-        let logs = self.logs(number, tail, info[Info::START])?;
+        let logs = self.logs(number, tail, &info)?;
         let mut old = Generation { level: info[Info::OLD], ..Generation::default() };
         let mut new = Generation { level: info[Info::LEVEL], ..Generation::default() };
         let mut items = 0;
@@ -174,14 +174,19 @@ impl<M: Media> Judge<'_, M> {
     }
 
     /// Returns the logs of an area, oldest first.
-    fn logs(&mut self, area: u64, tail: Tail, start: u64) -> Result<Vec<Log>> {
+    fn logs(&mut self, area: u64, tail: Tail, info: &[u64; Info::WORDS]) -> Result<Vec<Log>> {
+        let start = info[Info::START];
         let mut logs: Vec<Log> = Vec::new();
         let mut next = tail;
         while !next.at.is_null() {
             let mut head = [0; LogHead::WORDS];
             self.pm.read_words(next.at, &mut head)?;
-            if !layout::is_sealed(&head, next.at, self.seed) || head[LogHead::AREA] != area {
+            let owner = LOG_AREA.get(head[LogHead::OWNER]);
+            if !layout::is_sealed(&head, next.at, self.seed) || owner != area {
                 return corrupt(next.at, "the checksum of a log's head matches");
+            }
+            if LOG_SEQUENCE.get(head[LogHead::OWNER]) > info[Info::SEQUENCE] {
+                return corrupt(next.at, "no log is newer than the info of its area");
             }
             let number = head[LogHead::NUMBER];
             let after = logs.last().map(|log| log.head[LogHead::NUMBER]);

@@ -9,7 +9,9 @@ use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Access, Addr, LINE, Lock, Media, Span, WORD};
 
 use super::concurrency::{Area, Log, OpenLog, State, Walsh};
-use super::layout::{self, AreaRecord, Info, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail};
+use super::layout::{
+    self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
+};
 
 /// Where logs are persisted.
 pub mod sites {
@@ -206,7 +208,7 @@ impl<M: Media> Walsh<M> {
         }
         let mut head = [0; LogHead::WORDS];
         head[LogHead::NUMBER] = number;
-        head[LogHead::AREA] = area.number;
+        head[LogHead::OWNER] = LOG_SEQUENCE.set(LOG_AREA.set(0, area.number), state.sequence);
         head[LogHead::PREVIOUS] = match previous.at.is_null() {
             true => 0,
             false => previous.seal(span.start),

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | objects that the tail does not cover (power) | gives their place another use |
 //! | objects that the live word covers (end of a process) | makes them durable, then serves them |
-//! | half an info | takes the one before; what is there of it will never be completed |
+//! | half an info | takes the one before, and writes a whole one over what is there |
 //! | an epoch (power, where areas share them) | takes the cut of the one that counts |
 //! | logs behind the newest, or before the oldest | finds their space free |
 //! | an area that is being rehashed | rebuilds both sides; the next write goes on |
@@ -26,8 +26,8 @@ use super::concurrency::{Area, LockOf, Log, OpenLog, Rehash, Spare, State, View,
 use super::directory::{Blocks, Side, directory_of};
 use super::epochs::{Epochs, epoch_place};
 use super::layout::{
-    self, AreaRecord, EPOCH, Info, LogHead, MOST_ENTRIES, MOST_LEVEL, RECORD_HASH, RECORD_OFFSET,
-    ROOT, Root, Tail,
+    self, AreaRecord, EPOCH, Info, LOG_AREA, LOG_SEQUENCE, LogHead, MOST_ENTRIES, MOST_LEVEL,
+    RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail,
 };
 use super::logs::{NewInfo, corrupt, info_place};
 use super::object::Objects;
@@ -53,8 +53,8 @@ struct Said {
     info: NewInfo,
     /// The highest sequence of any info.
     sequence: u64,
-    /// Infos of which there is a part only.
-    broken: Vec<Addr>,
+    /// Where infos lie of which there is a part only. Unit: words of the record.
+    broken: Vec<u64>,
     /// Whether the words that change with every write say something else.
     is_cut: bool,
 }
@@ -165,7 +165,7 @@ fn recover_area<M: Media>(table: &Walsh<M>, area: &Area<M>, epoch: u64) -> Resul
     let shutdown = table.pool.previous_shutdown();
     let said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
     let info = &said.info;
-    let logs = read_logs(&pm, table, area, said.tail, info.start)?;
+    let logs = read_logs(&pm, table, area, &said)?;
     let mut guard = area.state.lock()?;
     let state = &mut *guard;
     (state.sequence, state.info) = (said.sequence, *info);
@@ -201,10 +201,14 @@ fn read_record<M: Media>(
         pm.read_words(at, &mut info)?;
         let sequence = info[Info::SEQUENCE];
         if !layout::is_sealed(&info, at, seed) || info_place(sequence) != place as u64 {
-            broken.push(at);
+            broken.push(place as u64);
         } else if newest.is_none_or(|(before, _)| before < sequence) {
             newest = Some((sequence, parse_info(&info, at)?));
         }
+    }
+    if shutdown == Shutdown::Clean && !broken.is_empty() {
+        // Nothing but a crash leaves half an info, and the recovery after it completes that.
+        return Err(corrupt(record, "the infos of an area are whole"));
     }
     if shutdown == Shutdown::Process || epoch == 0 {
         let (sequence, info) =
@@ -250,17 +254,20 @@ fn read_logs<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
     area: &Area<M>,
-    tail: Tail,
-    start: u64,
+    said: &Said,
 ) -> Result<VecDeque<Known>> {
     let mut logs: VecDeque<Known> = VecDeque::new();
-    let mut next = tail;
+    let mut next = said.tail;
     // Each log takes space of its own, so that there are no more than lines.
     while !next.at.is_null() {
         let mut head = [0; LogHead::WORDS];
         pm.read_words(next.at, &mut head)?;
-        if !layout::is_sealed(&head, next.at, table.seed) || head[LogHead::AREA] != area.number {
+        let owner = LOG_AREA.get(head[LogHead::OWNER]);
+        if !layout::is_sealed(&head, next.at, table.seed) || owner != area.number {
             return Err(corrupt(next.at, "the checksum of a log's head matches"));
+        }
+        if LOG_SEQUENCE.get(head[LogHead::OWNER]) > said.sequence {
+            return Err(corrupt(next.at, "no log is newer than the info of its area"));
         }
         let known = Known { at: next.at, head, count: next.count };
         if known.count > known.entries().min(MOST_ENTRIES) {
@@ -274,7 +281,7 @@ fn read_logs<M: Media>(
         let at = next.at;
         logs.push_front(known);
         next = Tail::default();
-        if number != start {
+        if number != said.info.start {
             next = Tail::open(previous, at)
                 .ok_or_else(|| corrupt(at, "the logs begin at the oldest"))?;
         }
@@ -376,9 +383,13 @@ fn accept<M: Media>(
     said: &Said,
     logs: &VecDeque<Known>,
 ) -> Result<()> {
-    for at in &said.broken {
+    for place in &said.broken {
         // The next info for this place may differ, and a word of it must not complete this one.
-        pm.store(at.plus(Info::CHECKSUM as u64), 0)?;
+        let is_here = info_place(state.sequence) == *place;
+        let sequence = state.sequence.saturating_sub(u64::from(!is_here));
+        let at = area.record.plus(*place);
+        let info = layout::seal_head(said.info.words(sequence), at, table.seed);
+        pm.write_words(at, &info)?;
     }
     if !table.is_grouped {
         // What is visible need not be durable: the infos, and the newest log; of epochs, all.

@@ -268,11 +268,13 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
         for place in [AreaRecord::TAIL, AreaRecord::LIVE] {
             record[place] = Tail::default().seal(at.plus(place as u64));
         }
-        let mut info = [0; Info::WORDS];
-        (info[Info::SEQUENCE], info[Info::START]) = (1, 1);
-        info[Info::LEVEL] = settings.level().into();
-        let info = layout::seal_head(info, at.plus(AreaRecord::INFO_A as u64), seed);
-        record[AreaRecord::INFO_A..][..Info::WORDS].copy_from_slice(&info);
+        for (sequence, place) in [(1, AreaRecord::INFO_A), (0, AreaRecord::INFO_B)] {
+            let mut info = [0; Info::WORDS];
+            (info[Info::SEQUENCE], info[Info::START]) = (sequence, 1);
+            info[Info::LEVEL] = settings.level().into();
+            let info = layout::seal_head(info, at.plus(place as u64), seed);
+            record[place..][..Info::WORDS].copy_from_slice(&info);
+        }
         pm.write_words(at, &record)?;
     }
     write_root(pool, &settings, table)

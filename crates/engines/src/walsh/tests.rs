@@ -1,6 +1,7 @@
 //! What WALSH must do.
 
 mod crashes;
+mod damage;
 mod settings;
 
 use everhash_index::Form;

@@ -67,7 +67,7 @@ fn p03_a_power_failure_leaves_a_prefix_on_files() {
 #[test]
 fn p03_a_power_failure_leaves_one_instant_of_all_areas() {
     // Fails if a cut is not one instant, or if an area goes on where the epoch has not come.
-    survives::<Epochal>(Form::WORDS, &effort(Model::Adr));
+    survives::<Epochal>(Form::WORDS, &effort(Model::Eadr));
 }
 
 #[test]
