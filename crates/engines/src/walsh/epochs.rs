@@ -20,8 +20,8 @@ use core::time::Duration;
 use everhash_index::Result;
 use everhash_pmem::{Access, AtomicWord, Lock, Media, Span};
 
-use super::concurrency::{GuardOf, Walsh};
 use super::layout::{self, AreaRecord, EPOCH, Info};
+use super::state::{GuardOf, Walsh};
 
 /// Where epochs are persisted.
 pub mod sites {

@@ -148,7 +148,7 @@ const LINK_CHECK: Bits = Bits::new(48, 16);
 /// The multiplier of all checks: no neighbouring bits are equal, therefore a flipped bit of the
 /// factor changes the highest bits of the product.
 ///
-/// Source: ours; 2^64 divided by the golden ratio.
+/// Unit: none. Source: ours; 2^64 divided by the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes a word into a check, so that every bit of both reaches its high half.

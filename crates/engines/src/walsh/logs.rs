@@ -8,10 +8,10 @@
 use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Access, Addr, LINE, Lock, Media, Span, WORD};
 
-use super::concurrency::{Area, Log, OpenLog, State, Walsh};
 use super::layout::{
     self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
 };
+use super::state::{Area, Log, OpenLog, State, Walsh};
 
 /// Where logs are persisted.
 pub mod sites {
@@ -22,6 +22,8 @@ pub mod sites {
         TAIL = "walsh/log/tail";
         /// The newest objects, for the end of a process.
         LIVE = "walsh/log/live";
+        /// Everything, on media whose fences wait for nothing.
+        SYNC = "walsh/sync/all";
         /// Which logs and directories an area has.
         INFO = "walsh/log/info";
     }

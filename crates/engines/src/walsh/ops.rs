@@ -10,11 +10,12 @@ use std::borrow::Cow;
 use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Access, Addr, AtomicWord, Domain, Lock, Media, WORD};
 
-use super::concurrency::{Area, State, View, Walsh};
+use super::concurrency::View;
 use super::directory::{Directory, directory_of};
 use super::layout::{Kind, Link};
 use super::logs::{Object, Purpose, corrupt};
 use super::object::Found;
+use super::state::{Area, State, Walsh};
 
 /// Objects of a chain between two looks at the view: a reader without a lock may follow links
 /// that mean nothing any more.
@@ -139,8 +140,8 @@ impl<M: Media> Walsh<M> {
     ) -> Result<bool> {
         self.alive()?;
         let area = self.area(hash);
-        let found = area.read_with(|view| {
-            let is_current = || area.shows(view);
+        let found = area.view.read_with(|view| {
+            let is_current = || area.view.shows(view);
             self.search(pm, area, view, &Wanted { hash, key, is_current: &is_current }, value)
         });
         let found = match found {
@@ -161,7 +162,7 @@ impl<M: Media> Walsh<M> {
     #[inline]
     pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
         let area = self.area(hash);
-        let view = area.latest_view();
+        let view = area.view.latest();
         let side = &area.sides[view.side()];
         let directory = self.blocks.read(side, directory_of(hash, view.level()));
         if directory.may_hold(hash) {
@@ -318,7 +319,7 @@ impl<M: Media> Walsh<M> {
             self.flush(&pm, area, &mut state)?;
         }
         match pm.media().guarantees().domain {
-            Domain::None | Domain::Process => self.vital(pm.sync(super::table::sites::SYNC)),
+            Domain::None | Domain::Process => self.vital(pm.sync(super::logs::sites::SYNC)),
             // Their fences have waited for everything.
             Domain::Adr | Domain::Eadr | Domain::Synced => Ok(()),
         }

@@ -22,7 +22,7 @@ use everhash_pmem::{
     Access, Addr, AtomicWord, LINE, Lock, Media, Pool, Shutdown, Space, Span, WORD, pool,
 };
 
-use super::concurrency::{Area, LockOf, Log, OpenLog, Rehash, Spare, State, View, Walsh};
+use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side, directory_of};
 use super::epochs::{Epochs, epoch_place};
 use super::layout::{
@@ -32,6 +32,7 @@ use super::layout::{
 use super::logs::{NewInfo, corrupt, info_place};
 use super::object::Objects;
 use super::setup::WalshSettings;
+use super::state::{Area, LockOf, Log, OpenLog, Rehash, Spare, State, Walsh};
 use crate::common::hash::KeyedHash;
 
 /// Where recovery persists something.
@@ -97,7 +98,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
     let area = |number| Area {
         number,
         record: layout::area_record(table_at, number),
-        view: AtomicWord::new(0),
+        view: Shown::closed(),
         sides: [Side::new(), Side::new()],
         state: Lock::new(State::default()),
     };

@@ -16,10 +16,10 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Media};
 
-use super::concurrency::{Area, GuardOf, Rehash, State, Walsh};
 use super::directory::directory_of;
 use super::layout::{Kind, Link, MOST_LEVEL};
 use super::logs::{NewInfo, Object, Purpose, corrupt};
+use super::state::{Area, GuardOf, Rehash, State, Walsh};
 
 /// Where a rehash persists, and where a crash is worth trying.
 pub mod sites {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use everhash_index::{Cursor, Result};
 use everhash_pmem::{Access, Media};
 
-use super::concurrency::{Area, State, Walsh};
 use super::layout::{DIRECTORY_HASH, Kind, MOST_LEVEL};
+use super::state::{Area, State, Walsh};
 
 /// Directories that one call visits.
 ///

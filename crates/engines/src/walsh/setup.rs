@@ -26,7 +26,8 @@ pub struct WalshSettings {
     pub durability: u64,
     /// Age at which a log is flushed although it is not full. Unit: milliseconds.
     pub flush_interval_ms: u64,
-    /// Most that a power failure may take back of batches, all areas together. Unit: bytes.
+    /// Most objects that a power failure may take back of batches, all areas together. Unit:
+    /// bytes.
     pub flush_bytes: u64,
     /// 0 = areas share epochs where only a sync makes anything durable, 1 = they always do: then a
     /// power failure leaves all of them as they were at one instant.

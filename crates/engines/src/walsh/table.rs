@@ -11,16 +11,8 @@ use everhash_index::{
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
 use super::check;
-use super::concurrency::Walsh;
 use super::ops::Step;
-
-/// Where the faces persist something.
-pub mod sites {
-    everhash_pmem::sites! {
-        /// Everything, on media whose fences wait for nothing.
-        SYNC = "walsh/sync/all";
-    }
-}
+use super::state::Walsh;
 
 /// Keys that are looked for together: their objects are on the way while the first is compared.
 ///
@@ -202,7 +194,7 @@ impl<M: Media> Table for Walsh<M> {
             stats.items += state.items;
             stats.dram_bytes += size_of_val(area) as u64
                 + area.sides.iter().map(|side| side.dram_bytes()).sum::<u64>()
-                + state.logs.capacity() as u64 * size_of::<super::concurrency::Log>() as u64;
+                + state.logs.capacity() as u64 * size_of::<super::state::Log>() as u64;
             directories += 1u64 << state.view.level();
             stored += state.stored;
             logs += state.logs.len() as u64 + u64::from(state.open.is_some());

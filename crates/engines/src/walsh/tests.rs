@@ -1,5 +1,6 @@
 //! What WALSH must do.
 
+mod bounds;
 mod crashes;
 mod damage;
 mod settings;
