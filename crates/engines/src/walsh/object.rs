@@ -4,7 +4,7 @@
 //! bits in the link word of all, and 64 bits over key and value of those of variable length.
 
 use everhash_index::{Error, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Media, Span, word_of};
+use everhash_pmem::{Access, Addr, Block, Media, Span, word_of};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::layout::{Link, ObjectHead, mix};
@@ -150,6 +150,29 @@ impl Objects {
             rest.iter().for_each(|word| value.extend_from_slice(&word.to_le_bytes()));
         }
         Ok((found, equal))
+    }
+
+    /// As [`Objects::probe`] for a pair of words, without slices.
+    ///
+    /// # Errors
+    /// As [`Objects::probe`].
+    #[inline(always)]
+    pub fn probe_word<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        key: u64,
+        value: &mut u64,
+    ) -> Result<(Found, bool)> {
+        let object = pm.block::<3>(at)?;
+        // Ordered by the load of the head that leads here, and by the look at the view behind.
+        let pair = [object.load_relaxed(1), object.load_relaxed(2)];
+        let link = Link::open(object.load_relaxed(0), self.bound(at, &pair));
+        let link = link.ok_or_else(|| damaged(at))?;
+        if pair[0] == key {
+            *value = pair[1];
+        }
+        Ok((Found { link, words: 3 }, pair[0] == key))
     }
 
     fn probe_variable<M: Media>(

@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::borrow::Cow;
 
-use everhash_index::{Error, Result, Upkeep};
-use everhash_pmem::{Access, Addr, AtomicWord, Domain, Lock, Media, WORD};
+use everhash_index::{Error, Form, Result, Upkeep};
+use everhash_pmem::{Access, Addr, AtomicWord, Domain, Lock, Media, WORD, word_of};
 
 use super::concurrency::View;
 use super::directory::{Directory, directory_of};
@@ -50,11 +50,12 @@ struct NewVersion<'v> {
     value: &'v [u8],
 }
 
-/// A key that is looked for, and a way to find out that the search has become idle.
-struct Wanted<'k> {
+/// A key that is looked for: how an object is compared with it, and how to find out that the search
+/// has become idle.
+struct Wanted<P, C> {
     hash: u64,
-    key: &'k [u8],
-    is_current: &'k dyn Fn() -> bool,
+    probe: P,
+    is_current: C,
 }
 
 /// What a write does, once it knows what is there.
@@ -68,12 +69,10 @@ pub(super) enum Step<'v> {
 impl<M: Media> Walsh<M> {
     /// Looks for the newest object of a key in one chain.
     #[inline]
-    fn search_chain(
+    fn search_chain<P: FnMut(Addr) -> Result<(Found, bool)>, C: Fn() -> bool>(
         &self,
-        pm: &Access<'_, M>,
         directory: Directory,
-        wanted: &Wanted<'_>,
-        value: &mut Vec<u8>,
+        wanted: &mut Wanted<P, C>,
     ) -> Result<Option<Version>> {
         if !directory.may_hold(wanted.hash) {
             return Ok(None);
@@ -84,7 +83,7 @@ impl<M: Media> Walsh<M> {
             if at.is_null() {
                 return Ok(None);
             }
-            let (found, equal) = self.objects.probe(pm, at, wanted.key, value)?;
+            let (found, equal) = (wanted.probe)(at)?;
             if equal {
                 return Ok(Some(Version { found, at }));
             }
@@ -98,22 +97,21 @@ impl<M: Media> Walsh<M> {
 
     /// Looks for the newest object of a key: in the newest directories, then in those set aside.
     #[inline]
-    fn search(
+    fn search<P: FnMut(Addr) -> Result<(Found, bool)>, C: Fn() -> bool>(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         view: View,
-        wanted: &Wanted<'_>,
-        value: &mut Vec<u8>,
+        mut wanted: Wanted<P, C>,
     ) -> Result<Option<Version>> {
         let side = &area.sides[view.side()];
         let directory = self.blocks.read(side, directory_of(wanted.hash, view.level()));
         pm.dram(1);
-        let found = self.search_chain(pm, directory, wanted, value)?;
+        let found = self.search_chain(directory, &mut wanted)?;
         let (None, Some(old)) = (found, view.old()) else { return Ok(found) };
         let side = &area.sides[1 - view.side()];
         let directory = self.blocks.read(side, directory_of(wanted.hash, old));
-        self.search_chain(pm, directory, wanted, value)
+        self.search_chain(directory, &mut wanted)
     }
 
     /// Looks for the newest object of a key under the area's lock.
@@ -126,7 +124,8 @@ impl<M: Media> Walsh<M> {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<Option<Version>> {
-        self.search(pm, area, state.view, &Wanted { hash, key, is_current: &|| true }, value)
+        let probe = |at| self.objects.probe(pm, at, key, value);
+        self.search(pm, area, state.view, Wanted { hash, probe, is_current: || true })
     }
 
     /// Reads a key; lock-free unless the area's logs are given another use again and again.
@@ -138,24 +137,50 @@ impl<M: Media> Walsh<M> {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
+        let live = self.get_with(pm, hash, |at| self.objects.probe(pm, at, key, value))?;
+        if !live {
+            value.clear();
+        }
+        Ok(live)
+    }
+
+    /// As [`Walsh::get_hashed`], of a pair of words.
+    #[inline]
+    pub(super) fn get_word_hashed(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: u64,
+    ) -> Result<Option<u64>> {
+        let mut value = 0;
+        let live =
+            self.get_with(pm, hash, |at| self.objects.probe_word(pm, at, key, &mut value))?;
+        Ok(live.then_some(value))
+    }
+
+    /// Looks for a key with `probe`, which keeps the value of the object that it finds; returns
+    /// whether the key is present.
+    #[inline(always)]
+    fn get_with(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        mut probe: impl FnMut(Addr) -> Result<(Found, bool)>,
+    ) -> Result<bool> {
         self.alive()?;
         let area = self.area(hash);
         let found = area.view.read_with(|view| {
             let is_current = || area.view.shows(view);
-            self.search(pm, area, view, &Wanted { hash, key, is_current: &is_current }, value)
+            self.search(pm, area, view, Wanted { hash, probe: &mut probe, is_current })
         });
         let found = match found {
             Some(found) => found?,
             None => {
                 let state = self.lock(area)?;
-                self.search_locked(pm, area, &state, hash, key, value)?
+                self.search(pm, area, state.view, Wanted { hash, probe, is_current: || true })?
             }
         };
-        let live = found.is_some_and(|version| version.is_live());
-        if !live {
-            value.clear();
-        }
-        Ok(live)
+        Ok(found.is_some_and(|version| version.is_live()))
     }
 
     /// Says that a key will be looked for: its head is on the way.
@@ -170,13 +195,22 @@ impl<M: Media> Walsh<M> {
         }
     }
 
+    /// Returns the hash of a key.
+    #[inline]
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        match self.form {
+            Form::WORDS if key.len() == 8 => self.hasher.word(word_of(key)),
+            _ => self.hasher.bytes(key),
+        }
+    }
+
     /// Lets `decide` see a key's value and say what becomes of it: one step for everybody else.
     pub(super) fn edit<'v, T>(
         &self,
         key: &[u8],
         decide: impl FnOnce(Option<&[u8]>) -> Result<(T, Step<'v>)>,
     ) -> Result<T> {
-        let hash = self.hasher.bytes(key);
+        let hash = self.hash(key);
         let area = self.area(hash);
         let pm = self.pool.access();
         let mut state = self.lock(area)?;

@@ -408,6 +408,6 @@ fn accept<M: Media>(
     if table.is_grouped {
         return Ok(());
     }
-    pm.commit_word(durable, said.tail.seal(durable), sites::RECORD)?;
+    pm.store(durable, said.tail.seal(durable))?;
     Ok(pm.persist(Span::new(durable, 1), sites::RECORD)?)
 }

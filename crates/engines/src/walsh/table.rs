@@ -99,7 +99,7 @@ impl<M: Media> Table for Walsh<M> {
             value.clear();
             return Ok(false);
         }
-        self.get_hashed(&self.pool.access(), self.hasher.bytes(key), key, value)
+        self.get_hashed(&self.pool.access(), self.hash(key), key, value)
     }
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
@@ -237,9 +237,7 @@ impl<M: Media> WordTable for Walsh<M> {
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        let mut value = Vec::new();
-        let found = Table::get(self, &key.to_le_bytes(), &mut value)?;
-        Ok(found.then(|| everhash_pmem::word_of(&value)))
+        self.get_word_hashed(&self.pool.access(), self.hasher.word(key), key)
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
@@ -248,7 +246,6 @@ impl<M: Media> WordTable for Walsh<M> {
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         let pm = self.pool.access();
-        let mut value = Vec::new();
         let mut hashes = [0; BATCH];
         for (keys, values) in keys.chunks(BATCH).zip(values.chunks_mut(BATCH)) {
             for (hash, key) in hashes.iter_mut().zip(keys) {
@@ -256,8 +253,7 @@ impl<M: Media> WordTable for Walsh<M> {
                 self.prefetch(&pm, *hash);
             }
             for ((key, hash), slot) in keys.iter().zip(hashes).zip(values) {
-                let found = self.get_hashed(&pm, hash, &key.to_le_bytes(), &mut value)?;
-                *slot = found.then(|| everhash_pmem::word_of(&value));
+                *slot = self.get_word_hashed(&pm, hash, *key)?;
             }
         }
         Ok(())
