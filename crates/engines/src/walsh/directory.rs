@@ -22,8 +22,11 @@ const MOST_POWERS: u32 = 44;
 /// A growing sequence of atomic words whose elements never move, in `PARTS` parts per power of
 /// two: at most one in `PARTS` of them waits for its use.
 struct Words<P: Primitives, const PARTS: u32> {
-    parts: Box<[OnceLock<Box<[P::AtomicU64]>>]>,
+    parts: Box<[Part<P>]>,
 }
+
+/// A part, from its first use on.
+type Part<P> = OnceLock<Box<[<P as Primitives>::AtomicU64]>>;
 
 /// Returns in which part element `index` lies, and where in it.
 const fn place(index: usize, parts: u32) -> (usize, usize) {

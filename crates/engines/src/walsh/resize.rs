@@ -42,6 +42,9 @@ const STEP_DIRECTORIES: u64 = 16;
 /// Source: ours; with 3 of 4, a collection is paid for by one write per directory at least.
 const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
 
+/// Who is shown the key, the value and the kind of an object.
+pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
+
 /// A pair on its way.
 struct Moving {
     key: Vec<u8>,
@@ -69,7 +72,7 @@ impl<M: Media> Walsh<M> {
             None if !self.is_due(&state) => return Ok(()),
             None => self.begin(pm, area, &mut state),
             Some(rehash) if rehash.running => {
-                let outrun = state.chained > 2 * self.settings.threshold << state.view.level();
+                let outrun = state.chained > (2 * self.settings.threshold) << state.view.level();
                 if outrun {
                     no_room_is_no_error(self.step(pm, area, &mut state, STEP_DIRECTORIES))?;
                 }
@@ -195,12 +198,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Visits the objects of a chain, newest first. The caller holds the area's lock.
-    pub(super) fn walk(
-        &self,
-        pm: &Access<'_, M>,
-        head: Addr,
-        visit: &mut dyn FnMut(&[u8], &[u8], Kind),
-    ) -> Result<()> {
+    pub(super) fn walk(&self, pm: &Access<'_, M>, head: Addr, visit: &mut Visit<'_>) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut at = head;
         for _ in 0..self.pool.region().media().bytes() / 8 {
