@@ -129,6 +129,13 @@ pub(super) fn next_boot(boot: Boot) -> Boot {
     Boot([machine, number + 1])
 }
 
+/// Returns the boot after an outage in a life: one that no crash of this life leads to. A crash
+/// inside the opening that follows may leave a header that names it already.
+fn boot_after_outage(boot: Boot) -> Boot {
+    let Boot([machine, number]) = boot;
+    Boot([machine, number + (1 << 32)])
+}
+
 /// Lives: opens the pool on the medium, compares what it holds, takes the steps, compares again.
 ///
 /// # Errors
@@ -263,7 +270,7 @@ impl<E: Engine> Process<'_, E> {
                     self.table().sync()?;
                 }
                 self.end();
-                self.boot = next_boot(self.boot);
+                self.boot = boot_after_outage(self.boot);
                 self.open()?
             }
             _ => perform(self.table(), shape, now, op)?,
