@@ -82,9 +82,24 @@ everhash_pmem::ruler! {
     }
 }
 
+everhash_pmem::ruler! {
+    /// The object of a pair of words (3.1.2).
+    pub struct WordObject [24] {
+        0  LINK  [1] "the next object of the chain, kind, check";
+        8  KEY   [1] "the key";
+        16 VALUE [1] "the value; of a tombstone zero";
+    }
+}
+
 /// Every record of this engine, for `docs/format.md`.
-pub const RULERS: &[&Ruler] =
-    &[&Root::RULER, &AreaRecord::RULER, &Info::RULER, &LogHead::RULER, &ObjectHead::RULER];
+pub const RULERS: &[&Ruler] = &[
+    &Root::RULER,
+    &AreaRecord::RULER,
+    &Info::RULER,
+    &LogHead::RULER,
+    &ObjectHead::RULER,
+    &WordObject::RULER,
+];
 
 /// Where the root begins.
 pub const ROOT: Addr = pool::ROOT;

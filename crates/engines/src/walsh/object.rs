@@ -7,7 +7,7 @@ use everhash_index::{Error, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
 use everhash_pmem::{Access, Addr, Block, Media, Span, word_of};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::layout::{Link, ObjectHead, mix};
+use super::layout::{Link, ObjectHead, WordObject, mix};
 use super::setup::object_head_words;
 
 /// The longest object of a fixed form: link, two words of key, two of value. Unit: words.
@@ -164,15 +164,15 @@ impl Objects {
         key: u64,
         value: &mut u64,
     ) -> Result<(Found, bool)> {
-        let object = pm.block::<3>(at)?;
+        let object = pm.block::<{ WordObject::WORDS }>(at)?;
         // Ordered by the load of the head that leads here, and by the look at the view behind.
-        let pair = [object.load_relaxed(1), object.load_relaxed(2)];
-        let link = Link::open(object.load_relaxed(0), self.bound(at, &pair));
+        let pair = [object.load_relaxed(WordObject::KEY), object.load_relaxed(WordObject::VALUE)];
+        let link = Link::open(object.load_relaxed(WordObject::LINK), self.bound(at, &pair));
         let link = link.ok_or_else(|| damaged(at))?;
         if pair[0] == key {
             *value = pair[1];
         }
-        Ok((Found { link, words: 3 }, pair[0] == key))
+        Ok((Found { link, words: WordObject::WORDS as u64 }, pair[0] == key))
     }
 
     fn probe_variable<M: Media>(
