@@ -7,7 +7,10 @@
 //!
 //! [WALSH]: walsh#
 //! [WOPHI]: wophi#
+//! | [`turbo`] | Zhao, Zhong, Jiang, "TurboHash: A Hash Table for Key-value Store on Persistent Memory" | sharded linear probing in 256-byte buckets; near-place updates |
+//! | [`wophi`] | Xiao et al., "Write-Optimized Persistent Hash Index for Non-Volatile Memory" | chained buckets, allocated ahead; log-free 8-byte commits |
 
 pub mod common;
 pub mod walsh;
+pub mod turbo;
 pub mod wophi;

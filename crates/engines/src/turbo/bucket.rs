@@ -1,0 +1,263 @@
+//! A bucket (TurboHash 3.3): what its words say, and the writes to it, each with one commit store.
+//!
+//! | write | made durable before | commit |
+//! |---|---|---|
+//! | insert into the line of META, where a line keeps the order of its stores | nothing | META |
+//! | insert elsewhere | the pair; its tag lies in the line of META | META: valid, not deleted |
+//! | update (near-place) | as an insert | META: the new slot valid, the old one empty |
+//! | delete | nothing | META: deleted |
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Block, Media, Primitives, Site, Span, equal_bytes};
+
+use super::concurrency::Pending;
+use super::layout::{
+    self, BUCKET_WORDS, Bucket as Ruler, LINE_WORDS, Meta, Place, SLOTS_BESIDE_META,
+};
+
+/// Where a write to a bucket persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// A pair, before META makes it true.
+        PAIR = "turbo/write/pair";
+        /// Tag and slot check, where they must be durable before META.
+        TAG = "turbo/write/tag";
+        /// META with the slot of an inserted pair.
+        INSERT = "turbo/insert/meta";
+        /// META that turns from the old slot of a pair to the new one.
+        UPDATE = "turbo/update/meta";
+        /// META with the deleted slot.
+        REMOVE = "turbo/remove/meta";
+    }
+}
+
+/// A bucket on the medium.
+pub struct Bucket<'a, M: Media> {
+    block: M::Block<'a, BUCKET_WORDS>,
+    /// Its index in the shard.
+    pub index: u64,
+}
+
+impl<M: Media> Clone for Bucket<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Media> Copy for Bucket<'_, M> {}
+
+/// The words of a bucket that say what its slots hold.
+#[derive(Clone, Copy)]
+pub struct View {
+    /// What META says.
+    pub meta: Meta,
+    /// TAGS and CHECKS, for the slots that were live.
+    words: [u64; 3],
+}
+
+/// The two words of a slot.
+pub type Pair = [u64; 2];
+
+/// Slots as bits of a mask, from the lowest on.
+#[inline(always)]
+pub fn slots_of(mut mask: u32) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let slot = mask.trailing_zeros() as usize;
+        let found = (mask != 0).then_some(slot);
+        mask &= mask.wrapping_sub(1);
+        found
+    })
+}
+
+impl<'a, M: Media> Bucket<'a, M> {
+    /// Returns bucket `index` of the shard at `place`.
+    ///
+    /// # Errors
+    /// As the medium, if it does not lie inside.
+    #[inline(always)]
+    pub fn of(pm: &'a Access<'_, M>, place: Place, index: u64) -> Result<Self> {
+        Ok(Bucket { block: pm.block(place.bucket(index))?, index })
+    }
+
+    /// Returns where it lies.
+    #[inline(always)]
+    pub fn at(&self) -> Addr {
+        self.block.start()
+    }
+
+    /// Loads META (acquire).
+    #[inline(always)]
+    pub fn meta_word(&self) -> u64 {
+        self.block.load(Ruler::META)
+    }
+
+    /// Loads META for a second look. The caller has fenced (acquire).
+    #[inline(always)]
+    pub fn meta_word_again(&self) -> u64 {
+        self.block.load_relaxed(Ruler::META)
+    }
+
+    /// Loads what the bucket says of its slots, beside the META `word` that was loaded before.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; also if a write comes between, and the caller tells.
+    #[inline(always)]
+    pub fn view_of(&self, word: u64) -> Result<View> {
+        let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
+        match Meta::open(word, [words[0], words[1]], self.at()) {
+            Some(meta) => Ok(View { meta, words }),
+            None => Err(self.corrupt("a META word matches its check")),
+        }
+    }
+
+    /// Loads the pair in a live slot.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if its check does not match; also if a write comes between.
+    #[inline(always)]
+    pub fn pair(&self, view: &View, slot: usize) -> Result<Pair> {
+        let first = Ruler::SLOTS + 2 * slot;
+        let pair = [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)];
+        if layout::check_of(pair, self.at(), slot) == layout::slot_check(view.words, slot) {
+            return Ok(pair);
+        }
+        Err(self.corrupt("the check of a slot matches"))
+    }
+
+    /// Returns the address of the second word of a slot, for errors.
+    pub fn slot_at(&self, slot: usize) -> Addr {
+        self.at().plus((Ruler::SLOTS + 2 * slot + 1) as u64)
+    }
+
+    fn corrupt(&self, broken: &'static str) -> Error {
+        Error::Corrupt { at: self.at().byte(), broken }
+    }
+
+    /// Writes a pair into a slot that is not live; META may follow.
+    ///
+    /// A crash leaves any part of it in a slot that is not live.
+    ///
+    /// # Errors
+    /// As the medium.
+    #[inline(always)]
+    pub fn fill(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        slot: usize,
+        tag: u8,
+        pair: Pair,
+        ordered: bool,
+    ) -> Result<View> {
+        let check = layout::check_of(pair, self.at(), slot);
+        let words = layout::with_slot(view.words, slot, tag, check);
+        // Pairs with the fence of a reader before its second look: who sees one of the stores
+        // below sees that the slot is no longer live (P7).
+        M::Sync::fence(Ordering::Release);
+        let first = Ruler::SLOTS + 2 * slot;
+        self.block.store(first, pair[0]);
+        self.block.store(first + 1, pair[1]);
+        for (index, word) in words.into_iter().enumerate() {
+            if word != view.words[index] {
+                self.block.store(Ruler::TAGS + index, word);
+            }
+        }
+        // In the line of META nothing can become durable after META where a line keeps the order
+        // of its stores: one flush and one fence do for both.
+        let apart = slot >= SLOTS_BESIDE_META;
+        if apart {
+            pm.flush(Span::new(self.at().plus(first as u64), 2), sites::PAIR);
+        }
+        if !ordered {
+            pm.flush(self.head(), sites::TAG);
+        }
+        if apart || !ordered {
+            pm.fence(sites::PAIR)?;
+        }
+        Ok(View { words, meta: view.meta })
+    }
+
+    /// Stores META, and waits until it is durable. Readers are kept from the bucket until then.
+    ///
+    /// A crash leaves the old META or the new one.
+    ///
+    /// # Errors
+    /// As the medium; the shard is poisoned then.
+    #[inline(always)]
+    pub fn commit(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        meta: Meta,
+        pending: Pending<'_, M::Sync>,
+        site: Site,
+    ) -> Result<()> {
+        self.store_meta(pm, view, meta, site);
+        pm.fence(site)?;
+        pending.end();
+        Ok(())
+    }
+
+    /// Stores META and flushes it; the caller fences.
+    #[inline(always)]
+    pub fn store_meta(&self, pm: &Access<'_, M>, view: &View, meta: Meta, site: Site) {
+        let tags = [view.words[0], view.words[1]];
+        self.block.commit_word(Ruler::META, meta.seal(tags, self.at()), site);
+        pm.flush(self.head(), site);
+    }
+
+    /// The line of META.
+    #[inline(always)]
+    fn head(&self) -> Span {
+        Span::new(self.at(), LINE_WORDS as u64)
+    }
+}
+
+impl View {
+    /// Returns the live slots whose tag is `tag` (Algorithm 4, lines 29 to 32).
+    #[inline(always)]
+    pub fn matching(&self, tag: u8) -> u32 {
+        equal_bytes(&[self.words[0], self.words[1]], tag) & self.meta.live()
+    }
+
+    /// Returns whether a search ends here: at least two slots are empty, of which one is reserved
+    /// (Algorithm 4, lines 43 and 44).
+    #[inline(always)]
+    pub fn ends_path(&self, bucket_slots: u32) -> bool {
+        self.meta.filled() + 2 <= bucket_slots
+    }
+
+    /// Returns the first empty slot, if there is one among the `bucket_slots` in use.
+    #[inline(always)]
+    pub fn empty_slot(&self, bucket_slots: u32) -> Option<usize> {
+        let slot = (!self.meta.valid()).trailing_zeros();
+        (slot < bucket_slots).then_some(slot as usize)
+    }
+
+    /// Returns the first deleted slot.
+    #[inline(always)]
+    pub fn deleted_slot(&self) -> Option<usize> {
+        let delete = self.meta.delete();
+        (delete != 0).then_some(delete.trailing_zeros() as usize)
+    }
+
+    /// Returns META with an inserted pair (Algorithm 2, lines 16 to 22).
+    #[inline(always)]
+    pub fn inserted(&self, slot: usize) -> Meta {
+        self.meta.next(self.meta.valid() | 1 << slot, self.meta.delete() & !(1 << slot))
+    }
+
+    /// Returns META with a pair turned from slot `old` to the empty slot `new`.
+    #[inline(always)]
+    pub fn updated(&self, old: usize, new: usize) -> Meta {
+        self.meta.next(self.meta.valid() & !(1 << old) | 1 << new, self.meta.delete())
+    }
+
+    /// Returns META with a deleted slot (Algorithm 3, lines 19 to 22).
+    #[inline(always)]
+    pub fn removed(&self, slot: usize) -> Meta {
+        self.meta.next(self.meta.valid(), self.meta.delete() | 1 << slot)
+    }
+}

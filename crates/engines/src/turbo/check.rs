@@ -1,0 +1,207 @@
+//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//!
+//! Shares the ruler with the code that serves the table, and nothing else.
+
+use std::collections::BTreeSet;
+
+use everhash_index::{Checked, Error, Form, Result};
+use everhash_pmem::{Access, Addr, Media, Pool, RecordWord, Region, Span, pool};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::layout::{
+    self, BUCKET_WORDS, Bucket, Descriptor, MOST_SHARDS, Meta, Place, ROOT, Root, SLOTS, VERSION,
+};
+use crate::common::hash::KeyedHash;
+use crate::common::record;
+
+/// Everything that the judge knows of a pool.
+struct Judge<'a, M: Media> {
+    pm: Access<'a, M>,
+    form: Form,
+    hasher: KeyedHash,
+    shards: u64,
+    scope: u64,
+    bucket_slots: u32,
+    directory: Addr,
+    /// What is in use.
+    spans: Vec<Span>,
+}
+
+/// A shard, as it was read.
+struct Shard {
+    index: u64,
+    place: Place,
+    buckets: Vec<(Meta, [u64; BUCKET_WORDS])>,
+}
+
+/// Visits every pair once.
+///
+/// # Errors
+/// [`Error::Corrupt`] with the invariant that is broken.
+pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    let mut judge = Judge::new(region)?;
+    let mut items = 0;
+    for index in 0..judge.shards {
+        let shard = judge.read_shard(index)?;
+        items += judge.pairs(&shard, visit)?;
+    }
+    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+impl<'a, M: Media> Judge<'a, M> {
+    fn new(region: &'a Region<M>) -> Result<Self> {
+        let identity = Pool::inspect(region)?;
+        let pm = region.access();
+        let mut root = [0; Root::CHECKSUM + 1];
+        pm.read_words(ROOT, &mut root)?;
+        let bytes: Vec<u8> = root[..Root::CHECKSUM].iter().flat_map(|w| w.to_le_bytes()).collect();
+        if xxh3_64_with_seed(&bytes, ROOT.byte()) != root[Root::CHECKSUM] {
+            let at = ROOT.plus(Root::CHECKSUM as u64);
+            return Err(corrupt(at, "the checksum of the settings matches"));
+        }
+        if root[Root::VERSION] != VERSION {
+            let what = format!("layout {} of engine turbo", root[Root::VERSION]);
+            return Err(Error::Unsupported { what });
+        }
+        let (shards, lanes) = (root[Root::SHARDS], root[Root::LANES]);
+        let in_range = (1..=MOST_SHARDS).contains(&shards)
+            && (2..=SLOTS as u64).contains(&root[Root::BUCKET_SLOTS])
+            && lanes <= 1024;
+        if !in_range {
+            return Err(corrupt(ROOT, "the settings of a table are in range"));
+        }
+        let directory = Addr::from_medium(root[Root::DIRECTORY])
+            .ok_or(corrupt(ROOT.plus(Root::DIRECTORY as u64), "an address is one of a word"))?;
+        let head = Span::of_bytes(Addr::NULL, pool::DATA.byte());
+        let spans = vec![head, Span::of_bytes(directory, layout::directory_bytes(shards, lanes))];
+        Ok(Judge {
+            pm,
+            form: Form::from_code(identity.form),
+            hasher: KeyedHash::of(&identity)?,
+            shards,
+            scope: root[Root::SCOPE],
+            bucket_slots: root[Root::BUCKET_SLOTS] as u32,
+            directory,
+            spans,
+        })
+    }
+
+    /// Reads where a shard lies, and its buckets.
+    fn read_shard(&mut self, index: u64) -> Result<Shard> {
+        let at = layout::descriptor_at(self.directory, index);
+        let mut words = [0; Descriptor::WORDS];
+        self.pm.read_words(at, &mut words)?;
+        let version = layout::open_version(words[Descriptor::VERSION], at)
+            .ok_or(corrupt(at, "the version of a descriptor matches its check"))?;
+        let set = layout::set_at(at, version);
+        let place = Place::open(words[Descriptor::SETS + version as usize % 2], set)
+            .ok_or(corrupt(set, "the set in use of a descriptor matches its check"))?;
+        let end = place.start.byte().saturating_add(place.bytes());
+        if end > self.pm.media().bytes() {
+            return Err(corrupt(set, "the buckets of a shard lie inside the pool"));
+        }
+        self.spans.push(Span::of_bytes(place.start, place.bytes()));
+        let buckets = (0..place.buckets()).map(|bucket| self.read_bucket(place.bucket(bucket)));
+        Ok(Shard { index, place, buckets: buckets.collect::<Result<_>>()? })
+    }
+
+    fn read_bucket(&self, at: Addr) -> Result<(Meta, [u64; BUCKET_WORDS])> {
+        let mut words = [0; BUCKET_WORDS];
+        self.pm.read_words(at, &mut words)?;
+        let tags = [words[Bucket::TAGS], words[Bucket::TAGS + 1]];
+        let meta = Meta::open(words[Bucket::META], tags, at)
+            .ok_or(corrupt(at, "a META word matches its check"))?;
+        if meta.valid() >> self.bucket_slots != 0 || meta.filled() >= self.bucket_slots {
+            return Err(corrupt(at, "one slot of every bucket is empty"));
+        }
+        Ok((meta, words))
+    }
+
+    /// Visits the pairs of a shard; returns how many there are.
+    fn pairs(&mut self, shard: &Shard, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let mut keys = BTreeSet::new();
+        for (index, (meta, words)) in shard.buckets.iter().enumerate() {
+            for slot in (0..SLOTS).filter(|slot| meta.live() >> slot & 1 == 1) {
+                let at = shard.place.bucket(index as u64);
+                let (key, value) = self.pair(words, at, slot)?;
+                let hash = self.hasher.bytes(&key);
+                let tags = [words[Bucket::TAGS], words[Bucket::TAGS + 1], 0];
+                if layout::slot_tag(tags, slot) != layout::tag_of(hash) {
+                    return Err(corrupt(at, "a tag is that of its key"));
+                }
+                if !self.on_path(shard, hash, index as u64) {
+                    return Err(corrupt(at, "a key lies on its path"));
+                }
+                visit(&key, &value);
+                if !keys.insert(key) {
+                    return Err(corrupt(at, "a key is there once"));
+                }
+            }
+        }
+        Ok(keys.len() as u64)
+    }
+
+    /// Returns whether a search for `hash` gets as far as bucket `index`.
+    fn on_path(&self, shard: &Shard, hash: u64, index: u64) -> bool {
+        let last = shard.place.buckets() - 1;
+        let home = layout::home_of(hash, shard.place.log);
+        let steps = index.wrapping_sub(home) & last;
+        let is_full = |step: u64| {
+            let (meta, _) = shard.buckets[((home + step) & last) as usize];
+            meta.filled() + 1 >= self.bucket_slots
+        };
+        layout::shard_of(hash, self.shards) == shard.index
+            && steps < self.scope
+            && (0..steps).all(is_full)
+    }
+
+    /// Reads a slot, and the record that it leads to.
+    fn pair(
+        &mut self,
+        words: &[u64; BUCKET_WORDS],
+        at: Addr,
+        slot: usize,
+    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        let first = Bucket::SLOTS + 2 * slot;
+        let pair = [words[first], words[first + 1]];
+        let checks = [words[Bucket::TAGS], words[Bucket::TAGS + 1], words[Bucket::CHECKS]];
+        if layout::check_of(pair, at, slot) != layout::slot_check(checks, slot) {
+            return Err(corrupt(at, "the check of a slot matches"));
+        }
+        if self.form == Form::WORDS {
+            return Ok((pair[0].to_le_bytes().to_vec(), pair[1].to_le_bytes().to_vec()));
+        }
+        let at = at.plus(first as u64 + 1);
+        let pointer = RecordWord::from_medium(at, pair[1])?
+            .filter(|pointer| pointer.tag == layout::record_tag(pair[0], pair[1]))
+            .ok_or(corrupt(at, "a record word matches its check"))?;
+        let mut key = Vec::new();
+        let key_bytes = record::read(&self.pm, pointer, pair[0], &mut key)?;
+        let value = key.split_off(key_bytes);
+        if self.hasher.bytes(&key) != pair[0] {
+            return Err(corrupt(at, "a slot holds the hash of its key"));
+        }
+        self.spans.push(Span::of_bytes(pointer.addr, pointer.class.bytes()));
+        Ok((key, value))
+    }
+
+    /// Returns how many bytes are in use, which lie inside the pool and apart from one another.
+    fn reachable_bytes(mut self) -> Result<u64> {
+        self.spans.sort_unstable();
+        for pair in self.spans.windows(2) {
+            if pair[0].end_byte() > pair[1].start.byte() {
+                return Err(corrupt(pair[1].start, "nothing lies in two places"));
+            }
+        }
+        if let Some(last) = self.spans.last()
+            && last.end_byte() > self.pm.media().bytes()
+        {
+            return Err(corrupt(last.start, "everything lies inside the pool"));
+        }
+        Ok(self.spans.iter().map(|span| span.bytes()).sum())
+    }
+}
+
+fn corrupt(at: Addr, broken: &'static str) -> Error {
+    Error::Corrupt { at: at.byte(), broken }
+}

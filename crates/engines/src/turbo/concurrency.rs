@@ -1,0 +1,360 @@
+//! Who may run beside whom. Locks, notes of what is pending and counters lie in DRAM; a crash
+//! leaves none.
+//!
+//! | beside | reader | writer, same bucket | writer, same shard | resize of the shard |
+//! |---|---|---|---|---|
+//! | reader | yes | repeats | yes | yes, and repeats once when it ends |
+//! | writer | | waits | waits | waits |
+//!
+//! A writer holds its shard's lock. Before the store that makes a change true it names the bucket
+//! as pending, until after the fence: what a reader returns was durable when it looked (T-U1).
+//!
+//! A reader takes no lock. In each bucket it loads META, then the rest, then META and the pending
+//! bucket again, and at the end the number of moves of the shard; a miss is validated like a hit.
+//! A bucket that is whole and durable when read is enough: a key changes its bucket only by a
+//! removal and another insert, so that a reader who found it nowhere met a moment without it.
+//!
+//! The fences are those of a seqlock over atomic data: a release fence before a writer stores into
+//! a slot, or into space that was in use before, and an acquire fence before the reader's second
+//! look. Who saw such a store sees that META, or the number of moves, has changed since. Therefore
+//! slots, records and the space of shards are reused at once: nothing waits for readers.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Primitives};
+
+use super::layout::{Lane as LaneRuler, Place};
+
+/// No bucket is pending.
+const SETTLED: u64 = 0;
+/// Every bucket is pending.
+const ALL: u64 = u64::MAX - 1;
+/// A write failed after its commit store: nobody knows what is durable.
+const POISON: u64 = u64::MAX;
+
+/// What the DRAM directory knows of a shard, on a line of its own (TurboHash 3.1).
+#[repr(align(64))]
+pub struct Shard<P: Primitives> {
+    /// Where its buckets lie: [`Place::word`].
+    place: P::AtomicU64,
+    /// How often `place` has changed.
+    moves: P::AtomicU64,
+    /// The bucket whose META may be visible and not durable, counted from 1.
+    pending: P::AtomicU64,
+    /// Items that were added minus those that were removed, since the pool was opened; modulo 2^64.
+    items: P::AtomicU64,
+    lock: P::Mutex<Tally>,
+}
+
+/// What writers of a shard count, under its lock.
+#[derive(Default)]
+pub struct Tally {
+    /// Deleted slots, as far as known: those from before the pool was opened are not counted.
+    pub deleted: i64,
+    /// Whether upkeep was told to collect them.
+    pub due: bool,
+}
+
+/// A shard that is locked for a write.
+pub struct Held<'t, P: Primitives> {
+    shard: &'t Shard<P>,
+    /// What the holder counts.
+    pub tally: <P::Mutex<Tally> as Lock<Tally>>::Guard<'t>,
+}
+
+/// A bucket that readers keep away from. Dropped without [`Pending::end`], by an error or a panic,
+/// it poisons the shard: what readers would see may be lost by a crash.
+#[must_use = "readers wait until it ends"]
+pub struct Pending<'a, P: Primitives> {
+    pending: &'a P::AtomicU64,
+    outcome: u64,
+}
+
+/// What a reader found, if it was whole and durable.
+pub enum Look<R> {
+    /// It was.
+    Whole(R),
+    /// A write came between.
+    Disturbed,
+}
+
+impl<P: Primitives> Shard<P> {
+    /// Makes the DRAM side of a shard that lies at `place`.
+    pub fn new(place: Place) -> Self {
+        Shard {
+            place: AtomicWord::new(place.word()),
+            moves: AtomicWord::new(0),
+            pending: AtomicWord::new(SETTLED),
+            items: AtomicWord::new(0),
+            lock: Lock::new(Tally::default()),
+        }
+    }
+
+    /// Repeats `look` until nothing came between, and returns what it found then.
+    ///
+    /// What `look` loads may be half done, or lie where the shard lay before. An error of its own
+    /// counts only if it lies there still.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a write that failed; those of `look`.
+    #[inline(always)]
+    pub fn read<R>(&self, mut look: impl FnMut(Place) -> Result<Look<R>>) -> Result<R> {
+        // Ends: each further round means that a writer came between, who ends or poisons.
+        for attempt in 0u32.. {
+            let moves = self.moves.load(Ordering::Acquire);
+            let found = look(Place::of_word(self.place.load(Ordering::Acquire)));
+            P::fence(Ordering::Acquire);
+            if self.moves.load(Ordering::Relaxed) == moves {
+                match found {
+                    Ok(Look::Whole(found)) => return Ok(found),
+                    Ok(Look::Disturbed) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            P::pause(attempt);
+        }
+        Err(Error::Poisoned)
+    }
+
+    /// Returns whether what was loaded from bucket `index` since its META is durable. The caller
+    /// has fenced (acquire) since.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if nobody knows, and never will.
+    #[inline(always)]
+    pub fn settled(&self, index: u64) -> Result<bool> {
+        match self.pending.load(Ordering::Relaxed) {
+            SETTLED => Ok(true),
+            POISON => Err(Error::Poisoned),
+            pending => Ok(pending != ALL && pending != index + 1),
+        }
+    }
+
+    /// Returns where the shard lies: for hints, and for the holder of its lock.
+    #[inline(always)]
+    pub fn place(&self) -> Place {
+        Place::of_word(self.place.load(Ordering::Relaxed))
+    }
+
+    /// Returns the items that were added less those that were removed, modulo 2^64.
+    pub fn items(&self) -> u64 {
+        self.items.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if a holder panicked, or if a write failed.
+    #[inline(always)]
+    pub fn hold(&self) -> Result<Held<'_, P>> {
+        let tally = self.lock.lock()?;
+        if self.pending.load(Ordering::Relaxed) != SETTLED {
+            return Err(Error::Poisoned);
+        }
+        Ok(Held { shard: self, tally })
+    }
+}
+
+impl<P: Primitives> Held<'_, P> {
+    /// Returns where the shard lies.
+    #[inline(always)]
+    pub fn place(&self) -> Place {
+        self.shard.place()
+    }
+
+    /// Keeps readers from bucket `index`: before its commit store, until its fence.
+    #[inline(always)]
+    pub fn pending(&self, index: u64) -> Pending<'_, P> {
+        self.begin(index + 1)
+    }
+
+    /// Keeps readers from all buckets of the shard.
+    pub fn pending_all(&self) -> Pending<'_, P> {
+        self.begin(ALL)
+    }
+
+    #[inline(always)]
+    fn begin(&self, pending: u64) -> Pending<'_, P> {
+        // Ordered before the commit store, which is a release.
+        self.shard.pending.store(pending, Ordering::Relaxed);
+        Pending { pending: &self.shard.pending, outcome: POISON }
+    }
+
+    /// Lets readers and writers go on at `place`, where the same pairs lie, durably. What lay at
+    /// the place before may be reused from now on.
+    pub fn moved(&self, place: Place) {
+        // In this order: a reader who has read the new number also has the new place.
+        self.shard.place.store(place.word(), Ordering::Release);
+        self.shard.moves.fetch_add(1, Ordering::Release);
+    }
+
+    /// Counts items that were added, or removed if negative.
+    #[inline(always)]
+    pub fn count(&self, added: i64) {
+        // Only the holder of the lock stores it.
+        let items = self.shard.items.load(Ordering::Relaxed);
+        self.shard.items.store(items.wrapping_add_signed(added), Ordering::Relaxed);
+    }
+}
+
+impl<P: Primitives> Pending<'_, P> {
+    /// Lets readers in again: the change is durable.
+    #[inline(always)]
+    pub fn end(mut self) {
+        self.outcome = SETTLED;
+    }
+}
+
+impl<P: Primitives> Drop for Pending<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.pending.store(self.outcome, Ordering::Release);
+    }
+}
+
+/// The lanes in which writers note where they write.
+///
+/// After the end of a process every visible word is there, and what was not yet durable looks like
+/// the rest. The notes say where that can be: at most one bucket, or shard, for each writer of
+/// that moment. They are never flushed, because only the end of a process needs them.
+pub struct Lanes<P: Primitives> {
+    first: Addr,
+    lanes: Box<[LaneState<P>]>,
+}
+
+/// A lane in DRAM, alone in its line: the last note, and whether a writer is in it.
+#[repr(align(64))]
+struct LaneState<P: Primitives> {
+    note: P::AtomicU64,
+}
+
+/// The lane of a writer.
+#[must_use = "a note stands while the writer is in its lane"]
+pub struct InLane<'l, P: Primitives> {
+    lane: Option<(&'l P::AtomicU64, u64)>,
+}
+
+/// The bit of a note in DRAM that says that a writer is in the lane. Notes are addresses of
+/// buckets, or shards shifted by one bit and marked by the lowest: bit 1 of a shard's note may be
+/// set, so the mark is the highest.
+const BUSY: u64 = 1 << 63;
+
+impl<P: Primitives> Lanes<P> {
+    /// Makes `count` lanes that begin at `first` on the medium; none if nobody needs the notes.
+    pub fn new(first: Addr, count: u64) -> Self {
+        let lane = |_| LaneState { note: AtomicWord::new(0) };
+        Lanes { first, lanes: (0..count).map(lane).collect() }
+    }
+
+    /// Notes that the bucket at `bucket` is being written, until the lane is dropped.
+    ///
+    /// # Errors
+    /// As the medium.
+    #[inline(always)]
+    pub fn bucket<M: Media<Sync = P>>(
+        &self,
+        pm: &Access<'_, M>,
+        bucket: Addr,
+    ) -> Result<InLane<'_, P>> {
+        self.enter(pm, bucket.byte())
+    }
+
+    /// Notes that any bucket of shard `shard` is being written.
+    ///
+    /// # Errors
+    /// As the medium.
+    pub fn shard<M: Media<Sync = P>>(
+        &self,
+        pm: &Access<'_, M>,
+        shard: u64,
+    ) -> Result<InLane<'_, P>> {
+        self.enter(pm, shard << 1 | 1)
+    }
+
+    #[inline(always)]
+    fn enter<M: Media<Sync = P>>(&self, pm: &Access<'_, M>, note: u64) -> Result<InLane<'_, P>> {
+        if self.lanes.is_empty() {
+            return Ok(InLane { lane: None });
+        }
+        let mine = P::thread() as usize;
+        // Ends: whoever is in a lane leaves it after one write.
+        for attempt in 0usize.. {
+            let index = (mine + attempt) % self.lanes.len();
+            let lane = &self.lanes[index].note;
+            let seen = lane.load(Ordering::Relaxed);
+            let taken = seen & BUSY == 0
+                && lane
+                    .compare_exchange(seen, note | BUSY, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok();
+            if taken {
+                let lane = InLane { lane: Some((lane, note)) };
+                if seen != note {
+                    let words = (index * LaneRuler::WORDS + LaneRuler::NOTE) as u64;
+                    pm.store(self.first.plus(words), note)?;
+                }
+                return Ok(lane);
+            }
+            if attempt >= self.lanes.len() {
+                P::pause((attempt / self.lanes.len()) as u32);
+            }
+        }
+        Err(Error::Poisoned)
+    }
+
+    /// Returns how much DRAM they take. Unit: bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        size_of_val(&*self.lanes) as u64
+    }
+}
+
+impl<P: Primitives> Drop for InLane<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some((lane, note)) = self.lane {
+            lane.store(note, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use everhash_pmem::Std;
+
+    const PLACE: Place = Place { start: Addr::new(8192), log: 2 };
+
+    #[test]
+    fn a_write_that_fails_keeps_readers_and_writers_out() {
+        // Fails if a reader were shown what a crash may take back, or would wait for ever.
+        let shard = Shard::<Std>::new(PLACE);
+        let held = shard.hold().unwrap();
+        let pending = held.pending(2);
+        assert!(shard.settled(1).unwrap() && !shard.settled(2).unwrap());
+        pending.end();
+        assert!(shard.settled(2).unwrap());
+        assert!(!{
+            let _all = held.pending_all();
+            shard.settled(3).unwrap()
+        });
+        drop(held);
+        assert!(matches!(shard.settled(0), Err(Error::Poisoned)));
+        assert!(matches!(shard.hold(), Err(Error::Poisoned)));
+    }
+
+    #[test]
+    fn a_reader_looks_again_when_the_shard_has_moved() {
+        // Fails if an answer, or an error, from where the shard lay before were believed.
+        let shard = Shard::<Std>::new(PLACE);
+        let mut looks = 0;
+        let found = shard.read(|place| {
+            looks += 1;
+            if looks == 1 {
+                shard.hold()?.moved(Place { log: 3, ..PLACE });
+                return Err(Error::Full { needed: 1 });
+            }
+            Ok(Look::Whole(place.log))
+        });
+        assert_eq!((found.unwrap(), looks), (3, 2));
+    }
+}

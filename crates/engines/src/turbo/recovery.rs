@@ -1,0 +1,220 @@
+//! Opening a pool, clean or after a crash (TurboHash 3.7): the directory is read, the rest is
+//! where it was.
+//!
+//! A crash leaves nothing to repair: what no META names is free, and so is what no descriptor
+//! names. The time does not depend on the number of pairs, but for records: the heap learns from
+//! every slot which of its records are in use.
+
+use core::marker::PhantomData;
+use core::ops::Range;
+use std::sync::Arc;
+
+use everhash_index::{Error, Executor, Form as PairForm, Result};
+use everhash_pmem::{
+    Addr, AtomicWord, Domain, Heap, LINE, Lock, Media, Pool, Shutdown, Space, Span, pool,
+};
+
+use super::bucket::{Bucket, slots_of};
+use super::concurrency::Lanes;
+use super::layout::{self, Lane, Place, ROOT, Root};
+use super::setup::TurboSettings;
+use super::shard::{Directory, read_place};
+use super::state::{LockOf, Turbo};
+use super::variable_size_items::Form;
+use crate::common::hash::KeyedHash;
+
+/// Where recovery persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// What was visible and perhaps not durable when the process ended.
+        NOTED = "turbo/recovery/noted";
+        /// All that is accepted, where nobody noted what may not be durable.
+        ACCEPTED = "turbo/recovery/accepted";
+    }
+}
+
+/// Shards whose records one job claims.
+///
+/// Unit: shards. Source: ours; enough jobs for every core, and few enough to cost nothing.
+const SHARDS_PER_JOB: u64 = 64;
+
+/// The root, as it was read and checked.
+struct Found {
+    settings: TurboSettings,
+    directory: Addr,
+    /// Pairs at the last clean close, if that was the last.
+    items: Option<u64>,
+}
+
+/// Opens the table in a pool.
+///
+/// # Errors
+/// [`Error::Corrupt`] and errors of the medium.
+pub fn open<M: Media, F: Form>(pool: Pool<M>, executor: &dyn Executor) -> Result<Turbo<M, F>> {
+    let found = read_root(&pool)?;
+    let places = {
+        let pm = pool.access();
+        let shards = 0..found.settings.shards;
+        let place = |shard| read_place(&pm, layout::descriptor_at(found.directory, shard));
+        shards.map(place).collect::<Result<Vec<Place>>>()?
+    };
+    if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
+        accept(&pool, &found, &places)?;
+    }
+    let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
+    claim_places(&space, &found, &places)?;
+    let table = assemble::<M, F>(pool, found, space, &places)?;
+    if F::RECORDS {
+        table.claim_records(executor)?;
+    }
+    table.pool.recovered()?;
+    Ok(table)
+}
+
+fn read_root<M: Media>(pool: &Pool<M>) -> Result<Found> {
+    let mut root = [0; Root::REST];
+    pool.access().read_words(ROOT, &mut root)?;
+    let words = root.first_chunk().expect("the settings are the beginning of the root");
+    let settings = TurboSettings::from_root(words)?;
+    let broken = "the directory lies inside the pool";
+    let corrupt = Error::Corrupt { at: ROOT.plus(Root::DIRECTORY as u64).byte(), broken };
+    let bytes = layout::directory_bytes(settings.shards, settings.lanes);
+    let inside = |at: &Addr| {
+        at.byte().checked_add(bytes).is_some_and(|end| end <= pool.region().media().bytes())
+    };
+    // Before anything is allocated in proportion to the number of shards.
+    let directory = Addr::from_medium(root[Root::DIRECTORY]).filter(inside).ok_or(corrupt)?;
+    let counted = pool.previous_shutdown() == Shutdown::Clean
+        && root[Root::ITEMS_CHECK] == layout::items_check(root[Root::ITEMS]);
+    Ok(Found { settings, directory, items: counted.then_some(root[Root::ITEMS]) })
+}
+
+/// Makes durable what was visible when the process ended, before a reader sees it (T-S1, P9).
+///
+/// A crash leaves it to be done again.
+fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<()> {
+    let pm = pool.access();
+    let lanes = found.settings.lanes;
+    if lanes == 0 || !takes_notes(pool) {
+        return Ok(pm.sync(sites::ACCEPTED)?);
+    }
+    pm.flush(descriptors(found), sites::NOTED);
+    for lane in 0..lanes {
+        let at = layout::lane_at(found.directory, found.settings.shards, lane);
+        let note = pm.load(at.plus(Lane::NOTE as u64))?;
+        // After a power failure a note may be anything: a flush does no harm anywhere.
+        let place = if note & 1 == 1 { places.get((note >> 1) as usize) } else { None };
+        let span = match (place, Addr::from_medium(note)) {
+            (Some(place), _) => Span::of_bytes(place.start, place.bytes()),
+            (None, Some(at)) if at.byte() != 0 => Span::new(at, layout::BUCKET_WORDS as u64),
+            _ => continue,
+        };
+        pm.flush(span, sites::NOTED);
+    }
+    Ok(pm.fence(sites::NOTED)?)
+}
+
+/// Returns whether writers note where they write: where a process may end and leave visible what
+/// is not durable, and where a sync of everything would take time in proportion to the pool.
+fn takes_notes<M: Media>(pool: &Pool<M>) -> bool {
+    pool.region().media().guarantees().domain == Domain::Adr
+}
+
+fn descriptors(found: &Found) -> Span {
+    Span::of_bytes(found.directory, layout::directory_bytes(found.settings.shards, 0))
+}
+
+/// Claims the space of the directory and of all shards, neighbours together.
+fn claim_places<M: Media>(space: &Space<M>, found: &Found, places: &[Place]) -> Result<()> {
+    let bytes = layout::directory_bytes(found.settings.shards, found.settings.lanes);
+    space.claim(Span::of_bytes(found.directory, bytes))?;
+    let mut sorted: Vec<(u64, u64)> =
+        places.iter().map(|place| (place.start.byte(), place.bytes())).collect();
+    sorted.sort_unstable();
+    let mut runs = sorted.into_iter();
+    let mut run = runs.next();
+    for (start, bytes) in runs {
+        match &mut run {
+            Some((at, length)) if *at + *length == start => *length += bytes,
+            // Neighbours that overlap are claimed apart, and refused.
+            Some((at, length)) => {
+                space.claim(Span::of_bytes(Addr::new(*at), *length))?;
+                (*at, *length) = (start, bytes);
+            }
+            None => {}
+        }
+    }
+    if let Some((at, length)) = run {
+        space.claim(Span::of_bytes(Addr::new(at), length))?;
+    }
+    Ok(())
+}
+
+fn assemble<M: Media, F: Form>(
+    pool: Pool<M>,
+    found: Found,
+    space: Arc<Space<M>>,
+    places: &[Place],
+) -> Result<Turbo<M, F>> {
+    let Found { settings, directory, items } = found;
+    let lanes = if takes_notes(&pool) && pool.writable() { settings.lanes } else { 0 };
+    Ok(Turbo {
+        form: PairForm::from_code(pool.identity().form),
+        settings,
+        hasher: KeyedHash::of(pool.identity())?,
+        ordered: pool.region().media().guarantees().same_line_order,
+        heap: Heap::new(Arc::clone(&space), settings.page_bytes),
+        directory: Directory::new(directory, places),
+        lanes: Lanes::new(layout::lane_at(directory, settings.shards, 0), lanes),
+        opened_with: Lock::new(items),
+        due: Lock::new(Vec::new()),
+        taken: AtomicWord::new(0),
+        doublings: AtomicWord::new(0),
+        collections: AtomicWord::new(0),
+        space,
+        pool,
+        pairs: PhantomData,
+    })
+}
+
+impl<M: Media, F: Form> Turbo<M, F> {
+    /// Claims every record that a slot leads to, in parallel.
+    fn claim_records(&self, executor: &dyn Executor) -> Result<()> {
+        let shards = self.directory.shards().len() as u64;
+        let jobs = shards.div_ceil(SHARDS_PER_JOB);
+        let results: LockOf<M, Vec<Result<()>>> = Lock::new(Vec::new());
+        executor.run(jobs as usize, &|job| {
+            let first = job as u64 * SHARDS_PER_JOB;
+            let claimed = self.claim_range(first..(first + SHARDS_PER_JOB).min(shards));
+            // A poisoned lock means that another job panicked: that is reported below.
+            if let Ok(mut results) = results.lock() {
+                results.push(claimed);
+            }
+        });
+        let mut results = results.lock()?;
+        if results.len() as u64 != jobs {
+            return Err(Error::Poisoned);
+        }
+        results.drain(..).collect()
+    }
+
+    fn claim_range(&self, shards: Range<u64>) -> Result<()> {
+        let pm = self.pool.access();
+        for shard in shards {
+            let place = self.directory.shards()[shard as usize].place();
+            for index in 0..place.buckets() {
+                let bucket = Bucket::of(&pm, place, index)?;
+                let view = bucket.view_of(bucket.meta_word())?;
+                for slot in slots_of(view.meta.live()) {
+                    let pair = bucket.pair(&view, slot)?;
+                    if let Some(record) = F::record(pair, bucket.slot_at(slot))? {
+                        self.heap.claim(record.addr, record.class)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(Lane::BYTES as u64 == LINE, "a flush of the descriptors spares the lanes");

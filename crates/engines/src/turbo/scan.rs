@@ -1,0 +1,147 @@
+//! Walks over all pairs: a resumable scan that takes no lock, and `clear`.
+
+use everhash_index::{Cursor, Result};
+use everhash_pmem::{Access, Media};
+
+use super::bucket::{Bucket, slots_of};
+use super::concurrency::{Look, Shard};
+use super::layout::{self, BUCKET_BITS, Meta, Place};
+use super::search_path::glance;
+use super::state::Turbo;
+use super::variable_size_items::Form;
+
+/// Where `clear` persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// Every pair of a shard deleted.
+        CLEAR = "turbo/clear/delete";
+        /// Every slot of a shard emptied that has no pair left.
+        EMPTY = "turbo/clear/empty";
+    }
+}
+
+/// Homes that one call of a scan visits at most.
+///
+/// Unit: buckets. Source: ours; about a hundred microseconds, so that a caller can stop in time.
+const HOMES_PER_SCAN: u64 = 256;
+
+/// Pairs after which a call of a scan ends with the present home.
+///
+/// Unit: pairs. Source: ours, as [`HOMES_PER_SCAN`].
+const PAIRS_PER_SCAN: usize = 64;
+
+/// The key and the value of a pair.
+type Copied = (Vec<u8>, Vec<u8>);
+
+impl<M: Media, F: Form> Turbo<M, F> {
+    /// Visits some pairs from `cursor` on: a shard, and the highest hash bits of a home in it.
+    ///
+    /// The pairs of one home are visited together, wherever on their path they lie. Their home is
+    /// where it was when a shard has moved, or was split into two, so one that is there throughout
+    /// is met once at least. No lock is held while `visit` runs.
+    ///
+    /// # Errors
+    /// As [`Turbo::get`].
+    pub fn scan(
+        &self,
+        cursor: Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Cursor>> {
+        let pm = self.pool.access();
+        let (mut index, mut bits) = (cursor.0 >> BUCKET_BITS, cursor.0 & ((1 << BUCKET_BITS) - 1));
+        let mut visited = 0;
+        for _ in 0..HOMES_PER_SCAN {
+            let Some(shard) = self.directory.shards().get(index as usize) else { return Ok(None) };
+            let (pairs, next) = shard.read(|place| self.copy_home(&pm, shard, place, bits))?;
+            pairs.iter().for_each(|(key, value)| visit(key, value));
+            visited += pairs.len();
+            (index, bits) = if next >> BUCKET_BITS == 0 { (index, next) } else { (index + 1, 0) };
+            if visited >= PAIRS_PER_SCAN {
+                break;
+            }
+        }
+        Ok(Some(Cursor(index << BUCKET_BITS | bits)))
+    }
+
+    /// Copies the pairs of the home whose hashes begin with `bits`; returns where the next begins.
+    fn copy_home(
+        &self,
+        pm: &Access<'_, M>,
+        shard: &Shard<M::Sync>,
+        place: Place,
+        bits: u64,
+    ) -> Result<Look<(Vec<Copied>, u64)>> {
+        let shift = BUCKET_BITS - place.log;
+        let home = bits >> shift;
+        let mut pairs = Vec::new();
+        for index in self.reach().path_from(home, place) {
+            let bucket = Bucket::of(pm, place, index)?;
+            let found = glance(shard, &bucket, |view| {
+                let mut found = Vec::new();
+                for slot in slots_of(view.meta.live()) {
+                    let pair = bucket.pair(view, slot)?;
+                    if layout::home_of(F::pair_hash(&self.hasher, pair), place.log) == home {
+                        let (mut key, mut value) = Copied::default();
+                        F::read(pm, pair, bucket.slot_at(slot), &mut key, &mut value)?;
+                        found.push((key, value));
+                    }
+                }
+                Ok((found, view.ends_path(self.reach().bucket_slots)))
+            });
+            let Look::Whole((found, ends)) = found? else { return Ok(Look::Disturbed) };
+            pairs.extend(found);
+            if ends {
+                break;
+            }
+        }
+        Ok(Look::Whole((pairs, (home + 1) << shift)))
+    }
+
+    /// Removes every pair, shard by shard. A crash leaves any of them.
+    ///
+    /// # Errors
+    /// As [`Turbo::remove`].
+    pub fn clear(&self) -> Result<()> {
+        self.writable()?;
+        (0..self.directory.shards().len() as u64).try_for_each(|index| self.clear_shard(index))
+    }
+
+    /// Deletes all pairs of a shard, and then empties the slots: without a pair there is no path
+    /// that an empty slot could cut short.
+    fn clear_shard(&self, index: u64) -> Result<()> {
+        let pm = self.pool.access();
+        let mut held = self.directory.shards()[index as usize].hold()?;
+        let place = held.place();
+        let mut used = Vec::new();
+        let (mut records, mut removed) = (Vec::new(), 0);
+        for index in 0..place.buckets() {
+            let bucket = Bucket::of(&pm, place, index)?;
+            let view = bucket.view_of(bucket.meta_word())?;
+            for slot in slots_of(view.meta.live()) {
+                records.extend(F::record(bucket.pair(&view, slot)?, bucket.slot_at(slot))?);
+                removed += 1;
+            }
+            if view.meta.valid() != 0 {
+                used.push((bucket, view));
+            }
+        }
+        if used.is_empty() {
+            return Ok(());
+        }
+        let _lane = self.lanes.shard(&pm, index)?;
+        let pending = held.pending_all();
+        let store_all = |site, meta: fn(Meta) -> Meta| {
+            for (bucket, view) in &used {
+                bucket.store_meta(&pm, view, meta(view.meta), site);
+            }
+            pm.fence(site)
+        };
+        store_all(sites::CLEAR, |meta| meta.next(meta.valid(), meta.valid()))?;
+        store_all(sites::EMPTY, |meta| meta.next(0, 0).next(0, 0))?;
+        pending.end();
+        held.count(-removed);
+        held.tally.deleted = 0;
+        records.into_iter().for_each(|record| self.heap.give(record.addr, record.class));
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! The search path of a key (TurboHash 3.2): from its home bucket on, to the first bucket with two
+//! empty slots, or to the end of the scope.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::Result;
+use everhash_pmem::{Access, Media, Primitives};
+
+use super::bucket::{Bucket, Pair, View, slots_of};
+use super::concurrency::{Look, Shard};
+use super::layout::{self, Place};
+use super::variable_size_items::Form;
+
+/// How far searches go.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    /// Buckets in which a key may lie.
+    pub scope: u64,
+    /// Slots of a bucket that are used.
+    pub bucket_slots: u32,
+}
+
+impl Reach {
+    /// Returns the indexes of the buckets in which a key that hashes to `hash` may lie. The last
+    /// bucket of a shard is followed by the first (P2).
+    #[inline(always)]
+    pub fn path(self, hash: u64, place: Place) -> impl Iterator<Item = u64> {
+        self.path_from(layout::home_of(hash, place.log), place)
+    }
+
+    /// Returns the indexes of the buckets in which a key of home `home` may lie.
+    #[inline(always)]
+    pub fn path_from(self, home: u64, place: Place) -> impl Iterator<Item = u64> {
+        let last = place.buckets() - 1;
+        (0..self.scope.min(place.buckets())).map(move |step| (home + step) & last)
+    }
+}
+
+/// A key as it is looked for, with its hash.
+pub struct Wanted<'k, F: Form> {
+    /// The hash of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: F::Key<'k>,
+}
+
+impl<F: Form> Clone for Wanted<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Form> Copy for Wanted<'_, F> {}
+
+/// A slot, the bucket in which it lies, and what that said.
+pub struct Slot<'a, M: Media> {
+    /// The bucket.
+    pub bucket: Bucket<'a, M>,
+    /// What it said of its slots.
+    pub view: View,
+    /// Index of the slot.
+    pub slot: usize,
+}
+
+/// What a writer found on a path.
+pub struct Search<'a, M: Media> {
+    /// Where the key is, with its pair.
+    pub found: Option<(Slot<'a, M>, Pair)>,
+    /// Where it would go: the first deleted slot, else an empty one where the path ends. `None`
+    /// if the scope ends first.
+    pub vacancy: Option<Slot<'a, M>>,
+    /// Buckets that were looked at.
+    pub probes: u64,
+    /// Deleted slots in them.
+    pub deleted: u64,
+}
+
+/// Looks for a key without a lock (Algorithm 1). A record's value is left in `bytes`.
+///
+/// # Errors
+/// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
+#[inline(always)]
+pub fn look<M: Media, F: Form>(
+    pm: &Access<'_, M>,
+    shard: &Shard<M::Sync>,
+    reach: Reach,
+    wanted: Wanted<'_, F>,
+    bytes: &mut Vec<u8>,
+) -> Result<Option<Pair>> {
+    shard.read(|place| {
+        for index in reach.path(wanted.hash, place) {
+            let bucket = Bucket::of(pm, place, index)?;
+            let found = match glance(shard, &bucket, |view| {
+                let found = find::<M, F>(pm, &bucket, view, wanted, bytes)?;
+                Ok((found.map(|(_, pair)| pair), view.ends_path(reach.bucket_slots)))
+            })? {
+                Look::Whole(found) => found,
+                Look::Disturbed => return Ok(Look::Disturbed),
+            };
+            match found {
+                (None, false) => {}
+                (found, _) => return Ok(Look::Whole(found)),
+            }
+        }
+        Ok(Look::Whole(None))
+    })
+}
+
+/// Reads one bucket without a lock: what `read` finds counts if the bucket was whole and durable.
+///
+/// # Errors
+/// Those of `read`, under the same condition.
+#[inline(always)]
+pub fn glance<M: Media, R>(
+    shard: &Shard<M::Sync>,
+    bucket: &Bucket<'_, M>,
+    read: impl FnOnce(&View) -> Result<R>,
+) -> Result<Look<R>> {
+    let before = bucket.meta_word();
+    let found = bucket.view_of(before).and_then(|view| read(&view));
+    // Pairs with the release fence before a writer's stores (P7).
+    M::Sync::fence(Ordering::Acquire);
+    if bucket.meta_word_again() != before || !shard.settled(bucket.index)? {
+        return Ok(Look::Disturbed);
+    }
+    found.map(Look::Whole)
+}
+
+/// Returns the slot of a bucket that holds a key, with its pair (Algorithm 1, lines 14 to 22).
+///
+/// # Errors
+/// [`everhash_index::Error::Corrupt`].
+#[inline(always)]
+fn find<M: Media, F: Form>(
+    pm: &Access<'_, M>,
+    bucket: &Bucket<'_, M>,
+    view: &View,
+    wanted: Wanted<'_, F>,
+    bytes: &mut Vec<u8>,
+) -> Result<Option<(usize, Pair)>> {
+    for slot in slots_of(view.matching(layout::tag_of(wanted.hash))) {
+        let pair = bucket.pair(view, slot)?;
+        let at = bucket.slot_at(slot);
+        if F::holds(pm, pair, at, wanted.hash, wanted.key, bytes)? {
+            return Ok(Some((slot, pair)));
+        }
+    }
+    Ok(None)
+}
+
+/// Looks for a key, and for a slot that it could have, under the lock of its shard (Algorithm 4,
+/// `FindSlotForInsert`).
+///
+/// # Errors
+/// [`everhash_index::Error::Corrupt`].
+#[inline(always)]
+pub fn search<'a, M: Media, F: Form>(
+    pm: &'a Access<'_, M>,
+    place: Place,
+    reach: Reach,
+    wanted: Wanted<'_, F>,
+    bytes: &mut Vec<u8>,
+) -> Result<Search<'a, M>> {
+    let mut search = Search { found: None, vacancy: None, probes: 0, deleted: 0 };
+    for index in reach.path(wanted.hash, place) {
+        let bucket = Bucket::of(pm, place, index)?;
+        let view = bucket.view_of(bucket.meta_word())?;
+        search.probes += 1;
+        search.deleted += u64::from(view.meta.delete().count_ones());
+        if let Some((slot, pair)) = find::<M, F>(pm, &bucket, &view, wanted, bytes)? {
+            search.found = Some((Slot { bucket, view, slot }, pair));
+            return Ok(search);
+        }
+        let ends = view.ends_path(reach.bucket_slots);
+        if search.vacancy.is_none() {
+            let empty = || ends.then(|| view.empty_slot(reach.bucket_slots)).flatten();
+            let slot = view.deleted_slot().or_else(empty);
+            search.vacancy = slot.map(|slot| Slot { bucket, view, slot });
+        }
+        if ends {
+            break;
+        }
+    }
+    Ok(search)
+}

@@ -1,0 +1,87 @@
+//! Shards and their directory (TurboHash 3.1): which shard a key belongs to, where that lies, and
+//! the turn of its descriptor from one place to another.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Media, Primitives, Span};
+
+use super::concurrency::Shard;
+use super::layout::{self, Descriptor, Place};
+
+/// Where a descriptor persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The idle set of a descriptor, with the buckets that it names.
+        SET = "turbo/resize/set";
+        /// The version byte that puts the set in use.
+        VERSION = "turbo/resize/version";
+    }
+}
+
+/// The directory: on the medium a descriptor for each shard, in DRAM what serves it.
+pub struct Directory<P: Primitives> {
+    at: Addr,
+    shards: Box<[Shard<P>]>,
+}
+
+impl<P: Primitives> Directory<P> {
+    /// Makes the DRAM side of the directory at `at`, for shards that lie at `places`.
+    pub fn new(at: Addr, places: &[Place]) -> Self {
+        Directory { at, shards: places.iter().map(|place| Shard::new(*place)).collect() }
+    }
+
+    /// Returns all shards.
+    pub fn shards(&self) -> &[Shard<P>] {
+        &self.shards
+    }
+
+    /// Returns the index of the shard of a hash.
+    #[inline(always)]
+    pub fn index_of(&self, hash: u64) -> u64 {
+        layout::shard_of(hash, self.shards.len() as u64)
+    }
+
+    /// Returns the shard of a hash.
+    #[inline(always)]
+    pub fn of(&self, hash: u64) -> &Shard<P> {
+        &self.shards[self.index_of(hash) as usize]
+    }
+
+    /// Returns how much DRAM it takes. Unit: bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        size_of_val(&*self.shards) as u64
+    }
+
+    /// Turns the descriptor of shard `index` to `place`, whose buckets were stored past the caches
+    /// through the same access.
+    ///
+    /// A crash leaves the shard at the old place or at the new one. The caller holds its lock.
+    ///
+    /// # Errors
+    /// As the medium; [`Error::Corrupt`] if the descriptor was damaged since it was read.
+    pub fn turn<M: Media>(&self, pm: &Access<'_, M>, index: u64, place: Place) -> Result<()> {
+        let at = layout::descriptor_at(self.at, index);
+        let version = read_version(pm, at)?.wrapping_add(1);
+        let set = layout::set_at(at, version);
+        pm.store(set, place.seal(set))?;
+        pm.persist(Span::new(set, 1), sites::SET)?;
+        let word = at.plus(Descriptor::VERSION as u64);
+        pm.commit_word(word, layout::seal_version(version, at), sites::VERSION)?;
+        Ok(pm.persist(Span::new(word, 1), sites::VERSION)?)
+    }
+}
+
+/// Reads where a shard lies from its descriptor at `at`.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub fn read_place<M: Media>(pm: &Access<'_, M>, at: Addr) -> Result<Place> {
+    let set = layout::set_at(at, read_version(pm, at)?);
+    let broken = "the set in use of a descriptor matches its check";
+    Place::open(pm.load(set)?, set).ok_or(Error::Corrupt { at: set.byte(), broken })
+}
+
+fn read_version<M: Media>(pm: &Access<'_, M>, at: Addr) -> Result<u8> {
+    let broken = "the version of a descriptor matches its check";
+    layout::open_version(pm.load(at.plus(Descriptor::VERSION as u64))?, at)
+        .ok_or(Error::Corrupt { at: at.byte(), broken })
+}

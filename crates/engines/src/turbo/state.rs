@@ -1,0 +1,111 @@
+//! What an open table holds in DRAM, and how its parts reach one another.
+
+use core::marker::PhantomData;
+use std::sync::Arc;
+
+use everhash_index::{Error, Form as PairForm, Result};
+use everhash_pmem::{Heap, Lock, Media, Pool, Primitives, Space};
+
+use super::bucket::Bucket;
+use super::concurrency::Lanes;
+use super::search_path::{Reach, Wanted};
+use super::setup::TurboSettings;
+use super::shard::Directory;
+use super::variable_size_items::Form;
+use crate::common::hash::KeyedHash;
+
+/// A lock of the family that goes with medium `M`.
+pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
+
+/// An atomic word of the family that goes with medium `M`.
+pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// An open table with pairs of form `F`.
+pub struct Turbo<M: Media, F: Form> {
+    pub(super) pool: Pool<M>,
+    pub(super) form: PairForm,
+    pub(super) settings: TurboSettings,
+    pub(super) hasher: KeyedHash,
+    /// Whether a line keeps the order of its stores on this medium.
+    pub(super) ordered: bool,
+    pub(super) space: Arc<Space<M>>,
+    pub(super) heap: Heap<M>,
+    pub(super) directory: Directory<M::Sync>,
+    pub(super) lanes: Lanes<M::Sync>,
+    /// The items there were when the pool was opened; `None` until somebody asks after a crash.
+    pub(super) opened_with: LockOf<M, Option<u64>>,
+    /// Shards whose deleted slots upkeep shall collect.
+    pub(super) due: LockOf<M, Vec<u64>>,
+    /// Bytes that resizes have taken since upkeep last looked.
+    pub(super) taken: WordOf<M>,
+    /// How often a shard has doubled, and was collected, since the pool was opened.
+    pub(super) doublings: WordOf<M>,
+    pub(super) collections: WordOf<M>,
+    pub(super) pairs: PhantomData<fn() -> F>,
+}
+
+impl<M: Media, F: Form> Turbo<M, F> {
+    /// Returns how far searches go.
+    #[inline(always)]
+    pub(super) fn reach(&self) -> Reach {
+        Reach { scope: self.settings.scope, bucket_slots: self.settings.bucket_slots as u32 }
+    }
+
+    /// Returns a key with its hash.
+    #[inline(always)]
+    pub(super) fn wanted<'k>(&self, key: F::Key<'k>) -> Wanted<'k, F> {
+        Wanted { hash: F::hash(&self.hasher, key), key }
+    }
+
+    /// Returns the number of items. Exact whenever no write is under way.
+    ///
+    /// After a crash the first call counts them, shard by shard: recovery does not.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Poisoned`].
+    pub fn len(&self) -> Result<u64> {
+        let mut opened_with = self.opened_with.lock()?;
+        let base = match *opened_with {
+            Some(items) => items,
+            None => {
+                let items = self.count_all()?;
+                *opened_with = Some(items);
+                items
+            }
+        };
+        let shards = self.directory.shards().iter();
+        Ok(shards.fold(base, |sum, shard| sum.wrapping_add(shard.items())))
+    }
+
+    /// Counts the items that there were when the pool was opened.
+    fn count_all(&self) -> Result<u64> {
+        let pm = self.pool.access();
+        let mut items = 0u64;
+        for shard in self.directory.shards() {
+            let held = shard.hold()?;
+            let place = held.place();
+            for index in 0..place.buckets() {
+                let bucket = Bucket::<M>::of(&pm, place, index)?;
+                let live = bucket.view_of(bucket.meta_word())?.meta.live();
+                items = items.wrapping_add(u64::from(live.count_ones()));
+            }
+            items = items.wrapping_sub(shard.items());
+        }
+        Ok(items)
+    }
+
+    /// Returns the number of buckets of all shards.
+    pub(super) fn buckets(&self) -> u64 {
+        self.directory.shards().iter().map(|shard| shard.place().buckets()).sum()
+    }
+
+    /// Returns the error of a write to a table that was opened for reading only.
+    #[inline(always)]
+    pub(super) fn writable(&self) -> Result<()> {
+        if self.pool.writable() {
+            return Ok(());
+        }
+        let what = "writing to a pool that was opened for reading only; open it for writing";
+        Err(Error::Unsupported { what: what.into() })
+    }
+}

@@ -1,0 +1,308 @@
+//! The faces of an open table: byte strings for all forms, and words for one.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use everhash_index::{
+    Change, Checked, Cursor, Form as PairForm, MAX_KEY_BYTES, Result, Stats, Table, Upkeep,
+    WordTable, admit,
+};
+use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
+
+use super::check;
+use super::layout::{self, ROOT, Root};
+use super::state::Turbo;
+use super::variable_size_items::{Form, Records, Words};
+
+/// Where the faces persist something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// Everything, on media whose fences wait for nothing.
+        SYNC = "turbo/sync/all";
+        /// The number of items, before the pool is closed.
+        ITEMS = "turbo/close/items";
+    }
+}
+
+/// Keys that are looked for together: their lines are on the way while the first is compared.
+///
+/// Unit: keys. Source: ours; twelve lines can be on the way to a core of the present, four a key.
+const BATCH: usize = 16;
+
+/// An open table, of the form that its pool has.
+pub enum TurboTable<M: Media> {
+    /// 8-byte keys and values.
+    Words(Turbo<M, Words>),
+    /// Byte strings, of one length or of many.
+    Records(Turbo<M, Records>),
+}
+
+impl<M: Media, F: Form> Turbo<M, F> {
+    /// Returns whether a key has the form of the pool's keys.
+    fn has_form(&self, key: &[u8]) -> bool {
+        match self.form {
+            PairForm::Fixed { key_bytes, .. } => key.len() == key_bytes as usize,
+            PairForm::Variable => key.len() <= MAX_KEY_BYTES,
+        }
+    }
+}
+
+impl<M: Media, F: Form> Table for Turbo<M, F> {
+    fn form(&self) -> PairForm {
+        self.form
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(self.form, key, value)?;
+        Turbo::insert(self, F::key(key), F::value(value))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(self.form, key, value)?;
+        Turbo::put(self, F::key(key), F::value(value))
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(self.form, key, value)?;
+        Turbo::update(self, F::key(key), F::value(value))
+    }
+
+    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        let sample = match self.form {
+            PairForm::Fixed { value_bytes, .. } => vec![0; value_bytes as usize],
+            PairForm::Variable => Vec::new(),
+        };
+        admit(self.form, key, &sample)?;
+        Turbo::modify(self, F::key(key), |present| {
+            let change = change(present);
+            if let Change::Put(value) = &change {
+                admit(self.form, key, value)?;
+            }
+            Ok(change)
+        })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = if self.has_form(key) { Turbo::get(self, F::key(key), value)? } else { None };
+        match found {
+            Some(pair) => F::found_value(pair, value),
+            // A record of another key with the same hash may have been read.
+            None => value.clear(),
+        }
+        Ok(found.is_some())
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        if self.has_form(key) { Turbo::remove(self, F::key(key)) } else { Ok(false) }
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        Table::get(self, key, &mut Vec::new())
+    }
+
+    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let pm = self.pool.access();
+        let mut value = Vec::new();
+        for (batch, keys) in keys.chunks(BATCH).enumerate() {
+            let wanted: Vec<_> = keys
+                .iter()
+                .map(|key| self.has_form(key).then(|| self.wanted(F::key(key))))
+                .collect();
+            wanted.iter().flatten().for_each(|wanted| self.prefetch(&pm, wanted.hash));
+            for (place, wanted) in wanted.into_iter().enumerate() {
+                let pair = match wanted {
+                    Some(wanted) => self.get_wanted(&pm, wanted, &mut value)?,
+                    None => None,
+                };
+                if let Some(pair) = pair {
+                    F::found_value(pair, &mut value);
+                }
+                found(batch * BATCH + place, pair.map(|_| value.as_slice()));
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Turbo::len(self)
+    }
+
+    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        Turbo::scan(self, cursor, visit)
+    }
+
+    fn clear(&self) -> Result<()> {
+        Turbo::clear(self)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.pool.access().sync(sites::SYNC)?)
+    }
+
+    fn maintain(&self, _now: Duration, budget: u32) -> Result<Upkeep> {
+        Turbo::maintain(self, budget)
+    }
+
+    fn check(&self) -> Result<Checked> {
+        check::check(self.pool.region(), &mut |_, _| {})
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        let (space, heap) = (self.space.usage()?, self.heap.usage()?);
+        let buckets = self.buckets();
+        let doublings = self.doublings.load(Ordering::Relaxed);
+        Ok(Stats {
+            items: Turbo::len(self)?,
+            slots: buckets * self.settings.bucket_slots,
+            device_bytes: self.pool.region().media().bytes(),
+            used_bytes: pool::DATA.byte() + space.used_bytes,
+            dram_bytes: size_of::<Self>() as u64
+                + self.directory.dram_bytes()
+                + self.lanes.dram_bytes()
+                + heap.dram_bytes,
+            growth_steps: doublings,
+            own: vec![
+                ("shards", self.settings.shards),
+                ("buckets", buckets),
+                ("doublings", doublings),
+                ("collections", self.collections.load(Ordering::Relaxed)),
+                ("shards_to_collect", self.due.lock()?.len() as u64),
+            ],
+        })
+    }
+
+    /// Also stores the number of items, which the next open believes if nothing came between.
+    fn close(self: Box<Self>) -> Result<()> {
+        if self.pool.writable() {
+            let items = Turbo::len(&*self)?;
+            let (at, pm) = (ROOT.plus(Root::ITEMS as u64), self.pool.access());
+            pm.write_words(at, &[items, layout::items_check(items)])?;
+            pm.persist(Span::new(at, 2), sites::ITEMS)?;
+        }
+        Ok(self.pool.close()?)
+    }
+}
+
+impl<M: Media> WordTable for Turbo<M, Words> {
+    fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
+        self.insert(key, value)
+    }
+
+    fn put_word(&self, key: u64, value: u64) -> Result<bool> {
+        self.put(key, value)
+    }
+
+    fn update_word(&self, key: u64, value: u64) -> Result<bool> {
+        self.update(key, value)
+    }
+
+    fn get_word(&self, key: u64) -> Result<Option<u64>> {
+        Ok(self.get(key, &mut Vec::new())?.map(|pair| pair[1]))
+    }
+
+    fn remove_word(&self, key: u64) -> Result<bool> {
+        self.remove(key)
+    }
+
+    fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        let pm = self.pool.access();
+        for (keys, values) in keys.chunks(BATCH).zip(values.chunks_mut(BATCH)) {
+            let wanted: [_; BATCH] =
+                core::array::from_fn(|i| keys.get(i).map(|key| self.wanted(*key)));
+            wanted.iter().flatten().for_each(|wanted| self.prefetch(&pm, wanted.hash));
+            for (wanted, value) in wanted.into_iter().flatten().zip(values) {
+                *value = self.get_wanted(&pm, wanted, &mut Vec::new())?.map(|pair| pair[1]);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Media> TurboTable<M> {
+    fn as_table(&self) -> &dyn Table {
+        match self {
+            TurboTable::Words(table) => table,
+            TurboTable::Records(table) => table,
+        }
+    }
+}
+
+impl<M: Media> Table for TurboTable<M> {
+    fn form(&self) -> PairForm {
+        self.as_table().form()
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.as_table().insert(key, value)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.as_table().put(key, value)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.as_table().update(key, value)
+    }
+
+    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.as_table().modify(key, change)
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.as_table().get(key, value)
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.as_table().remove(key)
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.as_table().contains(key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.as_table().get_many(keys, found)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.as_table().len()
+    }
+
+    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        self.as_table().scan(cursor, visit)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.as_table().clear()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.as_table().sync()
+    }
+
+    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        self.as_table().maintain(now, budget)
+    }
+
+    fn check(&self) -> Result<Checked> {
+        self.as_table().check()
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        self.as_table().stats()
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        match *self {
+            TurboTable::Words(table) => Box::new(table).close(),
+            TurboTable::Records(table) => Box::new(table).close(),
+        }
+    }
+
+    fn words(&self) -> Option<&dyn WordTable> {
+        match self {
+            TurboTable::Words(table) => Some(table),
+            TurboTable::Records(_) => None,
+        }
+    }
+}
