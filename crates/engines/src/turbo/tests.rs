@@ -1,7 +1,11 @@
-//! What TurboHash must do, and how often it may write.
+//! What TurboHash must do: the judges of the contract, and the paper's figures.
+
+mod crashes;
+mod damage;
+mod figures;
 
 use everhash_index::Form;
-use everhash_testkit::{conformance, model};
+use everhash_testkit::{conformance, model, race};
 
 use super::Turbo;
 
@@ -22,5 +26,24 @@ fn it_keeps_the_contract() {
     for form in FORMS {
         let report = conformance::judge::<Turbo>(form);
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
+    }
+}
+
+#[test]
+fn threads_do_not_disturb_one_another() {
+    // Fails if a schedule of some threads gives an answer that no order of the operations gives,
+    // or one that a crash takes back.
+    for form in FORMS {
+        let report = race::judge::<Turbo>(form, &race::Effort::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn real_threads_do_not_disturb_one_another() {
+    // Fails if the processor's own orders break what all schedules of shuttle keep.
+    for form in FORMS {
+        let report = race::stress::<Turbo>(form, &race::Stress::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
     }
 }
