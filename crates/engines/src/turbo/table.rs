@@ -7,7 +7,7 @@ use everhash_index::{
     Change, Checked, Cursor, Form as PairForm, MAX_KEY_BYTES, Result, Stats, Table, Upkeep,
     WordTable, admit,
 };
-use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
+use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
 use super::check;
 use super::layout::{self, ROOT, Root};
@@ -19,8 +19,6 @@ pub mod sites {
     everhash_pmem::sites! {
         /// Everything, on media whose fences wait for nothing.
         SYNC = "turbo/sync/all";
-        /// The number of items, before the pool is closed.
-        ITEMS = "turbo/close/items";
     }
 }
 
@@ -175,9 +173,9 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() {
             let items = Turbo::len(&*self)?;
-            let (at, pm) = (ROOT.plus(Root::ITEMS as u64), self.pool.access());
-            pm.write_words(at, &[items, layout::items_check(items)])?;
-            pm.persist(Span::new(at, 2), sites::ITEMS)?;
+            let at = ROOT.plus(Root::ITEMS as u64);
+            // Durable with everything else, before the header says that the pool is closed.
+            self.pool.access().write_words(at, &[items, layout::items_check(items)])?;
         }
         Ok(self.pool.close()?)
     }
