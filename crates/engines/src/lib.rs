@@ -6,9 +6,11 @@
 //! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
 //!
 //! [WALSH]: walsh#
+//! | [`turbo`] | Zhao et al., [TurboHash] | sharded linear probing in 256-byte buckets |
+//! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
+//!
+//! [TurboHash]: turbo#
 //! [WOPHI]: wophi#
-//! | [`turbo`] | Zhao, Zhong, Jiang, "TurboHash: A Hash Table for Key-value Store on Persistent Memory" | sharded linear probing in 256-byte buckets; near-place updates |
-//! | [`wophi`] | Xiao et al., "Write-Optimized Persistent Hash Index for Non-Volatile Memory" | chained buckets, allocated ahead; log-free 8-byte commits |
 
 pub mod common;
 pub mod walsh;

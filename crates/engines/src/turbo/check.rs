@@ -9,10 +9,9 @@ use everhash_pmem::{Access, Addr, Media, Pool, RecordWord, Region, Span, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, BUCKET_WORDS, Bucket, Descriptor, MOST_SHARDS, Meta, Place, ROOT, Root, SLOTS, VERSION,
+    self, BUCKET_WORDS, Bucket, Descriptor, KeyedHash, MOST_SHARDS, Meta, Place, ROOT, Root, SLOTS,
+    VERSION, record,
 };
-use crate::common::hash::KeyedHash;
-use crate::common::record;
 
 /// Everything that the judge knows of a pool.
 struct Judge<'a, M: Media> {

@@ -6,6 +6,10 @@
 
 use everhash_pmem::{Addr, Bits, Ruler, WORD, pool};
 
+// Parts of the format that other engines have too.
+pub use crate::common::hash::KeyedHash;
+pub use crate::common::record;
+
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. Its settings never change.
     pub struct Root [3584] {
@@ -28,8 +32,8 @@ everhash_pmem::ruler! {
 }
 
 everhash_pmem::ruler! {
-    /// The descriptor of a shard. The set in use says where the shard lies; the other one is written
-    /// before the version byte turns to it (TurboHash 3.1).
+    /// The descriptor of a shard. The set in use says where the shard lies; the other one is
+    /// written before the version byte turns to it (TurboHash 3.1).
     pub struct Descriptor [32] {
         0  VERSION [1] "version byte, its lowest bit names the set in use | check << 8";
         8  SETS    [2] "two sets: address / 256, 40 bits | log2 of the buckets << 40 | check << 48";
@@ -124,16 +128,21 @@ const SLOT_CHECK_BITS: u32 = 5;
 /// Source: ours; drawn at random until they had the property.
 const MIX: [u64; 2] = [0xb4d6_6a3a_4746_9a4d, 0x9638_92a7_6646_5d29];
 
-/// What kinds of words are bound to one place. A word of another kind does not match its check.
-const SET_SEED: u64 = 0x7365_7420;
-const VERSION_SEED: u64 = 0x7665_7273;
-const META_SEED: u64 = 0x6d65_7461;
-const ITEMS_SEED: u64 = 0x6974_656d;
+/// The kinds of checked words: one of another kind does not match its check. Each is its name in
+/// letters.
+#[derive(Clone, Copy)]
+enum Kind {
+    Pair = 0,
+    Set = 0x7365_7420,
+    Version = 0x7665_7273,
+    Meta = 0x6d65_7461,
+    Items = 0x6974_656d,
+}
 
 /// Returns a product of `word` and a place whose highest bits are a check.
 #[inline(always)]
-const fn mix(word: u64, place: u64, seed: u64) -> u64 {
-    (word ^ (place ^ seed << 32).wrapping_mul(MIX[1])).wrapping_mul(MIX[0])
+const fn mix(word: u64, place: u64, kind: Kind) -> u64 {
+    (word ^ (place ^ (kind as u64) << 32).wrapping_mul(MIX[1])).wrapping_mul(MIX[0])
 }
 
 /// Returns the tag of a hash: one byte.
@@ -198,7 +207,7 @@ impl Place {
 
     /// Returns the word for set `at` of a descriptor.
     pub const fn seal(self, at: Addr) -> u64 {
-        SET_CHECK.set(self.word(), mix(self.word(), at.word(), SET_SEED) >> 48)
+        SET_CHECK.set(self.word(), mix(self.word(), at.word(), Kind::Set) >> 48)
     }
 
     /// Returns the place in `word`, which was read at `at`, or `None` if no engine stored it there.
@@ -211,7 +220,7 @@ impl Place {
 
 /// Returns the version word at `at` for a version byte.
 pub const fn seal_version(version: u8, at: Addr) -> u64 {
-    mix(version as u64, at.word(), VERSION_SEED) & !0xff | version as u64
+    mix(version as u64, at.word(), Kind::Version) & !0xff | version as u64
 }
 
 /// Returns the version byte in `word`, which was read at `at`, or `None` if the check does not
@@ -228,7 +237,7 @@ pub const fn set_at(at: Addr, version: u8) -> Addr {
 
 /// Returns the check of a number of items.
 pub const fn items_check(items: u64) -> u64 {
-    mix(items, ROOT.word(), ITEMS_SEED)
+    mix(items, ROOT.word(), Kind::Items)
 }
 
 /// Returns how long directory and lanes are. Unit: bytes; whole lines.
@@ -276,7 +285,7 @@ impl Meta {
         let live = self.live();
         let low = (tags[0] & bytes_of(live)).wrapping_mul(MIX[0]);
         let high = (tags[1] & bytes_of(live >> 8)).wrapping_mul(MIX[1]);
-        let product = (mix(self.0, at.word(), META_SEED) ^ low ^ high) >> 57;
+        let product = (mix(self.0, at.word(), Kind::Meta) ^ low ^ high) >> 57;
         let parity = (self.valid() ^ self.delete()).count_ones() as u64 & 1;
         META_CHECK.set(self.0, parity << 7 | product)
     }
@@ -333,15 +342,15 @@ pub const fn with_slot(words: [u64; 3], slot: usize, tag: u8, check: u64) -> [u6
     let [mut low, mut high, mut checks] = words;
     let tag_bits = Bits::new(8 * (slot as u32 % 8), 8);
     if slot < 8 {
-        low = tag_bits.set(low, tag as u64)
+        low = tag_bits.set(low, tag as u64);
     } else {
-        high = tag_bits.set(high, tag as u64)
+        high = tag_bits.set(high, tag as u64);
     }
     let bits = check_bits(slot);
     if slot < 3 {
-        high = bits.set(high, check)
+        high = bits.set(high, check);
     } else {
-        checks = bits.set(checks, check)
+        checks = bits.set(checks, check);
     }
     [low, high, checks]
 }
@@ -366,14 +375,14 @@ const fn check_bits(slot: usize) -> Bits {
 /// Returns the check of a pair in slot `slot` of the bucket at `at`.
 #[inline(always)]
 pub const fn check_of(pair: [u64; 2], at: Addr, slot: usize) -> u64 {
-    let first = mix(pair[0], at.word() + slot as u64, 0);
+    let first = mix(pair[0], at.word() + slot as u64, Kind::Pair);
     (first ^ pair[1].wrapping_mul(MIX[1])) >> (64 - SLOT_CHECK_BITS)
 }
 
 /// Returns the twelve-bit tag of a record word: a check over the slot, that is the hash of the key
 /// and the record word without its tag.
 pub const fn record_tag(hash: u64, record_word: u64) -> u16 {
-    (mix(hash ^ (record_word & ((1 << 52) - 1)), 0, 0) >> 52) as u16
+    (mix(hash ^ (record_word & ((1 << 52) - 1)), 0, Kind::Pair) >> 52) as u16
 }
 
 const _: () = assert!(BUCKET_BITS + 8 + 32 == 64, "tag, shard and bucket share no bit");

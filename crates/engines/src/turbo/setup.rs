@@ -126,7 +126,7 @@ impl TurboSettings {
             bucket_slots: 4,
             gc_probes: 2,
             page_bytes: 512,
-            lanes: 0,
+            lanes: 1,
         }
     }
 

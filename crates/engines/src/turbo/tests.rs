@@ -30,7 +30,7 @@ fn it_keeps_the_contract() {
 }
 
 #[test]
-fn threads_do_not_disturb_one_another() {
+fn p02_no_schedule_of_threads_shows_what_a_crash_takes_back() {
     // Fails if a schedule of some threads gives an answer that no order of the operations gives,
     // or one that a crash takes back.
     for form in FORMS {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use everhash_engines::{turbo, walsh, wophi};
 use everhash_index::{Capabilities, Engine};
 use everhash_pmem::Site;
 use everhash_pmem::media::traced::{Change, Mutant};
@@ -34,12 +35,9 @@ pub struct Judges {
 
 /// Every engine; the first is the default.
 pub const JUDGES: &[Judges] = &[
-    row::<everhash_engines::wophi::Wophi>(include_str!(
-        "../../../../engines/src/wophi/exceptions.toml"
-    )),
-    row::<everhash_engines::walsh::Walsh>(include_str!(
-        "../../../../engines/src/walsh/exceptions.toml"
-    )),
+    row::<wophi::Wophi>(include_str!("../../../../engines/src/wophi/exceptions.toml")),
+    row::<walsh::Walsh>(include_str!("../../../../engines/src/walsh/exceptions.toml")),
+    row::<turbo::Turbo>(include_str!("../../../../engines/src/turbo/exceptions.toml")),
 ];
 
 const fn row<E: Engine>(exceptions: &'static str) -> Judges {
