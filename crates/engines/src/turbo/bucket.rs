@@ -108,7 +108,7 @@ impl<'a, M: Media> Bucket<'a, M> {
         let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
         match Meta::open(word, [words[0], words[1]], self.at()) {
             Some(meta) => Ok(View { meta, words }),
-            None => Err(self.corrupt("a META word matches its check")),
+            None => Err(corrupt(self.at(), "a META word matches its check")),
         }
     }
 
@@ -123,16 +123,12 @@ impl<'a, M: Media> Bucket<'a, M> {
         if layout::check_of(pair, self.at(), slot) == layout::slot_check(view.words, slot) {
             return Ok(pair);
         }
-        Err(self.corrupt("the check of a slot matches"))
+        Err(corrupt(self.at(), "the check of a slot matches"))
     }
 
     /// Returns the address of the second word of a slot, for errors.
     pub fn slot_at(&self, slot: usize) -> Addr {
         self.at().plus((Ruler::SLOTS + 2 * slot + 1) as u64)
-    }
-
-    fn corrupt(&self, broken: &'static str) -> Error {
-        Error::Corrupt { at: self.at().byte(), broken }
     }
 
     /// Writes a pair into a slot that is not live; META may follow.
@@ -213,6 +209,11 @@ impl<'a, M: Media> Bucket<'a, M> {
     fn head(&self) -> Span {
         Span::new(self.at(), LINE_WORDS as u64)
     }
+}
+
+#[cold]
+fn corrupt(at: Addr, broken: &'static str) -> Error {
+    Error::Corrupt { at: at.byte(), broken }
 }
 
 impl View {

@@ -71,6 +71,12 @@ pub struct Pending<'a, P: Primitives> {
     outcome: u64,
 }
 
+/// A reader's stay in a shard.
+#[derive(Clone, Copy)]
+pub struct Visit {
+    moves: u64,
+}
+
 /// What a reader found, if it was whole and durable.
 pub enum Look<R> {
     /// It was.
@@ -102,19 +108,35 @@ impl<P: Primitives> Shard<P> {
     pub fn read<R>(&self, mut look: impl FnMut(Place) -> Result<Look<R>>) -> Result<R> {
         // Ends: each further round means that a writer came between, who ends or poisons.
         for attempt in 0u32.. {
-            let moves = self.moves.load(Ordering::Acquire);
-            let found = look(Place::of_word(self.place.load(Ordering::Acquire)));
-            P::fence(Ordering::Acquire);
-            if self.moves.load(Ordering::Relaxed) == moves {
-                match found {
-                    Ok(Look::Whole(found)) => return Ok(found),
-                    Ok(Look::Disturbed) => {}
-                    Err(error) => return Err(error),
-                }
+            let (place, visit) = self.enter();
+            let found = look(place);
+            if let Some(found) = self.leave(visit, found) {
+                return found;
             }
             P::pause(attempt);
         }
         Err(Error::Poisoned)
+    }
+
+    /// Returns where the shard lies, and what [`Shard::leave`] wants to know.
+    #[inline(always)]
+    pub fn enter(&self) -> (Place, Visit) {
+        let visit = Visit { moves: self.moves.load(Ordering::Acquire) };
+        (Place::of_word(self.place.load(Ordering::Acquire)), visit)
+    }
+
+    /// Returns what a reader found since it entered, or `None` if it has to look again.
+    #[inline(always)]
+    pub fn leave<R>(&self, visit: Visit, found: Result<Look<R>>) -> Option<Result<R>> {
+        P::fence(Ordering::Acquire);
+        if self.moves.load(Ordering::Relaxed) != visit.moves {
+            return None;
+        }
+        match found {
+            Ok(Look::Whole(found)) => Some(Ok(found)),
+            Ok(Look::Disturbed) => None,
+            Err(error) => Some(Err(error)),
+        }
     }
 
     /// Returns whether what was loaded from bucket `index` since its META is durable. The caller

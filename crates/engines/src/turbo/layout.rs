@@ -122,6 +122,14 @@ const VERSION_BYTE: Bits = Bits::new(0, 8);
 /// Unit: bits. Source: ours; 14 of them fit into the ten bytes that TurboHash 3.3 leaves.
 const SLOT_CHECK_BITS: u32 = 5;
 
+/// Every bit of a slot check.
+const SLOT_CHECKS: u64 = (1 << SLOT_CHECK_BITS) - 1;
+
+/// Slots whose checks lie in the two bytes that the tags leave of their second word.
+///
+/// Unit: slots. Source: ours; three checks of five bits.
+const SLOTS_CHECKED_BESIDE_TAGS: usize = 3;
+
 /// The multipliers of all checks. No four neighbouring bits of them are equal, and they are odd:
 /// therefore one flipped bit of a factor changes the five highest bits of the product, always.
 ///
@@ -330,27 +338,37 @@ impl Meta {
 /// Returns a word whose byte i is 255 where bit i of `mask` is 1, for the lowest eight bits.
 #[inline(always)]
 const fn bytes_of(mask: u32) -> u64 {
-    let spread = (mask as u64 & 0xff).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
-    // The sum carries into the highest bit of each byte that is not zero, and no further.
-    let high = ((spread + 0x7f7f_7f7f_7f7f_7f7f) >> 7) & 0x0101_0101_0101_0101;
-    high * 0xff
+    BYTES_OF[mask as u8 as usize]
 }
+
+/// What [`bytes_of`] returns: every get asks twice, and the arithmetic would take a dozen steps.
+static BYTES_OF: [u64; 256] = {
+    let mut words = [0; 256];
+    let mut at = 0;
+    while at < words.len() * 8 {
+        if ((at / 8) >> (at % 8)) & 1 == 1 {
+            words[at / 8] |= 0xff << (8 * (at % 8));
+        }
+        at += 1;
+    }
+    words
+};
 
 /// Returns the words TAGS and CHECKS of a bucket with the tag and the check of one slot replaced.
 #[inline(always)]
 pub const fn with_slot(words: [u64; 3], slot: usize, tag: u8, check: u64) -> [u64; 3] {
     let [mut low, mut high, mut checks] = words;
-    let tag_bits = Bits::new(8 * (slot as u32 % 8), 8);
+    let shift = 8 * (slot % 8);
     if slot < 8 {
-        low = tag_bits.set(low, tag as u64);
+        low = low & !(0xff << shift) | (tag as u64) << shift;
     } else {
-        high = tag_bits.set(high, tag as u64);
+        high = high & !(0xff << shift) | (tag as u64) << shift;
     }
-    let bits = check_bits(slot);
-    if slot < 3 {
-        high = bits.set(high, check);
+    let shift = check_shift(slot);
+    if slot < SLOTS_CHECKED_BESIDE_TAGS {
+        high = high & !(SLOT_CHECKS << shift) | check << shift;
     } else {
-        checks = bits.set(checks, check);
+        checks = checks & !(SLOT_CHECKS << shift) | check << shift;
     }
     [low, high, checks]
 }
@@ -358,18 +376,20 @@ pub const fn with_slot(words: [u64; 3], slot: usize, tag: u8, check: u64) -> [u6
 /// Returns the slot check of a slot in the words TAGS and CHECKS.
 #[inline(always)]
 pub const fn slot_check(words: [u64; 3], slot: usize) -> u64 {
-    check_bits(slot).get(if slot < 3 { words[1] } else { words[2] })
+    let word = if slot < SLOTS_CHECKED_BESIDE_TAGS { words[1] } else { words[2] };
+    word >> check_shift(slot) & SLOT_CHECKS
+}
+
+#[inline(always)]
+const fn check_shift(slot: usize) -> u32 {
+    let beside = SLOTS_CHECKED_BESIDE_TAGS as u32;
+    let slot = slot as u32;
+    if slot < beside { 48 + SLOT_CHECK_BITS * slot } else { SLOT_CHECK_BITS * (slot - beside) }
 }
 
 /// Returns the tag of a slot in the words of tags.
 pub const fn slot_tag(words: [u64; 3], slot: usize) -> u8 {
     (words[slot / 8] >> (8 * (slot % 8))) as u8
-}
-
-#[inline(always)]
-const fn check_bits(slot: usize) -> Bits {
-    let shift = if slot < 3 { 48 + 5 * slot } else { 5 * (slot - 3) };
-    Bits::new(shift as u32, SLOT_CHECK_BITS)
 }
 
 /// Returns the check of a pair in slot `slot` of the bucket at `at`.

@@ -5,7 +5,8 @@ use everhash_index::{Change, Result};
 use everhash_pmem::{Access, Media};
 
 use super::bucket::{Pair, sites};
-use super::concurrency::Held;
+use super::concurrency::{Held, Shard};
+use super::layout::{self, BUCKET_WORDS, LINE_WORDS, Meta};
 use super::resize::unless_full;
 use super::search_path::{Search, Slot, Wanted, look, search};
 use super::state::Turbo;
@@ -25,12 +26,14 @@ impl<M: Media, F: Form> Turbo<M, F> {
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<Pair>> {
-        self.get_wanted(&self.pool.access(), self.wanted(key), bytes)
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        self.prefetch(&pm, wanted.hash);
+        self.get_wanted(&pm, wanted, bytes)
     }
 
-    /// As [`Turbo::get`], with the hash of the key.
+    /// As [`Turbo::get`], with the hash of the key, whose home bucket was fetched.
     #[inline(always)]
     pub(super) fn get_wanted(
         &self,
@@ -44,11 +47,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     /// Says that the home bucket of a hash will be read soon (B1).
     #[inline(always)]
     pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
-        let place = self.directory.of(hash).place();
-        let bucket = place.bucket(super::layout::home_of(hash, place.log));
-        for line in 0..4 {
-            pm.prefetch(bucket.plus(line * super::layout::LINE_WORDS as u64));
-        }
+        fetch_home(pm, self.directory.of(hash), hash);
     }
 
     /// Adds a pair if the key is absent; returns whether it was.
@@ -60,7 +59,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     #[inline]
     pub fn insert(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         let pm = self.pool.access();
-        let mut writer = self.writer(key)?;
+        let mut writer = self.writer(&pm, key)?;
         let search = writer.search(&pm, &mut Vec::new())?;
         let absent = search.found.is_none();
         if absent {
@@ -75,7 +74,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     /// As [`Turbo::insert`].
     pub fn put(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         let pm = self.pool.access();
-        let mut writer = self.writer(key)?;
+        let mut writer = self.writer(&pm, key)?;
         let search = writer.search(&pm, &mut Vec::new())?;
         match &search.found {
             Some(found) => writer.replace(&pm, found, value).map(|()| true),
@@ -89,7 +88,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     /// As [`Turbo::insert`].
     pub fn update(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         let pm = self.pool.access();
-        let writer = self.writer(key)?;
+        let writer = self.writer(&pm, key)?;
         let search = writer.search(&pm, &mut Vec::new())?;
         match &search.found {
             Some(found) => writer.replace(&pm, found, value).map(|()| true),
@@ -103,7 +102,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     /// As [`Turbo::get`].
     pub fn remove(&self, key: F::Key<'_>) -> Result<bool> {
         let pm = self.pool.access();
-        let mut writer = self.writer(key)?;
+        let mut writer = self.writer(&pm, key)?;
         let search = writer.search(&pm, &mut Vec::new())?;
         match &search.found {
             Some(found) => writer.end(&pm, found).map(|()| true),
@@ -121,7 +120,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
         change: impl FnOnce(Option<&[u8]>) -> Result<Change>,
     ) -> Result<()> {
         let pm = self.pool.access();
-        let mut writer = self.writer(key)?;
+        let mut writer = self.writer(&pm, key)?;
         let mut bytes = Vec::new();
         let search = writer.search(&pm, &mut bytes)?;
         if let Some((_, pair)) = &search.found {
@@ -137,11 +136,18 @@ impl<M: Media, F: Form> Turbo<M, F> {
     }
 
     #[inline(always)]
-    fn writer<'t, 'k>(&'t self, key: F::Key<'k>) -> Result<Writer<'t, 'k, M, F>> {
+    fn writer<'t, 'k>(
+        &'t self,
+        pm: &Access<'_, M>,
+        key: F::Key<'k>,
+    ) -> Result<Writer<'t, 'k, M, F>> {
         self.writable()?;
         let wanted = self.wanted(key);
         let index = self.directory.index_of(wanted.hash);
-        let held = self.directory.shards()[index as usize].hold()?;
+        let shard = &self.directory.shards()[index as usize];
+        // Before the lock, which waits for the flush of this thread's last write.
+        fetch_home(pm, shard, wanted.hash);
+        let held = shard.hold()?;
         Ok(Writer { table: self, held, index, wanted })
     }
 
@@ -151,6 +157,17 @@ impl<M: Media, F: Form> Turbo<M, F> {
             self.heap.give(record.addr, record.class);
         }
         Ok(())
+    }
+}
+
+/// Fetches all lines of a home bucket: which of them has the slot is known only when the first is
+/// there, and a device reads a block of 256 bytes at once in any case.
+#[inline(always)]
+fn fetch_home<M: Media>(pm: &Access<'_, M>, shard: &Shard<M::Sync>, hash: u64) {
+    let place = shard.place();
+    let bucket = place.bucket(layout::home_of(hash, place.log));
+    for line in 0..(BUCKET_WORDS / LINE_WORDS) as u64 {
+        pm.prefetch(bucket.plus(line * LINE_WORDS as u64));
     }
 }
 
@@ -239,10 +256,10 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         place: &Slot<'_, M>,
         new: usize,
         pair: Pair,
-        meta: super::layout::Meta,
+        meta: Meta,
         site: everhash_pmem::Site,
     ) -> Result<()> {
-        let (bucket, tag) = (&place.bucket, super::layout::tag_of(self.wanted.hash));
+        let (bucket, tag) = (&place.bucket, layout::tag_of(self.wanted.hash));
         let _lane = self.table.lanes.bucket(pm, bucket.at())?;
         let view = bucket.fill(pm, &place.view, new, tag, pair, self.table.ordered)?;
         let pending = self.held.pending(bucket.index);
