@@ -14,7 +14,7 @@ use everhash_pmem::{Access, Addr, Block, Media, Primitives, Site, Span, equal_by
 
 use super::concurrency::Pending;
 use super::layout::{
-    self, BUCKET_WORDS, Bucket as Ruler, LINE_WORDS, Meta, Place, SLOTS_BESIDE_META,
+    self, BUCKET_WORDS, Bucket as Ruler, LINE_WORDS, Meta, Place, SLOTS, SLOTS_BESIDE_META,
 };
 
 /// Where a write to a bucket persists something.
@@ -126,7 +126,16 @@ impl<'a, M: Media> Bucket<'a, M> {
         Err(corrupt(self.at(), "the check of a slot matches"))
     }
 
-    /// Returns the address of the second word of a slot, for errors.
+    /// Returns where the first slot lies whose tag is `tag`, if there is one. What was loaded may be
+    /// half done: good for hints.
+    #[inline(always)]
+    pub fn guess(&self, tag: u8) -> Option<Addr> {
+        let words = [0, 1].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
+        let slot = equal_bytes(&words, tag).trailing_zeros() as usize;
+        (slot < SLOTS).then(|| self.slot_at(slot))
+    }
+
+    /// Returns the address of the second word of a slot.
     pub fn slot_at(&self, slot: usize) -> Addr {
         self.at().plus((Ruler::SLOTS + 2 * slot + 1) as u64)
     }

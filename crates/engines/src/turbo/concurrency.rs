@@ -22,7 +22,7 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Primitives};
+use everhash_pmem::{Access, Addr, AtomicWord, Media, Primitives};
 
 use super::layout::{Lane as LaneRuler, Place};
 
@@ -33,6 +33,15 @@ const ALL: u64 = u64::MAX - 1;
 /// A write failed after its commit store: nobody knows what is durable.
 const POISON: u64 = u64::MAX;
 
+/// The lock of a shard: nobody holds it, somebody does, or a holder panicked.
+///
+/// A word of our own and not a mutex: its release is a plain store. A mutex releases with a locked
+/// instruction, behind which no load starts before the write-back is over; so the bucket of the
+/// next write could not be fetched while the line of this one is on its way to the medium.
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+const PANICKED: u64 = 2;
+
 /// What the DRAM directory knows of a shard, on a line of its own (TurboHash 3.1).
 #[repr(align(64))]
 pub struct Shard<P: Primitives> {
@@ -42,25 +51,22 @@ pub struct Shard<P: Primitives> {
     moves: P::AtomicU64,
     /// The bucket whose META may be visible and not durable, counted from 1.
     pending: P::AtomicU64,
+    lock: P::AtomicU64,
     /// Items that were added minus those that were removed, since the pool was opened; modulo 2^64.
     items: P::AtomicU64,
-    lock: P::Mutex<Tally>,
-}
-
-/// What writers of a shard count, under its lock.
-#[derive(Default)]
-pub struct Tally {
-    /// Deleted slots, as far as known: those from before the pool was opened are not counted.
-    pub deleted: i64,
-    /// Whether upkeep was told to collect them.
-    pub due: bool,
+    /// Deleted slots, modulo 2^64, as far as known: those from before the pool was opened are not
+    /// counted. Used under the lock.
+    deleted: P::AtomicU64,
+    /// Whether upkeep was told to collect them: 1, or 0. Used under the lock.
+    due: P::AtomicU64,
 }
 
 /// A shard that is locked for a write.
-pub struct Held<'t, P: Primitives> {
-    shard: &'t Shard<P>,
-    /// What the holder counts.
-    pub tally: <P::Mutex<Tally> as Lock<Tally>>::Guard<'t>,
+pub struct Held<'t, M: Media> {
+    shard: &'t Shard<M::Sync>,
+    pm: &'t Access<'t, M>,
+    /// Whether the thread was panicking already when it took the lock.
+    panicking: bool,
 }
 
 /// A bucket that readers keep away from. Dropped without [`Pending::end`], by an error or a panic,
@@ -92,8 +98,10 @@ impl<P: Primitives> Shard<P> {
             place: AtomicWord::new(place.word()),
             moves: AtomicWord::new(0),
             pending: AtomicWord::new(SETTLED),
+            lock: AtomicWord::new(FREE),
             items: AtomicWord::new(0),
-            lock: Lock::new(Tally::default()),
+            deleted: AtomicWord::new(0),
+            due: AtomicWord::new(0),
         }
     }
 
@@ -169,16 +177,35 @@ impl<P: Primitives> Shard<P> {
     /// # Errors
     /// [`Error::Poisoned`] if a holder panicked, or if a write failed.
     #[inline(always)]
-    pub fn hold(&self) -> Result<Held<'_, P>> {
-        let tally = self.lock.lock()?;
+    pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
+        let mut attempt = 0;
+        // Ends: each further round waits for a holder, who lets go or poisons.
+        while let Err(found) =
+            self.lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+        {
+            if found == PANICKED {
+                return Err(Error::Poisoned);
+            }
+            P::pause(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+        pm.dram(1);
+        pm.locked(self.name());
+        let held = Held { shard: self, pm, panicking: std::thread::panicking() };
         if self.pending.load(Ordering::Relaxed) != SETTLED {
             return Err(Error::Poisoned);
         }
-        Ok(Held { shard: self, tally })
+        Ok(held)
+    }
+
+    /// Returns a number that no other lock of the process has.
+    #[inline(always)]
+    fn name(&self) -> u64 {
+        core::ptr::from_ref(self).addr() as u64
     }
 }
 
-impl<P: Primitives> Held<'_, P> {
+impl<M: Media> Held<'_, M> {
     /// Returns where the shard lies.
     #[inline(always)]
     pub fn place(&self) -> Place {
@@ -187,17 +214,17 @@ impl<P: Primitives> Held<'_, P> {
 
     /// Keeps readers from bucket `index`: before its commit store, until its fence.
     #[inline(always)]
-    pub fn pending(&self, index: u64) -> Pending<'_, P> {
+    pub fn pending(&self, index: u64) -> Pending<'_, M::Sync> {
         self.begin(index + 1)
     }
 
     /// Keeps readers from all buckets of the shard.
-    pub fn pending_all(&self) -> Pending<'_, P> {
+    pub fn pending_all(&self) -> Pending<'_, M::Sync> {
         self.begin(ALL)
     }
 
     #[inline(always)]
-    fn begin(&self, pending: u64) -> Pending<'_, P> {
+    fn begin(&self, pending: u64) -> Pending<'_, M::Sync> {
         // Ordered before the commit store, which is a release.
         self.shard.pending.store(pending, Ordering::Relaxed);
         Pending { pending: &self.shard.pending, outcome: POISON }
@@ -214,10 +241,51 @@ impl<P: Primitives> Held<'_, P> {
     /// Counts items that were added, or removed if negative.
     #[inline(always)]
     pub fn count(&self, added: i64) {
-        // Only the holder of the lock stores it.
-        let items = self.shard.items.load(Ordering::Relaxed);
-        self.shard.items.store(items.wrapping_add_signed(added), Ordering::Relaxed);
+        add(&self.shard.items, added);
     }
+
+    /// Counts slots that were deleted, or taken again if negative.
+    #[inline(always)]
+    pub fn count_deleted(&self, deleted: i64) {
+        add(&self.shard.deleted, deleted);
+    }
+
+    /// Counts no deleted slot any more.
+    pub fn forget_deleted(&self) {
+        self.shard.deleted.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns how many deleted slots were counted.
+    #[inline(always)]
+    pub fn deleted(&self) -> i64 {
+        self.shard.deleted.load(Ordering::Relaxed) as i64
+    }
+
+    /// Returns whether upkeep was told of the shard.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.shard.due.load(Ordering::Relaxed) == 1
+    }
+
+    /// Says whether upkeep was told of the shard.
+    pub fn set_due(&self, due: bool) {
+        self.shard.due.store(u64::from(due), Ordering::Relaxed);
+    }
+}
+
+impl<M: Media> Drop for Held<'_, M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.pm.unlocking(self.shard.name());
+        let panicked = !self.panicking && std::thread::panicking();
+        self.shard.lock.store(if panicked { PANICKED } else { FREE }, Ordering::Release);
+    }
+}
+
+/// Adds to a counter that only the holder of a lock stores.
+#[inline(always)]
+fn add(counter: &impl AtomicWord, added: i64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(added), Ordering::Relaxed);
 }
 
 impl<P: Primitives> Pending<'_, P> {
@@ -342,15 +410,16 @@ impl<P: Primitives> Drop for InLane<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use everhash_pmem::Std;
+    use everhash_pmem::{Image, Region, Std};
 
     const PLACE: Place = Place { start: Addr::new(8192), log: 2 };
 
     #[test]
     fn a_write_that_fails_keeps_readers_and_writers_out() {
         // Fails if a reader were shown what a crash may take back, or would wait for ever.
-        let shard = Shard::<Std>::new(PLACE);
-        let held = shard.hold().unwrap();
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let (pm, shard) = (region.access(), Shard::<Std>::new(PLACE));
+        let held = shard.hold(&pm).unwrap();
         let pending = held.pending(2);
         assert!(shard.settled(1).unwrap() && !shard.settled(2).unwrap());
         pending.end();
@@ -361,18 +430,33 @@ mod tests {
         });
         drop(held);
         assert!(matches!(shard.settled(0), Err(Error::Poisoned)));
-        assert!(matches!(shard.hold(), Err(Error::Poisoned)));
+        assert!(matches!(shard.hold(&pm).map(drop), Err(Error::Poisoned)));
+    }
+
+    #[test]
+    fn p12_a_shard_whose_holder_panicked_is_never_locked_again() {
+        // Fails if a writer goes on with what a panic left half done, or waits for ever.
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let shard = Shard::<Std>::new(PLACE);
+        let holder = || {
+            let pm = region.access();
+            let _held = shard.hold(&pm).unwrap();
+            panic!("as a caller's closure might");
+        };
+        assert!(std::thread::scope(|scope| scope.spawn(holder).join()).is_err());
+        assert!(matches!(shard.hold(&region.access()).map(drop), Err(Error::Poisoned)));
     }
 
     #[test]
     fn a_reader_looks_again_when_the_shard_has_moved() {
         // Fails if an answer, or an error, from where the shard lay before were believed.
-        let shard = Shard::<Std>::new(PLACE);
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let (pm, shard) = (region.access(), Shard::<Std>::new(PLACE));
         let mut looks = 0;
         let found = shard.read(|place| {
             looks += 1;
             if looks == 1 {
-                shard.hold()?.moved(Place { log: 3, ..PLACE });
+                shard.hold(&pm)?.moved(Place { log: 3, ..PLACE });
                 return Err(Error::Full { needed: 1 });
             }
             Ok(Look::Whole(place.log))

@@ -4,7 +4,7 @@
 use everhash_index::{Change, Result};
 use everhash_pmem::{Access, Media};
 
-use super::bucket::{Pair, sites};
+use super::bucket::{Bucket, Pair, sites};
 use super::concurrency::{Held, Shard};
 use super::layout::{self, BUCKET_WORDS, LINE_WORDS, Meta};
 use super::resize::unless_full;
@@ -15,7 +15,7 @@ use super::variable_size_items::Form;
 /// A shard that is locked for a write to one key.
 struct Writer<'t, 'k, M: Media, F: Form> {
     table: &'t Turbo<M, F>,
-    held: Held<'t, M::Sync>,
+    held: Held<'t, M>,
     /// Index of the shard.
     index: u64,
     wanted: Wanted<'k, F>,
@@ -29,7 +29,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     #[inline(always)]
     pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<Pair>> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
-        self.prefetch(&pm, wanted.hash);
+        fetch_home(&pm, self.directory.of(wanted.hash), wanted.hash);
         self.get_wanted(&pm, wanted, bytes)
     }
 
@@ -44,10 +44,25 @@ impl<M: Media, F: Form> Turbo<M, F> {
         look(pm, self.directory.of(wanted.hash), self.reach(), wanted, bytes)
     }
 
-    /// Says that the home bucket of a hash will be read soon (B1).
+    /// Fetches what the searches for some keys will read first (B1): of every home bucket the line
+    /// that says where the key can be, and then, when these are there, the line where it is.
     #[inline(always)]
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
-        fetch_home(pm, self.directory.of(hash), hash);
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hashes: impl Iterator<Item = u64> + Clone) {
+        let home = |hash| {
+            let place = self.directory.of(hash).place();
+            (place, layout::home_of(hash, place.log))
+        };
+        for (place, index) in hashes.clone().map(home) {
+            pm.prefetch(place.bucket(index));
+        }
+        for hash in hashes {
+            let (place, index) = home(hash);
+            // Outside of the medium: the search will say so.
+            let bucket = Bucket::of(pm, place, index).ok();
+            if let Some(slot) = bucket.and_then(|bucket| bucket.guess(layout::tag_of(hash))) {
+                pm.prefetch(slot);
+            }
+        }
     }
 
     /// Adds a pair if the key is absent; returns whether it was.
@@ -138,7 +153,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     #[inline(always)]
     fn writer<'t, 'k>(
         &'t self,
-        pm: &Access<'_, M>,
+        pm: &'t Access<'_, M>,
         key: F::Key<'k>,
     ) -> Result<Writer<'t, 'k, M, F>> {
         self.writable()?;
@@ -147,7 +162,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
         let shard = &self.directory.shards()[index as usize];
         // Before the lock, which waits for the flush of this thread's last write.
         fetch_home(pm, shard, wanted.hash);
-        let held = shard.hold()?;
+        let held = shard.hold(pm)?;
         Ok(Writer { table: self, held, index, wanted })
     }
 
@@ -190,7 +205,7 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         let mut search = search;
         // Ends: each round doubles the shard, or collects it once before the first doubling.
         while search.vacancy.is_none() {
-            self.table.make_room(pm, &mut self.held, self.index)?;
+            self.table.make_room(pm, &self.held, self.index)?;
             search = self.search(pm, &mut Vec::new())?;
         }
         let slot = search.vacancy.expect("the loop ends with a vacancy");
@@ -198,13 +213,13 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         let pair = self.pair(pm, value)?;
         self.fill(pm, &slot, slot.slot, pair, slot.view.inserted(slot.slot), sites::INSERT)?;
         self.held.count(1);
-        self.held.tally.deleted -= i64::from(was_deleted);
+        self.held.count_deleted(-i64::from(was_deleted));
         // A long search through many deleted slots (P15): 14 slots a bucket, a quarter of them.
         let bucket_slots = self.table.settings.bucket_slots;
         if search.probes >= self.table.settings.gc_probes
             && search.deleted * 4 >= search.probes * bucket_slots
         {
-            unless_full(self.table.collect(pm, &mut self.held, self.index))?;
+            unless_full(self.table.collect(pm, &self.held, self.index))?;
         }
         Ok(())
     }
@@ -238,9 +253,9 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         let pending = self.held.pending(slot.bucket.index);
         slot.bucket.commit(pm, &slot.view, slot.view.removed(slot.slot), pending, sites::REMOVE)?;
         self.held.count(-1);
-        self.held.tally.deleted += 1;
+        self.held.count_deleted(1);
         self.table.drop_record(slot, *pair)?;
-        self.table.note_deleted(&mut self.held, self.index)
+        self.table.note_deleted(&self.held, self.index)
     }
 
     #[inline(always)]

@@ -54,7 +54,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     pub(super) fn make_room(
         &self,
         pm: &Access<'_, M>,
-        held: &mut Held<'_, M::Sync>,
+        held: &Held<'_, M>,
         index: u64,
     ) -> Result<()> {
         let contents = self.contents(pm, held.place())?;
@@ -71,12 +71,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     /// # Errors
     /// As [`Turbo::make_room`].
     #[cold]
-    pub(super) fn collect(
-        &self,
-        pm: &Access<'_, M>,
-        held: &mut Held<'_, M::Sync>,
-        index: u64,
-    ) -> Result<()> {
+    pub(super) fn collect(&self, pm: &Access<'_, M>, held: &Held<'_, M>, index: u64) -> Result<()> {
         let contents = self.contents(pm, held.place())?;
         self.rebuild(pm, held, index, &contents, contents.place.log)
     }
@@ -98,7 +93,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     fn rebuild(
         &self,
         pm: &Access<'_, M>,
-        held: &mut Held<'_, M::Sync>,
+        held: &Held<'_, M>,
         index: u64,
         contents: &Contents,
         least: u32,
@@ -112,7 +107,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
         let place = Place { start: span.start, log: image.log };
         self.write(pm, index, place, image).inspect_err(|_| self.space.give(span))?;
         held.moved(place);
-        held.tally.deleted = 0;
+        held.forget_deleted();
         self.space.give(Span::of_bytes(contents.place.start, contents.place.bytes()));
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         let grown = place.log > contents.place.log;
@@ -156,11 +151,11 @@ impl<M: Media, F: Form> Turbo<M, F> {
         let mut left = u64::from(budget.max(1));
         while left > 0 {
             let Some(index) = self.due.lock()?.pop() else { break };
-            let mut held = self.directory.shards()[index as usize].hold()?;
-            held.tally.due = false;
+            let held = self.directory.shards()[index as usize].hold(&pm)?;
+            held.set_due(false);
             left = left.saturating_sub(held.place().buckets());
             if self.many_deleted(&held) {
-                unless_full(self.collect(&pm, &mut held, index))?;
+                unless_full(self.collect(&pm, &held, index))?;
             }
         }
         // What the last resizes took, the next will: they come in waves.
@@ -174,9 +169,9 @@ impl<M: Media, F: Form> Turbo<M, F> {
     }
 
     /// Tells upkeep of a shard that holds many deleted slots.
-    pub(super) fn note_deleted(&self, held: &mut Held<'_, M::Sync>, index: u64) -> Result<()> {
-        if !held.tally.due && self.many_deleted(held) {
-            held.tally.due = true;
+    pub(super) fn note_deleted(&self, held: &Held<'_, M>, index: u64) -> Result<()> {
+        if !held.is_due() && self.many_deleted(held) {
+            held.set_due(true);
             self.due.lock()?.push(index);
         }
         Ok(())
@@ -184,9 +179,9 @@ impl<M: Media, F: Form> Turbo<M, F> {
 
     /// Returns whether a quarter of the slots of a shard is deleted, as far as known (4.6).
     #[inline(always)]
-    fn many_deleted(&self, held: &Held<'_, M::Sync>) -> bool {
+    fn many_deleted(&self, held: &Held<'_, M>) -> bool {
         let slots = held.place().buckets() * self.settings.bucket_slots;
-        held.tally.deleted * 4 >= slots as i64
+        held.deleted() * 4 >= slots as i64
     }
 }
 

@@ -110,7 +110,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     /// that an empty slot could cut short.
     fn clear_shard(&self, index: u64) -> Result<()> {
         let pm = self.pool.access();
-        let mut held = self.directory.shards()[index as usize].hold()?;
+        let held = self.directory.shards()[index as usize].hold(&pm)?;
         let place = held.place();
         let mut used = Vec::new();
         let (mut records, mut removed) = (Vec::new(), 0);
@@ -140,7 +140,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
         store_all(sites::EMPTY, |meta| meta.next(0, 0).next(0, 0))?;
         pending.end();
         held.count(-removed);
-        held.tally.deleted = 0;
+        held.forget_deleted();
         records.into_iter().for_each(|record| self.heap.give(record.addr, record.class));
         Ok(())
     }

@@ -82,7 +82,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
         let pm = self.pool.access();
         let mut items = 0u64;
         for shard in self.directory.shards() {
-            let held = shard.hold()?;
+            let held = shard.hold(&pm)?;
             let place = held.place();
             for index in 0..place.buckets() {
                 let bucket = Bucket::<M>::of(&pm, place, index)?;

@@ -7,7 +7,7 @@ use everhash_index::{
     Change, Checked, Cursor, Form as PairForm, MAX_KEY_BYTES, Result, Stats, Table, Upkeep,
     WordTable, admit,
 };
-use everhash_pmem::{AtomicWord, Lock, Media, pool};
+use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 
 use super::check;
 use super::layout::{self, ROOT, Root};
@@ -19,12 +19,14 @@ pub mod sites {
     everhash_pmem::sites! {
         /// Everything, on media whose fences wait for nothing.
         SYNC = "turbo/sync/all";
+        /// The number of items, before the header says that the pool is closed.
+        ITEMS = "turbo/close/items";
     }
 }
 
 /// Keys that are looked for together: their lines are on the way while the first is compared.
 ///
-/// Unit: keys. Source: ours; twelve lines can be on the way to a core of the present, four a key.
+/// Unit: keys. Source: ours; twelve to sixteen lines can be on the way to a core of the present.
 const BATCH: usize = 16;
 
 /// An open table, of the form that its pool has.
@@ -106,7 +108,7 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
                 .iter()
                 .map(|key| self.has_form(key).then(|| self.wanted(F::key(key))))
                 .collect();
-            wanted.iter().flatten().for_each(|wanted| self.prefetch(&pm, wanted.hash));
+            self.prefetch(&pm, wanted.iter().flatten().map(|wanted| wanted.hash));
             for (place, wanted) in wanted.into_iter().enumerate() {
                 let pair = match wanted {
                     Some(wanted) => self.get_wanted(&pm, wanted, &mut value)?,
@@ -174,8 +176,9 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
         if self.pool.writable() {
             let items = Turbo::len(&*self)?;
             let at = ROOT.plus(Root::ITEMS as u64);
-            // Durable with everything else, before the header says that the pool is closed.
-            self.pool.access().write_words(at, &[items, layout::items_check(items)])?;
+            let pm = self.pool.access();
+            pm.write_words(at, &[items, layout::items_check(items)])?;
+            pm.persist(Span::new(at, 2), sites::ITEMS)?;
         }
         Ok(self.pool.close()?)
     }
@@ -207,7 +210,7 @@ impl<M: Media> WordTable for Turbo<M, Words> {
         for (keys, values) in keys.chunks(BATCH).zip(values.chunks_mut(BATCH)) {
             let wanted: [_; BATCH] =
                 core::array::from_fn(|i| keys.get(i).map(|key| self.wanted(*key)));
-            wanted.iter().flatten().for_each(|wanted| self.prefetch(&pm, wanted.hash));
+            self.prefetch(&pm, wanted.iter().flatten().map(|wanted| wanted.hash));
             for (wanted, value) in wanted.into_iter().flatten().zip(values) {
                 *value = self.get_wanted(&pm, wanted, &mut Vec::new())?.map(|pair| pair[1]);
             }

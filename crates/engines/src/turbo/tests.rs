@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod figures;
+mod times;
 
 use everhash_index::Form;
 use everhash_testkit::{conformance, model, race};

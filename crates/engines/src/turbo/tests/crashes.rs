@@ -2,12 +2,14 @@
 
 use everhash_index::Form;
 use everhash_pmem::crash::{Limits, Model};
-use everhash_testkit::crash::{Effort, judge, mutants};
+use everhash_testkit::crash::{Effort, judge};
 
 use crate::turbo::Turbo;
 
-/// Some seconds for each form and model. `everhash crash` does more: a resize writes whole shards
-/// past the caches, and so leaves more to a crash than seconds suffice for.
+/// Some seconds for each form and model. `everhash crash` does more, and judges the mutants.
+///
+/// A resize writes whole shards past the caches, and so leaves more states than there is time for:
+/// a few of each crash point are enough to look at what is never reached.
 fn effort(model: Model) -> Effort {
     let all = Effort::default();
     let limits = Limits { product: 8, lazy: 16, single: 4, pairs: 4, random: 4, ..all.limits };
@@ -55,28 +57,7 @@ fn p05_what_a_reader_saw_after_the_end_of_a_process_survives_a_power_failure() {
 }
 
 #[test]
-#[ignore = "takes many minutes: cargo test --release -p everhash-engines --lib -- --ignored"]
-fn every_flush_and_every_fence_is_needed() {
-    // Fails if a persist site can be left out without a judge noticing: it is dead code then, or
-    // one of the exceptions, which have their reasons.
-    let exceptions = include_str!("../exceptions.toml");
-    let (mut survivors, mut count) = (Vec::new(), 0);
-    for form in super::FORMS {
-        let efforts = [Model::Adr, Model::File].map(|model| Effort::default().under(model));
-        for fate in
-            mutants::<Turbo>(form, &efforts).unwrap_or_else(|violation| panic!("{violation}"))
-        {
-            if !fate.mutant.site.name().starts_with("turbo/") {
-                continue;
-            }
-            count += 1;
-            println!("{form}: {fate}");
-            if fate.death.is_none() {
-                survivors.push(fate.mutant.to_string());
-            }
-        }
-    }
-    println!("{count} mutants, survivors: {survivors:#?}");
-    let excused = |name: &String| exceptions.contains(&format!("\"{name}\""));
-    assert!(survivors.iter().all(excused), "not excused");
+fn p01_a_power_failure_is_survived_where_a_line_keeps_no_order() {
+    // Fails as on files, and if a write-back is missing that a file's sync makes good.
+    super::FORMS.into_iter().for_each(|form| survives(form, &effort(Model::Arm)));
 }

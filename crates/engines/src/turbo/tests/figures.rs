@@ -6,7 +6,6 @@ use std::sync::Arc;
 use everhash_index::{Form, Inline, Opening, Table, WordTable, create};
 use everhash_pmem::{Counted, Domain, Guarantees, Image, Media, Region, Std, Traffic};
 
-use crate::turbo::concurrency::Shard;
 use crate::turbo::layout::BUCKET_WORDS;
 use crate::turbo::search_path::search;
 use crate::turbo::variable_size_items::Words;
@@ -162,7 +161,7 @@ fn negative_searches_are_short_and_a_collection_makes_them_short_again() {
     let TurboTable::Words(inner) = &measured.table else { panic!("8/8 has words") };
     let pm = inner.pool.access();
     for (index, shard) in inner.directory.shards().iter().enumerate() {
-        inner.collect(&pm, &mut Shard::hold(shard).unwrap(), index as u64).unwrap();
+        inner.collect(&pm, &shard.hold(&pm).unwrap(), index as u64).unwrap();
     }
     let collected = measured.negative(1 << 40..(1 << 40) + 200_000);
     println!("after a collection: {collected:?}; paper: restored");
