@@ -105,11 +105,15 @@ impl<'a, M: Media> Bucket<'a, M> {
     /// [`Error::Corrupt`]; also if a write comes between, and the caller tells.
     #[inline(always)]
     pub fn view_of(&self, word: u64) -> Result<View> {
+        self.sound_view_of(word).ok_or_else(|| corrupt(self.at(), "a META word matches its check"))
+    }
+
+    /// As [`Bucket::view_of`], with `None` for an error.
+    #[inline(always)]
+    pub fn sound_view_of(&self, word: u64) -> Option<View> {
         let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
-        match Meta::open(word, [words[0], words[1]], self.at()) {
-            Some(meta) => Ok(View { meta, words }),
-            None => Err(corrupt(self.at(), "a META word matches its check")),
-        }
+        let meta = Meta::open(word, [words[0], words[1]], self.at())?;
+        Some(View { meta, words })
     }
 
     /// Loads the pair in a live slot.
@@ -118,12 +122,16 @@ impl<'a, M: Media> Bucket<'a, M> {
     /// [`Error::Corrupt`] if its check does not match; also if a write comes between.
     #[inline(always)]
     pub fn pair(&self, view: &View, slot: usize) -> Result<Pair> {
+        self.sound_pair(view, slot).ok_or_else(|| corrupt(self.at(), "the check of a slot matches"))
+    }
+
+    /// As [`Bucket::pair`], with `None` for an error.
+    #[inline(always)]
+    pub fn sound_pair(&self, view: &View, slot: usize) -> Option<Pair> {
         let first = Ruler::SLOTS + 2 * slot;
         let pair = [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)];
-        if layout::check_of(pair, self.at(), slot) == layout::slot_check(view.words, slot) {
-            return Ok(pair);
-        }
-        Err(corrupt(self.at(), "the check of a slot matches"))
+        let check = layout::check_of(pair, self.at(), slot);
+        (check == layout::slot_check(view.words, slot)).then_some(pair)
     }
 
     /// Returns where the first slot lies whose tag is `tag`, if there is one. What was loaded may be

@@ -118,33 +118,30 @@ impl<P: Primitives> Shard<P> {
         for attempt in 0u32.. {
             let (place, visit) = self.enter();
             let found = look(place);
-            if let Some(found) = self.leave(visit, found) {
-                return found;
+            P::fence(Ordering::Acquire);
+            if self.is_there_still(visit) {
+                match found {
+                    Ok(Look::Whole(found)) => return Ok(found),
+                    Ok(Look::Disturbed) => {}
+                    Err(error) => return Err(error),
+                }
             }
             P::pause(attempt);
         }
         Err(Error::Poisoned)
     }
 
-    /// Returns where the shard lies, and what [`Shard::leave`] wants to know.
+    /// Returns where the shard lies, and what [`Shard::is_there_still`] wants to know.
     #[inline(always)]
     pub fn enter(&self) -> (Place, Visit) {
         let visit = Visit { moves: self.moves.load(Ordering::Acquire) };
         (Place::of_word(self.place.load(Ordering::Acquire)), visit)
     }
 
-    /// Returns what a reader found since it entered, or `None` if it has to look again.
+    /// Returns whether the shard has not moved. The caller has fenced (acquire) since its last look.
     #[inline(always)]
-    pub fn leave<R>(&self, visit: Visit, found: Result<Look<R>>) -> Option<Result<R>> {
-        P::fence(Ordering::Acquire);
-        if self.moves.load(Ordering::Relaxed) != visit.moves {
-            return None;
-        }
-        match found {
-            Ok(Look::Whole(found)) => Some(Ok(found)),
-            Ok(Look::Disturbed) => None,
-            Err(error) => Some(Err(error)),
-        }
+    pub fn is_there_still(&self, visit: Visit) -> bool {
+        self.moves.load(Ordering::Relaxed) == visit.moves
     }
 
     /// Returns whether what was loaded from bucket `index` since its META is durable. The caller

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_index::{Error, Result};
+use everhash_index::Result;
 use everhash_pmem::{Access, Media, Primitives};
 
 use super::bucket::{Bucket, Pair, View, slots_of};
@@ -77,9 +77,6 @@ pub struct Search<'a, M: Media> {
 
 /// Looks for a key without a lock (Algorithm 1). A record's value is left in `bytes`.
 ///
-/// As [`Shard::read`] with a closure, but without one: a compiler that does not inline it passes
-/// what was found through memory, in pieces that are read as others than they were written.
-///
 /// # Errors
 /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
 #[inline(always)]
@@ -90,59 +87,72 @@ pub fn look<M: Media, F: Form>(
     wanted: Wanted<'_, F>,
     bytes: &mut Vec<u8>,
 ) -> Result<Option<Pair>> {
-    // Ends: each further round means that a writer came between, who ends or poisons.
-    for attempt in 0u32.. {
-        let (place, visit) = shard.enter();
-        let found = look_along(pm, shard, place, reach, wanted, bytes);
-        if let Some(found) = shard.leave(visit, found) {
-            return found;
-        }
-        M::Sync::pause(attempt);
+    match glimpse(pm, shard, reach, wanted) {
+        Some(found) => Ok(found),
+        None => look_along(pm, shard, reach, wanted, bytes),
     }
-    Err(Error::Poisoned)
 }
 
-/// Looks for a key along its path, once.
+/// Looks for a key in its home bucket, where most searches end. `None` means that it needs more:
+/// the next bucket, a record, patience or an error.
+///
+/// Without an error among its results all of them stay in registers. Through memory they would go
+/// in pieces that are read as others than they were written, and the processor, which waits for
+/// that, would not yet fetch what the next get wants.
 #[inline(always)]
+fn glimpse<M: Media, F: Form>(
+    pm: &Access<'_, M>,
+    shard: &Shard<M::Sync>,
+    reach: Reach,
+    wanted: Wanted<'_, F>,
+) -> Option<Option<Pair>> {
+    let (place, visit) = shard.enter();
+    let bucket = Bucket::of(pm, place, layout::home_of(wanted.hash, place.log)).ok()?;
+    let before = bucket.meta_word();
+    let view = bucket.sound_view_of(before)?;
+    let mut found = None;
+    for slot in slots_of(view.matching(layout::tag_of(wanted.hash))) {
+        let pair = bucket.sound_pair(&view, slot)?;
+        if F::is_pair_of(pair, wanted.key)? {
+            found = Some(pair);
+            break;
+        }
+    }
+    let ends = found.is_some() || view.ends_path(reach.bucket_slots);
+    // Pairs with the release fence before a writer's stores (P7).
+    M::Sync::fence(Ordering::Acquire);
+    let whole = bucket.meta_word_again() == before
+        && matches!(shard.settled(bucket.index), Ok(true))
+        && shard.is_there_still(visit);
+    (ends && whole).then_some(found)
+}
+
+/// Looks for a key along its path.
+#[inline(never)]
 fn look_along<M: Media, F: Form>(
     pm: &Access<'_, M>,
     shard: &Shard<M::Sync>,
-    place: Place,
     reach: Reach,
     wanted: Wanted<'_, F>,
     bytes: &mut Vec<u8>,
-) -> Result<Look<Option<Pair>>> {
-    for index in reach.path(wanted.hash, place) {
-        let bucket = Bucket::of(pm, place, index)?;
-        let before = bucket.meta_word();
-        let (found, ends) = match bucket.view_of(before) {
-            Ok(view) => (
-                find::<M, F>(pm, &bucket, &view, wanted, bytes),
-                view.ends_path(reach.bucket_slots),
-            ),
-            Err(error) => (Err(error), true),
-        };
-        if !is_whole(shard, &bucket, before)? {
-            return Ok(Look::Disturbed);
+) -> Result<Option<Pair>> {
+    shard.read(|place| {
+        for index in reach.path(wanted.hash, place) {
+            let bucket = Bucket::of(pm, place, index)?;
+            let found = match glance(shard, &bucket, |view| {
+                let found = find::<M, F>(pm, &bucket, view, wanted, bytes)?;
+                Ok((found.map(|(_, pair)| pair), view.ends_path(reach.bucket_slots)))
+            })? {
+                Look::Whole(found) => found,
+                Look::Disturbed => return Ok(Look::Disturbed),
+            };
+            match found {
+                (None, false) => {}
+                (found, _) => return Ok(Look::Whole(found)),
+            }
         }
-        match found? {
-            Some((_, pair)) => return Ok(Look::Whole(Some(pair))),
-            None if ends => break,
-            None => {}
-        }
-    }
-    Ok(Look::Whole(None))
-}
-
-/// Returns whether what was loaded from a bucket since its META was `before` is whole and durable.
-///
-/// # Errors
-/// [`Error::Poisoned`] if nobody knows.
-#[inline(always)]
-fn is_whole<M: Media>(shard: &Shard<M::Sync>, bucket: &Bucket<'_, M>, before: u64) -> Result<bool> {
-    // Pairs with the release fence before a writer's stores (P7).
-    M::Sync::fence(Ordering::Acquire);
-    Ok(bucket.meta_word_again() == before && shard.settled(bucket.index)?)
+        Ok(Look::Whole(None))
+    })
 }
 
 /// Reads one bucket without a lock: what `read` finds counts if the bucket was whole and durable.
@@ -157,7 +167,9 @@ pub fn glance<M: Media, R>(
 ) -> Result<Look<R>> {
     let before = bucket.meta_word();
     let found = bucket.view_of(before).and_then(|view| read(&view));
-    if !is_whole(shard, bucket, before)? {
+    // Pairs with the release fence before a writer's stores (P7).
+    M::Sync::fence(Ordering::Acquire);
+    if bucket.meta_word_again() != before || !shard.settled(bucket.index)? {
         return Ok(Look::Disturbed);
     }
     found.map(Look::Whole)

@@ -55,6 +55,9 @@ pub trait Form: Send + Sync + Sized + 'static {
         bytes: &mut Vec<u8>,
     ) -> Result<bool>;
 
+    /// Returns whether a slot holds `key`, if that can be told from the slot.
+    fn is_pair_of(pair: Pair, key: Self::Key<'_>) -> Option<bool>;
+
     /// Makes the words of a slot. A record is durable on return.
     ///
     /// # Errors
@@ -127,6 +130,11 @@ impl Form for Words {
         _bytes: &mut Vec<u8>,
     ) -> Result<bool> {
         Ok(pair[0] == key)
+    }
+
+    #[inline(always)]
+    fn is_pair_of(pair: Pair, key: u64) -> Option<bool> {
+        Some(pair[0] == key)
     }
 
     #[inline(always)]
@@ -209,6 +217,10 @@ impl Form for Records {
             bytes.drain(..key_bytes);
         }
         Ok(equal)
+    }
+
+    fn is_pair_of(_pair: Pair, _key: &[u8]) -> Option<bool> {
+        None
     }
 
     fn pair<M: Media>(
