@@ -20,10 +20,8 @@ use super::layout::{
 /// Where a write to a bucket persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// A pair, before META makes it true.
+        /// A pair, before META makes it true; where a line keeps no order, its tag too.
         PAIR = "turbo/write/pair";
-        /// Tag and slot check, where they must be durable before META.
-        TAG = "turbo/write/tag";
         /// META with the slot of an inserted pair.
         INSERT = "turbo/insert/meta";
         /// META that turns from the old slot of a pair to the new one.
@@ -134,8 +132,8 @@ impl<'a, M: Media> Bucket<'a, M> {
         (check == layout::slot_check(view.words, slot)).then_some(pair)
     }
 
-    /// Returns where the first slot lies whose tag is `tag`, if there is one. What was loaded may be
-    /// half done: good for hints.
+    /// Returns where the first slot lies whose tag is `tag`, if there is one. What was loaded may
+    /// be half done: good for hints.
     #[inline(always)]
     pub fn guess(&self, tag: u8) -> Option<Addr> {
         let words = [0, 1].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
@@ -184,7 +182,7 @@ impl<'a, M: Media> Bucket<'a, M> {
             pm.flush(Span::new(self.at().plus(first as u64), 2), sites::PAIR);
         }
         if !ordered {
-            pm.flush(self.head(), sites::TAG);
+            pm.flush(self.head(), sites::PAIR);
         }
         if apart || !ordered {
             pm.fence(sites::PAIR)?;

@@ -138,7 +138,7 @@ impl<P: Primitives> Shard<P> {
         (Place::of_word(self.place.load(Ordering::Acquire)), visit)
     }
 
-    /// Returns whether the shard has not moved. The caller has fenced (acquire) since its last look.
+    /// Returns whether the shard has not moved. The caller has fenced (acquire) since it looked.
     #[inline(always)]
     pub fn is_there_still(&self, visit: Visit) -> bool {
         self.moves.load(Ordering::Relaxed) == visit.moves

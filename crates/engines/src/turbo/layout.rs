@@ -123,6 +123,8 @@ const VERSION_BYTE: Bits = Bits::new(0, 8);
 const SLOT_CHECK_BITS: u32 = 5;
 
 /// Every bit of a slot check.
+///
+/// Unit: a mask of bits. Source: ours, see [`SLOT_CHECK_BITS`].
 const SLOT_CHECKS: u64 = (1 << SLOT_CHECK_BITS) - 1;
 
 /// Slots whose checks lie in the two bytes that the tags leave of their second word.

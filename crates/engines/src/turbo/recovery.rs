@@ -91,7 +91,9 @@ fn read_root<M: Media>(pool: &Pool<M>) -> Result<Found> {
 
 /// Makes durable what was visible when the process ended, before a reader sees it (T-S1, P9).
 ///
-/// A crash leaves it to be done again.
+/// Only descriptors and META words can be visible without being durable: what they lead to was
+/// fenced before them. What is flushed here is fenced with the header that says that the pool is
+/// open, by this thread; a crash before that leaves it to be done again.
 fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<()> {
     let pm = pool.access();
     let lanes = found.settings.lanes;
@@ -103,15 +105,14 @@ fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<(
         let at = layout::lane_at(found.directory, found.settings.shards, lane);
         let note = pm.load(at.plus(Lane::NOTE as u64))?;
         // After a power failure a note may be anything: a flush does no harm anywhere.
-        let place = if note & 1 == 1 { places.get((note >> 1) as usize) } else { None };
-        let span = match (place, Addr::from_medium(note)) {
-            (Some(place), _) => Span::of_bytes(place.start, place.bytes()),
-            (None, Some(at)) if at.byte() != 0 => Span::new(at, layout::BUCKET_WORDS as u64),
-            _ => continue,
-        };
-        pm.flush(span, sites::NOTED);
+        let place = if note & 1 == 1 { places.get((note >> 1) as usize).copied() } else { None };
+        let bucket = Addr::from_medium(note).filter(|at| !at.is_null());
+        let Some(place) = place.or(bucket.map(|start| Place { start, log: 0 })) else { continue };
+        for index in 0..place.buckets() {
+            pm.flush(Span::new(place.bucket(index), layout::LINE_WORDS as u64), sites::NOTED);
+        }
     }
-    Ok(pm.fence(sites::NOTED)?)
+    Ok(())
 }
 
 /// Returns whether writers note where they write: where a process may end and leave visible what
