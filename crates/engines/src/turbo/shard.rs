@@ -63,7 +63,9 @@ impl<P: Primitives> Directory<P> {
         let version = read_version(pm, at)?.wrapping_add(1);
         let set = layout::set_at(at, version);
         pm.store(set, place.seal(set))?;
-        pm.persist(Span::new(set, 1), sites::SET)?;
+        // A file's fence begins a sync only for what was flushed since the last one.
+        pm.flush(Span::new(set, 1), sites::VERSION);
+        pm.fence(sites::SET)?;
         let word = at.plus(Descriptor::VERSION as u64);
         pm.commit_word(word, layout::seal_version(version, at), sites::VERSION)?;
         Ok(pm.persist(Span::new(word, 1), sites::VERSION)?)
