@@ -13,6 +13,6 @@
 //! [WOPHI]: wophi#
 
 pub mod common;
-pub mod walsh;
 pub mod turbo;
+pub mod walsh;
 pub mod wophi;

@@ -3,8 +3,8 @@
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, run};
-use everhash_engines::walsh::Walsh;
 use everhash_engines::turbo::Turbo;
+use everhash_engines::walsh::Walsh;
 use everhash_engines::wophi::Wophi;
 use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
