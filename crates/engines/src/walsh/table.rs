@@ -214,6 +214,8 @@ impl<M: Media> Table for Walsh<M> {
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() {
             Walsh::sync(&self)?;
+            // Stores that a recovery would have done again are not: a clean opening does none.
+            self.pool.access().sync(super::logs::sites::SYNC)?;
         }
         Ok(self.pool.close()?)
     }
