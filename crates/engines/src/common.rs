@@ -1,4 +1,5 @@
 //! What two engines use, or what all must agree on.
 
+pub(crate) mod forms;
 pub mod hash;
 pub mod record;

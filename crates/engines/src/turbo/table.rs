@@ -13,6 +13,7 @@ use super::check;
 use super::layout::{self, ROOT, Root};
 use super::state::Turbo;
 use super::variable_size_items::{Form, Records, Words};
+use crate::common::forms::table_of_forms;
 
 /// Where the faces persist something.
 pub mod sites {
@@ -219,91 +220,4 @@ impl<M: Media> WordTable for Turbo<M, Words> {
     }
 }
 
-impl<M: Media> TurboTable<M> {
-    fn as_table(&self) -> &dyn Table {
-        match self {
-            TurboTable::Words(table) => table,
-            TurboTable::Records(table) => table,
-        }
-    }
-}
-
-impl<M: Media> Table for TurboTable<M> {
-    fn form(&self) -> PairForm {
-        self.as_table().form()
-    }
-
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.as_table().insert(key, value)
-    }
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.as_table().put(key, value)
-    }
-
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.as_table().update(key, value)
-    }
-
-    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.as_table().modify(key, change)
-    }
-
-    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.as_table().get(key, value)
-    }
-
-    fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.as_table().remove(key)
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.as_table().contains(key)
-    }
-
-    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.as_table().get_many(keys, found)
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.as_table().len()
-    }
-
-    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
-        self.as_table().scan(cursor, visit)
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.as_table().clear()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.as_table().sync()
-    }
-
-    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
-        self.as_table().maintain(now, budget)
-    }
-
-    fn check(&self) -> Result<Checked> {
-        self.as_table().check()
-    }
-
-    fn stats(&self) -> Result<Stats> {
-        self.as_table().stats()
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        match *self {
-            TurboTable::Words(table) => Box::new(table).close(),
-            TurboTable::Records(table) => Box::new(table).close(),
-        }
-    }
-
-    fn words(&self) -> Option<&dyn WordTable> {
-        match self {
-            TurboTable::Words(table) => Some(table),
-            TurboTable::Records(_) => None,
-        }
-    }
-}
+table_of_forms!(TurboTable: Words, Records);

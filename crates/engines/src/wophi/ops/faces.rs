@@ -10,6 +10,7 @@ use everhash_index::{
 use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
 
 use super::sites;
+use crate::common::forms::table_of_forms;
 use crate::wophi::form::{Bytes, DoubleWords, Form, Words};
 use crate::wophi::state::Wophi;
 
@@ -238,97 +239,4 @@ impl<M: Media> WordTable for Wophi<M, Words> {
     }
 }
 
-impl<M: Media> WophiTable<M> {
-    fn as_table(&self) -> &dyn Table {
-        match self {
-            WophiTable::Words(table) => table,
-            WophiTable::DoubleWords(table) => table,
-            WophiTable::Bytes(table) => table,
-        }
-    }
-}
-
-impl<M: Media> Table for WophiTable<M> {
-    fn form(&self) -> PairForm {
-        self.as_table().form()
-    }
-
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.as_table().insert(key, value)
-    }
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.as_table().put(key, value)
-    }
-
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.as_table().update(key, value)
-    }
-
-    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.as_table().modify(key, change)
-    }
-
-    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.as_table().get(key, value)
-    }
-
-    fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.as_table().remove(key)
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.as_table().contains(key)
-    }
-
-    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.as_table().get_many(keys, found)
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.as_table().len()
-    }
-
-    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
-        self.as_table().scan(cursor, visit)
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.as_table().clear()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.as_table().sync()
-    }
-
-    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
-        self.as_table().maintain(now, budget)
-    }
-
-    fn check(&self) -> Result<Checked> {
-        self.as_table().check()
-    }
-
-    fn stats(&self) -> Result<Stats> {
-        self.as_table().stats()
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        match *self {
-            WophiTable::Words(table) => Box::new(table).close(),
-            WophiTable::DoubleWords(table) => Box::new(table).close(),
-            WophiTable::Bytes(table) => Box::new(table).close(),
-        }
-    }
-
-    fn words(&self) -> Option<&dyn WordTable> {
-        match self {
-            WophiTable::Words(table) => Some(table),
-            _ => None,
-        }
-    }
-
-    fn bare(&self) -> Option<&dyn BareTable> {
-        self.as_table().bare()
-    }
-}
+table_of_forms!(WophiTable: Words, DoubleWords, Bytes);
