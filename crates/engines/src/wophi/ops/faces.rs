@@ -191,8 +191,9 @@ impl<M: Media, F: Form> BareTable for Wophi<M, F> {
 impl<M: Media> Wophi<M, Words> {
     #[cold]
     #[inline(never)]
-    fn get_word_patiently(&self, key: u64) -> Result<Option<u64>> {
-        Ok(self.get(key, &mut Vec::new())?.map(|pair| pair[1]))
+    fn get_word_patiently(&self, hash: u64, key: u64) -> Result<Option<u64>> {
+        let pm = self.pool.access();
+        Ok(self.get_patiently(&pm, hash, key, &mut Vec::new())?.map(|pair| pair[1]))
     }
 }
 
@@ -210,11 +211,11 @@ impl<M: Media> WordTable for Wophi<M, Words> {
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        let pm = self.pool.access();
-        match self.glance(&pm, self.hasher.word(key), key, &mut Vec::new()) {
+        let (pm, hash) = (self.pool.access(), self.hasher.word(key));
+        match self.glance(&pm, hash, key, &mut Vec::new()) {
             Some(found) => Ok(found.map(|pair| pair[1])),
             // Out of line, with nothing of the above: so the common case needs no frame.
-            None => self.get_word_patiently(key),
+            None => self.get_word_patiently(hash, key),
         }
     }
 
