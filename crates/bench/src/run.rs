@@ -54,7 +54,8 @@ pub fn run(plan: &Plan, candidates: &[Candidate], said: &mut dyn FnMut(&str)) ->
         let what = "a run with fewer pairs than threads; use more pairs".to_owned();
         return Err(Error::Unsupported { what });
     }
-    let ground = Ground::new(plan.items.saturating_mul(16).max(64 << 20), plan.write_back)?;
+    let ground =
+        Ground::new(plan.items.saturating_mul(16).max(64 << 20), plan.write_back, plan.hash)?;
     let mut samples = Samples::default();
     for round in 1..=plan.rounds {
         for &threads in &plan.threads {

@@ -16,7 +16,7 @@ fn a_run_reports_every_phase_and_ceiling_for_each_number_of_threads() {
     // Fails if a phase were skipped, or if its answers were wrong (the run ends then).
     for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
         let report = run(&plan(form), &[Candidate::of::<Reference>()], &mut |_| {}).unwrap();
-        assert_eq!(report.rows.len(), 2 * (3 + Phase::ALL.len()));
+        assert_eq!(report.rows.len(), 2 * (4 + Phase::ALL.len()));
         for row in &report.rows {
             assert!(row.cpu_mops.median > 0.0, "{} {}", row.who, row.what);
             assert_eq!(row.ratio.is_some(), row.who == "plain");

@@ -100,12 +100,18 @@ impl RawTable {
 
     /// Reads `count` independent random words and returns their sum.
     pub fn read(&self, count: u64, seed: u64) -> u64 {
+        self.read_at(|draw| draw, count, seed)
+    }
+
+    /// As [`RawTable::read`], of the words that `place` makes of random numbers.
+    #[inline(always)]
+    pub fn read_at(&self, place: impl Fn(u64) -> u64, count: u64, seed: u64) -> u64 {
         let first = self.mapping.base().cast::<u64>().cast_const();
         let mask = (self.mask + 1) * BUCKET_WORDS as u64 - 1;
         let mut stream = Stream::new(seed);
         let mut sum = 0u64;
         for _ in 0..count {
-            let at = first.wrapping_add((stream.draw() & mask) as usize);
+            let at = first.wrapping_add((place(stream.draw()) & mask) as usize);
             // SAFETY: the index is below the number of words; nobody writes after `new`.
             sum = sum.wrapping_add(unsafe { *at });
         }
