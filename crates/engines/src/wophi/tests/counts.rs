@@ -133,6 +133,30 @@ fn updates_and_removes_cost_what_they_must() {
 }
 
 #[test]
+fn a_growth_costs_updates_no_more_than_inserts_and_removes_nothing() {
+    // Fails if a remove splits buckets, which a full medium could then refuse, or if an update
+    // splits more than its share.
+    println!("flushes and fences per update and remove while a growth is under way:");
+    for (form, most) in [(Form::WORDS, 4.5), (Form::DOUBLE_WORDS, 5.5), (Form::Variable, 5.5)] {
+        let settings = WophiSettings { grow_percent: 75, ..presized(1) };
+        let measured = Measured::new(form, &settings, MEMORY);
+        let mut count = 0;
+        while !measured.table.stats().unwrap().own.contains(&("growing", 1)) {
+            measured.insert(count..count + 1);
+            count += 1;
+        }
+        let removed = measured.cost(0..50, |table, key, _| assert!(table.remove(key).unwrap()));
+        let updated = measured.cost(50..100, |table, key, value| {
+            assert!(table.update(key, value).unwrap());
+        });
+        println!("  {form:>8}: {updated:.3?} {removed:.3?}");
+        assert_eq!(removed, (1.0, 1.0), "{form}");
+        assert!(updated.0 <= most && updated.0 > 1.0, "{form}: {updated:?}");
+        assert!(measured.table.stats().unwrap().own.contains(&("growing", 1)), "{form}");
+    }
+}
+
+#[test]
 fn a_medium_without_line_order_costs_a_second_fence() {
     // Fails if the engine relies on the order of stores where the medium does not give it, or
     // pays for the missing order where it has it.
