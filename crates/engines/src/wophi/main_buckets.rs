@@ -87,19 +87,31 @@ impl<P: Primitives> MainBuckets<P> {
         Addr::NULL.plus(origin.wrapping_add(index * self.bucket_words))
     }
 
-    /// Returns the main bucket of a hash, unless it is split once more, or damaged.
+    /// Returns the main bucket of a hash; `None` if that needs a closer look, or finds damage.
     #[inline(always)]
     pub fn settled_home<'a, M: Media>(
         &self,
         pm: &'a Access<'_, M>,
         hash: u64,
     ) -> Option<Bucket<'a, M>> {
-        let level = self.view().level;
+        let view = self.view();
         // Of another level, if that has just changed: its buckets then are not split as often as
         // `level` says, or are the same ones.
-        let low = hash & self.mask.load(Ordering::Relaxed);
-        let bucket = Bucket::glance(pm, self.at(low), Kind::Main)?;
-        (bucket.token.home() == u64::from(level)).then_some(bucket)
+        let mask = self.mask.load(Ordering::Relaxed);
+        let bucket = Bucket::glance(pm, self.at(hash & mask), Kind::Main)?;
+        let depth = bucket.token.home();
+        if depth == u64::from(view.level) {
+            return Some(bucket);
+        }
+        if !view.growing || depth != u64::from(view.level) + 1 {
+            return None;
+        }
+        // Split once more: the next bit of the hash tells which half it is.
+        if hash & (mask + 1) == 0 {
+            return Some(bucket);
+        }
+        let upper = Bucket::glance(pm, self.at(hash & (2 * mask + 1)), Kind::Main)?;
+        (upper.token.home() == depth).then_some(upper)
     }
 
     /// Returns the main bucket of a hash, with its index.

@@ -99,8 +99,13 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// Says that the chain of a hash will be walked soon.
     #[inline(always)]
     pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
-        let buckets = self.main.count(self.main.view().level);
+        let view = self.main.view();
+        let buckets = self.main.count(view.level);
         pm.prefetch(self.main.at(hash & (buckets - 1)));
+        if view.growing {
+            // Where the chain went, if its bucket is split once more: its lower half will tell.
+            pm.prefetch(self.main.at(hash & (2 * buckets - 1)));
+        }
     }
 
     #[inline(always)]
