@@ -3,3 +3,4 @@
 pub(crate) mod forms;
 pub mod hash;
 pub mod record;
+pub(crate) mod settings;

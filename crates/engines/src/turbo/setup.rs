@@ -1,94 +1,37 @@
 //! An empty table: its settings, how many bytes it needs, and how it is written.
 
-use everhash_index::{Error, Result, Setting, Settings};
-use everhash_pmem::{LINE, Media, Pool, Space, Span, pool};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use everhash_index::{Error, Result};
+use everhash_pmem::{Addr, LINE, Media, Pool, Space, Span, pool};
 
 use super::layout::{
     self, BUCKET_BITS, BUCKET_WORDS, Bucket, Descriptor, MOST_SHARDS, Meta, Place, ROOT, Root,
     SLOTS, VERSION,
 };
+use crate::common::settings::{self, settings};
 
-/// The settings of a new table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TurboSettings {
-    /// Shards. Their number never changes.
-    pub shards: u64,
-    /// Buckets of a new shard, a power of two.
-    pub buckets_per_shard: u64,
-    /// Buckets beyond which a shard does not grow, a power of two.
-    pub max_buckets: u64,
-    /// Buckets in which a key may lie, from its home on.
-    pub scope: u64,
-    /// Slots of a bucket that are used, the one that is reserved for updates included.
-    pub bucket_slots: u64,
-    /// Buckets of an insert's search from which on it collects deleted slots.
-    pub gc_probes: u64,
-    /// Page of the record heap, a power of two. Unit: bytes.
-    pub page_bytes: u64,
-    /// Notes of writers on the medium.
-    pub lanes: u64,
-}
-
-impl Default for TurboSettings {
-    fn default() -> Self {
-        TurboSettings {
-            shards: 4096,
-            buckets_per_shard: 1,
-            max_buckets: 1 << 20,
-            scope: 16,
-            bucket_slots: SLOTS as u64,
-            gc_probes: 8,
-            page_bytes: 64 << 10,
-            lanes: 64,
-        }
+settings! {
+    /// The settings of a new table.
+    pub struct TurboSettings {
+        shards = 4096, |value| (1..=MOST_SHARDS).contains(&value),
+            "shards, each with a lock and a size of its own; 1 to 2^24, for ever";
+        buckets_per_shard = 1, |value| value.is_power_of_two() && value <= 1 << BUCKET_BITS,
+            "buckets of a new shard; a power of two, at most max_buckets";
+        max_buckets = 1 << 20, |value| value.is_power_of_two() && value <= 1 << BUCKET_BITS,
+            "buckets beyond which a shard does not grow; a power of two, at most 2^24";
+        scope = 16, |value| (1..=1024).contains(&value),
+            "buckets in which a key may lie, from its home on; 1 to 1024";
+        bucket_slots = SLOTS as u64, |value| (2..=SLOTS as u64).contains(&value),
+            "slots of a bucket that are used, one of them for updates; 2 to 14";
+        gc_probes = 8, |value| (1..=1 << 20).contains(&value),
+            "buckets of an insert's search from which on it collects deleted slots; \
+             1 to 2^20, beyond scope for never";
+        page_bytes = 64 << 10, |value| value.is_power_of_two() && (256..=1 << 20).contains(&value),
+            "page of the record heap; a power of two, 256 to 2^20 bytes";
+        lanes = 64, |value| value <= 1024,
+            "notes of writers, for recovery from the end of a process; 0 to 1024, \
+             0 = recovery makes the whole pool durable instead";
     }
 }
-
-const ALL: &[Setting] = &[
-    Setting {
-        name: "shards",
-        default: 4096,
-        meaning: "shards, each with a lock and a size of its own; 1 to 2^24, for ever",
-    },
-    Setting {
-        name: "buckets_per_shard",
-        default: 1,
-        meaning: "buckets of a new shard; a power of two, at most max_buckets",
-    },
-    Setting {
-        name: "max_buckets",
-        default: 1 << 20,
-        meaning: "buckets beyond which a shard does not grow; a power of two, at most 2^24",
-    },
-    Setting {
-        name: "scope",
-        default: 16,
-        meaning: "buckets in which a key may lie, from its home on; 1 to 1024",
-    },
-    Setting {
-        name: "bucket_slots",
-        default: SLOTS as u64,
-        meaning: "slots of a bucket that are used, one of them for updates; 2 to 14",
-    },
-    Setting {
-        name: "gc_probes",
-        default: 8,
-        meaning: "buckets of an insert's search from which on it collects deleted slots; \
-                  1 to 2^20, beyond scope for never",
-    },
-    Setting {
-        name: "page_bytes",
-        default: 64 << 10,
-        meaning: "page of the record heap; a power of two, 256 to 2^20 bytes",
-    },
-    Setting {
-        name: "lanes",
-        default: 64,
-        meaning: "notes of writers, for recovery from the end of a process; 0 to 1024, \
-                  0 = recovery makes the whole pool durable instead",
-    },
-];
 
 /// Pairs for each bucket of a table that shall take a number of them without growing.
 ///
@@ -108,20 +51,6 @@ const SIZED_BUCKETS: u64 = 64;
 const LEAST: u64 = 16;
 
 impl TurboSettings {
-    fn field(&mut self, name: &str) -> Option<&mut u64> {
-        Some(match name {
-            "shards" => &mut self.shards,
-            "buckets_per_shard" => &mut self.buckets_per_shard,
-            "max_buckets" => &mut self.max_buckets,
-            "scope" => &mut self.scope,
-            "bucket_slots" => &mut self.bucket_slots,
-            "gc_probes" => &mut self.gc_probes,
-            "page_bytes" => &mut self.page_bytes,
-            "lanes" => &mut self.lanes,
-            _ => return None,
-        })
-    }
-
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         TurboSettings {
@@ -148,19 +77,13 @@ impl TurboSettings {
         }
     }
 
-    /// Returns the settings as words, in the order of the root.
-    fn words(&self) -> [u64; Root::DIRECTORY] {
-        [
-            VERSION,
-            self.shards,
-            self.buckets_per_shard,
-            self.max_buckets,
-            self.scope,
-            self.bucket_slots,
-            self.gc_probes,
-            self.page_bytes,
-            self.lanes,
-        ]
+    /// Returns the first words of a root: version, settings, directory, checksum.
+    fn root(&self, directory: Addr) -> [u64; Root::CHECKSUM + 1] {
+        let mut root = [VERSION; Root::CHECKSUM + 1];
+        root[1..Root::DIRECTORY].copy_from_slice(&self.words());
+        root[Root::DIRECTORY] = directory.byte();
+        root[Root::CHECKSUM] = settings::checksum(ROOT, &root[..Root::CHECKSUM]);
+        root
     }
 
     /// Returns the settings in the first words of a root.
@@ -169,25 +92,9 @@ impl TurboSettings {
     /// [`Error::Corrupt`] if they do not match their checksum; [`Error::Unsupported`] if they are
     /// of another version.
     pub fn from_root(root: &[u64; Root::CHECKSUM + 1]) -> Result<Self> {
-        if root_checksum(root) != root[Root::CHECKSUM] {
-            let at = ROOT.plus(Root::CHECKSUM as u64).byte();
-            return Err(Error::Corrupt { at, broken: "the checksum of the settings matches" });
-        }
-        let version = root[Root::VERSION];
-        if version != VERSION {
-            let what = format!("layout {version} of engine turbo; open with a newer program");
-            return Err(Error::Unsupported { what });
-        }
-        let settings = TurboSettings {
-            shards: root[Root::SHARDS],
-            buckets_per_shard: root[Root::BUCKETS],
-            max_buckets: root[Root::MAX_BUCKETS],
-            scope: root[Root::SCOPE],
-            bucket_slots: root[Root::BUCKET_SLOTS],
-            gc_probes: root[Root::GC_PROBES],
-            page_bytes: root[Root::PAGE_BYTES],
-            lanes: root[Root::LANES],
-        };
+        settings::verify(ROOT, root, "turbo", VERSION)?;
+        let words = root[1..].first_chunk().expect("the settings lie before the directory");
+        let settings = TurboSettings::from_words(*words);
         settings.check_all()?;
         Ok(settings)
     }
@@ -197,53 +104,13 @@ impl TurboSettings {
     /// # Errors
     /// [`Error::Setting`].
     pub fn check_all(&self) -> Result<()> {
-        let mut copy = *self;
-        for setting in ALL {
-            let value = *copy.field(setting.name).expect("every setting has a field");
-            check(setting, value)?;
-        }
+        self.check_each()?;
         if self.buckets_per_shard > self.max_buckets {
             let why = "there are at most max_buckets; lower it".into();
             return Err(Error::Setting { name: "buckets_per_shard", why });
         }
         Ok(())
     }
-}
-
-impl Settings for TurboSettings {
-    const ALL: &'static [Setting] = ALL;
-
-    fn get(&self, name: &str) -> Option<u64> {
-        let mut copy = *self;
-        copy.field(name).map(|value| *value)
-    }
-
-    fn set(&mut self, name: &str, value: u64) -> Result<()> {
-        let setting = ALL.iter().find(|setting| setting.name == name);
-        let setting = setting.ok_or_else(|| Self::unknown(name))?;
-        check(setting, value)?;
-        *self.field(name).expect("every setting has a field") = value;
-        Ok(())
-    }
-}
-
-fn check(setting: &Setting, value: u64) -> Result<()> {
-    let sound = match setting.name {
-        "shards" => (1..=MOST_SHARDS).contains(&value),
-        "buckets_per_shard" | "max_buckets" => value.is_power_of_two() && value <= 1 << BUCKET_BITS,
-        "scope" => (1..=1024).contains(&value),
-        "bucket_slots" => (2..=SLOTS as u64).contains(&value),
-        "gc_probes" => (1..=1 << 20).contains(&value),
-        "page_bytes" => value.is_power_of_two() && (256..=1 << 20).contains(&value),
-        _ => value <= 1024,
-    };
-    let wrong = || format!("{value} is out of range; {}", setting.meaning);
-    if sound { Ok(()) } else { Err(Error::Setting { name: setting.name, why: wrong() }) }
-}
-
-fn root_checksum(root: &[u64]) -> u64 {
-    let bytes: Vec<u8> = root[..Root::CHECKSUM].iter().flat_map(|w| w.to_le_bytes()).collect();
-    xxh3_64_with_seed(&bytes, ROOT.byte())
 }
 
 /// Returns how long the pool of an empty table is. Unit: bytes.
@@ -271,9 +138,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &TurboSettings) -> Result<()> 
         Place { start: buckets.start.plus(words), log }
     })?;
     let mut root = [0; Root::WORDS];
-    root[..Root::DIRECTORY].copy_from_slice(&settings.words());
-    root[Root::DIRECTORY] = directory.start.byte();
-    root[Root::CHECKSUM] = root_checksum(&root);
+    root[..=Root::CHECKSUM].copy_from_slice(&settings.root(directory.start));
     Ok(pool.access().write_words(ROOT, &root)?)
 }
 
@@ -310,25 +175,11 @@ fn write_buckets<M: Media>(pool: &Pool<M>, buckets: Span) -> Result<()> {
     Ok(())
 }
 
+const _: () = assert!(TurboSettings::COUNT + 1 == Root::DIRECTORY, "they fill their place");
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_setting_can_be_read_and_set_and_refuses_nonsense() {
-        // Fails if a setting is listed and not there, or takes a value that breaks the table.
-        let mut settings = TurboSettings::default();
-        for setting in TurboSettings::ALL {
-            assert_eq!(settings.get(setting.name), Some(setting.default), "{}", setting.name);
-            assert!(settings.set(setting.name, u64::MAX).is_err());
-            settings.set(setting.name, setting.default).unwrap();
-        }
-        let error = settings.set("shrads", 1).unwrap_err().to_string();
-        assert!(error.contains("buckets_per_shard"), "{error}");
-        assert_eq!(settings, TurboSettings::default());
-        settings.buckets_per_shard = 2 * settings.max_buckets;
-        assert!(settings.check_all().is_err());
-    }
 
     #[test]
     fn a_sized_table_has_room_for_its_items_and_not_much_more() {
@@ -350,10 +201,7 @@ mod tests {
     fn settings_survive_the_root_and_damage_does_not_pass() {
         // Fails if a field is lost on the way, or if a flipped bit is believed.
         let settings = TurboSettings { lanes: 3, gc_probes: 77, ..TurboSettings::tiny() };
-        let mut root = [0; Root::CHECKSUM + 1];
-        root[..Root::DIRECTORY].copy_from_slice(&settings.words());
-        root[Root::DIRECTORY] = 8192;
-        root[Root::CHECKSUM] = root_checksum(&root);
+        let mut root = settings.root(Addr::new(8192));
         assert_eq!(TurboSettings::from_root(&root).unwrap(), settings);
         for bit in 0..root.len() * 64 {
             root[bit / 64] ^= 1 << (bit % 64);

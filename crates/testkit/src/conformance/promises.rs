@@ -154,6 +154,8 @@ pub(super) fn names_and_settings_are_in_order<E: Engine>(form: Form) -> Result<(
             return Err(Complaint::new(format!("setting {name} cannot be read")));
         };
         settings.set(name, value)?;
+        let absurd = settings.set(name, u64::MAX);
+        ensure!(matches!(absurd, Err(Error::Setting { .. })), "setting {name} takes 2^64 - 1");
         ensure!(settings.get(name) == Some(value), "setting {name} changes when it is set");
         ensure!(!meaning.is_empty(), "setting {name} has no meaning");
     }

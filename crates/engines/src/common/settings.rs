@@ -1,0 +1,113 @@
+//! The settings of an engine, each declared once: its name, default, range and meaning; and the
+//! first words of a root, which keep them.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::Addr;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Makes the struct of an engine's settings: a line for each, `name = default, range, meaning;`.
+///
+/// In the order of the lines they lie in the root, behind the version.
+macro_rules! settings {
+    (
+        $(#[$about:meta])*
+        pub struct $Settings:ident {
+            $( $name:ident = $default:expr, $sound:expr, $meaning:literal; )+
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $Settings {
+            $( #[doc = $meaning] pub $name: u64, )+
+        }
+
+        impl Default for $Settings {
+            fn default() -> Self {
+                $Settings { $( $name: $default, )+ }
+            }
+        }
+
+        impl $Settings {
+            /// How many settings there are.
+            const COUNT: usize = [$( stringify!($name) ),+].len();
+
+            fn words(&self) -> [u64; Self::COUNT] {
+                [$( self.$name ),+]
+            }
+
+            fn from_words([$( $name ),+]: [u64; Self::COUNT]) -> Self {
+                $Settings { $( $name ),+ }
+            }
+
+            /// Checks each setting by itself.
+            ///
+            /// # Errors
+            /// [`Error::Setting`](everhash_index::Error::Setting).
+            fn check_each(&self) -> everhash_index::Result<()> {
+                let mut copy = *self;
+                $( everhash_index::Settings::set(&mut copy, stringify!($name), self.$name)?; )+
+                Ok(())
+            }
+        }
+
+        impl everhash_index::Settings for $Settings {
+            const ALL: &'static [everhash_index::Setting] = &[$(
+                everhash_index::Setting {
+                    name: stringify!($name),
+                    default: $default,
+                    meaning: $meaning,
+                },
+            )+];
+
+            fn get(&self, name: &str) -> Option<u64> {
+                match name {
+                    $( stringify!($name) => Some(self.$name), )+
+                    _ => None,
+                }
+            }
+
+            fn set(&mut self, name: &str, value: u64) -> everhash_index::Result<()> {
+                match name {
+                    $( stringify!($name) => {
+                        let sound: fn(u64) -> bool = $sound;
+                        if !sound(value) {
+                            let why = format!("{value} is out of range; {}", $meaning);
+                            let name = stringify!($name);
+                            return Err(everhash_index::Error::Setting { name, why });
+                        }
+                        self.$name = value;
+                    } )+
+                    _ => return Err(Self::unknown(name)),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+pub(crate) use settings;
+
+/// Returns the checksum of the words from `root` on.
+pub(crate) fn checksum(root: Addr, words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    xxh3_64_with_seed(&bytes, root.byte())
+}
+
+/// Checks the words from `root` on, which begin with a version and end with the checksum of those
+/// before it.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the checksum does not match; [`Error::Unsupported`] if the layout of
+/// `engine` is not of `version`.
+pub(crate) fn verify(root: Addr, words: &[u64], engine: &str, version: u64) -> Result<()> {
+    let (last, words) = words.split_last().expect("a root has a version and a checksum");
+    if checksum(root, words) != *last {
+        let at = root.plus(words.len() as u64).byte();
+        return Err(Error::Corrupt { at, broken: "the checksum of the settings matches" });
+    }
+    if words[0] != version {
+        let what = format!("layout {} of engine {engine}; open with a newer program", words[0]);
+        return Err(Error::Unsupported { what });
+    }
+    Ok(())
+}
