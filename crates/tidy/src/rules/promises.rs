@@ -1,4 +1,4 @@
-//! Promises: tests that are named after one, `p04_...` after P4.
+//! Promises: tests that are named after some, `p04_...` after P4, `p06_p07_...` after P6 and P7.
 
 use proc_macro2::{Ident, TokenTree};
 
@@ -28,7 +28,8 @@ pub fn kept(project: &Project) -> Vec<Kept> {
             let Some(name) = test_at(tokens) else { return };
             let (line, test) = (name.span().start().line, name.to_string());
             let path = source.path.clone();
-            all.extend(number(&test).map(|promise| Kept { promise, path, test, line }));
+            let kept = |promise| Kept { promise, path: path.clone(), test: test.clone(), line };
+            all.extend(promises(&test).map(kept));
         });
     }
     all.sort();
@@ -54,10 +55,13 @@ fn test_at(tokens: &[TokenTree]) -> Option<&Ident> {
     }
 }
 
-/// Returns 4 for `p04_sync_makes_durable`.
-fn number(test: &str) -> Option<usize> {
-    let (digits, _) = test.strip_prefix('p')?.split_once('_')?;
-    (digits.len() == 2).then(|| digits.parse().ok()).flatten()
+/// Returns 4 for `p04_sync_makes_durable`, and 6 and 7 for `p06_p07_damage_is_noticed`.
+fn promises(test: &str) -> impl Iterator<Item = usize> {
+    let number = |part: &str| {
+        let digits = part.strip_prefix('p')?;
+        (digits.len() == 2).then(|| digits.parse().ok()).flatten()
+    };
+    test.split('_').map_while(number)
 }
 
 /// Finds tests that are named after a promise that nobody made.
