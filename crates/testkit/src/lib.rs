@@ -5,6 +5,7 @@
 //! | [`model`] | does every operation answer like a map? | wrong answers, also after restarts |
 //! | [`conformance`] | does every sentence of the contract hold? | lengths, scans, full media, panics |
 //! | [`crash`] | is every image that a crash may leave a legal state? | missing flushes, torn commits |
+//! | [`damage`] | are flipped bits and lost ends told of? | unchecked words, trusted numbers |
 //! | [`race`] | does some order explain every answer of several threads? | races, early reads |
 //!
 //! An engine comes before them with three lines each. Forms are judged one by one; what an engine
@@ -14,7 +15,7 @@
 //! ```no_run
 //! use everhash_index::Form;
 //! use everhash_testkit::reference::Reference as YourEngine;
-//! use everhash_testkit::{conformance, crash, model, race};
+//! use everhash_testkit::{conformance, crash, damage, model, race};
 //!
 //! let report = model::judge::<YourEngine>(Form::WORDS, &model::Effort::default()).unwrap();
 //! assert!(report.operations == 40_000 && report.restarts > 100);
@@ -24,6 +25,9 @@
 //!
 //! let report = crash::judge::<YourEngine>(Form::WORDS, &crash::Effort::default()).unwrap();
 //! assert!(report.counts.states > 10_000); // fewer means that nothing was enumerated
+//!
+//! let report = damage::judge::<YourEngine>(Form::WORDS, &damage::Effort::default()).unwrap();
+//! assert!(report.noticed > 1000 && report.by_check_alone == 0);
 //!
 //! let report = race::judge::<YourEngine>(Form::WORDS, &race::Effort::default()).unwrap();
 //! assert!(report.schedules == 3600 && report.states > 1000);
@@ -37,6 +41,7 @@
 mod complaint;
 pub mod conformance;
 pub mod crash;
+pub mod damage;
 pub mod model;
 pub mod primitives;
 pub mod race;
