@@ -255,7 +255,7 @@ fn flip<E: Engine>(victim: &Victim, effort: &Effort, report: &mut Report) -> Jud
             continue;
         }
         words[index] ^= 1 << (bit % 64);
-        let work = bit / effort.flip_every % effort.work_every == 0;
+        let work = (bit / effort.flip_every).is_multiple_of(effort.work_every);
         let judged = no_panic(|| judge_flip::<E>(victim, &words, effort, work));
         let class = judged.map_err(|told| told.at(format!("bit {} of word {index}", bit % 64)))?;
         *class(report) += 1;
