@@ -118,6 +118,17 @@ pub trait Table: Send + Sync {
         Ok(())
     }
 
+    /// Inserts many pairs, in order, as if one by one; returns how many keys were new.
+    ///
+    /// If it fails, some prefix of the pairs has been inserted.
+    fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        let mut added = 0;
+        for (key, value) in pairs {
+            added += u64::from(self.insert(key, value)?);
+        }
+        Ok(added)
+    }
+
     /// Puts many pairs, in order, as if one by one; returns how many keys were new.
     ///
     /// If it fails, some prefix of the pairs has been put.

@@ -57,6 +57,14 @@ macro_rules! table_of_forms {
                 self.as_table().get_many(keys, found)
             }
 
+            fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> everhash_index::Result<u64> {
+                self.as_table().insert_many(pairs)
+            }
+
+            fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> everhash_index::Result<u64> {
+                self.as_table().put_many(pairs)
+            }
+
             fn len(&self) -> everhash_index::Result<u64> {
                 self.as_table().len()
             }
@@ -87,6 +95,14 @@ macro_rules! table_of_forms {
 
             fn check(&self) -> everhash_index::Result<everhash_index::Checked> {
                 self.as_table().check()
+            }
+
+            fn durability(&self) -> everhash_index::Durability {
+                self.as_table().durability()
+            }
+
+            fn part_of(&self, key: &[u8]) -> u64 {
+                self.as_table().part_of(key)
             }
 
             fn stats(&self) -> everhash_index::Result<everhash_index::Stats> {

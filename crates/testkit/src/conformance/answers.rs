@@ -109,6 +109,17 @@ pub(super) fn many_at_once_agree_with_one_by_one<E: Engine>(form: Form) -> Resul
     ensure!(added == 25, "put_many of 25 keys, some twice, said that {added} were new");
     let pairs: Pairs = list.iter().cloned().collect();
     holds(&session, &shape, &pairs)?;
+    // Of keys that are there nothing changes; of those that come twice the first value stays.
+    let more: Vec<_> =
+        (0..40u16).map(|n| (shape.key(20 + n % 15), shape.value(n.into()))).collect();
+    let slices: Vec<(&[u8], &[u8])> = more.iter().map(|(k, v)| (&k[..], &v[..])).collect();
+    let added = table.insert_many(&slices)?;
+    ensure!(added == 10, "insert_many of ten new keys said that {added} were new");
+    let mut pairs = pairs;
+    for (key, value) in more {
+        pairs.entry(key).or_insert(value);
+    }
+    holds(&session, &shape, &pairs)?;
     // Absent keys, and the same key several times.
     let keys: Vec<Vec<u8>> = (0..60u16).map(|n| shape.key(n * 7 % 30)).collect();
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
