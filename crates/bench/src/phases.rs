@@ -26,6 +26,8 @@ pub enum Phase {
     Update,
     /// Remove every key once, in shuffled order.
     Remove,
+    /// Insert every key again, in batches.
+    LoadMany,
 }
 
 /// Keys of one batched read.
@@ -35,8 +37,15 @@ pub(crate) const BATCH: usize = 32;
 
 impl Phase {
     /// Every phase, in order.
-    pub const ALL: [Phase; 6] =
-        [Phase::Load, Phase::Get, Phase::GetAbsent, Phase::GetMany, Phase::Update, Phase::Remove];
+    pub const ALL: [Phase; 7] = [
+        Phase::Load,
+        Phase::Get,
+        Phase::GetAbsent,
+        Phase::GetMany,
+        Phase::Update,
+        Phase::Remove,
+        Phase::LoadMany,
+    ];
 
     /// Returns what reports call it.
     pub fn label(self) -> &'static str {
@@ -47,13 +56,14 @@ impl Phase {
             Phase::GetMany => "get batched",
             Phase::Update => "update",
             Phase::Remove => "remove",
+            Phase::LoadMany => "insert batched",
         }
     }
 
     /// Returns the ceiling that the phase is compared with: the least that it has to do.
     pub fn ceiling(self) -> Ceiling {
         match self {
-            Phase::Load | Phase::Update => Ceiling::DoublePersist,
+            Phase::Load | Phase::LoadMany | Phase::Update => Ceiling::DoublePersist,
             Phase::Get | Phase::GetAbsent | Phase::GetMany => Ceiling::Read,
             Phase::Remove => Ceiling::Persist,
         }
@@ -86,7 +96,8 @@ pub(crate) fn run_share(table: &dyn Table, phase: Phase, share: Share) -> Result
     let mut latency = Latency::histogram();
     let (done, took) = timed(|| match (phase, table.words()) {
         (Phase::GetMany, Some(words)) => batches_of_words(words, share),
-        (Phase::GetMany, None) => batches_of_bytes(table, share),
+        (Phase::GetMany, None) => batches_of_bytes(table, share, get_batch),
+        (Phase::LoadMany, _) => batches_of_bytes(table, share, insert_batch),
         (_, Some(words)) => each_word(words, phase, share, &mut latency),
         (_, None) => {
             let mut pair = Pair::new(table.form());
@@ -148,6 +159,7 @@ fn each_word(
         Phase::GetAbsent => each(phase, share, latency, |key| Ok(table.get_word(key)?.is_none())),
         Phase::Update => each(phase, share, latency, |key| table.update_word(key, value(key, 1))),
         Phase::Remove => each(phase, share, latency, |key| table.remove_word(key)),
+        Phase::LoadMany => unreachable!("batches of pairs are byte strings"),
     }
 }
 
@@ -176,7 +188,7 @@ impl Pair {
     fn one(&mut self, table: &dyn Table, phase: Phase, key: u64) -> Result<bool> {
         self.set(key, u64::from(phase == Phase::Update));
         Ok(match phase {
-            Phase::Load => table.insert(&self.key, &self.value)?,
+            Phase::Load | Phase::LoadMany => table.insert(&self.key, &self.value)?,
             Phase::Get | Phase::GetMany => {
                 table.get(&self.key, &mut self.found)? && self.found == self.value
             }
@@ -213,7 +225,12 @@ fn batches_of_words(table: &dyn WordTable, share: Share) -> Result<u64> {
     }
 }
 
-fn batches_of_bytes(table: &dyn Table, share: Share) -> Result<u64> {
+/// Does `work` with all pairs in batches; returns how many answers were wrong.
+fn batches_of_bytes(
+    table: &dyn Table,
+    share: Share,
+    work: impl Fn(&dyn Table, &[Pair]) -> Result<u64>,
+) -> Result<u64> {
     let mut wrong = 0;
     let mut shuffle = Shuffle::new(share.count);
     let mut pairs: Vec<_> = (0..BATCH).map(|_| Pair::new(table.form())).collect();
@@ -227,9 +244,20 @@ fn batches_of_bytes(table: &dyn Table, share: Share) -> Result<u64> {
         if taken == 0 {
             return Ok(wrong);
         }
-        let keys: Vec<_> = pairs[..taken].iter().map(|pair| pair.key.as_slice()).collect();
-        table.get_many(&keys, &mut |position, found| {
-            wrong += u64::from(found != Some(pairs[position].value.as_slice()));
-        })?;
+        wrong += work(table, &pairs[..taken])?;
     }
+}
+
+fn get_batch(table: &dyn Table, pairs: &[Pair]) -> Result<u64> {
+    let keys: Vec<_> = pairs.iter().map(|pair| pair.key.as_slice()).collect();
+    let mut wrong = 0;
+    table.get_many(&keys, &mut |position, found| {
+        wrong += u64::from(found != Some(pairs[position].value.as_slice()));
+    })?;
+    Ok(wrong)
+}
+
+fn insert_batch(table: &dyn Table, pairs: &[Pair]) -> Result<u64> {
+    let slices: Vec<_> = pairs.iter().map(|pair| (&pair.key[..], &pair.value[..])).collect();
+    Ok(pairs.len() as u64 - table.insert_many(&slices)?)
 }
