@@ -108,6 +108,12 @@ impl<P: Primitives> Traced<P> {
         self.recorder().mutant = mutant;
     }
 
+    /// Returns the first event of the log that the mutant changed or left out since the last
+    /// restart: what came before is as on a faithful medium.
+    pub fn first_change(&self) -> Option<usize> {
+        self.recorder().first_change
+    }
+
     /// Returns what the sites did so far, over all restarts: what can be mutated.
     pub fn met(&self) -> Met {
         self.recorder().met.clone()

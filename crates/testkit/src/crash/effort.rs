@@ -39,6 +39,8 @@ pub struct Effort {
     pub restart_one_in: u64,
     /// After how many states one goes on long enough to grow, too.
     pub growth_one_in: u64,
+    /// How many lives of one workload are judged at most.
+    pub lives: u64,
     /// How many threads; 0 for one per core.
     pub threads: usize,
 }
@@ -60,6 +62,7 @@ impl Default for Effort {
             killed_one_in: 4,
             restart_one_in: 2,
             growth_one_in: 16,
+            lives: u64::MAX,
             threads: 0,
         }
     }

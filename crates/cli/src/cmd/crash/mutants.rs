@@ -20,26 +20,36 @@ use crate::output;
 /// workload.
 const EXCUSED_SEEDS: u64 = 4;
 
+/// How many lives of a workload are judged at first.
+///
+/// Source: ours; most mutants are noticed at one of the first crash points behind what they change.
+const FIRST_LIVES: u64 = 1000;
+
 /// How many mutants may survive, each with its reason in the engine's file of exceptions.
 ///
 /// Source: ours; more would hide dead instructions.
 const MAX_EXCEPTIONS: usize = 5;
 
 impl Crash {
-    /// Judges the mutants form by form. One that was noticed is not judged with the next form: the
-    /// forms share the code.
+    /// Judges the mutants form by form, first by a little of every workload and then by all of it.
+    /// One that was noticed is judged no more: the forms share the code.
     pub(super) fn judge_mutants(&self, judges: &Judges, forms: &[Form]) -> Outcome {
         let begun = Instant::now();
         let exceptions = judges.exceptions();
         let reason = |mutant: &Mutant| exceptions.get(&mutant.to_string()).map(String::as_str);
         let mut fates: BTreeMap<Mutant, bool> = BTreeMap::new();
-        for form in forms {
+        for (lives, form) in [FIRST_LIVES, u64::MAX]
+            .into_iter()
+            .flat_map(|lives| forms.iter().map(move |form| (lives, form)))
+        {
+            let first = lives == FIRST_LIVES;
             let seeds = |mutant: &Mutant| match (fates.get(mutant), reason(mutant)) {
                 (Some(true), _) => 0,
-                (_, Some(_)) => EXCUSED_SEEDS,
+                (_, Some(_)) if first => EXCUSED_SEEDS,
+                (_, Some(_)) => 0,
                 (_, None) => MUTANT_SEEDS,
             };
-            let judged = match (judges.mutants)(*form, &self.mutant_efforts(), &seeds) {
+            let judged = match (judges.mutants)(*form, &self.mutant_efforts(lives), &seeds) {
                 Ok(judged) => judged,
                 Err(violation) => return self.violated(&violation),
             };
@@ -92,10 +102,10 @@ impl Crash {
     }
 
     /// The efforts by which mutants are judged. Only few get as far as the last one.
-    fn mutant_efforts(&self) -> [Effort; 3] {
-        let effort = self.all_seeds();
-        let few =
-            Effort { seeds: self.seed..self.seed.saturating_add(EXCUSED_SEEDS), ..self.effort() };
+    fn mutant_efforts(&self, lives: u64) -> [Effort; 3] {
+        let effort = Effort { lives, ..self.all_seeds() };
+        let seeds = self.seed..self.seed.saturating_add(EXCUSED_SEEDS);
+        let few = Effort { seeds, ..effort.clone() };
         [effort.clone().under(Model::Adr), effort.under(Model::File), few.under(Model::Arm)]
     }
 }

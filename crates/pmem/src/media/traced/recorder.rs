@@ -13,6 +13,8 @@ pub(super) struct Recorder {
     threads: Vec<Thread>,
     releases: u64,
     pub mutant: Option<Mutant>,
+    /// The first event that the mutant changed or left out since the last restart.
+    pub first_change: Option<usize>,
     pub met: Met,
     pub undecided: Option<Undecided>,
 }
@@ -31,6 +33,7 @@ impl Recorder {
         self.events.clear();
         self.threads.clear();
         self.releases = 0;
+        self.first_change = None;
     }
 
     pub fn take(&mut self) -> Log {
@@ -74,6 +77,9 @@ impl Recorder {
                     return false;
                 }
                 swap = other.filter(|_| self.changes(site, Change::SwapCommit));
+                if let Some(other) = swap {
+                    self.first_change = self.first_change.map(|first| first.min(other));
+                }
             }
             (How::NonTemporal, Some(site)) => {
                 self.met.note(site, Verb::NonTemporal);
@@ -129,8 +135,13 @@ impl Recorder {
         self.releases % 2 == 1
     }
 
-    fn changes(&self, site: Site, change: Change) -> bool {
-        self.mutant == Some(Mutant { site, change })
+    /// Returns whether the mutant does this at the event that comes next, and notes that.
+    fn changes(&mut self, site: Site, change: Change) -> bool {
+        let changes = self.mutant == Some(Mutant { site, change });
+        if changes {
+            self.first_change.get_or_insert(self.events.len());
+        }
+        changes
     }
 
     fn stores_to(&self, event: usize, word: u32) -> bool {
