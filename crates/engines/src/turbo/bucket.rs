@@ -219,6 +219,17 @@ impl<'a, M: Media> Bucket<'a, M> {
         pm.flush(self.head(), site);
     }
 
+    /// Empties the slots of a bucket that has no pair and whose path nobody needs; flushes META, so
+    /// that no dirty line stays behind.
+    ///
+    /// It is no commit, and nobody waits for it: a crash leaves slots that are deleted, or empty.
+    pub fn empty(&self, pm: &Access<'_, M>, view: &View, site: Site) {
+        // Two writes after what the view said: the pairs were deleted by the first.
+        let meta = view.meta.next(0, 0).next(0, 0);
+        self.block.store(Ruler::META, meta.seal([view.words[0], view.words[1]], self.at()));
+        pm.flush(self.head(), site);
+    }
+
     /// The line of META.
     #[inline(always)]
     fn head(&self) -> Span {

@@ -91,10 +91,9 @@ fn read_root<M: Media>(pool: &Pool<M>) -> Result<Found> {
 
 /// Makes durable what was visible when the process ended, before a reader sees it (T-S1, P9).
 ///
-/// Whole buckets are flushed: a half-written pair is nothing to readers, but its lines may be
-/// written past the caches when a shard moves there, and must be clean then. What is flushed here
-/// is fenced with the header that says that the pool is open, by this thread; a crash before that
-/// leaves it to be done again.
+/// Only descriptors and META words can be visible without being durable: what they lead to was
+/// fenced before them, or lies in the line of META. What is flushed here is fenced with the header
+/// that says that the pool is open, by this thread; a crash before that leaves it to be done again.
 fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<()> {
     let pm = pool.access();
     let lanes = found.settings.lanes;
@@ -109,7 +108,9 @@ fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<(
         let place = if note & 1 == 1 { places.get((note >> 1) as usize).copied() } else { None };
         let bucket = Addr::from_medium(note).filter(|at| !at.is_null());
         let Some(place) = place.or(bucket.map(|start| Place { start, log: 0 })) else { continue };
-        pm.flush(Span::of_bytes(place.start, place.bytes()), sites::NOTED);
+        for index in 0..place.buckets() {
+            pm.flush(Span::new(place.bucket(index), layout::LINE_WORDS as u64), sites::NOTED);
+        }
     }
     Ok(())
 }

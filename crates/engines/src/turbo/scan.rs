@@ -5,7 +5,7 @@ use everhash_pmem::{Access, Media};
 
 use super::bucket::{Bucket, slots_of};
 use super::concurrency::{Look, Shard};
-use super::layout::{self, BUCKET_BITS, Meta, Place};
+use super::layout::{self, BUCKET_BITS, Place};
 use super::search_path::glance;
 use super::state::Turbo;
 use super::variable_size_items::Form;
@@ -15,8 +15,6 @@ pub mod sites {
     everhash_pmem::sites! {
         /// Every pair of a shard deleted.
         CLEAR = "turbo/clear/delete";
-        /// Every slot of a shard emptied that has no pair left.
-        EMPTY = "turbo/clear/empty";
     }
 }
 
@@ -108,6 +106,8 @@ impl<M: Media, F: Form> Turbo<M, F> {
 
     /// Deletes all pairs of a shard, and then empties the slots: without a pair there is no path
     /// that an empty slot could cut short.
+    ///
+    /// A crash leaves any of the pairs.
     fn clear_shard(&self, index: u64) -> Result<()> {
         let pm = self.pool.access();
         let held = self.directory.shards()[index as usize].hold(&pm)?;
@@ -130,14 +130,14 @@ impl<M: Media, F: Form> Turbo<M, F> {
         }
         let _lane = self.lanes.shard(&pm, index)?;
         let pending = held.pending_all();
-        let store_all = |site, meta: fn(Meta) -> Meta| {
-            for (bucket, view) in &used {
-                bucket.store_meta(&pm, view, meta(view.meta), site);
-            }
-            pm.fence(site)
-        };
-        store_all(sites::CLEAR, |meta| meta.next(meta.valid(), meta.valid()))?;
-        store_all(sites::EMPTY, |meta| meta.next(0, 0).next(0, 0))?;
+        for (bucket, view) in &used {
+            let meta = view.meta.next(view.meta.valid(), view.meta.valid());
+            bucket.store_meta(&pm, view, meta, sites::CLEAR);
+        }
+        pm.fence(sites::CLEAR)?;
+        for (bucket, view) in &used {
+            bucket.empty(&pm, view, sites::CLEAR);
+        }
         pending.end();
         held.count(-removed);
         held.forget_deleted();
