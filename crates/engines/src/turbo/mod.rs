@@ -28,7 +28,8 @@
 //! | 3.2: search path; Algorithms 1 and 4 | `search_path.rs` |
 //! | 3.3: a bucket; near-place update | `bucket.rs`, `layout.rs` |
 //! | 3.4: operations; Algorithms 1 to 3 | `ops.rs`, `concurrency.rs` |
-//! | 3.5, 4.6, 4.7: shard resizing, garbage collection | `resize.rs` |
+//! | 3.5, 4.6: shard resizing, garbage collection | `resize.rs` |
+//! | 4.7: the sweep of a rehash | `rehash.rs` |
 //! | 3.6: variable-size items | `variable_size_items.rs` |
 //! | 3.7: failure recovery | `recovery.rs` |
 //! | ours: an empty table, an open one in DRAM, its faces | `setup.rs`, `state.rs`, `table.rs` |
@@ -60,6 +61,7 @@ mod concurrency;
 pub mod layout;
 mod ops;
 mod recovery;
+mod rehash;
 mod resize;
 mod scan;
 mod search_path;

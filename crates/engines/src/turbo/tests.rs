@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod figures;
+mod rehash;
 mod times;
 
 use everhash_index::Form;

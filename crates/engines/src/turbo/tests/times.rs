@@ -3,13 +3,21 @@
 use std::time::{Duration, Instant};
 
 use everhash_index::{Form, Inline, Opening, Table, create, open};
-use everhash_pmem::{Boot, Dram, DramOptions, Media, Region};
+use everhash_pmem::{Addr, Boot, Dram, DramOptions, Media, Region, Span, WriteBack};
 
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
+/// Makes a table on memory with real write-backs whose pages are all present: the first touch of
+/// one would be the kernel's time, and not the table's.
 fn table(settings: &TurboSettings, bytes: u64) -> (Region<Dram>, TurboTable<Dram>) {
-    let options = DramOptions { capacity_bytes: bytes, ..DramOptions::default() };
-    let region = Region::new(Dram::with_options(0, options).unwrap());
+    let made = [WriteBack::Clwb, WriteBack::Clflushopt, WriteBack::Clflush, WriteBack::None];
+    let mut made = made.into_iter().filter_map(|write_back| {
+        let options = DramOptions { write_back, ..DramOptions::default() };
+        Dram::with_options(bytes, options).ok()
+    });
+    let dram = made.next().expect("every processor can do without a write-back");
+    dram.touch(Span::of_bytes(Addr::NULL, bytes));
+    let region = Region::new(dram);
     let opening = Opening { form: Form::WORDS, ..Opening::default() };
     let table = create::<Turbo, _>(region.clone(), &opening, settings, &Inline).unwrap();
     (region, table)
