@@ -79,6 +79,15 @@ impl<'a, M: Media> Bucket<'a, M> {
         Ok(Bucket { block: pm.block(place.bucket(index))?, index })
     }
 
+    /// Returns the bucket at `start`, for hints: its index in the shard is not known.
+    ///
+    /// # Errors
+    /// As the medium, if it does not lie inside.
+    #[inline(always)]
+    pub fn hint(pm: &'a Access<'_, M>, start: Addr) -> Result<Self> {
+        Ok(Bucket { block: pm.block(start)?, index: 0 })
+    }
+
     /// Returns where it lies.
     #[inline(always)]
     pub fn at(&self) -> Addr {

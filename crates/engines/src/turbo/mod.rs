@@ -45,7 +45,7 @@
 //! | a reader compares the sequence number before and after | it also looks whether the bucket is pending: META stored and not yet fenced | what a reader saw must not be taken back by a crash |
 //! | a miss is returned at once | it is validated like a hit | a slot may have been turned meanwhile |
 //! | the search goes on to the last bucket | it wraps around inside the shard | padding would end the peak load at 0.54 instead of 0.93 with 16 buckets |
-//! | 64 Ki shards of 16 buckets | as many as the pairs want, of 64 buckets; by default 4096 of one, which grow | their lines of DRAM stay in a core's second cache at ten million pairs |
+//! | 64 Ki shards of 16 buckets | for a known number of pairs about 1024 of 64 to 1024 buckets; by default 4096 of one, which grow | their lines of DRAM stay in a core's second cache at ten million pairs |
 //! | the directory in DRAM has 8 bytes a shard | 64 bytes: place, moves, pending bucket, items, lock | one line holds all that an operation needs |
 //! | old shards and records wait for epochs | they are reused at once | a reader validates whatever it has read (`concurrency.rs` says why that is enough), and two atomic additions a lookup are saved |
 //! | a leak-free allocator on the device | none: the space in use is what descriptors and slots name, and is found at open | no allocation can leak or be lost; with records, opening takes time in proportion to their number |

@@ -9,6 +9,7 @@ use everhash_index::{
 };
 use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 
+use super::bucket::Pair;
 use super::check;
 use super::layout::{self, ROOT, Root};
 use super::state::Turbo;
@@ -24,11 +25,6 @@ pub mod sites {
         ITEMS = "turbo/close/items";
     }
 }
-
-/// Keys that are looked for together: their lines are on the way while the first is compared.
-///
-/// Unit: keys. Source: ours; twelve to sixteen lines can be on the way to a core of the present.
-const BATCH: usize = 16;
 
 /// An open table, of the form that its pool has.
 pub enum TurboTable<M: Media> {
@@ -102,26 +98,16 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
     }
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let pm = self.pool.access();
-        let mut value = Vec::new();
-        for (batch, keys) in keys.chunks(BATCH).enumerate() {
-            let wanted: Vec<_> = keys
-                .iter()
-                .map(|key| self.has_form(key).then(|| self.wanted(F::key(key))))
-                .collect();
-            self.prefetch(&pm, wanted.iter().flatten().map(|wanted| wanted.hash));
-            for (place, wanted) in wanted.into_iter().enumerate() {
-                let pair = match wanted {
-                    Some(wanted) => self.get_wanted(&pm, wanted, &mut value)?,
-                    None => None,
-                };
-                if let Some(pair) = pair {
-                    F::found_value(pair, &mut value);
-                }
-                found(batch * BATCH + place, pair.map(|_| value.as_slice()));
+        let key = |position: usize| {
+            let key = keys[position];
+            self.has_form(key).then(|| F::key(key))
+        };
+        self.get_all(keys.len(), key, &mut Vec::new(), |position, pair, value| {
+            if let Some(pair) = pair {
+                F::found_value(pair, value);
             }
-        }
-        Ok(())
+            found(position, pair.map(|_| value.as_slice()));
+        })
     }
 
     fn len(&self) -> Result<u64> {
@@ -207,16 +193,11 @@ impl<M: Media> WordTable for Turbo<M, Words> {
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
-        let pm = self.pool.access();
-        for (keys, values) in keys.chunks(BATCH).zip(values.chunks_mut(BATCH)) {
-            let wanted: [_; BATCH] =
-                core::array::from_fn(|i| keys.get(i).map(|key| self.wanted(*key)));
-            self.prefetch(&pm, wanted.iter().flatten().map(|wanted| wanted.hash));
-            for (wanted, value) in wanted.into_iter().flatten().zip(values) {
-                *value = self.get_wanted(&pm, wanted, &mut Vec::new())?.map(|pair| pair[1]);
-            }
-        }
-        Ok(())
+        let count = keys.len().min(values.len());
+        let mut put = |position: usize, pair: Option<Pair>, _: &mut Vec<u8>| {
+            values[position] = pair.map(|pair| pair[1]);
+        };
+        self.get_all(count, |position| Some(keys[position]), &mut Vec::new(), &mut put)
     }
 }
 
