@@ -99,7 +99,7 @@ impl Engine for Turbo {
         bucket::sites::ALL,
         variable_size_items::sites::ALL,
         shard::sites::ALL,
-        resize::sites::ALL,
+        rehash::sites::ALL,
         scan::sites::ALL,
         recovery::sites::ALL,
         table::sites::ALL,

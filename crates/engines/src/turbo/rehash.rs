@@ -12,10 +12,17 @@ use everhash_pmem::{Access, Addr, Media};
 
 use super::bucket::{Bucket, Pair, slots_of};
 use super::layout::{self, BUCKET_WORDS, Bucket as Ruler, Meta, Place, SLOTS};
-use super::resize::sites;
 use super::search_path::Reach;
 use super::variable_size_items::Form;
 use crate::common::hash::KeyedHash;
+
+/// Where a resize persists something, beside the descriptor.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The buckets of a shard at its new place.
+        BUCKETS = "turbo/resize/buckets";
+    }
+}
 
 /// Buckets of a stretch.
 ///

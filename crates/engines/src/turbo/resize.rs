@@ -1,5 +1,5 @@
 //! Shard resizing (TurboHash 3.5) and the collection of deleted slots (4.6): when a shard is built
-//! anew, how large, and how its descriptor puts it in use. Readers go on at the old place meanwhile.
+//! anew, how large, and how it is put in use. Readers go on at the old place meanwhile.
 
 use core::sync::atomic::Ordering;
 
@@ -11,14 +11,6 @@ use super::layout::{Bucket, Place};
 use super::rehash::{self, Census, STRETCH, Swept};
 use super::state::Turbo;
 use super::variable_size_items::Form;
-
-/// Where a resize persists something, beside the descriptor.
-pub mod sites {
-    everhash_pmem::sites! {
-        /// The buckets of a shard at its new place.
-        BUCKETS = "turbo/resize/buckets";
-    }
-}
 
 /// The load below which an overflow does not double a shard that has deleted slots.
 ///

@@ -41,15 +41,15 @@ const PAIRS_PER_BUCKET: f64 = 8.5;
 
 /// Shards of a table that is sized for its pairs, while each has 64 to 1024 buckets.
 ///
-/// Unit: shards. Source: ours, where TurboHash 4.7 has 64 Ki of 16 buckets. Each has a line of DRAM,
-/// and a get waits for it before it can ask for the bucket: so they shall stay in a core's second
-/// cache, beside what gets fetch through it.
+/// Unit: shards. Source: ours, where TurboHash 4.7 has 64 Ki of 16 buckets. Each has a line of
+/// DRAM, and a get waits for it before it can ask for the bucket: so they shall stay in a core's
+/// second cache, beside what gets fetch through it.
 const SIZED_SHARDS: u64 = 1024;
 
 /// Buckets of a shard in a table that is sized for its pairs.
 ///
-/// Unit: buckets. Source: ours; more pairs want more shards before they want larger ones, for the
-/// sake of writers that wait for each other, and from 1024 on again, for a rehash takes 0.3 ms then.
+/// Unit: buckets. Source: ours; fewer in a small table, so that writers seldom wait for each other,
+/// and no more in a large one, so that none of them waits long for a rehash.
 const SIZED_BUCKETS: core::ops::RangeInclusive<u64> = 64..=1024;
 
 /// The fewest buckets of a shard, and the fewest shards, in a table that is sized for its pairs.

@@ -17,7 +17,8 @@ use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
 const SITE: Site = Site::new("turbo/test/store");
 
-/// A table of one shard of 64 buckets, so full that pairs lie behind their homes and beyond the end.
+/// A table of one shard of 64 buckets, so full that pairs lie behind their homes, and some of them
+/// beyond the end.
 fn table<M: Media>(region: Region<M>) -> TurboTable<M> {
     let settings = TurboSettings { shards: 1, buckets_per_shard: 64, ..TurboSettings::default() };
     let table = create::<Turbo, _>(region, &Opening::default(), &settings, &Inline).unwrap();
