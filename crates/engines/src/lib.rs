@@ -2,6 +2,10 @@
 //!
 //! | engine | paper | in a sentence |
 //! |---|---|---|
+//! | [`walsh`] | Liu et al., [WALSH] | chains in logs, heads in DRAM; writes are batched |
+//! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
+//!
+//! [WALSH]: walsh#
 //! | [`turbo`] | Zhao et al., [TurboHash] | sharded linear probing in 256-byte buckets |
 //! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
 //!
@@ -10,4 +14,5 @@
 
 pub mod common;
 pub mod turbo;
+pub mod walsh;
 pub mod wophi;

@@ -20,7 +20,7 @@ pub enum Durability {
     /// At the latest when some seconds or some megabytes have passed (settings of the engine), or
     /// at the next [`Db::sync`]. After a power failure the database is as it was at one instant.
     ///
-    /// For engines that batch; with others every write is immediate.
+    /// For engines that batch, such as `walsh`; with others every write is immediate.
     Batch,
     /// About this long after it returned, when the store syncs by itself, or at the next
     /// [`Db::sync`]. Relaxed: see [`Durability::Process`].

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use everhash_engines::{common, turbo, wophi};
+use everhash_engines::{common, turbo, walsh, wophi};
 use everhash_pmem::Ruler;
 use everhash_tidy::pages::{self, Chapter};
 use everhash_tidy::{Finding, Project, Tree, rules};
@@ -30,6 +30,7 @@ fn chapters() -> Vec<Chapter> {
             "crates/engines/src/common/record.rs",
             &[&common::record::RecordHead::RULER],
         ),
+        chapter("WALSH", "crates/engines/src/walsh/layout.rs", walsh::layout::RULERS),
         chapter("TurboHash", "crates/engines/src/turbo/layout.rs", turbo::layout::RULERS),
         chapter("WOPHI", "crates/engines/src/wophi/layout.rs", wophi::layout::RULERS),
     ]

@@ -4,6 +4,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, run};
 use everhash_engines::turbo::Turbo;
+use everhash_engines::walsh::Walsh;
 use everhash_engines::wophi::Wophi;
 use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,7 +14,7 @@ use crate::output;
 
 /// Every engine that can take part.
 fn candidates() -> Vec<Candidate> {
-    vec![Candidate::of::<Wophi>(), Candidate::of::<Turbo>()]
+    vec![Candidate::of::<Wophi>(), Candidate::of::<Walsh>(), Candidate::of::<Turbo>()]
 }
 
 /// Measure the engines in memory, beside what the machine gives at most

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use everhash_engines::{turbo, wophi};
+use everhash_engines::{turbo, walsh, wophi};
 use everhash_index::{Capabilities, Engine};
 use everhash_pmem::Site;
 use everhash_pmem::media::traced::{Change, Mutant};
@@ -36,6 +36,7 @@ pub struct Judges {
 /// Every engine; the first is the default.
 pub const JUDGES: &[Judges] = &[
     row::<wophi::Wophi>(include_str!("../../../../engines/src/wophi/exceptions.toml")),
+    row::<walsh::Walsh>(include_str!("../../../../engines/src/walsh/exceptions.toml")),
     row::<turbo::Turbo>(include_str!("../../../../engines/src/turbo/exceptions.toml")),
 ];
 

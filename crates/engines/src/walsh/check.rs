@@ -1,0 +1,330 @@
+//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//!
+//! Shares the ruler with the code that serves the table, and nothing else. It replays every
+//! object of every log, keeps heads of chains of its own, and demands that each object leads
+//! where it must and that the counts in the heads of logs are true.
+
+use std::collections::{BTreeMap, HashMap};
+
+use everhash_index::{Checked, Error, Form, Result};
+use everhash_pmem::{Access, Addr, LINE, Media, Pool, Region, Span, WORD, pool};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::layout::{
+    self, AreaRecord, DIRECTORY_HASH, Info, Kind, LOG_AREA, LOG_SEQUENCE, Link, LogHead,
+    MOST_LEVEL, ObjectHead, RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail, mix,
+};
+use crate::common::hash::KeyedHash;
+
+/// Everything that the judge knows of a pool.
+struct Judge<'a, M: Media> {
+    pm: Access<'a, M>,
+    form: Form,
+    hasher: KeyedHash,
+    seed: u64,
+    /// What is in use.
+    spans: Vec<Span>,
+}
+
+/// A log: where it lies, its head, its objects.
+struct Log {
+    at: Addr,
+    head: [u64; LogHead::WORDS],
+    count: u64,
+}
+
+/// The newest value of each key, `None` for a tombstone.
+type Newest = HashMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// One generation of an area: its chains and its keys.
+#[derive(Default)]
+struct Generation {
+    level: u64,
+    /// Of each directory the head, and the object behind it.
+    heads: BTreeMap<u64, (Addr, Addr, Vec<u8>)>,
+    newest: Newest,
+}
+
+struct Object {
+    link: Link,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    words: u64,
+}
+
+/// Visits every pair once.
+///
+/// # Errors
+/// [`Error::Corrupt`] with the invariant that is broken.
+pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    let identity = Pool::inspect(region)?;
+    let mut judge = Judge {
+        pm: region.access(),
+        form: Form::from_code(identity.form),
+        hasher: KeyedHash::of(&identity)?,
+        seed: layout::seed(identity.database),
+        spans: Vec::new(),
+    };
+    let mut root = [0; Root::CHECKSUM + 1];
+    judge.pm.read_words(ROOT, &mut root)?;
+    if layout::sum(&root[..Root::CHECKSUM], ROOT.byte()) != root[Root::CHECKSUM] {
+        return corrupt(ROOT, "the checksum of the root matches");
+    }
+    let Some(epoch) = layout::open_epoch(judge.pm.load(layout::EPOCH)?) else {
+        return corrupt(layout::EPOCH, "the check of an epoch matches");
+    };
+    let table = Addr::from_medium(root[Root::AREA_TABLE]);
+    let Some(table) = table else { return corrupt(ROOT, "an address is a multiple of eight") };
+    let areas = root[Root::AREAS];
+    if !areas.is_power_of_two() || areas > 1 << 16 {
+        return corrupt(ROOT, "the number of areas is a power of two");
+    }
+    judge.spans.push(layout::area_table(table, areas));
+    let mut items = 0;
+    for area in 0..areas {
+        let record = layout::area_record(table, area);
+        judge.durable(record, epoch)?;
+        items += judge.area(area, areas, record, visit)?;
+    }
+    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+impl<M: Media> Judge<'_, M> {
+    fn area(
+        &mut self,
+        number: u64,
+        areas: u64,
+        record: Addr,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<u64> {
+        let info = self.info(record)?;
+        let live = record.plus(AreaRecord::LIVE as u64);
+        let tail = Tail::open(self.pm.load(live)?, live);
+        let Some(tail) = tail else { return corrupt(live, "the check of a live word matches") };
+        let logs = self.logs(number, tail, &info)?;
+        let mut old = Generation { level: info[Info::OLD], ..Generation::default() };
+        let mut new = Generation { level: info[Info::LEVEL], ..Generation::default() };
+        let mut items = 0;
+        for (position, log) in logs.iter().enumerate() {
+            // Behind a clearing, the first log may still count what was cleared.
+            let is_first = position == 0 && info[Info::CLEARED] == 1;
+            if position == 0 {
+                items = if is_first { 0 } else { log.head[LogHead::ITEMS] };
+            } else if items != log.head[LogHead::ITEMS] {
+                return corrupt(log.at, "the count of live pairs in a log's head is true");
+            }
+            let is_old = log.head[LogHead::NUMBER] <= info[Info::END];
+            let after = logs.get(position + 1);
+            let generation = if is_old { &mut old } else { &mut new };
+            let changes = self.replay((number, areas), log, after, generation)?;
+            items = items.wrapping_add_signed(changes);
+        }
+        // What is newer hides what is older, tombstones too.
+        old.newest.extend(new.newest);
+        let mut found = 0;
+        for (key, value) in &old.newest {
+            if let Some(value) = value {
+                visit(key, value);
+                found += 1;
+            }
+        }
+        match found == items {
+            true => Ok(found),
+            false => corrupt(record, "as many pairs are found as an area counts"),
+        }
+    }
+
+    /// Demands that what a power failure would leave of an area can be read.
+    fn durable(&self, record: Addr, epoch: u64) -> Result<()> {
+        let (mut at, mut info) = (record.plus(AreaRecord::TAIL as u64), [0; Info::WORDS]);
+        if epoch > 0 {
+            let place = [AreaRecord::EPOCH_B, AreaRecord::EPOCH_A][(epoch % 2) as usize];
+            let cut = record.plus(place as u64);
+            self.pm.read_words(cut, &mut info)?;
+            if !layout::is_sealed(&info, cut, self.seed) {
+                return corrupt(cut, "the checksum of an epoch's info matches");
+            }
+            at = cut.plus(Info::TAIL as u64);
+        }
+        match Tail::open(self.pm.load(at)?, at) {
+            Some(_) => Ok(()),
+            None => corrupt(at, "the check of a tail matches"),
+        }
+    }
+
+    fn info(&self, record: Addr) -> Result<[u64; Info::WORDS]> {
+        let mut newest = [0; Info::WORDS];
+        for place in [AreaRecord::INFO_A, AreaRecord::INFO_B] {
+            let at = record.plus(place as u64);
+            let mut info = [0; Info::WORDS];
+            self.pm.read_words(at, &mut info)?;
+            if layout::is_sealed(&info, at, self.seed)
+                && info[Info::SEQUENCE] > newest[Info::SEQUENCE]
+            {
+                newest = info;
+            }
+        }
+        if newest[Info::SEQUENCE] == 0 {
+            return corrupt(record, "one of two infos is whole");
+        }
+        match newest[Info::LEVEL].max(newest[Info::OLD]) > u64::from(MOST_LEVEL) {
+            true => corrupt(record, "an area has at most 2^32 directories"),
+            false => Ok(newest),
+        }
+    }
+
+    /// Returns the logs of an area, oldest first.
+    fn logs(&mut self, area: u64, tail: Tail, info: &[u64; Info::WORDS]) -> Result<Vec<Log>> {
+        let start = info[Info::START];
+        let mut logs: Vec<Log> = Vec::new();
+        let mut next = tail;
+        while !next.at.is_null() {
+            let mut head = [0; LogHead::WORDS];
+            self.pm.read_words(next.at, &mut head)?;
+            let owner = LOG_AREA.get(head[LogHead::OWNER]);
+            if !layout::is_sealed(&head, next.at, self.seed) || owner != area {
+                return corrupt(next.at, "the checksum of a log's head matches");
+            }
+            if LOG_SEQUENCE.get(head[LogHead::OWNER]) > info[Info::SEQUENCE] {
+                return corrupt(next.at, "no log is newer than the info of its area");
+            }
+            let number = head[LogHead::NUMBER];
+            let after = logs.last().map(|log| log.head[LogHead::NUMBER]);
+            if number < start || after.is_some_and(|after| after != number.wrapping_add(1)) {
+                return corrupt(next.at, "the logs of an area have successive numbers");
+            }
+            let lines = head[LogHead::SIZE] >> 32;
+            self.spans.push(Span::of_bytes(next.at, lines.saturating_mul(LINE)));
+            let (at, previous) = (next.at, head[LogHead::PREVIOUS]);
+            logs.push(Log { at, head, count: next.count });
+            if number == start {
+                logs.reverse();
+                return Ok(logs);
+            }
+            let Some(before) = Tail::open(previous, at) else {
+                return corrupt(at, "the logs of an area begin at the oldest");
+            };
+            next = before;
+        }
+        match logs.is_empty() {
+            true => Ok(logs),
+            false => corrupt(tail.at, "the logs of an area begin at the oldest"),
+        }
+    }
+
+    /// Reads a log's objects in the order of their writes; returns the change of live pairs.
+    fn replay(
+        &self,
+        (area, areas): (u64, u64),
+        log: &Log,
+        after: Option<&Log>,
+        generation: &mut Generation,
+    ) -> Result<i64> {
+        let entries = log.head[LogHead::SIZE] & u64::from(u32::MAX);
+        if log.count > entries {
+            return corrupt(log.at, "a log has no more objects than it has room for");
+        }
+        let mut records = vec![0; log.count as usize];
+        self.pm.read_words(log.at.plus(LogHead::WORDS as u64), &mut records)?;
+        let sum = layout::sum(&records, self.seed);
+        if after.is_some_and(|after| after.head[LogHead::PREVIOUS_SUM] != sum) {
+            return corrupt(log.at, "the checksum of a directory log matches");
+        }
+        let mut fill = LogHead::WORDS as u64 + entries;
+        let mut changes = 0;
+        for record in records {
+            let at = log.at.plus(fill);
+            let object = self.object(at)?;
+            let hash = self.hasher.bytes(&object.key);
+            if record != RECORD_OFFSET.set(RECORD_HASH.get(hash), fill) {
+                return corrupt(at, "a directory record says where its object is");
+            }
+            if layout::AREA_HASH.get(hash) & (areas - 1) != area {
+                return corrupt(at, "a key lies in its area");
+            }
+            fill += object.words;
+            changes += object.link.kind.items();
+            chain(generation, at, hash, &object)?;
+            let value = (object.link.kind != Kind::Removed).then_some(object.value);
+            generation.newest.insert(object.key, value);
+        }
+        match log.at.plus(fill).byte() > log.at.byte() + (log.head[LogHead::SIZE] >> 32) * LINE {
+            true => corrupt(log.at, "the objects of a log lie inside it"),
+            false => Ok(changes),
+        }
+    }
+
+    fn object(&self, at: Addr) -> Result<Object> {
+        let broken = "the check of an object matches";
+        let (head_words, lengths) = match self.form {
+            Form::Fixed { key_bytes, value_bytes } => {
+                (1 + (key_bytes + value_bytes) as usize / 8, (key_bytes.into(), value_bytes.into()))
+            }
+            Form::Variable => {
+                let word = self.pm.load(at.plus(ObjectHead::LENGTHS as u64))?;
+                (ObjectHead::WORDS, (word & u64::from(u32::MAX), word >> 32))
+            }
+        };
+        let mut head = vec![0; head_words];
+        self.pm.read_words(at, &mut head)?;
+        let place = mix(self.seed, at.byte());
+        let bound = head[1..].iter().fold(place, |bound, word| mix(bound, *word));
+        let Some(link) = Link::open(head[ObjectHead::LINK], bound) else {
+            return corrupt(at, broken);
+        };
+        let (key_bytes, value_bytes) = lengths;
+        let is_variable = self.form == Form::Variable;
+        let key_at = at.plus(if is_variable { ObjectHead::WORDS as u64 } else { 1 });
+        let value_at = key_at.plus(key_bytes.div_ceil(WORD));
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        self.pm.read_bytes(key_at, key_bytes, &mut key)?;
+        self.pm.read_bytes(value_at, value_bytes, &mut value)?;
+        if is_variable {
+            let whole = [key.as_slice(), value.as_slice()].concat();
+            let seed = mix(place, value_bytes << 32 | key_bytes);
+            if xxh3_64_with_seed(&whole, seed) != head[ObjectHead::CHECKSUM] {
+                return corrupt(at, broken);
+            }
+        }
+        let words = value_at.plus(value_bytes.div_ceil(WORD)).word() - at.word();
+        Ok(Object { link, key, value, words })
+    }
+
+    /// Returns how much is in use; no two spans share a byte.
+    fn reachable_bytes(&mut self) -> Result<u64> {
+        self.spans.sort_unstable_by_key(|span| span.start);
+        let mut bytes = pool::DATA.byte();
+        for pair in self.spans.windows(2) {
+            if pair[0].overlaps(pair[1]) {
+                return corrupt(pair[1].start, "no line is in use twice");
+            }
+        }
+        for span in &self.spans {
+            if span.start < pool::DATA || span.end_byte() > self.pm.media().bytes() {
+                return corrupt(span.start, "what is in use lies inside the medium");
+            }
+            bytes += span.bytes();
+        }
+        Ok(bytes)
+    }
+}
+
+/// Makes an object the head of its chain, and checks where it leads: to the head before it, or, if
+/// that is of the same key, to the one behind that.
+fn chain(generation: &mut Generation, at: Addr, hash: u64, object: &Object) -> Result<()> {
+    let directory = DIRECTORY_HASH.get(hash) >> (u64::from(MOST_LEVEL) - generation.level);
+    let expected = match generation.heads.get(&directory) {
+        None => Addr::NULL,
+        Some((_, behind, key)) if *key == object.key => *behind,
+        Some((head, ..)) => *head,
+    };
+    if object.link.next != expected {
+        return corrupt(at, "an object leads to the head of its chain before it");
+    }
+    generation.heads.insert(directory, (at, expected, object.key.clone()));
+    Ok(())
+}
+
+fn corrupt<T>(at: Addr, broken: &'static str) -> Result<T> {
+    Err(Error::Corrupt { at: at.byte(), broken })
+}

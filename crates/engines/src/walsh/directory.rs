@@ -1,0 +1,270 @@
+//! The two-level directory (3.1.1): an index of blocks, and blocks of directories, taken from a
+//! common pool when the first write needs one.
+//!
+//! A directory is two words: the head of its chain and a Bloom filter. Blocks never move and are
+//! never given back to the allocator, only to the pool, so that a reader may look at one that
+//! has found another use: it notices by the area's view, and looks again.
+
+use core::sync::atomic::Ordering;
+use std::sync::OnceLock;
+
+use everhash_index::Result;
+use everhash_pmem::{Addr, AtomicWord, Lock, Primitives};
+
+use super::layout::DIRECTORY_HASH;
+
+/// Words of a directory: head, filter.
+const DIRECTORY_WORDS: usize = 2;
+
+/// Powers of two that a growing sequence can reach: 2^44 words are 128 TiB of DRAM.
+const MOST_POWERS: u32 = 44;
+
+/// A growing sequence of atomic words whose elements never move, in `PARTS` parts per power of
+/// two: at most one in `PARTS` of them waits for its use.
+struct Words<P: Primitives, const PARTS: u32> {
+    parts: Box<[Part<P>]>,
+}
+
+/// A part, from its first use on.
+type Part<P> = OnceLock<Box<[<P as Primitives>::AtomicU64]>>;
+
+/// Returns in which part element `index` lies, and where in it.
+const fn place(index: usize, parts: u32) -> (usize, usize) {
+    let number = index + parts as usize;
+    let high = number.ilog2() - parts.ilog2();
+    let part = high * parts + ((number >> high) as u32 & (parts - 1));
+    (part as usize, number & ((1 << high) - 1))
+}
+
+impl<P: Primitives, const PARTS: u32> Words<P, PARTS> {
+    fn new() -> Self {
+        Words { parts: (0..MOST_POWERS * PARTS).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Returns the element, or `None` if the sequence is not that long.
+    #[inline]
+    fn get(&self, index: usize) -> Option<&P::AtomicU64> {
+        let (part, offset) = place(index, PARTS);
+        self.parts.get(part)?.get()?.get(offset)
+    }
+
+    /// Returns the element; makes the sequence longer if it must.
+    fn reach(&self, index: usize) -> &P::AtomicU64 {
+        let (part, offset) = place(index, PARTS);
+        let length = 1 << (part as u32 / PARTS);
+        let zeros = || (0..length).map(|_| AtomicWord::new(0)).collect();
+        &self.parts[part].get_or_init(zeros)[offset]
+    }
+
+    fn bytes(&self) -> u64 {
+        let parts = self.parts.iter().filter_map(|part| part.get());
+        parts.map(|part| part.len() as u64 * 8).sum()
+    }
+}
+
+/// All blocks of a table.
+pub struct Blocks<P: Primitives> {
+    words: Words<P, 8>,
+    block_directories: usize,
+    free: P::Mutex<Free>,
+}
+
+#[derive(Default)]
+struct Free {
+    /// Blocks that were given back.
+    blocks: Vec<u64>,
+    /// Blocks that there are.
+    count: u64,
+}
+
+/// The directories of one area, of one generation.
+pub struct Side<P: Primitives> {
+    /// Number of each block plus one; 0 = there is none yet.
+    index: Words<P, 1>,
+}
+
+/// What a directory holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Directory {
+    /// The newest object of the chain, or [`Addr::NULL`].
+    pub head: Addr,
+    /// The filter over all keys of the chain.
+    pub filter: u64,
+}
+
+impl Directory {
+    /// Returns whether a key may be in the chain.
+    #[inline]
+    pub fn may_hold(&self, hash: u64) -> bool {
+        let bits = filter_bits(hash);
+        self.filter & bits == bits
+    }
+}
+
+/// Returns the bits of the filter that a key sets: two, chosen by the first 16 bits of its hash.
+#[inline]
+pub const fn filter_bits(hash: u64) -> u64 {
+    1 << (hash & 63) | 1 << (hash >> 8 & 63)
+}
+
+/// Returns the directory of a key among 2^`level`.
+///
+/// The high bits choose, so that doubling parts each directory into two neighbours.
+#[inline]
+pub const fn directory_of(hash: u64, level: u32) -> u64 {
+    DIRECTORY_HASH.get(hash) >> (32 - level)
+}
+
+impl<P: Primitives> Blocks<P> {
+    /// Makes a pool without blocks.
+    pub fn new(block_directories: u64) -> Self {
+        let free = Lock::new(Free::default());
+        Blocks { words: Words::new(), block_directories: block_directories as usize, free }
+    }
+
+    /// Reads a directory, without a lock.
+    #[inline]
+    pub fn read(&self, side: &Side<P>, directory: u64) -> Directory {
+        let Some(word) = self.find(side, directory) else { return Directory::default() };
+        let head = self.words.get(word).map_or(0, |head| head.load(Ordering::Acquire));
+        // Behind the head: the filter was set before the head was.
+        let filter = self.words.get(word + 1).map_or(0, |f| f.load(Ordering::Relaxed));
+        Directory { head: Addr::NULL.plus(head), filter }
+    }
+
+    /// Makes an object the head of a chain. The caller holds the area's lock.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Poisoned`] after a panic inside.
+    pub fn push(&self, side: &Side<P>, directory: u64, head: Addr, hash: u64) -> Result<()> {
+        let word = match self.find(side, directory) {
+            Some(word) => word,
+            None => self.add_block(side, directory)?,
+        };
+        let filter = self.words.reach(word + 1);
+        filter.store(filter.load(Ordering::Relaxed) | filter_bits(hash), Ordering::Relaxed);
+        self.words.reach(word).store(head.word(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Empties a side of 2^`level` directories. The caller holds the area's lock and has changed
+    /// the area's view.
+    ///
+    /// # Errors
+    /// As [`Blocks::push`].
+    pub fn clear(&self, side: &Side<P>, level: u32) -> Result<()> {
+        let mut free = self.free.lock()?;
+        for block in 0..(1usize << level).div_ceil(self.block_directories) {
+            let Some(entry) = side.index.get(block) else { continue };
+            let number = entry.load(Ordering::Relaxed);
+            if number != 0 {
+                entry.store(0, Ordering::Relaxed);
+                free.blocks.push(number - 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the DRAM that all blocks take. Unit: bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        self.words.bytes()
+    }
+
+    /// Returns where the words of a directory lie, if its block is there.
+    #[inline]
+    fn find(&self, side: &Side<P>, directory: u64) -> Option<usize> {
+        let (block, slot) = self.parts(directory);
+        let number = side.index.get(block)?.load(Ordering::Acquire);
+        let block_words = self.block_directories * DIRECTORY_WORDS;
+        (number != 0).then(|| (number as usize - 1) * block_words + slot * DIRECTORY_WORDS)
+    }
+
+    fn parts(&self, directory: u64) -> (usize, usize) {
+        let shift = self.block_directories.ilog2();
+        let slot = directory as usize & (self.block_directories - 1);
+        ((directory >> shift) as usize, slot)
+    }
+
+    fn add_block(&self, side: &Side<P>, directory: u64) -> Result<usize> {
+        let mut free = self.free.lock()?;
+        let number = free.blocks.pop().unwrap_or(free.count);
+        free.count = free.count.max(number + 1);
+        drop(free);
+        let (block, slot) = self.parts(directory);
+        let first = number as usize * self.block_directories * DIRECTORY_WORDS;
+        for word in first..first + self.block_directories * DIRECTORY_WORDS {
+            self.words.reach(word).store(0, Ordering::Relaxed);
+        }
+        side.index.reach(block).store(number + 1, Ordering::Release);
+        Ok(first + slot * DIRECTORY_WORDS)
+    }
+}
+
+impl<P: Primitives> Side<P> {
+    /// Makes a side without directories.
+    pub fn new() -> Self {
+        Side { index: Words::new() }
+    }
+
+    /// Returns the DRAM that the index takes. Unit: bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        self.index.bytes() + size_of_val(&*self.index.parts) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use everhash_pmem::Std;
+
+    #[test]
+    fn every_element_has_a_place_of_its_own() {
+        // Fails if two elements share a place, or one lies behind the end of its part.
+        const PARTS: u32 = 8;
+        let mut before: Option<(usize, usize)> = None;
+        for index in 0..100_000 {
+            let (part, offset) = place(index, PARTS);
+            assert!(offset < 1 << (part as u32 / PARTS), "{index}");
+            let expected = match before {
+                Some((part, offset)) if offset + 1 < 1usize << (part as u32 / PARTS) => {
+                    (part, offset + 1)
+                }
+                Some((part, _)) => (part + 1, 0),
+                None => (0, 0),
+            };
+            assert_eq!((part, offset), expected, "{index}");
+            before = Some((part, offset));
+        }
+    }
+
+    #[test]
+    fn blocks_are_taken_for_writes_only_and_used_again() {
+        // Fails if a read takes DRAM, if a directory keeps what its block held before, or if
+        // clearing loses blocks.
+        let blocks = Blocks::<Std>::new(4);
+        let side = Side::new();
+        assert_eq!(blocks.read(&side, 1000), Directory::default());
+        assert_eq!(blocks.dram_bytes(), 0);
+        for directory in [0, 5, 1000] {
+            blocks.push(&side, directory, Addr::new(64), 3).unwrap();
+            assert!(blocks.read(&side, directory).may_hold(3));
+        }
+        let before = blocks.dram_bytes();
+        blocks.clear(&side, 10).unwrap();
+        for directory in [1, 6, 1001] {
+            blocks.push(&side, directory, Addr::new(128), 3).unwrap();
+        }
+        assert_eq!(blocks.read(&side, 0), Directory::default());
+        assert_eq!(blocks.dram_bytes(), before);
+    }
+
+    #[test]
+    fn doubling_parts_a_directory_into_neighbours() {
+        // Fails if a scan or a rehash by neighbours would miss a key.
+        for hash in [0, 1 << 47, 0x1234_5678_9abc_def0, u64::MAX] {
+            for level in 0..32 {
+                assert_eq!(directory_of(hash, level + 1) / 2, directory_of(hash, level));
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Epochs: where only a sync makes anything durable, one sync serves all areas (ours).
+//!
+//! On an ordinary file a batch has no cheap fence, and a sync for each area would be hundreds. So
+//! areas flush nothing there. A *cut* takes the locks of all areas and notes in each record, beside
+//! the words that change with every write, the newest log and the info of this moment. One sync
+//! makes everything durable that the cut speaks of, and one word in the root, synced too, makes the
+//! cut true: after a power failure the whole table is as it was at one instant.
+//!
+//! | word | believed after |
+//! |---|---|
+//! | live word, infos | the end of the process: every store is visible |
+//! | the cut of the epoch that the root names | a power failure, a clean close |
+//!
+//! Cuts go to two places in turn, so that the one that counts is never being written. Logs that a
+//! rehash gives back wait for the next epoch: the present one may still lead to them.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use everhash_index::Result;
+use everhash_pmem::{Access, AtomicWord, Lock, Media, Span};
+
+use super::layout::{self, AreaRecord, EPOCH, Info};
+use super::state::{GuardOf, Walsh};
+
+/// Where epochs are persisted.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// Everything that a cut speaks of.
+        CUT = "walsh/epoch/cut";
+        /// The word that makes the cut true, or says that areas speak for themselves.
+        WORD = "walsh/epoch/word";
+    }
+}
+
+/// What is known of epochs.
+#[derive(Debug, Default)]
+pub struct Epochs {
+    /// The last epoch that is durable; 0 if areas speak for themselves.
+    pub(super) number: u64,
+    /// When upkeep first saw a write that is in no epoch.
+    pub(super) seen: Option<Duration>,
+}
+
+impl<M: Media> Walsh<M> {
+    /// Makes every write that returned durable, for all areas at once: two syncs, or none if
+    /// nothing was written.
+    ///
+    /// A crash inside leaves the epoch before or this one.
+    pub(super) fn commit_epoch(&self) -> Result<()> {
+        let mut epochs = self.epochs.lock()?;
+        self.alive()?;
+        match self.pending.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => self.commit_next(&mut epochs),
+        }
+    }
+
+    /// Makes the present state the next epoch, whatever was written.
+    pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
+        let (pm, next) = (self.pool.access(), epochs.number + 1);
+        let freed = self.cut(&pm, next)?;
+        self.vital(pm.sync(sites::CUT))?;
+        self.write_epoch(&pm, next)?;
+        (epochs.number, epochs.seen) = (next, None);
+        self.give_spans(freed)
+    }
+
+    /// Stores which epoch counts, 0 for none, and waits until that is durable.
+    pub(super) fn write_epoch(&self, pm: &Access<'_, M>, number: u64) -> Result<()> {
+        self.vital(pm.commit_word(EPOCH, layout::seal_epoch(number), sites::WORD))?;
+        if self.is_grouped {
+            return self.vital(pm.sync(sites::WORD));
+        }
+        self.vital(pm.persist(Span::new(EPOCH, 1), sites::WORD))
+    }
+
+    /// Notes in every area's record what it holds at this instant; returns the logs that no later
+    /// epoch leads to.
+    fn cut(&self, pm: &Access<'_, M>, epoch: u64) -> Result<Vec<Span>> {
+        // Always in this order, and nobody else takes a second one.
+        let states: Result<Vec<GuardOf<'_, M>>> =
+            self.areas.iter().map(|area| self.lock(area)).collect();
+        let states = states?;
+        for (area, state) in self.areas.iter().zip(&states) {
+            let at = area.record.plus(epoch_place(epoch));
+            let mut info = state.info.words(state.sequence);
+            info[Info::TAIL] = state.newest().seal(at.plus(Info::TAIL as u64));
+            self.vital(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
+        }
+        self.pending.store(0, Ordering::Relaxed);
+        // Before a lock is free again: what is given back from now on is for the epoch after.
+        Ok(core::mem::take(&mut self.spare.lock()?.limbo))
+    }
+
+    /// Commits an epoch if there is more that is not durable than may be lost.
+    pub(super) fn bound_pending(&self) -> Result<()> {
+        // While one half waits for the device, the other half may be written.
+        let most = self.settings.flush_bytes / 2;
+        if !self.is_grouped || self.pending.load(Ordering::Relaxed) <= most {
+            return Ok(());
+        }
+        let mut epochs = self.epochs.lock()?;
+        self.alive()?;
+        match self.pending.load(Ordering::Relaxed) <= most {
+            true => Ok(()),
+            false => self.commit_next(&mut epochs),
+        }
+    }
+
+    /// Commits an epoch if a write is older than `age` at `now`, or if writers would soon have to;
+    /// returns whether there are writes that wait for one.
+    pub(super) fn age_epoch(&self, now: Duration, age: Duration) -> Result<bool> {
+        let mut epochs = self.epochs.lock()?;
+        let pending = self.pending.load(Ordering::Relaxed);
+        let is_old = epochs.seen.is_some_and(|seen| now.saturating_sub(seen) >= age);
+        if pending == 0 {
+            epochs.seen = None;
+        } else if is_old || pending > self.settings.flush_bytes / 4 {
+            self.commit_next(&mut epochs)?;
+        } else {
+            epochs.seen = epochs.seen.or(Some(now));
+        }
+        Ok(self.pending.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Notes that so many bytes are not durable.
+    #[inline]
+    pub(super) fn add_pending(&self, bytes: u64) {
+        if self.is_grouped {
+            self.pending.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns where the cut of an epoch lies in an area's record. Unit: words.
+pub const fn epoch_place(epoch: u64) -> u64 {
+    match epoch % 2 {
+        1 => AreaRecord::EPOCH_A as u64,
+        _ => AreaRecord::EPOCH_B as u64,
+    }
+}

@@ -1,0 +1,351 @@
+//! Object logs and directory logs (3.1.2, 3.1.3, 3.1.7).
+//!
+//! The newest log of an area is filled by plain stores and written back as two large sequential
+//! spans: when it is full, when it is old, or at a sync. One 8-byte store to the area's tail word
+//! then makes all of it true at once, objects and directory records. A log leads to the one
+//! before it, so that taking space and making it reachable is that same store.
+
+use everhash_index::{Error, Form, Result};
+use everhash_pmem::{Access, Addr, LINE, Lock, Media, Span, WORD};
+
+use super::layout::{
+    self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
+};
+use super::state::{Area, Log, OpenLog, State, Walsh};
+
+/// Where logs are persisted.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The new part of both logs, before the tail covers it.
+        CONTENTS = "walsh/log/contents";
+        /// The tail that makes it true.
+        TAIL = "walsh/log/tail";
+        /// The newest objects, for the end of a process.
+        LIVE = "walsh/log/live";
+        /// Everything, on media whose fences wait for nothing.
+        SYNC = "walsh/sync/all";
+        /// Which logs and directories an area has.
+        INFO = "walsh/log/info";
+    }
+}
+
+/// For what a log is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// For more pairs: not the spare ones.
+    Add,
+    /// To remove a pair: spare ones that collecting does not need.
+    Remove,
+    /// To move pairs: the spare ones too.
+    Move,
+}
+
+/// What is appended.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'o> {
+    pub(super) hash: u64,
+    pub(super) link: Link,
+    pub(super) key: &'o [u8],
+    pub(super) value: &'o [u8],
+}
+
+/// Which logs and directories an area has from now on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewInfo {
+    /// The oldest log.
+    pub(super) start: u64,
+    /// The last log that is being rehashed, 0 = none is.
+    pub(super) end: u64,
+    /// Base-2 logarithms of the directories, and of those set aside.
+    pub(super) levels: [u32; 2],
+    /// Whether no pair from before is alive.
+    pub(super) cleared: bool,
+}
+
+impl NewInfo {
+    /// Returns the words of an info, without its checksum.
+    pub(super) fn words(&self, sequence: u64) -> [u64; Info::WORDS] {
+        let mut info = [0; Info::WORDS];
+        info[Info::SEQUENCE] = sequence;
+        (info[Info::START], info[Info::END]) = (self.start, self.end);
+        info[Info::LEVEL] = self.levels[0].into();
+        info[Info::OLD] = self.levels[1].into();
+        info[Info::CLEARED] = self.cleared.into();
+        info
+    }
+}
+
+/// Part of the spare logs that removing may take beyond those that collecting needs.
+///
+/// Unit: logs. Source: ours; a removal that finds none collects its area, which makes room if there
+/// is garbage. Two are what recovery may count too much, and the others are for removing.
+const REMOVE_SPARE: usize = 5;
+
+impl<M: Media> Walsh<M> {
+    /// Returns the room for objects in an ordinary log. Unit: words.
+    fn object_words(&self) -> u64 {
+        let most = self.settings.log_bytes / WORD;
+        match self.form {
+            Form::Variable => most,
+            _ => most.min(self.settings.log_entries * self.objects.words(&[], &[])),
+        }
+    }
+
+    /// Returns the most objects of an ordinary log.
+    fn entries(&self) -> u64 {
+        match self.form {
+            Form::Variable => self.settings.log_entries,
+            _ => (self.object_words() / self.objects.words(&[], &[])).max(1),
+        }
+    }
+
+    /// Returns how long an ordinary log is. Unit: bytes.
+    pub(super) fn log_bytes(&self) -> u64 {
+        layout::log_bytes(self.entries(), self.object_words())
+    }
+
+    /// Appends an object and its directory record to the area's newest logs; returns where the
+    /// object lies. No head leads to it yet.
+    ///
+    /// A crash leaves it only if it is covered by the tail, or, when only the process ends, by the
+    /// live word.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; everything is as it was then.
+    pub(super) fn append(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        purpose: Purpose,
+        object: &Object<'_>,
+    ) -> Result<Addr> {
+        let Object { hash, link, key, value } = *object;
+        let words = self.objects.words(key, value);
+        let fits = |log: &OpenLog| log.count < log.entries && log.fill + words <= log.span.words;
+        if !state.open.as_ref().is_some_and(fits) {
+            self.open_log(pm, area, state, purpose, words)?;
+        }
+        let log = state.open.as_mut().expect("a log was opened");
+        let at = log.span.start.plus(log.fill);
+        self.objects.write(pm, at, link, key, value)?;
+        let record = RECORD_OFFSET.set(RECORD_HASH.get(hash), log.fill);
+        pm.store(log.span.start.plus(LogHead::WORDS as u64 + log.count), record)?;
+        log.count += 1;
+        log.fill += words;
+        state.stored += 1;
+        set_live(pm, area, Tail { at: log.span.start, count: log.count })?;
+        self.add_pending((words + 1) * WORD);
+        Ok(at)
+    }
+
+    /// Writes back what the newest logs hold, and then moves the tail: two fences.
+    ///
+    /// A crash inside leaves the tail before or after. Where areas share epochs, nothing happens:
+    /// whatever the end of a process finds was stored in this order.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn flush(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<()> {
+        state.seen = None;
+        let Some(log) = &mut state.open else { return Ok(()) };
+        if self.is_grouped {
+            return Ok(());
+        }
+        if log.known && log.durable == log.count {
+            return Ok(());
+        }
+        let start = log.span.start;
+        let first = if log.known { LogHead::WORDS as u64 + log.durable } else { 0 };
+        let end = LogHead::WORDS as u64 + log.count;
+        pm.flush(Span::new(start.plus(first), end - first), sites::CONTENTS);
+        let objects = Span::new(start.plus(log.durable_fill), log.fill - log.durable_fill);
+        pm.flush(objects, sites::CONTENTS);
+        self.vital(pm.fence(sites::CONTENTS))?;
+        let tail = area.record.plus(AreaRecord::TAIL as u64);
+        let word = Tail { at: start, count: log.count }.seal(tail);
+        self.vital(pm.commit_word(tail, word, sites::TAIL))?;
+        self.vital(pm.persist(Span::new(tail, 1), sites::TAIL))?;
+        (log.durable, log.durable_fill, log.known) = (log.count, log.fill, true);
+        Ok(())
+    }
+
+    /// Flushes the newest log and begins another one with room for an object of `words` words.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; everything is as it was then.
+    pub(super) fn open_log(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        purpose: Purpose,
+        words: u64,
+    ) -> Result<()> {
+        // A long object has a log of its own (3.1.6 does not say where it goes).
+        let (entries, object_words) = match words > self.object_words() {
+            true => (1, words),
+            false => (self.entries(), self.object_words()),
+        };
+        let span = self.take_log(state, purpose, layout::log_bytes(entries, object_words))?;
+        if let Err(error) = self.flush(pm, area, state) {
+            self.space.give(span);
+            return Err(error);
+        }
+        let (mut previous, mut sum) = (Tail::default(), 0);
+        let mut number = state.logs.back().map_or(1, |log| log.number.wrapping_add(1));
+        if let Some(log) = state.open.take() {
+            number = log.number.wrapping_add(1);
+            previous = Tail { at: log.span.start, count: log.count };
+            let mut records = vec![0; log.count as usize];
+            pm.read_words(log.span.start.plus(LogHead::WORDS as u64), &mut records)?;
+            sum = layout::sum(&records, self.seed);
+            let Tail { count, .. } = previous;
+            state.logs.push_back(Log { number: log.number, span: log.span, count });
+        }
+        let mut head = [0; LogHead::WORDS];
+        head[LogHead::NUMBER] = number;
+        head[LogHead::OWNER] = LOG_SEQUENCE.set(LOG_AREA.set(0, area.number), state.sequence);
+        head[LogHead::PREVIOUS] = match previous.at.is_null() {
+            true => 0,
+            false => previous.seal(span.start),
+        };
+        head[LogHead::PREVIOUS_SUM] = sum;
+        head[LogHead::SIZE] = (span.bytes() / LINE) << 32 | entries;
+        head[LogHead::ITEMS] = state.items;
+        head[LogHead::ITEM_BYTES] = state.item_bytes;
+        self.vital(pm.write_words(span.start, &layout::seal_head(head, span.start, self.seed)))?;
+        self.add_pending(LogHead::BYTES as u64);
+        let fill = layout::objects_offset(entries);
+        state.open = Some(OpenLog {
+            number,
+            span,
+            entries,
+            count: 0,
+            fill,
+            durable: 0,
+            durable_fill: fill,
+            known: false,
+        });
+        self.vital(set_live(pm, area, Tail { at: span.start, count: 0 }))
+    }
+
+    /// Returns how many ordinary logs collecting an area needs.
+    pub(super) fn collect_logs(&self, state: &State) -> usize {
+        // Logs that hold no long objects are three quarters full at least.
+        let bytes = (state.item_bytes / 3 + 1).saturating_mul(4);
+        (bytes / (self.object_words() * WORD) + 2) as usize
+    }
+
+    /// Takes space for a log. Those who add must leave behind what collecting the largest area
+    /// needs; those who remove use a little of it, those who move all.
+    fn take_log(&self, state: &State, purpose: Purpose, bytes: u64) -> Result<Span> {
+        let ordinary = self.log_bytes();
+        if purpose != Purpose::Move {
+            let mut spare = self.spare.lock()?;
+            spare.collect = spare.collect.max(self.collect_logs(state));
+            while spare.spans.len() < spare.collect + REMOVE_SPARE {
+                match self.space.take(ordinary, LINE) {
+                    Ok(taken) => spare.spans.push(taken.span),
+                    Err(everhash_pmem::Error::Full { .. }) if purpose == Purpose::Remove => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        match self.space.take(bytes, LINE) {
+            Ok(taken) => Ok(taken.span),
+            Err(full @ everhash_pmem::Error::Full { .. }) if purpose != Purpose::Add => {
+                let mut spare = self.spare.lock()?;
+                let kept = if purpose == Purpose::Remove { spare.collect } else { 0 };
+                match spare.spans.len() > kept && bytes <= ordinary {
+                    true => Ok(spare.spans.pop().expect("there is one")),
+                    false => Err(full.into()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives the logs up to `last` another use. No view leads to them, and no durable word; where
+    /// areas share epochs, they wait for the next one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a panic inside.
+    pub(super) fn give_logs(&self, state: &mut State, last: u64) -> Result<()> {
+        let mut spans = Vec::new();
+        while let Some(log) = state.logs.pop_front_if(|log| log.number <= last) {
+            state.stored -= log.count;
+            spans.push(log.span);
+        }
+        if self.is_grouped {
+            self.spare.lock()?.limbo.append(&mut spans);
+            return Ok(());
+        }
+        self.give_spans(spans)
+    }
+
+    /// Gives logs another use: some are kept for a medium without room.
+    ///
+    /// # Errors
+    /// As [`Walsh::give_logs`].
+    pub(super) fn give_spans(&self, spans: Vec<Span>) -> Result<()> {
+        let ordinary = self.log_bytes();
+        let mut spare = self.spare.lock()?;
+        for span in spans {
+            let short = spare.spans.len() < spare.collect + REMOVE_SPARE;
+            match short && span.bytes() == ordinary {
+                true => spare.spans.push(span),
+                false => self.space.give(span),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes another info of the area true: numbers of logs, numbers of directories.
+    ///
+    /// A crash inside leaves the info before or this one.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn write_info(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        new: &NewInfo,
+    ) -> Result<()> {
+        let info = new.words(state.sequence + 1);
+        let at = area.record.plus(info_place(state.sequence + 1));
+        self.vital(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
+        self.add_pending(Info::BYTES as u64);
+        if !self.is_grouped {
+            self.vital(pm.persist(Span::new(at, Info::WORDS as u64), sites::INFO))?;
+        }
+        (state.sequence, state.info) = (state.sequence + 1, *new);
+        Ok(())
+    }
+}
+
+/// Says up to where objects are whole, for the end of a process. Never flushed for its own sake.
+fn set_live<M: Media>(pm: &Access<'_, M>, area: &Area<M>, tail: Tail) -> everhash_pmem::Result<()> {
+    let live = area.record.plus(AreaRecord::LIVE as u64);
+    pm.commit_word(live, tail.seal(live), sites::LIVE)
+}
+
+/// Returns where the info of a sequence number lies in the area's record. Unit: words.
+pub const fn info_place(sequence: u64) -> u64 {
+    match sequence % 2 {
+        1 => AreaRecord::INFO_A as u64,
+        _ => AreaRecord::INFO_B as u64,
+    }
+}
+
+/// Returns the error of a damaged log.
+pub fn corrupt(at: Addr, broken: &'static str) -> Error {
+    Error::Corrupt { at: at.byte(), broken }
+}

@@ -1,0 +1,156 @@
+//! WALSH: chains of objects in logs, whose heads are in DRAM; writes are collected and flushed
+//! together.
+//!
+//! Yubo Liu, Yongfeng Wang, Zhiguang Chen, Yutong Lu, Ming Zhao: "WALSH: Write-Aggregating
+//! Log-Structured Hashing for Hybrid Memory", ACM Transactions on Storage 21(2), 2025.
+//!
+//! ```text
+//!   DRAM     directory: head, filter          directory: head, filter
+//!                        |                                |
+//!            .-----------'          .---------------------'
+//!            v                      v
+//!   log 9   [head | directory log | object | object | ...    the newest, filled by plain stores
+//!     |                               |        |
+//!   log 8   [head | directory log | object | object | ...    durable, below the tail
+//!     |                                        |
+//!   log 7   [head | directory log | object | object | ...
+//! ```
+//!
+//! Every write appends an object to the newest log of its area and makes it the head of its chain.
+//! A log is written back at once, and one 8-byte store makes it true. When an area's chains are
+//! too long, the newest versions of its keys are appended anew, to twice as many chains, and the
+//! old logs are free.
+//!
+//! # Where to find what
+//!
+//! | Section | File |
+//! |---|---|
+//! | 3.1.1, two-level directory | `directory.rs` |
+//! | 3.1.2, 3.1.3, 3.1.7, logs, write aggregation, ordering | `logs.rs` |
+//! | 3.1.4, operations | `ops.rs`, `table.rs` |
+//! | 3.1.6, objects of variable length | `object.rs` |
+//! | 3.2, partial resizing and garbage collection | `resize.rs` |
+//! | 3.3, four-phase concurrency control | `concurrency.rs` |
+//! | 3.4, recovery | `recovery.rs` |
+//! | ours: an open table in DRAM | `state.rs` |
+//! | ours: one sync for all areas on files | `epochs.rs` |
+//! | ours: visiting all pairs | `scan.rs` |
+//!
+//! # Where we depart
+//!
+//! | The paper says | We do | Why |
+//! |---|---|---|
+//! | block = directory modulo block size (eq. 2) | division; area bits of their own | (1) |
+//! | the low bits choose a directory (3.1.1) | the high bits | doubling parts neighbours (2) |
+//! | links are log number, offset (3.1.2) | places on the medium | nothing to look up (3) |
+//! | the newest logs are in DRAM (3.1.2) | on the medium, written back late | (4) |
+//! | 24 bytes of directory log a write (3.1.2) | 8: part of the hash, and where | (5) |
+//! | circular queues of logs (3.1.3) | each log leads to the one before | never too short (3) |
+//! | updates, deletes do not look (3.1.4) | they do | the contract says what was there |
+//! | every version lengthens a chain (3.1.4) | not if its key is the head's | hot keys |
+//! | a write-ahead log (3.1.5) | objects and tail by every write | two fences, not one (6) |
+//! | a 64-byte atomic tail (3.1.7) | an 8-byte one | no machine has the former |
+//! | over 1/16 updates: only collect (3.2.1) | if live pairs fill at most 3/4 | (7) |
+//! | no border if only collecting (3.2.1) | always one | a crash would lose keys |
+//! | old logs are loaded in order (3.2.1) | old chains are read in order | neighbours stay so |
+//! | a search compares heads (3.3.1) | views of the area | objects never change (8) |
+//! | phase 4 frees the old logs (3.3.2) | flushes the new ones first | else both are lost |
+//! | areas flush on their own (3.1.2) | on files all at once, in epochs | a sync each (10) |
+//! | 5 s, or a full log (3.1.2) | also a share of `flush_bytes` for each area | a bound in bytes |
+//! | directory logs are compacted (3.2.2) | they are not | 8 bytes an object (5) |
+//! | directories are saved at close (3.4.1) | rebuilt at every open | one way to open (5) |
+//! | a crash undoes a rehash (3.4.2) | it goes on | writes since were acknowledged (9) |
+//!
+//! 1. With the modulo only a block's worth of directories can be reached. Area, directory and
+//!    filter take different bits of the hash, so that a key never changes its area.
+//! 2. A scan can be resumed by a place in the order of hashes, whatever doubles meanwhile.
+//! 3. Numbers of logs only rise, and each log vouches for the one before it. To take space for a
+//!    log and to make it reachable is one store, so that a crash leaks nothing.
+//! 4. The writes to the device are the same large ones. The end of a process loses nothing, an
+//!    object is always read in one place, and nothing is copied. Lines that a cache evicts early
+//!    may be written twice.
+//! 5. Identifier, head and filter of a directory follow from these eight bytes whatever the number
+//!    of directories. An open reads eight bytes for each object in the logs, and no objects.
+//! 6. With durability 1. Readers see a write when it is durable.
+//! 7. The sixteenth makes an area that is nearly full of live pairs collect again and again.
+//!    Here a collection is paid for by a write for each directory at least.
+//! 8. A newer head does not make what was read wrong: the read took effect when it loaded the old
+//!    one. Only when logs or directories get another use it must look again.
+//! 9. Both sets of directories are rebuilt, from the logs up to the border and from those behind.
+//!    To move a key twice does nothing.
+//! 10. A power failure then leaves all areas as they were at one instant: see `epochs.rs`.
+
+mod check;
+mod concurrency;
+mod directory;
+mod epochs;
+pub mod layout;
+mod logs;
+mod object;
+mod ops;
+mod recovery;
+mod resize;
+mod scan;
+mod setup;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
+use everhash_pmem::{Media, Pool, Region, Site};
+
+pub use setup::{WalshSettings, bytes_needed};
+pub use state::Walsh as WalshTable;
+
+/// The engine.
+///
+/// In batches, the default, the end of the process takes nothing back. A power failure takes back
+/// at most what was written in the last flush interval, and no more than `flush_bytes` of objects.
+/// Of each area, and so of each key, a prefix of the writes survives. On persistent memory there
+/// is no order between areas; on an ordinary file, or with the setting `epochs`, all of them are as
+/// they were at one instant. [`sync`](everhash_index::Table::sync) is the barrier over all areas.
+///
+/// Not there: the compaction of directory logs (3.2.2), a write-ahead log of its own (3.1.5; with
+/// durability 1 every write has two fences), and the paper's blind forms.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Walsh;
+
+impl Engine for Walsh {
+    const NAME: &'static str = "walsh";
+
+    const CAPABILITIES: Capabilities = Capabilities {
+        forms: &[Form::WORDS, Form::DOUBLE_WORDS],
+        byte_strings: true,
+        durability: &[Durability::Batch, Durability::Immediate],
+        bare: false,
+        exact_len: true,
+        grows: true,
+    };
+
+    const SITES: &'static [&'static [Site]] =
+        &[logs::sites::ALL, resize::sites::ALL, epochs::sites::ALL, recovery::sites::ALL];
+
+    type Settings = WalshSettings;
+    type Table<M: Media> = WalshTable<M>;
+
+    fn tiny(_form: Form) -> WalshSettings {
+        WalshSettings::tiny()
+    }
+
+    fn sized_for(_form: Form, items: u64) -> WalshSettings {
+        WalshSettings::sized_for(items)
+    }
+
+    fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> {
+        setup::format(pool, settings)
+    }
+
+    fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<WalshTable<M>> {
+        recovery::open(pool, executor)
+    }
+
+    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+        check::check(region, visit)
+    }
+}

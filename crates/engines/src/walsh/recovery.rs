@@ -1,0 +1,413 @@
+//! Opening a table (3.4): the directories are rebuilt from the directory logs, area by area.
+//!
+//! The newest log leads to the one before it, down to the oldest that the info names. In the order
+//! in which they were written, the last record of each directory wins. No object is read, but for
+//! those of the newest log.
+//!
+//! | a crash leaves | recovery |
+//! |---|---|
+//! | objects that the tail does not cover (power) | gives their place another use |
+//! | objects that the live word covers (end of a process) | makes them durable, then serves them |
+//! | half an info | takes the one before, and writes a whole one over what is there |
+//! | an epoch (power, where areas share them) | takes the cut of the one that counts |
+//! | logs behind the newest, or before the oldest | finds their space free |
+//! | an area that is being rehashed | rebuilds both sides; the next write goes on |
+//!
+//! Nothing is believed that is not made durable first, and doing it twice does nothing.
+
+use std::collections::VecDeque;
+
+use everhash_index::{Executor, Form, Result};
+use everhash_pmem::{
+    Access, Addr, AtomicWord, LINE, Lock, Media, Pool, Shutdown, Space, Span, WORD, pool,
+};
+
+use super::concurrency::{Shown, View};
+use super::directory::{Blocks, Side, directory_of};
+use super::epochs::{Epochs, epoch_place};
+use super::layout::{
+    self, AreaRecord, EPOCH, Info, LOG_AREA, LOG_SEQUENCE, LogHead, MOST_ENTRIES, MOST_LEVEL,
+    RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail,
+};
+use super::logs::{NewInfo, corrupt, info_place};
+use super::object::Objects;
+use super::setup::WalshSettings;
+use super::state::{Area, LockOf, Log, OpenLog, Rehash, Spare, State, Walsh};
+use crate::common::hash::KeyedHash;
+
+/// Where recovery persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The newest log, before the tail covers it.
+        ACCEPTED = "walsh/recover/accepted";
+        /// What an area's record says, before recovery believes it.
+        RECORD = "walsh/recover/record";
+        /// The live word of an area after a power failure.
+        LIVE = "walsh/recover/live";
+    }
+}
+
+/// What an area's record says.
+struct Said {
+    /// The newest log and its objects.
+    tail: Tail,
+    info: NewInfo,
+    /// The highest sequence of any info.
+    sequence: u64,
+    /// Where infos lie of which there is a part only. Unit: words of the record.
+    broken: Vec<u64>,
+    /// Whether the words that change with every write say something else.
+    is_cut: bool,
+}
+
+/// A log as it was read.
+struct Known {
+    at: Addr,
+    head: [u64; LogHead::WORDS],
+    count: u64,
+}
+
+impl Known {
+    fn number(&self) -> u64 {
+        self.head[LogHead::NUMBER]
+    }
+
+    fn span(&self) -> Span {
+        Span::of_bytes(self.at, (self.head[LogHead::SIZE] >> 32) * LINE)
+    }
+
+    fn entries(&self) -> u64 {
+        self.head[LogHead::SIZE] & u64::from(u32::MAX)
+    }
+}
+
+/// Opens a table, and recovers it if it was not closed.
+///
+/// # Errors
+/// [`everhash_index::Error::Corrupt`] and those of the medium.
+pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>> {
+    let mut root = [0; Root::CHECKSUM + 1];
+    pool.access().read_words(ROOT, &mut root)?;
+    let (settings, table_at) = WalshSettings::from_root(&root)?;
+    let epoch = layout::open_epoch(pool.access().load(EPOCH)?)
+        .ok_or_else(|| corrupt(EPOCH, "the check of an epoch matches"))?;
+    let space = Space::new(pool.region().clone(), pool::DATA);
+    space.claim(layout::area_table(table_at, settings.areas))?;
+    let form = Form::from_code(pool.identity().form);
+    let seed = layout::seed(pool.identity().database);
+    let area = |number| Area {
+        number,
+        record: layout::area_record(table_at, number),
+        view: Shown::closed(),
+        sides: [Side::new(), Side::new()],
+        state: Lock::new(State::default()),
+    };
+    let table = Walsh {
+        is_grouped: Walsh::<M>::groups(&settings, pool.region().media()),
+        form,
+        settings,
+        hasher: KeyedHash::of(pool.identity())?,
+        objects: Objects::new(form, seed),
+        seed,
+        space,
+        blocks: Blocks::new(settings.block_directories),
+        areas: (0..settings.areas).map(area).collect(),
+        spare: Lock::new(Spare::default()),
+        epochs: Lock::new(Epochs { number: epoch, ..Epochs::default() }),
+        pending: AtomicWord::new(0),
+        dead: AtomicWord::new(0),
+        rehashes: AtomicWord::new(0),
+        upkeep: AtomicWord::new(0),
+        pool,
+    };
+    recover_all(&table, epoch, executor)?;
+    if table.pool.writable() {
+        settle_epoch(&table)?;
+    }
+    table.pool.recovered()?;
+    Ok(table)
+}
+
+/// Makes what was recovered true for all areas: of the first epoch, of the next one, or of none.
+fn settle_epoch<M: Media>(table: &Walsh<M>) -> Result<()> {
+    let mut epochs = table.epochs.lock()?;
+    let is_durable = table.pool.previous_shutdown() != Shutdown::Process;
+    match (table.is_grouped, epochs.number) {
+        (false, 0) => Ok(()),
+        (false, _) => {
+            epochs.number = 0;
+            table.write_epoch(&table.pool.access(), 0)
+        }
+        (true, 0) => table.commit_next(&mut epochs),
+        (true, _) if is_durable => Ok(()),
+        (true, _) => table.commit_next(&mut epochs),
+    }
+}
+
+/// Recovers every area, as many at a time as the executor likes.
+fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) -> Result<()> {
+    let jobs = executor.width().clamp(1, table.areas.len());
+    let outcomes: Vec<LockOf<M, Result<()>>> = (0..jobs).map(|_| Lock::new(Ok(()))).collect();
+    executor.run(jobs, &|job| {
+        let mut areas = table.areas.iter().skip(job).step_by(jobs);
+        let outcome = areas.try_for_each(|area| recover_area(table, area, epoch));
+        if let Ok(mut slot) = outcomes[job].lock() {
+            *slot = outcome;
+        }
+    });
+    for outcome in outcomes {
+        core::mem::replace(&mut *outcome.lock()?, Ok(()))?;
+    }
+    Ok(())
+}
+
+fn recover_area<M: Media>(table: &Walsh<M>, area: &Area<M>, epoch: u64) -> Result<()> {
+    let pm = table.pool.access();
+    let shutdown = table.pool.previous_shutdown();
+    let said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
+    let info = &said.info;
+    let logs = read_logs(&pm, table, area, &said)?;
+    let mut guard = area.state.lock()?;
+    let state = &mut *guard;
+    (state.sequence, state.info) = (said.sequence, *info);
+    rebuild(&pm, table, area, state, &logs, info)?;
+    let is_settled = shutdown == Shutdown::Clean && (table.is_grouped || epoch == 0);
+    if table.pool.writable() && !is_settled {
+        accept(&pm, table, area, state, &said, &logs)?;
+    }
+    let mut spare = table.spare.lock()?;
+    spare.collect = spare.collect.max(table.collect_logs(state));
+    drop(spare);
+    let [level, old] = info.levels;
+    let old = (info.end != 0).then_some(old);
+    state.rehash = old.map(|_| Rehash { end: info.end, next: 0, running: false });
+    area.show(state, View::new(level, old));
+    Ok(())
+}
+
+/// Reads what an area's record says: after the end of a process what was stored last, else what is
+/// known to be durable.
+fn read_record<M: Media>(
+    pm: &Access<'_, M>,
+    record: Addr,
+    seed: u64,
+    shutdown: Shutdown,
+    epoch: u64,
+) -> Result<Said> {
+    let mut newest: Option<(u64, NewInfo)> = None;
+    let mut broken = Vec::new();
+    for place in [AreaRecord::INFO_A, AreaRecord::INFO_B] {
+        let at = record.plus(place as u64);
+        let mut info = [0; Info::WORDS];
+        pm.read_words(at, &mut info)?;
+        let sequence = info[Info::SEQUENCE];
+        if !layout::is_sealed(&info, at, seed) || info_place(sequence) != place as u64 {
+            broken.push(place as u64);
+        } else if newest.is_none_or(|(before, _)| before < sequence) {
+            newest = Some((sequence, parse_info(&info, at)?));
+        }
+    }
+    if shutdown == Shutdown::Clean && !broken.is_empty() {
+        // Nothing but a crash leaves half an info, and the recovery after it completes that.
+        return Err(corrupt(record, "the infos of an area are whole"));
+    }
+    if shutdown == Shutdown::Process || epoch == 0 {
+        let (sequence, info) =
+            newest.ok_or_else(|| corrupt(record, "one of two infos is whole"))?;
+        let place = match shutdown {
+            Shutdown::Process => AreaRecord::LIVE,
+            Shutdown::Clean | Shutdown::Power => AreaRecord::TAIL,
+        };
+        let tail = read_tail(pm, record.plus(place as u64))?;
+        return Ok(Said { tail, info, sequence, broken, is_cut: false });
+    }
+    let at = record.plus(epoch_place(epoch));
+    let mut cut = [0; Info::WORDS];
+    pm.read_words(at, &mut cut)?;
+    if !layout::is_sealed(&cut, at, seed) {
+        return Err(corrupt(at, "the checksum of an epoch's info matches"));
+    }
+    let tail = read_tail(pm, at.plus(Info::TAIL as u64))?;
+    let sequence = newest.map_or(0, |(sequence, _)| sequence).max(cut[Info::SEQUENCE]);
+    Ok(Said { tail, info: parse_info(&cut, at)?, sequence, broken, is_cut: true })
+}
+
+fn read_tail<M: Media>(pm: &Access<'_, M>, place: Addr) -> Result<Tail> {
+    let tail = Tail::open(pm.load(place)?, place);
+    tail.ok_or_else(|| corrupt(place, "the check of a tail matches"))
+}
+
+fn parse_info(info: &[u64; Info::WORDS], at: Addr) -> Result<NewInfo> {
+    let most = u64::from(MOST_LEVEL);
+    if info[Info::LEVEL] > most || info[Info::OLD] > most {
+        return Err(corrupt(at, "an area has at most 2^32 directories"));
+    }
+    Ok(NewInfo {
+        start: info[Info::START],
+        end: info[Info::END],
+        levels: [info[Info::LEVEL] as u32, info[Info::OLD] as u32],
+        cleared: info[Info::CLEARED] == 1,
+    })
+}
+
+/// Follows the logs from the newest to the oldest, and claims their space; oldest first.
+fn read_logs<M: Media>(
+    pm: &Access<'_, M>,
+    table: &Walsh<M>,
+    area: &Area<M>,
+    said: &Said,
+) -> Result<VecDeque<Known>> {
+    let mut logs: VecDeque<Known> = VecDeque::new();
+    let mut next = said.tail;
+    // Each log takes space of its own, so that there are no more than lines.
+    while !next.at.is_null() {
+        let mut head = [0; LogHead::WORDS];
+        pm.read_words(next.at, &mut head)?;
+        let owner = LOG_AREA.get(head[LogHead::OWNER]);
+        if !layout::is_sealed(&head, next.at, table.seed) || owner != area.number {
+            return Err(corrupt(next.at, "the checksum of a log's head matches"));
+        }
+        if LOG_SEQUENCE.get(head[LogHead::OWNER]) > said.sequence {
+            return Err(corrupt(next.at, "no log is newer than the info of its area"));
+        }
+        let known = Known { at: next.at, head, count: next.count };
+        if known.count > known.entries().min(MOST_ENTRIES) {
+            return Err(corrupt(next.at, "a log has no more objects than it has room for"));
+        }
+        if logs.front().is_some_and(|after| after.number() != known.number().wrapping_add(1)) {
+            return Err(corrupt(next.at, "the logs of an area have successive numbers"));
+        }
+        table.space.claim(known.span())?;
+        let (number, previous) = (known.number(), head[LogHead::PREVIOUS]);
+        let at = next.at;
+        logs.push_front(known);
+        next = Tail::default();
+        if number != said.info.start {
+            next = Tail::open(previous, at)
+                .ok_or_else(|| corrupt(at, "the logs begin at the oldest"))?;
+        }
+    }
+    Ok(logs)
+}
+
+/// Rebuilds the directories, and what is known of an area beside them.
+fn rebuild<M: Media>(
+    pm: &Access<'_, M>,
+    table: &Walsh<M>,
+    area: &Area<M>,
+    state: &mut State,
+    logs: &VecDeque<Known>,
+    info: &NewInfo,
+) -> Result<()> {
+    let mut records = Vec::new();
+    for (position, log) in logs.iter().enumerate() {
+        records.clear();
+        records.resize(log.count as usize, 0);
+        pm.read_words(log.at.plus(LogHead::WORDS as u64), &mut records)?;
+        let after = logs.get(position + 1).map(|after| after.head[LogHead::PREVIOUS_SUM]);
+        if after.is_some_and(|sum| sum != layout::sum(&records, table.seed)) {
+            return Err(corrupt(log.at, "the checksum of a directory log matches"));
+        }
+        if after.is_none() {
+            open_newest(pm, table, state, log, &records, info)?;
+        } else {
+            let (number, count) = (log.number(), log.count);
+            state.logs.push_back(Log { number, span: log.span(), count });
+        }
+        let is_old = log.number() <= info.end;
+        let (side, level) = if is_old { (1, info.levels[1]) } else { (0, info.levels[0]) };
+        for record in &records {
+            let hash = RECORD_HASH.get(*record);
+            let at = log.at.plus(RECORD_OFFSET.get(*record));
+            table.blocks.push(&area.sides[side], directory_of(hash, level), at, hash)?;
+        }
+        state.stored += log.count;
+        state.chained += if is_old { 0 } else { log.count };
+    }
+    Ok(())
+}
+
+/// Reads every object of the newest log, which no later head vouches for, and counts what is
+/// alive.
+fn open_newest<M: Media>(
+    pm: &Access<'_, M>,
+    table: &Walsh<M>,
+    state: &mut State,
+    log: &Known,
+    records: &[u64],
+    info: &NewInfo,
+) -> Result<()> {
+    let mut fill = layout::objects_offset(log.entries());
+    (state.items, state.item_bytes) = match info.cleared && log.number() == info.start {
+        true => (0, 0),
+        false => (log.head[LogHead::ITEMS], log.head[LogHead::ITEM_BYTES]),
+    };
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for record in records {
+        let at = log.at.plus(fill);
+        let found = table.objects.read(pm, at, &mut key, &mut value)?;
+        let hash = table.hasher.bytes(&key);
+        if *record != RECORD_OFFSET.set(RECORD_HASH.get(hash), fill) {
+            return Err(corrupt(at, "a directory record says where its object is"));
+        }
+        fill += found.words;
+        state.items = state.items.wrapping_add_signed(found.link.kind.items());
+        // What was replaced or removed is not known: too much until the next rehash.
+        state.item_bytes += found.words * WORD;
+    }
+    let span = log.span();
+    if fill > span.words {
+        return Err(corrupt(log.at, "the objects of a log lie inside it"));
+    }
+    state.open = Some(OpenLog {
+        number: log.number(),
+        span,
+        entries: log.entries(),
+        count: log.count,
+        fill,
+        durable: log.count,
+        durable_fill: fill,
+        known: true,
+    });
+    Ok(())
+}
+
+/// Makes durable what recovery will serve, and lets all words of the area say the same.
+///
+/// A crash inside leaves what was believed before. Where areas share epochs, the next one makes it
+/// durable; after a power failure it is that already.
+fn accept<M: Media>(
+    pm: &Access<'_, M>,
+    table: &Walsh<M>,
+    area: &Area<M>,
+    state: &mut State,
+    said: &Said,
+    logs: &VecDeque<Known>,
+) -> Result<()> {
+    for place in &said.broken {
+        // The next info for this place may differ, and a word of it must not complete this one.
+        let is_here = info_place(state.sequence) == *place;
+        let sequence = state.sequence.saturating_sub(u64::from(!is_here));
+        let at = area.record.plus(*place);
+        let info = layout::seal_head(said.info.words(sequence), at, table.seed);
+        pm.write_words(at, &info)?;
+    }
+    if !table.is_grouped {
+        // What is visible need not be durable: the infos, and the newest log; of epochs, all.
+        pm.flush(Span::new(area.record, AreaRecord::WORDS as u64), sites::RECORD);
+        let count = if table.epochs.lock()?.number > 0 { logs.len() } else { 1 };
+        logs.iter().rev().take(count).for_each(|log| pm.flush(log.span(), sites::ACCEPTED));
+        pm.fence(sites::ACCEPTED)?;
+    }
+    if said.is_cut {
+        table.write_info(pm, area, state, &said.info)?;
+    }
+    let [live, durable] =
+        [AreaRecord::LIVE, AreaRecord::TAIL].map(|place| area.record.plus(place as u64));
+    pm.commit_word(live, said.tail.seal(live), sites::LIVE)?;
+    if table.is_grouped {
+        return Ok(());
+    }
+    pm.store(durable, said.tail.seal(durable))?;
+    Ok(pm.persist(Span::new(durable, 1), sites::RECORD)?)
+}

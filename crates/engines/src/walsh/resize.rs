@@ -1,0 +1,342 @@
+//! Partial resizing and garbage collection (3.2), in four phases (3.3.2).
+//!
+//! | phase | what happens | lock |
+//! |---|---|---|
+//! | 1 | a new log; an info says which logs are old; the directories are set aside | one hold |
+//! | 2, 3 | chain by chain, the newest version of each key is appended anew | a hold per step |
+//! | 4 | the new logs are flushed; an info forgets the old ones; they get another use | one hold |
+//!
+//! A crash between the infos of phases 1 and 4 leaves an area that is still being rehashed: both
+//! sets of directories are rebuilt, from the logs up to the border and from those behind it, and
+//! the rehash begins again. Moving a key twice does nothing: who finds it, or its tombstone,
+//! among the new ones leaves it.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Media};
+
+use super::directory::directory_of;
+use super::layout::{Kind, Link, MOST_LEVEL};
+use super::logs::{NewInfo, Object, Purpose, corrupt};
+use super::state::{Area, GuardOf, Rehash, State, Walsh};
+
+/// Where a rehash persists, and where a crash is worth trying.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The directories are set aside.
+        SET_ASIDE = "walsh/rehash/set-aside";
+        /// Every chain was moved.
+        MOVED = "walsh/rehash/moved";
+    }
+}
+
+/// Old directories that are rehashed under one hold of the lock.
+///
+/// Unit: directories. Source: ours; about sixty objects, some microseconds.
+const STEP_DIRECTORIES: u64 = 16;
+
+/// Part of the threshold that live pairs may take after a collection without doubling: with more,
+/// garbage would come back too soon and collecting would be all that is done.
+///
+/// Source: ours; with 3 of 4, a collection is paid for by one write per directory at least.
+const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
+
+/// Who is shown the key, the value and the kind of an object.
+pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
+
+/// A pair on its way.
+struct Moving {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    is_live: bool,
+}
+
+impl<M: Media> Walsh<M> {
+    /// Returns whether an area's chains are too long, or its logs too full of garbage.
+    fn is_due(&self, state: &State) -> bool {
+        let limit = self.settings.threshold << state.view.level();
+        self.settings.resize > 0 && (state.chained > limit || state.stored > 2 * limit)
+    }
+
+    /// Rehashes the area if it is due: the writer that finds it so does it (3.2).
+    ///
+    /// Others may write meanwhile; if they outrun it, they help.
+    pub(super) fn rehash_if_due<'a>(
+        &self,
+        pm: &Access<'_, M>,
+        area: &'a Area<M>,
+        mut state: GuardOf<'a, M>,
+    ) -> Result<()> {
+        let outcome = match state.rehash {
+            None if !self.is_due(&state) => return Ok(()),
+            None => self.begin(pm, area, &mut state),
+            Some(rehash) if rehash.running => {
+                let outrun = state.chained > (2 * self.settings.threshold) << state.view.level();
+                if outrun {
+                    no_room_is_no_error(self.step(pm, area, &mut state, STEP_DIRECTORIES))?;
+                }
+                return Ok(());
+            }
+            Some(_) => Ok(()),
+        };
+        if let Err(error) = outcome {
+            return no_room_is_no_error(Err(error));
+        }
+        let view = state.view;
+        while self.run(pm, area, &mut state, true)? {
+            if self.settings.resize == 2 {
+                // Four phases: between two steps the lock is free.
+                drop(state);
+                state = self.lock(area)?;
+            }
+            if state.view != view {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a step of a rehash under way; returns whether it is to be gone on with.
+    fn run(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        running: bool,
+    ) -> Result<bool> {
+        let outcome = self.step(pm, area, state, STEP_DIRECTORIES);
+        let goes_on = outcome.is_ok() && state.rehash.is_some();
+        if let Some(rehash) = &mut state.rehash {
+            rehash.running = running && goes_on;
+        }
+        no_room_is_no_error(outcome)?;
+        Ok(goes_on)
+    }
+
+    /// Phase 1. Whether the directories double is decided by what is alive.
+    fn begin(&self, pm: &Access<'_, M>, area: &Area<M>, state: &mut State) -> Result<()> {
+        let old = state.view.level();
+        let (part, whole) = LIVE_OF_THRESHOLD;
+        let most = (self.settings.threshold << old) * part / whole;
+        let level = if state.items > most { (old + 1).min(MOST_LEVEL) } else { old };
+        self.open_log(pm, area, state, Purpose::Move, 0)?;
+        // The new log is reachable before the info speaks of a border behind which it lies.
+        self.flush(pm, area, state)?;
+        let border = state.open.as_ref().map_or(1, |log| log.number);
+        let start = state.logs.front().map_or(border, |log| log.number);
+        let end = border.wrapping_sub(1);
+        let new = NewInfo { start, end, levels: [level, old], cleared: false };
+        self.write_info(pm, area, state, &new)?;
+        pm.mark(sites::SET_ASIDE);
+        let view = state.view.next(level, Some(old));
+        state.chained = 0;
+        state.rehash = Some(Rehash { end, next: 0, running: false });
+        area.show(state, view);
+        Ok(())
+    }
+
+    /// Phases 2 and 3 for some directories, and phase 4 after the last.
+    fn step(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        count: u64,
+    ) -> Result<()> {
+        let Some(rehash) = state.rehash else { return Ok(()) };
+        let old = state.view.old().unwrap_or(0);
+        let end = (rehash.next + count).min(1 << old);
+        for directory in rehash.next..end {
+            self.move_chain(pm, area, state, directory)?;
+            if let Some(rehash) = &mut state.rehash {
+                rehash.next = directory + 1;
+            }
+        }
+        if end < 1 << old {
+            return Ok(());
+        }
+        self.finish(pm, area, state, rehash.end)
+    }
+
+    /// Appends the newest version of each key of an old chain, unless there is a newer one.
+    fn move_chain(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        directory: u64,
+    ) -> Result<()> {
+        let set_aside = &area.sides[1 - state.view.side()];
+        let head = self.blocks.read(set_aside, directory).head;
+        let mut pairs: Vec<Moving> = Vec::new();
+        self.walk(pm, head, &mut |key, value, kind| {
+            if !pairs.iter().any(|pair| pair.key == key) {
+                let is_live = kind != Kind::Removed;
+                pairs.push(Moving { key: key.to_vec(), value: value.to_vec(), is_live });
+            }
+        })?;
+        for pair in pairs.iter().filter(|pair| pair.is_live) {
+            let hash = self.hasher.bytes(&pair.key);
+            let side = &area.sides[state.view.side()];
+            let target = directory_of(hash, state.view.level());
+            let present = self.blocks.read(side, target);
+            let mut is_newer = false;
+            if present.may_hold(hash) {
+                self.walk(pm, present.head, &mut |key, _, _| is_newer |= key == pair.key)?;
+            }
+            if is_newer {
+                continue;
+            }
+            let link = Link { next: present.head, kind: Kind::Moved };
+            let object = Object { hash, link, key: &pair.key, value: &pair.value };
+            let at = self.append(pm, area, state, Purpose::Move, &object)?;
+            self.blocks.push(side, target, at, hash)?;
+            state.chained += 1;
+        }
+        Ok(())
+    }
+
+    /// Visits the objects of a chain, newest first. The caller holds the area's lock.
+    pub(super) fn walk(&self, pm: &Access<'_, M>, head: Addr, visit: &mut Visit<'_>) -> Result<()> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut at = head;
+        for _ in 0..self.pool.region().media().bytes() / 8 {
+            if at.is_null() {
+                return Ok(());
+            }
+            let found = self.objects.read(pm, at, &mut key, &mut value)?;
+            visit(&key, &value, found.link.kind);
+            at = found.link.next;
+        }
+        Err(corrupt(head, "a chain of objects ends"))
+    }
+
+    /// Phase 4. The copies are durable before the info forgets where they came from.
+    fn finish(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        end: u64,
+    ) -> Result<()> {
+        self.flush(pm, area, state)?;
+        pm.mark(sites::MOVED);
+        let view = state.view.settled();
+        let new = NewInfo {
+            start: end.wrapping_add(1),
+            end: 0,
+            levels: [view.level(), 0],
+            cleared: false,
+        };
+        self.write_info(pm, area, state, &new)?;
+        let set_aside = (1 - state.view.side(), state.view.old().unwrap_or(0));
+        area.show(state, view);
+        state.rehash = None;
+        self.give_logs(state, end)?;
+        self.blocks.clear(&area.sides[set_aside.0], set_aside.1)?;
+        self.rehashes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Collects an area's garbage under its lock, if there is enough of it to make room; returns
+    /// whether it did.
+    pub(super) fn collect(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<bool> {
+        if self.settings.resize == 0 {
+            return Ok(false);
+        }
+        if state.rehash.is_none() {
+            if state.stored <= state.items {
+                return Ok(false);
+            }
+            match self.begin(pm, area, state) {
+                Err(Error::Full { .. }) => return Ok(false),
+                outcome => outcome?,
+            }
+        }
+        while state.rehash.is_some() {
+            match self.step(pm, area, state, u64::MAX >> 1) {
+                Err(Error::Full { .. }) => return Ok(false),
+                outcome => outcome?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Collects every area that has a log of garbage; returns whether there was one.
+    pub(super) fn collect_others(&self) -> Result<bool> {
+        let pm = self.pool.access();
+        let mut any = false;
+        for area in &self.areas {
+            let mut state = self.lock(area)?;
+            let worth = self.settings.log_entries.min(state.items / 8 + 2);
+            if state.stored >= state.items.saturating_add(worth) {
+                any |= self.collect(&pm, area, &mut state)?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Goes on with a rehash, or collects an area of which more than half is garbage; returns
+    /// whether there is more to do.
+    pub(super) fn tend(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<bool> {
+        if self.settings.resize == 0 {
+            return Ok(false);
+        }
+        let garbage = state.stored - state.items.min(state.stored);
+        let is_worth = garbage > state.items.saturating_add(2 * self.settings.log_entries);
+        if state.rehash.is_none() && (is_worth || self.is_due(state)) {
+            match self.begin(pm, area, state) {
+                Err(Error::Full { .. }) => return Ok(false),
+                outcome => outcome?,
+            }
+        }
+        if state.rehash.is_none() {
+            return Ok(false);
+        }
+        self.run(pm, area, state, false)
+    }
+
+    /// Forgets every pair of an area: new logs, and nothing moved to them.
+    pub(super) fn clear_area(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<()> {
+        if state.open.is_none() {
+            return Ok(());
+        }
+        self.open_log(pm, area, state, Purpose::Move, 0)?;
+        self.flush(pm, area, state)?;
+        let number = state.open.as_ref().map_or(1, |log| log.number);
+        let view = state.view;
+        let new = NewInfo { start: number, end: 0, levels: [view.level(), 0], cleared: true };
+        self.write_info(pm, area, state, &new)?;
+        // The next side may be the one that is set aside: nobody may see it half empty.
+        area.show(state, view.closed());
+        self.blocks.clear(&area.sides[view.side()], view.level())?;
+        self.blocks.clear(&area.sides[1 - view.side()], view.old().unwrap_or(0))?;
+        (state.items, state.item_bytes, state.chained, state.rehash) = (0, 0, 0, None);
+        area.show(state, view.next(view.level(), None));
+        self.give_logs(state, number.wrapping_sub(1))
+    }
+}
+
+/// A rehash that finds no room waits for some: the write that set it off has been made.
+fn no_room_is_no_error(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(Error::Full { .. }) => Ok(()),
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,85 @@
+//! Visiting all pairs, in the order of their hashes, which no rehash changes.
+//!
+//! A cursor is an area and a place among the 2^32 places that the directory bits of a hash can
+//! name. Directories are ranges of places, and doubling parts them: what was visited stays before
+//! the cursor, whatever happens meanwhile.
+
+use std::collections::BTreeMap;
+
+use everhash_index::{Cursor, Result};
+use everhash_pmem::{Access, Media};
+
+use super::layout::{DIRECTORY_HASH, Kind, MOST_LEVEL};
+use super::state::{Area, State, Walsh};
+
+/// Directories that one call visits.
+///
+/// Unit: directories. Source: ours; a call holds the area's lock for some microseconds.
+const VISIT_DIRECTORIES: u64 = 16;
+
+/// Places of one area.
+const PLACES: u64 = 1 << MOST_LEVEL;
+
+/// The newest value of each key of a directory; `None` if it was removed.
+type Newest = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+impl<M: Media> Walsh<M> {
+    pub(super) fn scan(
+        &self,
+        cursor: Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Cursor>> {
+        let (number, mut place) = (cursor.0 / PLACES, cursor.0 % PLACES);
+        let Some(area) = self.areas.get(number as usize) else { return Ok(None) };
+        let pm = self.pool.access();
+        let mut found = Newest::new();
+        let state = self.lock(area)?;
+        for _ in 0..VISIT_DIRECTORIES {
+            place = self.collect_pairs(&pm, area, &state, place, &mut found)?;
+            if place == PLACES {
+                break;
+            }
+        }
+        drop(state);
+        for (key, value) in &found {
+            if let Some(value) = value {
+                visit(key, value);
+            }
+        }
+        let next = number * PLACES + place;
+        Ok((next < self.areas.len() as u64 * PLACES).then_some(Cursor(next)))
+    }
+
+    /// Collects the pairs of the largest directory that begins at or before a place; returns
+    /// where the next one begins.
+    fn collect_pairs(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &State,
+        place: u64,
+        found: &mut Newest,
+    ) -> Result<u64> {
+        let view = state.view;
+        let coarse = view.old().map_or(view.level(), |old| old.min(view.level()));
+        let width = 1u64 << (MOST_LEVEL - coarse);
+        let first = place / width * width;
+        let mut newest = Newest::new();
+        let sides = [(view.side(), Some(view.level())), (1 - view.side(), view.old())];
+        for (side, level) in sides {
+            let Some(level) = level else { continue };
+            let step = 1u64 << (MOST_LEVEL - level);
+            for directory in (first..first + width).step_by(step as usize) {
+                let head = self.blocks.read(&area.sides[side], directory / step).head;
+                self.walk(pm, head, &mut |key, value, kind| {
+                    let value = (kind != Kind::Removed).then(|| value.to_vec());
+                    newest.entry(key.to_vec()).or_insert(value);
+                })?;
+            }
+        }
+        // Some were visited before, if the directory was finer then.
+        newest.retain(|key, _| DIRECTORY_HASH.get(self.hasher.bytes(key)) >= place);
+        found.append(&mut newest);
+        Ok(first + width)
+    }
+}

@@ -1,0 +1,197 @@
+//! An open table in DRAM: areas, what their locks guard, and the locks.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Addr, AtomicWord, Domain, Lock, Media, Pool, Primitives, Space, Span};
+
+use super::concurrency::{Shown, View};
+use super::directory::{Blocks, Side};
+use super::epochs::Epochs;
+use super::layout::Tail;
+use super::logs::NewInfo;
+use super::object::Objects;
+use super::setup::WalshSettings;
+use crate::common::hash::KeyedHash;
+
+/// A lock of the family that goes with medium `M`.
+pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
+
+/// An atomic word of the family that goes with medium `M`.
+pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// The proof of holding an area's lock.
+pub type GuardOf<'a, M> = <LockOf<M, State> as Lock<State>>::Guard<'a>;
+
+/// A table, of any form.
+pub struct Walsh<M: Media> {
+    pub(super) pool: Pool<M>,
+    pub(super) form: everhash_index::Form,
+    pub(super) settings: WalshSettings,
+    pub(super) hasher: KeyedHash,
+    pub(super) objects: Objects,
+    /// Binds heads and objects to the database.
+    pub(super) seed: u64,
+    pub(super) space: Space<M>,
+    pub(super) blocks: Blocks<M::Sync>,
+    pub(super) areas: Box<[Area<M>]>,
+    pub(super) spare: LockOf<M, Spare>,
+    /// Not 0 after a failure of the medium: nothing can be promised any more.
+    pub(super) dead: WordOf<M>,
+    /// Whether areas share epochs here.
+    pub(super) is_grouped: bool,
+    /// Taken before any area's lock.
+    pub(super) epochs: LockOf<M, Epochs>,
+    /// Bytes that were written since the last cut; the areas' locks guard the moment of a cut.
+    pub(super) pending: WordOf<M>,
+    /// Rehashes since the table was opened.
+    pub(super) rehashes: WordOf<M>,
+    /// The area with which the next upkeep begins.
+    pub(super) upkeep: WordOf<M>,
+}
+
+/// Logs that wait for a medium without room, so that removing and collecting work on it too.
+#[derive(Default)]
+pub struct Spare {
+    pub(super) spans: Vec<Span>,
+    /// How many of them the largest area needs to be collected.
+    pub(super) collect: usize,
+    /// Logs to which the present epoch may lead, and no later one.
+    pub(super) limbo: Vec<Span>,
+}
+
+/// A log area: on cache lines of its own.
+#[repr(align(128))]
+pub struct Area<M: Media> {
+    pub(super) number: u64,
+    /// Where its record lies.
+    pub(super) record: Addr,
+    pub(super) view: Shown<M::Sync>,
+    pub(super) sides: [Side<M::Sync>; 2],
+    pub(super) state: LockOf<M, State>,
+}
+
+/// What the lock of an area guards.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The view, as readers see it.
+    pub(super) view: View,
+    /// The newest log, which takes objects.
+    pub(super) open: Option<OpenLog>,
+    /// Every log but the newest, oldest first.
+    pub(super) logs: VecDeque<Log>,
+    /// Sequence of the newest info.
+    pub(super) sequence: u64,
+    /// What it says.
+    pub(super) info: NewInfo,
+    /// Live pairs.
+    pub(super) items: u64,
+    /// The room that their objects need. Unit: bytes.
+    pub(super) item_bytes: u64,
+    /// Objects in chains of the newest directories.
+    pub(super) chained: u64,
+    /// Objects in all logs.
+    pub(super) stored: u64,
+    pub(super) rehash: Option<Rehash>,
+    /// When upkeep first saw the oldest object that is not durable.
+    pub(super) seen: Option<Duration>,
+}
+
+/// A rehash under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Rehash {
+    /// The last log that is being rehashed.
+    pub(super) end: u64,
+    /// The first directory set aside whose chain is not yet rehashed.
+    pub(super) next: u64,
+    /// Whether a thread is at it.
+    pub(super) running: bool,
+}
+
+/// A log that is full.
+#[derive(Clone, Copy, Debug)]
+pub struct Log {
+    pub(super) number: u64,
+    pub(super) span: Span,
+    /// Its objects.
+    pub(super) count: u64,
+}
+
+/// The newest log of an area.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenLog {
+    pub(super) number: u64,
+    pub(super) span: Span,
+    /// Most objects.
+    pub(super) entries: u64,
+    /// Its objects.
+    pub(super) count: u64,
+    /// Where the next object begins. Unit: words from the start of the log.
+    pub(super) fill: u64,
+    /// Objects that are durable.
+    pub(super) durable: u64,
+    /// Where the first one begins that is not.
+    pub(super) durable_fill: u64,
+    /// Whether the head is durable, and the log reachable.
+    pub(super) known: bool,
+}
+
+impl State {
+    /// Returns the newest log and its objects.
+    pub(super) fn newest(&self) -> Tail {
+        let tail = |log: &OpenLog| Tail { at: log.span.start, count: log.count };
+        self.open.as_ref().map_or_else(Tail::default, tail)
+    }
+}
+
+impl<M: Media> Walsh<M> {
+    /// Returns the area of a key.
+    #[inline]
+    pub(super) fn area(&self, hash: u64) -> &Area<M> {
+        let area = super::layout::AREA_HASH.get(hash) as usize;
+        &self.areas[area & (self.areas.len() - 1)]
+    }
+
+    /// Waits for an area.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a failure of the medium or a panic.
+    pub(super) fn lock<'a>(&self, area: &'a Area<M>) -> Result<GuardOf<'a, M>> {
+        let state = area.state.lock()?;
+        self.alive()?;
+        Ok(state)
+    }
+
+    /// Returns an error if the medium has failed before.
+    #[inline]
+    pub(super) fn alive(&self) -> Result<()> {
+        match self.dead.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => Err(Error::Poisoned),
+        }
+    }
+
+    /// Returns whether areas share epochs on a medium.
+    pub(super) fn groups(settings: &WalshSettings, media: &M) -> bool {
+        let only_syncs = matches!(media.guarantees().domain, Domain::Process | Domain::Synced);
+        settings.durability == 0 && (only_syncs || settings.epochs == 1)
+    }
+
+    /// Passes on the outcome of something that leaves the table in doubt if it fails.
+    pub(super) fn vital<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {
+        if outcome.is_err() {
+            self.dead.store(1, Ordering::Relaxed);
+        }
+        Ok(outcome?)
+    }
+}
+
+impl<M: Media> Area<M> {
+    /// Shows readers another view. The caller holds the lock.
+    pub(super) fn show(&self, state: &mut State, view: View) {
+        state.view = view;
+        self.view.show(view);
+    }
+}

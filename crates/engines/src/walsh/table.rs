@@ -1,0 +1,263 @@
+//! The faces of an open table: byte strings for all forms, words for one.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::borrow::Cow;
+
+use everhash_index::{
+    Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep, WordTable,
+    admit,
+};
+use everhash_pmem::{AtomicWord, Lock, Media, pool};
+
+use super::check;
+use super::ops::Step;
+use super::state::Walsh;
+
+/// Keys that are looked for together: their objects are on the way while the first is compared.
+///
+/// Unit: keys. Source: ours; twelve lines can be on the way to a core of the present.
+const BATCH: usize = 16;
+
+impl<M: Media> Walsh<M> {
+    /// Returns whether a key has the form of the pool.
+    fn may_hold(&self, key: &[u8]) -> bool {
+        match self.form {
+            Form::Fixed { key_bytes, .. } => key.len() == key_bytes as usize,
+            Form::Variable => key.len() <= everhash_index::MAX_KEY_BYTES,
+        }
+    }
+
+    /// Demands of every chain in DRAM that its filter forgets no key of it.
+    fn check_filters(&self) -> Result<()> {
+        let pm = self.pool.access();
+        for area in &self.areas {
+            let state = self.lock(area)?;
+            let sides = [
+                (state.view.side(), Some(state.view.level())),
+                (1 - state.view.side(), state.view.old()),
+            ];
+            for (side, level) in sides {
+                for number in 0..level.map_or(0, |level| 1u64 << level) {
+                    let directory = self.blocks.read(&area.sides[side], number);
+                    let mut forgets = false;
+                    self.walk(&pm, directory.head, &mut |key, _, _| {
+                        forgets |= !directory.may_hold(self.hasher.bytes(key));
+                    })?;
+                    if forgets {
+                        let broken = "a filter holds every key of its chain";
+                        return Err(Error::Corrupt { at: directory.head.byte(), broken });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Media> Table for Walsh<M> {
+    fn form(&self) -> Form {
+        self.form
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(self.form, key, value)?;
+        Walsh::insert(self, key, value)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(self.form, key, value)?;
+        Walsh::put(self, key, value)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(self.form, key, value)?;
+        Walsh::update(self, key, value)
+    }
+
+    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        let sample = match self.form {
+            Form::Fixed { value_bytes, .. } => vec![0; value_bytes as usize],
+            Form::Variable => Vec::new(),
+        };
+        admit(self.form, key, &sample)?;
+        self.edit(key, |present| {
+            let step = match change(present) {
+                Change::Keep => Step::Keep,
+                Change::Put(value) => {
+                    admit(self.form, key, &value)?;
+                    Step::Put(Cow::Owned(value))
+                }
+                Change::Remove => Step::Remove,
+            };
+            Ok(((), step))
+        })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        if !self.may_hold(key) {
+            value.clear();
+            return Ok(false);
+        }
+        self.get_hashed(&self.pool.access(), self.hash(key), key, value)
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        match self.may_hold(key) {
+            true => Walsh::remove(self, key),
+            false => Ok(false),
+        }
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        Table::get(self, key, &mut Vec::new())
+    }
+
+    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let pm = self.pool.access();
+        let mut value = Vec::new();
+        let mut hashes = [0; BATCH];
+        for (batch, keys) in keys.chunks(BATCH).enumerate() {
+            for (hash, key) in hashes.iter_mut().zip(keys) {
+                *hash = self.hasher.bytes(key);
+                self.prefetch(&pm, *hash);
+            }
+            for (place, (key, hash)) in keys.iter().zip(hashes).enumerate() {
+                let present = self.may_hold(key) && self.get_hashed(&pm, hash, key, &mut value)?;
+                found(batch * BATCH + place, present.then_some(value.as_slice()));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        let pm = self.pool.access();
+        let mut added = 0;
+        for pairs in pairs.chunks(BATCH) {
+            pairs.iter().for_each(|(key, _)| self.prefetch(&pm, self.hasher.bytes(key)));
+            for (key, value) in pairs {
+                added += u64::from(!Table::put(self, key, value)?);
+            }
+        }
+        Ok(added)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.areas.iter().map(|area| Ok(self.lock(area)?.items)).sum()
+    }
+
+    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        Walsh::scan(self, cursor, visit)
+    }
+
+    fn clear(&self) -> Result<()> {
+        Walsh::clear(self)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Walsh::sync(self)
+    }
+
+    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        Walsh::maintain(self, now, budget)
+    }
+
+    fn check(&self) -> Result<Checked> {
+        self.check_filters()?;
+        check::check(self.pool.region(), &mut |_, _| {})
+    }
+
+    fn durability(&self) -> Durability {
+        [Durability::Batch, Durability::Immediate][usize::from(self.settings.durability == 1)]
+    }
+
+    fn part_of(&self, key: &[u8]) -> u64 {
+        match self.is_grouped {
+            // One epoch for all areas.
+            true => 0,
+            false => self.area(self.hasher.bytes(key)).number,
+        }
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        let space = self.space.usage()?;
+        let mut stats = Stats {
+            device_bytes: self.pool.region().media().bytes(),
+            used_bytes: pool::DATA.byte() + space.used_bytes,
+            dram_bytes: size_of::<Self>() as u64 + self.blocks.dram_bytes(),
+            growth_steps: self.rehashes.load(Ordering::Relaxed),
+            ..Stats::default()
+        };
+        let (mut directories, mut stored, mut logs) = (0, 0, 0);
+        for area in &self.areas {
+            let state = self.lock(area)?;
+            stats.items += state.items;
+            stats.dram_bytes += size_of_val(area) as u64
+                + area.sides.iter().map(|side| side.dram_bytes()).sum::<u64>()
+                + state.logs.capacity() as u64 * size_of::<super::state::Log>() as u64;
+            directories += 1u64 << state.view.level();
+            stored += state.stored;
+            logs += state.logs.len() as u64 + u64::from(state.open.is_some());
+        }
+        stats.slots = directories * self.settings.threshold;
+        stats.own = vec![
+            ("directories", directories),
+            ("objects", stored),
+            ("logs", logs),
+            ("log_bytes", self.log_bytes()),
+            ("rehashes", self.rehashes.load(Ordering::Relaxed)),
+            ("spare_logs", self.spare.lock()?.spans.len() as u64),
+        ];
+        Ok(stats)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        if self.pool.writable() {
+            Walsh::sync(&self)?;
+            // Stores that a recovery would have done again are not: a clean opening does none.
+            self.pool.access().sync(super::logs::sites::SYNC)?;
+        }
+        Ok(self.pool.close()?)
+    }
+
+    fn words(&self) -> Option<&dyn WordTable> {
+        (self.form == Form::WORDS).then_some(self)
+    }
+}
+
+impl<M: Media> WordTable for Walsh<M> {
+    fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
+        Walsh::insert(self, &key.to_le_bytes(), &value.to_le_bytes())
+    }
+
+    fn put_word(&self, key: u64, value: u64) -> Result<bool> {
+        Walsh::put(self, &key.to_le_bytes(), &value.to_le_bytes())
+    }
+
+    fn update_word(&self, key: u64, value: u64) -> Result<bool> {
+        Walsh::update(self, &key.to_le_bytes(), &value.to_le_bytes())
+    }
+
+    fn get_word(&self, key: u64) -> Result<Option<u64>> {
+        self.get_word_hashed(&self.pool.access(), self.hasher.word(key), key)
+    }
+
+    fn remove_word(&self, key: u64) -> Result<bool> {
+        Walsh::remove(self, &key.to_le_bytes())
+    }
+
+    fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        let pm = self.pool.access();
+        let mut hashes = [0; BATCH];
+        for (keys, values) in keys.chunks(BATCH).zip(values.chunks_mut(BATCH)) {
+            for (hash, key) in hashes.iter_mut().zip(keys) {
+                *hash = self.hasher.word(*key);
+                self.prefetch(&pm, *hash);
+            }
+            for ((key, hash), slot) in keys.iter().zip(hashes).zip(values) {
+                *slot = self.get_word_hashed(&pm, hash, *key)?;
+            }
+        }
+        Ok(())
+    }
+}

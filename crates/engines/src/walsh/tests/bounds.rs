@@ -1,0 +1,189 @@
+//! How much may be lost, and what a write costs: counted, not timed.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use everhash_index::{Form, Inline, Opening, Table, create, open};
+use everhash_pmem::crash::{Memory, Model};
+use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Boot, Counted, Domain, Guarantees, Image, Region, Std, Traffic};
+
+use crate::walsh::{Walsh, WalshSettings, WalshTable};
+
+const MEMORY: Guarantees =
+    Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 };
+const FILE: Guarantees =
+    Guarantees { domain: Domain::Synced, same_line_order: false, access_unit_bytes: 4096 };
+
+/// Bytes of the object of a pair of words.
+const PAIR_BYTES: u64 = 24;
+
+/// A few areas, and logs that hold as many objects as usual.
+const SETTINGS: WalshSettings = WalshSettings {
+    areas: 8,
+    directories: 512,
+    block_directories: 32,
+    log_entries: 256,
+    log_bytes: 6144,
+    threshold: 4,
+    durability: 0,
+    flush_interval_ms: 5000,
+    flush_bytes: 8 * 6144,
+    epochs: 0,
+    resize: 2,
+};
+
+fn key(number: u64) -> [u8; 8] {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
+}
+
+/// A table on a medium that remembers what is durable.
+struct Mortal {
+    region: Region<Traced>,
+    table: WalshTable<Traced>,
+    memory: Memory,
+}
+
+impl Mortal {
+    fn new(model: Model, settings: &WalshSettings) -> Mortal {
+        let region = Region::new(Traced::<Std>::new(model, 0, 8 << 20));
+        let opening = Opening::default();
+        let table = create::<Walsh, _>(region.clone(), &opening, settings, &Inline).unwrap();
+        Mortal { region, table, memory: Memory::zero(model, 0) }
+    }
+
+    fn insert(&self, numbers: core::ops::Range<u64>) {
+        for number in numbers {
+            assert!(self.table.insert(&key(number), &number.to_le_bytes()).unwrap());
+        }
+    }
+
+    /// Returns how many pairs are left if the power fails now and no cache line was written back
+    /// by chance.
+    fn survivors(&mut self) -> u64 {
+        for event in self.region.media().take_log().events() {
+            self.memory.apply(event);
+        }
+        let words = self.memory.durable();
+        let bytes = words.len() as u64 * 8;
+        let image =
+            Image::<Std>::of(words, bytes, bytes).with_guarantees(self.memory.model().guarantees());
+        let boot = Boot([1, 2]);
+        open::<Walsh, _>(Region::new(image), boot, &Inline).unwrap().len().unwrap()
+    }
+}
+
+#[test]
+fn no_more_is_lost_than_was_allowed() {
+    // Fails if anything but the newest bytes waits for a flush, on memory or on a file.
+    for model in [Model::Adr, Model::File] {
+        for flush_bytes in [8 * 6144, 8 * 1024, 1024] {
+            let settings = WalshSettings { flush_bytes, ..SETTINGS };
+            let mut mortal = Mortal::new(model, &settings);
+            let mut most = 0;
+            for number in 0..4000 {
+                mortal.insert(number..number + 1);
+                if number % 97 == 0 {
+                    most = most.max(number + 1 - mortal.survivors());
+                }
+            }
+            println!("{model}: of {flush_bytes} bytes that may be lost, {}", most * PAIR_BYTES);
+            assert!(most * PAIR_BYTES <= flush_bytes + PAIR_BYTES, "{model}: {most} pairs");
+            assert!(most > 0, "{model}: every write was flushed, which is no batch");
+        }
+    }
+}
+
+#[test]
+fn nothing_older_than_the_interval_is_lost() {
+    // Fails if a write that upkeep has seen waits longer than the interval; the clock is made up.
+    for model in [Model::Adr, Model::File] {
+        let mut mortal = Mortal::new(model, &SETTINGS);
+        let tend = |mortal: &Mortal, ms| {
+            mortal.table.maintain(Duration::from_millis(ms), 1).unwrap().deadline
+        };
+        assert_eq!(tend(&mortal, 0), None, "there is nothing to wait for");
+        mortal.insert(0..20);
+        let deadline = tend(&mortal, 10_000).unwrap();
+        assert!(deadline <= Duration::from_millis(12_500), "half an interval later");
+        assert!(mortal.survivors() < 20);
+        tend(&mortal, deadline.as_millis() as u64);
+        assert_eq!(mortal.survivors(), 20, "{model}");
+        assert_eq!(tend(&mortal, 20_000), None, "all is durable");
+    }
+}
+
+#[test]
+fn a_sync_holds_in_the_middle_of_a_rehash() {
+    // Fails if what a rehash has moved, or not yet moved, is not covered by a sync.
+    for model in [Model::Adr, Model::File] {
+        let settings = WalshSettings { areas: 1, directories: 64, log_entries: 16, ..SETTINGS };
+        let mut mortal = Mortal::new(model, &settings);
+        mortal.insert(0..100);
+        let mut halfway = 0;
+        for round in 0..400u64 {
+            // Garbage, which upkeep collects a step at a time.
+            for number in 0..3 {
+                mortal.table.update(&key(round % 33 * 3 + number), &round.to_le_bytes()).unwrap();
+            }
+            mortal.table.maintain(Duration::ZERO, 1).unwrap();
+            mortal.table.sync().unwrap();
+            halfway += u64::from(mortal.table.areas[0].view.latest().old().is_some());
+            assert_eq!(mortal.survivors(), 100, "{model}");
+        }
+        println!("{model}: {halfway} syncs inside a rehash");
+        assert!(halfway > 0, "{model}: no sync came while an area was rehashed");
+    }
+}
+
+/// Lines flushed and fences, per write of `count` new pairs.
+fn cost(settings: &WalshSettings, guarantees: Guarantees, count: u64) -> (f64, f64, u64) {
+    let image = Image::<Std>::new(0, 64 << 20).with_guarantees(guarantees);
+    let media = Arc::new(Counted::new(image));
+    let region = Region::<Counted<Image>>::new(Arc::clone(&media));
+    let table = create::<Walsh, _>(region, &Opening::default(), settings, &Inline).unwrap();
+    let before = media.traffic();
+    for number in 0..count {
+        assert!(table.insert(&key(number), &[7; 8]).unwrap());
+    }
+    table.sync().unwrap();
+    let Traffic { lines_flushed, fences, .. } = media.traffic() - before;
+    let stats = table.stats().unwrap();
+    let per = |figure: u64| figure as f64 / count as f64;
+    (per(lines_flushed), per(fences), stats.growth_steps)
+}
+
+#[test]
+fn an_insert_costs_the_bytes_that_are_promised() {
+    // Fails if a flush writes what it need not, or if growth moves pairs too often.
+    let sized = WalshSettings { areas: 64, flush_bytes: 3 << 20, ..WalshSettings::sized_for(1) };
+    let presized = WalshSettings { directories: 1 << 17, ..sized };
+    let growing = WalshSettings { directories: 1 << 12, ..sized };
+    let immediate = WalshSettings { durability: 1, ..presized };
+    for (name, settings, most_bytes, most_fences) in [
+        ("batch, presized", presized, 36.0, 0.05),
+        ("batch, growing", growing, 110.0, 0.15),
+        ("immediate, presized", immediate, 230.0, 2.1),
+    ] {
+        let (lines, fences, rehashes) = cost(&settings, MEMORY, 200_000);
+        let bytes = lines * 64.0;
+        println!("{name}: {bytes:.1} bytes, {fences:.3} fences an insert, {rehashes} rehashes");
+        assert!(bytes <= most_bytes && fences <= most_fences, "{name}: {bytes} {fences}");
+    }
+    let (lines, fences, _) = cost(&growing, FILE, 20_000);
+    println!("file, growing: {lines:.3} lines, {fences:.4} fences an insert");
+    assert!(fences < 0.01, "a file is synced for all areas at once");
+}
+
+#[test]
+fn variable_forms_are_batched_too() {
+    // Fails if long objects, which have logs of their own, wait longer than their bytes allow.
+    let region = Region::new(Traced::<Std>::new(Model::Adr, 0, 8 << 20));
+    let opening = Opening { form: Form::Variable, ..Opening::default() };
+    let table = create::<Walsh, _>(region.clone(), &opening, &SETTINGS, &Inline).unwrap();
+    let mut mortal = Mortal { region, table, memory: Memory::zero(Model::Adr, 0) };
+    for number in 0..20u64 {
+        assert!(mortal.table.insert(&key(number), &vec![3; 40_000]).unwrap());
+        assert_eq!(mortal.survivors(), number + 1, "more than its share: durable at once");
+    }
+}
