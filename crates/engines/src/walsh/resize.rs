@@ -124,9 +124,9 @@ impl<M: Media> Walsh<M> {
         // The new log is reachable before the info speaks of a border behind which it lies.
         self.flush(pm, area, state)?;
         let border = state.open.as_ref().map_or(1, |log| log.number);
-        let start = state.logs.front().map_or(border, |log| log.number);
         let end = border.wrapping_sub(1);
-        let new = NewInfo { start, end, levels: [level, old], cleared: false };
+        // The oldest log stays, with what is known of it.
+        let new = NewInfo { end, levels: [level, old], ..state.info };
         self.write_info(pm, area, state, &new)?;
         pm.mark(sites::SET_ASIDE);
         let view = state.view.next(level, Some(old));
