@@ -99,6 +99,36 @@ fn immediate_writes_wait_for_the_device_and_relaxed_ones_do_not() {
 }
 
 #[test]
+fn an_engine_that_batches_syncs_no_more_often_than_was_chosen() {
+    // Fails if its own epochs ended with a sync where the caller wants to choose the time, or if
+    // a batch were a batch of one.
+    const PUTS: u32 = 5000;
+    let syncs_of_puts = |durability, count: u32| {
+        let directory = tempfile::tempdir().unwrap();
+        let device = Arc::new(Device::default());
+        let options = on(&device, durability).engine("walsh").background(false);
+        // Small enough for thousands of epochs.
+        let options = options.setting("flush_bytes", 128).expected_items(100);
+        let options = match durability {
+            Durability::Batch => options.setting("flush_bytes", 256 << 10),
+            _ => options,
+        };
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        let before = device.syncs();
+        for number in 0..count {
+            db.put(&number.to_be_bytes(), b"value").unwrap();
+        }
+        let during = device.syncs() - before;
+        db.sync().unwrap();
+        (during, device.syncs() - before - during)
+    };
+    assert_eq!(syncs_of_puts(Durability::Process, PUTS), (0, 2));
+    let (during, at_sync) = syncs_of_puts(Durability::Batch, PUTS);
+    assert!((1..PUTS / 50).contains(&during) && at_sync == 2, "{during} syncs, then {at_sync}");
+    assert!(syncs_of_puts(Durability::Immediate, 20).0 >= 20);
+}
+
+#[test]
 fn an_interval_ends_with_one_sync_and_idleness_with_none() {
     // Fails if the background thread forgot a write, or synced for ever when nobody writes.
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
 //! After a crash: what opens, what is refused, and what repair accepts.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use everhash_pmem::{Boot, FileDurability, FileMedium, FileOptions, Pool, Region};
 use everhash_store::{Db, Durability, Error};
@@ -10,9 +12,14 @@ const PAIRS: u32 = 500;
 
 /// Makes a database and returns a copy of its file as a killed process leaves it.
 fn killed(directory: &Path, durability: Durability) -> PathBuf {
+    killed_by(directory, "wophi", durability)
+}
+
+/// As [`killed`], by an engine.
+fn killed_by(directory: &Path, engine: &str, durability: Durability) -> PathBuf {
     let path = directory.join("pairs.ehdb");
     let copy = directory.join("copy.ehdb");
-    let db = Db::options().durability(durability).create(&path).unwrap();
+    let db = Db::options().engine(engine).durability(durability).create(&path).unwrap();
     for number in 0..PAIRS {
         db.put(&number.to_be_bytes(), b"value").unwrap();
     }
@@ -30,9 +37,11 @@ fn boot_differently(path: &Path, durability: FileDurability) {
 #[test]
 fn p01_a_killed_process_loses_nothing() {
     // Fails if a write that returned were only in the memory of the process.
-    for durability in [Durability::Immediate, Durability::Process] {
+    let modes = [Durability::Immediate, Durability::Batch, Durability::Process];
+    let engines = everhash_store::engines().iter().map(|engine| engine.name);
+    for (engine, durability) in engines.flat_map(|engine| modes.map(|mode| (engine, mode))) {
         let directory = tempfile::tempdir().unwrap();
-        let path = killed(directory.path(), durability);
+        let path = killed_by(directory.path(), engine, durability);
         assert_eq!(u64::from(PAIRS), Db::check_at_rest(&path).unwrap().items);
         assert!(matches!(Db::open_read_only(&path), Err(Error::NeedsRecovery { .. })));
         let db = Db::open(&path).unwrap();
@@ -41,6 +50,66 @@ fn p01_a_killed_process_loses_nothing() {
         assert!((0..PAIRS).all(|number| db.contains(&number.to_be_bytes()).unwrap()));
         db.close().unwrap();
         assert!(!Db::open(&path).unwrap().info().recovered);
+    }
+}
+
+/// Where the process that is killed finds what to do: path, engine, durability.
+const ORDERS: &str = "EVERHASH_TEST_ORDERS";
+
+#[test]
+#[ignore = "the process that the next test starts and kills"]
+fn a_process_that_writes_until_it_is_killed() {
+    let Ok(orders) = std::env::var(ORDERS) else { return };
+    let [path, engine, durability] = orders.split('|').collect::<Vec<_>>()[..] else { return };
+    let options = Db::options().engine(engine).durability(durability.parse().unwrap());
+    let db = options.create_if_missing(true).open(path).unwrap();
+    let mut out = std::io::stdout().lock();
+    for number in db.len().unwrap() as u32.. {
+        db.put(&number.to_be_bytes(), &number.to_le_bytes()).unwrap();
+        if number > 0 {
+            db.put(&0u32.to_be_bytes(), &number.to_le_bytes()).unwrap();
+        }
+        writeln!(out, "done {number}").unwrap();
+    }
+}
+
+#[test]
+fn p01_a_process_killed_while_it_writes_loses_nothing_that_it_said() {
+    // Fails if a write that returned lay in the memory of the process, or if what was under way
+    // when it ended keeps the next one from opening the file.
+    let program = std::env::current_exe().unwrap();
+    for (engine, durability) in [("walsh", "batch"), ("walsh", "process"), ("wophi", "process")] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        for round in 0..6 {
+            let mut child = Command::new(&program)
+                .args(["--exact", "a_process_that_writes_until_it_is_killed"])
+                .args(["--ignored", "--nocapture"])
+                .env(ORDERS, format!("{}|{engine}|{durability}", path.display()))
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut said =
+                BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let number = |line: String| line.strip_prefix("done ").and_then(|n| n.parse().ok());
+            let enough = (&mut said).filter_map(number).nth(200 + 717 * round);
+            child.kill().unwrap();
+            // A line that the kill cut short says less.
+            let last = said.filter_map(number).max().max(enough).unwrap();
+            child.wait().unwrap();
+            let db = Db::options().open(&path).unwrap();
+            assert!(db.info().recovered);
+            let found: u64 = db.check().unwrap().items;
+            assert!(found > last && found <= last + 2, "{engine}: {found} pairs, {last} said");
+            for number in 1..=last as u32 {
+                let value = db.get(&number.to_be_bytes()).unwrap();
+                assert_eq!(value.as_deref(), Some(&number.to_le_bytes()[..]), "{engine}");
+            }
+            let updated = db.get(&0u32.to_be_bytes()).unwrap().unwrap();
+            let updated = u64::from(u32::from_le_bytes(updated.try_into().unwrap()));
+            assert!((last..=last + 1).contains(&updated), "{engine}: an update was lost");
+            db.close().unwrap();
+        }
     }
 }
 

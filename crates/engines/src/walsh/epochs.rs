@@ -93,11 +93,44 @@ impl<M: Media> Walsh<M> {
         Ok(core::mem::take(&mut self.spare.lock()?.limbo))
     }
 
+    /// Gives the logs another use that wait for the next epoch; returns whether there were any.
+    ///
+    /// The epoch is committed, unless epochs are the caller's business: then the last one may no
+    /// longer be whole, which is what relaxed durability says.
+    pub(super) fn end_limbo(&self) -> Result<bool> {
+        if self.spare.lock()?.limbo.is_empty() {
+            return Ok(false);
+        }
+        match self.is_relaxed {
+            true => self.forget_limbo()?,
+            false => self.commit_epoch()?,
+        }
+        Ok(true)
+    }
+
+    /// Without epochs of its own, a table whose logs mostly wait for one waits no longer.
+    pub(super) fn bound_limbo(&self) -> Result<()> {
+        if !self.is_relaxed {
+            return Ok(());
+        }
+        let waiting: u64 = self.spare.lock()?.limbo.iter().map(|span| span.bytes()).sum();
+        match waiting > self.space.usage()?.used_bytes / 2 {
+            true => self.forget_limbo(),
+            false => Ok(()),
+        }
+    }
+
+    fn forget_limbo(&self) -> Result<()> {
+        let spans = core::mem::take(&mut self.spare.lock()?.limbo);
+        self.give_spans(spans)
+    }
+
     /// Commits an epoch if there is more that is not durable than may be lost.
     pub(super) fn bound_pending(&self) -> Result<()> {
         // While one half waits for the device, the other half may be written.
         let most = self.settings.flush_bytes / 2;
-        if !self.is_grouped || self.pending.load(Ordering::Relaxed) <= most {
+        let waits = self.is_grouped && !self.is_relaxed;
+        if !waits || self.pending.load(Ordering::Relaxed) <= most {
             return Ok(());
         }
         let mut epochs = self.epochs.lock()?;

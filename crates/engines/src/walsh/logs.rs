@@ -284,7 +284,7 @@ impl<M: Media> Walsh<M> {
         }
         if self.is_grouped {
             self.spare.lock()?.limbo.append(&mut spans);
-            return Ok(());
+            return self.bound_limbo();
         }
         self.give_spans(spans)
     }

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use everhash_index::{Error, Form, Result, Upkeep};
-use everhash_pmem::{Access, Addr, AtomicWord, Domain, Lock, Media, WORD, word_of};
+use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD, word_of};
 
 use super::concurrency::View;
 use super::directory::{Directory, directory_of};
@@ -316,11 +316,7 @@ impl<M: Media> Walsh<M> {
             match write() {
                 Err(full @ Error::Full { .. }) => {
                     let mut any = self.collect_others()?;
-                    if self.is_grouped && !self.spare.lock()?.limbo.is_empty() {
-                        // With the next epoch they are free.
-                        self.commit_epoch()?;
-                        any = true;
-                    }
+                    any |= self.end_limbo()?;
                     if !any {
                         return Err(full);
                     }
@@ -352,10 +348,10 @@ impl<M: Media> Walsh<M> {
             let mut state = self.lock(area)?;
             self.flush(&pm, area, &mut state)?;
         }
-        match pm.media().guarantees().domain {
-            Domain::None | Domain::Process => self.vital(pm.sync(super::logs::sites::SYNC)),
-            // Their fences have waited for everything.
-            Domain::Adr | Domain::Eadr | Domain::Synced => Ok(()),
+        match self.is_relaxed {
+            true => self.vital(pm.sync(super::logs::sites::SYNC)),
+            // The fences have waited for everything.
+            false => Ok(()),
         }
     }
 
@@ -364,7 +360,7 @@ impl<M: Media> Walsh<M> {
         // What was written just after a visit is seen at the next one, half an interval later.
         let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
         let is_dirty = match self.is_grouped {
-            true => self.age_epoch(now, half)?,
+            true => !self.is_relaxed && self.age_epoch(now, half)?,
             false => self.age_areas(now, half)?,
         };
         let pm = self.pool.access();

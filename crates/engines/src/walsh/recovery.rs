@@ -104,6 +104,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
     };
     let table = Walsh {
         is_grouped: Walsh::<M>::groups(&settings, pool.region().media()),
+        is_relaxed: Walsh::<M>::relaxes(pool.region().media()),
         form,
         settings,
         hasher: KeyedHash::of(pool.identity())?,

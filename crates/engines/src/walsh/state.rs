@@ -42,6 +42,8 @@ pub struct Walsh<M: Media> {
     pub(super) dead: WordOf<M>,
     /// Whether areas share epochs here.
     pub(super) is_grouped: bool,
+    /// Whether epochs end at a sync of the caller's only: nothing is promised between two.
+    pub(super) is_relaxed: bool,
     /// Taken before any area's lock.
     pub(super) epochs: LockOf<M, Epochs>,
     /// Bytes that were written since the last cut; the areas' locks guard the moment of a cut.
@@ -177,6 +179,11 @@ impl<M: Media> Walsh<M> {
     pub(super) fn groups(settings: &WalshSettings, media: &M) -> bool {
         let only_syncs = matches!(media.guarantees().domain, Domain::Process | Domain::Synced);
         settings.durability == 0 && (only_syncs || settings.epochs == 1)
+    }
+
+    /// Returns whether nothing but a sync of the caller's may wait for a medium.
+    pub(super) fn relaxes(media: &M) -> bool {
+        matches!(media.guarantees().domain, Domain::None | Domain::Process)
     }
 
     /// Passes on the outcome of something that leaves the table in doubt if it fails.
