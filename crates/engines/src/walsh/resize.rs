@@ -43,6 +43,13 @@ const STEP_OF_BLOCK: u64 = 2;
 /// Source: ours; with 3 of 4, a collection is paid for by one write per directory at least.
 const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
 
+/// Objects in the logs of an area, as a multiple of those that its chains may have, from which on
+/// every write does a step of the rehash that another thread is at.
+///
+/// Unit: none. Source: ours; a rehash begins at two. With it neither logs nor what recovery reads
+/// of them can grow without bound, however slowly that thread runs.
+const OUTRUN_LIMITS: u64 = 4;
+
 /// Who is shown the key, the value and the kind of an object.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
 
@@ -78,8 +85,8 @@ impl<M: Media> Walsh<M> {
             None if !self.is_due(&state) => return Ok(()),
             None => self.begin(pm, area, &mut state),
             Some(rehash) if rehash.running => {
-                let outrun = state.chained > (2 * self.settings.threshold) << state.view.level();
-                if outrun {
+                let limit = self.settings.threshold << state.view.level();
+                if state.chained > 2 * limit || state.stored > OUTRUN_LIMITS * limit {
                     no_room_is_no_error(self.step(pm, area, &mut state, self.step_directories()))?;
                 }
                 return Ok(());

@@ -1,8 +1,10 @@
-//! The number of live pairs: after a clear, a rehash, and every way to stop.
+//! What is counted: live pairs, after a clear, a rehash, and every way to stop; and the objects of
+//! all logs, which must not become more and more.
 
 use core::time::Duration;
 
 use everhash_index::{Form, Table};
+use everhash_pmem::{Image, Std};
 use everhash_testkit::session::Session;
 
 use crate::walsh::{Walsh, WalshSettings};
@@ -20,12 +22,8 @@ fn a_rehash_after_a_clear_counts_only_what_came_since() {
     // Fails if the info that begins a rehash forgets that its oldest log was begun for a clear: the
     // head of that log still counts what was cleared. So it was until real threads stopped in the
     // middle of such a rehash.
-    let mut session: Session<Walsh> = Session::create(
-        everhash_pmem::Image::<everhash_pmem::Std>::new(0, 1 << 20),
-        Form::WORDS,
-        &SETTINGS,
-    )
-    .unwrap();
+    let medium = Image::<Std>::new(0, 1 << 20);
+    let mut session: Session<Walsh> = Session::create(medium, Form::WORDS, &SETTINGS).unwrap();
     for number in 0..100 {
         assert!(session.table().insert(&word(number), &[1; 8]).unwrap());
     }
@@ -49,4 +47,39 @@ fn a_rehash_after_a_clear_counts_only_what_came_since() {
     assert!(halfway(&session), "without power");
     while session.table().maintain(Duration::ZERO, 1).unwrap().more {}
     assert!(!halfway(&session), "the rehash goes on");
+}
+
+#[test]
+fn neither_objects_nor_directory_records_become_more_and_more() {
+    // Fails if some mixture of writes, or a stop in the middle of a rehash, leaves logs that no
+    // rehash collects: there is a directory record for each object, and recovery reads them all.
+    const KEYS: u64 = 200;
+    let medium = Image::<Std>::new(0, 4 << 20);
+    let settings = WalshSettings { directories: 64, ..SETTINGS };
+    let mut session: Session<Walsh> = Session::create(medium, Form::WORDS, &settings).unwrap();
+    let mut most = (0, 0);
+    for round in 0..3000u64 {
+        let table = session.table();
+        let is_done = match round % 3 {
+            0 => (0..20).all(|i| table.put(&word(i % 2), &word(round)).is_ok()),
+            1 => (0..20).all(|i| table.put(&word((round + i) % KEYS), &word(i)).is_ok()),
+            _ => (0..20).all(|i| table.remove(&word((round * 7 + i) % KEYS)).is_ok()),
+        };
+        assert!(is_done, "there is room for all of it");
+        let stats = table.stats().unwrap();
+        let own = |name| stats.own.iter().find(|(found, _)| *found == name).unwrap().1;
+        // A rehash begins at twice the threshold, and what it moves comes on top.
+        let limit = settings.threshold * own("directories");
+        let objects = own("objects");
+        assert!(objects <= 4 * limit + 64, "{objects} objects, {limit} is the limit");
+        most = (most.0.max(objects), most.1.max(stats.used_bytes));
+        match round % 100 {
+            30 => session.kill().unwrap(),
+            60 => session.outage().unwrap(),
+            90 => session.reopen().unwrap(),
+            _ => {}
+        }
+    }
+    println!("at most {} objects in {} bytes for {KEYS} keys", most.0, most.1);
+    assert!(most.0 <= 16 * KEYS && most.1 <= 200_000, "{most:?}");
 }
