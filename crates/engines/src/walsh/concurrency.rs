@@ -29,7 +29,9 @@ const LEVEL: Bits = Bits::new(48, 6);
 /// The same for the directories that are set aside.
 const OLD: Bits = Bits::new(54, 6);
 /// Whether there are any.
-const REHASHING: Bits = Bits::new(60, 1);
+const REHASHING: Bits = Bits::new(REHASHING_SHIFT, 1);
+/// Where the bits begin of which none is set while nothing happens to an area.
+const REHASHING_SHIFT: u32 = 60;
 /// Whether no reader may look at the area without its lock.
 const CLOSED: Bits = Bits::new(61, 1);
 
@@ -77,6 +79,12 @@ impl View {
     /// Returns the number of directories set aside on the other side, if there are any.
     pub fn old(self) -> Option<u32> {
         (REHASHING.get(self.0) == 1).then(|| OLD.get(self.0) as u32)
+    }
+
+    /// Returns whether there is one set of directories, and readers need not wait.
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        self.0 >> REHASHING_SHIFT == 0
     }
 
     fn is_closed(self) -> bool {

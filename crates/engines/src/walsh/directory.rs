@@ -13,22 +13,25 @@ use everhash_pmem::{Addr, AtomicWord, Lock, Primitives};
 
 use super::layout::DIRECTORY_HASH;
 
-/// Words of a directory: head, filter.
-const DIRECTORY_WORDS: usize = 2;
-
-/// Powers of two that a growing sequence can reach: 2^44 words are 128 TiB of DRAM.
+/// Powers of two that a growing sequence can reach: 2^44 directories are 256 TiB of DRAM.
 const MOST_POWERS: u32 = 44;
 
-/// A growing sequence of atomic words whose elements never move, in `PARTS` parts per power of
-/// two: at most one in `PARTS` of them waits for its use.
-struct Words<P: Primitives, const PARTS: u32> {
-    parts: Box<[Part<P>]>,
+/// A growing sequence whose elements never move, in `PARTS` parts per power of two: at most one in
+/// `PARTS` of them waits for its use.
+struct Growing<T, const PARTS: u32> {
+    /// Each from its first use on.
+    parts: Box<[OnceLock<Box<[T]>>]>,
 }
 
-/// A part, from its first use on.
-type Part<P> = OnceLock<Box<[<P as Primitives>::AtomicU64]>>;
+/// A directory: the head of its chain, and its filter. Both lie in one cache line.
+#[repr(align(16))]
+struct Slot<P: Primitives> {
+    head: P::AtomicU64,
+    filter: P::AtomicU64,
+}
 
 /// Returns in which part element `index` lies, and where in it.
+#[inline(always)]
 const fn place(index: usize, parts: u32) -> (usize, usize) {
     let number = index + parts as usize;
     let high = number.ilog2() - parts.ilog2();
@@ -36,36 +39,36 @@ const fn place(index: usize, parts: u32) -> (usize, usize) {
     (part as usize, number & ((1 << high) - 1))
 }
 
-impl<P: Primitives, const PARTS: u32> Words<P, PARTS> {
+impl<T, const PARTS: u32> Growing<T, PARTS> {
     fn new() -> Self {
-        Words { parts: (0..MOST_POWERS * PARTS).map(|_| OnceLock::new()).collect() }
+        Growing { parts: (0..MOST_POWERS * PARTS).map(|_| OnceLock::new()).collect() }
     }
 
     /// Returns the element, or `None` if the sequence is not that long.
-    #[inline]
-    fn get(&self, index: usize) -> Option<&P::AtomicU64> {
+    #[inline(always)]
+    fn get(&self, index: usize) -> Option<&T> {
         let (part, offset) = place(index, PARTS);
         self.parts.get(part)?.get()?.get(offset)
     }
 
-    /// Returns the element; makes the sequence longer if it must.
-    fn reach(&self, index: usize) -> &P::AtomicU64 {
+    /// Returns the element; makes the sequence longer, by elements of `zero`, if it must.
+    fn reach(&self, index: usize, zero: impl Fn() -> T) -> &T {
         let (part, offset) = place(index, PARTS);
         let length = 1 << (part as u32 / PARTS);
-        let zeros = || (0..length).map(|_| AtomicWord::new(0)).collect();
-        &self.parts[part].get_or_init(zeros)[offset]
+        &self.parts[part].get_or_init(|| (0..length).map(|_| zero()).collect())[offset]
     }
 
     fn bytes(&self) -> u64 {
         let parts = self.parts.iter().filter_map(|part| part.get());
-        parts.map(|part| part.len() as u64 * 8).sum()
+        parts.map(|part| size_of_val(&**part) as u64).sum()
     }
 }
 
 /// All blocks of a table.
 pub struct Blocks<P: Primitives> {
-    words: Words<P, 8>,
-    block_directories: usize,
+    slots: Growing<Slot<P>, 8>,
+    /// Directories of a block, as a base-2 logarithm.
+    block_level: u32,
     free: P::Mutex<Free>,
 }
 
@@ -80,7 +83,7 @@ struct Free {
 /// The directories of one area, of one generation.
 pub struct Side<P: Primitives> {
     /// Number of each block plus one; 0 = there is none yet.
-    index: Words<P, 1>,
+    index: Growing<P::AtomicU64, 1>,
 }
 
 /// What a directory holds.
@@ -94,7 +97,7 @@ pub struct Directory {
 
 impl Directory {
     /// Returns whether a key may be in the chain.
-    #[inline]
+    #[inline(always)]
     pub fn may_hold(&self, hash: u64) -> bool {
         let bits = filter_bits(hash);
         self.filter & bits == bits
@@ -102,7 +105,7 @@ impl Directory {
 }
 
 /// Returns the bits of the filter that a key sets: two, chosen by the first 16 bits of its hash.
-#[inline]
+#[inline(always)]
 pub const fn filter_bits(hash: u64) -> u64 {
     1 << (hash & 63) | 1 << (hash >> 8 & 63)
 }
@@ -110,25 +113,26 @@ pub const fn filter_bits(hash: u64) -> u64 {
 /// Returns the directory of a key among 2^`level`.
 ///
 /// The high bits choose, so that doubling parts each directory into two neighbours.
-#[inline]
+#[inline(always)]
 pub const fn directory_of(hash: u64, level: u32) -> u64 {
     DIRECTORY_HASH.get(hash) >> (32 - level)
 }
 
 impl<P: Primitives> Blocks<P> {
-    /// Makes a pool without blocks.
+    /// Makes a pool without blocks of `block_directories`, a power of two.
     pub fn new(block_directories: u64) -> Self {
         let free = Lock::new(Free::default());
-        Blocks { words: Words::new(), block_directories: block_directories as usize, free }
+        Blocks { slots: Growing::new(), block_level: block_directories.ilog2(), free }
     }
 
     /// Reads a directory, without a lock.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, side: &Side<P>, directory: u64) -> Directory {
-        let Some(word) = self.find(side, directory) else { return Directory::default() };
-        let head = self.words.get(word).map_or(0, |head| head.load(Ordering::Acquire));
+        let slot = self.find(side, directory).and_then(|index| self.slots.get(index));
+        let Some(slot) = slot else { return Directory::default() };
+        let head = slot.head.load(Ordering::Acquire);
         // Behind the head: the filter was set before the head was.
-        let filter = self.words.get(word + 1).map_or(0, |f| f.load(Ordering::Relaxed));
+        let filter = slot.filter.load(Ordering::Relaxed);
         Directory { head: Addr::NULL.plus(head), filter }
     }
 
@@ -137,13 +141,14 @@ impl<P: Primitives> Blocks<P> {
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] after a panic inside.
     pub fn push(&self, side: &Side<P>, directory: u64, head: Addr, hash: u64) -> Result<()> {
-        let word = match self.find(side, directory) {
-            Some(word) => word,
+        let index = match self.find(side, directory) {
+            Some(index) => index,
             None => self.add_block(side, directory)?,
         };
-        let filter = self.words.reach(word + 1);
-        filter.store(filter.load(Ordering::Relaxed) | filter_bits(hash), Ordering::Relaxed);
-        self.words.reach(word).store(head.word(), Ordering::Release);
+        let slot = self.slots.reach(index, Slot::zero);
+        let filter = slot.filter.load(Ordering::Relaxed) | filter_bits(hash);
+        slot.filter.store(filter, Ordering::Relaxed);
+        slot.head.store(head.word(), Ordering::Release);
         Ok(())
     }
 
@@ -154,7 +159,7 @@ impl<P: Primitives> Blocks<P> {
     /// As [`Blocks::push`].
     pub fn clear(&self, side: &Side<P>, level: u32) -> Result<()> {
         let mut free = self.free.lock()?;
-        for block in 0..(1usize << level).div_ceil(self.block_directories) {
+        for block in 0..1usize << level.saturating_sub(self.block_level) {
             let Some(entry) = side.index.get(block) else { continue };
             let number = entry.load(Ordering::Relaxed);
             if number != 0 {
@@ -167,22 +172,21 @@ impl<P: Primitives> Blocks<P> {
 
     /// Returns the DRAM that all blocks take. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
-        self.words.bytes()
+        self.slots.bytes()
     }
 
-    /// Returns where the words of a directory lie, if its block is there.
-    #[inline]
+    /// Returns where a directory lies, if its block is there.
+    #[inline(always)]
     fn find(&self, side: &Side<P>, directory: u64) -> Option<usize> {
-        let (block, slot) = self.parts(directory);
-        let number = side.index.get(block)?.load(Ordering::Acquire);
-        let block_words = self.block_directories * DIRECTORY_WORDS;
-        (number != 0).then(|| (number as usize - 1) * block_words + slot * DIRECTORY_WORDS)
+        let (block, offset) = self.parts(directory);
+        let number = side.index.get(block)?.load(Ordering::Acquire) as usize;
+        (number != 0).then(|| ((number - 1) << self.block_level) + offset)
     }
 
+    #[inline(always)]
     fn parts(&self, directory: u64) -> (usize, usize) {
-        let shift = self.block_directories.ilog2();
-        let slot = directory as usize & (self.block_directories - 1);
-        ((directory >> shift) as usize, slot)
+        let offset = directory as usize & ((1 << self.block_level) - 1);
+        ((directory >> self.block_level) as usize, offset)
     }
 
     fn add_block(&self, side: &Side<P>, directory: u64) -> Result<usize> {
@@ -190,20 +194,29 @@ impl<P: Primitives> Blocks<P> {
         let number = free.blocks.pop().unwrap_or(free.count);
         free.count = free.count.max(number + 1);
         drop(free);
-        let (block, slot) = self.parts(directory);
-        let first = number as usize * self.block_directories * DIRECTORY_WORDS;
-        for word in first..first + self.block_directories * DIRECTORY_WORDS {
-            self.words.reach(word).store(0, Ordering::Relaxed);
+        let (block, offset) = self.parts(directory);
+        let first = (number as usize) << self.block_level;
+        for index in first..first + (1 << self.block_level) {
+            let slot = self.slots.reach(index, Slot::zero);
+            slot.head.store(0, Ordering::Relaxed);
+            slot.filter.store(0, Ordering::Relaxed);
         }
-        side.index.reach(block).store(number + 1, Ordering::Release);
-        Ok(first + slot * DIRECTORY_WORDS)
+        let entry = side.index.reach(block, || AtomicWord::new(0));
+        entry.store(number + 1, Ordering::Release);
+        Ok(first + offset)
+    }
+}
+
+impl<P: Primitives> Slot<P> {
+    fn zero() -> Self {
+        Slot { head: AtomicWord::new(0), filter: AtomicWord::new(0) }
     }
 }
 
 impl<P: Primitives> Side<P> {
     /// Makes a side without directories.
     pub fn new() -> Self {
-        Side { index: Words::new() }
+        Side { index: Growing::new() }
     }
 
     /// Returns the DRAM that the index takes. Unit: bytes.

@@ -32,6 +32,7 @@
 //! | 3.2, partial resizing and garbage collection | `resize.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
 //! | 3.4, recovery | `recovery.rs` |
+//! | ours: many keys at a time | `batches.rs` |
 //! | ours: an open table in DRAM | `state.rs` |
 //! | ours: one sync for all areas on files | `epochs.rs` |
 //! | ours: visiting all pairs | `scan.rs` |
@@ -53,6 +54,7 @@
 //! | over 1/16 updates: only collect (3.2.1) | if live pairs fill at most 3/4 | (7) |
 //! | no border if only collecting (3.2.1) | always one | a crash would lose keys |
 //! | old logs are loaded in order (3.2.1) | old chains are read in order | neighbours stay so |
+//! | one key after the other (3.3.1) | many together, if so asked | their misses overlap |
 //! | a search compares heads (3.3.1) | views of the area | objects never change (8) |
 //! | phase 4 frees the old logs (3.3.2) | flushes the new ones first | else both are lost |
 //! | areas flush on their own (3.1.2) | on files all at once, in epochs | a sync each (10) |
@@ -80,6 +82,7 @@
 //!    To move a key twice does nothing.
 //! 10. A power failure then leaves all areas as they were at one instant: see `epochs.rs`.
 
+mod batches;
 mod check;
 mod concurrency;
 mod directory;

@@ -15,7 +15,7 @@ use super::directory::{Directory, directory_of};
 use super::layout::{Kind, Link};
 use super::logs::{Object, Purpose, corrupt};
 use super::object::Found;
-use super::state::{Area, State, Walsh};
+use super::state::{Area, GuardOf, State, Walsh};
 
 /// Objects of a chain between two looks at the view: a reader without a lock may follow links
 /// that mean nothing any more.
@@ -66,9 +66,17 @@ pub(super) enum Step<'v> {
     Remove,
 }
 
+/// As [`Step`], of a pair of words. What is absent cannot be removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WordStep {
+    Keep,
+    Put(u64),
+    Remove,
+}
+
 impl<M: Media> Walsh<M> {
     /// Looks for the newest object of a key in one chain.
-    #[inline]
+    #[inline(always)]
     fn search_chain<P: FnMut(Addr) -> Result<(Found, bool)>, C: Fn() -> bool>(
         &self,
         directory: Directory,
@@ -96,7 +104,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Looks for the newest object of a key: in the newest directories, then in those set aside.
-    #[inline]
+    #[inline(always)]
     fn search<P: FnMut(Addr) -> Result<(Found, bool)>, C: Fn() -> bool>(
         &self,
         pm: &Access<'_, M>,
@@ -144,9 +152,60 @@ impl<M: Media> Walsh<M> {
         Ok(live)
     }
 
-    /// As [`Walsh::get_hashed`], of a pair of words.
-    #[inline]
+    /// As [`Walsh::get_hashed`], of a pair of words: without a branch that is not needed where
+    /// nothing is rehashed.
+    #[inline(always)]
     pub(super) fn get_word_hashed(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: u64,
+    ) -> Result<Option<u64>> {
+        self.alive()?;
+        let area = self.area(hash);
+        let view = area.view.latest();
+        if view.is_plain() {
+            let side = &area.sides[view.side()];
+            let directory = self.blocks.read(side, directory_of(hash, view.level()));
+            pm.dram(1);
+            if let Some(found) = self.find_word(pm, directory, hash, key)
+                && area.view.shows(view)
+            {
+                return Ok(found);
+            }
+        }
+        self.get_word_patiently(pm, hash, key)
+    }
+
+    /// Looks for a pair of words in one chain, as far as that is easy: `None` says that it is not.
+    #[inline(always)]
+    fn find_word(
+        &self,
+        pm: &Access<'_, M>,
+        directory: Directory,
+        hash: u64,
+        key: u64,
+    ) -> Option<Option<u64>> {
+        if !directory.may_hold(hash) {
+            return Some(None);
+        }
+        let (mut at, mut value) = (directory.head, 0);
+        for _ in 0..LOOK_AGAIN {
+            let (found, equal) = self.objects.probe_word(pm, at, key, &mut value).ok()?;
+            if equal {
+                return Some((found.link.kind != Kind::Removed).then_some(value));
+            }
+            at = found.link.next;
+            if at.is_null() {
+                return Some(None);
+            }
+        }
+        None
+    }
+
+    /// Reads a pair of words, whatever happens to its area.
+    #[cold]
+    pub(super) fn get_word_patiently(
         &self,
         pm: &Access<'_, M>,
         hash: u64,
@@ -213,7 +272,7 @@ impl<M: Media> Walsh<M> {
         let hash = self.hash(key);
         let area = self.area(hash);
         let pm = self.pool.access();
-        let mut state = self.lock(area)?;
+        let state = self.lock(area)?;
         pm.locked(area.number);
         let mut present = Vec::new();
         let version = self.search_locked(&pm, area, &state, hash, key, &mut present)?;
@@ -226,19 +285,62 @@ impl<M: Media> Walsh<M> {
             Step::Remove => (Kind::Removed, [].as_slice()),
             Step::Put(value) => (if live { Kind::Replaced } else { Kind::Added }, value.as_ref()),
         };
-        let new = NewVersion { hash, kind, key, value };
-        if let Err(error) = self.write(&pm, area, &mut state, &new, version) {
-            // Where there is no room, the area's own garbage may be.
-            if !matches!(error, Error::Full { .. }) || !self.collect(&pm, area, &mut state)? {
+        self.write_and_tend(&pm, area, state, &NewVersion { hash, kind, key, value }, version)?;
+        Ok(answer)
+    }
+
+    /// As [`Walsh::edit`] for a pair of words, without slices: `decide` returns the answer and what
+    /// becomes of the key.
+    #[inline(always)]
+    fn edit_word<T>(
+        &self,
+        key: u64,
+        decide: impl FnOnce(Option<u64>) -> (T, WordStep),
+    ) -> Result<T> {
+        let hash = self.hasher.word(key);
+        let area = self.area(hash);
+        let pm = self.pool.access();
+        let state = self.lock(area)?;
+        pm.locked(area.number);
+        let mut present = 0;
+        let probe = |at| self.objects.probe_word(&pm, at, key, &mut present);
+        let wanted = Wanted { hash, probe, is_current: || true };
+        let version = self.search(&pm, area, state.view, wanted)?;
+        let live = version.is_some_and(|version| version.is_live());
+        let (answer, step) = decide(live.then_some(present));
+        let (kind, value) = match step {
+            WordStep::Keep => return Ok(answer),
+            // In a tombstone the place of the value is zero.
+            WordStep::Remove => (Kind::Removed, 0),
+            WordStep::Put(value) => (if live { Kind::Replaced } else { Kind::Added }, value),
+        };
+        let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
+        let new = NewVersion { hash, kind, key: &key, value: &value };
+        self.write_and_tend(&pm, area, state, &new, version)?;
+        Ok(answer)
+    }
+
+    /// Writes a version, in the room of the area's own garbage if there is no other, and does what
+    /// is due then.
+    fn write_and_tend<'a>(
+        &self,
+        pm: &Access<'_, M>,
+        area: &'a Area<M>,
+        mut state: GuardOf<'a, M>,
+        new: &NewVersion<'_>,
+        before: Option<Version>,
+    ) -> Result<()> {
+        if let Err(error) = self.write(pm, area, &mut state, new, before) {
+            if !matches!(error, Error::Full { .. }) || !self.collect(pm, area, &mut state)? {
                 return Err(error);
             }
-            let version = self.search_locked(&pm, area, &state, hash, key, &mut Vec::new())?;
-            self.write(&pm, area, &mut state, &new, version)?;
+            let (hash, key) = (new.hash, new.key);
+            let before = self.search_locked(pm, area, &state, hash, key, &mut Vec::new())?;
+            self.write(pm, area, &mut state, new, before)?;
         }
         pm.unlocking(area.number);
-        self.rehash_if_due(&pm, area, state)?;
-        self.bound_pending()?;
-        Ok(answer)
+        self.rehash_if_due(pm, area, state)?;
+        self.bound_pending()
     }
 
     /// Appends a version of a key and makes it the head of its chain.
@@ -308,6 +410,37 @@ impl<M: Media> Walsh<M> {
 
     pub(super) fn remove(&self, key: &[u8]) -> Result<bool> {
         self.with_room(|| self.edit(key, |present| Ok((present.is_some(), Step::Remove))))
+    }
+
+    pub(super) fn insert_pair(&self, key: u64, value: u64) -> Result<bool> {
+        self.with_room(|| {
+            self.edit_word(key, |present| match present {
+                Some(_) => (false, WordStep::Keep),
+                None => (true, WordStep::Put(value)),
+            })
+        })
+    }
+
+    pub(super) fn put_pair(&self, key: u64, value: u64) -> Result<bool> {
+        self.with_room(|| self.edit_word(key, |present| (present.is_some(), WordStep::Put(value))))
+    }
+
+    pub(super) fn update_pair(&self, key: u64, value: u64) -> Result<bool> {
+        self.with_room(|| {
+            self.edit_word(key, |present| match present {
+                Some(_) => (true, WordStep::Put(value)),
+                None => (false, WordStep::Keep),
+            })
+        })
+    }
+
+    pub(super) fn remove_pair(&self, key: u64) -> Result<bool> {
+        self.with_room(|| {
+            self.edit_word(key, |present| match present {
+                Some(_) => (true, WordStep::Remove),
+                None => (false, WordStep::Keep),
+            })
+        })
     }
 
     /// Tries again when other areas have given back what they do not need.

@@ -10,14 +10,10 @@ use everhash_index::{
 };
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
+use super::batches::{BytesBatch, TOGETHER, WordBatch};
 use super::check;
 use super::ops::Step;
 use super::state::Walsh;
-
-/// Keys that are looked for together: their objects are on the way while the first is compared.
-///
-/// Unit: keys. Source: ours; twelve lines can be on the way to a core of the present.
-const BATCH: usize = 16;
 
 impl<M: Media> Walsh<M> {
     /// Returns whether a key has the form of the pool.
@@ -115,17 +111,24 @@ impl<M: Media> Table for Walsh<M> {
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let pm = self.pool.access();
+        // Keys of another form than the pool's are nowhere.
+        let strange = keys.iter().enumerate().filter(|(_, key)| !self.may_hold(key));
+        strange.for_each(|(place, _)| found(place, None));
+        let places: Vec<usize> = (0..keys.len()).filter(|n| self.may_hold(keys[*n])).collect();
+        let mut hashes = [0; TOGETHER];
+        let mut chosen: Vec<&[u8]> = Vec::with_capacity(TOGETHER);
         let mut value = Vec::new();
-        let mut hashes = [0; BATCH];
-        for (batch, keys) in keys.chunks(BATCH).enumerate() {
-            for (hash, key) in hashes.iter_mut().zip(keys) {
+        for places in places.chunks(TOGETHER) {
+            chosen.clear();
+            chosen.extend(places.iter().map(|place| keys[*place]));
+            for (hash, key) in hashes.iter_mut().zip(&chosen) {
                 *hash = self.hasher.bytes(key);
-                self.prefetch(&pm, *hash);
             }
-            for (place, (key, hash)) in keys.iter().zip(hashes).enumerate() {
-                let present = self.may_hold(key) && self.get_hashed(&pm, hash, key, &mut value)?;
-                found(batch * BATCH + place, present.then_some(value.as_slice()));
-            }
+            let (hashes, keys) = (&hashes[..places.len()], chosen.as_slice());
+            let found = |place: usize, value: Option<&[u8]>| found(places[place], value);
+            let mut batch = BytesBatch { table: self, pm: &pm, keys, hashes, value, found };
+            self.search_together(&pm, hashes, &mut batch)?;
+            value = batch.value;
         }
         Ok(())
     }
@@ -133,7 +136,7 @@ impl<M: Media> Table for Walsh<M> {
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
         let pm = self.pool.access();
         let mut added = 0;
-        for pairs in pairs.chunks(BATCH) {
+        for pairs in pairs.chunks(TOGETHER) {
             pairs.iter().for_each(|(key, _)| self.prefetch(&pm, self.hasher.bytes(key)));
             for (key, value) in pairs {
                 added += u64::from(!Table::put(self, key, value)?);
@@ -227,15 +230,15 @@ impl<M: Media> Table for Walsh<M> {
 
 impl<M: Media> WordTable for Walsh<M> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        Walsh::insert(self, &key.to_le_bytes(), &value.to_le_bytes())
+        self.insert_pair(key, value)
     }
 
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        Walsh::put(self, &key.to_le_bytes(), &value.to_le_bytes())
+        self.put_pair(key, value)
     }
 
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        Walsh::update(self, &key.to_le_bytes(), &value.to_le_bytes())
+        self.update_pair(key, value)
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
@@ -243,20 +246,19 @@ impl<M: Media> WordTable for Walsh<M> {
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
-        Walsh::remove(self, &key.to_le_bytes())
+        self.remove_pair(key)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         let pm = self.pool.access();
-        let mut hashes = [0; BATCH];
-        for (keys, values) in keys.chunks(BATCH).zip(values.chunks_mut(BATCH)) {
+        let mut hashes = [0; TOGETHER];
+        for (keys, values) in keys.chunks(TOGETHER).zip(values.chunks_mut(TOGETHER)) {
             for (hash, key) in hashes.iter_mut().zip(keys) {
                 *hash = self.hasher.word(*key);
-                self.prefetch(&pm, *hash);
             }
-            for ((key, hash), slot) in keys.iter().zip(hashes).zip(values) {
-                *slot = self.get_word_hashed(&pm, hash, *key)?;
-            }
+            let hashes = &hashes[..keys.len()];
+            let mut batch = WordBatch { table: self, pm: &pm, keys, hashes, values, value: 0 };
+            self.search_together(&pm, hashes, &mut batch)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod settings;
+mod words;
 
 use everhash_index::Form;
 use everhash_testkit::{conformance, model, race};
