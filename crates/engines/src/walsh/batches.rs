@@ -1,8 +1,9 @@
 //! Many keys at a time: what the next step of each search needs is on its way from memory while the
 //! others do theirs (ours; 3.3.1 reads one key after the other).
 //!
-//! The steps are those of a single read: directory, newest object, the object behind it, and so on.
-//! A search that meets a rehash, or ends while the view of its area changes, begins anew on its own.
+//! The steps are those of a single read: directory, newest object, the object behind it, and so
+//! on. A search that meets a rehash, or ends while the view of its area changes, begins anew on
+//! its own.
 
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
@@ -19,7 +20,8 @@ use super::state::Walsh;
 /// searches end early.
 pub const TOGETHER: usize = 32;
 
-/// Objects of a chain that are looked at together with other searches; who needs more goes on alone.
+/// Objects of a chain that are looked at together with other searches; who needs more goes on
+/// alone.
 ///
 /// Unit: objects. Source: ours; some times the longest chain that is usual.
 const STEPS: usize = 32;
