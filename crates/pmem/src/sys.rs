@@ -14,6 +14,8 @@ pub(crate) mod hint;
 pub(crate) mod lanes;
 #[allow(unsafe_code, reason = "maps files and memory")]
 pub(crate) mod map;
+#[allow(unsafe_code, reason = "passes a hint to the processor")]
+pub(crate) mod own;
 #[allow(unsafe_code, reason = "the raw-pointer twins that benchmarks compare with")]
 pub mod raw;
 #[allow(unsafe_code, reason = "atomic access to mapped words")]
