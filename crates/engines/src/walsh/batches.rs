@@ -73,6 +73,7 @@ impl<M: Media> Walsh<M> {
         batch: &mut impl Batch,
     ) -> Result<()> {
         self.alive()?;
+        debug_assert!(hashes.len() <= TOGETHER, "there is a place for each search");
         let mut searches = [Search::default(); TOGETHER];
         let mut count = self.begin_searches(pm, hashes, &mut searches, batch)?;
         for _ in 0..STEPS {
@@ -114,8 +115,13 @@ impl<M: Media> Walsh<M> {
         searches: &mut [Search; TOGETHER],
         batch: &mut impl Batch,
     ) -> Result<usize> {
+        for hash in hashes {
+            let area = self.area(*hash);
+            let view = area.view.latest();
+            let side = &area.sides[view.side()];
+            self.blocks.prefetch(side, directory_of(*hash, view.level()));
+        }
         let mut count = 0;
-        // No step depends on the one before: the processor fetches several directories at a time.
         for (place, hash) in hashes.iter().enumerate().take(TOGETHER) {
             let area = self.area(*hash);
             let view = area.view.latest();

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
 
 use everhash_index::Result;
-use everhash_pmem::{Addr, AtomicWord, Lock, Primitives};
+use everhash_pmem::{Addr, AtomicWord, Lock, Primitives, prefetch};
 
 use super::layout::DIRECTORY_HASH;
 
@@ -134,6 +134,14 @@ impl<P: Primitives> Blocks<P> {
         // Behind the head: the filter was set before the head was.
         let filter = slot.filter.load(Ordering::Relaxed);
         Directory { head: Addr::NULL.plus(head), filter }
+    }
+
+    /// Says that a directory will be read soon.
+    #[inline(always)]
+    pub fn prefetch(&self, side: &Side<P>, directory: u64) {
+        if let Some(slot) = self.find(side, directory).and_then(|index| self.slots.get(index)) {
+            prefetch(slot);
+        }
     }
 
     /// Makes an object the head of a chain. The caller holds the area's lock.

@@ -149,7 +149,10 @@ impl WalshSettings {
         // Areas differ: the fullest of 512 has some standard deviations more than the average.
         let directories = (items / (defaults.threshold - 1)).next_power_of_two();
         let directories = directories.clamp(64, 1 << 40);
-        WalshSettings { directories, areas: defaults.areas.min(directories), ..defaults }
+        let areas = defaults.areas.min(directories);
+        // Most directories will be needed: with large blocks their index stays in a near cache.
+        let block_directories = (directories / areas).clamp(defaults.block_directories, 256);
+        WalshSettings { directories, areas, block_directories, ..defaults }
     }
 
     /// Returns the number of directories of a new area, as a base-2 logarithm.
