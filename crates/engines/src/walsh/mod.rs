@@ -72,7 +72,9 @@
 //!    object is always read in one place, and nothing is copied. Lines that a cache evicts early
 //!    may be written twice.
 //! 5. Identifier, head and filter of a directory follow from these eight bytes whatever the number
-//!    of directories. An open reads eight bytes for each object in the logs, and no objects.
+//!    of directories. An open reads eight bytes for each object in the logs, and no objects. They
+//!    cannot become more and more: a log takes its directory log with it, and logs are collected
+//!    when they hold twice the objects that chains may have.
 //! 6. With durability 1. Readers see a write when it is durable.
 //! 7. The sixteenth makes an area that is nearly full of live pairs collect again and again.
 //!    Here a collection is paid for by a write for each directory at least.
@@ -81,6 +83,17 @@
 //! 9. Both sets of directories are rebuilt, from the logs up to the border and from those behind.
 //!    To move a key twice does nothing.
 //! 10. A power failure then leaves all areas as they were at one instant: see `epochs.rs`.
+//!
+//! # What can be taken away, to compare
+//!
+//! | Without | Settings |
+//! |---|---|
+//! | partial resizing: all is rehashed at a time | `areas` = 1 |
+//! | four phases: an area is rehashed under its lock | `resize` = 1 |
+//! | any resizing | `resize` = 0 |
+//! | batches | `durability` = 1 |
+//!
+//! Chains are as long as `threshold` says, and batches as large as `log_entries` does.
 
 mod batches;
 mod check;

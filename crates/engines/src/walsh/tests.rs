@@ -4,6 +4,7 @@ mod bounds;
 mod counts;
 mod crashes;
 mod damage;
+mod figures;
 mod settings;
 mod words;
 

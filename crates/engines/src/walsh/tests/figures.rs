@@ -1,0 +1,167 @@
+//! The paper's figures that are counts, and ours; and what the switches for ablations take away.
+//! Each test prints its numbers.
+
+use std::sync::Arc;
+
+use everhash_index::{Inline, Opening, Table, WordTable, create};
+use everhash_pmem::{Counted, Domain, Guarantees, Image, Region, Std, Traffic};
+
+use crate::walsh::{Walsh, WalshSettings, WalshTable};
+
+const MEMORY: Guarantees =
+    Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 };
+
+/// The paper's areas, but eight of them: what an area does depends on its own pairs.
+fn paper() -> WalshSettings {
+    let defaults = WalshSettings::default();
+    WalshSettings { areas: 8, directories: defaults.directories / 64, ..defaults }
+}
+
+/// As many pairs for each area as ten million are for 512 of them.
+const PAPER_ITEMS: u64 = 8 * 10_000_000 / 512;
+
+/// A table on a medium that counts.
+struct Measured {
+    media: Arc<Counted<Image>>,
+    table: WalshTable<Counted<Image>>,
+}
+
+impl Measured {
+    fn new(settings: &WalshSettings) -> Measured {
+        let media = Arc::new(Counted::new(Image::<Std>::new(0, 96 << 20).with_guarantees(MEMORY)));
+        let region = Region::<Counted<Image>>::new(Arc::clone(&media));
+        let table = create::<Walsh, _>(region, &Opening::default(), settings, &Inline).unwrap();
+        Measured { media, table }
+    }
+
+    fn traffic(&self, act: impl FnOnce()) -> Traffic {
+        let before = self.media.traffic();
+        act();
+        self.media.traffic() - before
+    }
+
+    fn insert(&self, numbers: core::ops::Range<u64>) {
+        for number in numbers {
+            assert!(self.table.insert_word(number, !number).unwrap());
+        }
+    }
+
+    /// Returns the most lines that one insert among `count` flushes.
+    fn most_lines(&self, count: u64) -> u64 {
+        let one = |number| self.traffic(|| self.insert(number..number + 1)).lines_flushed;
+        (0..count).map(one).max().unwrap()
+    }
+
+    fn rehashes(&self) -> u64 {
+        self.table.stats().unwrap().growth_steps
+    }
+}
+
+#[test]
+fn areas_double_as_often_as_in_the_paper() {
+    // Fails if chains are allowed to be longer or shorter than four on average: ten million inserts
+    // are 2,048 rehashes of 512 areas (4.3), four of each.
+    let measured = Measured::new(&paper());
+    measured.insert(0..PAPER_ITEMS);
+    println!("{} rehashes of 8 areas, the paper: 4 of each", measured.rehashes());
+    assert_eq!(measured.rehashes(), 4 * 8);
+    assert_eq!(measured.table.check().unwrap().items, PAPER_ITEMS);
+}
+
+#[test]
+fn an_absent_key_is_hardly_ever_looked_for_on_the_medium() {
+    // Fails if a filter lets too many searches through (Fig. 6d), or if a present key takes more
+    // reads than its chain is long.
+    let settings = WalshSettings { directories: PAPER_ITEMS.next_power_of_two() / 4, ..paper() };
+    let measured = Measured::new(&settings);
+    measured.insert(0..PAPER_ITEMS);
+    let read = |numbers: core::ops::Range<u64>, expected: bool| {
+        let count = (numbers.end - numbers.start) as f64;
+        let traffic = measured.traffic(|| {
+            numbers.for_each(|number| {
+                assert_eq!(measured.table.get_word(number).unwrap().is_some(), expected);
+            });
+        });
+        // An object of a pair of words has three words.
+        traffic.words_loaded as f64 / 3.0 / count
+    };
+    let present = read(0..PAPER_ITEMS, true);
+    let absent = read(1 << 40..(1 << 40) + 100_000, false);
+    let chain = PAPER_ITEMS as f64 / settings.directories as f64;
+    println!("objects read: present {present:.2}, absent {absent:.4}; chains of {chain:.2}");
+    assert!(present < 1.05 + chain / 2.0);
+    assert!(absent <= 0.03);
+}
+
+#[test]
+fn directories_take_as_little_memory_as_they_should() {
+    // Fails if blocks are lost or taken too early (Fig. 9): sixteen bytes for two to four objects,
+    // which is 5.8 on average here, and beside them an index, a list of logs, and blocks that wait
+    // for their use. Threshold 8 takes half.
+    let measure = |threshold| {
+        let wide = WalshSettings { areas: 64, directories: 64 * 512, threshold, ..paper() };
+        let measured = Measured::new(&wide);
+        let mut per_object = Vec::new();
+        let step = PAPER_ITEMS / 10;
+        for part in 0..8 * 10 {
+            measured.insert(part * step..(part + 1) * step);
+            // Before, what every area has whatever it holds counts for too much.
+            if part >= 20 {
+                let bytes = measured.table.stats().unwrap().dram_bytes;
+                per_object.push(bytes as f64 / ((part + 1) * step) as f64);
+            }
+        }
+        let mean = per_object.iter().sum::<f64>() / per_object.len() as f64;
+        let most = per_object.iter().copied().fold(0.0, f64::max);
+        println!("threshold {threshold}: {mean:.2} bytes of DRAM an object, at most {most:.2}");
+        (mean, most)
+    };
+    let (mean, most) = measure(4);
+    assert!(mean <= 7.5 && most <= 10.0, "{mean} {most}");
+    assert!(measure(8).0 <= 0.65 * mean);
+}
+
+#[test]
+fn larger_logs_are_flushed_less_often() {
+    // Fails if a write waits for the medium where its batch should (Fig. 15): fences follow the
+    // number of entries, and bytes do not.
+    let mut before = f64::INFINITY;
+    for entries in [32, 64, 128, 256, 512] {
+        let log_bytes = entries * 24;
+        let directories = 1 << 16;
+        let settings = WalshSettings { log_entries: entries, log_bytes, directories, ..paper() };
+        let measured = Measured::new(&settings);
+        let traffic = measured.traffic(|| measured.insert(0..100_000));
+        let fences = traffic.fences as f64 / 100_000.0;
+        let bytes = traffic.bytes_flushed() as f64 / 100_000.0;
+        println!("{entries} entries: {fences:.4} fences and {bytes:.1} bytes an insert");
+        assert!(fences < 0.6 * before && bytes < 40.0);
+        before = fences;
+    }
+}
+
+#[test]
+fn every_switch_takes_away_what_it_names() {
+    // Fails if a switch for an ablation (Fig. 12) is ignored: then a comparison compares nothing.
+    const ITEMS: u64 = 40_000;
+    let areas = |areas| WalshSettings { areas, directories: 512, ..paper() };
+    let partial = Measured::new(&areas(8));
+    let whole = Measured::new(&areas(1));
+    let (of_area, of_all) = (partial.most_lines(ITEMS), whole.most_lines(ITEMS));
+    println!("most lines of one insert: {of_area} with 8 areas, {of_all} with one");
+    assert!(of_all > 4 * of_area, "one area is rehashed as a whole");
+    let locked = Measured::new(&WalshSettings { resize: 1, ..areas(8) });
+    locked.insert(0..ITEMS);
+    assert_eq!(locked.rehashes(), partial.rehashes(), "under the lock, and as often");
+    let never = Measured::new(&WalshSettings { resize: 0, ..areas(8) });
+    let saved = never.traffic(|| never.insert(0..ITEMS));
+    assert_eq!(never.rehashes(), 0);
+    let per_insert = saved.bytes_flushed() as f64 / ITEMS as f64;
+    println!("without rehashes: {per_insert:.1} bytes an insert, and chains of {}", ITEMS / 512);
+    assert!(per_insert < 40.0);
+    let traffic = never.traffic(|| assert!(never.table.get_word(0).unwrap().is_some()));
+    assert!(traffic.words_loaded > 3 * 30, "the oldest key stands at the end of a long chain");
+    for measured in [partial, whole, locked, never] {
+        assert_eq!(measured.table.check().unwrap().items, ITEMS);
+    }
+}
