@@ -5,10 +5,10 @@ use everhash_index::{Change, Result};
 use everhash_pmem::{Access, Addr, Media};
 
 use super::bucket::{Bucket, Pair, sites};
-use super::concurrency::{Held, Shard};
-use super::layout::{self, BUCKET_WORDS, LINE_WORDS, Meta};
+use super::concurrency::Held;
+use super::layout::{self, Meta};
 use super::resize::unless_full;
-use super::search_path::{Search, Slot, Wanted, look, search};
+use super::search_path::{Search, Slot, Wanted, fetch, look, search};
 use super::state::Turbo;
 use super::variable_size_items::Form;
 
@@ -29,19 +29,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
     #[inline(always)]
     pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<Pair>> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
-        fetch_home(&pm, self.directory.of(wanted.hash), wanted.hash);
-        self.get_wanted(&pm, wanted, bytes)
-    }
-
-    /// As [`Turbo::get`], with the hash of the key, whose home bucket was fetched.
-    #[inline(always)]
-    pub(super) fn get_wanted(
-        &self,
-        pm: &Access<'_, M>,
-        wanted: Wanted<'_, F>,
-        bytes: &mut Vec<u8>,
-    ) -> Result<Option<Pair>> {
-        look(pm, self.directory.of(wanted.hash), self.reach(), wanted, bytes)
+        look(&pm, self.directory.of(wanted.hash), self.reach(), wanted, false, bytes)
     }
 
     /// Looks for `count` keys, and says of each what was found (B1); a record's value is left in
@@ -75,7 +63,10 @@ impl<M: Media, F: Form> Turbo<M, F> {
             for position in group(step.checked_sub(2), count) {
                 let hash = ways[(step + 1) % 3][position % GROUP].hash;
                 let pair = match key(position) {
-                    Some(key) => self.get_wanted(&pm, Wanted { hash, key }, bytes)?,
+                    Some(key) => {
+                        let (shard, wanted) = (self.directory.of(hash), Wanted::<F> { hash, key });
+                        look(&pm, shard, self.reach(), wanted, true, bytes)?
+                    }
                     None => None,
                 };
                 found(position, pair, bytes);
@@ -190,7 +181,8 @@ impl<M: Media, F: Form> Turbo<M, F> {
         let index = self.directory.index_of(wanted.hash);
         let shard = &self.directory.shards()[index as usize];
         // Before the lock, which waits for the flush of this thread's last write.
-        fetch_home(pm, shard, wanted.hash);
+        let place = shard.place();
+        fetch(pm, place.bucket(layout::home_of(wanted.hash, place.log)));
         let held = shard.hold(pm)?;
         Ok(Writer { table: self, held, index, wanted })
     }
@@ -239,17 +231,6 @@ impl Way {
         if let Some(slot) = bucket.and_then(|bucket| bucket.guess(layout::tag_of(self.hash))) {
             pm.prefetch(slot);
         }
-    }
-}
-
-/// Fetches all lines of a home bucket: which of them has the slot is known only when the first is
-/// there, and a device reads a block of 256 bytes at once in any case.
-#[inline(always)]
-fn fetch_home<M: Media>(pm: &Access<'_, M>, shard: &Shard<M::Sync>, hash: u64) {
-    let place = shard.place();
-    let bucket = place.bucket(layout::home_of(hash, place.log));
-    for line in 0..(BUCKET_WORDS / LINE_WORDS) as u64 {
-        pm.prefetch(bucket.plus(line * LINE_WORDS as u64));
     }
 }
 

@@ -4,11 +4,11 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Media, Primitives};
+use everhash_pmem::{Access, Addr, Media, Primitives};
 
 use super::bucket::{Bucket, Pair, View, slots_of};
 use super::concurrency::{Look, Shard};
-use super::layout::{self, Place};
+use super::layout::{self, BUCKET_WORDS, LINE_WORDS, Place};
 use super::variable_size_items::Form;
 
 /// How far searches go.
@@ -75,7 +75,8 @@ pub struct Search<'a, M: Media> {
     pub deleted: u64,
 }
 
-/// Looks for a key without a lock (Algorithm 1). A record's value is left in `bytes`.
+/// Looks for a key without a lock (Algorithm 1). A record's value is left in `bytes`. Unless the
+/// lines of the home bucket were fetched before, all of them are fetched at once.
 ///
 /// # Errors
 /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
@@ -85,9 +86,10 @@ pub fn look<M: Media, F: Form>(
     shard: &Shard<M::Sync>,
     reach: Reach,
     wanted: Wanted<'_, F>,
+    is_fetched: bool,
     bytes: &mut Vec<u8>,
 ) -> Result<Option<Pair>> {
-    match glimpse(pm, shard, reach, wanted) {
+    match glimpse(pm, shard, reach, wanted, is_fetched) {
         Some(found) => Ok(found),
         None => look_along(pm, shard, reach, wanted, bytes),
     }
@@ -105,9 +107,13 @@ fn glimpse<M: Media, F: Form>(
     shard: &Shard<M::Sync>,
     reach: Reach,
     wanted: Wanted<'_, F>,
+    is_fetched: bool,
 ) -> Option<Option<Pair>> {
     let (place, visit) = shard.enter();
     let bucket = Bucket::of(pm, place, layout::home_of(wanted.hash, place.log)).ok()?;
+    if !is_fetched {
+        fetch(pm, bucket.at());
+    }
     let before = bucket.meta_word();
     let view = bucket.sound_view_of(before)?;
     let mut found = None;
@@ -125,6 +131,15 @@ fn glimpse<M: Media, F: Form>(
         && matches!(shard.settled(bucket.index), Ok(true))
         && shard.is_there_still(visit);
     (ends && whole).then_some(found)
+}
+
+/// Fetches all lines of a bucket: which of them has a slot is known only when the first is there,
+/// and a device reads a block of 256 bytes at once in any case.
+#[inline(always)]
+pub fn fetch<M: Media>(pm: &Access<'_, M>, bucket: Addr) {
+    for line in 0..(BUCKET_WORDS / LINE_WORDS) as u64 {
+        pm.prefetch(bucket.plus(line * LINE_WORDS as u64));
+    }
 }
 
 /// Looks for a key along its path.
