@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod figures;
+mod mechanisms;
 mod rehash;
 mod times;
 

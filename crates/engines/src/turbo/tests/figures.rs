@@ -11,22 +11,22 @@ use crate::turbo::search_path::search;
 use crate::turbo::variable_size_items::Words;
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
-const MEMORY: Guarantees =
+pub(super) const MEMORY: Guarantees =
     Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 };
 const FILE: Guarantees =
     Guarantees { domain: Domain::Synced, same_line_order: false, access_unit_bytes: 4096 };
 
 /// A table on a medium that counts.
-struct Measured {
-    media: Arc<Counted<Image>>,
-    table: TurboTable<Counted<Image>>,
+pub(super) struct Measured {
+    pub media: Arc<Counted<Image>>,
+    pub table: TurboTable<Counted<Image>>,
 }
 
 /// Per operation: lines flushed, fences, commit stores.
 type Cost = (f64, f64, f64);
 
 impl Measured {
-    fn new(form: Form, settings: &TurboSettings, guarantees: Guarantees) -> Self {
+    pub fn new(form: Form, settings: &TurboSettings, guarantees: Guarantees) -> Self {
         let image = Image::<Std>::new(0, 96 << 20).with_guarantees(guarantees);
         let media = Arc::new(Counted::new(image));
         let region = Region::new(Arc::clone(&media));
@@ -35,11 +35,11 @@ impl Measured {
         Measured { media, table }
     }
 
-    fn words(&self) -> &dyn WordTable {
+    pub fn words(&self) -> &dyn WordTable {
         self.table.words().unwrap()
     }
 
-    fn traffic(&self, act: impl FnOnce()) -> Traffic {
+    pub fn traffic(&self, act: impl FnOnce()) -> Traffic {
         let before = self.media.traffic();
         act();
         self.media.traffic() - before

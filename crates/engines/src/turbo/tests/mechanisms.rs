@@ -1,0 +1,269 @@
+//! The mechanisms one by one, where the judges see only that the answers are right.
+
+use std::sync::Arc;
+
+use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create, open};
+use everhash_pmem::{Counted, Image, Region, Std};
+
+use super::figures::{MEMORY, Measured};
+use crate::turbo::bucket::Bucket;
+use crate::turbo::layout::{self, Place};
+use crate::turbo::search_path::{Wanted, search};
+use crate::turbo::state::Turbo as Inner;
+use crate::turbo::variable_size_items::{Records, Words};
+use crate::turbo::{Turbo, TurboSettings, TurboTable};
+
+fn image(form: Form, settings: &TurboSettings) -> (Region<Image>, TurboTable<Image>) {
+    let region = Region::new(Image::<Std>::new(0, 16 << 20));
+    let opening = Opening { form, ..Opening::default() };
+    let table = create::<Turbo, _>(region.clone(), &opening, settings, &Inline).unwrap();
+    (region, table)
+}
+
+fn of_words(table: &TurboTable<Image>) -> &Inner<Image, Words> {
+    let TurboTable::Words(inner) = table else { panic!("8/8 has words") };
+    inner
+}
+
+fn number(table: &dyn Table, name: &str) -> u64 {
+    let own = table.stats().unwrap().own;
+    own.iter().find(|(known, _)| *known == name).expect("it is counted").1
+}
+
+/// Valid and deleted slots of every bucket of shard 0.
+fn bitmaps(table: &TurboTable<Image>) -> Vec<(u32, u32)> {
+    let (inner, pm) = (of_words(table), of_words(table).pool.access());
+    let place = inner.directory.shards()[0].place();
+    let bitmaps = |index| {
+        let bucket = Bucket::of(&pm, place, index).unwrap();
+        let meta = bucket.view_of(bucket.meta_word()).unwrap().meta;
+        (meta.valid(), meta.delete())
+    };
+    (0..place.buckets()).map(bitmaps).collect()
+}
+
+const ONE_SHARD: fn() -> TurboSettings =
+    || TurboSettings { shards: 1, buckets_per_shard: 16, ..TurboSettings::default() };
+
+#[test]
+fn every_bucket_keeps_a_slot_for_updates() {
+    // Fails if an insert takes the reserved slot (3.3): an update would then find none.
+    let (_region, table) = image(Form::WORDS, &ONE_SHARD());
+    let words = table.words().unwrap();
+    let mut keys = 0..;
+    while number(&table, "doublings") == 0 {
+        words.insert_word(keys.next().unwrap(), 1).unwrap();
+        assert!(bitmaps(&table).iter().all(|(valid, _)| valid.count_ones() <= 13));
+        let last = keys.start - 1;
+        assert!(words.update_word(last, 2).unwrap() && words.get_word(last).unwrap() == Some(2));
+    }
+    assert!(keys.start > 150, "{} pairs in 16 buckets", keys.start);
+}
+
+#[test]
+fn an_insert_takes_the_first_deleted_slot_of_its_path() {
+    // Fails if deleted slots are passed over (3.2): they would be used up by churn alone.
+    let (_region, table) = image(Form::WORDS, &ONE_SHARD());
+    let words = table.words().unwrap();
+    (0..120).for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    let filled = bitmaps(&table);
+    for key in 0..120 {
+        assert!(words.remove_word(key).unwrap());
+        assert_eq!(bitmaps(&table).iter().filter(|(_, delete)| *delete != 0).count(), 1);
+        assert!(words.insert_word(key, 2).unwrap());
+        assert_eq!(bitmaps(&table), filled, "the slot of key {key} is in use again");
+    }
+}
+
+#[test]
+fn a_shard_that_doubling_does_not_help_doubles_again_and_ends_with_an_error() {
+    // Fails if a skewed shard loops, or is called full while a larger one would do (P5).
+    let narrow = TurboSettings {
+        buckets_per_shard: 1,
+        max_buckets: 1 << 10,
+        scope: 1,
+        bucket_slots: 2,
+        ..ONE_SHARD()
+    };
+    let (_region, table) = image(Form::WORDS, &narrow);
+    let words = table.words().unwrap();
+    let (mut sizes, mut present) = (vec![1], Vec::new());
+    let refused = (0..200).find(|key| match words.insert_word(*key, !key) {
+        Ok(added) => {
+            assert!(added);
+            present.push(*key);
+            sizes.push(number(&table, "buckets"));
+            false
+        }
+        Err(error) => {
+            assert!(matches!(error, Error::Full { .. }), "{error}");
+            true
+        }
+    });
+    assert!(refused.is_some(), "one pair a bucket, and 1024 buckets: two keys shall meet");
+    assert!(sizes.windows(2).any(|pair| pair[1] >= 4 * pair[0]), "{sizes:?}");
+    for key in &present {
+        assert_eq!(words.get_word(*key).unwrap(), Some(!key));
+    }
+    // It goes on working for everybody else.
+    assert!(words.remove_word(present[0]).unwrap() && words.insert_word(present[0], 7).unwrap());
+    assert_eq!(table.check().unwrap().items, present.len() as u64);
+}
+
+#[test]
+fn a_shard_of_deleted_slots_keeps_its_size_when_it_overflows() {
+    // Fails if deleted slots alone double a shard (P15).
+    let (_region, table) = image(Form::WORDS, &TurboSettings { scope: 2, ..ONE_SHARD() });
+    let (inner, words) = (of_words(&table), table.words().unwrap());
+    let of_home = |home: u64, count| {
+        let is_there = move |key: &u64| layout::home_of(inner.wanted(*key).hash, 4) == home;
+        (0..).filter(is_there).take(count)
+    };
+    // Half of the first overflow into bucket 2, and so the others into bucket 3.
+    let keys = of_home(1, 26).chain(of_home(2, 13));
+    keys.for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    of_home(1, 13).for_each(|key| assert!(words.remove_word(key).unwrap()));
+    let last = of_home(2, 14).last().expect("there are as many as asked for");
+    assert!(words.insert_word(last, 1).unwrap(), "it has room when the others are at home");
+    let counted = ["buckets", "doublings", "collections"].map(|name| number(&table, name));
+    assert_eq!(counted, [16, 0, 1]);
+    assert_eq!(table.check().unwrap().items, 27);
+}
+
+#[test]
+fn a_long_search_through_deleted_slots_collects_them() {
+    // Fails if only overflow collects: searches stay long where slots are used again and again.
+    let collections = [2, 1 << 20].map(|gc_probes| {
+        let (_region, table) = image(Form::WORDS, &TurboSettings { gc_probes, ..ONE_SHARD() });
+        let words = table.words().unwrap();
+        for round in 0..40 {
+            (0..100).for_each(|key| assert!(words.insert_word(round << 32 | key, 1).unwrap()));
+            (0..100).for_each(|key| assert!(words.remove_word(round << 32 | key).unwrap()));
+        }
+        number(&table, "collections")
+    });
+    println!("collections from 2 probes on, and by overflow alone: {collections:?}");
+    assert!(collections[0] > 0 && collections[1] == 0);
+}
+
+#[test]
+fn two_keys_of_one_hash_are_two_keys() {
+    // Fails if a record is believed to have the key because the hash is equal (P1).
+    let (_region, table) = image(Form::Variable, &ONE_SHARD());
+    table.insert(b"one", b"value").unwrap();
+    let TurboTable::Records(inner) = &table else { panic!("byte strings have records") };
+    let pm = inner.pool.access();
+    let place = inner.directory.shards()[0].place();
+    let hash = inner.wanted(b"one").hash;
+    let mut found = [b"one".as_slice(), b"two", b"on", b"one "].map(|key| {
+        let wanted = Wanted::<Records> { hash, key };
+        search(&pm, place, inner.reach(), wanted, &mut Vec::new()).unwrap().found.is_some()
+    });
+    found.reverse();
+    assert_eq!(found, [false, false, false, true]);
+}
+
+#[test]
+fn a_rehash_does_not_touch_the_records() {
+    // Fails if the hash of a key is made anew from its record, which the slot has (P6).
+    let loads = [16, 2000].map(|value_bytes| {
+        let measured = Measured::new(Form::Variable, &ONE_SHARD(), MEMORY);
+        let value = vec![7; value_bytes];
+        (0..100u64).for_each(|key| {
+            assert!(measured.table.insert(&key.to_le_bytes(), &value).unwrap());
+        });
+        let TurboTable::Records(inner) = &measured.table else { panic!("it has records") };
+        let traffic = measured.traffic(|| {
+            let pm = inner.pool.access();
+            inner.collect(&pm, &inner.directory.shards()[0].hold(&pm).unwrap(), 0).unwrap();
+        });
+        traffic.words_loaded
+    });
+    println!("words loaded by a rehash, records of 16 and of 2000 bytes: {loads:?}");
+    assert_eq!(loads[0], loads[1]);
+}
+
+#[test]
+fn nothing_leaks_and_nothing_is_lost_by_growth_and_updates() {
+    // Fails if old shards or records are not given back (M9, M11), or if a later open finds more
+    // in use, or less, than the table that had been working (P10).
+    for form in [Form::WORDS, Form::Variable] {
+        let (region, table) = image(form, &TurboSettings::tiny());
+        let bytes = |number: u64, round: u64| match form {
+            Form::WORDS => vec![round as u8; 8],
+            _ => vec![round as u8; 8 + (number as usize * 37) % 200],
+        };
+        let put = |table: &TurboTable<Image>, round: u64| {
+            for number in 0..300u64 {
+                table.put(&number.to_le_bytes(), &bytes(number, round)).unwrap();
+            }
+        };
+        put(&table, 0);
+        let used = table.stats().unwrap().used_bytes;
+        (1..20).for_each(|round| put(&table, round));
+        let later = table.stats().unwrap().used_bytes;
+        drop(table);
+        let opening = Opening::default();
+        let table = open::<Turbo, _>(region, opening.boot, &Inline).unwrap();
+        let reopened = table.stats().unwrap().used_bytes;
+        println!("{form}: bytes in use {used}, after 20 rounds {later}, reopened {reopened}");
+        // A record is written before the old one is given back: one of each class may stay open.
+        assert!(later <= used + used / 8, "{used} grew to {later}");
+        assert!(reopened <= later && reopened + reopened / 8 >= later);
+        assert_eq!(table.len().unwrap(), 300);
+    }
+}
+
+#[test]
+fn the_number_of_items_is_stored_at_a_clean_close_and_counted_after_a_crash() {
+    // Fails if `len` reads every bucket after each open, or believes a number of before (P16).
+    let mut loads = Vec::new();
+    for close in [true, false] {
+        let measured = Measured::new(Form::WORDS, &ONE_SHARD(), MEMORY);
+        (0..100).for_each(|key| assert!(measured.words().insert_word(key, 1).unwrap()));
+        let Measured { media, table } = measured;
+        if close {
+            Box::new(table).close().unwrap();
+        } else {
+            drop(table);
+        }
+        let region: Region<Counted<Image>> = Region::new(Arc::clone(&media));
+        let table = open::<Turbo, _>(region, Opening::default().boot, &Inline).unwrap();
+        let before = media.traffic();
+        assert_eq!(table.len().unwrap(), 100);
+        loads.push((media.traffic() - before).words_loaded);
+    }
+    println!("words loaded by len after a close, and after a crash: {loads:?}");
+    assert!(loads[0] == 0 && loads[1] >= 16);
+}
+
+#[test]
+fn a_batch_of_any_length_has_the_answers_of_single_gets() {
+    // Fails if a group of a batch is cut off, or answered for another (B1).
+    let (_region, table) = image(Form::WORDS, &ONE_SHARD());
+    let words: &dyn WordTable = table.words().unwrap();
+    (0..500).step_by(3).for_each(|key| assert!(words.insert_word(key, !key).unwrap()));
+    for count in 0..60 {
+        let keys: Vec<u64> = (0..count).map(|i| (i * 7 + count) % 500).collect();
+        let mut values = vec![Some(1); keys.len()];
+        words.get_words(&keys, &mut values).unwrap();
+        let singly = keys.iter().map(|key| words.get_word(*key).unwrap());
+        assert!(values.iter().copied().eq(singly), "{count} keys");
+    }
+}
+
+#[test]
+fn a_key_at_the_end_of_a_shard_goes_on_at_its_beginning() {
+    // Fails if the path ends with the last bucket (P2): it would double a shard that has room.
+    let (_region, table) = image(Form::WORDS, &ONE_SHARD());
+    let inner = of_words(&table);
+    let home = |key: &u64| layout::home_of(inner.wanted(*key).hash, 4);
+    let last: Vec<u64> = (0..100_000).filter(|key| home(key) == 15).take(20).collect();
+    let words = table.words().unwrap();
+    last.iter().for_each(|key| assert!(words.insert_word(*key, 1).unwrap()));
+    let filled: Vec<u32> = bitmaps(&table).iter().map(|(valid, _)| valid.count_ones()).collect();
+    assert_eq!((filled[15], filled[0]), (13, 7));
+    assert!(last.iter().all(|key| words.get_word(*key).unwrap() == Some(1)));
+    let place: Place = inner.directory.shards()[0].place();
+    assert_eq!(place.buckets(), 16);
+}
