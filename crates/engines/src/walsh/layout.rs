@@ -12,16 +12,16 @@ everhash_pmem::ruler! {
     pub struct Root [3584] {
         0   VERSION           [1] "layout version, 1";
         8   AREAS             [1] "log areas, a power of two";
-        16  DIRECTORIES       [1] "directories of a new area, a power of two";
+        16  DIRECTORIES       [1] "directories of a new table, a power of two";
         24  BLOCK_DIRECTORIES [1] "directories of a block in DRAM, a power of two";
         32  LOG_ENTRIES       [1] "most objects of a log";
         40  LOG_BYTES         [1] "room for objects in a log";
         48  THRESHOLD         [1] "average length of chains at which an area is rehashed";
         56  DURABILITY        [1] "0 = batches, 1 = every write";
         64  FLUSH_INTERVAL_MS [1] "age at which a log is flushed although it is not full";
-        72  RESIZE            [1] "0 = never, 1 = under the area's lock, 2 = in four phases";
-        80  FLUSH_BYTES       [1] "most that a power failure may take back";
-        88  EPOCHS            [1] "0 = where only a sync makes anything durable, 1 = everywhere";
+        72  FLUSH_BYTES       [1] "most that a power failure may take back";
+        80  EPOCHS            [1] "0 = where only a sync makes anything durable, 1 = everywhere";
+        88  RESIZE            [1] "0 = never, 1 = under the area's lock, 2 = in four phases";
         96  AREA_TABLE        [1] "byte offset of the first area record";
         104 CHECKSUM          [1] "XXH3-64 of the words before, seeded with the root's offset";
         112 SPARE             [2] "zero";

@@ -1,131 +1,43 @@
 //! An empty table: its settings, how many bytes it needs, and how it is written.
 
-use everhash_index::{Error, Form, Result, Setting, Settings};
-use everhash_pmem::{Addr, LINE, Media, Pool, Space, Span, pool};
+use everhash_index::{Error, Form, Result};
+use everhash_pmem::{Addr, LINE, Media, Pool, Space, pool};
 
 use super::layout::{
     self, AreaRecord, Info, MOST_ENTRIES, MOST_LEVEL, MOST_LOG_BYTES, ROOT, Root, Tail, VERSION,
 };
+use crate::common::settings::{self, settings};
 
-/// The settings of a new table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WalshSettings {
-    /// Log areas: parts of the table that are written, flushed and rehashed independently.
-    pub areas: u64,
-    /// Directories of a new table, all areas together.
-    pub directories: u64,
-    /// Directories of a block, the unit in which DRAM is taken.
-    pub block_directories: u64,
-    /// Most objects of a log.
-    pub log_entries: u64,
-    /// Room for objects in a log. Unit: bytes.
-    pub log_bytes: u64,
-    /// Average length of an area's chains at which it is rehashed.
-    pub threshold: u64,
-    /// 0 = batches, 1 = every write is durable when it returns.
-    pub durability: u64,
-    /// Age at which a log is flushed although it is not full. Unit: milliseconds.
-    pub flush_interval_ms: u64,
-    /// Most objects that a power failure may take back of batches, all areas together. Unit:
-    /// bytes.
-    pub flush_bytes: u64,
-    /// 0 = areas share epochs where only a sync makes anything durable, 1 = they always do: then a
-    /// power failure leaves all of them as they were at one instant.
-    pub epochs: u64,
-    /// 0 = never, 1 = under the area's lock, 2 = in four phases.
-    pub resize: u64,
-}
-
-const ALL: &[Setting] = &[
-    Setting {
-        name: "areas",
-        default: 512,
-        meaning: "log areas; a power of two, at most 65536; 32 for durability 1",
-    },
-    Setting {
-        name: "directories",
-        default: 262_144,
-        meaning: "directories of a new table; a power of two, at least areas (raised to it)",
-    },
-    Setting {
-        name: "block_directories",
-        default: 32,
-        meaning: "directories for which DRAM is taken at a time; a power of two, at most 1024",
-    },
-    Setting { name: "log_entries", default: 256, meaning: "most objects of a log; 2 to 4095" },
-    Setting {
-        name: "log_bytes",
-        default: 6144,
-        meaning: "room for objects in a log; 128 bytes to 256 KiB, a multiple of 8",
-    },
-    Setting {
-        name: "threshold",
-        default: 4,
-        meaning: "average length of chains at which an area is rehashed; 2 to 64",
-    },
-    Setting {
-        name: "durability",
-        default: 0,
-        meaning: "0 = batches of flush_interval_ms and flush_bytes, 1 = every write",
-    },
-    Setting {
-        name: "flush_interval_ms",
-        default: 5000,
-        meaning: "age at which a log is flushed although it is not full; 1 ms to 1 day",
-    },
-    Setting {
-        name: "flush_bytes",
-        default: 3 << 20,
-        meaning: "most that a power failure takes back of batches; 128 bytes to 1 TiB",
-    },
-    Setting {
-        name: "epochs",
-        default: 0,
-        meaning: "0 = batches of all areas end together on files, 1 = on every medium",
-    },
-    Setting {
-        name: "resize",
-        default: 2,
-        meaning: "0 = never, 1 = under the area's lock, 2 = in four phases; 0 and 1 to compare",
-    },
-];
-
-impl Default for WalshSettings {
-    fn default() -> Self {
-        WalshSettings {
-            areas: 512,
-            directories: 262_144,
-            block_directories: 32,
-            log_entries: 256,
-            log_bytes: 6144,
-            threshold: 4,
-            durability: 0,
-            flush_interval_ms: 5000,
-            flush_bytes: 3 << 20,
-            epochs: 0,
-            resize: 2,
-        }
+settings! {
+    /// The settings of a new table.
+    pub struct WalshSettings {
+        areas = 512, |value| value.is_power_of_two() && value <= 1 << 16,
+            "log areas; a power of two, at most 65536; 32 for durability 1";
+        directories = 262_144, |value| value.is_power_of_two() && value <= 1 << 48,
+            "directories of a new table; a power of two, at least areas (raised to it)";
+        block_directories = 32, |value| value.is_power_of_two() && value <= 1024,
+            "directories for which DRAM is taken at a time; a power of two, at most 1024";
+        log_entries = 256, |value| (2..=MOST_ENTRIES).contains(&value),
+            "most objects of a log; 2 to 4095";
+        log_bytes = 6144,
+            |value| value.is_multiple_of(8) && (128..=MOST_LOG_BYTES).contains(&value),
+            "room for objects in a log; 128 bytes to 256 KiB, a multiple of 8";
+        threshold = 4, |value| (2..=64).contains(&value),
+            "average length of chains at which an area is rehashed; 2 to 64";
+        durability = 0, |value| value <= 1,
+            "0 = batches of flush_interval_ms and flush_bytes, 1 = every write";
+        flush_interval_ms = 5000, |value| (1..=86_400_000).contains(&value),
+            "age at which a log is flushed although it is not full; 1 ms to 1 day";
+        flush_bytes = 3 << 20, |value| (128..=1 << 40).contains(&value),
+            "most that a power failure takes back of batches; 128 bytes to 1 TiB";
+        epochs = 0, |value| value <= 1,
+            "0 = batches of all areas end together on files, 1 = on every medium";
+        resize = 2, |value| value <= 2,
+            "0 = never, 1 = under the area's lock, 2 = in four phases; 0 and 1 to compare";
     }
 }
 
 impl WalshSettings {
-    fn field(&mut self, name: &str) -> Option<&mut u64> {
-        Some(match name {
-            "areas" => &mut self.areas,
-            "directories" => &mut self.directories,
-            "block_directories" => &mut self.block_directories,
-            "log_entries" => &mut self.log_entries,
-            "log_bytes" => &mut self.log_bytes,
-            "threshold" => &mut self.threshold,
-            "durability" => &mut self.durability,
-            "flush_interval_ms" => &mut self.flush_interval_ms,
-            "flush_bytes" => &mut self.flush_bytes,
-            "epochs" => &mut self.epochs,
-            "resize" => &mut self.resize,
-            _ => return None,
-        })
-    }
-
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         WalshSettings {
@@ -165,80 +77,32 @@ impl WalshSettings {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Unsupported`].
     pub fn from_root(root: &[u64; Root::CHECKSUM + 1]) -> Result<(Self, Addr)> {
-        let corrupt = |broken| Error::Corrupt { at: ROOT.byte(), broken };
-        if layout::sum(&root[..Root::CHECKSUM], ROOT.byte()) != root[Root::CHECKSUM] {
-            return Err(corrupt("the checksum of the root matches"));
-        }
-        if root[Root::VERSION] != VERSION {
-            let version = root[Root::VERSION];
-            let what = format!("layout {version} of engine walsh; open with a newer program");
-            return Err(Error::Unsupported { what });
-        }
-        let areas = root[Root::AREAS];
-        let settings = WalshSettings {
-            areas,
-            directories: root[Root::DIRECTORIES].saturating_mul(areas),
-            block_directories: root[Root::BLOCK_DIRECTORIES],
-            log_entries: root[Root::LOG_ENTRIES],
-            log_bytes: root[Root::LOG_BYTES],
-            threshold: root[Root::THRESHOLD],
-            durability: root[Root::DURABILITY],
-            flush_interval_ms: root[Root::FLUSH_INTERVAL_MS],
-            flush_bytes: root[Root::FLUSH_BYTES],
-            epochs: root[Root::EPOCHS],
-            resize: root[Root::RESIZE],
-        };
+        settings::verify(ROOT, root, "walsh", VERSION)?;
+        let words = root[1..].first_chunk().expect("the settings lie before the area table");
+        let settings = WalshSettings::from_words(*words);
         settings.check_all()?;
+        let broken = "an address is a multiple of eight";
         let table = Addr::from_medium(root[Root::AREA_TABLE]);
-        Ok((settings, table.ok_or_else(|| corrupt("an address is a multiple of eight"))?))
+        Ok((settings, table.ok_or(Error::Corrupt { at: ROOT.byte(), broken })?))
+    }
+
+    /// Returns the first words of a root: version, settings, area table, checksum.
+    fn root(&self, table: Addr) -> [u64; Root::CHECKSUM + 1] {
+        let mut root = [VERSION; Root::CHECKSUM + 1];
+        root[1..Root::AREA_TABLE].copy_from_slice(&self.words());
+        root[Root::AREA_TABLE] = table.byte();
+        root[Root::CHECKSUM] = settings::checksum(ROOT, &root[..Root::CHECKSUM]);
+        root
     }
 
     fn check_all(&self) -> Result<()> {
-        let mut copy = *self;
-        for setting in ALL {
-            let value = *copy.field(setting.name).expect("every setting has a field");
-            check(setting, value)?;
-        }
+        self.check_each()?;
         if self.directories < self.areas || self.level() > MOST_LEVEL {
             let why = "there is at least one for each area, and at most 2^32".into();
             return Err(Error::Setting { name: "directories", why });
         }
         Ok(())
     }
-}
-
-impl Settings for WalshSettings {
-    const ALL: &'static [Setting] = ALL;
-
-    fn get(&self, name: &str) -> Option<u64> {
-        let mut copy = *self;
-        copy.field(name).map(|value| *value)
-    }
-
-    fn set(&mut self, name: &str, value: u64) -> Result<()> {
-        let setting = ALL.iter().find(|setting| setting.name == name);
-        let setting = setting.ok_or_else(|| Self::unknown(name))?;
-        check(setting, value)?;
-        *self.field(name).expect("every setting has a field") = value;
-        Ok(())
-    }
-}
-
-fn check(setting: &Setting, value: u64) -> Result<()> {
-    let sound = match setting.name {
-        "areas" => value.is_power_of_two() && value <= 1 << 16,
-        "directories" => value.is_power_of_two() && value <= 1 << 48,
-        "block_directories" => value.is_power_of_two() && value <= 1024,
-        "log_entries" => (2..=MOST_ENTRIES).contains(&value),
-        "log_bytes" => value.is_multiple_of(8) && (128..=MOST_LOG_BYTES).contains(&value),
-        "threshold" => (2..=64).contains(&value),
-        "durability" | "epochs" => value <= 1,
-        "flush_interval_ms" => (1..=86_400_000).contains(&value),
-        "flush_bytes" => (128..=1 << 40).contains(&value),
-        _ => value <= 2,
-    };
-    let wrong = || format!("{value} is out of range; {}", setting.meaning);
-    if sound { Ok(()) } else { Err(Error::Setting { name: setting.name, why: wrong() }) }
 }
 
 /// Returns the length of an object of a fixed form, or of the head of one of variable length.
@@ -281,45 +145,17 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
         }
         pm.write_words(at, &record)?;
     }
-    write_root(pool, &settings, table)
-}
-
-fn write_root<M: Media>(pool: &Pool<M>, settings: &WalshSettings, table: Span) -> Result<()> {
     let mut root = [0; Root::WORDS];
-    root[Root::VERSION] = VERSION;
-    root[Root::AREAS] = settings.areas;
-    root[Root::DIRECTORIES] = settings.directories / settings.areas;
-    root[Root::BLOCK_DIRECTORIES] = settings.block_directories;
-    root[Root::LOG_ENTRIES] = settings.log_entries;
-    root[Root::LOG_BYTES] = settings.log_bytes;
-    root[Root::THRESHOLD] = settings.threshold;
-    root[Root::DURABILITY] = settings.durability;
-    root[Root::FLUSH_INTERVAL_MS] = settings.flush_interval_ms;
-    root[Root::RESIZE] = settings.resize;
-    root[Root::FLUSH_BYTES] = settings.flush_bytes;
-    root[Root::EPOCHS] = settings.epochs;
-    root[Root::AREA_TABLE] = table.start.byte();
-    root[Root::CHECKSUM] = layout::sum(&root[..Root::CHECKSUM], ROOT.byte());
+    root[..=Root::CHECKSUM].copy_from_slice(&settings.root(table.start));
     root[Root::EPOCH] = layout::seal_epoch(0);
     Ok(pool.access().write_words(ROOT, &root)?)
 }
 
+const _: () = assert!(WalshSettings::COUNT + 1 == Root::AREA_TABLE, "they fill their place");
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_setting_can_be_read_and_set_and_refuses_nonsense() {
-        // Fails if a setting is listed and not there, or takes a value that breaks the table.
-        let mut settings = WalshSettings::default();
-        for setting in WalshSettings::ALL {
-            assert_eq!(settings.get(setting.name), Some(setting.default), "{}", setting.name);
-            assert!(settings.set(setting.name, u64::MAX).is_err());
-            settings.set(setting.name, setting.default).unwrap();
-        }
-        assert_eq!(settings, WalshSettings::default());
-        assert!(WalshSettings::tiny().check_all().is_ok());
-    }
 
     #[test]
     fn the_initial_directories_are_the_papers() {
