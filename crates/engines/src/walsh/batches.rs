@@ -5,7 +5,7 @@
 //! on. A search that meets a rehash, or ends while the view of its area changes, begins anew on
 //! its own.
 
-use everhash_index::Result;
+use everhash_index::{Result, Table};
 use everhash_pmem::{Access, Addr, Media};
 
 use super::concurrency::View;
@@ -105,6 +105,30 @@ impl<M: Media> Walsh<M> {
             count = left;
         }
         searches[..count].iter().try_for_each(|search| batch.end(search.place, Ending::Unknown))
+    }
+
+    /// Does `write` with each of many pairs, in order; returns how often it said that it added one.
+    ///
+    /// The keys are looked for together first: each write then looks in the cache.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(super) fn write_each(
+        &self,
+        pairs: &[(&[u8], &[u8])],
+        write: impl Fn(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<u64> {
+        let mut added = 0;
+        let mut keys = Vec::with_capacity(TOGETHER);
+        for pairs in pairs.chunks(TOGETHER) {
+            keys.clear();
+            keys.extend(pairs.iter().map(|(key, _)| *key));
+            Table::get_many(self, &keys, &mut |_, _| {})?;
+            for (key, value) in pairs {
+                added += u64::from(write(key, value)?);
+            }
+        }
+        Ok(added)
     }
 
     /// Reads the directories of all keys; returns how many searches have an object to look at.

@@ -242,18 +242,6 @@ impl<M: Media> Walsh<M> {
         Ok(found.is_some_and(|version| version.is_live()))
     }
 
-    /// Says that a key will be looked for: its head is on the way.
-    #[inline]
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
-        let area = self.area(hash);
-        let view = area.view.latest();
-        let side = &area.sides[view.side()];
-        let directory = self.blocks.read(side, directory_of(hash, view.level()));
-        if directory.may_hold(hash) {
-            pm.prefetch(directory.head);
-        }
-    }
-
     /// Returns the hash of a key.
     #[inline]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {

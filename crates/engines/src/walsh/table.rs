@@ -133,16 +133,12 @@ impl<M: Media> Table for Walsh<M> {
         Ok(())
     }
 
+    fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        self.write_each(pairs, |key, value| Table::insert(self, key, value))
+    }
+
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
-        let pm = self.pool.access();
-        let mut added = 0;
-        for pairs in pairs.chunks(TOGETHER) {
-            pairs.iter().for_each(|(key, _)| self.prefetch(&pm, self.hasher.bytes(key)));
-            for (key, value) in pairs {
-                added += u64::from(!Table::put(self, key, value)?);
-            }
-        }
-        Ok(added)
+        self.write_each(pairs, |key, value| Ok(!Table::put(self, key, value)?))
     }
 
     fn len(&self) -> Result<u64> {
