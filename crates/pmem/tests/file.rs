@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use everhash_pmem::{
     Addr, Domain, Error, FileDurability, FileMedium, FileOptions, Media, Region, Site, Span,
@@ -121,6 +122,25 @@ fn readers_share_and_keep_writers_out() {
     assert!(matches!(FileMedium::open(directory.file(), &options()), Err(Error::AlreadyOpen)));
     drop((one, two));
     FileMedium::open(directory.file(), &options()).unwrap();
+}
+
+#[test]
+fn a_closed_file_is_free_although_a_program_is_being_started() {
+    // Fails if the lock lasts as long as any copy of the descriptor: a child of `fork` has one
+    // until it runs its program, whatever the parent closes meanwhile.
+    let directory = Directory::new();
+    drop(published(&directory, 4096));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                Command::new("/bin/true").status().unwrap();
+            }
+        });
+        let opened = (0..2000).all(|_| FileMedium::open(directory.file(), &options()).is_ok());
+        stop.store(true, Ordering::Relaxed);
+        assert!(opened);
+    });
 }
 
 #[test]

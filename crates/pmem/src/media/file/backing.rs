@@ -13,7 +13,7 @@ use super::group::GroupSync;
 use super::system::{Call, System, perform};
 use super::temporary::{self, Temporary};
 use crate::sys::map::{Mapping, Source, page_ceil, pages_inside};
-use crate::{Error, Result, Span, Std};
+use crate::{Error, Origin, Result, Span, Std};
 
 /// Magic numbers of file systems whose locks or mappings do not reach beyond one machine.
 ///
@@ -54,10 +54,27 @@ pub(crate) struct Backing {
     unpublished: Mutex<Option<Temporary>>,
     pub(crate) mapping: Mapping,
     pub(crate) group: GroupSync<Std>,
-    file: File,
+    file: Locked,
     plan: Plan,
     /// The length of the file. Unit: bytes. Held while the file grows.
     length: Mutex<u64>,
+}
+
+/// A file whose lock goes with it, although a child of `fork` may still share the file: another
+/// thread may be about to start a program just when the file is closed.
+#[derive(Debug)]
+struct Locked {
+    file: File,
+    origin: Origin,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // In a child the lock is the parent's. Best effort: closing the file unlocks it, too.
+        if self.origin.is_here() {
+            let _ = self.file.unlock();
+        }
+    }
 }
 
 impl Backing {
@@ -110,7 +127,7 @@ impl Backing {
             unpublished: Mutex::new(temporary),
             mapping,
             group: GroupSync::default(),
-            file,
+            file: Locked { file, origin: Origin::here() },
             plan,
             length: Mutex::new(length),
         };
@@ -153,7 +170,7 @@ impl Backing {
     /// device by itself, and the group wants one wait for all.
     pub(crate) fn sync_since(&self, ticket: u64) -> Result<()> {
         self.group.wait(ticket, || {
-            let sync = || done(rustix::fs::fdatasync(&self.file));
+            let sync = || done(rustix::fs::fdatasync(&self.file.file));
             perform(&*self.plan.system, Call::Sync, sync).map(|_| ())
         })
     }
@@ -193,7 +210,7 @@ impl Backing {
 
     fn set_length(&self, bytes: u64) -> io::Result<()> {
         perform(&*self.plan.system, Call::SetLength, || {
-            done(rustix::fs::ftruncate(&self.file, bytes))
+            done(rustix::fs::ftruncate(&self.file.file, bytes))
         })
         .map(|_| ())
     }
@@ -201,7 +218,7 @@ impl Backing {
     /// Takes storage for a range; neither contents nor length change.
     fn allocate(&self, from: u64, bytes: u64) -> Result<()> {
         let allocate =
-            || done(rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, bytes));
+            || done(rustix::fs::fallocate(&self.file.file, FallocateFlags::KEEP_SIZE, from, bytes));
         match perform(&*self.plan.system, Call::Allocate, allocate) {
             Ok(_) => Ok(()),
             Err(error) if is(&error, &[Errno::NOSPC, Errno::DQUOT, Errno::FBIG]) => {
@@ -222,7 +239,7 @@ impl Backing {
     fn map(&self, bytes: u64) -> Result<()> {
         let synchronous = self.plan.synchronous;
         let result = perform(&*self.plan.system, Call::Map, || {
-            let source = Source::File { file: self.file.as_fd(), synchronous };
+            let source = Source::File { file: self.file.file.as_fd(), synchronous };
             self.mapping.extend(bytes, source).map(|()| 0)
         });
         match result {
@@ -249,7 +266,7 @@ impl Backing {
         // Best effort: a file system without holes keeps the storage, and the words as they were.
         let _ = perform(&*self.plan.system, Call::Punch, || {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            done(rustix::fs::fallocate(&self.file, flags, from, to - from))
+            done(rustix::fs::fallocate(&self.file.file, flags, from, to - from))
         });
     }
 
@@ -267,14 +284,14 @@ impl Backing {
     /// Passes a lifetime hint for the whole file; returns whether the kernel took it.
     pub(crate) fn hint(&self, lifetime: u64) -> bool {
         perform(&*self.plan.system, Call::Hint, || {
-            crate::sys::hint::set_lifetime(self.file.as_fd(), lifetime).map(|()| 0)
+            crate::sys::hint::set_lifetime(self.file.file.as_fd(), lifetime).map(|()| 0)
         })
         .is_ok()
     }
 
     /// Returns the device that holds the file, as major and minor number.
     pub(crate) fn device(&self) -> Result<(u32, u32)> {
-        let status = rustix::fs::fstat(&self.file)
+        let status = rustix::fs::fstat(&self.file.file)
             .map_err(|error| Error::System { doing: "inspect the file", source: error.into() })?;
         Ok((rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev)))
     }
