@@ -1,4 +1,4 @@
-//! A hint about memory of the program itself: what it will read soon.
+//! Hints about what the program will read soon.
 
 /// Says that `value` will be read soon: its line is on the way, and nobody waits for it.
 ///
@@ -9,14 +9,20 @@
 /// ```
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
+    prefetch_at(core::ptr::from_ref(value).cast());
+}
+
+/// As [`prefetch`], of a place that may be any address.
+#[inline(always)]
+pub(crate) fn prefetch_at(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint: it neither faults nor changes anything at any address.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = place;
 }
 
 #[cfg(test)]

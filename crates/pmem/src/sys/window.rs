@@ -99,15 +99,7 @@ impl Mapping {
     /// Says that the line at `at` will be read soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: Addr) {
-        let line = self.base().wrapping_add(at.byte() as usize);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint: it neither faults nor changes anything at any address.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(line.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = line;
+        super::own::prefetch_at(self.base().wrapping_add(at.byte() as usize));
     }
 }
 
