@@ -19,5 +19,5 @@ pub use form::Form;
 pub use settings::{Setting, Settings};
 pub use table::{
     BareTable, Change, Checked, Cursor, MAX_KEY_BYTES, MAX_VALUE_BYTES, Stats, Table, Upkeep,
-    WordTable, admit,
+    WordTable, admit, admit_key,
 };

@@ -260,3 +260,20 @@ pub fn admit(form: Form, key: &[u8], value: &[u8]) -> Result<()> {
     }
     Ok(())
 }
+
+/// As [`admit`], for a key whose value is not known yet.
+///
+/// # Errors
+/// [`Error::WrongForm`] for a fixed form, [`Error::KeyTooLong`].
+pub fn admit_key(form: Form, key: &[u8]) -> Result<()> {
+    match form {
+        Form::Fixed { key_bytes, value_bytes } if key.len() != key_bytes as usize => {
+            let (key_bytes, value_bytes) = (key.len(), value_bytes as usize);
+            Err(Error::WrongForm { form, key_bytes, value_bytes })
+        }
+        Form::Variable if key.len() > MAX_KEY_BYTES => {
+            Err(Error::KeyTooLong { bytes: key.len(), limit: MAX_KEY_BYTES })
+        }
+        Form::Fixed { .. } | Form::Variable => Ok(()),
+    }
+}

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use everhash_index::{
     Change, Checked, Cursor, Form as PairForm, MAX_KEY_BYTES, Result, Stats, Table, Upkeep,
-    WordTable, admit,
+    WordTable, admit, admit_key,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 
@@ -65,11 +65,7 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        let sample = match self.form {
-            PairForm::Fixed { value_bytes, .. } => vec![0; value_bytes as usize],
-            PairForm::Variable => Vec::new(),
-        };
-        admit(self.form, key, &sample)?;
+        admit_key(self.form, key)?;
         Turbo::modify(self, F::key(key), |present| {
             let change = change(present);
             if let Change::Put(value) = &change {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use everhash_index::{
     Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep, WordTable,
-    admit,
+    admit, admit_key,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
@@ -72,11 +72,7 @@ impl<M: Media> Table for Walsh<M> {
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        let sample = match self.form {
-            Form::Fixed { value_bytes, .. } => vec![0; value_bytes as usize],
-            Form::Variable => Vec::new(),
-        };
-        admit(self.form, key, &sample)?;
+        admit_key(self.form, key)?;
         self.edit(key, |present| {
             let step = match change(present) {
                 Change::Keep => Step::Keep,

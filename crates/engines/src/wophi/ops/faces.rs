@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use everhash_index::{
     BareTable, Change, Checked, Cursor, Form as PairForm, Result, Stats, Table, Upkeep, WordTable,
-    admit,
+    admit, admit_key,
 };
 use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
 
@@ -55,11 +55,7 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        let sample = match F::FORM {
-            PairForm::Fixed { value_bytes, .. } => vec![0; value_bytes as usize],
-            PairForm::Variable => Vec::new(),
-        };
-        admit(F::FORM, key, &sample)?;
+        admit_key(F::FORM, key)?;
         Wophi::modify(self, admitted(F::key(key)), |present| {
             let change = change(present);
             if let Change::Put(value) = &change {
