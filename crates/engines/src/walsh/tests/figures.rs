@@ -165,3 +165,28 @@ fn every_switch_takes_away_what_it_names() {
         assert_eq!(measured.table.check().unwrap().items, ITEMS);
     }
 }
+
+#[test]
+fn a_small_table_has_small_logs() {
+    // Fails if every area began with a log for 256 objects: a thousand pairs took 4 MB then.
+    let media = Image::<Std>::new(0, 96 << 20).with_guarantees(MEMORY);
+    let settings = WalshSettings::default();
+    let table =
+        create::<Walsh, _>(Region::new(media), &Opening::default(), &settings, &Inline).unwrap();
+    let own = |name| {
+        let stats = table.stats().unwrap();
+        stats.own.iter().find(|(own, _)| *own == name).unwrap().1
+    };
+    let empty = table.stats().unwrap().used_bytes;
+    let per_item = |items: u64| {
+        for number in table.len().unwrap()..items {
+            assert!(table.insert_word(number, !number).unwrap());
+        }
+        let spare = own("spare_logs") * own("log_bytes");
+        (table.stats().unwrap().used_bytes - empty - spare) as f64 / items as f64
+    };
+    // Object and directory record are 32 bytes.
+    let [few, some, many] = [1000, 20_000, 200_000].map(per_item);
+    println!("device bytes a pair: {few:.0} of 1,000, {some:.1} of 20,000, {many:.1} of 200,000");
+    assert!(few < 256.0 && some < 64.0 && many < 48.0);
+}
