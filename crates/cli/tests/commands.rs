@@ -58,7 +58,7 @@ fn figures_are_there_for_people_and_for_programs() {
     let checked = place.json(&["check", "a.ehdb"]);
     assert_eq!((&checked["sound"], &checked["items"]), (&true.into(), &2.into()));
     let engines = place.json(&["engines"]);
-    assert_eq!(engines[0]["name"], "wophi");
+    assert_eq!(engines[0]["name"], "walsh");
     assert!(engines[0]["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
 }
 

@@ -42,11 +42,11 @@ pub(crate) struct Chosen<'a> {
 
 /// Every engine; the first is the default.
 static ENGINES: &[EngineInfo] = &[
-    row::<everhash_engines::wophi::Wophi>(
-        "chained buckets, pre-allocated; log-free commits of eight bytes",
-    ),
     row::<everhash_engines::walsh::Walsh>(
         "chains in logs, their heads in DRAM; writes are collected and made durable together",
+    ),
+    row::<everhash_engines::wophi::Wophi>(
+        "chained buckets, pre-allocated; log-free commits of eight bytes",
     ),
     row::<everhash_engines::turbo::Turbo>(
         "sharded linear probing in buckets of 256 bytes; recovery apart from the number of pairs",

@@ -15,12 +15,13 @@ use crate::{Db, Result};
 pub enum Durability {
     /// When it returned. Every write waits for the device; threads that wait at a time share one
     /// wait.
-    #[default]
     Immediate,
-    /// At the latest when some seconds or some megabytes have passed (settings of the engine), or
-    /// at the next [`Db::sync`]. After a power failure the database is as it was at one instant.
+    /// At the latest when 5 s or 3 MB have passed (settings `flush_interval_ms` and `flush_bytes`
+    /// of the engine), or at the next [`Db::sync`]. After a power failure the database is as it was
+    /// at one instant.
     ///
-    /// For engines that batch, such as `walsh`; with others every write is immediate.
+    /// For engines that batch: `walsh`, the default. With others every write is immediate.
+    #[default]
     Batch,
     /// About this long after it returned, when the store syncs by itself, or at the next
     /// [`Db::sync`]. Relaxed: see [`Durability::Process`].
@@ -119,7 +120,7 @@ impl Default for Options {
             hash: None,
             expected_items: None,
             settings: Vec::new(),
-            durability: Durability::Immediate,
+            durability: Durability::Batch,
             create_if_missing: false,
             accept_power_loss: false,
             trust_file_system: false,
@@ -165,7 +166,7 @@ impl Options {
         self
     }
 
-    /// Chooses when a write survives a power failure. Default: [`Durability::Immediate`].
+    /// Chooses when a write survives a power failure. Default: [`Durability::Batch`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self

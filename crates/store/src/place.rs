@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use everhash_index::{Checked, Form, HashKind, Opening, Table};
+use everhash_index::{Checked, Durability as Mode, Form, HashKind, Opening, Table};
 use everhash_pmem::pool::{DATA, Glance};
 use everhash_pmem::{FileMedium, FileOptions, Origin, Pool, Region, Shutdown};
 
@@ -186,7 +186,10 @@ fn describe(options: &Options, path: &Path, glance: &Glance, writable: bool) -> 
     Ok(Info { engine, form, hash, durability: options.durability, recovered, writable })
 }
 
-fn assemble(options: &Options, path: &Path, table: Box<dyn Table>, info: Info) -> Db {
+fn assemble(options: &Options, path: &Path, table: Box<dyn Table>, mut info: Info) -> Db {
+    if info.durability == Durability::Batch && table.durability() == Mode::Immediate {
+        info.durability = Durability::Immediate;
+    }
     let interval = match info.durability {
         Durability::Interval(interval) if info.writable => Some(interval),
         _ => None,

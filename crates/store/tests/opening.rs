@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use everhash_store::{Db, Error, Form, HashKind};
+use everhash_store::{Db, Durability, Error, Form, HashKind};
 
 fn place() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn an_existing_database_must_be_the_one_asked_for() {
     assert_eq!(mismatch(Db::options().form(Form::Variable)), "pairs of the form");
     assert_eq!(mismatch(Db::options().hash(HashKind::Sip13)), "the hash function");
     assert_eq!(mismatch(Db::options().engine("other")), "the engine");
-    let db = Db::options().form(Form::WORDS).engine("wophi").open(&path).unwrap();
+    let db = Db::options().form(Form::WORDS).engine("walsh").open(&path).unwrap();
     assert_eq!((db.info().form, db.info().hash), (Form::WORDS, HashKind::Xxh3));
 }
 
@@ -194,4 +194,17 @@ fn of_many_who_create_all_get_the_same_database() {
     assert_eq!(opened.into_inner(), 8);
     assert_eq!(Db::open(&path).unwrap().len().unwrap(), 8);
     assert_eq!(names(directory.path()), ["pairs.ehdb"]);
+}
+
+#[test]
+fn a_database_says_when_its_writes_are_durable() {
+    // Fails if an engine that cannot batch were said to do so: whoever writes much would not know
+    // that each write waits for the device.
+    let durability = |options: everhash_store::Options| {
+        let (_directory, path) = place();
+        options.create(&path).unwrap().info().durability
+    };
+    assert_eq!(durability(Db::options()), Durability::Batch);
+    assert_eq!(durability(Db::options().setting("durability", 1)), Durability::Immediate);
+    assert_eq!(durability(Db::options().engine("wophi")), Durability::Immediate);
 }

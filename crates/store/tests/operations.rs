@@ -186,7 +186,7 @@ fn checks_and_scans_run_beside_writes() {
                 }
             });
         }
-        for _ in 0..20 {
+        for _ in 0..10 {
             db.check().unwrap();
             let mut seen = [false; 500];
             db.scan(|key, _| {

@@ -14,7 +14,7 @@ use crate::output;
 
 /// Every engine that can take part.
 fn candidates() -> Vec<Candidate> {
-    vec![Candidate::of::<Wophi>(), Candidate::of::<Walsh>(), Candidate::of::<Turbo>()]
+    vec![Candidate::of::<Walsh>(), Candidate::of::<Wophi>(), Candidate::of::<Turbo>()]
 }
 
 /// Measure the engines in memory, beside what the machine gives at most

@@ -37,14 +37,15 @@ pub struct Import {
     on_duplicate: OnDuplicate,
     /// When a record survives a power failure: immediate, batch, process, or an interval
     ///
-    /// By default process for a new database and immediate for an existing one. With process, all
-    /// records are made durable by one sync at the end, before the summary is printed; if the
-    /// machine goes down before that, the database may be damaged, which costs nothing where the
-    /// records are still in the file, and everything where the database held others.
+    /// By default process for a new database and batch for an existing one, which is immediate
+    /// where its engine does not batch. All records are durable before the summary is printed. With
+    /// process, one sync at the end makes them so; if the machine goes down before that, the
+    /// database may be damaged, which costs nothing where the records are still in the file, and
+    /// everything where the database held others.
     #[arg(long, value_name = "WHEN")]
     durability: Option<Durability>,
-    /// Threads that write; by default 16 with immediate durability, where they share their waits
-    /// for the device, else one per processor
+    /// Threads that write; by default 16 where each write waits for the device, as they share their
+    /// waits, else one per processor
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     #[command(flatten)]
@@ -79,11 +80,11 @@ impl Import {
             let form = self.new.form.unwrap_or(Form::Variable);
             admit(form, key, value).map_err(|error| lines.wrong(error))?;
         }
-        let by_default = if existed { Durability::Immediate } else { Durability::Process };
+        let by_default = if existed { Durability::Batch } else { Durability::Process };
         let durability = self.durability.unwrap_or(by_default);
-        let threads = threads(self.threads, durability, self.on_duplicate);
         let options = self.new.options().durability(durability).create_if_missing(true);
         let db = options.open(&self.database)?;
+        let threads = threads(self.threads, db.info().durability, self.on_duplicate);
 
         let started = Instant::now();
         let progress = Progress::start(lines.bytes);
