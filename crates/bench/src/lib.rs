@@ -5,17 +5,23 @@
 //! the expected one: a wrong answer ends the run. The main figure is operations per second of CPU
 //! time of the slowest thread, because other programs share the processors; wall time stands
 //! beside it.
+//!
+//! [`scale`] fills one table in a file, as large as the disk lets it be, and measures what only
+//! size shows.
 
 mod ceilings;
 mod clock;
 mod keys;
 mod medium;
 mod phases;
+mod process;
 mod report;
 mod run;
+mod scale;
 
 pub use ceilings::Ceiling;
 pub use medium::best_write_back;
 pub use phases::Phase;
 pub use report::{Latency, Report, Row, Spread};
 pub use run::{Candidate, Plan, run};
+pub use scale::{Reads, ScaleCandidate, ScalePlan, ScaleReport, Tail, scale};

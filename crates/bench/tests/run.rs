@@ -1,6 +1,6 @@
 //! A whole run with the reference engine.
 
-use everhash_bench::{Candidate, Phase, Plan, run};
+use everhash_bench::{Candidate, Phase, Plan, ScaleCandidate, ScalePlan, run, scale};
 use everhash_index::{Form, HashKind};
 use everhash_pmem::WriteBack;
 use everhash_testkit::reference::Reference;
@@ -29,4 +29,28 @@ fn fewer_pairs_than_threads_are_refused() {
     let plan = Plan { items: 1, ..plan(Form::WORDS) };
     let error = run(&plan, &[], &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("fewer pairs than threads"));
+}
+
+#[test]
+fn a_table_is_filled_opened_twice_and_removed() {
+    // Fails if a step were left out, or the file stayed behind.
+    let directory = tempfile::tempdir().unwrap();
+    let plan = ScalePlan {
+        path: directory.path().join("pairs.ehdb"),
+        items: 100,
+        gets: 50,
+        threads: 2,
+        cold: true,
+        presized: false,
+        hash: HashKind::Sip13,
+    };
+    let mut steps = Vec::new();
+    let mut said = |what: &str| steps.push(what.split(' ').next().unwrap().to_owned());
+    let candidate = ScaleCandidate::of::<Reference>();
+    let report = scale(&plan, &candidate, &mut said).unwrap();
+    assert_eq!(steps, ["insert", "sync", "open", "get", "close", "open", "close"]);
+    assert!(report.used_bytes_per_item >= 16.0 && report.insert.max >= report.insert.p50);
+    assert!(!plan.path.exists());
+    std::fs::write(&plan.path, b"somebody else's").unwrap();
+    assert!(scale(&plan, &candidate, &mut |_| {}).is_err() && plan.path.exists());
 }

@@ -13,6 +13,7 @@ mod import;
 mod put;
 mod remove;
 mod repair;
+mod scale;
 mod stats;
 
 use std::ffi::OsString;
@@ -48,6 +49,7 @@ enum Command {
     Backup(backup::Backup),
     Engines(engines::Engines),
     Bench(bench::Bench),
+    Scale(scale::Scale),
     Crash(crash::Crash),
     Device(device::Device),
 }
@@ -68,6 +70,7 @@ impl Cli {
             Command::Backup(command) => command.run(),
             Command::Engines(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Scale(command) => command.run(),
             Command::Crash(command) => command.run(),
             Command::Device(command) => command.run(),
         }

@@ -14,7 +14,7 @@ mod table;
 pub use capabilities::{Capabilities, Durability};
 pub use engine::{Engine, HashKind, Opening, create, open, open_read_only};
 pub use error::{Error, Result};
-pub use executor::{Executor, Inline};
+pub use executor::{Executor, Inline, Threads};
 pub use form::Form;
 pub use settings::{Setting, Settings};
 pub use table::{

@@ -31,7 +31,6 @@ mod options;
 mod pairs;
 mod place;
 mod swap;
-mod threads;
 mod upkeep;
 mod words;
 

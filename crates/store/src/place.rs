@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use everhash_index::{Checked, Durability as Mode, Form, HashKind, Opening, Table};
+use everhash_index::{Checked, Durability as Mode, Form, HashKind, Opening, Table, Threads};
 use everhash_pmem::pool::{DATA, Glance};
 use everhash_pmem::{FileMedium, FileOptions, Origin, Pool, Region, Shutdown};
 
@@ -12,7 +12,6 @@ use crate::core::Core;
 use crate::db::Info;
 use crate::error::Shown;
 use crate::machine;
-use crate::threads::Threads;
 use crate::upkeep::Duty;
 use crate::{Db, Durability, Error, Options, Result};
 

@@ -64,10 +64,7 @@ impl Bench {
             presized: !self.growing,
             write_back: best_write_back(),
         };
-        // Draws nothing where standard error is no terminal.
-        let progress = ProgressBar::new_spinner();
-        progress.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is valid"));
-        progress.enable_steady_tick(core::time::Duration::from_millis(100));
+        let progress = spinner();
         let done = run(&plan, &taking_part, &mut |what| progress.set_message(what.to_owned()));
         progress.finish_and_clear();
         let report = done.map_err(Failure::device)?;
@@ -92,6 +89,14 @@ impl Bench {
         };
         Ok(all.into_iter().filter(wanted).collect())
     }
+}
+
+/// Returns what shows that something goes on: nothing where standard error is no terminal.
+pub(super) fn spinner() -> ProgressBar {
+    let progress = ProgressBar::new_spinner();
+    progress.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is valid"));
+    progress.enable_steady_tick(core::time::Duration::from_millis(100));
+    progress
 }
 
 fn print(report: &Report) -> Outcome {

@@ -1,0 +1,317 @@
+//! A table in a file, which may be larger than memory: how fast it is filled, what its pairs take,
+//! how it is read when most of it is not in memory, and how fast it opens.
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use everhash_index::{
+    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table, Threads, WordTable,
+};
+use everhash_pmem::{FileMedium, FileOptions, Region, pool};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::keys::{Shuffle, key, value};
+use crate::process::{Faults, anonymous_bytes, faults, forget_pages, stored_bytes};
+use crate::report::Latency;
+
+/// How often a thread of its own looks after the table while it is filled, as the store does.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What one call of that thread may do. Unit: buckets or records.
+const BUDGET: u32 = 256;
+
+/// After how many inserts the progress is told.
+const TOLD_EVERY: u64 = 1 << 20;
+
+/// What is measured of a table in a file.
+#[derive(Clone, Debug)]
+pub struct ScalePlan {
+    /// The file, which must not exist; it is removed in the end.
+    pub path: PathBuf,
+    /// Pairs of eight bytes each that are inserted.
+    pub items: u64,
+    /// Pairs that are read, spread over all. At most `items`.
+    pub gets: u64,
+    /// Threads of an open; 0 = one per processor.
+    pub threads: usize,
+    /// Whether the system is asked to forget the file's pages before each open.
+    pub cold: bool,
+    /// Whether the table is made for the number of pairs, or grows from its default size.
+    pub presized: bool,
+    /// The hash function of the table.
+    pub hash: HashKind,
+}
+
+/// Percentiles of inserts, each of which was timed. Unit: nanoseconds, wall time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Tail {
+    /// Half of them took at most this.
+    pub p50: u64,
+    /// 99 of 100.
+    pub p99: u64,
+    /// 999 of 1,000.
+    pub p99_9: u64,
+    /// 9,999 of 10,000.
+    pub p99_99: u64,
+    /// 99,999 of 100,000.
+    pub p99_999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Tail {
+    fn of(histogram: &Histogram<u64>) -> Tail {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        Tail {
+            p50: at(0.5),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            p99_999: at(0.99999),
+            max: histogram.max(),
+        }
+    }
+}
+
+/// Reads of pairs that are there, one after the other.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Reads {
+    /// How many.
+    pub count: u64,
+    /// By the wall. Unit: seconds.
+    pub seconds: f64,
+    /// Pages that were in memory and not yet mapped, for each read.
+    pub minor_faults: f64,
+    /// Pages that came from the device, for each read.
+    pub major_faults: f64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScaleReport {
+    /// The engine.
+    pub engine: &'static str,
+    /// Pairs.
+    pub items: u64,
+    /// All inserts, one after the other. Unit: seconds.
+    pub load_seconds: f64,
+    /// Percentiles of them.
+    pub insert: Tail,
+    /// The sync after them. Unit: seconds.
+    pub sync_seconds: f64,
+    /// How often the table grew by a part.
+    pub growth_steps: u64,
+    /// Storage of the file for each pair. Unit: bytes.
+    pub file_bytes_per_item: f64,
+    /// The part of it that the table uses. Unit: bytes.
+    pub used_bytes_per_item: f64,
+    /// DRAM that the table says it holds, for each pair. Unit: bytes.
+    pub dram_bytes_per_item: f64,
+    /// Memory of the process that is no file's, less what it had before, for each pair.
+    pub anonymous_bytes_per_item: f64,
+    /// An open after the end of the process without a close. Unit: seconds.
+    pub open_crashed_seconds: f64,
+    /// Reads after it.
+    pub reads: Reads,
+    /// A close. Unit: seconds.
+    pub close_seconds: f64,
+    /// An open after that close. Unit: seconds.
+    pub open_clean_seconds: f64,
+}
+
+/// An engine whose tables can be filled.
+#[derive(Clone, Copy)]
+pub struct ScaleCandidate {
+    /// Its name.
+    pub name: &'static str,
+    create: fn(&ScalePlan) -> Result<Box<dyn Table>>,
+    open: fn(&Path, &dyn Executor) -> Result<Box<dyn Table>>,
+}
+
+impl ScaleCandidate {
+    /// Makes the candidate of an engine.
+    pub fn of<E: Engine>() -> ScaleCandidate {
+        ScaleCandidate { name: E::NAME, create: create::<E>, open: open::<E> }
+    }
+}
+
+fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
+    let options = FileOptions::default();
+    let region = Region::new(FileMedium::create(&plan.path, pool::DATA.byte(), &options)?);
+    let settings = match plan.presized {
+        true => E::sized_for(Form::WORDS, plan.items),
+        false => E::Settings::default(),
+    };
+    let opening = Opening { form: Form::WORDS, hash: plan.hash, ..Opening::default() };
+    let table = everhash_index::create::<E, _>(region.clone(), &opening, &settings, &Inline)?;
+    region.media().publish()?;
+    Ok(Box::new(table))
+}
+
+fn open<E: Engine>(path: &Path, executor: &dyn Executor) -> Result<Box<dyn Table>> {
+    let region = Region::new(FileMedium::open(path, &FileOptions::default())?);
+    // The same boot: what was not closed counts as killed.
+    Ok(Box::new(everhash_index::open::<E, _>(region, Opening::default().boot, executor)?))
+}
+
+/// Fills a table of `candidate` and measures it; `said` hears what begins. The file is removed,
+/// whatever comes of it.
+///
+/// # Errors
+/// What the table or the file system returned, and a wrong answer of the engine.
+pub fn scale(
+    plan: &ScalePlan,
+    candidate: &ScaleCandidate,
+    said: &mut dyn FnMut(&str),
+) -> Result<ScaleReport> {
+    let before = anonymous_bytes();
+    let table = (candidate.create)(plan)?;
+    let report = measure(plan, candidate, table, before, said);
+    // Whoever finds the file still there knows why; the report is worth more.
+    let _ = std::fs::remove_file(&plan.path);
+    report
+}
+
+fn measure(
+    plan: &ScalePlan,
+    candidate: &ScaleCandidate,
+    table: Box<dyn Table>,
+    before: u64,
+    said: &mut dyn FnMut(&str),
+) -> Result<ScaleReport> {
+    let mut latency = Latency::histogram();
+    let load_seconds = load(plan, &*table, &mut latency, said)?;
+    said("sync");
+    let (synced, sync_seconds) = timed(|| table.sync());
+    synced?;
+    let per_item = |bytes: u64| bytes as f64 / plan.items as f64;
+    let (stats, anonymous) = (table.stats()?, anonymous_bytes().saturating_sub(before));
+    let file_bytes_per_item = per_item(stored_bytes(&plan.path));
+    drop(table);
+    said("open after a crash");
+    let (table, open_crashed_seconds) = reopened(plan, candidate)?;
+    expect_count(plan, &*table)?;
+    said("get");
+    let reads = read(plan, &*table)?;
+    said("close");
+    let (closed, close_seconds) = timed(|| table.close());
+    closed?;
+    said("open after a close");
+    let (table, open_clean_seconds) = reopened(plan, candidate)?;
+    expect_count(plan, &*table)?;
+    said("close");
+    table.close()?;
+    Ok(ScaleReport {
+        engine: candidate.name,
+        items: plan.items,
+        load_seconds,
+        insert: Tail::of(&latency),
+        sync_seconds,
+        growth_steps: stats.growth_steps,
+        file_bytes_per_item,
+        used_bytes_per_item: per_item(stats.used_bytes),
+        dram_bytes_per_item: per_item(stats.dram_bytes),
+        anonymous_bytes_per_item: per_item(anonymous),
+        reads,
+        open_crashed_seconds,
+        close_seconds,
+        open_clean_seconds,
+    })
+}
+
+fn words(table: &dyn Table) -> Result<&dyn WordTable> {
+    table.words().ok_or_else(|| Error::Unsupported {
+        what: "pairs of words without the path for words".to_owned(),
+    })
+}
+
+/// Inserts every pair, and looks after the table meanwhile; returns the seconds.
+fn load(
+    plan: &ScalePlan,
+    table: &dyn Table,
+    latency: &mut Histogram<u64>,
+    said: &mut dyn FnMut(&str),
+) -> Result<f64> {
+    let (words, stop, started) = (words(table)?, AtomicBool::new(false), Instant::now());
+    let upkeep = || -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            table.maintain(started.elapsed(), BUDGET)?;
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    };
+    let mut insert_all = || -> Result<()> {
+        // One look at the clock for each: what a look costs is part of the time.
+        let mut then = Instant::now();
+        for index in 0..plan.items {
+            let key = key(index);
+            if !words.insert_word(key, value(key, 0))? {
+                return Err(wrong(format!("insert {index}")));
+            }
+            if index % TOLD_EVERY == 0 {
+                said(&format!("insert {index} of {}", plan.items));
+            }
+            let now = Instant::now();
+            latency.saturating_record((now - then).as_nanos() as u64);
+            then = now;
+        }
+        Ok(())
+    };
+    let (inserted, kept) = std::thread::scope(|scope| {
+        let keeper = scope.spawn(upkeep);
+        let inserted = insert_all();
+        stop.store(true, Ordering::Relaxed);
+        (inserted, keeper.join().expect("upkeep returns its errors"))
+    });
+    inserted.and(kept)?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+/// Reads pairs one after the other.
+fn read(plan: &ScalePlan, table: &dyn Table) -> Result<Reads> {
+    let words = words(table)?;
+    let (before, started) = (faults(), Instant::now());
+    for index in Shuffle::new(plan.items).take(plan.gets as usize) {
+        let key = key(index);
+        if words.get_word(key)? != Some(value(key, 0)) {
+            return Err(wrong(format!("get {index}")));
+        }
+    }
+    let (seconds, Faults { minor, major }) = (started.elapsed().as_secs_f64(), faults());
+    let per_read = |faults: u64| faults as f64 / plan.gets.max(1) as f64;
+    Ok(Reads {
+        count: plan.gets,
+        seconds,
+        minor_faults: per_read(minor - before.minor),
+        major_faults: per_read(major - before.major),
+    })
+}
+
+fn reopened(plan: &ScalePlan, candidate: &ScaleCandidate) -> Result<(Box<dyn Table>, f64)> {
+    if plan.cold {
+        forget_pages(&plan.path)?;
+    }
+    let executor = Threads::new(plan.threads);
+    let (table, seconds) = timed(|| (candidate.open)(&plan.path, &executor));
+    Ok((table?, seconds))
+}
+
+fn expect_count(plan: &ScalePlan, table: &dyn Table) -> Result<()> {
+    match table.len()? {
+        found if found == plan.items => Ok(()),
+        found => Err(wrong(format!("{found} pairs after an open, not {}", plan.items))),
+    }
+}
+
+fn wrong(what: String) -> Error {
+    Error::Unsupported { what: format!("a wrong answer ({what}): the engine is broken") }
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let started = Instant::now();
+    let done = work();
+    (done, started.elapsed().as_secs_f64())
+}

@@ -1,0 +1,136 @@
+//! `everhash scale`: one engine with as many pairs as the disk has room for.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use everhash_bench::{ScaleCandidate, ScalePlan, ScaleReport, Tail, scale};
+use everhash_engines::turbo::Turbo;
+use everhash_engines::walsh::Walsh;
+use everhash_engines::wophi::Wophi;
+use everhash_store::HashKind;
+
+use super::bench::spinner;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// Every engine that can take part; the first is the default.
+fn candidates() -> [ScaleCandidate; 3] {
+    [ScaleCandidate::of::<Walsh>(), ScaleCandidate::of::<Wophi>(), ScaleCandidate::of::<Turbo>()]
+}
+
+/// Fill a table in a file that may be larger than memory, and measure what only size shows
+///
+/// Pairs of 8/8 bytes are inserted one by one; each insert is timed. The file is then opened as
+/// after the end of the process, read at random, closed, and opened again. It is removed in the
+/// end. A pair takes 32 to 45 bytes of the disk.
+#[derive(Debug, Args)]
+pub struct Scale {
+    /// The file, which must not exist
+    file: PathBuf,
+    /// The engine
+    #[arg(long, value_name = "NAME", default_value = "walsh")]
+    engine: String,
+    /// Pairs to insert
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    items: u64,
+    /// Pairs to read
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
+    gets: u64,
+    /// Threads of an open; 0 means one per processor
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    threads: usize,
+    /// Hash function of the table: sip13, or xxh3 for keys that nobody hostile chooses
+    #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]
+    hash: HashKind,
+    /// Make the table for the number of pairs instead of letting it grow
+    #[arg(long)]
+    presized: bool,
+    /// Let the system forget the file's pages before each open
+    #[arg(long)]
+    cold: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Scale {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let all = candidates();
+        let candidate = all.iter().find(|each| each.name == self.engine).ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(|each| each.name).collect();
+            Failure::usage(format_args!(
+                "no engine is called '{}'; there are: {}",
+                self.engine,
+                known.join(", ")
+            ))
+        })?;
+        let plan = ScalePlan {
+            path: self.file,
+            items: self.items,
+            gets: self.gets.min(self.items),
+            threads: self.threads,
+            cold: self.cold,
+            presized: self.presized,
+            hash: self.hash,
+        };
+        let progress = spinner();
+        let done = scale(&plan, candidate, &mut |what| progress.set_message(what.to_owned()));
+        progress.finish_and_clear();
+        let report = done
+            .map_err(|error| Failure::device(format_args!("{}: {error}", plan.path.display())))?;
+        if self.json {
+            let figures = serde_json::to_value(&report).expect("figures have a JSON form");
+            return output::print_json(&figures);
+        }
+        print(&report)
+    }
+}
+
+fn print(report: &ScaleReport) -> Outcome {
+    let ScaleReport { engine, items, reads, .. } = report;
+    let millions = |count: u64, seconds: f64| count as f64 / seconds.max(1e-9) / 1e6;
+    let Tail { p50, p99, p99_9, p99_99, p99_999, max } = report.insert;
+    let lines = [
+        format!("{items} pairs of form 8/8 in engine {engine}"),
+        format!(
+            "insert: {:.1} s, {:.2} Mops/s, {} growth steps; then a sync of {:.2} s",
+            report.load_seconds,
+            millions(*items, report.load_seconds),
+            report.growth_steps,
+            report.sync_seconds
+        ),
+        format!(
+            "insert, ns: p50 {p50}, p99 {p99}, p99.9 {p99_9}, p99.99 {p99_99}, p99.999 {p99_999}, \
+             most {max}"
+        ),
+        format!(
+            "a pair: {:.1} bytes of the file ({:.1} used), {:.2} bytes of DRAM by the table's \
+             count, {:.2} by the system's",
+            report.file_bytes_per_item,
+            report.used_bytes_per_item,
+            report.dram_bytes_per_item,
+            report.anonymous_bytes_per_item
+        ),
+        format!(
+            "open after a crash: {:.3} s, {:.1} M pairs/s",
+            report.open_crashed_seconds,
+            millions(*items, report.open_crashed_seconds)
+        ),
+        format!(
+            "get: {} at random, {:.3} Mops/s, {:.3} minor and {:.3} major page faults each",
+            reads.count,
+            millions(reads.count, reads.seconds),
+            reads.minor_faults,
+            reads.major_faults
+        ),
+        format!("close: {:.3} s", report.close_seconds),
+        format!(
+            "open after a close: {:.3} s, {:.1} M pairs/s",
+            report.open_clean_seconds,
+            millions(*items, report.open_clean_seconds)
+        ),
+    ];
+    lines.iter().try_for_each(|line| output::print(line))
+}
