@@ -41,6 +41,8 @@ pub struct Effort {
     pub growth_one_in: u64,
     /// How many lives of one workload are judged at most.
     pub lives: u64,
+    /// How many lives a violation may take to become short.
+    pub shorten_lives: u64,
     /// How many threads; 0 for one per core.
     pub threads: usize,
 }
@@ -63,6 +65,7 @@ impl Default for Effort {
             restart_one_in: 2,
             growth_one_in: 16,
             lives: u64::MAX,
+            shorten_lives: 500_000,
             threads: 0,
         }
     }

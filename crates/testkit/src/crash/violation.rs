@@ -13,12 +13,7 @@ use crate::Complaint;
 use crate::shrink::minimise;
 use crate::workload::{Op, parse, render};
 
-/// How many shorter workloads are tried at most while a violation is minimised.
-///
-/// Source: ours; a workload of 100 operations is down to its last few after about 60.
-const ATTEMPTS: u32 = 300;
-
-/// How many lives one of them may take.
+/// How many lives one of the shorter workloads may take that are tried.
 ///
 /// Source: ours; a workload of a few operations, examined closely, takes some thousand.
 const LIVES: u64 = 5_000;
@@ -131,17 +126,12 @@ pub(super) fn shorten<E: Engine>(
         ..effort.clone()
     };
     let mut found = found;
-    let mut attempts = 0;
+    let mut budget = effort.shorten_lives;
     let operations = minimise(operations, |operations| {
-        attempts += 1;
-        let mut court = Court::<E>::new(form, &close, mutant).with_budget(LIVES);
-        match court.try_seed(operations) {
-            Err(shorter) if attempts <= ATTEMPTS => {
-                found = shorter;
-                true
-            }
-            _ => false,
-        }
+        let mut court = Court::<E>::new(form, &close, mutant).with_budget(LIVES.min(budget));
+        let outcome = if budget > 0 { court.try_seed(operations) } else { Ok(()) };
+        budget = budget.saturating_sub(court.lives());
+        outcome.map_err(|shorter| found = shorter).is_err()
     });
     let Found { crashes, sites, complaint } = found;
     let (engine, model) = (E::NAME, effort.model);

@@ -57,12 +57,17 @@ fn crash_verdict(effort: &crash::Effort) -> Result<(), String> {
 
 /// Few keys, written again and again: these seeds have a hot key, or load all keys twice.
 fn crashes(model: CrashModel) -> crash::Effort {
-    crash::Effort { model, seeds: 9..13, operations: 16, keys: 6, ..crash::Effort::default() }
+    crash::Effort { model, seeds: 9..13, operations: 16, keys: 6, ..briefly() }
 }
 
 /// New keys only: growth in the workload, and not only in what follows a crash.
 fn growing(model: CrashModel) -> crash::Effort {
-    crash::Effort { model, seeds: 4..6, operations: 24, ..crash::Effort::default() }
+    crash::Effort { model, seeds: 4..6, operations: 24, ..briefly() }
+}
+
+/// What is found need not be short: that it is found is the question.
+fn briefly() -> crash::Effort {
+    crash::Effort { shorten_lives: 10_000, ..crash::Effort::default() }
 }
 
 #[test]
