@@ -2,14 +2,15 @@
 //! how it is read when most of it is not in memory, and how fast it opens.
 
 use core::time::Duration;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use everhash_index::{
-    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table, Threads, WordTable,
+    Durability as Mode, Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table,
+    Threads, WordTable,
 };
-use everhash_pmem::{FileMedium, FileOptions, Region, pool};
+use everhash_pmem::{FileDurability, FileMedium, FileOptions, Region, pool};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -43,6 +44,8 @@ pub struct ScalePlan {
     pub presized: bool,
     /// The hash function of the table.
     pub hash: HashKind,
+    /// What a fence on the file waits for.
+    pub durability: FileDurability,
 }
 
 /// Percentiles of inserts, each of which was timed. Unit: nanoseconds, wall time.
@@ -127,19 +130,22 @@ pub struct ScaleReport {
 pub struct ScaleCandidate {
     /// Its name.
     pub name: &'static str,
+    /// Whether it can make writes durable together.
+    pub batches: bool,
     create: fn(&ScalePlan) -> Result<Box<dyn Table>>,
-    open: fn(&Path, &dyn Executor) -> Result<Box<dyn Table>>,
+    open: fn(&ScalePlan, &dyn Executor) -> Result<Box<dyn Table>>,
 }
 
 impl ScaleCandidate {
     /// Makes the candidate of an engine.
     pub fn of<E: Engine>() -> ScaleCandidate {
-        ScaleCandidate { name: E::NAME, create: create::<E>, open: open::<E> }
+        let batches = E::CAPABILITIES.durability.contains(&Mode::Batch);
+        ScaleCandidate { name: E::NAME, batches, create: create::<E>, open: open::<E> }
     }
 }
 
 fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
-    let options = FileOptions::default();
+    let options = FileOptions { durability: plan.durability, ..FileOptions::default() };
     let region = Region::new(FileMedium::create(&plan.path, pool::DATA.byte(), &options)?);
     let settings = match plan.presized {
         true => E::sized_for(Form::WORDS, plan.items),
@@ -151,8 +157,9 @@ fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
     Ok(Box::new(table))
 }
 
-fn open<E: Engine>(path: &Path, executor: &dyn Executor) -> Result<Box<dyn Table>> {
-    let region = Region::new(FileMedium::open(path, &FileOptions::default())?);
+fn open<E: Engine>(plan: &ScalePlan, executor: &dyn Executor) -> Result<Box<dyn Table>> {
+    let options = FileOptions { durability: plan.durability, ..FileOptions::default() };
+    let region = Region::new(FileMedium::open(&plan.path, &options)?);
     // The same boot: what was not closed counts as killed.
     Ok(Box::new(everhash_index::open::<E, _>(region, Opening::default().boot, executor)?))
 }
@@ -295,7 +302,7 @@ fn reopened(plan: &ScalePlan, candidate: &ScaleCandidate) -> Result<(Box<dyn Tab
         forget_pages(&plan.path)?;
     }
     let executor = Threads::new(plan.threads);
-    let (table, seconds) = timed(|| (candidate.open)(&plan.path, &executor));
+    let (table, seconds) = timed(|| (candidate.open)(plan, &executor));
     Ok((table?, seconds))
 }
 

@@ -2,7 +2,7 @@
 
 use everhash_bench::{Candidate, Phase, Plan, ScaleCandidate, ScalePlan, run, scale};
 use everhash_index::{Form, HashKind};
-use everhash_pmem::WriteBack;
+use everhash_pmem::{FileDurability, WriteBack};
 use everhash_testkit::reference::Reference;
 
 fn plan(form: Form) -> Plan {
@@ -43,6 +43,7 @@ fn a_table_is_filled_opened_twice_and_removed() {
         cold: true,
         presized: false,
         hash: HashKind::Sip13,
+        durability: FileDurability::Process,
     };
     let mut steps = Vec::new();
     let mut said = |what: &str| steps.push(what.split(' ').next().unwrap().to_owned());

@@ -187,6 +187,10 @@ pub trait Media: Send + Sync + 'static {
     /// Touches the pages of `span` so that later stores do not fault. Best effort.
     fn touch(&self, _span: Span) {}
 
+    /// Says that most of `span` will be read soon, in whatever order: a medium that reads pieces of
+    /// a slow device may then read large ones ahead. Best effort.
+    fn will_read(&self, _span: Span) {}
+
     /// Says that the line at `at` will be read soon.
     #[inline(always)]
     fn prefetch(&self, _at: Addr) {}

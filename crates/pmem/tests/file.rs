@@ -435,3 +435,14 @@ fn child_fills_a_small_disk() {
     assert!(matches!(FileMedium::open(&sparse, &options()), Err(Error::Full { .. })));
     println!("small disk was full");
 }
+
+#[test]
+fn what_will_be_read_may_lie_anywhere() {
+    // Fails if a hint about a span that ends outside, or is none, were more than a hint.
+    let directory = Directory::new();
+    let medium = FileMedium::create(directory.file(), 300 << 10, &options()).unwrap();
+    for (start, bytes) in [(0, 300 << 10), (8, 8), (0, 1 << 40), (1 << 39, 8), (4096, 0)] {
+        medium.will_read(Span::of_bytes(Addr::new(start), bytes));
+    }
+    assert_eq!(medium.bytes(), 300 << 10);
+}

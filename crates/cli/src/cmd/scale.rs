@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use everhash_bench::{ScaleCandidate, ScalePlan, ScaleReport, Tail, scale};
 use everhash_engines::turbo::Turbo;
 use everhash_engines::walsh::Walsh;
 use everhash_engines::wophi::Wophi;
+use everhash_pmem::FileDurability;
 use everhash_store::HashKind;
 
 use super::bench::spinner;
@@ -43,6 +44,10 @@ pub struct Scale {
     /// Hash function of the table: sip13, or xxh3 for keys that nobody hostile chooses
     #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]
     hash: HashKind,
+    /// When an insert is durable: batch, in epochs of the engine, or process, at the sync in the
+    /// end; by default batch if the engine can
+    #[arg(long, value_enum, value_name = "WHEN")]
+    durability: Option<Durable>,
     /// Make the table for the number of pairs instead of letting it grow
     #[arg(long)]
     presized: bool,
@@ -52,6 +57,13 @@ pub struct Scale {
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// When an insert survives a power failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Durable {
+    Batch,
+    Process,
 }
 
 impl Scale {
@@ -66,7 +78,19 @@ impl Scale {
                 known.join(", ")
             ))
         })?;
+        let durability = match (self.durability, candidate.batches) {
+            (Some(Durable::Batch), false) => {
+                return Err(Failure::usage(format_args!(
+                    "engine {} makes every insert durable on its own, which takes days; use \
+                     --durability process",
+                    candidate.name
+                )));
+            }
+            (None | Some(Durable::Batch), true) => FileDurability::Immediate,
+            (None, false) | (Some(Durable::Process), _) => FileDurability::Process,
+        };
         let plan = ScalePlan {
+            durability,
             path: self.file,
             items: self.items,
             gets: self.gets.min(self.items),

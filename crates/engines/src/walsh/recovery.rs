@@ -121,6 +121,9 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         upkeep: AtomicWord::new(0),
         pool,
     };
+    let media = table.pool.region().media();
+    // A quarter of each log is read, and its head: nearly every page.
+    media.will_read(Span::of_bytes(Addr::NULL, media.bytes()));
     recover_all(&table, epoch, executor)?;
     if table.pool.writable() {
         settle_epoch(&table)?;

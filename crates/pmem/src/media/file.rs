@@ -13,7 +13,7 @@ use self::backing::{Backing, Plan, read_only};
 use self::system::{Os, System};
 use super::{Domain, Guarantees, Media, StreamClass, StreamSupport};
 use crate::sys::window::Window;
-use crate::{Addr, Result, Site, Span, Std};
+use crate::{Addr, Result, Site, Span, Std, WORD};
 
 /// Bytes of a page of the page cache, the unit in which a file is written out.
 ///
@@ -268,6 +268,14 @@ impl Media for FileMedium {
 
     fn touch(&self, span: Span) {
         self.backing.mapping.populate(span);
+    }
+
+    /// Passes on as much as fits in half of the memory: more would push out what came first.
+    fn will_read(&self, span: Span) {
+        let memory = rustix::system::sysinfo();
+        let half = memory.totalram as u64 / 2 * u64::from(memory.mem_unit);
+        let words = span.words.min(half / WORD);
+        self.backing.mapping.read_ahead(Span::new(span.start, words));
     }
 
     #[inline(always)]

@@ -62,6 +62,12 @@ unsafe impl Send for Mapping {}
 // length is an atomic that only grows, and the range is changed under the lock `tail` alone.
 unsafe impl Sync for Mapping {}
 
+/// What Linux reads ahead at a time.
+///
+/// Unit: bytes; a multiple of every page size. Source: Linux, `read_ahead_kb`: 128 unless an
+/// administrator has chosen more. Of a longer piece only the beginning would be read.
+const READ_AHEAD: u64 = 128 << 10;
+
 impl Mapping {
     /// Reserves `capacity` bytes of addresses; nothing is mapped yet.
     pub(crate) fn reserve(capacity: u64, writable: bool) -> io::Result<Mapping> {
@@ -155,6 +161,12 @@ impl Mapping {
                 unsafe { mmap(at, length, rights, kind | MapFlags::FIXED, file, from)? };
             }
         }
+        if let Source::File { synchronous: false, .. } = source {
+            // Reads and writes of a hash index are scattered. Without this, a fault brings a large
+            // piece of the file in, and where the kernel keeps that as one large page, the store of
+            // one word writes all of it back: see docs/decisions/0009-scattered-pages.md.
+            let _ = self.advise(from, to - from, Advice::Random);
+        }
         // Contents must not reach a core dump. Best effort: an old kernel may not know the advice.
         let _ = self.advise(from, to - from, Advice::LinuxDontDump);
         Ok(())
@@ -186,6 +198,14 @@ impl Mapping {
         }
         for page in (from..to.min(self.bytes())).step_by(rustix::param::page_size()) {
             let _ = self.window::<1>(crate::Addr::new(page)).map(|word| word.load_relaxed(0));
+        }
+    }
+
+    /// Lets the kernel read the pages of `span` from its file, many at a time.
+    pub(crate) fn read_ahead(&self, span: Span) {
+        let Some((from, to)) = self.pages_around(span) else { return };
+        for piece in (from..to).step_by(READ_AHEAD as usize) {
+            let _ = self.advise(piece, READ_AHEAD.min(to - piece), Advice::WillNeed);
         }
     }
 
