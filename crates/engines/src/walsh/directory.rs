@@ -58,6 +58,14 @@ impl<T, const PARTS: u32> Growing<T, PARTS> {
         &self.parts[part].get_or_init(|| (0..length).map(|_| zero()).collect())[offset]
     }
 
+    /// Returns at most `count` elements from one on, as many as lie in one piece.
+    fn reach_run(&self, index: usize, count: usize, zero: impl Fn() -> T) -> &[T] {
+        self.reach(index, zero);
+        let (part, offset) = place(index, PARTS);
+        let elements = self.parts[part].get().map_or(&[][..], |part| &part[offset..]);
+        &elements[..count.min(elements.len())]
+    }
+
     fn bytes(&self) -> u64 {
         let parts = self.parts.iter().filter_map(|part| part.get());
         parts.map(|part| size_of_val(&**part) as u64).sum()
@@ -167,8 +175,8 @@ impl<P: Primitives> Blocks<P> {
     /// As [`Blocks::push`].
     pub fn clear(&self, side: &Side<P>, level: u32) -> Result<()> {
         let mut free = self.free.lock()?;
-        for block in 0..1usize << level.saturating_sub(self.block_level) {
-            let Some(entry) = side.index.get(block) else { continue };
+        for block in 0..self.most_blocks(level) {
+            let Some(entry) = side.index.get(block as usize) else { continue };
             let number = entry.load(Ordering::Relaxed);
             if number != 0 {
                 entry.store(0, Ordering::Relaxed);
@@ -176,6 +184,76 @@ impl<P: Primitives> Blocks<P> {
             }
         }
         Ok(())
+    }
+
+    /// Returns which blocks of a side of 2^`level` directories there are, each with its number in
+    /// the pool, in ascending order.
+    pub fn of_side<'s>(
+        &self,
+        side: &'s Side<P>,
+        level: u32,
+    ) -> impl Iterator<Item = (u64, u64)> + use<'s, P> {
+        (0..self.most_blocks(level)).filter_map(|block| {
+            let number = side.index.get(block as usize)?.load(Ordering::Relaxed);
+            (number != 0).then(|| (block, number - 1))
+        })
+    }
+
+    /// Returns how many blocks 2^`level` directories have at most.
+    pub fn most_blocks(&self, level: u32) -> u64 {
+        1 << level.saturating_sub(self.block_level)
+    }
+
+    /// Returns how many words the directories of a block are.
+    pub fn block_words(&self) -> usize {
+        2 << self.block_level
+    }
+
+    /// Visits the words of a block's directories as they lie here: head, filter, and so on.
+    pub fn visit_block(&self, number: u64, mut visit: impl FnMut(u64)) {
+        let first = (number as usize) << self.block_level;
+        for index in first..first + (1 << self.block_level) {
+            let slot = self.slots.reach(index, Slot::zero);
+            visit(slot.head.load(Ordering::Relaxed));
+            visit(slot.filter.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Takes `count` blocks that nobody has used yet; returns the number of the first.
+    ///
+    /// # Errors
+    /// As [`Blocks::push`].
+    pub fn take_new(&self, count: u64) -> Result<u64> {
+        let mut free = self.free.lock()?;
+        let first = free.count;
+        free.count += count;
+        Ok(first)
+    }
+
+    /// Gives back blocks that were taken and are on no side.
+    ///
+    /// # Errors
+    /// As [`Blocks::push`].
+    pub fn give_back(&self, numbers: core::ops::Range<u64>) -> Result<()> {
+        self.free.lock()?.blocks.extend(numbers);
+        Ok(())
+    }
+
+    /// Makes a block that was taken one of a side, with the words that a visit showed. Nobody reads
+    /// the side yet.
+    pub fn set_block(&self, side: &Side<P>, block: u64, number: u64, words: &[u64]) {
+        let (mut index, mut words) = ((number as usize) << self.block_level, words);
+        while !words.is_empty() {
+            let slots = self.slots.reach_run(index, words.len() / 2, Slot::zero);
+            let (now, later) = words.split_at(2 * slots.len());
+            for (slot, pair) in slots.iter().zip(now.chunks_exact(2)) {
+                slot.head.store(pair[0], Ordering::Relaxed);
+                slot.filter.store(pair[1], Ordering::Relaxed);
+            }
+            (index, words) = (index + slots.len(), later);
+        }
+        let entry = side.index.reach(block as usize, || AtomicWord::new(0));
+        entry.store(number + 1, Ordering::Release);
     }
 
     /// Returns the DRAM that all blocks take. Unit: bytes.

@@ -36,7 +36,8 @@ everhash_pmem::ruler! {
         0   TAIL   [1] "the newest log and its durable objects: what a power failure leaves";
         8   PAD    [7] "zero";
         64  LIVE   [1] "the newest log and its objects: what the end of a process leaves";
-        72  PAD_2  [7] "zero";
+        72  CHECKPOINT [1] "where a clean close has saved the directories, 0 = nowhere; check";
+        80  PAD_2  [6] "zero";
         128 INFO_A [8] "one of two infos; of the valid ones the later counts";
         192 INFO_B [8] "the other info";
         256 EPOCH_A [8] "the info of an odd epoch, with its tail";
@@ -73,6 +74,32 @@ everhash_pmem::ruler! {
 }
 
 everhash_pmem::ruler! {
+    /// The head of an area's checkpoint (3.4.1), which holds what an open of a closed pool would
+    /// have to read all directory logs for. It is believed only of a pool that was closed, and only
+    /// if the area still ends where it says.
+    ///
+    /// Its words follow, in parts of 4096 whose last word is a checksum: for each log but the
+    /// newest, oldest first, its tail and its lines; then each block of directories that is there,
+    /// its number and for each directory the word number of the chain's head and the filter; then
+    /// the same of the directories that are set aside. Key bits h set bits h and h / 256 of a
+    /// filter, modulo 64.
+    pub struct Checkpoint [128] {
+        0   TAIL        [1] "the newest log and its objects";
+        8   SEQUENCE    [1] "sequence of the area's info";
+        16  LOGS        [1] "logs before the newest";
+        24  BLOCKS      [1] "blocks of directories";
+        32  OLD_BLOCKS  [1] "the same of those that are set aside";
+        40  ITEMS       [1] "live pairs";
+        48  ITEM_BYTES  [1] "the room that their objects need";
+        56  CHAINED     [1] "objects in the chains of the newest directories";
+        64  FILL        [1] "where the newest log goes on, in words from its start";
+        72  RECORDS_SUM [1] "XXH3-64 of the directory log of the newest log";
+        80  SPARE       [5] "zero";
+        120 CHECKSUM    [1] "XXH3-64 of the words before, seeded with database and place";
+    }
+}
+
+everhash_pmem::ruler! {
     /// The head of an object of variable length (3.1.6); key and value follow it. An object of a
     /// fixed form has the link only.
     pub struct ObjectHead [24] {
@@ -97,6 +124,7 @@ pub const RULERS: &[&Ruler] = &[
     &AreaRecord::RULER,
     &Info::RULER,
     &LogHead::RULER,
+    &Checkpoint::RULER,
     &ObjectHead::RULER,
     &WordObject::RULER,
 ];
@@ -121,6 +149,11 @@ pub const MOST_ENTRIES: u64 = 4095;
 ///
 /// Unit: bytes. Source: ours; with the directory log before it, a word offset fits 16 bits.
 pub const MOST_LOG_BYTES: u64 = 256 << 10;
+
+/// Words of a part of a checkpoint, its checksum among them; the last part may have fewer.
+///
+/// Unit: words. Source: ours; 32 KiB stay in a near cache between a checksum and its use.
+pub const PART_WORDS: u64 = 4096;
 
 /// Most directories of an area, as a base-2 logarithm.
 ///
@@ -273,11 +306,21 @@ pub const fn open_epoch(word: u64) -> Option<u64> {
     if seal_epoch(number) == word { Some(number) } else { None }
 }
 
-/// Returns the sum of words: of a head, or of a directory log.
+/// Returns the sum of words: of a head, of a directory log, of a part of a checkpoint.
 pub fn sum(words: &[u64], seed: u64) -> u64 {
-    let mut bytes = Vec::with_capacity(words.len() * 8);
-    words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-    xxh3_64_with_seed(&bytes, seed)
+    let mut near = [0; 64 * WORD as usize];
+    let mut far = Vec::new();
+    let bytes = match near.get_mut(..words.len() * WORD as usize) {
+        Some(bytes) => bytes,
+        None => {
+            far.resize(words.len() * WORD as usize, 0);
+            far.as_mut_slice()
+        }
+    };
+    for (place, word) in bytes.chunks_exact_mut(WORD as usize).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    xxh3_64_with_seed(bytes, seed)
 }
 
 /// Returns the seed of the sums of a database: a log of another one does not match.
@@ -285,14 +328,14 @@ pub const fn seed(database: [u64; 2]) -> u64 {
     mix(mix(MIX, database[0]), database[1])
 }
 
-/// Returns a head of eight words with the sum in its last word.
-pub fn seal_head(mut head: [u64; 8], at: Addr, seed: u64) -> [u64; 8] {
-    head[7] = sum(&head[..7], mix(seed, at.byte()));
+/// Returns a head with the sum in its last word.
+pub fn seal_head<const N: usize>(mut head: [u64; N], at: Addr, seed: u64) -> [u64; N] {
+    head[N - 1] = sum(&head[..N - 1], mix(seed, at.byte()));
     head
 }
 
 /// Returns whether the sum in the last word of a head matches.
-pub fn is_sealed(head: &[u64; 8], at: Addr, seed: u64) -> bool {
+pub fn is_sealed<const N: usize>(head: &[u64; N], at: Addr, seed: u64) -> bool {
     seal_head(*head, at, seed) == *head
 }
 
@@ -304,6 +347,18 @@ pub const fn objects_offset(entries: u64) -> u64 {
 /// Returns how long a log is. Unit: bytes, whole lines.
 pub const fn log_bytes(entries: u64, object_words: u64) -> u64 {
     ((objects_offset(entries) + object_words) * WORD).next_multiple_of(LINE)
+}
+
+/// Returns how long a checkpoint with `words` words behind its head is. Unit: bytes, whole lines.
+pub const fn checkpoint_bytes(words: u64) -> u64 {
+    let sums = words.div_ceil(PART_WORDS - 1);
+    let bytes = words.saturating_add(sums).saturating_mul(WORD);
+    bytes.saturating_add(Checkpoint::BYTES as u64).saturating_add(LINE - 1) / LINE * LINE
+}
+
+/// Returns the seed of the sum of a part that lies at `at`: it belongs to one head.
+pub const fn part_seed(head: &[u64; Checkpoint::WORDS], at: Addr) -> u64 {
+    mix(head[Checkpoint::CHECKSUM], at.byte())
 }
 
 /// Returns where the record of area `area` lies, if the first one lies at `table`.

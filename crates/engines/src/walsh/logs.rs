@@ -5,8 +5,10 @@
 //! then makes all of it true at once, objects and directory records. A log leads to the one
 //! before it, so that taking space and making it reachable is that same store.
 
+use core::sync::atomic::Ordering;
+
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{Access, Addr, LINE, Lock, Media, Span, WORD};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
 
 use super::layout::{
     self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
@@ -221,6 +223,7 @@ impl<M: Media> Walsh<M> {
             self.space.give(span);
             return Err(error);
         }
+        self.has_begun.store(1, Ordering::Relaxed);
         let (mut previous, mut sum) = (Tail::default(), 0);
         let mut number = state.logs.back().map_or(1, |log| log.number.wrapping_add(1));
         if let Some(log) = state.open.take() {

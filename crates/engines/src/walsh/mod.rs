@@ -97,6 +97,7 @@
 
 mod batches;
 mod check;
+mod checkpoint;
 mod concurrency;
 mod directory;
 mod epochs;

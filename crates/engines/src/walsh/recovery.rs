@@ -1,4 +1,5 @@
-//! Opening a table (3.4): the directories are rebuilt from the directory logs, area by area.
+//! Opening a table (3.4), area by area: of a closed pool the directories are loaded as they were
+//! saved, else they are rebuilt from the directory logs.
 //!
 //! The newest log leads to the one before it, down to the oldest that the info names. In the order
 //! in which they were written, the last record of each directory wins. No object is read, but for
@@ -118,6 +119,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         pending: AtomicWord::new(0),
         dead: AtomicWord::new(0),
         rehashes: AtomicWord::new(0),
+        has_begun: AtomicWord::new(0),
         upkeep: AtomicWord::new(0),
         pool,
     };
@@ -151,34 +153,77 @@ fn settle_epoch<M: Media>(table: &Walsh<M>) -> Result<()> {
 /// Recovers every area, as many at a time as the executor likes.
 fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) -> Result<()> {
     let jobs = executor.width().clamp(1, table.areas.len());
-    let outcomes: Vec<LockOf<M, Result<()>>> = (0..jobs).map(|_| Lock::new(Ok(()))).collect();
+    let outcomes: Vec<LockOf<M, Result<Vec<Span>>>> =
+        (0..jobs).map(|_| Lock::new(Ok(Vec::new()))).collect();
     executor.run(jobs, &|job| {
+        let mut spans = Vec::new();
         let mut areas = table.areas.iter().skip(job).step_by(jobs);
-        let outcome = areas.try_for_each(|area| recover_area(table, area, epoch));
+        let outcome = areas.try_for_each(|area| recover_area(table, area, epoch, &mut spans));
         if let Ok(mut slot) = outcomes[job].lock() {
-            *slot = outcome;
+            *slot = outcome.map(|()| spans);
         }
     });
+    let mut spans = Vec::new();
     for outcome in outcomes {
-        core::mem::replace(&mut *outcome.lock()?, Ok(()))?;
+        spans.append(&mut core::mem::replace(&mut *outcome.lock()?, Ok(Vec::new()))?);
     }
-    Ok(())
+    // Neighbours together: there are hundreds of thousands of logs in a large pool.
+    runs(&mut spans)?.into_iter().try_for_each(|run| Ok(table.space.claim(run)?))
 }
 
-fn recover_area<M: Media>(table: &Walsh<M>, area: &Area<M>, epoch: u64) -> Result<()> {
+/// Sorts spans, and returns what they cover in as few runs as there are.
+///
+/// # Errors
+/// [`everhash_index::Error::Corrupt`] if two of them overlap.
+fn runs(spans: &mut [Span]) -> Result<Vec<Span>> {
+    spans.sort_by_key(|span| span.start);
+    let mut runs: Vec<Span> = Vec::new();
+    for span in spans {
+        match runs.last_mut() {
+            Some(run) if run.overlaps(*span) => {
+                return Err(corrupt(span.start, "no line is in use twice"));
+            }
+            Some(run) if run.end_byte() == span.start.byte() => run.words += span.words,
+            _ => runs.push(*span),
+        }
+    }
+    Ok(runs)
+}
+
+/// Recovers an area, and notes the space of its logs.
+fn recover_area<M: Media>(
+    table: &Walsh<M>,
+    area: &Area<M>,
+    epoch: u64,
+    spans: &mut Vec<Span>,
+) -> Result<()> {
     let pm = table.pool.access();
     let shutdown = table.pool.previous_shutdown();
     let said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
     let info = &said.info;
-    let logs = read_logs(&pm, table, area, &said)?;
     let mut guard = area.state.lock()?;
     let state = &mut *guard;
     (state.sequence, state.info) = (said.sequence, *info);
-    rebuild(&pm, table, area, state, &logs, info)?;
+    let loaded = match shutdown {
+        Shutdown::Clean => table.load(&pm, area, state, said.tail)?,
+        Shutdown::Process | Shutdown::Power => None,
+    };
+    let logs = match loaded {
+        Some(logs) => logs,
+        None => {
+            let logs = read_logs(&pm, table, area, &said)?;
+            let logs_spans: Vec<Span> = logs.iter().map(Known::span).collect();
+            // Before any is read: so many objects as the medium has room for, and no more.
+            runs(&mut logs_spans.clone())?;
+            rebuild(&pm, table, area, state, &logs, info)?;
+            logs_spans
+        }
+    };
     let is_settled = shutdown == Shutdown::Clean && (table.is_grouped || epoch == 0);
     if table.pool.writable() && !is_settled {
         accept(&pm, table, area, state, &said, &logs)?;
     }
+    spans.extend(logs);
     let mut spare = table.spare.lock()?;
     spare.collect = spare.collect.max(table.collect_logs(state));
     drop(spare);
@@ -254,7 +299,7 @@ fn parse_info(info: &[u64; Info::WORDS], at: Addr) -> Result<NewInfo> {
     })
 }
 
-/// Follows the logs from the newest to the oldest, and claims their space; oldest first.
+/// Follows the logs from the newest to the oldest; returns them oldest first.
 fn read_logs<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
@@ -263,7 +308,7 @@ fn read_logs<M: Media>(
 ) -> Result<VecDeque<Known>> {
     let mut logs: VecDeque<Known> = VecDeque::new();
     let mut next = said.tail;
-    // Each log takes space of its own, so that there are no more than lines.
+    // Numbers fall from one to the next, so that none comes twice: no more than lines.
     while !next.at.is_null() {
         let mut head = [0; LogHead::WORDS];
         pm.read_words(next.at, &mut head)?;
@@ -278,10 +323,12 @@ fn read_logs<M: Media>(
         if known.count > known.entries().min(MOST_ENTRIES) {
             return Err(corrupt(next.at, "a log has no more objects than it has room for"));
         }
+        if known.span().words < layout::objects_offset(known.entries()) {
+            return Err(corrupt(next.at, "a log has room for its directory log"));
+        }
         if logs.front().is_some_and(|after| after.number() != known.number().wrapping_add(1)) {
             return Err(corrupt(next.at, "the logs of an area have successive numbers"));
         }
-        table.space.claim(known.span())?;
         let (number, previous) = (known.number(), head[LogHead::PREVIOUS]);
         let at = next.at;
         logs.push_front(known);
@@ -386,7 +433,7 @@ fn accept<M: Media>(
     area: &Area<M>,
     state: &mut State,
     said: &Said,
-    logs: &VecDeque<Known>,
+    logs: &[Span],
 ) -> Result<()> {
     for place in &said.broken {
         // The next info for this place may differ, and a word of it must not complete this one.
@@ -400,7 +447,7 @@ fn accept<M: Media>(
         // What is visible need not be durable: the infos, and the newest log; of epochs, all.
         pm.flush(Span::new(area.record, AreaRecord::WORDS as u64), sites::RECORD);
         let count = if table.epochs.lock()?.number > 0 { logs.len() } else { 1 };
-        logs.iter().rev().take(count).for_each(|log| pm.flush(log.span(), sites::ACCEPTED));
+        logs.iter().rev().take(count).for_each(|log| pm.flush(*log, sites::ACCEPTED));
         pm.fence(sites::ACCEPTED)?;
     }
     if said.is_cut {

@@ -133,7 +133,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
     for area in 0..settings.areas {
         let at = layout::area_record(table.start, area);
         let mut record = [0; AreaRecord::WORDS];
-        for place in [AreaRecord::TAIL, AreaRecord::LIVE] {
+        for place in [AreaRecord::TAIL, AreaRecord::LIVE, AreaRecord::CHECKPOINT] {
             record[place] = Tail::default().seal(at.plus(place as u64));
         }
         for (sequence, place) in [(1, AreaRecord::INFO_A), (0, AreaRecord::INFO_B)] {

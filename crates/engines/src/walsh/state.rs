@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtomicWord, Domain, Lock, Media, Pool, Primitives, Space, Span};
 
+use super::checkpoint::Saved;
 use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side};
 use super::epochs::Epochs;
@@ -50,6 +51,8 @@ pub struct Walsh<M: Media> {
     pub(super) pending: WordOf<M>,
     /// Rehashes since the table was opened.
     pub(super) rehashes: WordOf<M>,
+    /// Not 0 once a log was begun since the table was opened: free space is not as it was.
+    pub(super) has_begun: WordOf<M>,
     /// The area with which the next upkeep begins.
     pub(super) upkeep: WordOf<M>,
 }
@@ -97,6 +100,8 @@ pub struct State {
     /// Objects in all logs.
     pub(super) stored: u64,
     pub(super) rehash: Option<Rehash>,
+    /// The checkpoint that was believed when the table was opened.
+    pub(super) saved: Option<Saved>,
     /// When upkeep first saw the oldest object that is not durable.
     pub(super) seen: Option<Duration>,
 }

@@ -183,7 +183,7 @@ impl<M: Media> Table for Walsh<M> {
             growth_steps: self.rehashes.load(Ordering::Relaxed),
             ..Stats::default()
         };
-        let (mut directories, mut stored, mut logs) = (0, 0, 0);
+        let (mut directories, mut stored, mut logs, mut loaded) = (0, 0, 0, 0);
         for area in &self.areas {
             let state = self.lock(area)?;
             stats.items += state.items;
@@ -192,6 +192,7 @@ impl<M: Media> Table for Walsh<M> {
                 + state.logs.capacity() as u64 * size_of::<super::state::Log>() as u64;
             directories += 1u64 << state.view.level();
             stored += state.stored;
+            loaded += u64::from(state.saved.is_some());
             logs += state.logs.len() as u64 + u64::from(state.open.is_some());
         }
         stats.slots = directories * self.settings.threshold;
@@ -201,6 +202,7 @@ impl<M: Media> Table for Walsh<M> {
             ("logs", logs),
             ("log_bytes", self.log_bytes()),
             ("rehashes", self.rehashes.load(Ordering::Relaxed)),
+            ("areas_loaded", loaded),
             ("spare_logs", self.spare.lock()?.spans.len() as u64),
         ];
         Ok(stats)
@@ -209,6 +211,7 @@ impl<M: Media> Table for Walsh<M> {
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() {
             Walsh::sync(&self)?;
+            self.save()?;
             // Stores that a recovery would have done again are not: a clean opening does none.
             self.pool.access().sync(super::logs::sites::SYNC)?;
         }

@@ -6,6 +6,7 @@ mod crashes;
 mod damage;
 mod figures;
 mod settings;
+mod times;
 mod words;
 
 use everhash_index::Form;

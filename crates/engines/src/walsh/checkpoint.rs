@@ -1,0 +1,389 @@
+//! Checkpoints (3.4.1): a clean close saves the directories as they lie in DRAM, and the next open
+//! loads them instead of one directory record for each object.
+//!
+//! Each area's word leads to a head, which names the area's end: its newest log, the objects in it,
+//! and the sequence of its info. As numbers only rise, an area that still ends there holds what it
+//! held, and a checkpoint of any other moment is passed over. It lies in free space, and nobody
+//! keeps it there once the pool is open: it is believed only of a pool that was closed.
+//!
+//! | a close finds | it leaves |
+//! |---|---|
+//! | an area as it was loaded, and no log begun since | its checkpoint where it is |
+//! | no room, or more directories than records are worth | none: the logs are read |
+//! | all else | a new one |
+//!
+//! Stores of a close need no order among them: the pool counts as closed only when all are durable.
+//! Whatever is wrong with a checkpoint, the area is rebuilt from its logs: nothing is in it that
+//! they do not say, so that refusing to open would lose pairs for the sake of speed. The check of
+//! the pool reports the damage.
+
+use std::collections::VecDeque;
+
+use core::sync::atomic::Ordering;
+use everhash_index::Result;
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span};
+
+use super::directory::{Blocks, Side};
+use super::layout::{
+    self, AreaRecord, Checkpoint, LOG_AREA, LogHead, MOST_ENTRIES, PART_WORDS, Tail,
+};
+use super::logs::NewInfo;
+use super::state::{Area, Log, OpenLog, State, Walsh};
+
+/// Part of the room of an area's directory logs that its checkpoint may take at most.
+///
+/// Unit: none. Source: ours; below it, with half an object for each directory, the logs are read as
+/// fast, and a table that was made for many pairs and holds few must not swell when it is closed.
+const MOST_OF_RECORDS: u64 = 4;
+
+/// Words that a checkpoint has for each log.
+const WORDS_OF_LOG: u64 = 2;
+
+/// A checkpoint that was believed, and the end of the area that it names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Saved {
+    span: Span,
+    tail: Tail,
+    sequence: u64,
+}
+
+/// Writes the words behind a head.
+struct Writer<'w, 'a, M: Media> {
+    pm: &'w Access<'a, M>,
+    head: &'w [u64; Checkpoint::WORDS],
+    at: Addr,
+    part: Vec<u64>,
+}
+
+impl<M: Media> Writer<'_, '_, M> {
+    fn put(&mut self, word: u64) -> Result<()> {
+        self.part.push(word);
+        match self.part.len() as u64 == PART_WORDS - 1 {
+            true => self.end_part(),
+            false => Ok(()),
+        }
+    }
+
+    fn end_part(&mut self) -> Result<()> {
+        if self.part.is_empty() {
+            return Ok(());
+        }
+        self.part.push(layout::sum(&self.part, layout::part_seed(self.head, self.at)));
+        self.pm.write_words(self.at, &self.part)?;
+        self.at = self.at.plus(self.part.len() as u64);
+        self.part.clear();
+        Ok(())
+    }
+}
+
+/// Reads the words behind a head; `None` says that they are not as they were written.
+struct Reader<'r, 'a, M: Media> {
+    pm: &'r Access<'a, M>,
+    head: &'r [u64; Checkpoint::WORDS],
+    at: Addr,
+    /// Words that are not read from the medium yet, without the checksums.
+    left: u64,
+    part: Vec<u64>,
+    next: usize,
+}
+
+impl<M: Media> Reader<'_, '_, M> {
+    fn fill(&mut self, mut out: &mut [u64]) -> Option<()> {
+        while !out.is_empty() {
+            if self.next == self.part.len() {
+                self.next_part()?;
+            }
+            let ready = &self.part[self.next..];
+            let count = ready.len().min(out.len());
+            let (now, later) = out.split_at_mut(count);
+            now.copy_from_slice(&ready[..count]);
+            (self.next, out) = (self.next + count, later);
+        }
+        Some(())
+    }
+
+    fn next_part(&mut self) -> Option<()> {
+        let count = self.left.min(PART_WORDS - 1);
+        if count == 0 {
+            return None;
+        }
+        self.part.resize(count as usize + 1, 0);
+        self.pm.read_words(self.at, &mut self.part).ok()?;
+        let sum = self.part.pop()?;
+        let whole = layout::sum(&self.part, layout::part_seed(self.head, self.at)) == sum;
+        (self.at, self.left, self.next) = (self.at.plus(count + 1), self.left - count, 0);
+        whole.then_some(())
+    }
+}
+
+/// What a head says of the words behind it.
+struct Content {
+    logs: u64,
+    /// Blocks of the newest directories, and of those set aside.
+    blocks: [u64; 2],
+}
+
+impl Content {
+    fn of(head: &[u64; Checkpoint::WORDS]) -> Content {
+        let blocks = [head[Checkpoint::BLOCKS], head[Checkpoint::OLD_BLOCKS]];
+        Content { logs: head[Checkpoint::LOGS], blocks }
+    }
+
+    fn words(&self, block_words: u64) -> u64 {
+        let blocks = self.blocks[0].saturating_add(self.blocks[1]);
+        let logs = self.logs.saturating_mul(WORDS_OF_LOG);
+        blocks.saturating_mul(block_words + 1).saturating_add(logs)
+    }
+}
+
+impl<M: Media> Walsh<M> {
+    /// Saves every area for which it is worth the room. Everything else is durable already; this is
+    /// when the medium is synced.
+    ///
+    /// A crash inside leaves a pool that was not closed: no checkpoint is believed.
+    ///
+    /// # Errors
+    /// Those of the medium; want of room is none.
+    pub(super) fn save(&self) -> Result<()> {
+        let pm = self.pool.access();
+        let is_untouched = self.has_begun.load(Ordering::Relaxed) == 0;
+        let mut changed = Vec::new();
+        for area in &self.areas {
+            let state = self.lock(area)?;
+            let is_kept = state.saved.is_some_and(|saved| {
+                is_untouched
+                    && (saved.tail, saved.sequence) == (state.newest(), state.sequence)
+                    && self.space.claim(saved.span).is_ok()
+            });
+            if !is_kept {
+                changed.push(area);
+            }
+        }
+        // Those that stay are out of the way now.
+        for area in changed {
+            let state = self.lock(area)?;
+            let at = self.save_area(&pm, area, &state)?;
+            let place = area.record.plus(AreaRecord::CHECKPOINT as u64);
+            pm.store(place, Tail { at, count: 0 }.seal(place))?;
+        }
+        Ok(())
+    }
+
+    /// Saves an area; returns where, or [`Addr::NULL`].
+    fn save_area(&self, pm: &Access<'_, M>, area: &Area<M>, state: &State) -> Result<Addr> {
+        let Some(log) = &state.open else { return Ok(Addr::NULL) };
+        let sides = sides_of(area, state);
+        let count = |(side, level)| self.blocks.of_side(side, level).count() as u64;
+        let blocks = sides.map(|side| side.map_or(0, count));
+        let content = Content { logs: state.logs.len() as u64, blocks };
+        let words = content.words(self.blocks.block_words() as u64);
+        if words > MOST_OF_RECORDS * state.stored + WORDS_OF_LOG * content.logs {
+            return Ok(Addr::NULL);
+        }
+        let span = match self.space.take(layout::checkpoint_bytes(words), LINE) {
+            Err(everhash_pmem::Error::Full { .. }) => return Ok(Addr::NULL),
+            taken => taken?.span,
+        };
+        let mut records = vec![0; log.count as usize];
+        pm.read_words(log.span.start.plus(LogHead::WORDS as u64), &mut records)?;
+        let mut head = [0; Checkpoint::WORDS];
+        head[Checkpoint::TAIL] = state.newest().seal(span.start);
+        head[Checkpoint::SEQUENCE] = state.sequence;
+        head[Checkpoint::LOGS] = content.logs;
+        [head[Checkpoint::BLOCKS], head[Checkpoint::OLD_BLOCKS]] = content.blocks;
+        (head[Checkpoint::ITEMS], head[Checkpoint::ITEM_BYTES]) = (state.items, state.item_bytes);
+        (head[Checkpoint::CHAINED], head[Checkpoint::FILL]) = (state.chained, log.fill);
+        head[Checkpoint::RECORDS_SUM] = layout::sum(&records, self.seed);
+        let head = layout::seal_head(head, span.start, self.seed);
+        pm.write_words(span.start, &head)?;
+        let at = span.start.plus(Checkpoint::WORDS as u64);
+        let mut writer = Writer { pm, head: &head, at, part: Vec::new() };
+        for log in &state.logs {
+            writer.put(Tail { at: log.span.start, count: log.count }.seal(span.start))?;
+            writer.put(log.span.bytes() / LINE)?;
+        }
+        for (side, level) in sides.into_iter().flatten() {
+            for (block, number) in self.blocks.of_side(side, level) {
+                writer.put(block)?;
+                let mut outcome = Ok(());
+                self.blocks.visit_block(number, |word| {
+                    if outcome.is_ok() {
+                        outcome = writer.put(word);
+                    }
+                });
+                outcome?;
+            }
+        }
+        writer.end_part()?;
+        Ok(span.start)
+    }
+
+    /// Loads what the last close saved of an area whose end is known; returns the space of its
+    /// logs, oldest first, or `None` if there is nothing that can be believed. The state is as it
+    /// was then, and no directory is set.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Poisoned`] after a panic inside.
+    pub(super) fn load(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        tail: Tail,
+    ) -> Result<Option<Vec<Span>>> {
+        let Some((saved, head)) = self.find_checkpoint(pm, area, state, tail) else {
+            return Ok(None);
+        };
+        let info = state.info;
+        let content = Content::of(&head);
+        let old = (info.end != 0).then_some(info.levels[1]);
+        let levels = [Some(info.levels[0]), old];
+        let most = levels.map(|level| level.map_or(0, |level| self.blocks.most_blocks(level)));
+        if content.blocks.iter().zip(most).any(|(count, most)| *count > most) {
+            return Ok(None);
+        }
+        let left = content.words(self.blocks.block_words() as u64);
+        let at = saved.span.start.plus(Checkpoint::WORDS as u64);
+        let mut reader = Reader { pm, head: &head, at, left, part: Vec::new(), next: 0 };
+        let Some(logs) = read_logs(&mut reader, saved.span.start, &info, content.logs) else {
+            return Ok(None);
+        };
+        let Some(open) = self.newest_log(pm, area, &head, tail, &info) else { return Ok(None) };
+        for (side, (count, most)) in area.sides.iter().zip(content.blocks.into_iter().zip(most)) {
+            let first = self.blocks.take_new(count)?;
+            let new = first..first + count;
+            let loaded = read_blocks(&mut reader, &self.blocks, side, new.clone(), most);
+            if loaded != count {
+                self.blocks.give_back(first + loaded..new.end)?;
+                self.blocks.clear(&area.sides[0], info.levels[0])?;
+                self.blocks.clear(&area.sides[1], info.levels[1])?;
+                return Ok(None);
+            }
+        }
+        state.items = head[Checkpoint::ITEMS];
+        state.item_bytes = head[Checkpoint::ITEM_BYTES];
+        state.chained = head[Checkpoint::CHAINED];
+        state.stored = logs.iter().map(|log| log.count).sum::<u64>() + open.count;
+        let spans = logs.iter().map(|log| log.span).chain([open.span]).collect();
+        (state.logs, state.open, state.saved) = (logs, Some(open), Some(saved));
+        Ok(Some(spans))
+    }
+
+    /// Returns the head of an area's checkpoint, if it is whole and names the end of the area.
+    fn find_checkpoint(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &State,
+        tail: Tail,
+    ) -> Option<(Saved, [u64; Checkpoint::WORDS])> {
+        let place = area.record.plus(AreaRecord::CHECKPOINT as u64);
+        let at = Tail::open(pm.load(place).ok()?, place)?.at;
+        if at.is_null() {
+            return None;
+        }
+        let mut head = [0; Checkpoint::WORDS];
+        pm.read_words(at, &mut head).ok()?;
+        let names_end = layout::is_sealed(&head, at, self.seed)
+            && Tail::open(head[Checkpoint::TAIL], at) == Some(tail)
+            && head[Checkpoint::SEQUENCE] == state.sequence;
+        let words = Content::of(&head).words(self.blocks.block_words() as u64);
+        let span = Span::of_bytes(at, layout::checkpoint_bytes(words));
+        let is_inside = span.end_byte() <= pm.media().bytes();
+        let saved = Saved { span, tail, sequence: state.sequence };
+        (names_end && is_inside).then_some((saved, head))
+    }
+
+    /// Opens the newest log, of which a checkpoint vouches for the directory log.
+    fn newest_log(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        checkpoint: &[u64; Checkpoint::WORDS],
+        tail: Tail,
+        info: &NewInfo,
+    ) -> Option<OpenLog> {
+        let mut head = [0; LogHead::WORDS];
+        pm.read_words(tail.at, &mut head).ok()?;
+        let span = Span::of_bytes(tail.at, (head[LogHead::SIZE] >> 32) * LINE);
+        let entries = head[LogHead::SIZE] & u64::from(u32::MAX);
+        let (number, fill) = (head[LogHead::NUMBER], checkpoint[Checkpoint::FILL]);
+        let is_ours = layout::is_sealed(&head, tail.at, self.seed)
+            && LOG_AREA.get(head[LogHead::OWNER]) == area.number
+            && number == info.start.wrapping_add(checkpoint[Checkpoint::LOGS]);
+        let fits = tail.count <= entries.min(MOST_ENTRIES)
+            && (layout::objects_offset(entries)..=span.words).contains(&fill);
+        if !is_ours || !fits {
+            return None;
+        }
+        let mut records = vec![0; tail.count as usize];
+        pm.read_words(tail.at.plus(LogHead::WORDS as u64), &mut records).ok()?;
+        let is_whole = layout::sum(&records, self.seed) == checkpoint[Checkpoint::RECORDS_SUM];
+        let (durable, durable_fill, known) = (tail.count, fill, true);
+        let count = tail.count;
+        is_whole.then_some(OpenLog {
+            number,
+            span,
+            entries,
+            count,
+            fill,
+            durable,
+            durable_fill,
+            known,
+        })
+    }
+}
+
+/// Returns the sides of an area that are in use, each with its level: the newest, and the one that
+/// is set aside.
+fn sides_of<'a, M: Media>(
+    area: &'a Area<M>,
+    state: &State,
+) -> [Option<(&'a Side<M::Sync>, u32)>; 2] {
+    let view = state.view;
+    let newest = (&area.sides[view.side()], view.level());
+    [Some(newest), view.old().map(|level| (&area.sides[1 - view.side()], level))]
+}
+
+fn read_logs<M: Media>(
+    reader: &mut Reader<'_, '_, M>,
+    place: Addr,
+    info: &NewInfo,
+    count: u64,
+) -> Option<VecDeque<Log>> {
+    let mut logs = VecDeque::new();
+    for position in 0..count {
+        let mut words = [0; WORDS_OF_LOG as usize];
+        reader.fill(&mut words)?;
+        let tail = Tail::open(words[0], place)?;
+        let span = Span::of_bytes(tail.at, words[1].saturating_mul(LINE));
+        let number = info.start.wrapping_add(position);
+        if span.words == 0 {
+            return None;
+        }
+        logs.push_back(Log { number, span, count: tail.count });
+    }
+    Some(logs)
+}
+
+/// Reads blocks of a side that has `most` into new ones; returns how many were whole.
+fn read_blocks<M: Media>(
+    reader: &mut Reader<'_, '_, M>,
+    blocks: &Blocks<M::Sync>,
+    side: &Side<M::Sync>,
+    new: core::ops::Range<u64>,
+    most: u64,
+) -> u64 {
+    let mut words = vec![0; 1 + blocks.block_words()];
+    // In ascending order, so that none has two numbers.
+    let mut next = 0;
+    for (done, number) in new.clone().enumerate() {
+        let is_whole = reader.fill(&mut words).is_some();
+        if !is_whole || !(next..most).contains(&words[0]) {
+            return done as u64;
+        }
+        next = words[0] + 1;
+        blocks.set_block(side, words[0], number, &words[1..]);
+    }
+    new.end - new.start
+}

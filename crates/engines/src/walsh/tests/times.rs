@@ -1,0 +1,106 @@
+//! How fast a table is opened (Fig. 14): for a quiet machine, and so not among the default tests.
+
+use core::cell::Cell;
+use std::time::{Duration, Instant};
+
+use everhash_index::{Executor, Inline, Opening, Table, WordTable, create, open};
+use everhash_pmem::media::file::{FileMedium, FileOptions};
+use everhash_pmem::{Boot, Dram, Media, Region};
+
+use crate::walsh::{Walsh, WalshSettings, WalshTable};
+
+/// Threads of the recovery that is held against one.
+const THREADS: usize = 2;
+
+/// Starts a thread for each job.
+struct Threads;
+
+impl Executor for Threads {
+    fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for number in 0..count {
+                scope.spawn(move || job(number));
+            }
+        });
+    }
+
+    fn width(&self) -> usize {
+        THREADS
+    }
+}
+
+/// Returns how long the calling thread was on a processor, and how long all of it took.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration, Duration) {
+    // The first number of this file is nanoseconds on a processor.
+    let on_processor = || {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    };
+    let (before, begun) = (on_processor(), Instant::now());
+    let answer = work();
+    (answer, on_processor() - before, begun.elapsed())
+}
+
+/// Opens a table of `items` pairs in every way, and prints millions of pairs a second. `attach`
+/// returns the medium, as a new process finds it.
+fn measure<M: Media>(attach: impl Fn() -> Region<M>, items: u64, name: &str) {
+    let opening = Opening::default();
+    let settings = WalshSettings::default();
+    let table = create::<Walsh, _>(attach(), &opening, &settings, &Inline).unwrap();
+    (0..items).for_each(|key| assert!(table.insert_word(key, !key).unwrap()));
+    table.sync().unwrap();
+    drop(table);
+    let mut boot = 1;
+    let mut report = |what: &str, executor: &dyn Executor| -> WalshTable<M> {
+        boot += 1;
+        let next = Boot([1, boot]);
+        let region = attach();
+        let (table, on_processor, elapsed) =
+            timed(|| open::<Walsh, _>(region, next, executor).unwrap());
+        let rate = |time: Duration| items as f64 / time.as_secs_f64() / 1e6;
+        let (processor, clock) = (rate(on_processor), rate(elapsed));
+        println!("{name}, {items}, {what}: {processor:.1} M/s of a processor, {clock:.1} M/s");
+        assert_eq!(table.len().unwrap(), items);
+        table
+    };
+    for round in 0..2 {
+        drop(report("crash, one thread", &Inline));
+        drop(report("crash, two threads", &Threads));
+        let (closed, on_processor, elapsed) =
+            timed(|| Box::new(report("crash, one thread", &Inline)).close());
+        closed.unwrap();
+        println!("{name}, round {round}: that and a close: {on_processor:?} of a processor, {elapsed:?}");
+        for _ in 0..2 {
+            Box::new(report("closed, one thread", &Inline)).close().unwrap();
+        }
+        Box::new(report("closed, two threads", &Threads)).close().unwrap();
+        let table = report("closed, one thread", &Inline);
+        assert_eq!(table.get_word(items / 2).unwrap(), Some(!(items / 2)));
+    }
+}
+
+fn on_memory_and_disk(items: u64) {
+    let memory = Region::new(Dram::new(items * 64 + (256 << 20)).unwrap());
+    measure(|| memory.clone(), items, "memory");
+    drop(memory);
+    let path = std::env::temp_dir().join("walsh-times.ehdb");
+    let options = FileOptions::default();
+    let file = FileMedium::create(&path, 0, &options).unwrap();
+    file.publish().unwrap();
+    let made = Cell::new(Some(file));
+    let attach = || made.take().unwrap_or_else(|| FileMedium::open(&path, &options).unwrap());
+    measure(|| Region::new(attach()), items, "file");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+#[ignore = "measures time: cargo test --release -p everhash-engines --lib walsh::tests::times -- --ignored"]
+fn ten_million_pairs_are_opened() {
+    on_memory_and_disk(10_000_000);
+}
+
+#[test]
+#[ignore = "measures time: cargo test --release -p everhash-engines --lib walsh::tests::times -- --ignored"]
+fn a_hundred_million_pairs_are_opened() {
+    on_memory_and_disk(100_000_000);
+}
