@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use everhash_index::{Checked, Error, Form, Result};
-use everhash_pmem::{Access, Addr, LINE, Media, Pool, Region, Span, WORD, pool};
+use everhash_pmem::{
+    Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Span, WORD, pool,
+};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, AreaRecord, DIRECTORY_HASH, Info, Kind, LOG_AREA, LOG_SEQUENCE, Link, LogHead,
-    MOST_LEVEL, ObjectHead, RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail, mix,
+    self, AreaRecord, Checkpoint, DIRECTORY_HASH, Info, Kind, LOG_AREA, LOG_SEQUENCE, Link,
+    LogHead, MOST_LEVEL, ObjectHead, PART_WORDS, RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail, mix,
 };
 use crate::common::hash::KeyedHash;
 
@@ -22,6 +24,10 @@ struct Judge<'a, M: Media> {
     form: Form,
     hasher: KeyedHash,
     seed: u64,
+    /// Directories of a block in a checkpoint.
+    block_directories: u64,
+    /// Whether checkpoints are to be believed.
+    is_closed: bool,
     /// What is in use.
     spans: Vec<Span>,
 }
@@ -40,9 +46,28 @@ type Newest = HashMap<Vec<u8>, Option<Vec<u8>>>;
 #[derive(Default)]
 struct Generation {
     level: u64,
-    /// Of each directory the head, and the object behind it.
-    heads: BTreeMap<u64, (Addr, Addr, Vec<u8>)>,
+    heads: BTreeMap<u64, Head>,
     newest: Newest,
+}
+
+/// The head of a chain.
+struct Head {
+    at: Addr,
+    /// The object behind it.
+    behind: Addr,
+    key: Vec<u8>,
+    /// The filter over all keys of the chain.
+    filter: u64,
+}
+
+/// What came of reading a log's objects.
+struct Replayed {
+    /// The change of live pairs.
+    changes: i64,
+    /// Where the next object would begin. Unit: words from the start of the log.
+    fill: u64,
+    /// The sum of the directory log.
+    sum: u64,
 }
 
 struct Object {
@@ -63,6 +88,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
         form: Form::from_code(identity.form),
         hasher: KeyedHash::of(&identity)?,
         seed: layout::seed(identity.database),
+        block_directories: 0,
+        is_closed: Pool::glance(region, Boot::default())?.previous == Shutdown::Clean,
         spans: Vec::new(),
     };
     let mut root = [0; Root::CHECKSUM + 1];
@@ -79,6 +106,7 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     if !areas.is_power_of_two() || areas > 1 << 16 {
         return corrupt(ROOT, "the number of areas is a power of two");
     }
+    judge.block_directories = root[Root::BLOCK_DIRECTORIES];
     judge.spans.push(layout::area_table(table, areas));
     let mut items = 0;
     for area in 0..areas {
@@ -105,6 +133,7 @@ impl<M: Media> Judge<'_, M> {
         let mut old = Generation { level: info[Info::OLD], ..Generation::default() };
         let mut new = Generation { level: info[Info::LEVEL], ..Generation::default() };
         let mut items = 0;
+        let mut last = Replayed { changes: 0, fill: 0, sum: 0 };
         for (position, log) in logs.iter().enumerate() {
             // Behind a clearing, the first log may still count what was cleared.
             let is_first = position == 0 && info[Info::CLEARED] == 1;
@@ -116,8 +145,17 @@ impl<M: Media> Judge<'_, M> {
             let is_old = log.head[LogHead::NUMBER] <= info[Info::END];
             let after = logs.get(position + 1);
             let generation = if is_old { &mut old } else { &mut new };
-            let changes = self.replay((number, areas), log, after, generation)?;
-            items = items.wrapping_add_signed(changes);
+            last = self.replay((number, areas), log, after, generation)?;
+            items = items.wrapping_add_signed(last.changes);
+        }
+        if self.is_closed
+            && let Some((at, head)) = self.checkpoint(record, tail, &info)?
+        {
+            let said = [Checkpoint::ITEMS, Checkpoint::FILL, Checkpoint::RECORDS_SUM];
+            if said.map(|place| head[place]) != [items, last.fill, last.sum] {
+                return corrupt(at, "a checkpoint says of an area what its logs say");
+            }
+            self.saved(at, &head, &logs, [&new, &old])?;
         }
         // What is newer hides what is older, tombstones too.
         old.newest.extend(new.newest);
@@ -212,14 +250,115 @@ impl<M: Media> Judge<'_, M> {
         }
     }
 
-    /// Reads a log's objects in the order of their writes; returns the change of live pairs.
+    /// Returns where the checkpoint of an area of a closed pool lies, and its head.
+    fn checkpoint(
+        &self,
+        record: Addr,
+        tail: Tail,
+        info: &[u64; Info::WORDS],
+    ) -> Result<Option<(Addr, [u64; Checkpoint::WORDS])>> {
+        let place = record.plus(AreaRecord::CHECKPOINT as u64);
+        let Some(Tail { at, .. }) = Tail::open(self.pm.load(place)?, place) else {
+            return corrupt(place, "the check of a checkpoint's place matches");
+        };
+        if at.is_null() {
+            return Ok(None);
+        }
+        let mut head = [0; Checkpoint::WORDS];
+        self.pm.read_words(at, &mut head)?;
+        if !layout::is_sealed(&head, at, self.seed) {
+            return corrupt(at, "the checksum of a checkpoint's head matches");
+        }
+        let names_end = head[Checkpoint::TAIL] == tail.seal(at)
+            && head[Checkpoint::SEQUENCE] == info[Info::SEQUENCE];
+        match names_end {
+            true => Ok(Some((at, head))),
+            false => corrupt(at, "a closed pool keeps no checkpoint of another moment"),
+        }
+    }
+
+    /// Demands of what is saved of an area that it is what follows from the logs.
+    fn saved(
+        &mut self,
+        at: Addr,
+        head: &[u64; Checkpoint::WORDS],
+        logs: &[Log],
+        generations: [&Generation; 2],
+    ) -> Result<()> {
+        let broken = "a checkpoint says of an area what its logs say";
+        let words = self.saved_words(at, head)?;
+        let older = &logs[..logs.len().saturating_sub(1)];
+        if head[Checkpoint::LOGS] != older.len() as u64 {
+            return corrupt(at, broken);
+        }
+        let (of_logs, mut words) = words.split_at(2 * older.len());
+        for (log, pair) in older.iter().zip(of_logs.chunks_exact(2)) {
+            let tail = Tail { at: log.at, count: log.count };
+            if pair != [tail.seal(at), log.head[LogHead::SIZE] >> 32] {
+                return corrupt(at, broken);
+            }
+        }
+        let block_words = 2 * self.block_directories as usize;
+        let counts = [head[Checkpoint::BLOCKS], head[Checkpoint::OLD_BLOCKS]];
+        for (count, generation) in counts.into_iter().zip(generations) {
+            let mut found = 0;
+            for _ in 0..count {
+                let (block, rest) = words.split_at(1 + block_words);
+                words = rest;
+                for (index, slot) in block[1..].chunks_exact(2).enumerate() {
+                    let directory = block[0] * self.block_directories + index as u64;
+                    let expected = generation.heads.get(&directory);
+                    let (head, filter) =
+                        expected.map_or((0, 0), |head| (head.at.word(), head.filter));
+                    if slot[0] != head || slot[1] & filter != filter {
+                        return corrupt(at, broken);
+                    }
+                    found += usize::from(expected.is_some());
+                }
+            }
+            if found != generation.heads.len() {
+                return corrupt(at, broken);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the words behind the head of a checkpoint, without the sums of its parts.
+    fn saved_words(&mut self, at: Addr, head: &[u64; Checkpoint::WORDS]) -> Result<Vec<u64>> {
+        let blocks = head[Checkpoint::BLOCKS].saturating_add(head[Checkpoint::OLD_BLOCKS]);
+        let block_words = self.block_directories.saturating_mul(2).saturating_add(1);
+        let logs = head[Checkpoint::LOGS].saturating_mul(2);
+        let count = blocks.saturating_mul(block_words).saturating_add(logs);
+        let span = Span::of_bytes(at, layout::checkpoint_bytes(count));
+        if span.end_byte() > self.pm.media().bytes() {
+            return corrupt(at, "a checkpoint lies inside the medium");
+        }
+        self.spans.push(span);
+        let mut words = Vec::new();
+        let mut next = at.plus(Checkpoint::WORDS as u64);
+        while (words.len() as u64) < count {
+            let left = (count - words.len() as u64).min(PART_WORDS - 1);
+            let mut part = vec![0; left as usize + 1];
+            self.pm.read_words(next, &mut part)?;
+            if layout::sum(&part[..left as usize], layout::part_seed(head, next))
+                != part[left as usize]
+            {
+                return corrupt(next, "the checksum of a part of a checkpoint matches");
+            }
+            words.extend_from_slice(&part[..left as usize]);
+            next = next.plus(left + 1);
+        }
+        Ok(words)
+    }
+
+    /// Reads a log's objects in the order of their writes.
     fn replay(
         &self,
         (area, areas): (u64, u64),
         log: &Log,
         after: Option<&Log>,
         generation: &mut Generation,
-    ) -> Result<i64> {
+    ) -> Result<Replayed> {
         let entries = log.head[LogHead::SIZE] & u64::from(u32::MAX);
         if log.count > entries {
             return corrupt(log.at, "a log has no more objects than it has room for");
@@ -250,7 +389,7 @@ impl<M: Media> Judge<'_, M> {
         }
         match log.at.plus(fill).byte() > log.at.byte() + (log.head[LogHead::SIZE] >> 32) * LINE {
             true => corrupt(log.at, "the objects of a log lie inside it"),
-            false => Ok(changes),
+            false => Ok(Replayed { changes, fill, sum }),
         }
     }
 
@@ -313,15 +452,19 @@ impl<M: Media> Judge<'_, M> {
 /// that is of the same key, to the one behind that.
 fn chain(generation: &mut Generation, at: Addr, hash: u64, object: &Object) -> Result<()> {
     let directory = DIRECTORY_HASH.get(hash) >> (u64::from(MOST_LEVEL) - generation.level);
-    let expected = match generation.heads.get(&directory) {
+    let before = generation.heads.get(&directory);
+    let expected = match before {
         None => Addr::NULL,
-        Some((_, behind, key)) if *key == object.key => *behind,
-        Some((head, ..)) => *head,
+        Some(head) if head.key == object.key => head.behind,
+        Some(head) => head.at,
     };
     if object.link.next != expected {
         return corrupt(at, "an object leads to the head of its chain before it");
     }
-    generation.heads.insert(directory, (at, expected, object.key.clone()));
+    let bits = 1 << (hash & 63) | 1 << (hash >> 8 & 63);
+    let filter = before.map_or(0, |head| head.filter) | bits;
+    let head = Head { at, behind: expected, key: object.key.clone(), filter };
+    generation.heads.insert(directory, head);
     Ok(())
 }
 

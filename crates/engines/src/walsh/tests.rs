@@ -1,6 +1,7 @@
 //! What WALSH must do.
 
 mod bounds;
+mod checkpoints;
 mod counts;
 mod crashes;
 mod damage;
