@@ -115,6 +115,7 @@ impl Primitives for Std {
 }
 
 impl AtomicWord for core::sync::atomic::AtomicU64 {
+    #[inline(always)]
     fn new(value: u64) -> Self {
         core::sync::atomic::AtomicU64::new(value)
     }

@@ -211,11 +211,14 @@ impl<P: Primitives> Blocks<P> {
 
     /// Visits the words of a block's directories as they lie here: head, filter, and so on.
     pub fn visit_block(&self, number: u64, mut visit: impl FnMut(u64)) {
-        let first = (number as usize) << self.block_level;
-        for index in first..first + (1 << self.block_level) {
-            let slot = self.slots.reach(index, Slot::zero);
-            visit(slot.head.load(Ordering::Relaxed));
-            visit(slot.filter.load(Ordering::Relaxed));
+        let (mut index, mut left) = ((number as usize) << self.block_level, 1 << self.block_level);
+        while left > 0 {
+            let slots = self.slots.reach_run(index, left, Slot::zero);
+            for slot in slots {
+                visit(slot.head.load(Ordering::Relaxed));
+                visit(slot.filter.load(Ordering::Relaxed));
+            }
+            (index, left) = (index + slots.len(), left - slots.len());
         }
     }
 
