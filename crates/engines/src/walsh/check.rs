@@ -7,9 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use everhash_index::{Checked, Error, Form, Result};
-use everhash_pmem::{
-    Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Span, WORD, pool,
-};
+use everhash_pmem::{Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Span, WORD, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
@@ -24,6 +22,8 @@ struct Judge<'a, M: Media> {
     form: Form,
     hasher: KeyedHash,
     seed: u64,
+    /// Words behind each object.
+    seal_words: u64,
     /// Directories of a block in a checkpoint.
     block_directories: u64,
     /// Whether checkpoints are to be believed.
@@ -88,6 +88,7 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
         form: Form::from_code(identity.form),
         hasher: KeyedHash::of(&identity)?,
         seed: layout::seed(identity.database),
+        seal_words: 0,
         block_directories: 0,
         is_closed: Pool::glance(region, Boot::default())?.previous == Shutdown::Clean,
         spans: Vec::new(),
@@ -106,6 +107,7 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     if !areas.is_power_of_two() || areas > 1 << 16 {
         return corrupt(ROOT, "the number of areas is a power of two");
     }
+    judge.seal_words = layout::seal_words(root[Root::DURABILITY]);
     judge.block_directories = root[Root::BLOCK_DIRECTORIES];
     judge.spans.push(layout::area_table(table, areas));
     let mut items = 0;
@@ -381,7 +383,8 @@ impl<M: Media> Judge<'_, M> {
             if layout::AREA_HASH.get(hash) & (areas - 1) != area {
                 return corrupt(at, "a key lies in its area");
             }
-            fill += object.words;
+            self.seal(at, &object, log.head[LogHead::CHECKSUM])?;
+            fill += object.words + self.seal_words;
             changes += object.link.kind.items();
             chain(generation, at, hash, &object)?;
             let value = (object.link.kind != Kind::Removed).then_some(object.value);
@@ -390,6 +393,23 @@ impl<M: Media> Judge<'_, M> {
         match log.at.plus(fill).byte() > log.at.byte() + (log.head[LogHead::SIZE] >> 32) * LINE {
             true => corrupt(log.at, "the objects of a log lie inside it"),
             false => Ok(Replayed { changes, fill, sum }),
+        }
+    }
+
+    /// Demands that an object's seal matches, if there is one.
+    fn seal(&self, at: Addr, object: &Object, log: u64) -> Result<()> {
+        let covered = match self.form {
+            Form::Variable => ObjectHead::WORDS as u64,
+            Form::Fixed { .. } => object.words,
+        };
+        let mut words = vec![0; covered as usize];
+        self.pm.read_words(at, &mut words)?;
+        let seal = at.plus(object.words);
+        let is_whole =
+            self.seal_words == 0 || self.pm.load(seal)? == layout::seal_object(log, at, &words);
+        match is_whole {
+            true => Ok(()),
+            false => corrupt(seal, "the seal of an object matches"),
         }
     }
 

@@ -137,6 +137,15 @@ impl Content {
 }
 
 impl<M: Media> Walsh<M> {
+    /// Lets the tail of each area cover all of its objects, for a close: none is looked for then.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn move_tails(&self) -> Result<()> {
+        let pm = self.pool.access();
+        self.areas.iter().try_for_each(|area| self.flush(&pm, area, &mut *self.lock(area)?))
+    }
+
     /// Saves every area for which it is worth the room. Everything else is durable already; this is
     /// when the medium is synced.
     ///
@@ -319,17 +328,17 @@ impl<M: Media> Walsh<M> {
         let mut records = vec![0; tail.count as usize];
         pm.read_words(tail.at.plus(LogHead::WORDS as u64), &mut records).ok()?;
         let is_whole = layout::sum(&records, self.seed) == checkpoint[Checkpoint::RECORDS_SUM];
-        let (durable, durable_fill, known) = (tail.count, fill, true);
-        let count = tail.count;
         is_whole.then_some(OpenLog {
             number,
             span,
             entries,
-            count,
+            count: tail.count,
             fill,
-            durable,
-            durable_fill,
-            known,
+            durable: tail.count,
+            durable_fill: fill,
+            known: true,
+            told: tail.count,
+            checksum: head[LogHead::CHECKSUM],
         })
     }
 }

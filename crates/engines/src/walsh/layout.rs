@@ -17,7 +17,7 @@ everhash_pmem::ruler! {
         32  LOG_ENTRIES       [1] "most objects of a log";
         40  LOG_BYTES         [1] "room for objects in a log";
         48  THRESHOLD         [1] "average length of chains at which an area is rehashed";
-        56  DURABILITY        [1] "0 = batches, 1 = every write";
+        56  DURABILITY        [1] "0 = batches, 1 = every write: a seal follows each object";
         64  FLUSH_INTERVAL_MS [1] "age at which a log is flushed although it is not full";
         72  FLUSH_BYTES       [1] "most that a power failure may take back";
         80  EPOCHS            [1] "0 = where only a sync makes anything durable, 1 = everywhere";
@@ -102,6 +102,9 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// The head of an object of variable length (3.1.6); key and value follow it. An object of a
     /// fixed form has the link only.
+    ///
+    /// With durability 1 a word follows each object, its seal: a check over the words of the head,
+    /// of a fixed form over all of its words, bound to its place and to its log.
     pub struct ObjectHead [24] {
         0  LINK     [1] "the next object of the chain, kind, check";
         8  LENGTHS  [1] "value bytes << 32 | key bytes";
@@ -292,6 +295,17 @@ impl Tail {
         let tail = Tail { at, count: TAIL_COUNT.get(word) };
         if tail.seal(place) == word { Some(tail) } else { None }
     }
+}
+
+/// Returns the seal of an object that lies at `at`, over the words that it covers. `log` is the
+/// checksum in the head of the log: an object of the log that had this place before does not match.
+pub fn seal_object(log: u64, at: Addr, words: &[u64]) -> u64 {
+    words.iter().fold(mix(log, at.byte()), |seal, word| mix(seal, *word))
+}
+
+/// Returns how many words follow each object of a pool: its seal, if every write is durable.
+pub const fn seal_words(durability: u64) -> u64 {
+    if durability == 1 { 1 } else { 0 }
 }
 
 /// Returns the word that names an epoch.

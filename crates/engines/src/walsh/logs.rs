@@ -20,6 +20,8 @@ pub mod sites {
     everhash_pmem::sites! {
         /// The new part of both logs, before the tail covers it.
         CONTENTS = "walsh/log/contents";
+        /// New objects with their seals, which recovery finds behind the tail.
+        SEALED = "walsh/log/sealed";
         /// The tail that makes it true.
         TAIL = "walsh/log/tail";
         /// The newest objects, for the end of a process.
@@ -159,6 +161,7 @@ impl<M: Media> Walsh<M> {
         let log = state.open.as_mut().expect("a log was opened");
         let at = log.span.start.plus(log.fill);
         self.objects.write(pm, at, link, key, value)?;
+        self.objects.write_seal(pm, at, words, log.checksum)?;
         let record = RECORD_OFFSET.set(RECORD_HASH.get(hash), log.fill);
         pm.store(log.span.start.plus(LogHead::WORDS as u64 + log.count), record)?;
         log.count += 1;
@@ -187,11 +190,11 @@ impl<M: Media> Walsh<M> {
         if self.is_grouped {
             return Ok(());
         }
-        if log.known && log.durable == log.count {
+        if log.known && log.told == log.count {
             return Ok(());
         }
         let start = log.span.start;
-        let first = if log.known { LogHead::WORDS as u64 + log.durable } else { 0 };
+        let first = if log.known { LogHead::WORDS as u64 + log.told } else { 0 };
         let end = LogHead::WORDS as u64 + log.count;
         pm.flush(Span::new(start.plus(first), end - first), sites::CONTENTS);
         let objects = Span::new(start.plus(log.durable_fill), log.fill - log.durable_fill);
@@ -202,6 +205,26 @@ impl<M: Media> Walsh<M> {
         self.vital(pm.commit_word(tail, word, sites::TAIL))?;
         self.vital(pm.persist(Span::new(tail, 1), sites::TAIL))?;
         (log.durable, log.durable_fill, log.known) = (log.count, log.fill, true);
+        log.told = log.count;
+        Ok(())
+    }
+
+    /// With durability 1: makes what the newest log holds durable, by one fence. The tail stays:
+    /// recovery finds the objects behind it by their seals, and what follows from them.
+    ///
+    /// A crash inside leaves objects up to one that is not whole, which ends the log.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn secure(&self, pm: &Access<'_, M>, state: &mut State) -> Result<()> {
+        let Some(log) = &mut state.open else { return Ok(()) };
+        // All before the newest object too: a rehash does not wait for each of its own.
+        if log.durable < log.count {
+            let from = log.span.start.plus(log.durable_fill);
+            pm.flush(Span::new(from, log.fill - log.durable_fill), sites::SEALED);
+            self.vital(pm.fence(sites::SEALED))?;
+            (log.durable, log.durable_fill) = (log.count, log.fill);
+        }
         Ok(())
     }
 
@@ -246,7 +269,8 @@ impl<M: Media> Walsh<M> {
         head[LogHead::SIZE] = (span.bytes() / LINE) << 32 | entries;
         head[LogHead::ITEMS] = state.items;
         head[LogHead::ITEM_BYTES] = state.item_bytes;
-        self.vital(pm.write_words(span.start, &layout::seal_head(head, span.start, self.seed)))?;
+        let head = layout::seal_head(head, span.start, self.seed);
+        self.vital(pm.write_words(span.start, &head))?;
         self.add_pending(LogHead::BYTES as u64);
         let fill = layout::objects_offset(entries);
         state.open = Some(OpenLog {
@@ -258,8 +282,15 @@ impl<M: Media> Walsh<M> {
             durable: 0,
             durable_fill: fill,
             known: false,
+            told: 0,
+            checksum: head[LogHead::CHECKSUM],
         });
-        self.vital(set_live(pm, area, Tail { at: span.start, count: 0 }))
+        self.vital(set_live(pm, area, Tail { at: span.start, count: 0 }))?;
+        match self.settings.durability {
+            // Recovery must know the log before it looks for objects behind its tail.
+            1 => self.flush(pm, area, state),
+            _ => Ok(()),
+        }
     }
 
     /// Returns how many ordinary logs collecting an area needs.

@@ -31,6 +31,7 @@
 //! | 3.1.6, objects of variable length | `object.rs` |
 //! | 3.2, partial resizing and garbage collection | `resize.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
+//! | 3.2.2, 3.4.1, what a close saves | `checkpoint.rs` |
 //! | 3.4, recovery | `recovery.rs` |
 //! | ours: many keys at a time | `batches.rs` |
 //! | ours: an open table in DRAM | `state.rs` |
@@ -49,7 +50,7 @@
 //! | circular queues of logs (3.1.3) | each log leads to the one before | never too short (3) |
 //! | updates, deletes do not look (3.1.4) | they do | the contract says what was there |
 //! | every version lengthens a chain (3.1.4) | not if its key is the head's | hot keys |
-//! | a write-ahead log (3.1.5) | objects and tail by every write | two fences, not one (6) |
+//! | a write-ahead log (3.1.5) | the newest log is one | an object is written once (6) |
 //! | a 64-byte atomic tail (3.1.7) | an 8-byte one | no machine has the former |
 //! | over 1/16 updates: only collect (3.2.1) | if live pairs fill at most 3/4 | (7) |
 //! | no border if only collecting (3.2.1) | always one | a crash would lose keys |
@@ -60,7 +61,7 @@
 //! | areas flush on their own (3.1.2) | on files all at once, in epochs | a sync each (10) |
 //! | 5 s, or a full log (3.1.2) | also a share of `flush_bytes` for each area | a bound in bytes |
 //! | directory logs are compacted (3.2.2) | they are not | 8 bytes an object (5) |
-//! | directories are saved at close (3.4.1) | rebuilt at every open | one way to open (5) |
+//! | directories are saved at close (3.4.1) | of changed areas; a hint | `checkpoint.rs` |
 //! | a crash undoes a rehash (3.4.2) | it goes on | writes since were acknowledged (9) |
 //!
 //! 1. With the modulo only a block's worth of directories can be reached. Area, directory and
@@ -72,10 +73,14 @@
 //!    object is always read in one place, and nothing is copied. Lines that a cache evicts early
 //!    may be written twice.
 //! 5. Identifier, head and filter of a directory follow from these eight bytes whatever the number
-//!    of directories. An open reads eight bytes for each object in the logs, and no objects. They
-//!    cannot become more and more: a log takes its directory log with it, and logs are collected
+//!    of directories. After a crash an open reads eight bytes for each object in the logs, and no
+//!    objects. They cannot become more and more: a log takes its directory log with it, and logs are collected
 //!    when they hold twice the objects that chains may have.
-//! 6. With durability 1. Readers see a write when it is durable.
+//! 6. With durability 1 each object ends with a seal, a check of 64 bits bound to its place and to
+//!    its log. A write is durable by one fence, in the place where it stays; recovery goes on behind
+//!    the tail as far as seals match, and the directory log follows from the objects. The paper's
+//!    log is written beside the objects and replayed into them. Readers see a write when it is
+//!    durable.
 //! 7. The sixteenth makes an area that is nearly full of live pairs collect again and again.
 //!    Here a collection is paid for by a write for each directory at least.
 //! 8. A newer head does not make what was read wrong: the read took effect when it loaded the old
@@ -128,8 +133,7 @@ pub use state::Walsh as WalshTable;
 /// is no order between areas; on an ordinary file, or with the setting `epochs`, all of them are as
 /// they were at one instant. [`sync`](everhash_index::Table::sync) is the barrier over all areas.
 ///
-/// Not there: the compaction of directory logs (3.2.2), a write-ahead log of its own (3.1.5; with
-/// durability 1 every write has two fences), and the paper's blind forms.
+/// Not there: the compaction of directory logs (3.2.2) and the paper's blind forms.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Walsh;
 

@@ -7,7 +7,7 @@ use everhash_index::{Error, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
 use everhash_pmem::{Access, Addr, Block, Media, Span, word_of};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::layout::{Link, ObjectHead, WordObject, mix};
+use super::layout::{self, Link, ObjectHead, WordObject, mix};
 use super::setup::object_head_words;
 
 /// The longest object of a fixed form: link, two words of key, two of value. Unit: words.
@@ -19,6 +19,8 @@ pub struct Objects {
     form: Form,
     seed: u64,
     head_words: usize,
+    /// Words behind each object.
+    seal_words: u64,
 }
 
 /// An object as it was read.
@@ -26,7 +28,7 @@ pub struct Objects {
 pub struct Found {
     /// What its first word says.
     pub link: Link,
-    /// Its length. Unit: words.
+    /// Its length, the seal behind it included. Unit: words.
     pub words: u64,
 }
 
@@ -58,17 +60,63 @@ fn damaged(at: Addr) -> Error {
 
 impl Objects {
     /// Makes the reader of a pool's objects.
-    pub fn new(form: Form, seed: u64) -> Objects {
-        Objects { form, seed, head_words: object_head_words(form) as usize }
+    pub fn new(form: Form, seed: u64, durability: u64) -> Objects {
+        let seal_words = layout::seal_words(durability);
+        Objects { form, seed, head_words: object_head_words(form) as usize, seal_words }
     }
 
-    /// Returns how long the object of a pair is. Unit: words.
+    /// Returns how long the object of a pair is, the seal behind it included. Unit: words.
     #[inline]
     pub fn words(&self, key: &[u8], value: &[u8]) -> u64 {
-        match self.form {
+        let words = match self.form {
             Form::Variable => Lengths { key: key.len(), value: value.len() }.words(),
             _ => self.head_words as u64,
+        };
+        words + self.seal_words
+    }
+
+    /// Returns the seal of the object that was written at `at`, in the log whose head has checksum
+    /// `log`.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn seal<M: Media>(&self, pm: &Access<'_, M>, at: Addr, log: u64) -> Result<u64> {
+        let mut words = [0; MOST_FIXED_WORDS];
+        let words = &mut words[..self.head_words];
+        pm.read_words(at, words)?;
+        Ok(layout::seal_object(log, at, words))
+    }
+
+    /// Writes the seal behind an object of `words` words, if there is one.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    #[inline]
+    pub fn write_seal<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        words: u64,
+        log: u64,
+    ) -> Result<()> {
+        if self.seal_words > 0 {
+            pm.store(at.plus(words - 1), self.seal(pm, at, log)?)?;
         }
+        Ok(())
+    }
+
+    /// Returns whether the seal behind an object of `words` words matches.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn is_sealed<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        words: u64,
+        log: u64,
+    ) -> Result<bool> {
+        Ok(pm.load(at.plus(words - 1))? == self.seal(pm, at, log)?)
     }
 
     /// Writes an object. A crash may leave any part of it: nothing leads to it yet.
@@ -141,7 +189,7 @@ impl Objects {
         let words = &mut words[..self.head_words];
         pm.read_words(at, words)?;
         let link = Link::open(words[0], self.bound(at, &words[1..])).ok_or_else(|| damaged(at))?;
-        let found = Found { link, words: words.len() as u64 };
+        let found = Found { link, words: words.len() as u64 + self.seal_words };
         let key_words = key.len() / 8;
         let equal = key.chunks_exact(8).zip(&words[1..]).all(|(part, word)| word_of(part) == *word);
         if equal {
@@ -172,7 +220,8 @@ impl Objects {
         if pair[0] == key {
             *value = pair[1];
         }
-        Ok((Found { link, words: WordObject::WORDS as u64 }, pair[0] == key))
+        let words = WordObject::WORDS as u64 + self.seal_words;
+        Ok((Found { link, words }, pair[0] == key))
     }
 
     fn probe_variable<M: Media>(
@@ -223,7 +272,7 @@ impl Objects {
             let (key_part, value_part) = words[1..].split_at(key_bytes as usize / 8);
             key_part.iter().for_each(|word| key.extend_from_slice(&word.to_le_bytes()));
             value_part.iter().for_each(|word| value.extend_from_slice(&word.to_le_bytes()));
-            return Ok(Found { link, words: words.len() as u64 });
+            return Ok(Found { link, words: words.len() as u64 + self.seal_words });
         }
         let (found, lengths, checksum) = self.head(pm, at)?;
         let key_at = at.plus(ObjectHead::WORDS as u64);
@@ -242,7 +291,7 @@ impl Objects {
         let bound = self.bound(at, &head[1..]);
         let link = Link::open(head[ObjectHead::LINK], bound).ok_or_else(|| damaged(at))?;
         let lengths = Lengths::of(head[ObjectHead::LENGTHS]).ok_or_else(|| damaged(at))?;
-        let found = Found { link, words: lengths.words() };
+        let found = Found { link, words: lengths.words() + self.seal_words };
         Ok((found, lengths, head[ObjectHead::CHECKSUM]))
     }
 
@@ -279,7 +328,7 @@ mod tests {
             (Form::Variable, b"a key".to_vec(), b"and a longer value".to_vec()),
         ] {
             let region = Region::new(Image::<Std>::new(4096, 4096));
-            let (pm, objects) = (region.access(), Objects::new(form, 5));
+            let (pm, objects) = (region.access(), Objects::new(form, 5, 0));
             let span = objects.write(&pm, at, link, &key, &value).unwrap();
             assert_eq!(span.words, objects.words(&key, &value));
             let mut found = (Vec::new(), Vec::new());

@@ -353,7 +353,7 @@ impl<M: Media> Walsh<M> {
         let at = self.append(pm, area, state, purpose, &object)?;
         if self.settings.durability == 1 {
             // Readers see it when it is durable, and not before.
-            self.flush(pm, area, state)?;
+            self.secure(pm, state)?;
         }
         self.blocks.push(side, directory, at, hash)?;
         let not_durable = state.open.as_ref().map_or(0, |log| log.fill - log.durable_fill) * WORD;
@@ -467,7 +467,10 @@ impl<M: Media> Walsh<M> {
         let pm = self.pool.access();
         for area in &self.areas {
             let mut state = self.lock(area)?;
-            self.flush(&pm, area, &mut state)?;
+            match self.settings.durability {
+                1 => self.secure(&pm, &mut state)?,
+                _ => self.flush(&pm, area, &mut state)?,
+            }
         }
         match self.is_relaxed {
             true => self.vital(pm.sync(super::logs::sites::SYNC)),

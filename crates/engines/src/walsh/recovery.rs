@@ -8,6 +8,7 @@
 //! | a crash leaves | recovery |
 //! |---|---|
 //! | objects that the tail does not cover (power) | gives their place another use |
+//! | sealed ones (power, every write durable) | takes them, up to one that is not whole |
 //! | objects that the live word covers (end of a process) | makes them durable, then serves them |
 //! | half an info | takes the one before, and writes a whole one over what is there |
 //! | an epoch (power, where areas share them) | takes the cut of the one that counts |
@@ -109,7 +110,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         form,
         settings,
         hasher: KeyedHash::of(pool.identity())?,
-        objects: Objects::new(form, seed),
+        objects: Objects::new(form, seed, settings.durability),
         seed,
         space,
         blocks: Blocks::new(settings.block_directories),
@@ -199,8 +200,9 @@ fn recover_area<M: Media>(
 ) -> Result<()> {
     let pm = table.pool.access();
     let shutdown = table.pool.previous_shutdown();
-    let said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
-    let info = &said.info;
+    let mut said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
+    let copied = said.info;
+    let info = &copied;
     let mut guard = area.state.lock()?;
     let state = &mut *guard;
     (state.sequence, state.info) = (said.sequence, *info);
@@ -216,6 +218,8 @@ fn recover_area<M: Media>(
             // Before any is read: so many objects as the medium has room for, and no more.
             runs(&mut logs_spans.clone())?;
             rebuild(&pm, table, area, state, &logs, info)?;
+            // Behind the tail there may be more.
+            said.tail = state.newest();
             logs_spans
         }
     };
@@ -360,7 +364,7 @@ fn rebuild<M: Media>(
             return Err(corrupt(log.at, "the checksum of a directory log matches"));
         }
         if after.is_none() {
-            open_newest(pm, table, state, log, &records, info)?;
+            open_newest(pm, table, state, log, &mut records, info)?;
         } else {
             let (number, count) = (log.number(), log.count);
             state.logs.push_back(Log { number, span: log.span(), count });
@@ -372,20 +376,22 @@ fn rebuild<M: Media>(
             let at = log.at.plus(RECORD_OFFSET.get(*record));
             table.blocks.push(&area.sides[side], directory_of(hash, level), at, hash)?;
         }
-        state.stored += log.count;
-        state.chained += if is_old { 0 } else { log.count };
+        let count = records.len() as u64;
+        state.stored += count;
+        state.chained += if is_old { 0 } else { count };
     }
     Ok(())
 }
 
 /// Reads every object of the newest log, which no later head vouches for, and counts what is
-/// alive.
+/// alive. Where every write is durable there may be more objects than the tail covers: their
+/// records follow from them.
 fn open_newest<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
     state: &mut State,
     log: &Known,
-    records: &[u64],
+    records: &mut Vec<u64>,
     info: &NewInfo,
 ) -> Result<()> {
     let mut fill = layout::objects_offset(log.entries());
@@ -394,31 +400,60 @@ fn open_newest<M: Media>(
         false => (log.head[LogHead::ITEMS], log.head[LogHead::ITEM_BYTES]),
     };
     let (mut key, mut value) = (Vec::new(), Vec::new());
-    for record in records {
+    let is_cut_short = table.pool.previous_shutdown() == Shutdown::Power;
+    let is_sealed = is_cut_short && table.settings.durability == 1;
+    let checksum = log.head[LogHead::CHECKSUM];
+    let span = log.span();
+    for number in 0..log.entries().min(MOST_ENTRIES) {
         let at = log.at.plus(fill);
-        let found = table.objects.read(pm, at, &mut key, &mut value)?;
-        let hash = table.hasher.bytes(&key);
-        if *record != RECORD_OFFSET.set(RECORD_HASH.get(hash), fill) {
-            return Err(corrupt(at, "a directory record says where its object is"));
+        let is_told = number < log.count;
+        if !is_told && !is_sealed {
+            break;
+        }
+        let found = match table.objects.read(pm, at, &mut key, &mut value) {
+            Err(_) if !is_told => break,
+            found => found?,
+        };
+        if !is_told
+            && (fill + found.words > span.words
+                || !table.objects.is_sealed(pm, at, found.words, checksum)?)
+        {
+            break;
+        }
+        let record = RECORD_OFFSET.set(RECORD_HASH.get(table.hasher.bytes(&key)), fill);
+        match records.get(number as usize) {
+            Some(there) if *there != record => {
+                return Err(corrupt(at, "a directory record says where its object is"));
+            }
+            Some(_) => {}
+            None => records.push(record),
         }
         fill += found.words;
         state.items = state.items.wrapping_add_signed(found.link.kind.items());
         // What was replaced or removed is not known: too much until the next rehash.
         state.item_bytes += found.words * WORD;
     }
-    let span = log.span();
     if fill > span.words {
         return Err(corrupt(log.at, "the objects of a log lie inside it"));
+    }
+    let count = records.len() as u64;
+    if is_sealed {
+        pm.write_words(log.at.plus(LogHead::WORDS as u64), records)?;
+        // What a rehash moved may lie behind an object that is not whole. Once another is in its
+        // place, the next crash must not find them.
+        pm.write_words(log.at.plus(fill), &vec![0; (span.words - fill) as usize])?;
     }
     state.open = Some(OpenLog {
         number: log.number(),
         span,
         entries: log.entries(),
-        count: log.count,
+        count,
         fill,
-        durable: log.count,
+        durable: count,
         durable_fill: fill,
         known: true,
+        told: count,
+        checksum,
     });
     Ok(())
 }

@@ -143,6 +143,10 @@ pub struct OpenLog {
     pub(super) durable_fill: u64,
     /// Whether the head is durable, and the log reachable.
     pub(super) known: bool,
+    /// Objects that the tail covers; with durability 1 recovery finds the others by their seals.
+    pub(super) told: u64,
+    /// The checksum of the head, to which seals are bound.
+    pub(super) checksum: u64,
 }
 
 impl State {

@@ -211,6 +211,7 @@ impl<M: Media> Table for Walsh<M> {
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() {
             Walsh::sync(&self)?;
+            self.move_tails()?;
             self.save()?;
             // Stores that a recovery would have done again are not: a clean opening does none.
             self.pool.access().sync(super::logs::sites::SYNC)?;

@@ -6,6 +6,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod figures;
+mod seals;
 mod settings;
 mod times;
 mod words;

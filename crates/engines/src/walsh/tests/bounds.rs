@@ -185,7 +185,7 @@ fn an_insert_costs_the_bytes_that_are_promised() {
     for (name, settings, most_bytes, most_fences) in [
         ("batch, presized", presized, 36.0, 0.05),
         ("batch, growing", growing, 110.0, 0.15),
-        ("immediate, presized", immediate, 230.0, 2.1),
+        ("immediate, presized", immediate, 80.0, 1.05),
     ] {
         let (lines, fences, rehashes) = cost(&settings, MEMORY, 200_000);
         let bytes = lines * 64.0;

@@ -74,10 +74,12 @@ fn p03_a_power_failure_leaves_one_instant_of_all_areas() {
 
 #[test]
 fn p01_an_immediate_write_survives() {
-    // Fails if a write returns before its object, its directory record and the tail are durable.
+    // Fails if a write returns before its object is durable with all objects before it, or if
+    // recovery does not find those behind the tail.
     for model in [Model::Adr, Model::File] {
         survives::<Immediate>(Form::WORDS, &effort(model));
     }
+    survives::<Immediate>(Form::Variable, &effort(Model::File));
 }
 
 #[test]

@@ -69,7 +69,9 @@ fn measure<M: Media>(attach: impl Fn() -> Region<M>, items: u64, name: &str) {
         let (closed, on_processor, elapsed) =
             timed(|| Box::new(report("crash, one thread", &Inline)).close());
         closed.unwrap();
-        println!("{name}, round {round}: that and a close: {on_processor:?} of a processor, {elapsed:?}");
+        println!(
+            "{name}, round {round}: that and a close: {on_processor:?} of a processor, {elapsed:?}"
+        );
         for _ in 0..2 {
             Box::new(report("closed, one thread", &Inline)).close().unwrap();
         }

@@ -1,0 +1,89 @@
+//! Every write durable by one fence: what it costs, and what recovery finds behind the tail.
+
+use std::sync::Arc;
+
+use everhash_index::{Form, Inline, Opening, Table, create};
+use everhash_pmem::{Counted, Domain, Guarantees, Image, Region, Std, Traffic};
+use everhash_testkit::session::Session;
+use everhash_testkit::workload::Shape;
+
+use super::settings::Immediate;
+use crate::walsh::{Walsh, WalshSettings, WalshTable};
+
+const SETTINGS: WalshSettings = WalshSettings {
+    areas: 4,
+    directories: 1 << 12,
+    block_directories: 32,
+    log_entries: 256,
+    log_bytes: 6144,
+    durability: 1,
+    ..WalshSettings::tiny()
+};
+
+fn traffic(domain: Domain, form: Form, work: &dyn Fn(&WalshTable<Counted<Image>>)) -> Traffic {
+    let guarantees = Guarantees { domain, same_line_order: false, access_unit_bytes: 256 };
+    let image = Image::<Std>::new(0, 16 << 20).with_guarantees(guarantees);
+    let media = Arc::new(Counted::new(image));
+    let region = Region::<Counted<Image>>::new(Arc::clone(&media));
+    let opening = Opening { form, ..Opening::default() };
+    let table = create::<Walsh, _>(region, &opening, &SETTINGS, &Inline).unwrap();
+    work(&table);
+    let before = media.traffic();
+    work(&table);
+    media.traffic() - before
+}
+
+/// Writes of each kind, and how often a log is begun for them at most.
+const WRITES: u16 = 500;
+const LOGS: u64 = 3 * WRITES as u64 * 3 / 100;
+
+fn write(table: &WalshTable<Counted<Image>>, shape: &Shape) {
+    for number in 0..WRITES {
+        let key = shape.key(number);
+        assert!(table.insert(&key, &shape.value(1)).unwrap());
+        assert!(table.update(&key, &shape.value(2)).unwrap());
+        assert!(table.remove(&key).unwrap());
+    }
+}
+
+#[test]
+fn an_immediate_write_waits_for_the_device_once() {
+    // Fails if an insert, an update or a remove of any form has a second fence, or flushes more
+    // than the lines of its object; on a file, if it waits for a second sync.
+    for form in super::FORMS {
+        let shape = Shape::tiny(form);
+        let writes = 3 * u64::from(WRITES);
+        let memory = traffic(Domain::Adr, form, &|table| write(table, &shape));
+        let lines = memory.lines_flushed as f64 / writes as f64;
+        println!("{form}: {} fences and {lines:.2} lines for {writes} writes", memory.fences);
+        // Four fences are for a log of some dozen objects.
+        assert!((writes..writes + 4 * LOGS).contains(&memory.fences));
+        let most = if form == Form::WORDS { 1.4 } else { 2.4 };
+        assert!(lines < most, "{form}: {lines}");
+        let file = traffic(Domain::Synced, form, &|table| write(table, &shape));
+        assert!((writes..writes + 4 * LOGS).contains(&file.fences), "{file:?}");
+        assert_eq!(file.syncs, 0);
+    }
+}
+
+#[test]
+fn objects_behind_the_tail_are_found_after_a_power_failure() {
+    // Fails if recovery believes the tail alone, or takes an object of another life of the log:
+    // every log comes again and again here, with objects at the same places.
+    let shape = Shape::tiny(Form::WORDS);
+    let mut session = Session::<Immediate>::tiny(Form::WORDS, 1 << 20).unwrap();
+    for number in 0..600u16 {
+        let key = shape.key(number % 23);
+        session.table().put(&key, &shape.value(number.into())).unwrap();
+        if number % 5 == 0 {
+            // Without a sync, in another boot: nothing is told by the live word.
+            let medium = session.region().media().clone();
+            session = Session::open_after_power(medium, Form::WORDS).unwrap();
+        }
+        let mut value = Vec::new();
+        assert!(session.table().get(&key, &mut value).unwrap());
+        assert_eq!(value, shape.value(number.into()));
+        assert_eq!(session.table().len().unwrap(), u64::from(number.min(22)) + 1);
+    }
+    session.table().check().unwrap();
+}
