@@ -343,12 +343,11 @@ impl<M: Media> Walsh<M> {
     }
 }
 
-/// Returns the sides of an area that are in use, each with its level: the newest, and the one that
-/// is set aside.
-fn sides_of<'a, M: Media>(
-    area: &'a Area<M>,
-    state: &State,
-) -> [Option<(&'a Side<M::Sync>, u32)>; 2] {
+/// A side of an area, with the base-2 logarithm of its directories.
+type Leveled<'a, M> = (&'a Side<<M as Media>::Sync>, u32);
+
+/// Returns the sides of an area that are in use: the newest, and the one that is set aside.
+fn sides_of<'a, M: Media>(area: &'a Area<M>, state: &State) -> [Option<Leveled<'a, M>>; 2] {
     let view = state.view;
     let newest = (&area.sides[view.side()], view.level());
     [Some(newest), view.old().map(|level| (&area.sides[1 - view.side()], level))]

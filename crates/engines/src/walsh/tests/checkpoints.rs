@@ -11,7 +11,10 @@ use super::settings::{Epochal, Immediate};
 use crate::walsh::layout::{AreaRecord, Tail, area_record};
 use crate::walsh::{Walsh, WalshSettings, WalshTable};
 
+/// The directories of an area.
 type Area = Vec<(u64, u64)>;
+
+type CountedSession = Session<Walsh, Counted<Image>>;
 
 /// A table of `E` on an image of a closed pool.
 fn open<E: Engine<Table<Image> = WalshTable<Image>>>(words: &[u64]) -> WalshTable<Image> {
@@ -195,12 +198,11 @@ fn only_what_changed_is_saved_again() {
     // more.
     let settings = WalshSettings { areas: 16, directories: 64, ..WalshSettings::tiny() };
     let medium = Counted::new(Image::<Std>::new(0, 1 << 20));
-    let mut session: Session<Walsh, Counted<Image>> =
-        Session::create(medium, Form::WORDS, &settings).unwrap();
+    let mut session: CountedSession = Session::create(medium, Form::WORDS, &settings).unwrap();
     for number in 0..200u64 {
         session.table().put(&number.to_le_bytes(), &[1; 8]).unwrap();
     }
-    let mut stored = |act: &mut dyn FnMut(&mut Session<Walsh, Counted<Image>>)| {
+    let mut stored = |act: &mut dyn FnMut(&mut CountedSession)| {
         let before = session.region().media().traffic();
         act(&mut session);
         let traffic = session.region().media().traffic() - before;
