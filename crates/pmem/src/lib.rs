@@ -49,5 +49,6 @@ pub use sys::lanes::{equal_bytes, equal_bytes_scalar};
 pub use sys::own::prefetch;
 #[doc(hidden)]
 pub use sys::raw;
+pub use sys::sip::VectorSip;
 pub use sys::window::Window;
 pub use traffic::Traffic;

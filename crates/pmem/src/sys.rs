@@ -18,5 +18,7 @@ pub(crate) mod map;
 pub(crate) mod own;
 #[allow(unsafe_code, reason = "the raw-pointer twins that benchmarks compare with")]
 pub mod raw;
+#[allow(unsafe_code, reason = "vector instructions that not every processor has")]
+pub(crate) mod sip;
 #[allow(unsafe_code, reason = "atomic access to mapped words")]
 pub(crate) mod window;

@@ -1,7 +1,7 @@
 //! The keyed hash that spreads keys: part of the format, so its values never change.
 
 use everhash_index::{Error, HashKind, Result};
-use everhash_pmem::Identity;
+use everhash_pmem::{Identity, VectorSip};
 use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -12,16 +12,29 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 #[derive(Clone, Copy)]
 pub struct KeyedHash {
     kind: HashKind,
-    /// SipHash takes both words; XXH3 takes one seed, made of both.
-    key: [u64; 2],
+    /// SipHash takes its state before the first word, made of both words of the key; XXH3 takes one
+    /// seed, made of both.
+    state: [u64; 4],
+    /// The same SipHash in fewer instructions, where the processor has them.
+    vector: Option<VectorSip>,
 }
+
+/// What SipHash's state is made of, beside the key. Source: Aumasson, Bernstein, INDOCRYPT 2012.
+const SIP: [u64; 4] =
+    [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
 
 impl KeyedHash {
     /// Makes the hash function `kind` with a key.
     pub fn new(kind: HashKind, key: [u64; 2]) -> Self {
         match kind {
-            HashKind::Sip13 => KeyedHash { kind, key },
-            HashKind::Xxh3 => KeyedHash { kind, key: [key[0] ^ key[1].rotate_left(32), 0] },
+            HashKind::Sip13 => {
+                let state = [key[0] ^ SIP[0], key[1] ^ SIP[1], key[0] ^ SIP[2], key[1] ^ SIP[3]];
+                KeyedHash { kind, state, vector: VectorSip::new(state) }
+            }
+            HashKind::Xxh3 => {
+                let seed = key[0] ^ key[1].rotate_left(32);
+                KeyedHash { kind, state: [seed, 0, 0, 0], vector: None }
+            }
         }
     }
 
@@ -40,8 +53,11 @@ impl KeyedHash {
     #[inline]
     pub fn bytes(&self, bytes: &[u8]) -> u64 {
         match self.kind {
-            HashKind::Sip13 => SipHasher13::new_with_keys(self.key[0], self.key[1]).hash(bytes),
-            HashKind::Xxh3 => xxh3_64_with_seed(bytes, self.key[0]),
+            HashKind::Sip13 => {
+                let key = [self.state[0] ^ SIP[0], self.state[1] ^ SIP[1]];
+                SipHasher13::new_with_keys(key[0], key[1]).hash(bytes)
+            }
+            HashKind::Xxh3 => xxh3_64_with_seed(bytes, self.state[0]),
         }
     }
 
@@ -49,8 +65,16 @@ impl KeyedHash {
     #[inline(always)]
     pub fn word(&self, word: u64) -> u64 {
         match self.kind {
-            HashKind::Sip13 => sip13(self.key, [word]),
-            HashKind::Xxh3 => xxh3_64_with_seed(&word.to_le_bytes(), self.key[0]),
+            HashKind::Sip13 => self.sip13([word]),
+            HashKind::Xxh3 => xxh3_64_with_seed(&word.to_le_bytes(), self.state[0]),
+        }
+    }
+
+    #[inline(always)]
+    fn sip13<const N: usize>(&self, words: [u64; N]) -> u64 {
+        match self.vector {
+            Some(vector) => vector.words(words),
+            None => sip13(self.state, words),
         }
     }
 
@@ -58,12 +82,12 @@ impl KeyedHash {
     #[inline(always)]
     pub fn two_words(&self, words: [u64; 2]) -> u64 {
         match self.kind {
-            HashKind::Sip13 => sip13(self.key, words),
+            HashKind::Sip13 => self.sip13(words),
             HashKind::Xxh3 => {
                 let mut bytes = [0; 16];
                 bytes[..8].copy_from_slice(&words[0].to_le_bytes());
                 bytes[8..].copy_from_slice(&words[1].to_le_bytes());
-                xxh3_64_with_seed(&bytes, self.key[0])
+                xxh3_64_with_seed(&bytes, self.state[0])
             }
         }
     }
@@ -74,13 +98,7 @@ impl KeyedHash {
 /// A get overlaps with the next one only as far as the processor looks ahead, and the hash of a
 /// slice is most of its instructions.
 #[inline(always)]
-fn sip13<const N: usize>(key: [u64; 2], words: [u64; N]) -> u64 {
-    let mut state = [
-        key[0] ^ 0x736f_6d65_7073_6575,
-        key[1] ^ 0x646f_7261_6e64_6f6d,
-        key[0] ^ 0x6c79_6765_6e65_7261,
-        key[1] ^ 0x7465_6462_7974_6573,
-    ];
+fn sip13<const N: usize>(mut state: [u64; 4], words: [u64; N]) -> u64 {
     for word in words {
         sip_absorb(&mut state, word);
     }
@@ -161,6 +179,18 @@ mod tests {
                 let both = [word.to_le_bytes(), i.to_le_bytes()].concat();
                 assert_eq!(hash.two_words([word, i]), hash.bytes(&both));
             }
+        }
+    }
+
+    #[test]
+    fn every_processor_has_the_same_hashes() {
+        // Fails if vector instructions and ordinary ones disagree: a pool could not be moved.
+        let hash = KeyedHash::new(HashKind::Sip13, KEY);
+        let Some(vector) = hash.vector else { return };
+        for i in 0..10_000u64 {
+            let word = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            assert_eq!(vector.words([word]), sip13(hash.state, [word]));
+            assert_eq!(vector.words([i, word]), sip13(hash.state, [i, word]));
         }
     }
 
