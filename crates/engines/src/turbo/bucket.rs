@@ -112,14 +112,18 @@ impl<'a, M: Media> Bucket<'a, M> {
     /// [`Error::Corrupt`]; also if a write comes between, and the caller tells.
     #[inline(always)]
     pub fn view_of(&self, word: u64) -> Result<View> {
-        self.sound_view_of(word).ok_or_else(|| corrupt(self.at(), "a META word matches its check"))
+        let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
+        let meta = Meta::open(word, [words[0], words[1]], self.at());
+        let meta = meta.ok_or_else(|| corrupt(self.at(), "a META word matches its check"))?;
+        Ok(View { meta, words })
     }
 
-    /// As [`Bucket::view_of`], with `None` for an error.
+    /// As [`Bucket::view_of`], with `None` for an error, and without the check of the tags: see
+    /// [`Meta::peek`].
     #[inline(always)]
-    pub fn sound_view_of(&self, word: u64) -> Option<View> {
+    pub fn peek_of(&self, word: u64) -> Option<View> {
+        let meta = Meta::peek(word, self.at())?;
         let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
-        let meta = Meta::open(word, [words[0], words[1]], self.at())?;
         Some(View { meta, words })
     }
 
@@ -137,8 +141,7 @@ impl<'a, M: Media> Bucket<'a, M> {
     pub fn sound_pair(&self, view: &View, slot: usize) -> Option<Pair> {
         let first = Ruler::SLOTS + 2 * slot;
         let pair = [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)];
-        let check = layout::check_of(pair, self.at(), slot);
-        (check == layout::slot_check(view.words, slot)).then_some(pair)
+        layout::is_sound(pair, view.words, self.at(), slot).then_some(pair)
     }
 
     /// Returns where the first slot lies whose tag is `tag`, if there is one. What was loaded may
@@ -258,11 +261,18 @@ impl View {
         equal_bytes(&[self.words[0], self.words[1]], tag) & self.meta.live()
     }
 
+    /// Returns whether the tags of live slots are those that META was stored beside.
+    #[inline(always)]
+    pub fn is_covered(&self) -> bool {
+        self.meta.covers([self.words[0], self.words[1]])
+    }
+
     /// Returns whether a search ends here: at least two slots are empty, of which one is reserved
     /// (Algorithm 4, lines 43 and 44).
     #[inline(always)]
     pub fn ends_path(&self, bucket_slots: u32) -> bool {
-        self.meta.filled() + 2 <= bucket_slots
+        let empty = !self.meta.valid() & ((1 << bucket_slots) - 1);
+        empty & empty.wrapping_sub(1) != 0
     }
 
     /// Returns the first empty slot, if there is one among the `bucket_slots` in use.

@@ -45,7 +45,7 @@ const PANICKED: u64 = 2;
 /// What the DRAM directory knows of a shard, on a line of its own (TurboHash 3.1).
 #[repr(align(64))]
 pub struct Shard<P: Primitives> {
-    /// Where its buckets lie: [`Place::word`].
+    /// Where its buckets lie: [`Place::packed`].
     place: P::AtomicU64,
     /// How often `place` has changed.
     moves: P::AtomicU64,
@@ -95,7 +95,7 @@ impl<P: Primitives> Shard<P> {
     /// Makes the DRAM side of a shard that lies at `place`.
     pub fn new(place: Place) -> Self {
         Shard {
-            place: AtomicWord::new(place.word()),
+            place: AtomicWord::new(place.packed()),
             moves: AtomicWord::new(0),
             pending: AtomicWord::new(SETTLED),
             lock: AtomicWord::new(FREE),
@@ -135,7 +135,7 @@ impl<P: Primitives> Shard<P> {
     #[inline(always)]
     pub fn enter(&self) -> (Place, Visit) {
         let visit = Visit { moves: self.moves.load(Ordering::Acquire) };
-        (Place::of_word(self.place.load(Ordering::Acquire)), visit)
+        (Place::of_packed(self.place.load(Ordering::Acquire)), visit)
     }
 
     /// Returns whether the shard has not moved. The caller has fenced (acquire) since it looked.
@@ -158,10 +158,17 @@ impl<P: Primitives> Shard<P> {
         }
     }
 
+    /// As [`Shard::settled`], with `false` for the error.
+    #[inline(always)]
+    pub fn is_settled(&self, index: u64) -> bool {
+        let pending = self.pending.load(Ordering::Relaxed);
+        pending == SETTLED || (pending < ALL && pending != index + 1)
+    }
+
     /// Returns where the shard lies: for hints, and for the holder of its lock.
     #[inline(always)]
     pub fn place(&self) -> Place {
-        Place::of_word(self.place.load(Ordering::Relaxed))
+        Place::of_packed(self.place.load(Ordering::Relaxed))
     }
 
     /// Returns the items that were added less those that were removed, modulo 2^64.
@@ -231,7 +238,7 @@ impl<M: Media> Held<'_, M> {
     /// the place before may be reused from now on.
     pub fn moved(&self, place: Place) {
         // In this order: a reader who has read the new number also has the new place.
-        self.shard.place.store(place.word(), Ordering::Release);
+        self.shard.place.store(place.packed(), Ordering::Release);
         self.shard.moves.fetch_add(1, Ordering::Release);
     }
 

@@ -45,9 +45,10 @@ everhash_pmem::ruler! {
     /// A bucket (TurboHash 3.3), a multiple of 256 bytes from the start of the medium. META is the
     /// commit point of every write: until it changes, what a slot holds is not there.
     pub struct Bucket [256] {
-        0  META   [1]  "valid, 14 bits | delete << 14 | seq << 28, 28 bits | check << 56";
+        0  META   [1]  "valid, 14 bits | delete << 14 | seq << 28, 28 bits | \
+                        check of live tags << 56 | check << 60";
         8  TAGS   [2]  "14 bytes of hash, then the slot checks of slots 0 to 2";
-        24 CHECKS [1]  "slot checks of slots 3 to 13, 5 bits each";
+        24 CHECKS [1]  "slot checks of slots 3 to 13; slot s from bit 48 + 5 s on, modulo 64";
         32 SLOTS  [28] "14 x (key, value), or 14 x (hash of the key, record word)";
     }
 }
@@ -109,13 +110,19 @@ const SHARD_BITS: Bits = Bits::new(8, 32);
 const VALID: Bits = Bits::new(0, SLOTS as u32);
 const DELETE: Bits = Bits::new(14, SLOTS as u32);
 const SEQ: Bits = Bits::new(28, 28);
-const META_CHECK: Bits = Bits::new(56, 8);
+const TAGS_CHECK: Bits = Bits::new(56, META_CHECK_BITS);
+const META_CHECK: Bits = Bits::new(60, META_CHECK_BITS);
 
 const SET_UNIT: Bits = Bits::new(0, 40);
 const SET_LOG: Bits = Bits::new(40, 8);
 const SET_CHECK: Bits = Bits::new(48, 16);
 
 const VERSION_BYTE: Bits = Bits::new(0, 8);
+
+/// Bits of the check that META has of itself, and of the one of the tags.
+///
+/// Unit: bits. Source: ours; TurboHash 3.3 spends all of them on the sequence number.
+const META_CHECK_BITS: u32 = 4;
 
 /// Bits of a slot check.
 ///
@@ -138,6 +145,12 @@ const SLOTS_CHECKED_BESIDE_TAGS: usize = 3;
 /// Source: ours; drawn at random until they had the property.
 const MIX: [u64; 2] = [0xb4d6_6a3a_4746_9a4d, 0x9638_92a7_6646_5d29];
 
+/// What the first multiplier times this is, is 1 in its lowest four bits.
+///
+/// Unit: none. Source: ours; one step of Newton's method, from a number that is its own inverse
+/// modulo 8.
+const INVERSE: u64 = MIX[0].wrapping_mul(2u64.wrapping_sub(MIX[0].wrapping_mul(MIX[0])));
+
 /// The kinds of checked words: one of another kind does not match its check. Each is its name in
 /// letters.
 #[derive(Clone, Copy)]
@@ -145,7 +158,6 @@ enum Kind {
     Pair = 0,
     Set = 0x7365_7420,
     Version = 0x7665_7273,
-    Meta = 0x6d65_7461,
     Items = 0x6974_656d,
 }
 
@@ -153,6 +165,12 @@ enum Kind {
 #[inline(always)]
 const fn mix(word: u64, place: u64, kind: Kind) -> u64 {
     (word ^ (place ^ (kind as u64) << 32).wrapping_mul(MIX[1])).wrapping_mul(MIX[0])
+}
+
+/// Returns a sum over a META word and its place whose four bits are zero for every sealed word.
+#[inline(always)]
+const fn own_sum(word: u64, at: Addr) -> u64 {
+    (word ^ at.byte()).wrapping_mul(MIX[0]) >> (64 - META_CHECK_BITS)
 }
 
 /// Returns the tag of a hash: one byte.
@@ -202,15 +220,25 @@ impl Place {
         self.start.plus(index * BUCKET_WORDS as u64)
     }
 
-    /// Returns the place in one word (M14).
+    /// Returns the place in one word of DRAM (M14): the start is a multiple of 256.
     #[inline(always)]
-    pub const fn word(self) -> u64 {
+    pub const fn packed(self) -> u64 {
+        self.start.byte() | self.log as u64
+    }
+
+    /// Returns the place in a word that [`Place::packed`] made.
+    #[inline(always)]
+    pub const fn of_packed(word: u64) -> Place {
+        Place { start: Addr::new(word & !(Bucket::BYTES as u64 - 1)), log: word as u8 as u32 }
+    }
+
+    /// Returns the place in one word.
+    const fn word(self) -> u64 {
         SET_LOG.set(self.start.byte() / Bucket::BYTES as u64, self.log as u64)
     }
 
     /// Returns the place in a word that [`Place::word`] made.
-    #[inline(always)]
-    pub const fn of_word(word: u64) -> Place {
+    const fn of_word(word: u64) -> Place {
         let start = Addr::new(SET_UNIT.get(word) * Bucket::BYTES as u64);
         Place { start, log: SET_LOG.get(word) as u32 }
     }
@@ -279,25 +307,49 @@ impl Meta {
     /// `None` if no engine stored it there.
     #[inline(always)]
     pub const fn open(word: u64, tags: [u64; 2], at: Addr) -> Option<Meta> {
-        let meta = Meta(META_CHECK.set(word, 0));
-        // A sequence number of 0 was never stored: a hole in the file, for example.
-        let sound = meta.seal(tags, at) == word && SEQ.get(word) != 0;
-        if sound && meta.delete() & !meta.valid() == 0 { Some(meta) } else { None }
+        let Some(meta) = Meta::peek(word, at) else { return None };
+        // A sequence number of 0 was never stored.
+        let sound = SEQ.get(word) != 0 && meta.delete() & !meta.valid() == 0;
+        if sound && meta.covers(tags) {
+            Some(Meta(TAGS_CHECK.set(META_CHECK.set(word, 0), 0)))
+        } else {
+            None
+        }
+    }
+
+    /// As [`Meta::open`], without a look at the tags: enough for who has found a key, which proves
+    /// its tag. Who has not found one asks [`Meta::covers`], too.
+    #[inline(always)]
+    pub const fn peek(word: u64, at: Addr) -> Option<Meta> {
+        // Zero was never stored: a hole in the file, for example.
+        if word != 0 && own_sum(word, at) == 0 { Some(Meta(word)) } else { None }
+    }
+
+    /// Returns whether a word that was read beside `tags` was stored beside them, as far as they
+    /// belong to live slots.
+    #[inline(always)]
+    pub const fn covers(self, tags: [u64; 2]) -> bool {
+        self.tags_sum(tags) == TAGS_CHECK.get(self.0)
     }
 
     /// Returns the word for the bucket at `at`, whose words of tags are `tags`.
-    ///
-    /// The check covers the tags of live slots only: another one may be overwritten before a
-    /// commit (TurboHash 3.4). A flipped bit of a bitmap lets another tag count, which could undo
-    /// what it does to the product; therefore one bit of the check is the parity of the bitmaps.
     #[inline(always)]
     pub const fn seal(self, tags: [u64; 2], at: Addr) -> u64 {
+        let word = META_CHECK.set(TAGS_CHECK.set(self.0, self.tags_sum(tags)), 0);
+        // What stands in the highest bits of a factor is added, times the other one, to the
+        // highest bits of the product.
+        let check = own_sum(word, at).wrapping_neg().wrapping_mul(INVERSE);
+        META_CHECK.set(word, check & META_CHECK.max())
+    }
+
+    /// Returns the check of the tags of live slots: another one may be overwritten before a commit
+    /// (TurboHash 3.4).
+    #[inline(always)]
+    const fn tags_sum(self, tags: [u64; 2]) -> u64 {
         let live = self.live();
         let low = (tags[0] & bytes_of(live)).wrapping_mul(MIX[0]);
         let high = (tags[1] & bytes_of(live >> 8)).wrapping_mul(MIX[1]);
-        let product = (mix(self.0, at.word(), Kind::Meta) ^ low ^ high) >> 57;
-        let parity = (self.valid() ^ self.delete()).count_ones() as u64 & 1;
-        META_CHECK.set(self.0, parity << 7 | product)
+        (low ^ high) >> (64 - META_CHECK_BITS)
     }
 
     /// Returns the bitmap of slots that are not empty.
@@ -315,7 +367,7 @@ impl Meta {
     /// Returns the bitmap of slots that hold a pair.
     #[inline(always)]
     pub const fn live(self) -> u32 {
-        self.valid() & !self.delete()
+        VALID.get(self.0 & !(self.0 >> SLOTS)) as u32
     }
 
     /// Returns the number of writes, modulo 2^28, without 0.
@@ -367,10 +419,11 @@ pub const fn with_slot(words: [u64; 3], slot: usize, tag: u8, check: u64) -> [u6
         high = high & !(0xff << shift) | (tag as u64) << shift;
     }
     let shift = check_shift(slot);
+    let (mask, check) = (SLOT_CHECKS.rotate_left(shift), check.rotate_left(shift));
     if slot < SLOTS_CHECKED_BESIDE_TAGS {
-        high = high & !(SLOT_CHECKS << shift) | check << shift;
+        high = high & !mask | check;
     } else {
-        checks = checks & !(SLOT_CHECKS << shift) | check << shift;
+        checks = checks & !mask | check;
     }
     [low, high, checks]
 }
@@ -379,14 +432,29 @@ pub const fn with_slot(words: [u64; 3], slot: usize, tag: u8, check: u64) -> [u6
 #[inline(always)]
 pub const fn slot_check(words: [u64; 3], slot: usize) -> u64 {
     let word = if slot < SLOTS_CHECKED_BESIDE_TAGS { words[1] } else { words[2] };
-    word >> check_shift(slot) & SLOT_CHECKS
+    word.rotate_right(check_shift(slot)) & SLOT_CHECKS
 }
 
+/// Returns whether a pair has the check of its slot in the words TAGS and CHECKS.
+#[inline(always)]
+pub const fn is_sound(pair: [u64; 2], words: [u64; 3], at: Addr, slot: usize) -> bool {
+    let word = if slot < SLOTS_CHECKED_BESIDE_TAGS { words[1] } else { words[2] };
+    let top = word.rotate_right(check_shift(slot) + SLOT_CHECK_BITS);
+    (pair_sum(pair, at, slot) ^ top) >> (64 - SLOT_CHECK_BITS) == 0
+}
+
+/// Returns a product whose highest bits are the check of a pair. One multiplication has to do: the
+/// words are folded so that what differs often, the low bits, does not meet.
+#[inline(always)]
+const fn pair_sum(pair: [u64; 2], at: Addr, slot: usize) -> u64 {
+    (pair[0] ^ pair[1].rotate_left(32) ^ (at.byte() + slot as u64)).wrapping_mul(MIX[0])
+}
+
+/// Returns the lowest bit of a slot check, modulo 64: one rule for both words, because a get that
+/// waits for memory has no room for more.
 #[inline(always)]
 const fn check_shift(slot: usize) -> u32 {
-    let beside = SLOTS_CHECKED_BESIDE_TAGS as u32;
-    let slot = slot as u32;
-    if slot < beside { 48 + SLOT_CHECK_BITS * slot } else { SLOT_CHECK_BITS * (slot - beside) }
+    48 + SLOT_CHECK_BITS * slot as u32
 }
 
 /// Returns the tag of a slot in the words of tags.
@@ -397,8 +465,7 @@ pub const fn slot_tag(words: [u64; 3], slot: usize) -> u8 {
 /// Returns the check of a pair in slot `slot` of the bucket at `at`.
 #[inline(always)]
 pub const fn check_of(pair: [u64; 2], at: Addr, slot: usize) -> u64 {
-    let first = mix(pair[0], at.word() + slot as u64, Kind::Pair);
-    (first ^ pair[1].wrapping_mul(MIX[1])) >> (64 - SLOT_CHECK_BITS)
+    pair_sum(pair, at, slot) >> (64 - SLOT_CHECK_BITS)
 }
 
 /// Returns the twelve-bit tag of a record word: a check over the slot, that is the hash of the key
@@ -470,9 +537,9 @@ mod tests {
         // Fails if one is replaced by a number whose checks can miss a flipped bit.
         for mix in MIX {
             assert!(mix % 2 == 1);
-            for shift in 0..=59 {
-                let window = (mix >> shift) & 0x1f;
-                assert!(window != 0 && window != 0x1f, "five equal bits at {shift} of {mix:#x}");
+            for shift in 0..=60 {
+                let window = (mix >> shift) & 0xf;
+                assert!(window != 0 && window != 0xf, "four equal bits at {shift} of {mix:#x}");
             }
         }
     }

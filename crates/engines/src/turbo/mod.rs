@@ -39,7 +39,7 @@
 //!
 //! | The paper says | We do | Why |
 //! |---|---|---|
-//! | the META word has two 16-bit bitmaps and a 32-bit sequence number | 14 bits each, 28 bits, and 8 bits of check over META and the tags of live pairs | a flipped bit of a structure word is damage, not another answer |
+//! | the META word has two 16-bit bitmaps and a 32-bit sequence number | 14 bits each, 28 bits, 4 bits of check over META and 4 over the tags of live pairs: who finds a key needs the first only | a flipped bit of a structure word is damage, not another answer |
 //! | 10 bytes of a bucket are unassigned | a 5-bit check for each slot | the same, for pairs: every single flip is found, 31 of 32 other damages |
 //! | flush and fence the pair, then META | one flush and fence for a pair in the line of META, where a line keeps the order of its stores; else both, and every line that was touched | the published code leaves the lines of most slots unflushed |
 //! | a reader compares the sequence number before and after | it also looks whether the bucket is pending: META stored and not yet fenced | what a reader saw must not be taken back by a crash |

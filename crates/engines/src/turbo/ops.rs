@@ -8,7 +8,7 @@ use super::bucket::{Bucket, Pair, sites};
 use super::concurrency::Held;
 use super::layout::{self, Meta};
 use super::resize::unless_full;
-use super::search_path::{Search, Slot, Wanted, fetch, look, search};
+use super::search_path::{Search, Slot, Wanted, fetch, glimpse, look_along, search};
 use super::state::Turbo;
 use super::variable_size_items::Form;
 
@@ -28,8 +28,29 @@ impl<M: Media, F: Form> Turbo<M, F> {
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
     #[inline(always)]
     pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<Pair>> {
-        let (pm, wanted) = (self.pool.access(), self.wanted(key));
-        look(&pm, self.directory.of(wanted.hash), self.reach(), wanted, false, bytes)
+        let wanted = self.wanted(key);
+        match self.glimpse(wanted, false) {
+            Some(found) => Ok(found),
+            None => self.look_along(wanted, bytes),
+        }
+    }
+
+    /// Returns the pair of a key, if a look at its home bucket is enough.
+    #[inline(always)]
+    pub(super) fn glimpse(&self, wanted: Wanted<'_, F>, is_fetched: bool) -> Option<Option<Pair>> {
+        let pm = self.pool.access();
+        glimpse(&pm, self.directory.of(wanted.hash), self.reach(), wanted, is_fetched)
+    }
+
+    /// Returns the pair of a key, wherever on its path it lies.
+    #[inline(never)]
+    pub(super) fn look_along(
+        &self,
+        wanted: Wanted<'_, F>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Pair>> {
+        let pm = self.pool.access();
+        look_along(&pm, self.directory.of(wanted.hash), self.reach(), wanted, bytes)
     }
 
     /// Looks for `count` keys, and says of each what was found (B1); a record's value is left in
@@ -64,8 +85,11 @@ impl<M: Media, F: Form> Turbo<M, F> {
                 let hash = ways[(step + 1) % 3][position % GROUP].hash;
                 let pair = match key(position) {
                     Some(key) => {
-                        let (shard, wanted) = (self.directory.of(hash), Wanted::<F> { hash, key });
-                        look(&pm, shard, self.reach(), wanted, true, bytes)?
+                        let wanted = Wanted { hash, key };
+                        match self.glimpse(wanted, true) {
+                            Some(found) => found,
+                            None => self.look_along(wanted, bytes)?,
+                        }
                     }
                     None => None,
                 };

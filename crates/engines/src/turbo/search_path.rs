@@ -75,34 +75,18 @@ pub struct Search<'a, M: Media> {
     pub deleted: u64,
 }
 
-/// Looks for a key without a lock (Algorithm 1). A record's value is left in `bytes`. Unless the
-/// lines of the home bucket were fetched before, all of them are fetched at once.
+/// Looks for a key in its home bucket, without a lock; most searches end there. `None` means that
+/// it needs more, which [`look_along`] has: the next bucket, a record, patience or an error. Unless
+/// the lines of the home bucket were fetched before, all of them are fetched at once.
 ///
-/// # Errors
-/// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
-#[inline(always)]
-pub fn look<M: Media, F: Form>(
-    pm: &Access<'_, M>,
-    shard: &Shard<M::Sync>,
-    reach: Reach,
-    wanted: Wanted<'_, F>,
-    is_fetched: bool,
-    bytes: &mut Vec<u8>,
-) -> Result<Option<Pair>> {
-    match glimpse(pm, shard, reach, wanted, is_fetched) {
-        Some(found) => Ok(found),
-        None => look_along(pm, shard, reach, wanted, bytes),
-    }
-}
-
-/// Looks for a key in its home bucket, where most searches end. `None` means that it needs more:
-/// the next bucket, a record, patience or an error.
+/// While one get waits for memory the processor takes in the next ones, as far as its window
+/// reaches. So time falls by steps: when one more get fits in, every instruction counts.
 ///
 /// Without an error among its results all of them stay in registers. Through memory they would go
 /// in pieces that are read as others than they were written, and the processor, which waits for
 /// that, would not yet fetch what the next get wants.
 #[inline(always)]
-fn glimpse<M: Media, F: Form>(
+pub fn glimpse<M: Media, F: Form>(
     pm: &Access<'_, M>,
     shard: &Shard<M::Sync>,
     reach: Reach,
@@ -115,7 +99,7 @@ fn glimpse<M: Media, F: Form>(
         fetch(pm, bucket.at());
     }
     let before = bucket.meta_word();
-    let view = bucket.sound_view_of(before)?;
+    let view = bucket.peek_of(before)?;
     let mut found = None;
     for slot in slots_of(view.matching(layout::tag_of(wanted.hash))) {
         let pair = bucket.sound_pair(&view, slot)?;
@@ -124,13 +108,15 @@ fn glimpse<M: Media, F: Form>(
             break;
         }
     }
-    let ends = found.is_some() || view.ends_path(reach.bucket_slots);
+    if found.is_none() && !(view.is_covered() && view.ends_path(reach.bucket_slots)) {
+        return None;
+    }
     // Pairs with the release fence before a writer's stores (P7).
     M::Sync::fence(Ordering::Acquire);
     let whole = bucket.meta_word_again() == before
-        && matches!(shard.settled(bucket.index), Ok(true))
+        && shard.is_settled(bucket.index)
         && shard.is_there_still(visit);
-    (ends && whole).then_some(found)
+    whole.then_some(found)
 }
 
 /// Fetches all lines of a bucket: which of them has a slot is known only when the first is there,
@@ -142,9 +128,12 @@ pub fn fetch<M: Media>(pm: &Access<'_, M>, bucket: Addr) {
     }
 }
 
-/// Looks for a key along its path.
-#[inline(never)]
-fn look_along<M: Media, F: Form>(
+/// Looks for a key along its path, without a lock (Algorithm 1). A record's value is left in
+/// `bytes`.
+///
+/// # Errors
+/// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
+pub fn look_along<M: Media, F: Form>(
     pm: &Access<'_, M>,
     shard: &Shard<M::Sync>,
     reach: Reach,

@@ -181,7 +181,12 @@ impl<M: Media> WordTable for Turbo<M, Words> {
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        Ok(self.get(key, &mut Vec::new())?.map(|pair| pair[1]))
+        let wanted = self.wanted(key);
+        let found = match self.glimpse(wanted, false) {
+            Some(found) => found,
+            None => self.look_along(wanted, &mut Vec::new())?,
+        };
+        Ok(found.map(|pair| pair[1]))
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
