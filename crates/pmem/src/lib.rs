@@ -46,6 +46,7 @@ pub use sync::{AtomicWord, Lock, LockPoisoned, Primitives, Std};
 pub use sys::flush::WriteBack;
 pub use sys::fork::Origin;
 pub use sys::lanes::{equal_bytes, equal_bytes_scalar};
+pub use sys::latch::{Latch, LatchGuard};
 pub use sys::own::prefetch;
 #[doc(hidden)]
 pub use sys::raw;

@@ -24,6 +24,11 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     /// it waits for.
     fn pause(attempt: u32);
 
+    /// Returns `count` words that hold zero, of which many may never be used.
+    fn words(count: usize) -> Box<[Self::AtomicU64]> {
+        (0..count).map(|_| AtomicWord::new(0)).collect()
+    }
+
     /// Returns a small number that names the calling thread among the live ones.
     ///
     /// Used to spread threads over stripes and to attribute flushes; two threads may share one.
@@ -104,6 +109,11 @@ impl Primitives for Std {
         } else {
             std::thread::sleep(core::time::Duration::from_micros(50));
         }
+    }
+
+    /// Memory is taken for those words only that are stored to.
+    fn words(count: usize) -> Box<[Self::AtomicU64]> {
+        crate::sys::own::zero_words(count)
     }
 
     fn thread() -> u32 {

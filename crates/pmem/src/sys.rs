@@ -12,9 +12,11 @@ pub(crate) mod fork;
 pub(crate) mod hint;
 #[allow(unsafe_code, reason = "vector compares have no safe form on every machine")]
 pub(crate) mod lanes;
+#[allow(unsafe_code, reason = "a lock around a value")]
+pub(crate) mod latch;
 #[allow(unsafe_code, reason = "maps files and memory")]
 pub(crate) mod map;
-#[allow(unsafe_code, reason = "passes a hint to the processor")]
+#[allow(unsafe_code, reason = "a hint to the processor, and memory that nobody has touched")]
 pub(crate) mod own;
 #[allow(unsafe_code, reason = "the raw-pointer twins that benchmarks compare with")]
 pub mod raw;

@@ -1,4 +1,34 @@
-//! Hints about what the program will read soon.
+//! The program's own memory: hints about what it will read soon, and words that nobody has touched.
+
+use core::sync::atomic::AtomicU64;
+
+use rustix::mm::{Advice, madvise};
+
+use super::map::page_ceil;
+
+/// From how much memory on huge pages are asked for.
+///
+/// Unit: bytes. Source: ours; less than two of the 2 MiB pages of most machines may hold none.
+const HUGE_BYTES: usize = 4 << 20;
+
+/// Returns words that are all zero. Much of them is taken from the kernel when it is first stored
+/// to, in huge pages if it has them: these take the address translation out of random reads.
+pub(crate) fn zero_words(count: usize) -> Box<[AtomicU64]> {
+    let words = Box::<[AtomicU64]>::new_zeroed_slice(count);
+    // SAFETY: an atomic of all zero bits is one that holds zero.
+    let words = unsafe { words.assume_init() };
+    let (start, bytes) = (words.as_ptr().cast::<u8>(), size_of_val(&*words));
+    let before = page_ceil(start.addr() as u64).map(|page| page as usize - start.addr());
+    if let Some(before) = before.filter(|_| bytes >= HUGE_BYTES) {
+        let page = rustix::param::page_size();
+        let whole = (bytes - before) / page * page;
+        let first = start.wrapping_add(before).cast_mut().cast();
+        // Best effort: without huge pages the same words are only slower.
+        // SAFETY: the pages lie inside the memory of `words`, and the advice changes no content.
+        let _ = unsafe { madvise(first, whole, Advice::LinuxHugepage) };
+    }
+    words
+}
 
 /// Says that `value` will be read soon: its line is on the way, and nobody waits for it.
 ///
@@ -28,6 +58,21 @@ pub(crate) fn prefetch_at(place: *const u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_zero_and_keep_what_is_stored() {
+        // Fails if memory is not cleared, if the advice reaches beyond it, or if it is freed as
+        // something else than it was taken.
+        use core::sync::atomic::Ordering::Relaxed;
+        for count in [0, 1, 1000, (HUGE_BYTES / 8) + 3] {
+            for value in [5, 6] {
+                let words = zero_words(count);
+                assert!(words.iter().step_by(61).all(|word| word.load(Relaxed) == 0));
+                words.iter().for_each(|word| word.store(value, Relaxed));
+                assert!(words.iter().all(|word| word.load(Relaxed) == value));
+            }
+        }
+    }
 
     #[test]
     fn a_hint_changes_nothing() {
