@@ -5,12 +5,11 @@
 //! on. A search that meets a rehash, or ends while the view of its area changes, begins anew on
 //! its own.
 
-use everhash_index::{Result, Table};
-use everhash_pmem::{Access, Addr, Media};
+use everhash_index::{Form, Result, admit};
+use everhash_pmem::{Access, Addr, Media, word_of};
 
 use super::concurrency::View;
 use super::directory::directory_of;
-use super::layout::Kind;
 use super::object::Found;
 use super::state::Walsh;
 
@@ -37,14 +36,18 @@ pub enum Ending {
     Unknown,
 }
 
+impl Ending {
+    /// Returns how a search ends that found the newest object of its key.
+    fn of(found: Found) -> Ending {
+        if found.link.kind.is_live() { Ending::Present } else { Ending::Absent }
+    }
+}
+
 /// What a batch is about: keys by their places in it.
 pub trait Batch {
     /// Compares the object at an address with the key at a place, and keeps its value if it is of
-    /// that key.
-    ///
-    /// # Errors
-    /// As [`Objects::probe`](super::object::Objects::probe).
-    fn probe(&mut self, place: usize, at: Addr) -> Result<(Found, bool)>;
+    /// that key; returns how the search ended, or where it goes on.
+    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending>;
 
     /// Takes the answer for the key at a place.
     ///
@@ -83,17 +86,7 @@ impl<M: Media> Walsh<M> {
             let mut left = 0;
             for index in 0..count {
                 let search = searches[index];
-                let next = match batch.probe(search.place, search.at) {
-                    Ok((found, true)) => Err(match found.link.kind {
-                        Kind::Removed => Ending::Absent,
-                        _ => Ending::Present,
-                    }),
-                    Ok((found, false)) if found.link.next.is_null() => Err(Ending::Absent),
-                    Ok((found, false)) => Ok(found.link.next),
-                    // Perhaps not an object any more.
-                    Err(_) => Err(Ending::Unknown),
-                };
-                match next {
+                match batch.probe(search.place, search.at) {
                     Ok(at) => {
                         pm.prefetch(at);
                         searches[left] = Search { at, ..search };
@@ -107,25 +100,35 @@ impl<M: Media> Walsh<M> {
         searches[..count].iter().try_for_each(|search| batch.end(search.place, Ending::Unknown))
     }
 
-    /// Does `write` with each of many pairs, in order; returns how often it said that it added one.
+    /// Writes many pairs, in order, by `word` those of a pool of words and by `bytes` the others;
+    /// returns how often these said that they added one.
     ///
     /// The keys are looked for together first: each write then looks in the cache.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// Those of a write on its own; the pairs before it are written.
     pub(super) fn write_each(
         &self,
         pairs: &[(&[u8], &[u8])],
-        write: impl Fn(&[u8], &[u8]) -> Result<bool>,
+        word: impl Fn(&Self, (u64, u64), u64) -> Result<bool>,
+        bytes: impl Fn(&Self, (u64, &[u8]), &[u8]) -> Result<bool>,
     ) -> Result<u64> {
+        let pm = self.pool.access();
         let mut added = 0;
-        let mut keys = Vec::with_capacity(TOGETHER);
         for pairs in pairs.chunks(TOGETHER) {
-            keys.clear();
-            keys.extend(pairs.iter().map(|(key, _)| *key));
-            Table::get_many(self, &keys, &mut |_, _| {})?;
-            for (key, value) in pairs {
-                added += u64::from(write(key, value)?);
+            let mut hashes = [0; TOGETHER];
+            for (hash, (key, _)) in hashes.iter_mut().zip(pairs) {
+                *hash = self.hash(key);
+            }
+            let hashes = &hashes[..pairs.len()];
+            self.search_together(&pm, hashes, &mut Ahead { table: self, pm: &pm, pairs })?;
+            for (hash, (key, value)) in hashes.iter().zip(pairs) {
+                admit(self.form, key, value)?;
+                let is_new = match self.form {
+                    Form::WORDS => word(self, (*hash, word_of(key)), word_of(value))?,
+                    _ => bytes(self, (*hash, key), value)?,
+                };
+                added += u64::from(is_new);
             }
         }
         Ok(added)
@@ -140,10 +143,7 @@ impl<M: Media> Walsh<M> {
         batch: &mut impl Batch,
     ) -> Result<usize> {
         for hash in hashes {
-            let area = self.area(*hash);
-            let view = area.view.latest();
-            let side = &area.sides[view.side()];
-            self.blocks.prefetch(side, directory_of(*hash, view.level()));
+            self.prefetch_directory(self.area(*hash), *hash);
         }
         let mut count = 0;
         for (place, hash) in hashes.iter().enumerate().take(TOGETHER) {
@@ -181,6 +181,35 @@ impl<M: Media> Walsh<M> {
     }
 }
 
+/// A batch of pairs that will be written: what their writes will look at is fetched.
+struct Ahead<'b, 'a, M: Media> {
+    table: &'b Walsh<M>,
+    pm: &'b Access<'a, M>,
+    pairs: &'b [(&'b [u8], &'b [u8])],
+}
+
+impl<M: Media> Batch for Ahead<'_, '_, M> {
+    #[inline(always)]
+    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
+        let key = self.pairs[place].0;
+        let is_over = |equal| if equal { Err(Ending::Present) } else { Ok(()) };
+        if self.table.form == Form::WORDS {
+            let pair = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
+            is_over(pair.key.to_le_bytes() == key)?;
+            return Some(pair.next()).filter(|next| !next.is_null()).ok_or(Ending::Absent);
+        }
+        let probe = self.table.objects.probe(self.pm, at, key, &mut Vec::new());
+        let (found, equal) = probe.map_err(|_| Ending::Unknown)?;
+        is_over(equal)?;
+        Some(found.link.next).filter(|next| !next.is_null()).ok_or(Ending::Absent)
+    }
+
+    #[inline(always)]
+    fn end(&mut self, _place: usize, _ending: Ending) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// A batch of words.
 pub struct WordBatch<'b, 'a, M: Media> {
     pub(super) table: &'b Walsh<M>,
@@ -193,9 +222,17 @@ pub struct WordBatch<'b, 'a, M: Media> {
 }
 
 impl<M: Media> Batch for WordBatch<'_, '_, M> {
+    /// Looks at the check of the key's object only, as a search on its own does.
     #[inline(always)]
-    fn probe(&mut self, place: usize, at: Addr) -> Result<(Found, bool)> {
-        self.table.objects.probe_word(self.pm, at, self.keys[place], &mut self.value)
+    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
+        // What cannot be read is perhaps not an object any more.
+        let pair = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
+        if pair.key != self.keys[place] {
+            let next = pair.next();
+            return if next.is_null() { Err(Ending::Unknown) } else { Ok(next) };
+        }
+        self.value = pair.value;
+        Err(self.table.objects.open_word(&pair).map_or(Ending::Unknown, Ending::of))
     }
 
     #[inline(always)]
@@ -221,8 +258,13 @@ pub struct BytesBatch<'b, 'a, M: Media, F: FnMut(usize, Option<&[u8]>)> {
 }
 
 impl<M: Media, F: FnMut(usize, Option<&[u8]>)> Batch for BytesBatch<'_, '_, M, F> {
-    fn probe(&mut self, place: usize, at: Addr) -> Result<(Found, bool)> {
-        self.table.objects.probe(self.pm, at, self.keys[place], &mut self.value)
+    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
+        match self.table.objects.probe(self.pm, at, self.keys[place], &mut self.value) {
+            Ok((found, true)) => Err(Ending::of(found)),
+            Ok((found, false)) if found.link.next.is_null() => Err(Ending::Absent),
+            Ok((found, false)) => Ok(found.link.next),
+            Err(_) => Err(Ending::Unknown),
+        }
     }
 
     fn end(&mut self, place: usize, ending: Ending) -> Result<()> {

@@ -258,12 +258,10 @@ impl<M: Media> Walsh<M> {
             return Ok(None);
         };
         let Some(open) = self.newest_log(pm, area, &head, tail, &info) else { return Ok(None) };
-        for (side, (count, most)) in area.sides.iter().zip(content.blocks.into_iter().zip(most)) {
-            let first = self.blocks.take_new(count)?;
-            let new = first..first + count;
-            let loaded = read_blocks(&mut reader, &self.blocks, side, new.clone(), most);
-            if loaded != count {
-                self.blocks.give_back(first + loaded..new.end)?;
+        for (side, (level, count)) in
+            area.sides.iter().zip(info.levels.into_iter().zip(content.blocks))
+        {
+            if read_blocks(&mut reader, &self.blocks, (side, level), count)? != count {
                 self.blocks.clear(&area.sides[0], info.levels[0])?;
                 self.blocks.clear(&area.sides[1], info.levels[1])?;
                 return Ok(None);
@@ -374,24 +372,26 @@ fn read_logs<M: Media>(
     Some(logs)
 }
 
-/// Reads blocks of a side that has `most` into new ones; returns how many were whole.
+/// Reads `count` blocks of a side; returns how many were whole.
+///
+/// # Errors
+/// [`everhash_index::Error::Poisoned`] after a panic inside.
 fn read_blocks<M: Media>(
     reader: &mut Reader<'_, '_, M>,
     blocks: &Blocks<M::Sync>,
-    side: &Side<M::Sync>,
-    new: core::ops::Range<u64>,
-    most: u64,
-) -> u64 {
+    (side, level): Leveled<'_, M>,
+    count: u64,
+) -> Result<u64> {
     let mut words = vec![0; 1 + blocks.block_words()];
-    // In ascending order, so that none has two numbers.
+    // In ascending order, so that none is there twice.
     let mut next = 0;
-    for (done, number) in new.clone().enumerate() {
+    for done in 0..count {
         let is_whole = reader.fill(&mut words).is_some();
-        if !is_whole || !(next..most).contains(&words[0]) {
-            return done as u64;
+        if !is_whole || !(next..blocks.most_blocks(level)).contains(&words[0]) {
+            return Ok(done);
         }
         next = words[0] + 1;
-        blocks.set_block(side, words[0], number, &words[1..]);
+        blocks.set_block(side, level, words[0], &words[1..])?;
     }
-    new.end - new.start
+    Ok(count)
 }

@@ -67,16 +67,19 @@ impl View {
     }
 
     /// Returns the side of the directories that new objects go to.
+    #[inline(always)]
     pub fn side(self) -> usize {
         (self.0 & 1) as usize
     }
 
     /// Returns their number as a base-2 logarithm.
+    #[inline(always)]
     pub fn level(self) -> u32 {
         LEVEL.get(self.0) as u32
     }
 
     /// Returns the number of directories set aside on the other side, if there are any.
+    #[inline(always)]
     pub fn old(self) -> Option<u32> {
         (REHASHING.get(self.0) == 1).then(|| OLD.get(self.0) as u32)
     }
@@ -109,11 +112,13 @@ impl<P: Primitives> Shown<P> {
     }
 
     /// Returns the present view, for hints.
+    #[inline(always)]
     pub fn latest(&self) -> View {
         View(self.0.load(Ordering::Acquire))
     }
 
     /// Returns whether the area is still to be read as `view` says.
+    #[inline(always)]
     pub fn shows(&self, view: View) -> bool {
         P::fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == view.0

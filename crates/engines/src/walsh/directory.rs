@@ -1,97 +1,98 @@
-//! The two-level directory (3.1.1): an index of blocks, and blocks of directories, taken from a
-//! common pool when the first write needs one.
+//! The two-level directory (3.1.1): an index of blocks for each area, and blocks of directories,
+//! taken from a common pool when the first write needs one.
 //!
-//! A directory is two words: the head of its chain and a Bloom filter. Blocks never move and are
-//! never given back to the allocator, only to the pool, so that a reader may look at one that
-//! has found another use: it notices by the area's view, and looks again.
+//! A directory is two words: the head of its chain and a Bloom filter. Indexes and blocks are runs
+//! of words in one arena; they never move, and go back to its free runs only, so that a reader may
+//! look at one that has found another use: it notices by the area's view, and looks again.
 
 use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
 
 use everhash_index::Result;
-use everhash_pmem::{Addr, AtomicWord, Lock, Primitives, prefetch};
+use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives, WORD, prefetch};
 
 use super::layout::DIRECTORY_HASH;
 
-/// Powers of two that a growing sequence can reach: 2^44 directories are 256 TiB of DRAM.
-const MOST_POWERS: u32 = 44;
+/// Parts of the arena, each twice as long as the one before: with all of them 128 TiB of DRAM.
+const PARTS: usize = 44;
 
-/// A growing sequence whose elements never move, in `PARTS` parts per power of two: at most one in
-/// `PARTS` of them waits for its use.
-struct Growing<T, const PARTS: u32> {
-    /// Each from its first use on.
-    parts: Box<[OnceLock<Box<[T]>>]>,
-}
+/// Length of the arena's part 0, which is never made: a place in it says that there is none.
+///
+/// Unit: words. Source: ours; a small table takes little more than it needs.
+const FIRST_PART: u64 = 4;
 
-/// A directory: the head of its chain, and its filter. Both lie in one cache line.
-#[repr(align(16))]
-struct Slot<P: Primitives> {
-    head: P::AtomicU64,
-    filter: P::AtomicU64,
-}
+/// Where a run begins, as a word: its part, and the word in it.
+const PLACE_PART: Bits = Bits::new(48, 6);
+/// The word in the part.
+const PLACE_WORD: Bits = Bits::new(0, 48);
 
-/// Returns in which part element `index` lies, and where in it.
-#[inline(always)]
-const fn place(index: usize, parts: u32) -> (usize, usize) {
-    let number = index + parts as usize;
-    let high = number.ilog2() - parts.ilog2();
-    let part = high * parts + ((number >> high) as u32 & (parts - 1));
-    (part as usize, number & ((1 << high) - 1))
-}
+/// Words of a directory: head and filter. Both lie in one cache line.
+const SLOT_WORDS: u64 = 2;
 
-impl<T, const PARTS: u32> Growing<T, PARTS> {
-    fn new() -> Self {
-        Growing { parts: (0..MOST_POWERS * PARTS).map(|_| OnceLock::new()).collect() }
-    }
+/// The unit in which memory is counted of which much may never be touched. Unit: words.
+const PAGE_WORDS: u64 = 4096 / WORD;
 
-    /// Returns the element, or `None` if the sequence is not that long.
-    #[inline(always)]
-    fn get(&self, index: usize) -> Option<&T> {
-        let (part, offset) = place(index, PARTS);
-        self.parts.get(part)?.get()?.get(offset)
-    }
-
-    /// Returns the element; makes the sequence longer, by elements of `zero`, if it must.
-    fn reach(&self, index: usize, zero: impl Fn() -> T) -> &T {
-        let (part, offset) = place(index, PARTS);
-        let length = 1 << (part as u32 / PARTS);
-        &self.parts[part].get_or_init(|| (0..length).map(|_| zero()).collect())[offset]
-    }
-
-    /// Returns at most `count` elements from one on, as many as lie in one piece.
-    fn reach_run(&self, index: usize, count: usize, zero: impl Fn() -> T) -> &[T] {
-        self.reach(index, zero);
-        let (part, offset) = place(index, PARTS);
-        let elements = self.parts[part].get().map_or(&[][..], |part| &part[offset..]);
-        &elements[..count.min(elements.len())]
-    }
-
-    fn bytes(&self) -> u64 {
-        let parts = self.parts.iter().filter_map(|part| part.get());
-        parts.map(|part| size_of_val(&**part) as u64).sum()
-    }
-}
-
-/// All blocks of a table.
+/// All directories of a table, and their indexes.
 pub struct Blocks<P: Primitives> {
-    slots: Growing<Slot<P>, 8>,
+    /// Each part from its first use on.
+    parts: [OnceLock<Box<[P::AtomicU64]>>; PARTS],
     /// Directories of a block, as a base-2 logarithm.
     block_level: u32,
     free: P::Mutex<Free>,
 }
 
+/// Which runs of the arena are free.
 #[derive(Default)]
 struct Free {
-    /// Blocks that were given back.
-    blocks: Vec<u64>,
-    /// Blocks that there are.
-    count: u64,
+    /// Runs that were given back, or that did not fit anything else, by the logarithms of their
+    /// lengths.
+    runs: Vec<Vec<u64>>,
+    /// The part behind whose used words everything is free; the parts before have none.
+    part: u64,
+    used: u64,
 }
 
-/// The directories of one area, of one generation.
+/// Where a directory lies.
+pub struct Slot<'b, P: Primitives>(&'b [P::AtomicU64; SLOT_WORDS as usize]);
+
+impl<P: Primitives> Clone for Slot<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Primitives> Copy for Slot<'_, P> {}
+
+impl<P: Primitives> Slot<'_, P> {
+    /// Reads the directory, without a lock.
+    #[inline(always)]
+    pub fn read(self) -> Directory {
+        let [head, filter] = self.0;
+        let head = head.load(Ordering::Acquire);
+        // Behind the head: the filter was set before the head was.
+        let filter = filter.load(Ordering::Relaxed);
+        Directory { head: Addr::NULL.plus(head), filter }
+    }
+
+    /// Says that the directory will be read soon.
+    #[inline(always)]
+    pub fn prefetch(self) {
+        prefetch(self.0);
+    }
+
+    /// Makes an object the head of the chain. The caller holds the area's lock.
+    #[inline(always)]
+    pub fn push(self, hash: u64, object: Addr) {
+        let [head, filter] = self.0;
+        filter.store(filter.load(Ordering::Relaxed) | filter_bits(hash), Ordering::Relaxed);
+        head.store(object.word(), Ordering::Release);
+    }
+}
+
+/// The directories of one area, of one generation: where their index lies, which has the place of
+/// each block; 0 = there is none yet.
 pub struct Side<P: Primitives> {
-    /// Number of each block plus one; 0 = there is none yet.
-    index: Growing<P::AtomicU64, 1>,
+    index: P::AtomicU64,
 }
 
 /// What a directory holds.
@@ -127,44 +128,45 @@ pub const fn directory_of(hash: u64, level: u32) -> u64 {
 }
 
 impl<P: Primitives> Blocks<P> {
-    /// Makes a pool without blocks of `block_directories`, a power of two.
+    /// Makes an arena without blocks of `block_directories`, a power of two.
     pub fn new(block_directories: u64) -> Self {
-        let free = Lock::new(Free::default());
-        Blocks { slots: Growing::new(), block_level: block_directories.ilog2(), free }
+        Blocks {
+            parts: [const { OnceLock::new() }; PARTS],
+            block_level: block_directories.ilog2(),
+            free: Lock::new(Free::default()),
+        }
     }
 
     /// Reads a directory, without a lock.
     #[inline(always)]
     pub fn read(&self, side: &Side<P>, directory: u64) -> Directory {
-        let slot = self.find(side, directory).and_then(|index| self.slots.get(index));
-        let Some(slot) = slot else { return Directory::default() };
-        let head = slot.head.load(Ordering::Acquire);
-        // Behind the head: the filter was set before the head was.
-        let filter = slot.filter.load(Ordering::Relaxed);
-        Directory { head: Addr::NULL.plus(head), filter }
+        self.slot(side, directory).map_or_else(Directory::default, Slot::read)
     }
 
-    /// Says that a directory will be read soon.
+    /// Returns where a directory lies, if its block is there.
     #[inline(always)]
-    pub fn prefetch(&self, side: &Side<P>, directory: u64) {
-        if let Some(slot) = self.find(side, directory).and_then(|index| self.slots.get(index)) {
-            prefetch(slot);
-        }
+    pub fn slot(&self, side: &Side<P>, directory: u64) -> Option<Slot<'_, P>> {
+        let index = side.index.load(Ordering::Acquire);
+        // A reader that comes too late may find anything there.
+        let place = index.wrapping_add(directory >> self.block_level);
+        let block = self.words(place)?.first()?.load(Ordering::Acquire);
+        let offset = directory & ((1 << self.block_level) - 1);
+        Some(Slot(self.words(block.wrapping_add(offset * SLOT_WORDS))?.first_chunk()?))
     }
 
-    /// Makes an object the head of a chain. The caller holds the area's lock.
+    /// Makes an object the head of the chain of its hash, among 2^`level` directories. The caller
+    /// holds the area's lock.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] after a panic inside.
-    pub fn push(&self, side: &Side<P>, directory: u64, head: Addr, hash: u64) -> Result<()> {
-        let index = match self.find(side, directory) {
-            Some(index) => index,
-            None => self.add_block(side, directory)?,
+    #[inline]
+    pub fn push(&self, side: &Side<P>, level: u32, hash: u64, object: Addr) -> Result<()> {
+        let directory = directory_of(hash, level);
+        let slot = match self.slot(side, directory) {
+            Some(slot) => slot,
+            None => self.add_block(side, level, directory)?,
         };
-        let slot = self.slots.reach(index, Slot::zero);
-        let filter = slot.filter.load(Ordering::Relaxed) | filter_bits(hash);
-        slot.filter.store(filter, Ordering::Relaxed);
-        slot.head.store(head.word(), Ordering::Release);
+        slot.push(hash, object);
         Ok(())
     }
 
@@ -174,29 +176,27 @@ impl<P: Primitives> Blocks<P> {
     /// # Errors
     /// As [`Blocks::push`].
     pub fn clear(&self, side: &Side<P>, level: u32) -> Result<()> {
-        let mut free = self.free.lock()?;
-        for block in 0..self.most_blocks(level) {
-            let Some(entry) = side.index.get(block as usize) else { continue };
-            let number = entry.load(Ordering::Relaxed);
-            if number != 0 {
-                entry.store(0, Ordering::Relaxed);
-                free.blocks.push(number - 1);
-            }
+        let index = side.index.load(Ordering::Relaxed);
+        if index == 0 {
+            return Ok(());
         }
+        let mut free = self.free.lock()?;
+        for (_, place) in self.of_side(side, level) {
+            free.give(place, self.block_log());
+        }
+        side.index.store(0, Ordering::Relaxed);
+        free.give(index, self.index_log(level));
         Ok(())
     }
 
-    /// Returns which blocks of a side of 2^`level` directories there are, each with its number in
-    /// the pool, in ascending order.
-    pub fn of_side<'s>(
-        &self,
-        side: &'s Side<P>,
-        level: u32,
-    ) -> impl Iterator<Item = (u64, u64)> + use<'s, P> {
-        (0..self.most_blocks(level)).filter_map(|block| {
-            let number = side.index.get(block as usize)?.load(Ordering::Relaxed);
-            (number != 0).then(|| (block, number - 1))
-        })
+    /// Returns which blocks of a side of 2^`level` directories there are, each with its place, in
+    /// ascending order.
+    pub fn of_side(&self, side: &Side<P>, level: u32) -> impl Iterator<Item = (u64, u64)> {
+        let index = side.index.load(Ordering::Relaxed);
+        let entries = if index == 0 { &[] } else { self.words(index).unwrap_or(&[]) };
+        let entries = (0..self.most_blocks(level)).zip(entries);
+        let blocks = entries.map(|(block, entry)| (block, entry.load(Ordering::Relaxed)));
+        blocks.filter(|(_, place)| *place != 0)
     }
 
     /// Returns how many blocks 2^`level` directories have at most.
@@ -206,111 +206,140 @@ impl<P: Primitives> Blocks<P> {
 
     /// Returns how many words the directories of a block are.
     pub fn block_words(&self) -> usize {
-        2 << self.block_level
+        1 << self.block_log()
     }
 
     /// Visits the words of a block's directories as they lie here: head, filter, and so on.
-    pub fn visit_block(&self, number: u64, mut visit: impl FnMut(u64)) {
-        let (mut index, mut left) = ((number as usize) << self.block_level, 1 << self.block_level);
-        while left > 0 {
-            let slots = self.slots.reach_run(index, left, Slot::zero);
-            for slot in slots {
-                visit(slot.head.load(Ordering::Relaxed));
-                visit(slot.filter.load(Ordering::Relaxed));
-            }
-            (index, left) = (index + slots.len(), left - slots.len());
+    pub fn visit_block(&self, place: u64, mut visit: impl FnMut(u64)) {
+        let words = self.words(place).unwrap_or(&[]);
+        let words = words.iter().take(self.block_words());
+        words.for_each(|word| visit(word.load(Ordering::Relaxed)));
+    }
+
+    /// Adds a block to a side of 2^`level` directories, with the words that a visit showed. Nobody
+    /// reads the side yet.
+    ///
+    /// # Errors
+    /// As [`Blocks::push`].
+    pub fn set_block(&self, side: &Side<P>, level: u32, block: u64, words: &[u64]) -> Result<()> {
+        let index = self.index(side, level)?;
+        let place = self.take(self.block_log())?;
+        for (word, value) in self.words(place).unwrap_or(&[]).iter().zip(words) {
+            word.store(*value, Ordering::Relaxed);
         }
-    }
-
-    /// Takes `count` blocks that nobody has used yet; returns the number of the first.
-    ///
-    /// # Errors
-    /// As [`Blocks::push`].
-    pub fn take_new(&self, count: u64) -> Result<u64> {
-        let mut free = self.free.lock()?;
-        let first = free.count;
-        free.count += count;
-        Ok(first)
-    }
-
-    /// Gives back blocks that were taken and are on no side.
-    ///
-    /// # Errors
-    /// As [`Blocks::push`].
-    pub fn give_back(&self, numbers: core::ops::Range<u64>) -> Result<()> {
-        self.free.lock()?.blocks.extend(numbers);
+        self.enter(index, block, place);
         Ok(())
     }
 
-    /// Makes a block that was taken one of a side, with the words that a visit showed. Nobody reads
-    /// the side yet.
-    pub fn set_block(&self, side: &Side<P>, block: u64, number: u64, words: &[u64]) {
-        let (mut index, mut words) = ((number as usize) << self.block_level, words);
-        while !words.is_empty() {
-            let slots = self.slots.reach_run(index, words.len() / 2, Slot::zero);
-            let (now, later) = words.split_at(2 * slots.len());
-            for (slot, pair) in slots.iter().zip(now.chunks_exact(2)) {
-                slot.head.store(pair[0], Ordering::Relaxed);
-                slot.filter.store(pair[1], Ordering::Relaxed);
-            }
-            (index, words) = (index + slots.len(), later);
-        }
-        let entry = side.index.reach(block as usize, || AtomicWord::new(0));
-        entry.store(number + 1, Ordering::Release);
+    /// Returns the DRAM that all blocks and indexes take. Unit: bytes; of the arena's last part,
+    /// which is taken from the kernel as it is stored to, what was ever in use.
+    pub fn dram_bytes(&self) -> Result<u64> {
+        let free = self.free.lock()?;
+        let made = self.parts.iter().enumerate().filter_map(|(part, words)| {
+            let words = words.get()?.len() as u64;
+            let is_last = part as u64 == free.part;
+            Some(if is_last { words.min(free.used.next_multiple_of(PAGE_WORDS)) } else { words })
+        });
+        let runs: usize = free.runs.iter().map(Vec::capacity).sum();
+        Ok((made.sum::<u64>() + runs as u64) * WORD)
     }
 
-    /// Returns the DRAM that all blocks take. Unit: bytes.
-    pub fn dram_bytes(&self) -> u64 {
-        self.slots.bytes()
-    }
-
-    /// Returns where a directory lies, if its block is there.
+    /// Returns the arena's words from a place on, if there is such a place.
     #[inline(always)]
-    fn find(&self, side: &Side<P>, directory: u64) -> Option<usize> {
-        let (block, offset) = self.parts(directory);
-        let number = side.index.get(block)?.load(Ordering::Acquire) as usize;
-        (number != 0).then(|| ((number - 1) << self.block_level) + offset)
+    fn words(&self, place: u64) -> Option<&[P::AtomicU64]> {
+        let words = self.parts.get(PLACE_PART.get(place) as usize)?.get()?;
+        words.get(PLACE_WORD.get(place) as usize..)
     }
 
-    #[inline(always)]
-    fn parts(&self, directory: u64) -> (usize, usize) {
-        let offset = directory as usize & ((1 << self.block_level) - 1);
-        ((directory >> self.block_level) as usize, offset)
+    /// Returns the length of a block as a base-2 logarithm. Unit: words.
+    fn block_log(&self) -> u32 {
+        self.block_level + SLOT_WORDS.ilog2()
     }
 
-    fn add_block(&self, side: &Side<P>, directory: u64) -> Result<usize> {
-        let mut free = self.free.lock()?;
-        let number = free.blocks.pop().unwrap_or(free.count);
-        free.count = free.count.max(number + 1);
-        drop(free);
-        let (block, offset) = self.parts(directory);
-        let first = (number as usize) << self.block_level;
-        for index in first..first + (1 << self.block_level) {
-            let slot = self.slots.reach(index, Slot::zero);
-            slot.head.store(0, Ordering::Relaxed);
-            slot.filter.store(0, Ordering::Relaxed);
+    /// Returns the length of the index of 2^`level` directories as a base-2 logarithm. Unit:
+    /// words; no less than a directory has, so that none of those begins in the middle of another.
+    fn index_log(&self, level: u32) -> u32 {
+        level.saturating_sub(self.block_level).max(SLOT_WORDS.ilog2())
+    }
+
+    #[cold]
+    fn add_block(&self, side: &Side<P>, level: u32, directory: u64) -> Result<Slot<'_, P>> {
+        let index = self.index(side, level)?;
+        let block = self.take(self.block_log())?;
+        let words = self.words(block).unwrap_or(&[]).iter().take(self.block_words());
+        words.for_each(|word| word.store(0, Ordering::Relaxed));
+        self.enter(index, directory >> self.block_level, block);
+        Ok(self.slot(side, directory).expect("its block was added"))
+    }
+
+    /// Returns where the index of a side lies; makes one without blocks if there is none.
+    fn index(&self, side: &Side<P>, level: u32) -> Result<u64> {
+        let index = side.index.load(Ordering::Relaxed);
+        if index != 0 {
+            return Ok(index);
         }
-        let entry = side.index.reach(block, || AtomicWord::new(0));
-        entry.store(number + 1, Ordering::Release);
-        Ok(first + offset)
+        let index = self.take(self.index_log(level))?;
+        let words = self.words(index).unwrap_or(&[]).iter().take(1 << self.index_log(level));
+        words.for_each(|word| word.store(0, Ordering::Relaxed));
+        side.index.store(index, Ordering::Release);
+        Ok(index)
+    }
+
+    /// Enters the place of a block in an index.
+    fn enter(&self, index: u64, block: u64, place: u64) {
+        let entry = self.words(index + block).and_then(<[_]>::first);
+        entry.expect("the index is that long").store(place, Ordering::Release);
+    }
+
+    /// Takes a run of 2^`log` words.
+    fn take(&self, log: u32) -> Result<u64> {
+        let place = self.free.lock()?.take(log, self.block_log());
+        let part = PLACE_PART.get(place);
+        self.parts[part as usize].get_or_init(|| P::words((FIRST_PART << part) as usize));
+        Ok(place)
     }
 }
 
-impl<P: Primitives> Slot<P> {
-    fn zero() -> Self {
-        Slot { head: AtomicWord::new(0), filter: AtomicWord::new(0) }
+impl Free {
+    /// Takes a run of 2^`log` words out of the free ones; a block may be part of a longer run.
+    fn take(&mut self, log: u32, block_log: u32) -> u64 {
+        let longest = if log == block_log { self.runs.len() } else { log as usize + 1 };
+        for length in log as usize..longest.min(self.runs.len()) {
+            if let Some(place) = self.runs[length].pop() {
+                (1..1 << (length as u32 - log)).for_each(|n| self.give(place + (n << log), log));
+                return place;
+            }
+        }
+        while self.part == 0 || self.used + (1 << log) > FIRST_PART << self.part {
+            // What is left of a part is too short for this run, and not for blocks.
+            while self.part != 0 && self.used + (1 << block_log) <= FIRST_PART << self.part {
+                let block = self.cut(block_log);
+                self.give(block, block_log);
+            }
+            (self.part, self.used) = (self.part + 1, 0);
+        }
+        self.cut(log)
+    }
+
+    /// Takes a run from behind the used words of the last part.
+    fn cut(&mut self, log: u32) -> u64 {
+        let place = PLACE_PART.set(self.used, self.part);
+        self.used += 1 << log;
+        place
+    }
+
+    /// Gives a run of 2^`log` words back.
+    fn give(&mut self, place: u64, log: u32) {
+        let lists = self.runs.len().max(log as usize + 1);
+        self.runs.resize_with(lists, Vec::new);
+        self.runs[log as usize].push(place);
     }
 }
 
 impl<P: Primitives> Side<P> {
     /// Makes a side without directories.
     pub fn new() -> Self {
-        Side { index: Growing::new() }
-    }
-
-    /// Returns the DRAM that the index takes. Unit: bytes.
-    pub fn dram_bytes(&self) -> u64 {
-        self.index.bytes() + size_of_val(&*self.index.parts) as u64
+        Side { index: AtomicWord::new(0) }
     }
 }
 
@@ -320,44 +349,59 @@ mod tests {
     use everhash_pmem::Std;
 
     #[test]
-    fn every_element_has_a_place_of_its_own() {
-        // Fails if two elements share a place, or one lies behind the end of its part.
-        const PARTS: u32 = 8;
-        let mut before: Option<(usize, usize)> = None;
-        for index in 0..100_000 {
-            let (part, offset) = place(index, PARTS);
-            assert!(offset < 1 << (part as u32 / PARTS), "{index}");
-            let expected = match before {
-                Some((part, offset)) if offset + 1 < 1usize << (part as u32 / PARTS) => {
-                    (part, offset + 1)
-                }
-                Some((part, _)) => (part + 1, 0),
-                None => (0, 0),
-            };
-            assert_eq!((part, offset), expected, "{index}");
-            before = Some((part, offset));
+    fn no_word_of_the_arena_is_used_twice() {
+        // Fails if two runs overlap, if one lies behind the end of its part, or if what does not
+        // fit is lost: long and short indexes and blocks, taken and given back in disorder.
+        const BLOCK_LOG: u32 = 6;
+        let mut free = Free::default();
+        let mut runs: Vec<(u64, u32)> = Vec::new();
+        let mut random = 1u64;
+        for step in 0..20_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let log = [1, 4, BLOCK_LOG, BLOCK_LOG, BLOCK_LOG, 9][(random >> 40) as usize % 6];
+            if step % 3 == 2 {
+                let (place, log) = runs.swap_remove((random >> 33) as usize % runs.len());
+                free.give(place, log);
+            } else {
+                runs.push((free.take(log, BLOCK_LOG), log));
+            }
         }
+        let left = free.runs.iter().enumerate();
+        runs.extend(left.flat_map(|(log, runs)| runs.iter().map(move |run| (*run, log as u32))));
+        runs.sort_unstable();
+        assert!(runs.windows(2).all(|pair| pair[0].0 + (1 << pair[0].1) <= pair[1].0));
+        for (place, log) in &runs {
+            let part = PLACE_PART.get(*place);
+            assert!(PLACE_WORD.get(*place) + (1 << log) <= FIRST_PART << part && part > 0);
+        }
+        let words: u64 = runs.iter().map(|(_, log)| 1 << log).sum();
+        let made: u64 = (1..free.part).map(|part| FIRST_PART << part).sum::<u64>() + free.used;
+        assert!(words > made * 9 / 10, "{words} of {made} words are in use or free");
     }
 
     #[test]
     fn blocks_are_taken_for_writes_only_and_used_again() {
         // Fails if a read takes DRAM, if a directory keeps what its block held before, or if
-        // clearing loses blocks.
+        // clearing loses blocks or indexes.
+        const LEVEL: u32 = 10;
+        let hash = |directory: u64| DIRECTORY_HASH.set(3, directory << (32 - LEVEL));
         let blocks = Blocks::<Std>::new(4);
         let side = Side::new();
         assert_eq!(blocks.read(&side, 1000), Directory::default());
-        assert_eq!(blocks.dram_bytes(), 0);
-        for directory in [0, 5, 1000] {
-            blocks.push(&side, directory, Addr::new(64), 3).unwrap();
-            assert!(blocks.read(&side, directory).may_hold(3));
+        assert_eq!(blocks.dram_bytes().unwrap(), 0);
+        let mut taken = Vec::new();
+        for round in 0..5u64 {
+            for directory in [0, 5, 1000].map(|directory| directory + round) {
+                blocks.push(&side, LEVEL, hash(directory), Addr::new(64)).unwrap();
+                assert!(blocks.read(&side, directory).may_hold(3));
+            }
+            assert_eq!(blocks.read(&side, 11), Directory::default());
+            taken.push(blocks.dram_bytes().unwrap());
+            blocks.clear(&side, LEVEL).unwrap();
+            assert_eq!(blocks.read(&side, 0), Directory::default());
         }
-        let before = blocks.dram_bytes();
-        blocks.clear(&side, 10).unwrap();
-        for directory in [1, 6, 1001] {
-            blocks.push(&side, directory, Addr::new(128), 3).unwrap();
-        }
-        assert_eq!(blocks.read(&side, 0), Directory::default());
-        assert_eq!(blocks.dram_bytes(), before);
+        // Only the list of what is free is new in the second round.
+        assert!(taken[1..].iter().all(|bytes| *bytes == taken[1]), "{taken:?}");
     }
 
     #[test]

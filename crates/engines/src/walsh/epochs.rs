@@ -126,11 +126,18 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Commits an epoch if there is more that is not durable than may be lost.
+    #[inline(always)]
     pub(super) fn bound_pending(&self) -> Result<()> {
+        match self.is_grouped && !self.is_relaxed {
+            true => self.bound_epoch(),
+            false => Ok(()),
+        }
+    }
+
+    fn bound_epoch(&self) -> Result<()> {
         // While one half waits for the device, the other half may be written.
         let most = self.settings.flush_bytes / 2;
-        let waits = self.is_grouped && !self.is_relaxed;
-        if !waits || self.pending.load(Ordering::Relaxed) <= most {
+        if self.pending.load(Ordering::Relaxed) <= most {
             return Ok(());
         }
         let mut epochs = self.epochs.lock()?;
@@ -158,7 +165,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Notes that so many bytes are not durable.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_pending(&self, bytes: u64) {
         if self.is_grouped {
             self.pending.fetch_add(bytes, Ordering::Relaxed);

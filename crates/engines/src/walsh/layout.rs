@@ -232,6 +232,12 @@ impl Kind {
         }
     }
 
+    /// Returns whether the key is present when the object is its newest.
+    #[inline(always)]
+    pub const fn is_live(self) -> bool {
+        !matches!(self, Kind::Removed)
+    }
+
     /// Returns how the number of live pairs changes with the object.
     pub const fn items(self) -> i64 {
         match self {
@@ -259,8 +265,14 @@ impl Link {
         LINK_CHECK.set(word, mix(bound, word) >> 48)
     }
 
+    /// Returns the next object that `word` names, whatever its check says.
+    #[inline(always)]
+    pub const fn next_of(word: u64) -> Addr {
+        Addr::NULL.plus(LINK_WORD.get(word))
+    }
+
     /// Returns what `word` says, or `None` if its check does not match.
-    #[inline]
+    #[inline(always)]
     pub const fn open(word: u64, bound: u64) -> Option<Link> {
         let kind = match LINK_KIND.get(word) {
             0 => Kind::Added,

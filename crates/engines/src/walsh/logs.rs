@@ -13,6 +13,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
 use super::layout::{
     self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
 };
+use super::object::Content;
 use super::state::{Area, Log, OpenLog, State, Walsh};
 
 /// Where logs are persisted.
@@ -49,8 +50,7 @@ pub enum Purpose {
 pub struct Object<'o> {
     pub(super) hash: u64,
     pub(super) link: Link,
-    pub(super) key: &'o [u8],
-    pub(super) value: &'o [u8],
+    pub(super) content: Content<'o>,
 }
 
 /// Which logs and directories an area has from now on.
@@ -103,7 +103,7 @@ impl<M: Media> Walsh<M> {
         let most = self.settings.log_bytes / WORD;
         match self.form {
             Form::Variable => most,
-            _ => most.min(self.settings.log_entries * self.objects.words(&[], &[])),
+            _ => most.min(self.settings.log_entries * self.objects.least_words()),
         }
     }
 
@@ -111,7 +111,7 @@ impl<M: Media> Walsh<M> {
     fn entries(&self) -> u64 {
         match self.form {
             Form::Variable => self.settings.log_entries,
-            _ => (self.object_words() / self.objects.words(&[], &[])).max(1),
+            _ => (self.object_words() / self.objects.least_words()).max(1),
         }
     }
 
@@ -144,6 +144,7 @@ impl<M: Media> Walsh<M> {
     ///
     /// # Errors
     /// [`Error::Full`]; everything is as it was then.
+    #[inline(always)]
     pub(super) fn append(
         &self,
         pm: &Access<'_, M>,
@@ -152,18 +153,22 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
         object: &Object<'_>,
     ) -> Result<Addr> {
-        let Object { hash, link, key, value } = *object;
-        let words = self.objects.words(key, value);
+        let Object { hash, link, content } = object;
+        let words = self.objects.words(content);
         let fits = |log: &OpenLog| log.count < log.entries && log.fill + words <= log.span.words;
         if !state.open.as_ref().is_some_and(fits) {
             self.open_log(pm, area, state, purpose, words)?;
         }
         let log = state.open.as_mut().expect("a log was opened");
         let at = log.span.start.plus(log.fill);
-        self.objects.write(pm, at, link, key, value)?;
+        let record_at = log.span.start.plus(LogHead::WORDS as u64 + log.count);
+        // The lines that the next writes to this area need are far from this processor.
+        pm.prefetch(at.plus(words + LINE / WORD));
+        pm.prefetch(record_at.plus(LINE / WORD));
+        self.objects.write(pm, at, *link, content)?;
         self.objects.write_seal(pm, at, words, log.checksum)?;
-        let record = RECORD_OFFSET.set(RECORD_HASH.get(hash), log.fill);
-        pm.store(log.span.start.plus(LogHead::WORDS as u64 + log.count), record)?;
+        let record = RECORD_OFFSET.set(RECORD_HASH.get(*hash), log.fill);
+        pm.store(record_at, record)?;
         log.count += 1;
         log.fill += words;
         state.stored += 1;
@@ -390,6 +395,7 @@ impl<M: Media> Walsh<M> {
 }
 
 /// Says up to where objects are whole, for the end of a process. Never flushed for its own sake.
+#[inline(always)]
 fn set_live<M: Media>(pm: &Access<'_, M>, area: &Area<M>, tail: Tail) -> everhash_pmem::Result<()> {
     let live = area.record.plus(AreaRecord::LIVE as u64);
     pm.commit_word(live, tail.seal(live), sites::LIVE)

@@ -27,7 +27,7 @@
 //! |---|---|
 //! | 3.1.1, two-level directory | `directory.rs` |
 //! | 3.1.2, 3.1.3, 3.1.7, logs, write aggregation, ordering | `logs.rs` |
-//! | 3.1.4, operations | `ops.rs`, `table.rs` |
+//! | 3.1.4, operations | `search.rs`, `ops.rs`, `table.rs` |
 //! | 3.1.6, objects of variable length | `object.rs` |
 //! | 3.2, partial resizing and garbage collection | `resize.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
@@ -37,6 +37,7 @@
 //! | ours: an open table in DRAM | `state.rs` |
 //! | ours: one sync for all areas on files | `epochs.rs` |
 //! | ours: visiting all pairs | `scan.rs` |
+//! | ours: clearing, syncing and looking after all areas | `upkeep.rs` |
 //!
 //! # Where we depart
 //!
@@ -113,11 +114,13 @@ mod ops;
 mod recovery;
 mod resize;
 mod scan;
+mod search;
 mod setup;
 mod state;
 mod table;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
 use everhash_pmem::{Media, Pool, Region, Site};

@@ -4,7 +4,7 @@
 //! bits in the link word of all, and 64 bits over key and value of those of variable length.
 
 use everhash_index::{Error, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Block, Media, Span, word_of};
+use everhash_pmem::{Access, Addr, Block, Media, word_of};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::layout::{self, Link, ObjectHead, WordObject, mix};
@@ -30,6 +30,41 @@ pub struct Found {
     pub link: Link,
     /// Its length, the seal behind it included. Unit: words.
     pub words: u64,
+}
+
+/// The pair of an object.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'c> {
+    /// Of a pool of words.
+    Words([u64; 2]),
+    /// Of any form.
+    Bytes {
+        /// The key.
+        key: &'c [u8],
+        /// The value; of a tombstone it is empty.
+        value: &'c [u8],
+    },
+}
+
+/// The object of a pair of words, as it lies on the medium.
+#[derive(Clone, Copy, Default)]
+pub struct WordPair {
+    /// Where it lies.
+    pub at: Addr,
+    /// Its first word, which nobody has looked at.
+    pub link: u64,
+    /// Its key.
+    pub key: u64,
+    /// Its value.
+    pub value: u64,
+}
+
+impl WordPair {
+    /// Returns where the next object of its chain lies, if its link is sound.
+    #[inline(always)]
+    pub fn next(&self) -> Addr {
+        Link::next_of(self.link)
+    }
 }
 
 /// The two lengths of an object of variable length.
@@ -66,10 +101,12 @@ impl Objects {
     }
 
     /// Returns how long the object of a pair is, the seal behind it included. Unit: words.
-    #[inline]
-    pub fn words(&self, key: &[u8], value: &[u8]) -> u64 {
-        let words = match self.form {
-            Form::Variable => Lengths { key: key.len(), value: value.len() }.words(),
+    #[inline(always)]
+    pub fn words(&self, content: &Content<'_>) -> u64 {
+        let words = match (self.form, content) {
+            (Form::Variable, Content::Bytes { key, value }) => {
+                Lengths { key: key.len(), value: value.len() }.words()
+            }
             _ => self.head_words as u64,
         };
         words + self.seal_words
@@ -119,24 +156,57 @@ impl Objects {
         Ok(pm.load(at.plus(words - 1))? == self.seal(pm, at, log)?)
     }
 
+    /// Returns the shortest object. Unit: words.
+    pub fn least_words(&self) -> u64 {
+        self.head_words as u64 + self.seal_words
+    }
+
     /// Writes an object. A crash may leave any part of it: nothing leads to it yet.
     ///
-    /// A tombstone has an empty value; in a fixed form its words are zero.
+    /// In a fixed form the words of an empty value are zero.
     ///
     /// # Errors
     /// Those of the medium.
-    #[inline]
+    #[inline(always)]
     pub fn write<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        link: Link,
+        content: &Content<'_>,
+    ) -> everhash_pmem::Result<()> {
+        match content {
+            Content::Words(pair) => self.write_word(pm, at, link, pair),
+            Content::Bytes { key, value } if self.form == Form::Variable => {
+                self.write_variable(pm, at, link, key, value)
+            }
+            Content::Bytes { key, value } => self.write_fixed(pm, at, link, key, value),
+        }
+    }
+
+    #[inline(always)]
+    fn write_word<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        link: Link,
+        pair: &[u64; 2],
+    ) -> everhash_pmem::Result<()> {
+        let object = pm.block::<{ WordObject::WORDS }>(at)?;
+        object.store(WordObject::LINK, link.seal(self.bound(at, pair)));
+        object.store(WordObject::KEY, pair[0]);
+        object.store(WordObject::VALUE, pair[1]);
+        Ok(())
+    }
+
+    fn write_fixed<M: Media>(
         &self,
         pm: &Access<'_, M>,
         at: Addr,
         link: Link,
         key: &[u8],
         value: &[u8],
-    ) -> Result<Span> {
-        if self.form == Form::Variable {
-            return self.write_variable(pm, at, link, key, value);
-        }
+    ) -> everhash_pmem::Result<()> {
         let mut words = [0; MOST_FIXED_WORDS];
         let parts = key.chunks_exact(8).chain(value.chunks_exact(8));
         for (word, part) in words[1..].iter_mut().zip(parts) {
@@ -144,8 +214,7 @@ impl Objects {
         }
         let words = &mut words[..self.head_words];
         words[0] = link.seal(self.bound(at, &words[1..]));
-        pm.write_words(at, words)?;
-        Ok(Span::new(at, words.len() as u64))
+        pm.write_words(at, words)
     }
 
     fn write_variable<M: Media>(
@@ -155,7 +224,7 @@ impl Objects {
         link: Link,
         key: &[u8],
         value: &[u8],
-    ) -> Result<Span> {
+    ) -> everhash_pmem::Result<()> {
         let lengths = Lengths { key: key.len(), value: value.len() };
         let mut head = [0; ObjectHead::WORDS];
         head[ObjectHead::LENGTHS] = lengths.word();
@@ -164,8 +233,7 @@ impl Objects {
         pm.write_words(at, &head)?;
         let key_at = at.plus(ObjectHead::WORDS as u64);
         pm.write_bytes(key_at, key)?;
-        pm.write_bytes(key_at.plus(key.len().div_ceil(8) as u64), value)?;
-        Ok(Span::new(at, lengths.words()))
+        pm.write_bytes(key_at.plus(key.len().div_ceil(8) as u64), value)
     }
 
     /// Reads an object's link, and says whether the object is of `key`. If it is, `value` gets its
@@ -200,6 +268,34 @@ impl Objects {
         Ok((found, equal))
     }
 
+    /// Reads the object of a pair of words, without a look at its check.
+    ///
+    /// # Errors
+    /// Those of the medium: a reader without a lock may come too late.
+    #[inline(always)]
+    pub fn read_word<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+    ) -> everhash_pmem::Result<WordPair> {
+        let object = pm.block::<{ WordObject::WORDS }>(at)?;
+        // Ordered by the load of the head that leads here, and by the look at the view behind.
+        let [link, key, value] = [WordObject::LINK, WordObject::KEY, WordObject::VALUE]
+            .map(|index| object.load_relaxed(index));
+        Ok(WordPair { at, link, key, value })
+    }
+
+    /// Returns what the link of a pair of words says.
+    ///
+    /// # Errors
+    /// As [`Objects::probe`].
+    #[inline(always)]
+    pub fn open_word(&self, pair: &WordPair) -> Result<Found> {
+        let bound = self.bound(pair.at, &[pair.key, pair.value]);
+        let link = Link::open(pair.link, bound).ok_or_else(|| damaged(pair.at))?;
+        Ok(Found { link, words: WordObject::WORDS as u64 + self.seal_words })
+    }
+
     /// As [`Objects::probe`] for a pair of words, without slices.
     ///
     /// # Errors
@@ -212,16 +308,12 @@ impl Objects {
         key: u64,
         value: &mut u64,
     ) -> Result<(Found, bool)> {
-        let object = pm.block::<{ WordObject::WORDS }>(at)?;
-        // Ordered by the load of the head that leads here, and by the look at the view behind.
-        let pair = [object.load_relaxed(WordObject::KEY), object.load_relaxed(WordObject::VALUE)];
-        let link = Link::open(object.load_relaxed(WordObject::LINK), self.bound(at, &pair));
-        let link = link.ok_or_else(|| damaged(at))?;
-        if pair[0] == key {
-            *value = pair[1];
+        let pair = self.read_word(pm, at)?;
+        let found = self.open_word(&pair)?;
+        if pair.key == key {
+            *value = pair.value;
         }
-        let words = WordObject::WORDS as u64 + self.seal_words;
-        Ok((Found { link, words }, pair[0] == key))
+        Ok((found, pair.key == key))
     }
 
     fn probe_variable<M: Media>(
@@ -329,12 +421,13 @@ mod tests {
         ] {
             let region = Region::new(Image::<Std>::new(4096, 4096));
             let (pm, objects) = (region.access(), Objects::new(form, 5, 0));
-            let span = objects.write(&pm, at, link, &key, &value).unwrap();
-            assert_eq!(span.words, objects.words(&key, &value));
+            let content = Content::Bytes { key: &key, value: &value };
+            objects.write(&pm, at, link, &content).unwrap();
             let mut found = (Vec::new(), Vec::new());
             let read = objects.read(&pm, at, &mut found.0, &mut found.1).unwrap();
             assert_eq!((read.link, &found.0, &found.1), (link, &key, &value));
-            for bit in 0..span.words * 64 {
+            assert_eq!(read.words, objects.words(&content));
+            for bit in 0..read.words * 64 {
                 let word = at.plus(bit / 64);
                 let before = pm.load(word).unwrap();
                 pm.store(word, before ^ 1 << (bit % 64)).unwrap();

@@ -25,7 +25,7 @@ use everhash_pmem::{
 };
 
 use super::concurrency::{Shown, View};
-use super::directory::{Blocks, Side, directory_of};
+use super::directory::{Blocks, Side};
 use super::epochs::{Epochs, epoch_place};
 use super::layout::{
     self, AreaRecord, EPOCH, Info, LOG_AREA, LOG_SEQUENCE, LogHead, MOST_ENTRIES, MOST_LEVEL,
@@ -374,7 +374,7 @@ fn rebuild<M: Media>(
         for record in &records {
             let hash = RECORD_HASH.get(*record);
             let at = log.at.plus(RECORD_OFFSET.get(*record));
-            table.blocks.push(&area.sides[side], directory_of(hash, level), at, hash)?;
+            table.blocks.push(&area.sides[side], level, hash, at)?;
         }
         let count = records.len() as u64;
         state.stored += count;

@@ -11,6 +11,7 @@
 //! the rehash begins again. Moving a key twice does nothing: who finds it, or its tombstone,
 //! among the new ones leaves it.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
@@ -19,6 +20,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, Media};
 use super::directory::directory_of;
 use super::layout::{Kind, Link, MOST_LEVEL};
 use super::logs::{NewInfo, Object, Purpose, corrupt};
+use super::object::Content;
 use super::state::{Area, GuardOf, Rehash, State, Walsh};
 
 /// Where a rehash persists, and where a crash is worth trying.
@@ -58,11 +60,35 @@ const OUTRUN_LIMITS: u64 = 4;
 /// Who is shown the key, the value and the kind of an object.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
 
-/// A pair on its way.
+/// The pairs of a chain on their way, each key once.
+#[derive(Default)]
 struct Moving {
-    key: Vec<u8>,
-    value: Vec<u8>,
+    /// Their keys and values, one behind the other.
+    bytes: Vec<u8>,
+    pairs: Vec<MovingPair>,
+}
+
+/// A pair on its way.
+struct MovingPair {
+    key: Range<usize>,
+    value: Range<usize>,
     is_live: bool,
+    hash: u64,
+}
+
+impl Moving {
+    /// Adds an older object of the chain, unless there is a newer one of its key.
+    fn add(&mut self, key: &[u8], value: &[u8], kind: Kind) {
+        if self.pairs.iter().any(|pair| self.bytes[pair.key.clone()] == *key) {
+            return;
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        let (key, value) = (start..middle, middle..self.bytes.len());
+        self.pairs.push(MovingPair { key, value, is_live: kind.is_live(), hash: 0 });
+    }
 }
 
 impl<M: Media> Walsh<M> {
@@ -71,7 +97,14 @@ impl<M: Media> Walsh<M> {
         (self.settings.block_directories / STEP_OF_BLOCK).clamp(1, MOST_STEP)
     }
 
+    /// Returns whether a write has to look after its area: a rehash is due, or under way.
+    #[inline(always)]
+    pub(super) fn is_tended(&self, state: &State) -> bool {
+        state.rehash.is_some() || self.is_due(state)
+    }
+
     /// Returns whether an area's chains are too long, or its logs too full of garbage.
+    #[inline(always)]
     fn is_due(&self, state: &State) -> bool {
         let limit = self.settings.threshold << state.view.level();
         self.settings.resize > 0 && (state.chained > limit || state.stored > 2 * limit)
@@ -165,8 +198,12 @@ impl<M: Media> Walsh<M> {
         let Some(rehash) = state.rehash else { return Ok(()) };
         let old = state.view.old().unwrap_or(0);
         let end = (rehash.next + count).min(1 << old);
+        let mut moving = Moving::default();
         for directory in rehash.next..end {
-            self.move_chain(pm, area, state, directory)?;
+            if directory % MOST_STEP == 0 || directory == rehash.next {
+                self.fetch_chains(pm, area, state, directory..end.min(directory + MOST_STEP));
+            }
+            self.move_chain(pm, area, state, directory, &mut moving)?;
             if let Some(rehash) = &mut state.rehash {
                 rehash.next = directory + 1;
             }
@@ -177,39 +214,67 @@ impl<M: Media> Walsh<M> {
         self.finish(pm, area, state, rehash.end)
     }
 
-    /// Appends the newest version of each key of an old chain, unless there is a newer one.
+    /// Fetches the objects of some chains that are set aside, those of all chains together: while
+    /// one is on its way from memory, so are the others.
+    fn fetch_chains(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &State,
+        directories: Range<u64>,
+    ) {
+        let set_aside = &area.sides[1 - state.view.side()];
+        let mut heads = [Addr::NULL; MOST_STEP as usize];
+        for (head, directory) in heads.iter_mut().zip(directories) {
+            *head = self.blocks.read(set_aside, directory).head;
+            pm.prefetch(*head);
+        }
+        // Longer chains than are usual wait for their last objects.
+        for _ in 0..2 * self.settings.threshold {
+            for head in heads.iter_mut().filter(|head| !head.is_null()) {
+                // Whether the link is sound is for the walk to say.
+                *head = pm.load(*head).map_or(Addr::NULL, Link::next_of);
+                pm.prefetch(*head);
+            }
+        }
+    }
+
+    /// Appends the newest version of each key of an old chain, unless there is a newer one: those
+    /// of one new chain one behind the other, so that a search finds the second in the line of the
+    /// first.
     fn move_chain(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
         directory: u64,
+        moving: &mut Moving,
     ) -> Result<()> {
         let set_aside = &area.sides[1 - state.view.side()];
         let head = self.blocks.read(set_aside, directory).head;
-        let mut pairs: Vec<Moving> = Vec::new();
-        self.walk(pm, head, &mut |key, value, kind| {
-            if !pairs.iter().any(|pair| pair.key == key) {
-                let is_live = kind != Kind::Removed;
-                pairs.push(Moving { key: key.to_vec(), value: value.to_vec(), is_live });
-            }
-        })?;
-        for pair in pairs.iter().filter(|pair| pair.is_live) {
-            let hash = self.hasher.bytes(&pair.key);
+        moving.bytes.clear();
+        moving.pairs.clear();
+        self.walk(pm, head, &mut |key, value, kind| moving.add(key, value, kind))?;
+        let Moving { bytes, pairs } = moving;
+        pairs.retain(|pair| pair.is_live);
+        pairs.iter_mut().for_each(|pair| pair.hash = self.hash(&bytes[pair.key.clone()]));
+        let level = state.view.level();
+        pairs.sort_by_key(|pair| directory_of(pair.hash, level));
+        for MovingPair { key, value, hash, .. } in pairs {
+            let (key, value, hash) = (&bytes[key.clone()], &bytes[value.clone()], *hash);
             let side = &area.sides[state.view.side()];
-            let target = directory_of(hash, state.view.level());
-            let present = self.blocks.read(side, target);
+            let present = self.blocks.read(side, directory_of(hash, level));
             let mut is_newer = false;
             if present.may_hold(hash) {
-                self.walk(pm, present.head, &mut |key, _, _| is_newer |= key == pair.key)?;
+                self.walk(pm, present.head, &mut |other, _, _| is_newer |= other == key)?;
             }
             if is_newer {
                 continue;
             }
             let link = Link { next: present.head, kind: Kind::Moved };
-            let object = Object { hash, link, key: &pair.key, value: &pair.value };
+            let object = Object { hash, link, content: Content::Bytes { key, value } };
             let at = self.append(pm, area, state, Purpose::Move, &object)?;
-            self.blocks.push(side, target, at, hash)?;
+            self.blocks.push(side, level, hash, at)?;
             state.chained += 1;
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use everhash_index::{Cursor, Result};
 use everhash_pmem::{Access, Media};
 
-use super::layout::{DIRECTORY_HASH, Kind, MOST_LEVEL};
+use super::layout::{DIRECTORY_HASH, MOST_LEVEL};
 use super::state::{Area, State, Walsh};
 
 /// Directories that one call visits.
@@ -72,7 +72,7 @@ impl<M: Media> Walsh<M> {
             for directory in (first..first + width).step_by(step as usize) {
                 let head = self.blocks.read(&area.sides[side], directory / step).head;
                 self.walk(pm, head, &mut |key, value, kind| {
-                    let value = (kind != Kind::Removed).then(|| value.to_vec());
+                    let value = kind.is_live().then(|| value.to_vec());
                     newest.entry(key.to_vec()).or_insert(value);
                 })?;
             }

@@ -5,7 +5,9 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Addr, AtomicWord, Domain, Lock, Media, Pool, Primitives, Space, Span};
+use everhash_pmem::{
+    Addr, AtomicWord, Domain, Latch, LatchGuard, Lock, Media, Pool, Primitives, Space, Span,
+};
 
 use super::checkpoint::Saved;
 use super::concurrency::{Shown, View};
@@ -24,7 +26,7 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
 /// The proof of holding an area's lock.
-pub type GuardOf<'a, M> = <LockOf<M, State> as Lock<State>>::Guard<'a>;
+pub type GuardOf<'a, M> = LatchGuard<'a, <M as Media>::Sync, State>;
 
 /// A table, of any form.
 pub struct Walsh<M: Media> {
@@ -67,15 +69,15 @@ pub struct Spare {
     pub(super) limbo: Vec<Span>,
 }
 
-/// A log area: on cache lines of its own.
-#[repr(align(128))]
+/// A log area: on cache lines of its own, of which readers need the first only.
+#[repr(C, align(128))]
 pub struct Area<M: Media> {
+    pub(super) view: Shown<M::Sync>,
+    pub(super) sides: [Side<M::Sync>; 2],
     pub(super) number: u64,
     /// Where its record lies.
     pub(super) record: Addr,
-    pub(super) view: Shown<M::Sync>,
-    pub(super) sides: [Side<M::Sync>; 2],
-    pub(super) state: LockOf<M, State>,
+    pub(super) state: Latch<M::Sync, State>,
 }
 
 /// What the lock of an area guards.
@@ -169,6 +171,7 @@ impl<M: Media> Walsh<M> {
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a failure of the medium or a panic.
+    #[inline(always)]
     pub(super) fn lock<'a>(&self, area: &'a Area<M>) -> Result<GuardOf<'a, M>> {
         let state = area.state.lock()?;
         self.alive()?;

@@ -58,22 +58,22 @@ impl<M: Media> Table for Walsh<M> {
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         admit(self.form, key, value)?;
-        Walsh::insert(self, key, value)
+        self.insert_bytes((self.hash(key), key), value)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         admit(self.form, key, value)?;
-        Walsh::put(self, key, value)
+        self.put_bytes((self.hash(key), key), value)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         admit(self.form, key, value)?;
-        Walsh::update(self, key, value)
+        self.update_bytes((self.hash(key), key), value)
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
         admit_key(self.form, key)?;
-        self.edit(key, |present| {
+        self.edit((self.hash(key), key), |present| {
             let step = match change(present) {
                 Change::Keep => Step::Keep,
                 Change::Put(value) => {
@@ -96,7 +96,7 @@ impl<M: Media> Table for Walsh<M> {
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.may_hold(key) {
-            true => Walsh::remove(self, key),
+            true => self.remove_bytes((self.hash(key), key)),
             false => Ok(false),
         }
     }
@@ -118,7 +118,7 @@ impl<M: Media> Table for Walsh<M> {
             chosen.clear();
             chosen.extend(places.iter().map(|place| keys[*place]));
             for (hash, key) in hashes.iter_mut().zip(&chosen) {
-                *hash = self.hasher.bytes(key);
+                *hash = self.hash(key);
             }
             let (hashes, keys) = (&hashes[..places.len()], chosen.as_slice());
             let found = |place: usize, value: Option<&[u8]>| found(places[place], value);
@@ -130,11 +130,13 @@ impl<M: Media> Table for Walsh<M> {
     }
 
     fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
-        self.write_each(pairs, |key, value| Table::insert(self, key, value))
+        self.write_each(pairs, Walsh::insert_pair, Walsh::insert_bytes)
     }
 
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
-        self.write_each(pairs, |key, value| Ok(!Table::put(self, key, value)?))
+        let put = |table: &Self, key: (u64, &[u8]), value: &[u8]| Ok(!table.put_bytes(key, value)?);
+        let put_pair = |table: &Self, key, value| Ok(!table.put_pair(key, value)?);
+        self.write_each(pairs, put_pair, put)
     }
 
     fn len(&self) -> Result<u64> {
@@ -179,7 +181,7 @@ impl<M: Media> Table for Walsh<M> {
         let mut stats = Stats {
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
-            dram_bytes: size_of::<Self>() as u64 + self.blocks.dram_bytes(),
+            dram_bytes: size_of::<Self>() as u64 + self.blocks.dram_bytes()?,
             growth_steps: self.rehashes.load(Ordering::Relaxed),
             ..Stats::default()
         };
@@ -188,7 +190,6 @@ impl<M: Media> Table for Walsh<M> {
             let state = self.lock(area)?;
             stats.items += state.items;
             stats.dram_bytes += size_of_val(area) as u64
-                + area.sides.iter().map(|side| side.dram_bytes()).sum::<u64>()
                 + state.logs.capacity() as u64 * size_of::<super::state::Log>() as u64;
             directories += 1u64 << state.view.level();
             stored += state.stored;
@@ -226,15 +227,15 @@ impl<M: Media> Table for Walsh<M> {
 
 impl<M: Media> WordTable for Walsh<M> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.insert_pair(key, value)
+        self.insert_pair((self.hasher.word(key), key), value)
     }
 
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.put_pair(key, value)
+        self.put_pair((self.hasher.word(key), key), value)
     }
 
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.update_pair(key, value)
+        self.update_pair((self.hasher.word(key), key), value)
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
@@ -242,7 +243,7 @@ impl<M: Media> WordTable for Walsh<M> {
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
-        self.remove_pair(key)
+        self.remove_pair((self.hasher.word(key), key))
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

@@ -2,7 +2,7 @@
 //! over, and without room for it nothing is lost.
 
 use everhash_index::{Engine, Form, Table};
-use everhash_pmem::{Addr, Boot, Counted, Image, Media, Region, Span, Std, pool::DATA};
+use everhash_pmem::{Addr, Boot, Counted, Image, Lock, Media, Region, Span, Std, pool::DATA};
 use everhash_testkit::model::{Pairs, check_pool, scan_all};
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;

@@ -1,0 +1,288 @@
+//! Looking for a key (3.1.4): its directory, the filter, and then the chain from its head.
+//!
+//! A pair of words has a path of its own, because what stands between two gets decides how far
+//! they overlap. It looks at the check of the object only that it found: wherever the links led,
+//! that is one of the key. Who finds nothing looks at the checks of all before believing it.
+
+use everhash_index::{Form, Result};
+use everhash_pmem::{Access, Addr, Media, WORD, word_of};
+
+use super::concurrency::View;
+use super::directory::{Directory, Slot, directory_of};
+use super::logs::corrupt;
+use super::object::{Found, WordPair};
+use super::state::{Area, Walsh};
+
+/// Objects of a chain between two looks at the view: a reader without a lock may follow links
+/// that mean nothing any more.
+///
+/// Unit: objects. Source: ours; ten times the longest chain that is usual.
+const LOOK_AGAIN: u64 = 128;
+
+/// Objects of a chain that are read before the checks of all are looked at.
+///
+/// Unit: objects. Source: ours; twice the longest chain that is usual.
+const QUICK: usize = 8;
+
+/// The newest object of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Version {
+    pub(super) found: Found,
+    pub(super) at: Addr,
+}
+
+impl Version {
+    /// Returns whether the key is present.
+    #[inline(always)]
+    pub fn is_live(&self) -> bool {
+        self.found.link.kind.is_live()
+    }
+}
+
+/// A key that is looked for: how an object is compared with it, and how to find out that the search
+/// has become idle.
+pub struct Wanted<P, C> {
+    pub(super) hash: u64,
+    pub(super) probe: P,
+    pub(super) is_current: C,
+}
+
+impl<M: Media> Walsh<M> {
+    /// Returns the hash of a key.
+    #[inline]
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        match self.form {
+            Form::WORDS if key.len() == 8 => self.hasher.word(word_of(key)),
+            _ => self.hasher.bytes(key),
+        }
+    }
+
+    /// Says that the newest directory of a hash will be read soon; returns where it lies.
+    #[inline(always)]
+    pub(super) fn prefetch_directory(
+        &self,
+        area: &Area<M>,
+        hash: u64,
+    ) -> (View, Option<Slot<'_, M::Sync>>) {
+        let view = area.view.latest();
+        let slot = self.blocks.slot(&area.sides[view.side()], directory_of(hash, view.level()));
+        if let Some(slot) = slot {
+            slot.prefetch();
+        }
+        (view, slot)
+    }
+
+    /// Looks for the newest object of a key in one chain.
+    #[inline(always)]
+    fn search_chain<P: FnMut(Addr) -> Result<(Found, bool)>, C: Fn() -> bool>(
+        &self,
+        directory: Directory,
+        wanted: &mut Wanted<P, C>,
+    ) -> Result<Option<Version>> {
+        if !directory.may_hold(wanted.hash) {
+            return Ok(None);
+        }
+        let mut at = directory.head;
+        // A chain has no more objects than the medium has words.
+        for step in 1..=self.pool.region().media().bytes() / WORD {
+            if at.is_null() {
+                return Ok(None);
+            }
+            let (found, equal) = (wanted.probe)(at)?;
+            if equal {
+                return Ok(Some(Version { found, at }));
+            }
+            if step % LOOK_AGAIN == 0 && !(wanted.is_current)() {
+                return Ok(None);
+            }
+            at = found.link.next;
+        }
+        Err(corrupt(directory.head, "a chain of objects ends"))
+    }
+
+    /// Looks for the newest object of a key: in the newest directories, then in those set aside.
+    #[inline(always)]
+    pub(super) fn search<P: FnMut(Addr) -> Result<(Found, bool)>, C: Fn() -> bool>(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        view: View,
+        mut wanted: Wanted<P, C>,
+    ) -> Result<Option<Version>> {
+        let side = &area.sides[view.side()];
+        let directory = self.blocks.read(side, directory_of(wanted.hash, view.level()));
+        pm.dram(1);
+        let found = self.search_chain(directory, &mut wanted)?;
+        let (None, Some(old)) = (found, view.old()) else { return Ok(found) };
+        let side = &area.sides[1 - view.side()];
+        let directory = self.blocks.read(side, directory_of(wanted.hash, old));
+        self.search_chain(directory, &mut wanted)
+    }
+
+    /// Looks for a pair of words in one chain, as far as that is easy: `None` says that it is not.
+    #[inline(always)]
+    fn glimpse(
+        &self,
+        pm: &Access<'_, M>,
+        directory: Directory,
+        hash: u64,
+        key: u64,
+    ) -> Option<Option<(Version, u64)>> {
+        if !directory.may_hold(hash) {
+            return Some(None);
+        }
+        let mut pair = self.objects.read_word(pm, directory.head).ok()?;
+        if pair.key != key {
+            match self.follow(pm, pair, key)? {
+                Some(found) => pair = found,
+                None => return Some(None),
+            }
+        }
+        let found = self.objects.open_word(&pair).ok()?;
+        Some(Some((Version { found, at: pair.at }, pair.value)))
+    }
+
+    /// Looks for a pair of words behind the head of its chain, as [`Walsh::glimpse`] does.
+    #[inline(always)]
+    fn follow(&self, pm: &Access<'_, M>, head: WordPair, key: u64) -> Option<Option<WordPair>> {
+        let mut passed = [head; QUICK];
+        for count in 1..QUICK {
+            let next = passed[count - 1].next();
+            if next.is_null() {
+                let sound = passed[..count].iter().all(|pair| self.objects.open_word(pair).is_ok());
+                return sound.then_some(None);
+            }
+            passed[count] = self.objects.read_word(pm, next).ok()?;
+            if passed[count].key == key {
+                return Some(Some(passed[count]));
+            }
+        }
+        None
+    }
+
+    /// Looks for the newest object of a pair of words under the area's lock, and returns its value
+    /// with it; `directory` is the newest of the key.
+    #[inline(always)]
+    pub(super) fn search_word(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        view: View,
+        directory: Directory,
+        (hash, key): (u64, u64),
+    ) -> Result<Option<(Version, u64)>> {
+        pm.dram(1);
+        if view.is_plain()
+            && let Some(found) = self.glimpse(pm, directory, hash, key)
+        {
+            return Ok(found);
+        }
+        self.search_word_patiently(pm, area, view, (hash, key))
+    }
+
+    #[cold]
+    fn search_word_patiently(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        view: View,
+        (hash, key): (u64, u64),
+    ) -> Result<Option<(Version, u64)>> {
+        let mut value = 0;
+        let probe = |at| self.objects.probe_word(pm, at, key, &mut value);
+        let version = self.search(pm, area, view, Wanted { hash, probe, is_current: || true })?;
+        Ok(version.map(|version| (version, value)))
+    }
+
+    /// Looks for the newest object of a key under the area's lock.
+    pub(super) fn search_locked(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        view: View,
+        (hash, key): (u64, &[u8]),
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Version>> {
+        let probe = |at| self.objects.probe(pm, at, key, value);
+        self.search(pm, area, view, Wanted { hash, probe, is_current: || true })
+    }
+
+    /// Reads a key; lock-free unless the area's logs are given another use again and again.
+    #[inline]
+    pub(super) fn get_hashed(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let live = self.get_with(pm, hash, |at| self.objects.probe(pm, at, key, value))?;
+        if !live {
+            value.clear();
+        }
+        Ok(live)
+    }
+
+    /// As [`Walsh::get_hashed`], of a pair of words.
+    #[inline(always)]
+    pub(super) fn get_word_hashed(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: u64,
+    ) -> Result<Option<u64>> {
+        self.alive()?;
+        let area = self.area(hash);
+        let view = area.view.latest();
+        if view.is_plain() {
+            let side = &area.sides[view.side()];
+            let directory = self.blocks.read(side, directory_of(hash, view.level()));
+            pm.dram(1);
+            if let Some(found) = self.glimpse(pm, directory, hash, key)
+                && area.view.shows(view)
+            {
+                return Ok(found.filter(|(version, _)| version.is_live()).map(|(_, value)| value));
+            }
+        }
+        self.get_word_patiently(pm, hash, key)
+    }
+
+    /// Reads a pair of words, whatever happens to its area.
+    #[cold]
+    pub(super) fn get_word_patiently(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        key: u64,
+    ) -> Result<Option<u64>> {
+        let mut value = 0;
+        let live =
+            self.get_with(pm, hash, |at| self.objects.probe_word(pm, at, key, &mut value))?;
+        Ok(live.then_some(value))
+    }
+
+    /// Looks for a key with `probe`, which keeps the value of the object that it finds; returns
+    /// whether the key is present.
+    #[inline(always)]
+    fn get_with(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        mut probe: impl FnMut(Addr) -> Result<(Found, bool)>,
+    ) -> Result<bool> {
+        self.alive()?;
+        let area = self.area(hash);
+        let found = area.view.read_with(|view| {
+            let is_current = || area.view.shows(view);
+            self.search(pm, area, view, Wanted { hash, probe: &mut probe, is_current })
+        });
+        let found = match found {
+            Some(found) => found?,
+            None => {
+                let state = self.lock(area)?;
+                self.search(pm, area, state.view, Wanted { hash, probe, is_current: || true })?
+            }
+        };
+        Ok(found.is_some_and(|version| version.is_live()))
+    }
+}
