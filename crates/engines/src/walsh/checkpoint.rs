@@ -243,6 +243,7 @@ impl<M: Media> Walsh<M> {
         let Some((saved, head)) = self.find_checkpoint(pm, area, state, tail) else {
             return Ok(None);
         };
+        self.pool.region().media().will_read(saved.span);
         let info = state.info;
         let content = Content::of(&head);
         let old = (info.end != 0).then_some(info.levels[1]);

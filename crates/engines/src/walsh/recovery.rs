@@ -125,8 +125,10 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         pool,
     };
     let media = table.pool.region().media();
-    // A quarter of each log is read, and its head: nearly every page.
-    media.will_read(Span::of_bytes(Addr::NULL, media.bytes()));
+    if table.pool.previous_shutdown() != Shutdown::Clean {
+        // A quarter of each log is read, and its head: nearly every page.
+        media.will_read(Span::of_bytes(Addr::NULL, media.bytes()));
+    }
     recover_all(&table, epoch, executor)?;
     if table.pool.writable() {
         settle_epoch(&table)?;
