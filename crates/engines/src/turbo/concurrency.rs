@@ -19,12 +19,18 @@
 //! look. Who saw such a store sees that META, or the number of moves, has changed since. Therefore
 //! slots, records and the space of shards are reused at once: nothing waits for readers.
 
+mod lanes;
+#[cfg(test)]
+mod tests;
+
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Media, Primitives};
+use everhash_pmem::{Access, AtomicWord, Media, Primitives};
 
-use super::layout::{Lane as LaneRuler, Place};
+use super::layout::Place;
+
+pub use lanes::Lanes;
 
 /// No bucket is pending.
 const SETTLED: u64 = 0;
@@ -286,6 +292,13 @@ impl<M: Media> Drop for Held<'_, M> {
     }
 }
 
+/// Comes before stores to space that was in use before. Readers may still be there: who sees one of
+/// these stores also sees that the slot, or the shard, has changed that led there.
+#[inline(always)]
+pub fn before_reuse<P: Primitives>() {
+    P::fence(Ordering::Release);
+}
+
 /// Adds to a counter that only the holder of a lock stores.
 #[inline(always)]
 fn add(counter: &impl AtomicWord, added: i64) {
@@ -304,167 +317,5 @@ impl<P: Primitives> Drop for Pending<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         self.pending.store(self.outcome, Ordering::Release);
-    }
-}
-
-/// The lanes in which writers note where they write.
-///
-/// After the end of a process every visible word is there, and what was not yet durable looks like
-/// the rest. The notes say where that can be: at most one bucket, or shard, for each writer of
-/// that moment. They are never flushed, because only the end of a process needs them.
-pub struct Lanes<P: Primitives> {
-    first: Addr,
-    lanes: Box<[LaneState<P>]>,
-}
-
-/// A lane in DRAM, alone in its line: the last note, and whether a writer is in it.
-#[repr(align(64))]
-struct LaneState<P: Primitives> {
-    note: P::AtomicU64,
-}
-
-/// The lane of a writer.
-#[must_use = "a note stands while the writer is in its lane"]
-pub struct InLane<'l, P: Primitives> {
-    lane: Option<(&'l P::AtomicU64, u64)>,
-}
-
-/// The bit of a note in DRAM that says that a writer is in the lane. Notes are addresses of
-/// buckets, or shards shifted by one bit and marked by the lowest: bit 1 of a shard's note may be
-/// set, so the mark is the highest.
-const BUSY: u64 = 1 << 63;
-
-impl<P: Primitives> Lanes<P> {
-    /// Makes `count` lanes that begin at `first` on the medium; none if nobody needs the notes.
-    pub fn new(first: Addr, count: u64) -> Self {
-        let lane = |_| LaneState { note: AtomicWord::new(0) };
-        Lanes { first, lanes: (0..count).map(lane).collect() }
-    }
-
-    /// Notes that the bucket at `bucket` is being written, until the lane is dropped.
-    ///
-    /// # Errors
-    /// As the medium.
-    #[inline(always)]
-    pub fn bucket<M: Media<Sync = P>>(
-        &self,
-        pm: &Access<'_, M>,
-        bucket: Addr,
-    ) -> Result<InLane<'_, P>> {
-        self.enter(pm, bucket.byte())
-    }
-
-    /// Notes that any bucket of shard `shard` is being written.
-    ///
-    /// # Errors
-    /// As the medium.
-    pub fn shard<M: Media<Sync = P>>(
-        &self,
-        pm: &Access<'_, M>,
-        shard: u64,
-    ) -> Result<InLane<'_, P>> {
-        self.enter(pm, shard << 1 | 1)
-    }
-
-    #[inline(always)]
-    fn enter<M: Media<Sync = P>>(&self, pm: &Access<'_, M>, note: u64) -> Result<InLane<'_, P>> {
-        if self.lanes.is_empty() {
-            return Ok(InLane { lane: None });
-        }
-        let mine = P::thread() as usize;
-        // Ends: whoever is in a lane leaves it after one write.
-        for attempt in 0usize.. {
-            let index = (mine + attempt) % self.lanes.len();
-            let lane = &self.lanes[index].note;
-            let seen = lane.load(Ordering::Relaxed);
-            let taken = seen & BUSY == 0
-                && lane
-                    .compare_exchange(seen, note | BUSY, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok();
-            if taken {
-                let lane = InLane { lane: Some((lane, note)) };
-                if seen != note {
-                    let words = (index * LaneRuler::WORDS + LaneRuler::NOTE) as u64;
-                    pm.store(self.first.plus(words), note)?;
-                }
-                return Ok(lane);
-            }
-            if attempt >= self.lanes.len() {
-                P::pause((attempt / self.lanes.len()) as u32);
-            }
-        }
-        Err(Error::Poisoned)
-    }
-
-    /// Returns how much DRAM they take. Unit: bytes.
-    pub fn dram_bytes(&self) -> u64 {
-        size_of_val(&*self.lanes) as u64
-    }
-}
-
-impl<P: Primitives> Drop for InLane<'_, P> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Some((lane, note)) = self.lane {
-            lane.store(note, Ordering::Release);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use everhash_pmem::{Image, Region, Std};
-
-    const PLACE: Place = Place { start: Addr::new(8192), log: 2 };
-
-    #[test]
-    fn a_write_that_fails_keeps_readers_and_writers_out() {
-        // Fails if a reader were shown what a crash may take back, or would wait for ever.
-        let region = Region::new(Image::<Std>::new(4096, 4096));
-        let (pm, shard) = (region.access(), Shard::<Std>::new(PLACE));
-        let held = shard.hold(&pm).unwrap();
-        let pending = held.pending(2);
-        assert!(shard.settled(1).unwrap() && !shard.settled(2).unwrap());
-        pending.end();
-        assert!(shard.settled(2).unwrap());
-        assert!(!{
-            let _all = held.pending_all();
-            shard.settled(3).unwrap()
-        });
-        drop(held);
-        assert!(matches!(shard.settled(0), Err(Error::Poisoned)));
-        assert!(matches!(shard.hold(&pm).map(drop), Err(Error::Poisoned)));
-    }
-
-    #[test]
-    fn p12_a_shard_whose_holder_panicked_is_never_locked_again() {
-        // Fails if a writer goes on with what a panic left half done, or waits for ever.
-        let region = Region::new(Image::<Std>::new(4096, 4096));
-        let shard = Shard::<Std>::new(PLACE);
-        let holder = || {
-            let pm = region.access();
-            let _held = shard.hold(&pm).unwrap();
-            panic!("as a caller's closure might");
-        };
-        assert!(std::thread::scope(|scope| scope.spawn(holder).join()).is_err());
-        assert!(matches!(shard.hold(&region.access()).map(drop), Err(Error::Poisoned)));
-    }
-
-    #[test]
-    fn a_reader_looks_again_when_the_shard_has_moved() {
-        // Fails if an answer, or an error, from where the shard lay before were believed.
-        let region = Region::new(Image::<Std>::new(4096, 4096));
-        let (pm, shard) = (region.access(), Shard::<Std>::new(PLACE));
-        let mut looks = 0;
-        let found = shard.read(|place| {
-            looks += 1;
-            if looks == 1 {
-                shard.hold(&pm)?.moved(Place { log: 3, ..PLACE });
-                return Err(Error::Full { needed: 1 });
-            }
-            Ok(Look::Whole(place.log))
-        });
-        assert_eq!((found.unwrap(), looks), (3, 2));
     }
 }

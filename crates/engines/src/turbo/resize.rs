@@ -4,9 +4,9 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result, Upkeep};
-use everhash_pmem::{Access, AtomicWord, Lock, Media, Primitives, Span};
+use everhash_pmem::{Access, AtomicWord, Lock, Media, Span};
 
-use super::concurrency::Held;
+use super::concurrency::{Held, before_reuse};
 use super::layout::{Bucket, Place};
 use super::rehash::{self, Census, STRETCH, Swept};
 use super::state::Turbo;
@@ -69,9 +69,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
             let bytes = Place { log, ..from }.bytes();
             let span = self.space.take(bytes, Bucket::BYTES as u64)?.span;
             let to = Place { start: span.start, log };
-            // Readers may still be where this lies, from before it was free: they find that the
-            // shard they read has moved.
-            M::Sync::fence(Ordering::Release);
+            before_reuse::<M::Sync>();
             match rehash::sweep::<M, F>(pm, &self.hasher, self.reach(), (from, to), STRETCH) {
                 Ok(Swept::Whole) => return self.move_to(pm, held, index, to),
                 Ok(Swept::Overflowed) => self.space.give(span),

@@ -1,12 +1,11 @@
 //! The forms of pairs (TurboHash 3.6): 8-byte words in the slot, and all others as the hash of the
 //! key and a pointer to a record.
 
-use core::sync::atomic::Ordering;
-
 use everhash_index::{Error, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Heap, Media, Primitives, RecordWord};
+use everhash_pmem::{Access, Addr, Heap, Media, RecordWord};
 
 use super::bucket::Pair;
+use super::concurrency::before_reuse;
 use super::layout;
 use crate::common::hash::KeyedHash;
 use crate::common::record;
@@ -234,9 +233,7 @@ impl Form for Records {
         let class =
             record::class_of(key.len(), value.len()).ok_or(Error::ValueTooLong { bytes, limit })?;
         let addr = heap.take(class)?;
-        // Another record may have lain there: a reader who sees this one finds that one's slot
-        // changed.
-        M::Sync::fence(Ordering::Release);
+        before_reuse::<M::Sync>();
         let span = record::write(pm, addr, hash, key, value)?;
         // Before the slot's fence, not with it: a slot that leads to half a record would look like
         // damage (P14), and the other way round.

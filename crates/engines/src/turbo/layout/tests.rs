@@ -1,0 +1,117 @@
+//! What the words of the layout promise: no flipped bit passes, and no field lies on another.
+
+use super::bucket_words::{SEQ, bytes_of};
+use super::*;
+
+const AT: Addr = Addr::new(256 * 12345);
+
+/// Numbers that look random, always the same.
+fn random(i: u64) -> u64 {
+    let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(i as u32)
+}
+
+#[test]
+fn every_flipped_bit_of_a_structure_word_is_noticed() {
+    // Fails if one flipped bit could make another bucket, place, version or record word.
+    for i in 0..20_000 {
+        let at = Addr::new((random(i) >> 20) << 8);
+        let tags = [random(i + 7), random(i + 8)];
+        let valid = random(i + 9) as u32 & 0x3fff;
+        let meta = Meta::first(0).next(valid, valid & random(i + 10) as u32);
+        let word = meta.seal(tags, at);
+        assert_eq!(Meta::open(word, tags, at), Some(meta));
+        assert!((0..64).all(|bit| Meta::open(word ^ 1 << bit, tags, at).is_none()));
+        for slot in 0..SLOTS {
+            let mut other = tags;
+            other[slot / 8] ^= 1 << (8 * (slot % 8) + i as usize % 8);
+            let live = meta.live() >> slot & 1 == 1;
+            assert_eq!(Meta::open(word, other, at).is_none(), live, "slot {slot}");
+        }
+        let place = Place { start: Addr::new((random(i) >> 24 | 1) << 8), log: i as u32 % 25 };
+        let word = place.seal(AT);
+        assert_eq!(Place::open(word, AT), Some(place));
+        assert!((0..64).all(|bit| Place::open(word ^ 1 << bit, AT).is_none()));
+        let word = seal_version(i as u8, at);
+        assert_eq!(open_version(word, at), Some(i as u8));
+        assert!((0..64).all(|bit| open_version(word ^ 1 << bit, at).is_none()));
+        let tag = record_tag(tags[0], tags[1]);
+        assert!((0..52).all(|bit| record_tag(tags[0], tags[1] ^ 1 << bit) != tag));
+        assert!((0..64).all(|bit| record_tag(tags[0] ^ 1 << bit, tags[1]) != tag));
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_pair_is_noticed_by_its_slot_check() {
+    // Fails if the five bits miss a flip; bits that both words flip may cancel, one never does.
+    for i in 0..20_000 {
+        let (pair, slot) = ([random(i), random(i + 1)], i as usize % SLOTS);
+        let check = check_of(pair, AT, slot);
+        for bit in 0..64 {
+            assert_ne!(check_of([pair[0] ^ 1 << bit, pair[1]], AT, slot), check);
+            assert_ne!(check_of([pair[0], pair[1] ^ 1 << bit], AT, slot), check);
+        }
+    }
+}
+
+#[test]
+fn the_multipliers_keep_their_promise() {
+    // Fails if one is replaced by a number whose checks can miss a flipped bit.
+    for mix in MIX {
+        assert!(mix % 2 == 1);
+        for shift in 0..=60 {
+            let window = (mix >> shift) & 0xf;
+            assert!(window != 0 && window != 0xf, "four equal bits at {shift} of {mix:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_hole_is_not_an_empty_bucket() {
+    // Fails if zeros pass as a bucket: a hole in the file would lose keys silently.
+    for i in 0..100_000 {
+        assert_eq!(Meta::open(0, [0; 2], Addr::new(i * 256)), None);
+        assert_eq!(Place::open(0, Addr::new(i * 8)), None);
+    }
+}
+
+#[test]
+fn tags_and_checks_of_slots_lie_apart() {
+    // Fails if two fields of a bucket's first line overlap.
+    let mut words = [0; 3];
+    for slot in 0..SLOTS {
+        words = with_slot(words, slot, slot as u8 + 100, slot as u64 + 10);
+    }
+    for slot in 0..SLOTS {
+        assert_eq!(slot_tag(words, slot), slot as u8 + 100);
+        assert_eq!(slot_check(words, slot), slot as u64 + 10);
+        let other = with_slot(words, slot, 7, 3);
+        let same = (0..SLOTS).filter(|other_slot| *other_slot != slot);
+        assert!(same.clone().all(|slot| slot_tag(other, slot) == slot as u8 + 100));
+        assert!(same.clone().all(|slot| slot_check(other, slot) == slot as u64 + 10));
+    }
+    for mask in 0..256 {
+        let bytes = (0..8).map(|bit| if mask >> bit & 1 == 1 { 0xff } else { 0 });
+        let word = u64::from_le_bytes(bytes.collect::<Vec<u8>>().try_into().unwrap());
+        assert_eq!(bytes_of(mask), word);
+    }
+}
+
+#[test]
+fn a_bucket_splits_into_two_neighbours() {
+    // Fails if a resize had to move keys anywhere else than to 2i and 2i + 1.
+    for i in 0..1000 {
+        for log in 0..BUCKET_BITS {
+            assert_eq!(home_of(random(i), log + 1) / 2, home_of(random(i), log));
+        }
+        assert!(shard_of(random(i), 1000) < 1000);
+        assert_eq!(home_of(random(i), 0), 0);
+    }
+}
+
+#[test]
+fn the_sequence_number_wraps_past_zero() {
+    // Fails if 2^28 writes to one bucket would make it look like a hole.
+    let last = Meta(SEQ.set(0, SEQ.max()));
+    assert_eq!(last.next(1, 0).seq(), 1);
+}
