@@ -6,6 +6,7 @@ mod figures;
 mod mechanisms;
 mod rehash;
 mod times;
+mod weak_memory;
 
 use everhash_index::Form;
 use everhash_testkit::{conformance, model, race};

@@ -1,0 +1,355 @@
+//! The read protocol under loom: no reader is shown what is torn, not yet durable, or of another
+//! shard, in any order of a few steps and on weak memory either.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{self, Relaxed};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use everhash_pmem::{
+    Addr, AtomicWord, Block, Domain, Error, Guarantees, Media, Primitives, Region, Result, Site,
+    Span,
+};
+use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
+
+use crate::turbo::bucket::{Bucket, Pair, sites};
+use crate::turbo::concurrency::{Shard, before_reuse};
+use crate::turbo::layout::{self, BUCKET_WORDS, Bucket as Ruler, LINE_WORDS, Meta, Place};
+use crate::turbo::search_path::{Reach, Wanted, glimpse};
+use crate::turbo::variable_size_items::Words;
+
+/// Where the only bucket of the shard lies, and where it may move to.
+const HERE: Place = Place { start: Addr::new(256), log: 0 };
+const THERE: Place = Place { start: Addr::new(512), log: 0 };
+
+const KEY: u64 = 1;
+/// The hash of both keys: the other one matches every tag that `KEY` matches.
+const HASH: u64 = 7;
+const REACH: Reach = Reach { scope: 1, bucket_slots: 4 };
+
+/// A medium of two buckets whose words loom explores: the first line of each, more is not used.
+struct Buckets<P> {
+    words: Vec<LoomWord>,
+    /// What the next commit makes durable, and what is durable.
+    next: AtomicU64,
+    durable: LoomWord,
+    primitives: PhantomData<fn() -> P>,
+}
+
+impl<P: Primitives> Buckets<P> {
+    fn new() -> Self {
+        let words = [HERE, THERE].into_iter().flat_map(|place| bucket(place.start));
+        Buckets {
+            words: words.map(LoomWord::new).collect(),
+            next: AtomicU64::new(0),
+            durable: LoomWord::new(0),
+            primitives: PhantomData,
+        }
+    }
+
+    fn word(&self, at: Addr) -> &LoomWord {
+        let (bucket, word) = (at.word() / BUCKET_WORDS as u64 - 1, at.word() % BUCKET_WORDS as u64);
+        assert!(word < LINE_WORDS as u64);
+        &self.words[bucket as usize * LINE_WORDS + word as usize]
+    }
+}
+
+/// A bucket whose first slot holds `KEY` with 0. Tags and checks are there already that the writes
+/// below would store: with fewer steps loom is through sooner.
+fn bucket(at: Addr) -> [u64; LINE_WORDS] {
+    let pairs = [[KEY, 0], [KEY, 1]];
+    let mut words = [0; 3];
+    for (slot, pair) in pairs.into_iter().enumerate() {
+        let check = layout::check_of(pair, at, slot);
+        words = layout::with_slot(words, slot, layout::tag_of(HASH), check);
+    }
+    let mut bucket = [0; LINE_WORDS];
+    bucket[Ruler::META] = Meta::first(1).seal([words[0], words[1]], at);
+    bucket[Ruler::TAGS..][..3].copy_from_slice(&words);
+    bucket[Ruler::SLOTS..][..2].copy_from_slice(&pairs[0]);
+    bucket
+}
+
+/// Returns a pair of another key that passes the check of the first slot, whose value also does
+/// beside `KEY`: a reader shall not be saved by the check.
+fn pair_that_passes() -> Pair {
+    let passes = |key, value| {
+        let check = |pair: Pair| layout::check_of(pair, HERE.start, 0);
+        check([key, value]) == check([KEY, 0])
+    };
+    let other = (KEY + 1..100_000).find(|key| passes(*key, 0));
+    let other = other.expect("one key in 32 passes with 0");
+    let value = (2..100_000).find(|value| passes(KEY, *value) && passes(other, *value));
+    [other, value.expect("one value in 1024 passes with both")]
+}
+
+/// A window of words of [`Buckets`].
+struct Window<'a, P, const N: usize> {
+    buckets: &'a Buckets<P>,
+    start: Addr,
+}
+
+impl<P, const N: usize> Clone for Window<'_, P, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P, const N: usize> Copy for Window<'_, P, N> {}
+
+impl<P: Primitives, const N: usize> Window<'_, P, N> {
+    fn word(&self, index: usize) -> &LoomWord {
+        self.buckets.word(self.start.plus(index as u64))
+    }
+}
+
+impl<P: Primitives, const N: usize> Block<N> for Window<'_, P, N> {
+    fn start(&self) -> Addr {
+        self.start
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    fn load_relaxed(&self, index: usize) -> u64 {
+        self.word(index).load(Relaxed)
+    }
+
+    fn store(&self, index: usize, value: u64) {
+        self.word(index).store(value, Relaxed);
+    }
+
+    fn commit_word(&self, index: usize, value: u64, _site: Site) {
+        self.word(index).store(value, Ordering::Release);
+    }
+
+    fn compare_exchange(
+        &self,
+        index: usize,
+        current: u64,
+        new: u64,
+        _site: Site,
+    ) -> core::result::Result<u64, u64> {
+        self.word(index).compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+impl<P: Primitives> Media for Buckets<P> {
+    type Sync = P;
+    type Context = ();
+    type Block<'a, const N: usize> = Window<'a, P, N>;
+
+    fn context(&self) {}
+
+    fn bytes(&self) -> u64 {
+        THERE.start.byte() + THERE.bytes()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 }
+    }
+
+    fn block<'a, const N: usize>(&'a self, _cx: &'a (), start: Addr) -> Result<Window<'a, P, N>> {
+        Ok(Window { buckets: self, start })
+    }
+
+    fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
+        let words = (0..).zip(out);
+        words.for_each(|(i, word)| *word = self.word(at.plus(i)).load(Ordering::Acquire));
+        Ok(())
+    }
+
+    fn write_words(&self, _cx: &(), at: Addr, words: &[u64]) -> Result<()> {
+        (0..).zip(words).for_each(|(i, word)| self.word(at.plus(i)).store(*word, Relaxed));
+        Ok(())
+    }
+
+    fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], _site: Site) -> Result<()> {
+        self.write_words(cx, at, words)
+    }
+
+    fn flush(&self, _cx: &(), _span: Span, _site: Site) {}
+
+    fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
+        self.durable.store(self.next.load(Relaxed), Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self, cx: &(), site: Site) -> Result<()> {
+        self.fence(cx, site)
+    }
+
+    fn grow(&self, _bytes: u64) -> Result<()> {
+        Err(Error::Full { needed: 0 })
+    }
+
+    fn release(&self, _span: Span) {}
+}
+
+/// A shard of one bucket, and the medium on which it lies.
+struct Table<P: Primitives> {
+    region: Region<Buckets<P>>,
+    shard: Shard<P>,
+}
+
+impl<P: Primitives> Table<P> {
+    fn new() -> Self {
+        Table { region: Region::new(Buckets::new()), shard: Shard::new(HERE) }
+    }
+
+    /// Looks for the key once, and returns its value if the reader accepts what it saw.
+    fn read(&self) -> Option<u64> {
+        let wanted = Wanted::<Words> { hash: HASH, key: KEY };
+        let found = glimpse(&self.region.access(), &self.shard, REACH, wanted, true)?;
+        let [key, value] = found.expect("the key is always there");
+        assert!(key == KEY && value <= 1, "torn, or of another shard: {value}");
+        // What is durable is so for everybody, whoever has heard of it: without the fence a reader
+        // who saw that nothing is pending might not yet have been told why.
+        Loom::fence(Ordering::Acquire);
+        let durable = self.region.media().durable.load(Relaxed);
+        assert!(durable >= value, "accepted before it was durable");
+        Some(value)
+    }
+
+    /// Gives the key the value 1 in the second slot, and the first slot to another key.
+    fn update_and_insert(&self, other: Pair) {
+        let pm = self.region.access();
+        let held = self.shard.hold(&pm).unwrap();
+        let bucket = Bucket::of(&pm, HERE, 0).unwrap();
+        for (slot, pair) in [(1, [KEY, 1]), (0, other)] {
+            self.region.media().next.store(1, Relaxed);
+            let view = bucket.view_of(bucket.meta_word()).unwrap();
+            let tag = layout::tag_of(HASH);
+            let filled = bucket.fill(&pm, &view, slot, tag, pair, true).unwrap();
+            let meta = if slot == 1 { view.updated(0, 1) } else { view.inserted(0) };
+            bucket.commit(&pm, &filled, meta, held.pending(0), sites::UPDATE).unwrap();
+        }
+    }
+
+    /// Moves the shard; another one stores a pair where it lay before.
+    fn move_and_reuse(&self, other: Pair) {
+        let pm = self.region.access();
+        let held = self.shard.hold(&pm).unwrap();
+        held.moved(THERE);
+        before_reuse::<P>();
+        pm.store(HERE.start.plus(Ruler::SLOTS as u64 + 1), other[1]).unwrap();
+    }
+}
+
+/// Returns what a reader accepted beside `write`, in every schedule with up to three preemptions.
+///
+/// The reader is the spawned thread: the other way round, loom leaves out the schedules in which
+/// the writer is ahead of it.
+fn read_beside<P: Primitives>(write: fn(&Table<P>, Pair)) -> BTreeSet<Option<u64>> {
+    let other = pair_that_passes();
+    let accepted = Arc::new(Mutex::new(BTreeSet::new()));
+    let all = Arc::clone(&accepted);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let table = Arc::new(Table::<P>::new());
+        let (reader, all) = (Arc::clone(&table), Arc::clone(&all));
+        let reader = loom::thread::spawn(move || {
+            let found = reader.read();
+            all.lock().unwrap().insert(found);
+        });
+        write(&table, other);
+        reader.join().unwrap();
+    });
+    accepted.lock().unwrap().clone()
+}
+
+#[test]
+fn p02_p03_no_reader_accepts_a_torn_or_undurable_pair() {
+    // Fails if a fence of `fill` or `glimpse` is taken away, or the pending bucket that `commit`
+    // names; and if readers accept nothing, or are never refused, for then nothing was tried.
+    let accepted = read_beside::<Loom>(Table::update_and_insert);
+    assert_eq!(accepted, BTreeSet::from([None, Some(0), Some(1)]));
+}
+
+#[test]
+fn no_reader_accepts_what_another_shard_stored_where_this_one_lay() {
+    // Fails if a reader does not look whether the shard has moved, or does so without a fence.
+    let accepted = read_beside::<Loom>(Table::move_and_reuse);
+    assert_eq!(accepted, BTreeSet::from([None, Some(0)]));
+}
+
+#[test]
+fn a_missing_fence_or_pending_bucket_is_caught() {
+    // Fails if the models above are too small to show what the fences and the word are for.
+    fn is_caught<P: Primitives>(write: fn(&Table<P>, Pair)) -> bool {
+        catch_unwind(AssertUnwindSafe(|| read_beside::<P>(write))).is_err()
+    }
+    assert!(is_caught::<Without<RELEASE, LoomWord>>(Table::update_and_insert));
+    assert!(is_caught::<Without<ACQUIRE, LoomWord>>(Table::update_and_insert));
+    assert!(is_caught::<Without<NO_FENCE, Forgetful>>(Table::update_and_insert));
+    assert!(is_caught::<Without<RELEASE, LoomWord>>(Table::move_and_reuse));
+    assert!(is_caught::<Without<ACQUIRE, LoomWord>>(Table::move_and_reuse));
+}
+
+const NO_FENCE: u8 = 0;
+const RELEASE: u8 = 1;
+const ACQUIRE: u8 = 2;
+
+/// Loom without fences of one kind, or with other words: the mutants that must be caught.
+struct Without<const KIND: u8, W>(PhantomData<fn() -> W>);
+
+impl<const KIND: u8, W: AtomicWord + 'static> Primitives for Without<KIND, W> {
+    type AtomicU64 = W;
+    type Mutex<T: Send> = LoomMutex<T>;
+
+    fn fence(order: Ordering) {
+        let kind = if order == Ordering::Release { RELEASE } else { ACQUIRE };
+        if kind != KIND {
+            Loom::fence(order);
+        }
+    }
+
+    fn pause(attempt: u32) {
+        Loom::pause(attempt);
+    }
+
+    fn thread() -> u32 {
+        Loom::thread()
+    }
+}
+
+/// A word that forgets to store 1, which is how the first bucket is called pending.
+struct Forgetful(LoomWord);
+
+impl AtomicWord for Forgetful {
+    fn new(value: u64) -> Self {
+        Forgetful(LoomWord::new(value))
+    }
+
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        if value != 1 {
+            self.0.store(value, order);
+        }
+    }
+
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_sub(value, order)
+    }
+
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> core::result::Result<u64, u64> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
+}
