@@ -263,7 +263,7 @@ fn read_beside<P: Primitives>(write: fn(&Table<P>, Pair)) -> BTreeSet<Option<u64
 }
 
 #[test]
-fn p02_p03_no_reader_accepts_a_torn_or_undurable_pair() {
+fn p02_no_reader_accepts_a_torn_or_undurable_pair() {
     // Fails if a fence of `fill` or `glimpse` is taken away, or the pending bucket that `commit`
     // names; and if readers accept nothing, or are never refused, for then nothing was tried.
     let accepted = read_beside::<Loom>(Table::update_and_insert);
