@@ -42,6 +42,7 @@ mod complaint;
 pub mod conformance;
 pub mod crash;
 pub mod damage;
+pub mod measured;
 pub mod model;
 pub mod primitives;
 pub mod race;

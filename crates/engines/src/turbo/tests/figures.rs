@@ -3,57 +3,26 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use everhash_index::{Form, Inline, Opening, Table, WordTable, create};
-use everhash_pmem::{Counted, Domain, Guarantees, Image, Media, Region, Std, Traffic};
+use everhash_index::{Form, Inline, Opening, Table};
+use everhash_pmem::{Counted, Image, Media, Region};
+use everhash_testkit::measured::{Cost, FILE, MEMORY, Measured};
 
 use crate::turbo::layout::BUCKET_WORDS;
 use crate::turbo::search_path::search;
 use crate::turbo::variable_size_items::Words;
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
-pub(super) const MEMORY: Guarantees =
-    Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 };
-const FILE: Guarantees =
-    Guarantees { domain: Domain::Synced, same_line_order: false, access_unit_bytes: 4096 };
-
-/// A table on a medium that counts.
-pub(super) struct Measured {
-    pub media: Arc<Counted<Image>>,
-    pub table: TurboTable<Counted<Image>>,
-}
-
-/// Per operation: lines flushed, fences, commit stores.
-type Cost = (f64, f64, f64);
-
-impl Measured {
-    pub fn new(form: Form, settings: &TurboSettings, guarantees: Guarantees) -> Self {
-        let image = Image::<Std>::new(0, 96 << 20).with_guarantees(guarantees);
-        let media = Arc::new(Counted::new(image));
-        let region = Region::new(Arc::clone(&media));
-        let opening = Opening { form, ..Opening::default() };
-        let table = create::<Turbo, _>(region, &opening, settings, &Inline).unwrap();
-        Measured { media, table }
-    }
-
-    pub fn words(&self) -> &dyn WordTable {
-        self.table.words().unwrap()
-    }
-
-    pub fn traffic(&self, act: impl FnOnce()) -> Traffic {
-        let before = self.media.traffic();
-        act();
-        self.media.traffic() - before
-    }
-
-    fn cost(&self, range: std::ops::Range<u64>, act: impl Fn(u64)) -> Cost {
-        let count = (range.end - range.start) as f64;
-        let traffic = self.traffic(|| range.for_each(act));
-        let per = |what: u64| what as f64 / count;
-        (per(traffic.lines_flushed), per(traffic.fences), per(traffic.commit_stores))
-    }
-
+/// What the figures ask of a table.
+trait Figures {
     /// Returns the probes of searches for keys that are not there: the mean, the 99.9th percentile
     /// and the longest.
+    fn negative(&self, keys: std::ops::Range<u64>) -> (f64, u64, u64);
+
+    /// Returns the buckets of each shard.
+    fn places(&self) -> Vec<u64>;
+}
+
+impl Figures for Measured<Turbo> {
     fn negative(&self, keys: std::ops::Range<u64>) -> (f64, u64, u64) {
         let TurboTable::Words(table) = &self.table else { panic!("8/8 has words") };
         let pm = table.pool.access();
@@ -98,17 +67,21 @@ fn a_write_touches_one_block_and_flushes_few_lines() {
     let count = 256 * 16 * 8;
     println!("per operation: lines flushed, fences, commit stores");
     for (name, guarantees) in [("memory", MEMORY), ("file", FILE)] {
-        let measured = Measured::new(Form::WORDS, &settings, guarantees);
+        let measured = Measured::<Turbo>::new(Form::WORDS, &settings, guarantees).unwrap();
         let table = measured.words();
         let insert = measured.cost(0..count, |i| assert!(table.insert_word(i, i).unwrap()));
         let update = measured.cost(0..count, |i| assert!(table.update_word(i, !i).unwrap()));
         let remove = measured.cost(0..count, |i| assert!(table.remove_word(i).unwrap()));
         println!("{name}: insert {insert:?}, update {update:?}, remove {remove:?}");
-        assert!(insert.0 <= 3.0 && insert.1 <= 2.0 && insert.2 == 1.0);
-        assert!(update.0 <= 3.0 && update.1 <= 2.0 && update.2 == 1.0);
-        assert_eq!(remove, (1.0, 1.0, 1.0));
+        for write in [insert, update] {
+            assert!(write.lines <= 3.0 && write.fences <= 2.0 && write.commits == 1.0);
+        }
+        assert_eq!(remove, Cost { lines: 1.0, fences: 1.0, commits: 1.0 });
         if name == "memory" {
-            assert!(insert.0 <= 1.8 && insert.1 <= 1.8, "the line of META needs one fence only");
+            assert!(
+                insert.lines <= 1.8 && insert.fences <= 1.8,
+                "the line of META needs one fence only"
+            );
         }
     }
 }
@@ -117,7 +90,7 @@ fn a_write_touches_one_block_and_flushes_few_lines() {
 fn every_word_that_a_write_stores_lies_in_one_block() {
     // Fails if a write stores a word outside of the bucket it commits, but for its note in a lane.
     let settings = TurboSettings { lanes: 0, ..paper() };
-    let measured = Measured::new(Form::WORDS, &settings, MEMORY);
+    let measured = Measured::<Turbo>::new(Form::WORDS, &settings, MEMORY).unwrap();
     let table = measured.words();
     (0..2000).for_each(|i| assert!(table.insert_word(i, i).unwrap()));
     let snapshot = || {
@@ -145,7 +118,7 @@ fn every_word_that_a_write_stores_lies_in_one_block() {
 fn negative_searches_are_short_and_a_collection_makes_them_short_again() {
     // Fails if the search path does not end early (Fig. 11a), if deleting and loading anew makes it
     // longer than the paper says (Fig. 11b), or if a collection does not restore it (Fig. 12).
-    let measured = Measured::new(Form::WORDS, &paper(), MEMORY);
+    let measured = Measured::<Turbo>::new(Form::WORDS, &paper(), MEMORY).unwrap();
     let table = measured.words();
     (0..PAPER_ITEMS).for_each(|i| assert!(table.insert_word(i, i).unwrap()));
     let loaded = measured.negative(1 << 40..(1 << 40) + 200_000);
@@ -173,7 +146,7 @@ fn negative_searches_are_short_and_a_collection_makes_them_short_again() {
 #[test]
 fn upkeep_collects_shards_with_many_deleted_slots() {
     // Fails if deleted slots stay for ever where nobody inserts.
-    let measured = Measured::new(Form::WORDS, &paper(), MEMORY);
+    let measured = Measured::<Turbo>::new(Form::WORDS, &paper(), MEMORY).unwrap();
     let table = measured.words();
     (0..PAPER_ITEMS).for_each(|i| assert!(table.insert_word(i, i).unwrap()));
     (0..PAPER_ITEMS).filter(|i| i % 8 != 0).for_each(|i| assert!(table.remove_word(i).unwrap()));
@@ -192,7 +165,7 @@ fn upkeep_collects_shards_with_many_deleted_slots() {
 fn a_shard_is_well_filled_before_it_doubles() {
     // Fails if searches or wrapping leave slots unused (Fig. 10: peak 85 % of 12 slots).
     let settings = TurboSettings { shards: 64, buckets_per_shard: 16, ..Default::default() };
-    let measured = Measured::new(Form::WORDS, &settings, MEMORY);
+    let measured = Measured::<Turbo>::new(Form::WORDS, &settings, MEMORY).unwrap();
     let table = measured.words();
     let (mut sizes, mut items, mut key) = (measured.places(), vec![0u64; 64], 0u64);
     let mut loads: std::collections::BTreeMap<u64, Vec<f64>> = std::collections::BTreeMap::new();
@@ -228,7 +201,8 @@ fn a_shard_is_well_filled_before_it_doubles() {
 fn a_pair_takes_few_bytes() {
     // Fails if a table that was sized for its pairs is larger than 31 bytes a pair, or grows.
     let items = 1 << 18;
-    let measured = Measured::new(Form::WORDS, &TurboSettings::sized_for(items), MEMORY);
+    let measured =
+        Measured::<Turbo>::new(Form::WORDS, &TurboSettings::sized_for(items), MEMORY).unwrap();
     let table = measured.words();
     (0..items).for_each(|i| assert!(table.insert_word(i, i).unwrap()));
     let stats = measured.table.stats().unwrap();
@@ -244,9 +218,9 @@ fn opening_reads_the_directory_and_no_bucket() {
     let mut loads = Vec::new();
     for items in [1000, 30_000] {
         let settings = TurboSettings { shards: 256, buckets_per_shard: 16, ..Default::default() };
-        let measured = Measured::new(Form::WORDS, &settings, MEMORY);
+        let measured = Measured::<Turbo>::new(Form::WORDS, &settings, MEMORY).unwrap();
         (0..items).for_each(|i| assert!(measured.words().insert_word(i, i).unwrap()));
-        let Measured { media, table } = measured;
+        let Measured { media, table, .. } = measured;
         drop(table);
         let before = media.traffic();
         let region: Region<Counted<Image>> = Region::new(Arc::clone(&media));

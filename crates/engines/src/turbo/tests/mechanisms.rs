@@ -5,7 +5,8 @@ use std::sync::Arc;
 use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create, open};
 use everhash_pmem::{Counted, Image, Region, Std};
 
-use super::figures::{MEMORY, Measured};
+use everhash_testkit::measured::{MEMORY, Measured};
+
 use crate::turbo::bucket::Bucket;
 use crate::turbo::layout::{self, Place};
 use crate::turbo::search_path::{Wanted, search};
@@ -167,7 +168,7 @@ fn two_keys_of_one_hash_are_two_keys() {
 fn a_rehash_does_not_touch_the_records() {
     // Fails if the hash of a key is made anew from its record, which the slot has (P6).
     let loads = [16, 2000].map(|value_bytes| {
-        let measured = Measured::new(Form::Variable, &ONE_SHARD(), MEMORY);
+        let measured = Measured::<Turbo>::new(Form::Variable, &ONE_SHARD(), MEMORY).unwrap();
         let value = vec![7; value_bytes];
         (0..100u64).for_each(|key| {
             assert!(measured.table.insert(&key.to_le_bytes(), &value).unwrap());
@@ -219,9 +220,9 @@ fn the_number_of_items_is_stored_at_a_clean_close_and_counted_after_a_crash() {
     // Fails if `len` reads every bucket after each open, or believes a number of before (P16).
     let mut loads = Vec::new();
     for close in [true, false] {
-        let measured = Measured::new(Form::WORDS, &ONE_SHARD(), MEMORY);
+        let measured = Measured::<Turbo>::new(Form::WORDS, &ONE_SHARD(), MEMORY).unwrap();
         (0..100).for_each(|key| assert!(measured.words().insert_word(key, 1).unwrap()));
-        let Measured { media, table } = measured;
+        let Measured { media, table, .. } = measured;
         if close {
             Box::new(table).close().unwrap();
         } else {

@@ -1,15 +1,10 @@
 //! The paper's figures that are counts, and ours; and what the switches for ablations take away.
 //! Each test prints its numbers.
 
-use std::sync::Arc;
+use everhash_index::{Form, Table, WordTable};
+use everhash_testkit::measured::{MEMORY, Measured};
 
-use everhash_index::{Inline, Opening, Table, WordTable, create};
-use everhash_pmem::{Counted, Domain, Guarantees, Image, Region, Std, Traffic};
-
-use crate::walsh::{Walsh, WalshSettings, WalshTable};
-
-const MEMORY: Guarantees =
-    Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 };
+use crate::walsh::{Walsh, WalshSettings};
 
 /// The paper's areas, but eight of them: what an area does depends on its own pairs.
 fn paper() -> WalshSettings {
@@ -20,33 +15,23 @@ fn paper() -> WalshSettings {
 /// As many pairs for each area as ten million are for 512 of them.
 const PAPER_ITEMS: u64 = 8 * 10_000_000 / 512;
 
-/// A table on a medium that counts.
-struct Measured {
-    media: Arc<Counted<Image>>,
-    table: WalshTable<Counted<Image>>,
+/// What the figures ask of a table.
+trait Figures {
+    fn insert(&self, numbers: core::ops::Range<u64>);
+
+    /// Returns the most lines that one insert among `count` flushes.
+    fn most_lines(&self, count: u64) -> u64;
+
+    fn rehashes(&self) -> u64;
 }
 
-impl Measured {
-    fn new(settings: &WalshSettings) -> Measured {
-        let media = Arc::new(Counted::new(Image::<Std>::new(0, 96 << 20).with_guarantees(MEMORY)));
-        let region = Region::<Counted<Image>>::new(Arc::clone(&media));
-        let table = create::<Walsh, _>(region, &Opening::default(), settings, &Inline).unwrap();
-        Measured { media, table }
-    }
-
-    fn traffic(&self, act: impl FnOnce()) -> Traffic {
-        let before = self.media.traffic();
-        act();
-        self.media.traffic() - before
-    }
-
+impl Figures for Measured<Walsh> {
     fn insert(&self, numbers: core::ops::Range<u64>) {
         for number in numbers {
             assert!(self.table.insert_word(number, !number).unwrap());
         }
     }
 
-    /// Returns the most lines that one insert among `count` flushes.
     fn most_lines(&self, count: u64) -> u64 {
         let one = |number| self.traffic(|| self.insert(number..number + 1)).lines_flushed;
         (0..count).map(one).max().unwrap()
@@ -57,11 +42,15 @@ impl Measured {
     }
 }
 
+fn table_of(settings: &WalshSettings) -> Measured<Walsh> {
+    Measured::new(Form::WORDS, settings, MEMORY).unwrap()
+}
+
 #[test]
 fn areas_double_as_often_as_in_the_paper() {
     // Fails if chains are allowed to be longer or shorter than four on average: ten million inserts
     // are 2,048 rehashes of 512 areas (4.3), four of each.
-    let measured = Measured::new(&paper());
+    let measured = table_of(&paper());
     measured.insert(0..PAPER_ITEMS);
     println!("{} rehashes of 8 areas, the paper: 4 of each", measured.rehashes());
     assert_eq!(measured.rehashes(), 4 * 8);
@@ -73,7 +62,7 @@ fn an_absent_key_is_hardly_ever_looked_for_on_the_medium() {
     // Fails if a filter lets too many searches through (Fig. 6d), or if a present key takes more
     // reads than its chain is long.
     let settings = WalshSettings { directories: PAPER_ITEMS.next_power_of_two() / 4, ..paper() };
-    let measured = Measured::new(&settings);
+    let measured = table_of(&settings);
     measured.insert(0..PAPER_ITEMS);
     let read = |numbers: core::ops::Range<u64>, expected: bool| {
         let count = (numbers.end - numbers.start) as f64;
@@ -100,7 +89,7 @@ fn directories_take_as_little_memory_as_they_should() {
     // for their use. Threshold 8 takes half.
     let measure = |threshold| {
         let wide = WalshSettings { areas: 64, directories: 64 * 512, threshold, ..paper() };
-        let measured = Measured::new(&wide);
+        let measured = table_of(&wide);
         let mut per_object = Vec::new();
         let step = PAPER_ITEMS / 10;
         for part in 0..8 * 10 {
@@ -130,7 +119,7 @@ fn larger_logs_are_flushed_less_often() {
         let log_bytes = entries * 24;
         let directories = 1 << 16;
         let settings = WalshSettings { log_entries: entries, log_bytes, directories, ..paper() };
-        let measured = Measured::new(&settings);
+        let measured = table_of(&settings);
         let traffic = measured.traffic(|| measured.insert(0..100_000));
         let fences = traffic.fences as f64 / 100_000.0;
         let bytes = traffic.bytes_flushed() as f64 / 100_000.0;
@@ -145,15 +134,15 @@ fn every_switch_takes_away_what_it_names() {
     // Fails if a switch for an ablation (Fig. 12) is ignored: then a comparison compares nothing.
     const ITEMS: u64 = 40_000;
     let areas = |areas| WalshSettings { areas, directories: 512, ..paper() };
-    let partial = Measured::new(&areas(8));
-    let whole = Measured::new(&areas(1));
+    let partial = table_of(&areas(8));
+    let whole = table_of(&areas(1));
     let (of_area, of_all) = (partial.most_lines(ITEMS), whole.most_lines(ITEMS));
     println!("most lines of one insert: {of_area} with 8 areas, {of_all} with one");
     assert!(of_all > 4 * of_area, "one area is rehashed as a whole");
-    let locked = Measured::new(&WalshSettings { resize: 1, ..areas(8) });
+    let locked = table_of(&WalshSettings { resize: 1, ..areas(8) });
     locked.insert(0..ITEMS);
     assert_eq!(locked.rehashes(), partial.rehashes(), "under the lock, and as often");
-    let never = Measured::new(&WalshSettings { resize: 0, ..areas(8) });
+    let never = table_of(&WalshSettings { resize: 0, ..areas(8) });
     let saved = never.traffic(|| never.insert(0..ITEMS));
     assert_eq!(never.rehashes(), 0);
     let per_insert = saved.bytes_flushed() as f64 / ITEMS as f64;
@@ -169,10 +158,7 @@ fn every_switch_takes_away_what_it_names() {
 #[test]
 fn a_small_table_has_small_logs() {
     // Fails if every area began with a log for 256 objects: a thousand pairs took 4 MB then.
-    let media = Image::<Std>::new(0, 96 << 20).with_guarantees(MEMORY);
-    let settings = WalshSettings::default();
-    let table =
-        create::<Walsh, _>(Region::new(media), &Opening::default(), &settings, &Inline).unwrap();
+    let table = table_of(&WalshSettings::default()).table;
     let own = |name| {
         let stats = table.stats().unwrap();
         stats.own.iter().find(|(own, _)| *own == name).unwrap().1

@@ -1,51 +1,33 @@
 //! How many lines an operation flushes, and how evenly they wear (WOPHI IV-B, Fig. 3).
 
-use std::sync::Arc;
+use std::ops::Range;
 
-use everhash_index::{Form, Inline, Opening, Table, create};
-use everhash_pmem::{Counted, Domain, Guarantees, Image, Media, Region, Std, Traffic};
+use everhash_index::{Form, Table};
+use everhash_pmem::Media;
+use everhash_testkit::measured::{FILE, MEMORY, Measured};
 
-use crate::wophi::{Wophi, WophiSettings, WophiTable};
-
-const MEMORY: Guarantees =
-    Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 };
-const FILE: Guarantees =
-    Guarantees { domain: Domain::Synced, same_line_order: false, access_unit_bytes: 4096 };
-
-/// A table, and what it asks of its medium per operation.
-struct Measured {
-    media: Arc<Counted<Image>>,
-    table: WophiTable<Counted<Image>>,
-    form: Form,
-}
+use crate::wophi::{Wophi, WophiSettings};
 
 /// Per operation: lines flushed and fences.
 type Cost = (f64, f64);
 
-impl Measured {
-    fn new(form: Form, settings: &WophiSettings, guarantees: Guarantees) -> Self {
-        let image = Image::<Std>::new(0, 48 << 20).with_guarantees(guarantees);
-        let media = Arc::new(Counted::new(image));
-        let region = Region::new(Arc::clone(&media));
-        let opening = Opening { form, ..Opening::default() };
-        let table = create::<Wophi, _>(region, &opening, settings, &Inline).unwrap();
-        Measured { media, table, form }
-    }
+/// What operations on numbered pairs cost.
+trait Pairs {
+    /// Does something with the pairs `range`; returns what one of them cost.
+    fn cost_of(&self, range: Range<u64>, act: impl Fn(&dyn Table, &[u8], &[u8])) -> Cost;
 
-    /// Does something with keys `range`; returns what one of them cost.
-    fn cost(&self, range: std::ops::Range<u64>, act: impl Fn(&dyn Table, &[u8], &[u8])) -> Cost {
-        let before = self.media.traffic();
-        let count = (range.end - range.start) as f64;
-        for i in range {
+    fn insert(&self, range: Range<u64>) -> Cost {
+        self.cost_of(range, |table, key, value| assert!(table.insert(key, value).unwrap()))
+    }
+}
+
+impl Pairs for Measured<Wophi> {
+    fn cost_of(&self, range: Range<u64>, act: impl Fn(&dyn Table, &[u8], &[u8])) -> Cost {
+        let cost = self.cost(range, |i| {
             let (key, value) = pair(self.form, i);
             act(&self.table, &key, &value);
-        }
-        let Traffic { lines_flushed, fences, .. } = self.media.traffic() - before;
-        (lines_flushed as f64 / count, fences as f64 / count)
-    }
-
-    fn insert(&self, range: std::ops::Range<u64>) -> Cost {
-        self.cost(range, |table, key, value| assert!(table.insert(key, value).unwrap()))
+        });
+        (cost.lines, cost.fences)
     }
 }
 
@@ -79,7 +61,7 @@ fn an_insert_flushes_as_few_lines_as_promised() {
     println!("flushes and fences per insert, presized, from empty up to the load:");
     for (form, most) in [(Form::WORDS, 1.15), (Form::DOUBLE_WORDS, 1.75), (Form::Variable, 2.15)] {
         for percent in [25, 50, 75] {
-            let measured = Measured::new(form, &presized(1), MEMORY);
+            let measured = Measured::<Wophi>::new(form, &presized(1), MEMORY).unwrap();
             let (flushes, fences) = measured.insert(0..items(form, percent));
             println!("  {form:>8} load 0.{percent}: {flushes:.3} {fences:.3}");
             assert!(flushes <= most && flushes >= 1.0, "{form} {percent}: {flushes}");
@@ -93,7 +75,8 @@ fn a_growing_table_flushes_three_lines_per_insert_at_most() {
     println!("flushes and fences per insert while growing from 64 to 16384 buckets and more:");
     for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
         let settings = WophiSettings { initial_buckets: 64, stripes: 64, ..presized(1) };
-        let measured = Measured::new(form, &WophiSettings { grow_percent: 75, ..settings }, MEMORY);
+        let measured =
+            Measured::new(form, &WophiSettings { grow_percent: 75, ..settings }, MEMORY).unwrap();
         let (flushes, fences) = measured.insert(0..40_000);
         let stats = measured.table.stats().unwrap();
         println!("  {form:>8}: {flushes:.3} {fences:.3}, {} growths", stats.growth_steps);
@@ -114,13 +97,13 @@ fn updates_and_removes_cost_what_they_must() {
     ] {
         for (guarantees, most) in [MEMORY, FILE].into_iter().zip(update) {
             for percent in [25, 50, 75] {
-                let measured = Measured::new(form, &presized(1), guarantees);
+                let measured = Measured::<Wophi>::new(form, &presized(1), guarantees).unwrap();
                 let count = items(form, percent);
                 measured.insert(0..count);
-                let updated = measured.cost(0..count, |table, key, value| {
+                let updated = measured.cost_of(0..count, |table, key, value| {
                     assert!(table.update(key, value).unwrap());
                 });
-                let removed = measured.cost(0..count, |table, key, _| {
+                let removed = measured.cost_of(0..count, |table, key, _| {
                     assert!(table.remove(key).unwrap());
                 });
                 let domain = guarantees.domain;
@@ -139,14 +122,14 @@ fn a_growth_costs_updates_no_more_than_inserts_and_removes_nothing() {
     println!("flushes and fences per update and remove while a growth is under way:");
     for (form, most) in [(Form::WORDS, 4.5), (Form::DOUBLE_WORDS, 5.5), (Form::Variable, 5.5)] {
         let settings = WophiSettings { grow_percent: 75, ..presized(1) };
-        let measured = Measured::new(form, &settings, MEMORY);
+        let measured = Measured::<Wophi>::new(form, &settings, MEMORY).unwrap();
         let mut count = 0;
         while !measured.table.stats().unwrap().own.contains(&("growing", 1)) {
             measured.insert(count..count + 1);
             count += 1;
         }
-        let removed = measured.cost(0..50, |table, key, _| assert!(table.remove(key).unwrap()));
-        let updated = measured.cost(50..100, |table, key, value| {
+        let removed = measured.cost_of(0..50, |table, key, _| assert!(table.remove(key).unwrap()));
+        let updated = measured.cost_of(50..100, |table, key, value| {
             assert!(table.update(key, value).unwrap());
         });
         println!("  {form:>8}: {updated:.3?} {removed:.3?}");
@@ -161,7 +144,7 @@ fn a_medium_without_line_order_costs_a_second_fence() {
     // Fails if the engine relies on the order of stores where the medium does not give it, or
     // pays for the missing order where it has it.
     for (guarantees, fences) in [(MEMORY, 1.0), (FILE, 2.0)] {
-        let measured = Measured::new(Form::WORDS, &presized(1), guarantees);
+        let measured = Measured::<Wophi>::new(Form::WORDS, &presized(1), guarantees).unwrap();
         assert_eq!(measured.insert(0..1), (fences, fences));
     }
 }
@@ -170,9 +153,9 @@ fn a_medium_without_line_order_costs_a_second_fence() {
 fn reads_flush_nothing() {
     // Fails if a reader helps a writer, or notes anything on the medium.
     for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
-        let measured = Measured::new(form, &presized(1), MEMORY);
+        let measured = Measured::<Wophi>::new(form, &presized(1), MEMORY).unwrap();
         measured.insert(0..1000);
-        let cost = measured.cost(0..2000, |table, key, _| {
+        let cost = measured.cost_of(0..2000, |table, key, _| {
             table.get(key, &mut Vec::new()).unwrap();
             assert!(!table.insert(&pair(form, 7).0, key).unwrap());
         });
