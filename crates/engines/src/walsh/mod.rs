@@ -75,13 +75,13 @@
 //!    may be written twice.
 //! 5. Identifier, head and filter of a directory follow from these eight bytes whatever the number
 //!    of directories. After a crash an open reads eight bytes for each object in the logs, and no
-//!    objects. They cannot become more and more: a log takes its directory log with it, and logs are collected
-//!    when they hold twice the objects that chains may have.
+//!    objects. They cannot become more and more: a log takes its directory log with it, and logs
+//!    are collected when they hold twice the objects that chains may have.
 //! 6. With durability 1 each object ends with a seal, a check of 64 bits bound to its place and to
-//!    its log. A write is durable by one fence, in the place where it stays; recovery goes on behind
-//!    the tail as far as seals match, and the directory log follows from the objects. The paper's
-//!    log is written beside the objects and replayed into them. Readers see a write when it is
-//!    durable.
+//!    its log. A write is durable by one fence, in the place where it stays; recovery goes on
+//!    behind the tail as far as seals match, and the directory log follows from the objects. The
+//!    paper's log is written beside the objects and replayed into them. Readers see a write when it
+//!    is durable.
 //! 7. The sixteenth makes an area that is nearly full of live pairs collect again and again.
 //!    Here a collection is paid for by a write for each directory at least.
 //! 8. A newer head does not make what was read wrong: the read took effect when it loaded the old

@@ -401,27 +401,18 @@ fn open_newest<M: Media>(
         true => (0, 0),
         false => (log.head[LogHead::ITEMS], log.head[LogHead::ITEM_BYTES]),
     };
-    let (mut key, mut value) = (Vec::new(), Vec::new());
     let is_cut_short = table.pool.previous_shutdown() == Shutdown::Power;
     let is_sealed = is_cut_short && table.settings.durability == 1;
-    let checksum = log.head[LogHead::CHECKSUM];
+    let most = if is_sealed { log.entries().min(MOST_ENTRIES) } else { log.count };
     let span = log.span();
-    for number in 0..log.entries().min(MOST_ENTRIES) {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for number in 0..most {
         let at = log.at.plus(fill);
-        let is_told = number < log.count;
-        if !is_told && !is_sealed {
-            break;
-        }
         let found = match table.objects.read(pm, at, &mut key, &mut value) {
-            Err(_) if !is_told => break,
-            found => found?,
+            found if number < log.count => found?,
+            Ok(found) if is_behind(pm, table, log, fill, found.words)? => found,
+            _ => break,
         };
-        if !is_told
-            && (fill + found.words > span.words
-                || !table.objects.is_sealed(pm, at, found.words, checksum)?)
-        {
-            break;
-        }
         let record = RECORD_OFFSET.set(RECORD_HASH.get(table.hasher.bytes(&key)), fill);
         match records.get(number as usize) {
             Some(there) if *there != record => {
@@ -455,9 +446,22 @@ fn open_newest<M: Media>(
         durable_fill: fill,
         known: true,
         told: count,
-        checksum,
+        checksum: log.head[LogHead::CHECKSUM],
     });
     Ok(())
+}
+
+/// Returns whether an object of `words` words that is whole lies in its log and has its seal.
+fn is_behind<M: Media>(
+    pm: &Access<'_, M>,
+    table: &Walsh<M>,
+    log: &Known,
+    fill: u64,
+    words: u64,
+) -> Result<bool> {
+    let checksum = log.head[LogHead::CHECKSUM];
+    Ok(fill + words <= log.span().words
+        && table.objects.is_sealed(pm, log.at.plus(fill), words, checksum)?)
 }
 
 /// Makes durable what recovery will serve, and lets all words of the area say the same.

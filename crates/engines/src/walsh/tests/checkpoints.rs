@@ -131,7 +131,7 @@ fn a_loaded_table_knows_what_a_rebuilt_one_knows() {
 
 #[test]
 fn a_damaged_checkpoint_is_noticed_and_the_logs_are_used() {
-    // Fails if a flipped bit anywhere in a checkpoint, or in the word that leads to it, is believed,
+    // Fails if a flipped bit in a checkpoint, or in the word that leads to it, is believed,
     // makes the pool unreadable, or is passed by when the pool is checked.
     let mut noticed = 0;
     each_closed_pool::<Walsh>(Form::WORDS, |whole, pairs| {
