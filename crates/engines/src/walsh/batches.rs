@@ -196,7 +196,7 @@ impl<M: Media> Batch for Ahead<'_, '_, M> {
         if self.table.form == Form::WORDS {
             let pair = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
             is_over(pair.key.to_le_bytes() == key)?;
-            return Some(pair.next()).filter(|next| !next.is_null()).ok_or(Ending::Absent);
+            return pair.next().ok_or(Ending::Absent);
         }
         let probe = self.table.objects.probe(self.pm, at, key, &mut Vec::new());
         let (found, equal) = probe.map_err(|_| Ending::Unknown)?;
@@ -228,8 +228,7 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
         // What cannot be read is perhaps not an object any more.
         let pair = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
         if pair.key != self.keys[place] {
-            let next = pair.next();
-            return if next.is_null() { Err(Ending::Unknown) } else { Ok(next) };
+            return pair.next().ok_or(Ending::Unknown);
         }
         self.value = pair.value;
         Err(self.table.objects.open_word(&pair).map_or(Ending::Unknown, Ending::of))

@@ -60,10 +60,10 @@ pub struct WordPair {
 }
 
 impl WordPair {
-    /// Returns where the next object of its chain lies, if its link is sound.
+    /// Returns where the next object of its chain lies, if there is one and the link is sound.
     #[inline(always)]
-    pub fn next(&self) -> Addr {
-        Link::next_of(self.link)
+    pub fn next(&self) -> Option<Addr> {
+        Some(Link::next_of(self.link)).filter(|next| !next.is_null())
     }
 }
 

@@ -208,7 +208,8 @@ impl<M: Media> Walsh<M> {
         match before.slot {
             Some(slot) => slot.push(hash, at),
             None => {
-                self.blocks.push(&area.sides[state.view.side()], state.view.level(), hash, at)?
+                let side = &area.sides[state.view.side()];
+                self.blocks.push(side, state.view.level(), hash, at)?;
             }
         }
         let not_durable = state.open.as_ref().map_or(0, |log| log.fill - log.durable_fill) * WORD;

@@ -21,8 +21,8 @@ const LOOK_AGAIN: u64 = 128;
 
 /// Objects of a chain that are read before the checks of all are looked at.
 ///
-/// Unit: objects. Source: ours; twice the longest chain that is usual.
-const QUICK: usize = 8;
+/// Unit: objects. Source: ours; some times the longest chain that is usual.
+const QUICK: usize = 32;
 
 /// The newest object of a key.
 #[derive(Clone, Copy, Debug)]
@@ -131,33 +131,61 @@ impl<M: Media> Walsh<M> {
         if !directory.may_hold(hash) {
             return Some(None);
         }
-        let mut pair = self.objects.read_word(pm, directory.head).ok()?;
-        if pair.key != key {
-            match self.follow(pm, pair, key)? {
-                Some(found) => pair = found,
-                None => return Some(None),
-            }
-        }
+        let Some(pair) = self.follow(pm, directory.head, key)? else { return Some(None) };
         let found = self.objects.open_word(&pair).ok()?;
         Some(Some((Version { found, at: pair.at }, pair.value)))
     }
 
-    /// Looks for a pair of words behind the head of its chain, as [`Walsh::glimpse`] does.
+    /// Follows a chain to the object of a key, as [`Walsh::glimpse`] does; the check of that is
+    /// not looked at.
     #[inline(always)]
-    fn follow(&self, pm: &Access<'_, M>, head: WordPair, key: u64) -> Option<Option<WordPair>> {
-        let mut passed = [head; QUICK];
-        for count in 1..QUICK {
-            let next = passed[count - 1].next();
-            if next.is_null() {
-                let sound = passed[..count].iter().all(|pair| self.objects.open_word(pair).is_ok());
-                return sound.then_some(None);
+    fn follow(&self, pm: &Access<'_, M>, head: Addr, key: u64) -> Option<Option<WordPair>> {
+        // By steps and not in a loop: what was passed stays where it is, and is looked at only if
+        // nothing else follows.
+        let read = |at| self.objects.read_word(pm, at).ok();
+        let first = read(head)?;
+        if first.key == key {
+            return Some(Some(first));
+        }
+        let Some(next) = first.next() else { return self.ended(&[first]) };
+        let second = read(next)?;
+        if second.key == key {
+            return Some(Some(second));
+        }
+        let Some(next) = second.next() else { return self.ended(&[first, second]) };
+        let third = read(next)?;
+        if third.key == key {
+            return Some(Some(third));
+        }
+        let Some(next) = third.next() else { return self.ended(&[first, second, third]) };
+        self.follow_far(pm, [first, second, third], next, key)
+    }
+
+    #[cold]
+    fn follow_far(
+        &self,
+        pm: &Access<'_, M>,
+        passed: [WordPair; 3],
+        mut next: Addr,
+        key: u64,
+    ) -> Option<Option<WordPair>> {
+        let mut passed = passed.to_vec();
+        for _ in passed.len()..QUICK {
+            let pair = self.objects.read_word(pm, next).ok()?;
+            if pair.key == key {
+                return Some(Some(pair));
             }
-            passed[count] = self.objects.read_word(pm, next).ok()?;
-            if passed[count].key == key {
-                return Some(Some(passed[count]));
-            }
+            passed.push(pair);
+            let Some(at) = pair.next() else { return self.ended(&passed) };
+            next = at;
         }
         None
+    }
+
+    /// Returns that a chain of these objects ended without the key, if all of them are sound.
+    #[cold]
+    fn ended(&self, passed: &[WordPair]) -> Option<Option<WordPair>> {
+        passed.iter().all(|pair| self.objects.open_word(pair).is_ok()).then_some(None)
     }
 
     /// Looks for the newest object of a pair of words under the area's lock, and returns its value
