@@ -143,7 +143,7 @@ impl<M: Media> Walsh<M> {
         batch: &mut impl Batch,
     ) -> Result<usize> {
         for hash in hashes {
-            self.prefetch_directory(self.area(*hash), *hash);
+            self.prefetch_directory(*hash);
         }
         let mut count = 0;
         for (place, hash) in hashes.iter().enumerate().take(TOGETHER) {

@@ -17,8 +17,6 @@
 //! they do not say, so that refusing to open would lose pairs for the sake of speed. The check of
 //! the pool reports the damage.
 
-use std::collections::VecDeque;
-
 use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span};
@@ -28,7 +26,7 @@ use super::layout::{
     self, AreaRecord, Checkpoint, LOG_AREA, LogHead, MOST_ENTRIES, PART_WORDS, Tail,
 };
 use super::logs::NewInfo;
-use super::state::{Area, Log, OpenLog, State, Walsh};
+use super::state::{Area, Log, Logs, OpenLog, State, Walsh};
 
 /// Part of the room of an area's directory logs that its checkpoint may take at most.
 ///
@@ -207,7 +205,7 @@ impl<M: Media> Walsh<M> {
         pm.write_words(span.start, &head)?;
         let at = span.start.plus(Checkpoint::WORDS as u64);
         let mut writer = Writer { pm, head: &head, at, part: Vec::new() };
-        for log in &state.logs {
+        for log in state.logs.iter() {
             writer.put(Tail { at: log.span.start, count: log.count }.seal(span.start))?;
             writer.put(log.span.bytes() / LINE)?;
         }
@@ -357,8 +355,8 @@ fn read_logs<M: Media>(
     place: Addr,
     info: &NewInfo,
     count: u64,
-) -> Option<VecDeque<Log>> {
-    let mut logs = VecDeque::new();
+) -> Option<Logs> {
+    let mut logs = Logs::default();
     for position in 0..count {
         let mut words = [0; WORDS_OF_LOG as usize];
         reader.fill(&mut words)?;

@@ -13,8 +13,8 @@ use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives, WORD, prefetch};
 
 use super::layout::DIRECTORY_HASH;
 
-/// Parts of the arena, each twice as long as the one before: with all of them 128 TiB of DRAM.
-const PARTS: usize = 44;
+/// Parts of the arena, each twice as long as the one before: more than there can be DRAM.
+const PARTS: usize = 64;
 
 /// Length of the arena's part 0, which is never made: a place in it says that there is none.
 ///
@@ -247,8 +247,7 @@ impl<P: Primitives> Blocks<P> {
     /// Returns the arena's words from a place on, if there is such a place.
     #[inline(always)]
     fn words(&self, place: u64) -> Option<&[P::AtomicU64]> {
-        let words = self.parts.get(PLACE_PART.get(place) as usize)?.get()?;
-        words.get(PLACE_WORD.get(place) as usize..)
+        self.parts[PLACE_PART.get(place) as usize].get()?.get(PLACE_WORD.get(place) as usize..)
     }
 
     /// Returns the length of a block as a base-2 logarithm. Unit: words.

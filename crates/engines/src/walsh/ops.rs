@@ -44,12 +44,29 @@ pub(super) enum Step<'v> {
     Remove,
 }
 
-/// As [`Step`], of a pair of words. What is absent cannot be removed.
+/// What is done with a pair of words, each with the value if there is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum WordStep {
-    Keep,
+pub(super) enum WordEdit {
+    Insert(u64),
     Put(u64),
+    Update(u64),
     Remove,
+}
+
+impl WordEdit {
+    /// Returns the answer, and what becomes of the key: a new value, or none; or `None` if nothing
+    /// does.
+    #[inline(always)]
+    fn decide(self, is_present: bool) -> (bool, Option<Option<u64>>) {
+        match (self, is_present) {
+            (WordEdit::Insert(_), true) => (false, None),
+            (WordEdit::Insert(value), false) => (true, Some(Some(value))),
+            (WordEdit::Put(value), _) => (is_present, Some(Some(value))),
+            (WordEdit::Update(value), true) => (true, Some(Some(value))),
+            (WordEdit::Remove, true) => (true, Some(None)),
+            (WordEdit::Update(_) | WordEdit::Remove, false) => (false, None),
+        }
+    }
 }
 
 impl<M: Media> Walsh<M> {
@@ -61,7 +78,6 @@ impl<M: Media> Walsh<M> {
     ) -> Result<T> {
         let area = self.area(hash);
         let pm = self.pool.access();
-        self.prefetch_directory(area, hash);
         let state = self.lock(area)?;
         pm.locked(area.number);
         let mut present = Vec::new();
@@ -96,41 +112,51 @@ impl<M: Media> Walsh<M> {
         Ok(Before { slot, directory, version })
     }
 
-    /// As [`Walsh::edit`] for a pair of words, without slices: `decide` returns the answer and what
-    /// becomes of the key.
+    /// Does something with a pair of words, in one step for everybody else; returns the answer of
+    /// the operation.
+    ///
+    /// The next operation overlaps with this one only as far as the processor looks ahead: what is
+    /// seldom needed is in functions of its own.
     #[inline(always)]
-    pub(super) fn edit_word<T>(
-        &self,
-        (hash, key): (u64, u64),
-        decide: impl FnOnce(Option<u64>) -> (T, WordStep),
-    ) -> Result<T> {
+    pub(super) fn edit_word(&self, key: (u64, u64), edit: WordEdit) -> Result<bool> {
+        match self.try_edit_word(key, edit) {
+            Err(Error::Full { .. }) => self.edit_word_with_room(key, edit),
+            outcome => outcome,
+        }
+    }
+
+    #[cold]
+    fn edit_word_with_room(&self, key: (u64, u64), edit: WordEdit) -> Result<bool> {
+        self.with_room(|| self.try_edit_word(key, edit))
+    }
+
+    #[inline(always)]
+    fn try_edit_word(&self, (hash, key): (u64, u64), edit: WordEdit) -> Result<bool> {
         let area = self.area(hash);
         let pm = self.pool.access();
-        // Nothing that is behind the lock begins before it is taken, and that waits for the write
-        // before this one.
-        let (expected, slot) = self.prefetch_directory(area, hash);
         let state = self.lock(area)?;
         pm.locked(area.number);
         let view = state.view;
-        let slot = match slot {
-            Some(slot) if view == expected => Some(slot),
-            _ => self.blocks.slot(&area.sides[view.side()], directory_of(hash, view.level())),
-        };
+        let side = &area.sides[view.side()];
+        let slot = self.blocks.slot(side, directory_of(hash, view.level()));
         let directory = slot.map_or_else(Directory::default, Slot::read);
-        let found = self.search_word(&pm, area, view, directory, (hash, key))?;
-        let live = found.filter(|(version, _)| version.is_live());
-        let (answer, step) = decide(live.map(|(_, value)| value));
-        let (kind, value) = match step {
-            WordStep::Keep => return Ok(answer),
-            // In a tombstone the place of the value is zero.
-            WordStep::Remove => (Kind::Removed, 0),
-            WordStep::Put(value) => {
-                (if live.is_some() { Kind::Replaced } else { Kind::Added }, value)
-            }
+        pm.dram(1);
+        let found = match view.is_plain() && !directory.may_hold(hash) {
+            true => None,
+            false => self.search_word(&pm, area, view, directory, (hash, key))?,
         };
-        let new = NewVersion { hash, kind, content: Content::Words([key, value]) };
-        let before = Before { slot, directory, version: found.map(|(version, _)| version) };
-        self.write_and_tend(&pm, area, state, &new, &before)?;
+        let is_present = found.is_some_and(|version| version.is_live());
+        let (answer, value) = edit.decide(is_present);
+        let Some(value) = value else { return Ok(answer) };
+        let kind = match value {
+            Some(_) if is_present => Kind::Replaced,
+            Some(_) => Kind::Added,
+            None => Kind::Removed,
+        };
+        // In a tombstone the place of the value is zero.
+        let content = Content::Words([key, value.unwrap_or(0)]);
+        let before = Before { slot, directory, version: found };
+        self.write_and_tend(&pm, area, state, &NewVersion { hash, kind, content }, &before)?;
         Ok(answer)
     }
 
@@ -255,37 +281,6 @@ impl<M: Media> Walsh<M> {
 
     pub(super) fn remove_bytes(&self, key: (u64, &[u8])) -> Result<bool> {
         self.with_room(|| self.edit(key, |present| Ok((present.is_some(), Step::Remove))))
-    }
-
-    pub(super) fn insert_pair(&self, key: (u64, u64), value: u64) -> Result<bool> {
-        self.with_room(|| {
-            self.edit_word(key, |present| match present {
-                Some(_) => (false, WordStep::Keep),
-                None => (true, WordStep::Put(value)),
-            })
-        })
-    }
-
-    pub(super) fn put_pair(&self, key: (u64, u64), value: u64) -> Result<bool> {
-        self.with_room(|| self.edit_word(key, |present| (present.is_some(), WordStep::Put(value))))
-    }
-
-    pub(super) fn update_pair(&self, key: (u64, u64), value: u64) -> Result<bool> {
-        self.with_room(|| {
-            self.edit_word(key, |present| match present {
-                Some(_) => (true, WordStep::Put(value)),
-                None => (false, WordStep::Keep),
-            })
-        })
-    }
-
-    pub(super) fn remove_pair(&self, key: (u64, u64)) -> Result<bool> {
-        self.with_room(|| {
-            self.edit_word(key, |present| match present {
-                Some(_) => (true, WordStep::Remove),
-                None => (false, WordStep::Keep),
-            })
-        })
     }
 
     /// Does a write, and again when other areas have given back what they do not need.

@@ -8,7 +8,7 @@ use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, word_of};
 
 use super::concurrency::View;
-use super::directory::{Directory, Slot, directory_of};
+use super::directory::{Directory, directory_of};
 use super::logs::corrupt;
 use super::object::{Found, WordPair};
 use super::state::{Area, Walsh};
@@ -57,19 +57,15 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Says that the newest directory of a hash will be read soon; returns where it lies.
+    /// Says that the newest directory of a hash will be read soon.
     #[inline(always)]
-    pub(super) fn prefetch_directory(
-        &self,
-        area: &Area<M>,
-        hash: u64,
-    ) -> (View, Option<Slot<'_, M::Sync>>) {
+    pub(super) fn prefetch_directory(&self, hash: u64) {
+        let area = self.area(hash);
         let view = area.view.latest();
-        let slot = self.blocks.slot(&area.sides[view.side()], directory_of(hash, view.level()));
-        if let Some(slot) = slot {
+        let side = &area.sides[view.side()];
+        if let Some(slot) = self.blocks.slot(side, directory_of(hash, view.level())) {
             slot.prefetch();
         }
-        (view, slot)
     }
 
     /// Looks for the newest object of a key in one chain.
@@ -188,9 +184,9 @@ impl<M: Media> Walsh<M> {
         passed.iter().all(|pair| self.objects.open_word(pair).is_ok()).then_some(None)
     }
 
-    /// Looks for the newest object of a pair of words under the area's lock, and returns its value
-    /// with it; `directory` is the newest of the key.
-    #[inline(always)]
+    /// Looks for the newest object of a pair of words under the area's lock; `directory` is the
+    /// newest of the key.
+    #[inline(never)]
     pub(super) fn search_word(
         &self,
         pm: &Access<'_, M>,
@@ -198,28 +194,14 @@ impl<M: Media> Walsh<M> {
         view: View,
         directory: Directory,
         (hash, key): (u64, u64),
-    ) -> Result<Option<(Version, u64)>> {
-        pm.dram(1);
+    ) -> Result<Option<Version>> {
         if view.is_plain()
             && let Some(found) = self.glimpse(pm, directory, hash, key)
         {
-            return Ok(found);
+            return Ok(found.map(|(version, _)| version));
         }
-        self.search_word_patiently(pm, area, view, (hash, key))
-    }
-
-    #[cold]
-    fn search_word_patiently(
-        &self,
-        pm: &Access<'_, M>,
-        area: &Area<M>,
-        view: View,
-        (hash, key): (u64, u64),
-    ) -> Result<Option<(Version, u64)>> {
-        let mut value = 0;
-        let probe = |at| self.objects.probe_word(pm, at, key, &mut value);
-        let version = self.search(pm, area, view, Wanted { hash, probe, is_current: || true })?;
-        Ok(version.map(|version| (version, value)))
+        let probe = |at| self.objects.probe_word(pm, at, key, &mut 0);
+        self.search(pm, area, view, Wanted { hash, probe, is_current: || true })
     }
 
     /// Looks for the newest object of a key under the area's lock.

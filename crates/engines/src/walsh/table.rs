@@ -12,7 +12,7 @@ use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
 use super::batches::{BytesBatch, TOGETHER, WordBatch};
 use super::check;
-use super::ops::Step;
+use super::ops::{Step, WordEdit};
 use super::state::Walsh;
 
 impl<M: Media> Walsh<M> {
@@ -130,12 +130,13 @@ impl<M: Media> Table for Walsh<M> {
     }
 
     fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
-        self.write_each(pairs, Walsh::insert_pair, Walsh::insert_bytes)
+        let insert = |table: &Self, key, value| table.edit_word(key, WordEdit::Insert(value));
+        self.write_each(pairs, insert, Walsh::insert_bytes)
     }
 
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
         let put = |table: &Self, key: (u64, &[u8]), value: &[u8]| Ok(!table.put_bytes(key, value)?);
-        let put_pair = |table: &Self, key, value| Ok(!table.put_pair(key, value)?);
+        let put_pair = |table: &Self, key, value| Ok(!table.edit_word(key, WordEdit::Put(value))?);
         self.write_each(pairs, put_pair, put)
     }
 
@@ -189,8 +190,7 @@ impl<M: Media> Table for Walsh<M> {
         for area in &self.areas {
             let state = self.lock(area)?;
             stats.items += state.items;
-            stats.dram_bytes += size_of_val(area) as u64
-                + state.logs.capacity() as u64 * size_of::<super::state::Log>() as u64;
+            stats.dram_bytes += size_of_val(area) as u64 + state.logs.dram_bytes();
             directories += 1u64 << state.view.level();
             stored += state.stored;
             loaded += u64::from(state.saved.is_some());
@@ -227,15 +227,15 @@ impl<M: Media> Table for Walsh<M> {
 
 impl<M: Media> WordTable for Walsh<M> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.insert_pair((self.hasher.word(key), key), value)
+        self.edit_word((self.hasher.word(key), key), WordEdit::Insert(value))
     }
 
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.put_pair((self.hasher.word(key), key), value)
+        self.edit_word((self.hasher.word(key), key), WordEdit::Put(value))
     }
 
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.update_pair((self.hasher.word(key), key), value)
+        self.edit_word((self.hasher.word(key), key), WordEdit::Update(value))
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
@@ -243,7 +243,7 @@ impl<M: Media> WordTable for Walsh<M> {
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
-        self.remove_pair((self.hasher.word(key), key))
+        self.edit_word((self.hasher.word(key), key), WordEdit::Remove)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
