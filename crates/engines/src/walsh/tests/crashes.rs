@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 
 use everhash_index::{Engine, Form, Table};
 use everhash_pmem::crash::{Limits, Model};
-use everhash_testkit::crash::{Effort, judge, mutants};
+use everhash_pmem::media::traced::Mutant;
+use everhash_testkit::crash::{Effort, judge, judge_mutant, mutants};
 use everhash_testkit::session::Session;
 
 use super::settings::{Epochal, Immediate};
 use crate::walsh::Walsh;
+use crate::walsh::logs::sites;
 
 /// A second or two for each form and model. `everhash crash` does more.
 fn effort(model: Model) -> Effort {
@@ -80,6 +82,17 @@ fn p01_an_immediate_write_survives() {
         survives::<Immediate>(Form::WORDS, &effort(model));
     }
     survives::<Immediate>(Form::Variable, &effort(Model::File));
+}
+
+#[test]
+fn an_immediate_write_without_its_flush_or_fence_is_noticed() {
+    // Fails if the judge would pass writes that are only visible: the mutants of the command line
+    // are those of batches.
+    for change in ["drop-flush", "drop-fence"] {
+        let mutant = Mutant { site: sites::SEALED, change: change.parse().unwrap() };
+        let judged = judge_mutant::<Immediate>(Form::WORDS, &effort(Model::Adr), Some(mutant));
+        assert!(judged.is_err(), "{mutant} is not noticed");
+    }
 }
 
 #[test]
