@@ -46,6 +46,7 @@ use everhash_index::{Engine, Form};
 use everhash_pmem::media::traced::Mutant;
 use std::time::Instant;
 
+use crate::workload::Op;
 use court::Court;
 
 /// Judges an engine, with its tiny settings, by workloads of many seeds, on all cores.
@@ -89,4 +90,40 @@ pub fn judge_mutant<E: Engine>(
     report.counts.seeds = seeds.len() as u64;
     report.seconds = begun.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// Judges an engine by one workload: a scenario that reaches what chance rarely does. Its keys are
+/// below the effort's number of keys; the seeds and operations of the effort do not matter.
+///
+/// # Errors
+/// The violation, minimised.
+///
+/// ```
+/// use everhash_index::Form;
+/// use everhash_testkit::crash::{Effort, judge_workload};
+/// use everhash_testkit::{reference::Reference, workload};
+///
+/// let operations = workload::parse("insert:1:1 update:1:2 remove:1")?;
+/// let report = judge_workload::<Reference>(Form::WORDS, &Effort::default(), &operations).unwrap();
+/// assert!(report.counts.states > 10);
+/// # Ok::<(), everhash_testkit::workload::BadOp>(())
+/// ```
+pub fn judge_workload<E: Engine>(
+    form: Form,
+    effort: &Effort,
+    operations: &[Op],
+) -> Result<Report, Box<Violation>> {
+    let begun = Instant::now();
+    let mut court = Court::<E>::new(form, effort, None);
+    match court.try_seed(operations) {
+        Ok(()) => Ok(Report { seconds: begun.elapsed().as_secs_f64(), ..court.report() }),
+        Err(found) => Err(Box::new(violation::shorten::<E>(
+            form,
+            effort,
+            None,
+            effort.seeds.start,
+            operations.to_vec(),
+            found,
+        ))),
+    }
 }

@@ -9,6 +9,7 @@ mod figures;
 mod seals;
 mod settings;
 mod times;
+mod traps;
 mod words;
 
 use everhash_index::Form;
