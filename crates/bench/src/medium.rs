@@ -1,6 +1,6 @@
 //! The medium under the tables of a run.
 
-use everhash_index::{Engine, Inline, Opening, Result, Table};
+use everhash_index::{Engine, Inline, Opening, Result, Settings, Table};
 use everhash_pmem::{Addr, Dram, DramOptions, Media, Region, Span, WORD, WriteBack};
 
 use crate::Plan;
@@ -14,8 +14,11 @@ pub(crate) fn make<E: Engine>(plan: &Plan) -> Result<Box<dyn Table>> {
         DramOptions { write_back: plan.write_back, huge_pages: true, ..DramOptions::default() };
     let medium = Dram::with_options(bytes(plan), options)?;
     medium.touch(Span::new(Addr::NULL, medium.bytes() / WORD));
-    let settings =
+    let mut settings =
         if plan.presized { E::sized_for(plan.form, plan.items) } else { E::Settings::default() };
+    for (name, value) in &plan.settings {
+        settings.set(name, *value)?;
+    }
     let opening = Opening { form: plan.form, hash: plan.hash, ..Opening::default() };
     let table = everhash_index::create::<E, _>(Region::new(medium), &opening, &settings, &Inline)?;
     Ok(Box::new(table))

@@ -24,6 +24,8 @@ pub struct Plan {
     pub hash: HashKind,
     /// Whether tables are made for the number of pairs, or grow from their default size.
     pub presized: bool,
+    /// Settings of the tables that are not as usual: names and values.
+    pub settings: Vec<(String, u64)>,
     /// The instruction behind a flush.
     pub write_back: WriteBack,
 }

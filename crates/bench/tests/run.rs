@@ -8,7 +8,8 @@ use everhash_testkit::reference::Reference;
 fn plan(form: Form) -> Plan {
     let write_back = WriteBack::None;
     let (hash, threads) = (HashKind::Xxh3, vec![1, 2]);
-    Plan { items: 60, form, hash, threads, rounds: 2, presized: true, write_back }
+    let settings = Vec::new();
+    Plan { items: 60, form, hash, threads, rounds: 2, presized: true, settings, write_back }
 }
 
 #[test]
@@ -22,6 +23,14 @@ fn a_run_reports_every_phase_and_ceiling_for_each_number_of_threads() {
             assert_eq!(row.ratio.is_some(), row.who == "plain");
         }
     }
+}
+
+#[test]
+fn a_setting_that_an_engine_does_not_have_is_refused() {
+    // Fails if a switch of an ablation were passed over in silence: the figures would be others.
+    let plan = Plan { settings: vec![("no_such_setting".to_owned(), 1)], ..plan(Form::WORDS) };
+    let error = run(&plan, &[Candidate::of::<Reference>()], &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("no_such_setting"), "{error}");
 }
 
 #[test]

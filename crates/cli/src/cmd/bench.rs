@@ -9,6 +9,7 @@ use everhash_engines::wophi::Wophi;
 use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -46,6 +47,9 @@ pub struct Bench {
     /// Let the tables grow from their default size instead of making them for all pairs
     #[arg(long)]
     growing: bool,
+    /// Setting of every engine that takes part, for ablations; see `everhash engines`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, u64)>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -62,6 +66,7 @@ impl Bench {
             threads: self.threads.clone(),
             rounds: self.rounds,
             presized: !self.growing,
+            settings: self.settings.clone(),
             write_back: best_write_back(),
         };
         let progress = spinner();

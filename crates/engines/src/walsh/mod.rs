@@ -100,6 +100,7 @@
 //! | batches | `durability` = 1 |
 //!
 //! Chains are as long as `threshold` says, and batches as large as `log_entries` does.
+//! `everhash bench --engine walsh --set NAME=VALUE` measures each.
 //!
 //! # What a search costs at least
 //!
