@@ -1,6 +1,6 @@
 //! A run: rounds of ceilings and phases, interleaved.
 
-use everhash_index::{Engine, Error, Form, HashKind, Result, Table};
+use everhash_index::{Durability, Engine, Error, Form, HashKind, Result, Table};
 use everhash_pmem::WriteBack;
 
 use crate::ceilings::{Ceiling, Ground};
@@ -8,6 +8,7 @@ use crate::clock::Took;
 use crate::medium::make;
 use crate::phases::{Phase, Share, run_share};
 use crate::report::{Latency, Report, Samples};
+use crate::scale::Files;
 
 /// What a run measures.
 #[derive(Clone, Debug)]
@@ -35,14 +36,24 @@ pub struct Plan {
 pub struct Candidate {
     /// Its name.
     pub name: &'static str,
+    /// Whether it can make writes durable together.
+    pub batches: bool,
     make: fn(&Plan) -> Result<Box<dyn Table>>,
     holds: fn(Form) -> bool,
+    /// For [`scale`](crate::scale()).
+    pub(crate) files: Files,
 }
 
 impl Candidate {
     /// Makes the candidate of an engine.
     pub fn of<E: Engine>() -> Candidate {
-        Candidate { name: E::NAME, make: make::<E>, holds: |form| E::CAPABILITIES.holds(form) }
+        Candidate {
+            name: E::NAME,
+            batches: E::CAPABILITIES.durability.contains(&Durability::Batch),
+            make: make::<E>,
+            holds: |form| E::CAPABILITIES.holds(form),
+            files: Files::of::<E>(),
+        }
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use everhash_index::{
-    Durability as Mode, Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table,
-    Threads, WordTable,
+    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table, Threads, WordTable,
 };
 use everhash_pmem::{FileDurability, FileMedium, FileOptions, Region, pool};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::Candidate;
+use crate::clock::timed;
 use crate::keys::{Shuffle, key, value};
 use crate::process::{Faults, anonymous_bytes, faults, forget_pages, stored_bytes};
 use crate::report::Latency;
@@ -125,28 +126,28 @@ pub struct ScaleReport {
     pub open_clean_seconds: f64,
 }
 
-/// An engine whose tables can be filled.
+/// How an engine makes and opens a table in a file.
 #[derive(Clone, Copy)]
-pub struct ScaleCandidate {
-    /// Its name.
-    pub name: &'static str,
-    /// Whether it can make writes durable together.
-    pub batches: bool,
+pub(crate) struct Files {
     create: fn(&ScalePlan) -> Result<Box<dyn Table>>,
     open: fn(&ScalePlan, &dyn Executor) -> Result<Box<dyn Table>>,
 }
 
-impl ScaleCandidate {
-    /// Makes the candidate of an engine.
-    pub fn of<E: Engine>() -> ScaleCandidate {
-        let batches = E::CAPABILITIES.durability.contains(&Mode::Batch);
-        ScaleCandidate { name: E::NAME, batches, create: create::<E>, open: open::<E> }
+impl Files {
+    pub(crate) fn of<E: Engine>() -> Files {
+        Files { create: create::<E>, open: open::<E> }
+    }
+}
+
+impl ScalePlan {
+    fn options(&self) -> FileOptions {
+        FileOptions { durability: self.durability, ..FileOptions::default() }
     }
 }
 
 fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
-    let options = FileOptions { durability: plan.durability, ..FileOptions::default() };
-    let region = Region::new(FileMedium::create(&plan.path, pool::DATA.byte(), &options)?);
+    let medium = FileMedium::create(&plan.path, pool::DATA.byte(), &plan.options())?;
+    let region = Region::new(medium);
     let settings = match plan.presized {
         true => E::sized_for(Form::WORDS, plan.items),
         false => E::Settings::default(),
@@ -158,8 +159,7 @@ fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
 }
 
 fn open<E: Engine>(plan: &ScalePlan, executor: &dyn Executor) -> Result<Box<dyn Table>> {
-    let options = FileOptions { durability: plan.durability, ..FileOptions::default() };
-    let region = Region::new(FileMedium::open(&plan.path, &options)?);
+    let region = Region::new(FileMedium::open(&plan.path, &plan.options())?);
     // The same boot: what was not closed counts as killed.
     Ok(Box::new(everhash_index::open::<E, _>(region, Opening::default().boot, executor)?))
 }
@@ -171,11 +171,11 @@ fn open<E: Engine>(plan: &ScalePlan, executor: &dyn Executor) -> Result<Box<dyn 
 /// What the table or the file system returned, and a wrong answer of the engine.
 pub fn scale(
     plan: &ScalePlan,
-    candidate: &ScaleCandidate,
+    candidate: &Candidate,
     said: &mut dyn FnMut(&str),
 ) -> Result<ScaleReport> {
     let before = anonymous_bytes();
-    let table = (candidate.create)(plan)?;
+    let table = (candidate.files.create)(plan)?;
     let report = measure(plan, candidate, table, before, said);
     // Whoever finds the file still there knows why; the report is worth more.
     let _ = std::fs::remove_file(&plan.path);
@@ -184,7 +184,7 @@ pub fn scale(
 
 fn measure(
     plan: &ScalePlan,
-    candidate: &ScaleCandidate,
+    candidate: &Candidate,
     table: Box<dyn Table>,
     before: u64,
     said: &mut dyn FnMut(&str),
@@ -192,7 +192,7 @@ fn measure(
     let mut latency = Latency::histogram();
     let load_seconds = load(plan, &*table, &mut latency, said)?;
     said("sync");
-    let (synced, sync_seconds) = timed(|| table.sync());
+    let (synced, sync) = timed(|| table.sync());
     synced?;
     let per_item = |bytes: u64| bytes as f64 / plan.items as f64;
     let (stats, anonymous) = (table.stats()?, anonymous_bytes().saturating_sub(before));
@@ -204,7 +204,7 @@ fn measure(
     said("get");
     let reads = read(plan, &*table)?;
     said("close");
-    let (closed, close_seconds) = timed(|| table.close());
+    let (closed, close) = timed(|| table.close());
     closed?;
     said("open after a close");
     let (table, open_clean_seconds) = reopened(plan, candidate)?;
@@ -216,7 +216,7 @@ fn measure(
         items: plan.items,
         load_seconds,
         insert: Tail::of(&latency),
-        sync_seconds,
+        sync_seconds: sync.wall.as_secs_f64(),
         growth_steps: stats.growth_steps,
         file_bytes_per_item,
         used_bytes_per_item: per_item(stats.used_bytes),
@@ -224,7 +224,7 @@ fn measure(
         anonymous_bytes_per_item: per_item(anonymous),
         reads,
         open_crashed_seconds,
-        close_seconds,
+        close_seconds: close.wall.as_secs_f64(),
         open_clean_seconds,
     })
 }
@@ -297,13 +297,13 @@ fn read(plan: &ScalePlan, table: &dyn Table) -> Result<Reads> {
     })
 }
 
-fn reopened(plan: &ScalePlan, candidate: &ScaleCandidate) -> Result<(Box<dyn Table>, f64)> {
+fn reopened(plan: &ScalePlan, candidate: &Candidate) -> Result<(Box<dyn Table>, f64)> {
     if plan.cold {
         forget_pages(&plan.path)?;
     }
     let executor = Threads::new(plan.threads);
-    let (table, seconds) = timed(|| (candidate.open)(plan, &executor));
-    Ok((table?, seconds))
+    let (table, took) = timed(|| (candidate.files.open)(plan, &executor));
+    Ok((table?, took.wall.as_secs_f64()))
 }
 
 fn expect_count(plan: &ScalePlan, table: &dyn Table) -> Result<()> {
@@ -315,10 +315,4 @@ fn expect_count(plan: &ScalePlan, table: &dyn Table) -> Result<()> {
 
 fn wrong(what: String) -> Error {
     Error::Unsupported { what: format!("a wrong answer ({what}): the engine is broken") }
-}
-
-fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
-    let started = Instant::now();
-    let done = work();
-    (done, started.elapsed().as_secs_f64())
 }

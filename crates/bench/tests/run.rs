@@ -1,6 +1,6 @@
 //! A whole run with the reference engine.
 
-use everhash_bench::{Candidate, Phase, Plan, ScaleCandidate, ScalePlan, run, scale};
+use everhash_bench::{Candidate, Phase, Plan, ScalePlan, run, scale};
 use everhash_index::{Form, HashKind};
 use everhash_pmem::{FileDurability, WriteBack};
 use everhash_testkit::reference::Reference;
@@ -56,7 +56,7 @@ fn a_table_is_filled_opened_twice_and_removed() {
     };
     let mut steps = Vec::new();
     let mut said = |what: &str| steps.push(what.split(' ').next().unwrap().to_owned());
-    let candidate = ScaleCandidate::of::<Reference>();
+    let candidate = Candidate::of::<Reference>();
     let report = scale(&plan, &candidate, &mut said).unwrap();
     assert_eq!(steps, ["insert", "sync", "open", "get", "close", "open", "close"]);
     assert!(report.used_bytes_per_item >= 16.0 && report.insert.max >= report.insert.p50);

@@ -47,7 +47,7 @@ use everhash_pmem::media::traced::Mutant;
 use std::time::Instant;
 
 use crate::workload::Op;
-use court::Court;
+use court::{Court, Found};
 
 /// Judges an engine, with its tiny settings, by workloads of many seeds, on all cores.
 ///
@@ -71,12 +71,8 @@ pub fn judge_mutant<E: Engine>(
     let begun = Instant::now();
     let seeds: Vec<u64> = effort.seeds.clone().collect();
     let outcomes = parallel::until_first_error(effort.threads, &seeds, |seed| {
-        let mut court = Court::<E>::new(form, effort, mutant);
         let operations = effort.workload(*seed).generate();
-        match court.try_seed(&operations) {
-            Ok(()) => Ok(court.report()),
-            Err(found) => Err((*seed, operations, found)),
-        }
+        explore::<E>(form, effort, mutant, &operations).map_err(|found| (*seed, operations, found))
     });
     let mut report = Report::default();
     match outcomes {
@@ -114,16 +110,21 @@ pub fn judge_workload<E: Engine>(
     operations: &[Op],
 ) -> Result<Report, Box<Violation>> {
     let begun = Instant::now();
-    let mut court = Court::<E>::new(form, effort, None);
-    match court.try_seed(operations) {
-        Ok(()) => Ok(Report { seconds: begun.elapsed().as_secs_f64(), ..court.report() }),
-        Err(found) => Err(Box::new(violation::shorten::<E>(
-            form,
-            effort,
-            None,
-            effort.seeds.start,
-            operations.to_vec(),
-            found,
-        ))),
-    }
+    let report = explore::<E>(form, effort, None, operations).map_err(|found| {
+        let (seed, operations) = (effort.seeds.start, operations.to_vec());
+        Box::new(violation::shorten::<E>(form, effort, None, seed, operations, found))
+    })?;
+    Ok(Report { seconds: begun.elapsed().as_secs_f64(), ..report })
+}
+
+/// Tries one workload with its crashes.
+fn explore<E: Engine>(
+    form: Form,
+    effort: &Effort,
+    mutant: Option<Mutant>,
+    operations: &[Op],
+) -> Result<Report, Found> {
+    let mut court = Court::<E>::new(form, effort, mutant);
+    court.try_seed(operations)?;
+    Ok(court.report())
 }

@@ -14,8 +14,8 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 
 /// Every engine that can take part.
-fn candidates() -> Vec<Candidate> {
-    vec![Candidate::of::<Walsh>(), Candidate::of::<Wophi>(), Candidate::of::<Turbo>()]
+pub(super) fn candidates() -> [Candidate; 3] {
+    [Candidate::of::<Walsh>(), Candidate::of::<Wophi>(), Candidate::of::<Turbo>()]
 }
 
 /// Measure the engines in memory, beside what the machine gives at most
@@ -82,18 +82,21 @@ impl Bench {
 
     fn candidates(&self) -> Outcome<Vec<Candidate>> {
         let all = candidates();
-        let known: Vec<_> = all.iter().map(|candidate| candidate.name).collect();
-        if let Some(name) = self.engine.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(Failure::usage(format_args!(
-                "no engine is called '{name}'; there are: {}",
-                known.join(", ")
-            )));
-        }
+        self.engine.iter().try_for_each(|name| named(&all, name).map(drop))?;
         let wanted = |candidate: &Candidate| {
             self.engine.is_empty() || self.engine.iter().any(|name| name == candidate.name)
         };
         Ok(all.into_iter().filter(wanted).collect())
     }
+}
+
+/// Returns the candidate of that name.
+pub(super) fn named<'c>(all: &'c [Candidate], name: &str) -> Outcome<&'c Candidate> {
+    all.iter().find(|candidate| candidate.name == name).ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|candidate| candidate.name).collect();
+        let known = known.join(", ");
+        Failure::usage(format_args!("no engine is called '{name}'; there are: {known}"))
+    })
 }
 
 /// Returns what shows that something goes on: nothing where standard error is no terminal.

@@ -3,21 +3,13 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use everhash_bench::{ScaleCandidate, ScalePlan, ScaleReport, Tail, scale};
-use everhash_engines::turbo::Turbo;
-use everhash_engines::walsh::Walsh;
-use everhash_engines::wophi::Wophi;
+use everhash_bench::{ScalePlan, ScaleReport, Tail, scale};
 use everhash_pmem::FileDurability;
 use everhash_store::HashKind;
 
-use super::bench::spinner;
+use super::bench::{candidates, named, spinner};
 use crate::failure::{Failure, Outcome};
 use crate::output;
-
-/// Every engine that can take part; the first is the default.
-fn candidates() -> [ScaleCandidate; 3] {
-    [ScaleCandidate::of::<Walsh>(), ScaleCandidate::of::<Wophi>(), ScaleCandidate::of::<Turbo>()]
-}
 
 /// Fill a table in a file that may be larger than memory, and measure what only size shows
 ///
@@ -70,14 +62,7 @@ impl Scale {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let all = candidates();
-        let candidate = all.iter().find(|each| each.name == self.engine).ok_or_else(|| {
-            let known: Vec<_> = all.iter().map(|each| each.name).collect();
-            Failure::usage(format_args!(
-                "no engine is called '{}'; there are: {}",
-                self.engine,
-                known.join(", ")
-            ))
-        })?;
+        let candidate = named(&all, &self.engine)?;
         let durability = match (self.durability, candidate.batches) {
             (Some(Durable::Batch), false) => {
                 return Err(Failure::usage(format_args!(
