@@ -226,14 +226,18 @@ pub trait WordTable: Send + Sync {
     }
 }
 
-/// A paper's own forms of its operations, for faithful measurement only.
+/// A paper's own forms of its operations, for callers who know whether a key is there, and for
+/// faithful measurement.
 ///
-/// They do less than the contract asks for: what, the engine's documentation says.
+/// What the caller says is believed, as far as the paper does not look for itself. What comes of
+/// it if that is wrong, the engine's documentation says.
 pub trait BareTable: Send + Sync {
-    /// Adds a pair without looking for the key.
+    /// Adds a pair whose key is absent.
     fn insert_blind(&self, key: &[u8], value: &[u8]) -> Result<()>;
-    /// Removes a key without saying more than whether a pair was found.
-    fn remove_blind(&self, key: &[u8]) -> Result<bool>;
+    /// Gives a key that is present another value.
+    fn update_blind(&self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Removes a key that is present.
+    fn remove_blind(&self, key: &[u8]) -> Result<()>;
 }
 
 /// Returns the error of a pair that does not have the fixed form of its pool, if it has not.

@@ -132,6 +132,7 @@ cases! {
         answers::modify_sees_and_changes_one_key,
         answers::many_at_once_agree_with_one_by_one,
         answers::a_table_begins_empty_and_counts,
+        answers::bare_forms_believe_their_caller,
         scans::a_scan_visits_every_pair,
         scans::a_cursor_can_be_used_again,
         scans::a_scan_sees_what_is_there_throughout,

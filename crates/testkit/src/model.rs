@@ -60,7 +60,7 @@ impl Model {
                 Outcome::Flag(absent)
             }
             Op::Put(key, value) => Outcome::Flag(self.set(*key, *value)),
-            Op::Update(key, value) => {
+            Op::Update(key, value) | Op::UpdateBlind(key, value) => {
                 let present = self.pairs.contains_key(&self.shape.key(*key));
                 if present {
                     self.set(*key, *value);
@@ -68,7 +68,9 @@ impl Model {
                 Outcome::Flag(present)
             }
             Op::Modify(key, edit) => self.modify(*key, *edit),
-            Op::Remove(key) => Outcome::Flag(self.pairs.remove(&self.shape.key(*key)).is_some()),
+            Op::Remove(key) | Op::RemoveBlind(key) => {
+                Outcome::Flag(self.pairs.remove(&self.shape.key(*key)).is_some())
+            }
             Op::Get(key) => Outcome::Value(self.get(*key)),
             Op::Contains(key) => Outcome::Flag(self.get(*key).is_some()),
             Op::GetMany(keys) => Outcome::Values(keys.iter().map(|key| self.get(*key)).collect()),

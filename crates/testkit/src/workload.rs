@@ -22,8 +22,12 @@ pub enum Op {
     Update(u16, u32),
     /// Reads and changes one key in one step.
     Modify(u16, Edit),
+    /// As `Update`, in the paper's bare form, if the key is present and the engine has one.
+    UpdateBlind(u16, u32),
     /// Removes a key.
     Remove(u16),
+    /// As `Remove`, in the paper's bare form, if the key is present and the engine has one.
+    RemoveBlind(u16),
     /// Reads a value.
     Get(u16),
     /// Asks whether a key is present.
@@ -69,10 +73,9 @@ impl Op {
     /// the whole table.
     pub fn keys(&self) -> Vec<u16> {
         match self {
-            Op::Insert(key, _) | Op::Put(key, _) | Op::Update(key, _) | Op::Modify(key, _) => {
-                vec![*key]
-            }
-            Op::Remove(key) | Op::Get(key) | Op::Contains(key) => vec![*key],
+            Op::Insert(key, _) | Op::Put(key, _) | Op::Modify(key, _) => vec![*key],
+            Op::Update(key, _) | Op::UpdateBlind(key, _) => vec![*key],
+            Op::Remove(key) | Op::RemoveBlind(key) | Op::Get(key) | Op::Contains(key) => vec![*key],
             Op::GetMany(keys) => keys.clone(),
             Op::PutMany(pairs) => pairs.iter().map(|(key, _)| *key).collect(),
             _ => Vec::new(),

@@ -11,8 +11,9 @@ use everhash_pmem::{Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Spa
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, AreaRecord, Checkpoint, DIRECTORY_HASH, Info, Kind, LOG_AREA, LOG_SEQUENCE, Link,
-    LogHead, MOST_LEVEL, ObjectHead, PART_WORDS, RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail, mix,
+    self, AreaRecord, Checkpoint, DIRECTORY_HASH, INFO_CLEARED, INFO_ESTIMATED, Info, Kind,
+    LOG_AREA, LOG_SEQUENCE, Link, LogHead, MOST_LEVEL, ObjectHead, PART_WORDS, RECORD_HASH,
+    RECORD_OFFSET, ROOT, Root, Tail, mix,
 };
 use crate::common::hash::KeyedHash;
 
@@ -46,6 +47,8 @@ type Newest = HashMap<Vec<u8>, Option<Vec<u8>>>;
 #[derive(Default)]
 struct Generation {
     level: u64,
+    /// Whether there may be blind writes, which pass over nothing.
+    is_estimated: bool,
     heads: BTreeMap<u64, Head>,
     newest: Newest,
 }
@@ -132,16 +135,18 @@ impl<M: Media> Judge<'_, M> {
         let tail = Tail::open(self.pm.load(live)?, live);
         let Some(tail) = tail else { return corrupt(live, "the check of a live word matches") };
         let logs = self.logs(number, tail, &info)?;
-        let mut old = Generation { level: info[Info::OLD], ..Generation::default() };
-        let mut new = Generation { level: info[Info::LEVEL], ..Generation::default() };
+        // Blind writes know nothing of what they replace.
+        let is_estimated = INFO_ESTIMATED.get(info[Info::FLAGS]) == 1;
+        let generation = |level| Generation { level, is_estimated, ..Generation::default() };
+        let [mut old, mut new] = [info[Info::OLD], info[Info::LEVEL]].map(generation);
         let mut items = 0;
         let mut last = Replayed { changes: 0, fill: 0, sum: 0 };
         for (position, log) in logs.iter().enumerate() {
             // Behind a clearing, the first log may still count what was cleared.
-            let is_first = position == 0 && info[Info::CLEARED] == 1;
+            let is_first = position == 0 && INFO_CLEARED.get(info[Info::FLAGS]) == 1;
             if position == 0 {
                 items = if is_first { 0 } else { log.head[LogHead::ITEMS] };
-            } else if items != log.head[LogHead::ITEMS] {
+            } else if !is_estimated && items != log.head[LogHead::ITEMS] {
                 return corrupt(log.at, "the count of live pairs in a log's head is true");
             }
             let is_old = log.head[LogHead::NUMBER] <= info[Info::END];
@@ -154,6 +159,7 @@ impl<M: Media> Judge<'_, M> {
             && let Some((at, head)) = self.checkpoint(record, tail, &info)?
         {
             let said = [Checkpoint::ITEMS, Checkpoint::FILL, Checkpoint::RECORDS_SUM];
+            let items = if is_estimated { head[Checkpoint::ITEMS] } else { items };
             if said.map(|place| head[place]) != [items, last.fill, last.sum] {
                 return corrupt(at, "a checkpoint says of an area what its logs say");
             }
@@ -168,7 +174,7 @@ impl<M: Media> Judge<'_, M> {
                 found += 1;
             }
         }
-        match found == items {
+        match found == items || is_estimated {
             true => Ok(found),
             false => corrupt(record, "as many pairs are found as an area counts"),
         }
@@ -478,12 +484,14 @@ fn chain(generation: &mut Generation, at: Addr, hash: u64, object: &Object) -> R
         Some(head) if head.key == object.key => head.behind,
         Some(head) => head.at,
     };
-    if object.link.next != expected {
+    let is_blind =
+        generation.is_estimated && before.is_some_and(|head| head.at == object.link.next);
+    if object.link.next != expected && !is_blind {
         return corrupt(at, "an object leads to the head of its chain before it");
     }
     let bits = 1 << (hash & 63) | 1 << (hash >> 8 & 63);
     let filter = before.map_or(0, |head| head.filter) | bits;
-    let head = Head { at, behind: expected, key: object.key.clone(), filter };
+    let head = Head { at, behind: object.link.next, key: object.key.clone(), filter };
     generation.heads.insert(directory, head);
     Ok(())
 }

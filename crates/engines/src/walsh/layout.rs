@@ -53,7 +53,7 @@ everhash_pmem::ruler! {
         16 END      [1] "number of the last log that is being rehashed, 0 = none is";
         24 LEVEL    [1] "base-2 logarithm of the area's directories";
         32 OLD      [1] "the same for the directories that are set aside";
-        40 CLEARED  [1] "1 = no pair from before START is alive, whatever its head says";
+        40 FLAGS    [1] "1 = no pair from before START is alive | 2 = live pairs are estimated";
         48 TAIL     [1] "of an epoch: the newest log and its objects; else zero";
         56 CHECKSUM [1] "XXH3-64 of the words before, seeded with database and place";
     }
@@ -172,6 +172,11 @@ pub const RECORD_OFFSET: Bits = Bits::new(48, 16);
 pub const DIRECTORY_HASH: Bits = Bits::new(16, 32);
 /// The bits of the hash that choose the area.
 pub const AREA_HASH: Bits = Bits::new(48, 16);
+
+/// Whether no pair from before the oldest log is alive, whatever the head of that says.
+pub const INFO_CLEARED: Bits = Bits::new(0, 1);
+/// Whether all counts of live pairs are estimates: there were blind writes.
+pub const INFO_ESTIMATED: Bits = Bits::new(1, 1);
 
 /// The area of a log.
 pub const LOG_AREA: Bits = Bits::new(0, 16);

@@ -11,7 +11,8 @@ use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
 
 use super::layout::{
-    self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
+    self, AreaRecord, INFO_CLEARED, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead,
+    RECORD_HASH, RECORD_OFFSET, Tail,
 };
 use super::object::Content;
 use super::state::{Area, Log, OpenLog, State, Walsh};
@@ -64,6 +65,8 @@ pub struct NewInfo {
     pub(super) levels: [u32; 2],
     /// Whether no pair from before is alive.
     pub(super) cleared: bool,
+    /// Whether the count of live pairs is an estimate: see `blind.rs`.
+    pub(super) estimated: bool,
 }
 
 impl NewInfo {
@@ -74,7 +77,8 @@ impl NewInfo {
         (info[Info::START], info[Info::END]) = (self.start, self.end);
         info[Info::LEVEL] = self.levels[0].into();
         info[Info::OLD] = self.levels[1].into();
-        info[Info::CLEARED] = self.cleared.into();
+        let flags = INFO_CLEARED.set(0, self.cleared.into());
+        info[Info::FLAGS] = INFO_ESTIMATED.set(flags, self.estimated.into());
         info
     }
 }

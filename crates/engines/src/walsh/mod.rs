@@ -27,7 +27,7 @@
 //! |---|---|
 //! | 3.1.1, two-level directory | `directory.rs` |
 //! | 3.1.2, 3.1.3, 3.1.7, logs, write aggregation, ordering | `logs.rs` |
-//! | 3.1.4, operations | `search.rs`, `ops.rs`, `table.rs` |
+//! | 3.1.4, operations | `search.rs`, `ops.rs`, `table.rs`, `blind.rs` |
 //! | 3.1.6, objects of variable length | `object.rs` |
 //! | 3.2, partial resizing and garbage collection | `resize.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
@@ -49,7 +49,7 @@
 //! | the newest logs are in DRAM (3.1.2) | on the medium, written back late | (4) |
 //! | 24 bytes of directory log a write (3.1.2) | 8: part of the hash, and where | (5) |
 //! | circular queues of logs (3.1.3) | each log leads to the one before | never too short (3) |
-//! | updates, deletes do not look (3.1.4) | they do | the contract says what was there |
+//! | updates, deletes do not look (3.1.4) | they do, but for `blind.rs` | the contract asks for it |
 //! | every version lengthens a chain (3.1.4) | not if its key is the head's | hot keys |
 //! | a write-ahead log (3.1.5) | the newest log is one | an object is written once (6) |
 //! | a 64-byte atomic tail (3.1.7) | an 8-byte one | no machine has the former |
@@ -113,6 +113,7 @@
 //! only some hundreds. Where a caller has many keys, batches do not wait like that.
 
 mod batches;
+mod blind;
 mod check;
 mod checkpoint;
 mod concurrency;
@@ -147,7 +148,7 @@ pub use state::Walsh as WalshTable;
 /// is no order between areas; on an ordinary file, or with the setting `epochs`, all of them are as
 /// they were at one instant. [`sync`](everhash_index::Table::sync) is the barrier over all areas.
 ///
-/// Not there: the compaction of directory logs (3.2.2) and the paper's blind forms.
+/// Not there: the compaction of directory logs (3.2.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Walsh;
 
@@ -158,7 +159,7 @@ impl Engine for Walsh {
         forms: &[Form::WORDS, Form::DOUBLE_WORDS],
         byte_strings: true,
         durability: &[Durability::Batch, Durability::Immediate],
-        bare: false,
+        bare: true,
         exact_len: true,
         grows: true,
     };

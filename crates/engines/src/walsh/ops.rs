@@ -22,18 +22,18 @@ const ROUNDS: u32 = 3;
 
 /// What a write appends.
 #[derive(Clone, Copy)]
-struct NewVersion<'v> {
-    hash: u64,
-    kind: Kind,
-    content: Content<'v>,
+pub(super) struct NewVersion<'v> {
+    pub(super) hash: u64,
+    pub(super) kind: Kind,
+    pub(super) content: Content<'v>,
 }
 
 /// What a write found: where its key's directory lies, if it has one, what that says, and the
 /// newest object of the key.
-struct Before<'b, M: Media> {
-    slot: Option<Slot<'b, M::Sync>>,
-    directory: Directory,
-    version: Option<Version>,
+pub(super) struct Before<'b, M: Media> {
+    pub(super) slot: Option<Slot<'b, M::Sync>>,
+    pub(super) directory: Directory,
+    pub(super) version: Option<Version>,
 }
 
 /// What a write does, once it knows what is there.
@@ -163,7 +163,7 @@ impl<M: Media> Walsh<M> {
     /// Writes a version, in the room of the area's own garbage if there is no other, and does what
     /// is due then.
     #[inline(always)]
-    fn write_and_tend<'a>(
+    pub(super) fn write_and_tend<'a>(
         &self,
         pm: &Access<'_, M>,
         area: &'a Area<M>,
@@ -244,7 +244,7 @@ impl<M: Media> Walsh<M> {
             self.flush(pm, area, state)?;
         }
         state.chained += u64::from(again.is_none());
-        state.items = state.items.wrapping_add_signed(kind.items());
+        state.items = state.items.saturating_add_signed(kind.items());
         if kind.is_live() {
             state.item_bytes += self.objects.words(&content) * WORD;
         }
@@ -285,7 +285,7 @@ impl<M: Media> Walsh<M> {
 
     /// Does a write, and again when other areas have given back what they do not need.
     #[inline(always)]
-    fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(super) fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
         let mut round = 0;
         // Ends: room is made a few times only.
         loop {

@@ -28,13 +28,13 @@ use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side};
 use super::epochs::{Epochs, epoch_place};
 use super::layout::{
-    self, AreaRecord, EPOCH, Info, LOG_AREA, LOG_SEQUENCE, LogHead, MOST_ENTRIES, MOST_LEVEL,
-    RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail,
+    self, AreaRecord, EPOCH, INFO_CLEARED, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, LogHead,
+    MOST_ENTRIES, MOST_LEVEL, RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail,
 };
 use super::logs::{NewInfo, corrupt, info_place};
 use super::object::Objects;
 use super::setup::WalshSettings;
-use super::state::{Area, LockOf, Log, OpenLog, Rehash, Spare, State, Walsh};
+use super::state::{Area, Counted, LockOf, Log, OpenLog, Rehash, Spare, State, Walsh};
 use crate::common::hash::KeyedHash;
 
 /// Where recovery persists something.
@@ -235,9 +235,22 @@ fn recover_area<M: Media>(
     drop(spare);
     let [level, old] = info.levels;
     let old = (info.end != 0).then_some(old);
-    state.rehash = old.map(|_| Rehash { end: info.end, next: 0, running: false });
+    if old.is_some() {
+        state.rehash = Some(Rehash::begun(info.end, counted_behind(&pm, state, info.end)?));
+    }
     area.show(state, View::new(level, old));
     Ok(())
+}
+
+/// Returns what an area counted when the log behind `end` was begun.
+fn counted_behind<M: Media>(pm: &Access<'_, M>, state: &State, end: u64) -> Result<Counted> {
+    let is_next = |number: u64| number == end.wrapping_add(1);
+    let log = state.logs.iter().find(|log| is_next(log.number)).map(|log| log.span);
+    let open = state.open.filter(|log| is_next(log.number)).map(|log| log.span);
+    let Some(span) = log.or(open) else { return Ok(state.counted()) };
+    let [items, item_bytes] =
+        [LogHead::ITEMS, LogHead::ITEM_BYTES].map(|place| pm.load(span.start.plus(place as u64)));
+    Ok(Counted { items: items?, item_bytes: item_bytes? })
 }
 
 /// Reads what an area's record says: after the end of a process what was stored last, else what is
@@ -301,7 +314,8 @@ fn parse_info(info: &[u64; Info::WORDS], at: Addr) -> Result<NewInfo> {
         start: info[Info::START],
         end: info[Info::END],
         levels: [info[Info::LEVEL] as u32, info[Info::OLD] as u32],
-        cleared: info[Info::CLEARED] == 1,
+        cleared: INFO_CLEARED.get(info[Info::FLAGS]) == 1,
+        estimated: INFO_ESTIMATED.get(info[Info::FLAGS]) == 1,
     })
 }
 
@@ -422,7 +436,7 @@ fn open_newest<M: Media>(
             None => records.push(record),
         }
         fill += found.words;
-        state.items = state.items.wrapping_add_signed(found.link.kind.items());
+        state.items = state.items.saturating_add_signed(found.link.kind.items());
         // What was replaced or removed is not known: too much until the next rehash.
         state.item_bytes += found.words * WORD;
     }

@@ -15,13 +15,13 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Media};
+use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
 use super::directory::directory_of;
 use super::layout::{Kind, Link, MOST_LEVEL};
 use super::logs::{NewInfo, Object, Purpose, corrupt};
 use super::object::Content;
-use super::state::{Area, GuardOf, Rehash, State, Walsh};
+use super::state::{Area, Counted, GuardOf, Rehash, State, Walsh};
 
 /// Where a rehash persists, and where a crash is worth trying.
 pub mod sites {
@@ -182,7 +182,7 @@ impl<M: Media> Walsh<M> {
         pm.mark(sites::SET_ASIDE);
         let view = state.view.next(level, Some(old));
         state.chained = 0;
-        state.rehash = Some(Rehash { end, next: 0, running: false });
+        state.rehash = Some(Rehash::begun(end, state.counted()));
         area.show(state, view);
         Ok(())
     }
@@ -203,9 +203,11 @@ impl<M: Media> Walsh<M> {
             if directory % MOST_STEP == 0 || directory == rehash.next {
                 self.fetch_chains(pm, area, state, directory..end.min(directory + MOST_STEP));
             }
-            self.move_chain(pm, area, state, directory, &mut moving)?;
+            let found = self.move_chain(pm, area, state, directory, &mut moving)?;
             if let Some(rehash) = &mut state.rehash {
                 rehash.next = directory + 1;
+                rehash.found.items += found.items;
+                rehash.found.item_bytes += found.item_bytes;
             }
         }
         if end < 1 << old {
@@ -241,7 +243,7 @@ impl<M: Media> Walsh<M> {
 
     /// Appends the newest version of each key of an old chain, unless there is a newer one: those
     /// of one new chain one behind the other, so that a search finds the second in the line of the
-    /// first.
+    /// first. Returns what was alive in the chain.
     fn move_chain(
         &self,
         pm: &Access<'_, M>,
@@ -249,7 +251,7 @@ impl<M: Media> Walsh<M> {
         state: &mut State,
         directory: u64,
         moving: &mut Moving,
-    ) -> Result<()> {
+    ) -> Result<Counted> {
         let set_aside = &area.sides[1 - state.view.side()];
         let head = self.blocks.read(set_aside, directory).head;
         moving.bytes.clear();
@@ -257,6 +259,8 @@ impl<M: Media> Walsh<M> {
         self.walk(pm, head, &mut |key, value, kind| moving.add(key, value, kind))?;
         let Moving { bytes, pairs } = moving;
         pairs.retain(|pair| pair.is_live);
+        let item_bytes = pairs.iter().map(|pair| self.pair_bytes(bytes, pair)).sum();
+        let found = Counted { items: pairs.len() as u64, item_bytes };
         pairs.iter_mut().for_each(|pair| pair.hash = self.hash(&bytes[pair.key.clone()]));
         let level = state.view.level();
         pairs.sort_by_key(|pair| directory_of(pair.hash, level));
@@ -277,7 +281,13 @@ impl<M: Media> Walsh<M> {
             self.blocks.push(side, level, hash, at)?;
             state.chained += 1;
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// Returns the room that the object of a pair needs. Unit: bytes.
+    fn pair_bytes(&self, bytes: &[u8], pair: &MovingPair) -> u64 {
+        let (key, value) = (&bytes[pair.key.clone()], &bytes[pair.value.clone()]);
+        self.objects.words(&Content::Bytes { key, value }) * WORD
     }
 
     /// Visits the objects of a chain, newest first. The caller holds the area's lock.
@@ -311,11 +321,14 @@ impl<M: Media> Walsh<M> {
             end: 0,
             levels: [view.level(), 0],
             cleared: false,
+            estimated: state.info.estimated,
         };
         self.write_info(pm, area, state, &new)?;
         let set_aside = (1 - state.view.side(), state.view.old().unwrap_or(0));
         area.show(state, view);
-        state.rehash = None;
+        if let Some(rehash) = state.rehash.take() {
+            state.recount(&rehash);
+        }
         self.give_logs(state, end)?;
         self.blocks.clear(&area.sides[set_aside.0], set_aside.1)?;
         self.rehashes.fetch_add(1, Ordering::Relaxed);
@@ -404,7 +417,13 @@ impl<M: Media> Walsh<M> {
         self.flush(pm, area, state)?;
         let number = state.open.as_ref().map_or(1, |log| log.number);
         let view = state.view;
-        let new = NewInfo { start: number, end: 0, levels: [view.level(), 0], cleared: true };
+        let new = NewInfo {
+            start: number,
+            end: 0,
+            levels: [view.level(), 0],
+            cleared: true,
+            estimated: false,
+        };
         self.write_info(pm, area, state, &new)?;
         // The next side may be the one that is set aside: nobody may see it half empty.
         area.show(state, view.closed());

@@ -118,6 +118,24 @@ pub struct Rehash {
     pub(super) next: u64,
     /// Whether a thread is at it.
     pub(super) running: bool,
+    /// What the area counted when it began.
+    pub(super) before: Counted,
+    /// What is alive of that, in the chains that are rehashed.
+    pub(super) found: Counted,
+}
+
+impl Rehash {
+    /// Returns a rehash of all logs up to `end`, of which nothing is done.
+    pub(super) fn begun(end: u64, before: Counted) -> Rehash {
+        Rehash { end, next: 0, running: false, before, found: Counted::default() }
+    }
+}
+
+/// Live pairs, and the room that their objects need. Unit of that: bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    pub(super) items: u64,
+    pub(super) item_bytes: u64,
 }
 
 /// A log that is full.
@@ -231,6 +249,20 @@ pub struct OpenLog {
 }
 
 impl State {
+    /// Returns what the area counts.
+    pub(super) fn counted(&self) -> Counted {
+        Counted { items: self.items, item_bytes: self.item_bytes }
+    }
+
+    /// Counts what a rehash has found instead of what was thought before it, which blind writes
+    /// and recoveries only estimate; what was written since stays.
+    pub(super) fn recount(&mut self, rehash: &Rehash) {
+        let Rehash { before, found, .. } = rehash;
+        let anew = |now: u64, before: u64, found: u64| (now + found).saturating_sub(before);
+        self.items = anew(self.items, before.items, found.items);
+        self.item_bytes = anew(self.item_bytes, before.item_bytes, found.item_bytes);
+    }
+
     /// Returns the newest log and its objects.
     pub(super) fn newest(&self) -> Tail {
         let tail = |log: &OpenLog| Tail { at: log.span.start, count: log.count };

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use everhash_index::{
-    Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep, WordTable,
-    admit, admit_key,
+    BareTable, Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep,
+    WordTable, admit, admit_key,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
@@ -17,7 +17,7 @@ use super::state::Walsh;
 
 impl<M: Media> Walsh<M> {
     /// Returns whether a key has the form of the pool.
-    fn may_hold(&self, key: &[u8]) -> bool {
+    pub(super) fn may_hold(&self, key: &[u8]) -> bool {
         match self.form {
             Form::Fixed { key_bytes, .. } => key.len() == key_bytes as usize,
             Form::Variable => key.len() <= everhash_index::MAX_KEY_BYTES,
@@ -222,6 +222,10 @@ impl<M: Media> Table for Walsh<M> {
 
     fn words(&self) -> Option<&dyn WordTable> {
         (self.form == Form::WORDS).then_some(self)
+    }
+
+    fn bare(&self) -> Option<&dyn BareTable> {
+        Some(self)
     }
 }
 

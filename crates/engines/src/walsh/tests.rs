@@ -1,5 +1,6 @@
 //! What WALSH must do.
 
+mod blind;
 mod bounds;
 mod checkpoints;
 mod counts;

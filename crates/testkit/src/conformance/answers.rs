@@ -178,3 +178,34 @@ pub(super) fn words_agree_with_bytes<E: Engine>(form: Form) -> Result<(), Compla
     }
     holds(&session, &shape, &pairs)
 }
+
+pub(super) fn bare_forms_believe_their_caller<E: Engine>(form: Form) -> Result<(), Complaint> {
+    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+    let has = E::CAPABILITIES.bare;
+    ensure!(session.table().bare().is_some() == has, "bare forms are there or not, as claimed");
+    let mut pairs = Pairs::new();
+    // Each key comes and goes some times: there is always something to replace or to remove.
+    for round in 0..6u32 {
+        let Some(bare) = session.table().bare() else { return Ok(()) };
+        for number in 0..60 {
+            let (key, value) = (shape.key(number), shape.value(u32::from(number) + round));
+            match (pairs.contains_key(&key), (u32::from(number) + round) % 3) {
+                (true, 0) => {
+                    bare.remove_blind(&key)?;
+                    pairs.remove(&key);
+                    continue;
+                }
+                (true, _) => bare.update_blind(&key, &value)?,
+                (false, _) => bare.insert_blind(&key, &value)?,
+            }
+            pairs.insert(key, value);
+        }
+        holds(&session, &shape, &pairs)?;
+        match round % 2 {
+            0 => session.reopen()?,
+            _ => session.kill()?,
+        }
+        holds(&session, &shape, &pairs)?;
+    }
+    Ok(())
+}

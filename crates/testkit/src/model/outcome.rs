@@ -66,7 +66,25 @@ pub fn perform(
             Outcome::Flag(table.update(&shape.key(*key), &shape.value(*value))?)
         }
         Op::Modify(key, edit) => Outcome::Value(modify(table, shape, *key, *edit)?),
+        Op::UpdateBlind(key, value) => {
+            let (key, value) = (shape.key(*key), shape.value(*value));
+            Outcome::Flag(match table.bare() {
+                Some(bare) if table.contains(&key)? => {
+                    bare.update_blind(&key, &value).map(|()| true)?
+                }
+                Some(_) => false,
+                None => table.update(&key, &value)?,
+            })
+        }
         Op::Remove(key) => Outcome::Flag(table.remove(&shape.key(*key))?),
+        Op::RemoveBlind(key) => {
+            let key = shape.key(*key);
+            Outcome::Flag(match table.bare() {
+                Some(bare) if table.contains(&key)? => bare.remove_blind(&key).map(|()| true)?,
+                Some(_) => false,
+                None => table.remove(&key)?,
+            })
+        }
         Op::Get(key) => Outcome::Value(get(table, &shape.key(*key))?),
         Op::Contains(key) => Outcome::Flag(table.contains(&shape.key(*key))?),
         Op::GetMany(keys) => Outcome::Values(get_many(table, shape, keys)?),

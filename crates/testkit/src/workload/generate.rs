@@ -59,7 +59,16 @@ impl Workload {
     pub fn generate(&self) -> Vec<Op> {
         assert!(self.keys > 0, "a workload has at least one key");
         let mut maker = Maker { workload: self, random: Random::new(self.seed), next_value: 2 };
-        (0..self.operations).map(|position| maker.op(position)).collect()
+        (0..self.operations).map(|position| blind(maker.op(position), position)).collect()
+    }
+}
+
+/// Gives some updates and removals the paper's bare form.
+fn blind(op: Op, position: usize) -> Op {
+    match op {
+        Op::Update(key, value) if position.is_multiple_of(2) => Op::UpdateBlind(key, value),
+        Op::Remove(key) if position.is_multiple_of(4) => Op::RemoveBlind(key),
+        other => other,
     }
 }
 
@@ -186,7 +195,7 @@ mod tests {
                 text.split('(').next().map(str::to_owned)
             }));
         }
-        assert_eq!(kinds.len(), 17, "{kinds:?}");
+        assert_eq!(kinds.len(), 19, "{kinds:?}");
     }
 
     #[test]

@@ -48,7 +48,9 @@ impl fmt::Display for Op {
             Op::Modify(key, Edit::Drop) => write!(f, "modify:{key}:drop"),
             Op::Modify(key, Edit::Set(value)) => write!(f, "modify:{key}:set={value}"),
             Op::Modify(key, Edit::Toggle(value)) => write!(f, "modify:{key}:toggle={value}"),
+            Op::UpdateBlind(key, value) => write!(f, "update_blind:{key}:{value}"),
             Op::Remove(key) => write!(f, "remove:{key}"),
+            Op::RemoveBlind(key) => write!(f, "remove_blind:{key}"),
             Op::Get(key) => write!(f, "get:{key}"),
             Op::Contains(key) => write!(f, "contains:{key}"),
             Op::GetMany(keys) => {
@@ -87,6 +89,8 @@ fn read(text: &str) -> Option<Op> {
         ["put", key, value] => Op::Put(key.parse().ok()?, value.parse().ok()?),
         ["update", key, value] => Op::Update(key.parse().ok()?, value.parse().ok()?),
         ["modify", key, edit] => Op::Modify(key.parse().ok()?, read_edit(edit)?),
+        ["update_blind", key, value] => Op::UpdateBlind(key.parse().ok()?, value.parse().ok()?),
+        ["remove_blind", key] => Op::RemoveBlind(key.parse().ok()?),
         ["remove", key] => Op::Remove(key.parse().ok()?),
         ["get", key] => Op::Get(key.parse().ok()?),
         ["contains", key] => Op::Contains(key.parse().ok()?),

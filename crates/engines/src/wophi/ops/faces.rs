@@ -179,8 +179,12 @@ impl<M: Media, F: Form> BareTable for Wophi<M, F> {
         Wophi::insert_blind(self, admitted(F::key(key)), admitted(F::value(value)))
     }
 
-    fn remove_blind(&self, key: &[u8]) -> Result<bool> {
-        Table::remove(self, key)
+    fn update_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Table::update(self, key, value).map(drop)
+    }
+
+    fn remove_blind(&self, key: &[u8]) -> Result<()> {
+        Table::remove(self, key).map(drop)
     }
 }
 

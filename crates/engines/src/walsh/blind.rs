@@ -1,0 +1,68 @@
+//! The paper's own updates and deletes (3.1.4): they append, and do not look for the key.
+//!
+//! The caller knows that the key is there. If it is not, an update adds it and a removal changes
+//! nothing that a reader sees, but the area's count of live pairs is wrong from then on. An area
+//! says so in its info, durably, before the first such write, and its count is not judged any
+//! more; a rehash brings it near the truth again, and clearing the table makes it exact.
+//!
+//! Who does not look does not find a version to pass over either: a key that is written again and
+//! again lengthens its chain until the next rehash.
+
+use everhash_index::{BareTable, Form, Result, Table, admit};
+use everhash_pmem::{Media, word_of};
+
+use super::directory::{Directory, Slot, directory_of};
+use super::layout::Kind;
+use super::logs::NewInfo;
+use super::object::Content;
+use super::ops::{Before, NewVersion};
+use super::state::Walsh;
+
+impl<M: Media> Walsh<M> {
+    /// Appends a version of a key, whatever is there.
+    fn append_blindly(&self, hash: u64, kind: Kind, content: Content<'_>) -> Result<()> {
+        let area = self.area(hash);
+        let pm = self.pool.access();
+        let mut state = self.lock(area)?;
+        pm.locked(area.number);
+        if !state.info.estimated {
+            let new = NewInfo { estimated: true, ..state.info };
+            self.write_info(&pm, area, &mut state, &new)?;
+        }
+        let side = &area.sides[state.view.side()];
+        let slot = self.blocks.slot(side, directory_of(hash, state.view.level()));
+        let directory = slot.map_or_else(Directory::default, Slot::read);
+        let before = Before { slot, directory, version: None };
+        self.write_and_tend(&pm, area, state, &NewVersion { hash, kind, content }, &before)
+    }
+
+    fn write_blindly(&self, key: &[u8], kind: Kind, value: &[u8]) -> Result<()> {
+        let hash = self.hash(key);
+        let content = match self.form {
+            // In a tombstone the place of the value is zero.
+            Form::WORDS if value.is_empty() => Content::Words([word_of(key), 0]),
+            Form::WORDS => Content::Words([word_of(key), word_of(value)]),
+            _ => Content::Bytes { key, value },
+        };
+        self.with_room(|| self.append_blindly(hash, kind, content))
+    }
+}
+
+impl<M: Media> BareTable for Walsh<M> {
+    // The paper's insert looks for the key.
+    fn insert_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Table::insert(self, key, value).map(drop)
+    }
+
+    fn update_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        admit(self.form, key, value)?;
+        self.write_blindly(key, Kind::Replaced, value)
+    }
+
+    fn remove_blind(&self, key: &[u8]) -> Result<()> {
+        match self.may_hold(key) {
+            true => self.write_blindly(key, Kind::Removed, &[]),
+            false => Ok(()),
+        }
+    }
+}
