@@ -24,4 +24,4 @@ pub use medium::best_write_back;
 pub use phases::Phase;
 pub use report::{Latency, Report, Row, Spread};
 pub use run::{Candidate, Plan, run};
-pub use scale::{Reads, ScalePlan, ScaleReport, Tail, scale};
+pub use scale::{Reads, ScalePlan, ScaleReport, Tail, reread, scale};

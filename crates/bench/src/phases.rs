@@ -28,6 +28,12 @@ pub enum Phase {
     Remove,
     /// Insert every key again, in batches.
     LoadMany,
+    /// Update every key once, in shuffled order, in the paper's bare form.
+    UpdateBlind,
+    /// Remove every key once, in shuffled order, in the paper's bare form.
+    RemoveBlind,
+    /// Insert every key again, in the paper's bare form.
+    LoadBlind,
 }
 
 /// Keys of one batched read.
@@ -37,7 +43,7 @@ pub(crate) const BATCH: usize = 32;
 
 impl Phase {
     /// Every phase, in order.
-    pub const ALL: [Phase; 7] = [
+    pub const ALL: [Phase; 10] = [
         Phase::Load,
         Phase::Get,
         Phase::GetAbsent,
@@ -45,7 +51,15 @@ impl Phase {
         Phase::Update,
         Phase::Remove,
         Phase::LoadMany,
+        Phase::UpdateBlind,
+        Phase::RemoveBlind,
+        Phase::LoadBlind,
     ];
+
+    /// Returns whether the paper's bare forms are measured, which not every engine has.
+    pub fn is_bare(self) -> bool {
+        matches!(self, Phase::UpdateBlind | Phase::RemoveBlind | Phase::LoadBlind)
+    }
 
     /// Returns what reports call it.
     pub fn label(self) -> &'static str {
@@ -57,15 +71,19 @@ impl Phase {
             Phase::Update => "update",
             Phase::Remove => "remove",
             Phase::LoadMany => "insert batched",
+            Phase::UpdateBlind => "update blind",
+            Phase::RemoveBlind => "remove blind",
+            Phase::LoadBlind => "insert blind",
         }
     }
 
     /// Returns the ceiling that the phase is compared with: the least that it has to do.
     pub fn ceiling(self) -> Ceiling {
         match self {
-            Phase::Load | Phase::LoadMany | Phase::Update => Ceiling::DoublePersist,
+            Phase::Load | Phase::LoadMany | Phase::LoadBlind => Ceiling::DoublePersist,
+            Phase::Update | Phase::UpdateBlind => Ceiling::DoublePersist,
             Phase::Get | Phase::GetAbsent | Phase::GetMany => Ceiling::Read,
-            Phase::Remove => Ceiling::Persist,
+            Phase::Remove | Phase::RemoveBlind => Ceiling::Persist,
         }
     }
 }
@@ -98,6 +116,7 @@ pub(crate) fn run_share(table: &dyn Table, phase: Phase, share: Share) -> Result
         (Phase::GetMany, Some(words)) => batches_of_words(words, share),
         (Phase::GetMany, None) => batches_of_bytes(table, share, get_batch),
         (Phase::LoadMany, _) => batches_of_bytes(table, share, insert_batch),
+        (bare, _) if bare.is_bare() => each_blind(table, bare, share, &mut latency),
         (_, Some(words)) => each_word(words, phase, share, &mut latency),
         (_, None) => {
             let mut pair = Pair::new(table.form());
@@ -137,7 +156,7 @@ fn each(
         Ok(())
     };
     match phase {
-        Phase::Load => (0..share.count).try_for_each(&mut one)?,
+        Phase::Load | Phase::LoadBlind => (0..share.count).try_for_each(&mut one)?,
         _ => Shuffle::new(share.count).try_for_each(&mut one)?,
     }
     Ok(wrong)
@@ -159,8 +178,32 @@ fn each_word(
         Phase::GetAbsent => each(phase, share, latency, |key| Ok(table.get_word(key)?.is_none())),
         Phase::Update => each(phase, share, latency, |key| table.update_word(key, value(key, 1))),
         Phase::Remove => each(phase, share, latency, |key| table.remove_word(key)),
-        Phase::LoadMany => unreachable!("batches of pairs are byte strings"),
+        Phase::LoadMany | Phase::UpdateBlind | Phase::RemoveBlind | Phase::LoadBlind => {
+            unreachable!("these have byte strings only")
+        }
     }
+}
+
+/// As [`each`], of the paper's bare forms, which answer nothing: reading and counting comes after.
+fn each_blind(
+    table: &dyn Table,
+    phase: Phase,
+    share: Share,
+    latency: &mut Histogram<u64>,
+) -> Result<u64> {
+    let bare = table.bare().ok_or_else(|| Error::Unsupported {
+        what: format!("phase '{}' of an engine without bare forms", phase.label()),
+    })?;
+    let mut pair = Pair::new(table.form());
+    each(phase, share, latency, |key| {
+        pair.set(key, u64::from(phase == Phase::UpdateBlind));
+        match phase {
+            Phase::UpdateBlind => bare.update_blind(&pair.key, &pair.value)?,
+            Phase::RemoveBlind => bare.remove_blind(&pair.key)?,
+            _ => bare.insert_blind(&pair.key, &pair.value)?,
+        }
+        Ok(true)
+    })
 }
 
 /// A pair of byte strings, with its buffers.
@@ -188,13 +231,11 @@ impl Pair {
     fn one(&mut self, table: &dyn Table, phase: Phase, key: u64) -> Result<bool> {
         self.set(key, u64::from(phase == Phase::Update));
         Ok(match phase {
-            Phase::Load | Phase::LoadMany => table.insert(&self.key, &self.value)?,
-            Phase::Get | Phase::GetMany => {
-                table.get(&self.key, &mut self.found)? && self.found == self.value
-            }
+            Phase::Get => table.get(&self.key, &mut self.found)? && self.found == self.value,
             Phase::GetAbsent => !table.get(&self.key, &mut self.found)?,
             Phase::Update => table.update(&self.key, &self.value)?,
             Phase::Remove => table.remove(&self.key)?,
+            _ => table.insert(&self.key, &self.value)?,
         })
     }
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use everhash_index::{
-    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table, Threads, WordTable,
+    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Settings, Table, Threads,
+    WordTable,
 };
 use everhash_pmem::{FileDurability, FileMedium, FileOptions, Region, pool};
 use hdrhistogram::Histogram;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use crate::Candidate;
 use crate::clock::timed;
 use crate::keys::{Shuffle, key, value};
-use crate::process::{Faults, anonymous_bytes, faults, forget_pages, stored_bytes};
+use crate::process::{Faults, anonymous_bytes, faults, forget_pages, stored_bytes, written_bytes};
 use crate::report::Latency;
 
 /// How often a thread of its own looks after the table while it is filled, as the store does.
@@ -31,8 +32,10 @@ const TOLD_EVERY: u64 = 1 << 20;
 /// What is measured of a table in a file.
 #[derive(Clone, Debug)]
 pub struct ScalePlan {
-    /// The file, which must not exist; it is removed in the end.
+    /// The file, which must not exist; it is removed in the end unless it is kept.
     pub path: PathBuf,
+    /// Whether the file stays: [`reread`] can use it, with less memory perhaps.
+    pub kept: bool,
     /// Pairs of eight bytes each that are inserted.
     pub items: u64,
     /// Pairs that are read, spread over all. At most `items`.
@@ -43,6 +46,8 @@ pub struct ScalePlan {
     pub cold: bool,
     /// Whether the table is made for the number of pairs, or grows from its default size.
     pub presized: bool,
+    /// Settings of the table that are not as usual: names and values.
+    pub settings: Vec<(String, u64)>,
     /// The hash function of the table.
     pub hash: HashKind,
     /// What a fence on the file waits for.
@@ -106,6 +111,8 @@ pub struct ScaleReport {
     pub insert: Tail,
     /// The sync after them. Unit: seconds.
     pub sync_seconds: f64,
+    /// What the process gave the system to be written until then, in whole pages, for each pair.
+    pub written_bytes_per_item: f64,
     /// How often the table grew by a part.
     pub growth_steps: u64,
     /// Storage of the file for each pair. Unit: bytes.
@@ -148,10 +155,13 @@ impl ScalePlan {
 fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
     let medium = FileMedium::create(&plan.path, pool::DATA.byte(), &plan.options())?;
     let region = Region::new(medium);
-    let settings = match plan.presized {
+    let mut settings = match plan.presized {
         true => E::sized_for(Form::WORDS, plan.items),
         false => E::Settings::default(),
     };
+    for (name, value) in &plan.settings {
+        settings.set(name, *value)?;
+    }
     let opening = Opening { form: Form::WORDS, hash: plan.hash, ..Opening::default() };
     let table = everhash_index::create::<E, _>(region.clone(), &opening, &settings, &Inline)?;
     region.media().publish()?;
@@ -164,8 +174,8 @@ fn open<E: Engine>(plan: &ScalePlan, executor: &dyn Executor) -> Result<Box<dyn 
     Ok(Box::new(everhash_index::open::<E, _>(region, Opening::default().boot, executor)?))
 }
 
-/// Fills a table of `candidate` and measures it; `said` hears what begins. The file is removed,
-/// whatever comes of it.
+/// Fills a table of `candidate` and measures it; `said` hears what begins. Unless it is kept, the
+/// file is removed, whatever comes of it.
 ///
 /// # Errors
 /// What the table or the file system returned, and a wrong answer of the engine.
@@ -177,9 +187,31 @@ pub fn scale(
     let before = anonymous_bytes();
     let table = (candidate.files.create)(plan)?;
     let report = measure(plan, candidate, table, before, said);
-    // Whoever finds the file still there knows why; the report is worth more.
-    let _ = std::fs::remove_file(&plan.path);
+    if !plan.kept {
+        // Whoever finds the file still there knows why; the report is worth more.
+        let _ = std::fs::remove_file(&plan.path);
+    }
     report
+}
+
+/// Opens a table that a run has kept, and reads from it: in another process, to which the system
+/// may give less memory than the file has bytes. Returns the seconds of the open, and the reads.
+///
+/// # Errors
+/// As [`scale()`].
+pub fn reread(
+    plan: &ScalePlan,
+    candidate: &Candidate,
+    said: &mut dyn FnMut(&str),
+) -> Result<(f64, Reads)> {
+    said("open");
+    let (table, seconds) = reopened(plan, candidate)?;
+    expect_count(plan, &*table)?;
+    said("get");
+    let reads = read(plan, &*table)?;
+    said("close");
+    table.close()?;
+    Ok((seconds, reads))
 }
 
 fn measure(
@@ -190,11 +222,13 @@ fn measure(
     said: &mut dyn FnMut(&str),
 ) -> Result<ScaleReport> {
     let mut latency = Latency::histogram();
+    let written = written_bytes();
     let load_seconds = load(plan, &*table, &mut latency, said)?;
     said("sync");
     let (synced, sync) = timed(|| table.sync());
     synced?;
     let per_item = |bytes: u64| bytes as f64 / plan.items as f64;
+    let written_bytes_per_item = per_item(written_bytes() - written);
     let (stats, anonymous) = (table.stats()?, anonymous_bytes().saturating_sub(before));
     let file_bytes_per_item = per_item(stored_bytes(&plan.path));
     drop(table);
@@ -217,6 +251,7 @@ fn measure(
         load_seconds,
         insert: Tail::of(&latency),
         sync_seconds: sync.wall.as_secs_f64(),
+        written_bytes_per_item,
         growth_steps: stats.growth_steps,
         file_bytes_per_item,
         used_bytes_per_item: per_item(stats.used_bytes),

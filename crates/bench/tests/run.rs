@@ -1,6 +1,7 @@
 //! A whole run with the reference engine.
 
-use everhash_bench::{Candidate, Phase, Plan, ScalePlan, run, scale};
+use everhash_bench::{Candidate, Phase, Plan, ScalePlan, reread, run, scale};
+use everhash_engines::walsh::Walsh;
 use everhash_index::{Form, HashKind};
 use everhash_pmem::{FileDurability, WriteBack};
 use everhash_testkit::reference::Reference;
@@ -17,7 +18,8 @@ fn a_run_reports_every_phase_and_ceiling_for_each_number_of_threads() {
     // Fails if a phase were skipped, or if its answers were wrong (the run ends then).
     for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
         let report = run(&plan(form), &[Candidate::of::<Reference>()], &mut |_| {}).unwrap();
-        assert_eq!(report.rows.len(), 2 * (4 + Phase::ALL.len()));
+        let strict = Phase::ALL.into_iter().filter(|phase| !phase.is_bare()).count();
+        assert_eq!(report.rows.len(), 2 * (4 + strict));
         for row in &report.rows {
             assert!(row.cpu_mops.median > 0.0, "{} {}", row.who, row.what);
             assert_eq!(row.ratio.is_some(), row.who == "plain");
@@ -31,6 +33,17 @@ fn a_setting_that_an_engine_does_not_have_is_refused() {
     let plan = Plan { settings: vec![("no_such_setting".to_owned(), 1)], ..plan(Form::WORDS) };
     let error = run(&plan, &[Candidate::of::<Reference>()], &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("no_such_setting"), "{error}");
+}
+
+#[test]
+fn bare_forms_are_measured_where_an_engine_has_them() {
+    // Fails if they were left out, or if the pairs did not come and go with them.
+    let plan = Plan { threads: vec![2], rounds: 1, ..plan(Form::WORDS) };
+    let report = run(&plan, &[Candidate::of::<Walsh>()], &mut |_| {}).unwrap();
+    let measured: Vec<_> = report.rows.iter().map(|row| row.what).collect();
+    assert!(
+        ["update blind", "remove blind", "insert blind"].iter().all(|it| measured.contains(it))
+    );
 }
 
 #[test]
@@ -51,6 +64,8 @@ fn a_table_is_filled_opened_twice_and_removed() {
         threads: 2,
         cold: true,
         presized: false,
+        kept: false,
+        settings: Vec::new(),
         hash: HashKind::Sip13,
         durability: FileDurability::Process,
     };
@@ -61,6 +76,9 @@ fn a_table_is_filled_opened_twice_and_removed() {
     assert_eq!(steps, ["insert", "sync", "open", "get", "close", "open", "close"]);
     assert!(report.used_bytes_per_item >= 16.0 && report.insert.max >= report.insert.p50);
     assert!(!plan.path.exists());
+    let kept = ScalePlan { kept: true, ..plan.clone() };
+    scale(&kept, &candidate, &mut |_| {}).unwrap();
+    assert_eq!(reread(&kept, &candidate, &mut |_| {}).unwrap().1.count, 50);
     std::fs::write(&plan.path, b"somebody else's").unwrap();
     assert!(scale(&plan, &candidate, &mut |_| {}).is_err() && plan.path.exists());
 }

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use everhash_bench::{ScalePlan, ScaleReport, Tail, scale};
+use everhash_bench::{Reads, ScalePlan, ScaleReport, Tail, reread, scale};
 use everhash_pmem::FileDurability;
 use everhash_store::HashKind;
+use serde_json::json;
 
 use super::bench::{candidates, named, spinner};
+use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -18,7 +20,7 @@ use crate::output;
 /// end. A pair takes 32 to 45 bytes of the disk.
 #[derive(Debug, Args)]
 pub struct Scale {
-    /// The file, which must not exist
+    /// The file, which must not exist, or with --reread be one that --keep left
     file: PathBuf,
     /// The engine
     #[arg(long, value_name = "NAME", default_value = "walsh")]
@@ -46,6 +48,15 @@ pub struct Scale {
     /// Let the system forget the file's pages before each open
     #[arg(long)]
     cold: bool,
+    /// Setting of the table, for ablations; see `everhash engines`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, u64)>,
+    /// Leave the file where it is
+    #[arg(long, conflicts_with = "reread")]
+    keep: bool,
+    /// Only open a file that was kept, and read from it: where there is less memory, perhaps
+    #[arg(long, conflicts_with_all = ["presized", "settings"])]
+    reread: bool,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -82,13 +93,26 @@ impl Scale {
             threads: self.threads,
             cold: self.cold,
             presized: self.presized,
+            kept: self.keep,
+            settings: self.settings,
             hash: self.hash,
         };
         let progress = spinner();
-        let done = scale(&plan, candidate, &mut |what| progress.set_message(what.to_owned()));
+        let mut said = |what: &str| progress.set_message(what.to_owned());
+        let failed = |error| Failure::device(format_args!("{}: {error}", plan.path.display()));
+        if self.reread {
+            let done = reread(&plan, candidate, &mut said);
+            progress.finish_and_clear();
+            let (seconds, reads) = done.map_err(failed)?;
+            if self.json {
+                return output::print_json(&json!({ "open_seconds": seconds, "reads": reads }));
+            }
+            output::print(&opened("open", plan.items, seconds))?;
+            return output::print(&read(&reads));
+        }
+        let done = scale(&plan, candidate, &mut said);
         progress.finish_and_clear();
-        let report = done
-            .map_err(|error| Failure::device(format_args!("{}: {error}", plan.path.display())))?;
+        let report = done.map_err(failed)?;
         if self.json {
             let figures = serde_json::to_value(&report).expect("figures have a JSON form");
             return output::print_json(&figures);
@@ -97,9 +121,26 @@ impl Scale {
     }
 }
 
+/// Returns millions a second.
+fn millions(count: u64, seconds: f64) -> f64 {
+    count as f64 / seconds.max(1e-9) / 1e6
+}
+
+fn opened(what: &str, items: u64, seconds: f64) -> String {
+    format!("{what}: {seconds:.3} s, {:.1} M pairs/s", millions(items, seconds))
+}
+
+fn read(reads: &Reads) -> String {
+    let Reads { count, seconds, minor_faults, major_faults } = *reads;
+    format!(
+        "get: {count} at random, {:.3} Mops/s, {minor_faults:.3} minor and {major_faults:.3} major \
+         page faults each",
+        millions(count, seconds)
+    )
+}
+
 fn print(report: &ScaleReport) -> Outcome {
     let ScaleReport { engine, items, reads, .. } = report;
-    let millions = |count: u64, seconds: f64| count as f64 / seconds.max(1e-9) / 1e6;
     let Tail { p50, p99, p99_9, p99_99, p99_999, max } = report.insert;
     let lines = [
         format!("{items} pairs of form 8/8 in engine {engine}"),
@@ -123,23 +164,13 @@ fn print(report: &ScaleReport) -> Outcome {
             report.anonymous_bytes_per_item
         ),
         format!(
-            "open after a crash: {:.3} s, {:.1} M pairs/s",
-            report.open_crashed_seconds,
-            millions(*items, report.open_crashed_seconds)
+            "written: {:.0} bytes a pair, in whole pages of the file",
+            report.written_bytes_per_item
         ),
-        format!(
-            "get: {} at random, {:.3} Mops/s, {:.3} minor and {:.3} major page faults each",
-            reads.count,
-            millions(reads.count, reads.seconds),
-            reads.minor_faults,
-            reads.major_faults
-        ),
+        opened("open after a crash", *items, report.open_crashed_seconds),
+        read(reads),
         format!("close: {:.3} s", report.close_seconds),
-        format!(
-            "open after a close: {:.3} s, {:.1} M pairs/s",
-            report.open_clean_seconds,
-            millions(*items, report.open_clean_seconds)
-        ),
+        opened("open after a close", *items, report.open_clean_seconds),
     ];
     lines.iter().try_for_each(|line| output::print(line))
 }
