@@ -29,7 +29,7 @@
 //! | 3.1.2, 3.1.3, 3.1.7, logs, write aggregation, ordering | `logs.rs` |
 //! | 3.1.4, operations | `search.rs`, `ops.rs`, `table.rs`, `blind.rs` |
 //! | 3.1.6, objects of variable length | `object.rs` |
-//! | 3.2, partial resizing and garbage collection | `resize.rs` |
+//! | 3.2, partial resizing and garbage collection | `resize.rs`, `turns.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
 //! | 3.2.2, 3.4.1, what a close saves | `checkpoint.rs` |
 //! | 3.4, recovery | `recovery.rs` |
@@ -58,8 +58,10 @@
 //! | old logs are loaded in order (3.2.1) | old chains are read in order | neighbours stay so |
 //! | one key after the other (3.3.1) | many together, if so asked | their misses overlap |
 //! | a search compares heads (3.3.1) | views of the area | objects never change (8) |
+//! | who finds an area due rehashes it (3.2.1) | every write does a step | no write waits long |
 //! | phase 4 frees the old logs (3.3.2) | flushes the new ones first | else both are lost |
 //! | areas flush on their own (3.1.2) | on files all at once, in epochs | a sync each (10) |
+//! | 512 areas (4) | 64 on files | the last pages of each are written again and again |
 //! | 5 s, or a full log (3.1.2) | also a share of `flush_bytes` for each area | a bound in bytes |
 //! | directory logs are compacted (3.2.2) | they are not | 8 bytes an object (5) |
 //! | directories are saved at close (3.4.1) | of changed areas; a hint | `checkpoint.rs` |
@@ -94,7 +96,7 @@
 //!
 //! | Without | Settings |
 //! |---|---|
-//! | partial resizing: all is rehashed at a time | `areas` = 1 |
+//! | partial resizing: all is rehashed at a time | `areas` = 1, `resize` = 1 |
 //! | four phases: an area is rehashed under its lock | `resize` = 1 |
 //! | any resizing | `resize` = 0 |
 //! | batches | `durability` = 1 |
@@ -132,12 +134,13 @@ mod state;
 mod table;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
 use everhash_pmem::{Media, Pool, Region, Site};
 
-pub use setup::{WalshSettings, bytes_needed};
+pub use setup::WalshSettings;
 pub use state::Walsh as WalshTable;
 
 /// The engine.

@@ -176,9 +176,10 @@ impl<M: Media> Walsh<M> {
         }
         pm.unlocking(area.number);
         if self.is_tended(&state) {
-            self.rehash_if_due(pm, area, state)?;
+            self.tend_after_write(pm, area, state)?;
         } else {
             drop(state);
+            self.help(pm)?;
         }
         self.bound_pending()
     }

@@ -14,14 +14,14 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use everhash_index::{Error, Result};
+use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
 use super::directory::directory_of;
 use super::layout::{Kind, Link, MOST_LEVEL};
 use super::logs::{NewInfo, Object, Purpose, corrupt};
 use super::object::Content;
-use super::state::{Area, Counted, GuardOf, Rehash, State, Walsh};
+use super::state::{Area, Counted, Rehash, State, Walsh};
 
 /// Where a rehash persists, and where a crash is worth trying.
 pub mod sites {
@@ -33,29 +33,16 @@ pub mod sites {
     }
 }
 
-/// Part of a block of directories whose chains are moved under one hold of the lock.
-///
-/// Unit: none. Source: ours; with the smallest blocks a step is one directory, so that every judge
-/// meets a rehash half done.
-const STEP_OF_BLOCK: u64 = 2;
-
 /// Most directories whose chains are moved under one hold of the lock.
 ///
 /// Unit: directories. Source: ours; about sixty objects, some microseconds.
-const MOST_STEP: u64 = 16;
+pub(super) const MOST_STEP: u64 = 16;
 
 /// Part of the threshold that live pairs may take after a collection without doubling: with more,
 /// garbage would come back too soon and collecting would be all that is done.
 ///
 /// Source: ours; with 3 of 4, a collection is paid for by one write per directory at least.
 const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
-
-/// Objects in the logs of an area, as a multiple of those that its chains may have, from which on
-/// every write does a step of the rehash that another thread is at.
-///
-/// Unit: none. Source: ours; a rehash begins at two. With it neither logs nor what recovery reads
-/// of them can grow without bound, however slowly that thread runs.
-const OUTRUN_LIMITS: u64 = 4;
 
 /// Who is shown the key, the value and the kind of an object.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
@@ -92,81 +79,13 @@ impl Moving {
 }
 
 impl<M: Media> Walsh<M> {
-    /// Returns how many old directories are rehashed under one hold of the lock.
-    fn step_directories(&self) -> u64 {
-        (self.settings.block_directories / STEP_OF_BLOCK).clamp(1, MOST_STEP)
-    }
-
-    /// Returns whether a write has to look after its area: a rehash is due, or under way.
-    #[inline(always)]
-    pub(super) fn is_tended(&self, state: &State) -> bool {
-        state.rehash.is_some() || self.is_due(state)
-    }
-
-    /// Returns whether an area's chains are too long, or its logs too full of garbage.
-    #[inline(always)]
-    fn is_due(&self, state: &State) -> bool {
-        let limit = self.settings.threshold << state.view.level();
-        self.settings.resize > 0 && (state.chained > limit || state.stored > 2 * limit)
-    }
-
-    /// Rehashes the area if it is due: the writer that finds it so does it (3.2).
-    ///
-    /// Others may write meanwhile; if they outrun it, they help.
-    pub(super) fn rehash_if_due<'a>(
-        &self,
-        pm: &Access<'_, M>,
-        area: &'a Area<M>,
-        mut state: GuardOf<'a, M>,
-    ) -> Result<()> {
-        let outcome = match state.rehash {
-            None if !self.is_due(&state) => return Ok(()),
-            None => self.begin(pm, area, &mut state),
-            Some(rehash) if rehash.running => {
-                let limit = self.settings.threshold << state.view.level();
-                if state.chained > 2 * limit || state.stored > OUTRUN_LIMITS * limit {
-                    no_room_is_no_error(self.step(pm, area, &mut state, self.step_directories()))?;
-                }
-                return Ok(());
-            }
-            Some(_) => Ok(()),
-        };
-        if let Err(error) = outcome {
-            return no_room_is_no_error(Err(error));
-        }
-        let view = state.view;
-        while self.run(pm, area, &mut state, true)? {
-            if self.settings.resize == 2 {
-                // Four phases: between two steps the lock is free.
-                drop(state);
-                state = self.lock(area)?;
-            }
-            if state.view != view {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Does a step of a rehash under way; returns whether it is to be gone on with.
-    fn run(
+    /// Phase 1. Whether the directories double is decided by what is alive.
+    pub(super) fn begin(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        running: bool,
-    ) -> Result<bool> {
-        let outcome = self.step(pm, area, state, self.step_directories());
-        let goes_on = outcome.is_ok() && state.rehash.is_some();
-        if let Some(rehash) = &mut state.rehash {
-            rehash.running = running && goes_on;
-        }
-        no_room_is_no_error(outcome)?;
-        Ok(goes_on)
-    }
-
-    /// Phase 1. Whether the directories double is decided by what is alive.
-    fn begin(&self, pm: &Access<'_, M>, area: &Area<M>, state: &mut State) -> Result<()> {
+    ) -> Result<()> {
         let old = state.view.level();
         let (part, whole) = LIVE_OF_THRESHOLD;
         let most = (self.settings.threshold << old) * part / whole;
@@ -188,7 +107,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Phases 2 and 3 for some directories, and phase 4 after the last.
-    fn step(
+    pub(super) fn step(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
@@ -332,75 +251,8 @@ impl<M: Media> Walsh<M> {
         self.give_logs(state, end)?;
         self.blocks.clear(&area.sides[set_aside.0], set_aside.1)?;
         self.rehashes.fetch_add(1, Ordering::Relaxed);
+        self.end_turn(area);
         Ok(())
-    }
-
-    /// Collects an area's garbage under its lock, if there is enough of it to make room; returns
-    /// whether it did.
-    pub(super) fn collect(
-        &self,
-        pm: &Access<'_, M>,
-        area: &Area<M>,
-        state: &mut State,
-    ) -> Result<bool> {
-        if self.settings.resize == 0 {
-            return Ok(false);
-        }
-        if state.rehash.is_none() {
-            if state.stored <= state.items {
-                return Ok(false);
-            }
-            match self.begin(pm, area, state) {
-                Err(Error::Full { .. }) => return Ok(false),
-                outcome => outcome?,
-            }
-        }
-        while state.rehash.is_some() {
-            match self.step(pm, area, state, u64::MAX >> 1) {
-                Err(Error::Full { .. }) => return Ok(false),
-                outcome => outcome?,
-            }
-        }
-        Ok(true)
-    }
-
-    /// Collects every area that has a log of garbage; returns whether there was one.
-    pub(super) fn collect_others(&self) -> Result<bool> {
-        let pm = self.pool.access();
-        let mut any = false;
-        for area in &self.areas {
-            let mut state = self.lock(area)?;
-            let worth = self.settings.log_entries.min(state.items / 8 + 2);
-            if state.stored >= state.items.saturating_add(worth) {
-                any |= self.collect(&pm, area, &mut state)?;
-            }
-        }
-        Ok(any)
-    }
-
-    /// Goes on with a rehash, or collects an area of which more than half is garbage; returns
-    /// whether there is more to do.
-    pub(super) fn tend(
-        &self,
-        pm: &Access<'_, M>,
-        area: &Area<M>,
-        state: &mut State,
-    ) -> Result<bool> {
-        if self.settings.resize == 0 {
-            return Ok(false);
-        }
-        let garbage = state.stored - state.items.min(state.stored);
-        let is_worth = garbage > state.items.saturating_add(2 * self.settings.log_entries);
-        if state.rehash.is_none() && (is_worth || self.is_due(state)) {
-            match self.begin(pm, area, state) {
-                Err(Error::Full { .. }) => return Ok(false),
-                outcome => outcome?,
-            }
-        }
-        if state.rehash.is_none() {
-            return Ok(false);
-        }
-        self.run(pm, area, state, false)
     }
 
     /// Forgets every pair of an area: new logs, and nothing moved to them.
@@ -430,15 +282,8 @@ impl<M: Media> Walsh<M> {
         self.blocks.clear(&area.sides[view.side()], view.level())?;
         self.blocks.clear(&area.sides[1 - view.side()], view.old().unwrap_or(0))?;
         (state.items, state.item_bytes, state.chained, state.rehash) = (0, 0, 0, None);
+        self.end_turn(area);
         area.show(state, view.next(view.level(), None));
         self.give_logs(state, number.wrapping_sub(1))
-    }
-}
-
-/// A rehash that finds no room waits for some: the write that set it off has been made.
-fn no_room_is_no_error(outcome: Result<()>) -> Result<()> {
-    match outcome {
-        Err(Error::Full { .. }) => Ok(()),
-        outcome => outcome,
     }
 }

@@ -52,6 +52,8 @@ pub struct Walsh<M: Media> {
     pub(super) epochs: LockOf<M, Epochs>,
     /// Bytes that were written since the last cut; the areas' locks guard the moment of a cut.
     pub(super) pending: WordOf<M>,
+    /// The number of the area whose turn it is to be rehashed, plus one; 0 = of none.
+    pub(super) turn: WordOf<M>,
     /// Rehashes since the table was opened.
     pub(super) rehashes: WordOf<M>,
     /// Not 0 once a log was begun since the table was opened: free space is not as it was.
@@ -116,8 +118,6 @@ pub struct Rehash {
     pub(super) end: u64,
     /// The first directory set aside whose chain is not yet rehashed.
     pub(super) next: u64,
-    /// Whether a thread is at it.
-    pub(super) running: bool,
     /// What the area counted when it began.
     pub(super) before: Counted,
     /// What is alive of that, in the chains that are rehashed.
@@ -127,7 +127,7 @@ pub struct Rehash {
 impl Rehash {
     /// Returns a rehash of all logs up to `end`, of which nothing is done.
     pub(super) fn begun(end: u64, before: Counted) -> Rehash {
-        Rehash { end, next: 0, running: false, before, found: Counted::default() }
+        Rehash { end, next: 0, before, found: Counted::default() }
     }
 }
 

@@ -56,6 +56,8 @@ impl<M: Media> Walsh<M> {
             let area = &self.areas[(number % count) as usize];
             let mut state = self.lock(area)?;
             more |= self.tend(&pm, area, &mut state)?;
+            drop(state);
+            self.help(&pm)?;
         }
         Ok(Upkeep { deadline: is_dirty.then_some(now + half), more })
     }

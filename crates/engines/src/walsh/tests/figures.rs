@@ -2,6 +2,7 @@
 //! Each test prints its numbers.
 
 use everhash_index::{Form, Table, WordTable};
+use everhash_pmem::Lock;
 use everhash_testkit::measured::{MEMORY, Measured};
 
 use crate::walsh::{Walsh, WalshSettings};
@@ -135,14 +136,13 @@ fn every_switch_takes_away_what_it_names() {
     // Fails if a switch for an ablation (Fig. 12) is ignored: then a comparison compares nothing.
     const ITEMS: u64 = 40_000;
     let areas = |areas| WalshSettings { areas, directories: 512, ..paper() };
-    let partial = table_of(&areas(8));
-    let whole = table_of(&areas(1));
-    let (of_area, of_all) = (partial.most_lines(ITEMS), whole.most_lines(ITEMS));
-    println!("most lines of one insert: {of_area} with 8 areas, {of_all} with one");
-    assert!(of_all > 4 * of_area, "one area is rehashed as a whole");
+    let phased = table_of(&areas(8));
     let locked = table_of(&WalshSettings { resize: 1, ..areas(8) });
-    locked.insert(0..ITEMS);
-    assert_eq!(locked.rehashes(), partial.rehashes(), "under the lock, and as often");
+    let whole = table_of(&WalshSettings { resize: 1, ..areas(1) });
+    let most = [&phased, &locked, &whole].map(|table| table.most_lines(ITEMS));
+    println!("most lines of one insert: {most:?} in phases, under the lock, and all areas at once");
+    assert!(8 * most[0] < most[1] && 4 * most[1] < most[2]);
+    assert_eq!(locked.rehashes(), phased.rehashes(), "under the lock, and as often");
     let never = table_of(&WalshSettings { resize: 0, ..areas(8) });
     let saved = never.traffic(|| never.insert(0..ITEMS));
     assert_eq!(never.rehashes(), 0);
@@ -151,9 +151,33 @@ fn every_switch_takes_away_what_it_names() {
     assert!(per_insert < 40.0);
     let traffic = never.traffic(|| assert!(never.table.get_word(0).unwrap().is_some()));
     assert!(traffic.words_loaded > 3 * 30, "the oldest key stands at the end of a long chain");
-    for measured in [partial, whole, locked, never] {
+    for measured in [phased, whole, locked, never] {
         assert_eq!(measured.table.check().unwrap().items, ITEMS);
     }
+}
+
+#[test]
+fn areas_are_rehashed_one_at_a_time() {
+    // Fails if all areas, which are due at about the same time, needed room for two generations
+    // together, or if an area waited for its turn until its chains are much longer (3.2.1).
+    let measured = table_of(&WalshSettings { directories: 512, ..paper() });
+    let (mut rehashing, mut longest) = (0, 0.0f64);
+    for number in 0..60_000 {
+        measured.insert(number..number + 1);
+        let views = measured.table.areas.iter().map(|area| area.view.latest());
+        let now = views.filter(|view| view.old().is_some()).count();
+        assert!(now <= 1, "{now} areas at insert {number}");
+        rehashing += now;
+        let chains = measured.table.areas.iter().map(|area| {
+            let state = area.state.lock().unwrap();
+            state.chained as f64 / f64::from(1 << state.view.level())
+        });
+        longest = longest.max(chains.fold(0.0, f64::max));
+    }
+    println!(
+        "chains of at most {longest:.2} objects on average, rehashing in {rehashing} of 60,000"
+    );
+    assert!(longest < 4.2 && rehashing > 500);
 }
 
 #[test]

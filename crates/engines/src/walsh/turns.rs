@@ -1,0 +1,201 @@
+//! Who rehashes what: one area at a time (3.2.1), a step of it with every write.
+//!
+//! The area whose turn it is gets a step from whoever writes, to whatever area: no writer waits for
+//! a whole rehash, and the others that are due wait for their turn. So there is room for two
+//! generations of one area only, however many have grown alike. An area that cannot wait, because
+//! many threads write to it, gets steps from its own writers beside that.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, AtomicWord, Lock, Media};
+
+use super::resize::MOST_STEP;
+use super::state::{Area, GuardOf, State, Walsh};
+
+/// Part of a block of directories whose chains are moved under one hold of the lock.
+///
+/// Unit: none. Source: ours; with the smallest blocks a step is one directory, so that every judge
+/// meets a rehash half done.
+const STEP_OF_BLOCK: u64 = 2;
+
+/// Objects in the chains of an area, as a multiple of those that they may have, from which on its
+/// own writers rehash it without waiting for its turn.
+///
+/// Unit: none. Source: ours (twice the paper's threshold, before searches are much slower).
+const OUTRUN_CHAINS: u64 = 2;
+
+/// The same for the objects in its logs.
+///
+/// Unit: none. Source: ours; a rehash is due at two. With it neither logs nor what recovery reads
+/// of them can grow without bound.
+const OUTRUN_LOGS: u64 = 4;
+
+impl<M: Media> Walsh<M> {
+    /// Returns how many old directories are rehashed under one hold of the lock.
+    fn step_directories(&self) -> u64 {
+        (self.settings.block_directories / STEP_OF_BLOCK).clamp(1, MOST_STEP)
+    }
+
+    /// Returns whether a write has to look after its area: a rehash is due, or under way.
+    #[inline(always)]
+    pub(super) fn is_tended(&self, state: &State) -> bool {
+        state.rehash.is_some() || self.is_due(state)
+    }
+
+    /// Returns whether an area's chains are too long, or its logs too full of garbage.
+    #[inline(always)]
+    fn is_due(&self, state: &State) -> bool {
+        let limit = self.settings.threshold << state.view.level();
+        self.settings.resize > 0 && (state.chained > limit || state.stored > 2 * limit)
+    }
+
+    fn is_outrun(&self, state: &State) -> bool {
+        let limit = self.settings.threshold << state.view.level();
+        state.chained > OUTRUN_CHAINS * limit || state.stored > OUTRUN_LOGS * limit
+    }
+
+    /// Does what is due after a write to an area that is to be tended.
+    #[cold]
+    pub(super) fn tend_after_write<'a>(
+        &self,
+        pm: &Access<'_, M>,
+        area: &'a Area<M>,
+        mut state: GuardOf<'a, M>,
+    ) -> Result<()> {
+        if self.settings.resize == 1 {
+            // Without the four phases: all under one hold of the lock.
+            while self.advance(pm, area, &mut state, true)? {}
+            return Ok(());
+        }
+        if self.take_turn(area) || self.is_outrun(&state) {
+            let is_due = self.is_due(&state);
+            return self.advance(pm, area, &mut state, is_due).map(drop);
+        }
+        drop(state);
+        self.help(pm)
+    }
+
+    /// Does a step of the rehash whose turn it is, if there is one and nobody else is at it.
+    #[inline(always)]
+    pub(super) fn help(&self, pm: &Access<'_, M>) -> Result<()> {
+        match self.turn.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            turn => self.help_area(pm, &self.areas[turn as usize - 1]),
+        }
+    }
+
+    #[cold]
+    fn help_area(&self, pm: &Access<'_, M>, area: &Area<M>) -> Result<()> {
+        // If it is poisoned, its own writers hear of it.
+        let Ok(Some(mut state)) = area.state.try_lock() else { return Ok(()) };
+        self.alive()?;
+        pm.locked(area.number);
+        let outcome = self.advance(pm, area, &mut state, false);
+        pm.unlocking(area.number);
+        outcome.map(drop)
+    }
+
+    /// Lets it be an area's turn if it is no other's; returns whether it is. The caller holds the
+    /// area's lock.
+    fn take_turn(&self, area: &Area<M>) -> bool {
+        let taken =
+            self.turn.compare_exchange(0, area.number + 1, Ordering::Relaxed, Ordering::Relaxed);
+        taken.map_or_else(|turn| turn == area.number + 1, |_| true)
+    }
+
+    /// Ends an area's turn, if it has it. The caller holds the area's lock.
+    pub(super) fn end_turn(&self, area: &Area<M>) {
+        let (relaxed, turn) = (Ordering::Relaxed, area.number + 1);
+        // Another's turn is not this one's to end.
+        let _ = self.turn.compare_exchange(turn, 0, relaxed, relaxed);
+    }
+
+    /// Begins a rehash, if `begins` and none is under way, and does a step of it; returns whether
+    /// it is to be gone on with. Without room it waits for some: the write that set it off has
+    /// been made.
+    fn advance(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        begins: bool,
+    ) -> Result<bool> {
+        let begun = match state.rehash {
+            None if begins => self.begin(pm, area, state),
+            _ => Ok(()),
+        };
+        let outcome = begun.and_then(|()| self.step(pm, area, state, self.step_directories()));
+        let goes_on = outcome.is_ok() && state.rehash.is_some();
+        if !goes_on {
+            self.end_turn(area);
+        }
+        match outcome {
+            Ok(()) | Err(Error::Full { .. }) => Ok(goes_on),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Goes on with a rehash, or collects an area of which more than half is garbage, if it is its
+    /// turn; returns whether there is more to do.
+    pub(super) fn tend(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<bool> {
+        if self.settings.resize == 0 {
+            return Ok(false);
+        }
+        let garbage = state.stored - state.items.min(state.stored);
+        let is_worth = garbage > state.items.saturating_add(2 * self.settings.log_entries);
+        let begins = is_worth || self.is_due(state);
+        match state.rehash.is_some() || begins {
+            true if self.take_turn(area) => self.advance(pm, area, state, begins),
+            is_wanted => Ok(is_wanted),
+        }
+    }
+
+    /// Collects an area's garbage under its lock, if there is enough of it to make room; returns
+    /// whether it did.
+    pub(super) fn collect(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<bool> {
+        if self.settings.resize == 0 {
+            return Ok(false);
+        }
+        if state.rehash.is_none() {
+            if state.stored <= state.items {
+                return Ok(false);
+            }
+            match self.begin(pm, area, state) {
+                Err(Error::Full { .. }) => return Ok(false),
+                outcome => outcome?,
+            }
+        }
+        while state.rehash.is_some() {
+            match self.step(pm, area, state, u64::MAX >> 1) {
+                Err(Error::Full { .. }) => return Ok(false),
+                outcome => outcome?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Collects every area that has a log of garbage; returns whether there was one.
+    pub(super) fn collect_others(&self) -> Result<bool> {
+        let pm = self.pool.access();
+        let mut any = false;
+        for area in &self.areas {
+            let mut state = self.lock(area)?;
+            let worth = self.settings.log_entries.min(state.items / 8 + 2);
+            if state.stored >= state.items.saturating_add(worth) {
+                any |= self.collect(&pm, area, &mut state)?;
+            }
+        }
+        Ok(any)
+    }
+}
