@@ -65,7 +65,7 @@ pub struct NewInfo {
     pub(super) levels: [u32; 2],
     /// Whether no pair from before is alive.
     pub(super) cleared: bool,
-    /// Whether the count of live pairs is an estimate: see `blind.rs`.
+    /// Whether the count of live pairs is an estimate: see `ops/blind.rs`.
     pub(super) estimated: bool,
 }
 

@@ -27,9 +27,9 @@
 //! |---|---|
 //! | 3.1.1, two-level directory | `directory.rs` |
 //! | 3.1.2, 3.1.3, 3.1.7, logs, write aggregation, ordering | `logs.rs` |
-//! | 3.1.4, operations | `search.rs`, `ops.rs`, `table.rs`, `blind.rs` |
+//! | 3.1.4, operations | `search.rs`, `ops.rs`, `table.rs`, `ops/blind.rs` |
 //! | 3.1.6, objects of variable length | `object.rs` |
-//! | 3.2, partial resizing and garbage collection | `resize.rs`, `turns.rs` |
+//! | 3.2, partial resizing and garbage collection | `resize.rs`, `resize/turns.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
 //! | 3.2.2, 3.4.1, what a close saves | `checkpoint.rs` |
 //! | 3.4, recovery | `recovery.rs` |
@@ -49,7 +49,7 @@
 //! | the newest logs are in DRAM (3.1.2) | on the medium, written back late | (4) |
 //! | 24 bytes of directory log a write (3.1.2) | 8: part of the hash, and where | (5) |
 //! | circular queues of logs (3.1.3) | each log leads to the one before | never too short (3) |
-//! | updates, deletes do not look (3.1.4) | they do, but for `blind.rs` | the contract asks for it |
+//! | updates, deletes do not look (3.1.4) | they do, or do not (11) | the contract asks for it |
 //! | every version lengthens a chain (3.1.4) | not if its key is the head's | hot keys |
 //! | a write-ahead log (3.1.5) | the newest log is one | an object is written once (6) |
 //! | a 64-byte atomic tail (3.1.7) | an 8-byte one | no machine has the former |
@@ -91,6 +91,7 @@
 //! 9. Both sets of directories are rebuilt, from the logs up to the border and from those behind.
 //!    To move a key twice does nothing.
 //! 10. A power failure then leaves all areas as they were at one instant: see `epochs.rs`.
+//! 11. The paper's own are the bare forms: see `ops/blind.rs`.
 //!
 //! # What can be taken away, to compare
 //!
@@ -115,7 +116,6 @@
 //! only some hundreds. Where a caller has many keys, batches do not wait like that.
 
 mod batches;
-mod blind;
 mod check;
 mod checkpoint;
 mod concurrency;
@@ -134,7 +134,6 @@ mod state;
 mod table;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};

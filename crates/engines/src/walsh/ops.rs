@@ -3,6 +3,8 @@
 //! All writes look for the key first: the contract wants to know whether it was there (the paper
 //! looks for inserts only).
 
+mod blind;
+
 use std::borrow::Cow;
 
 use everhash_index::{Error, Result};
@@ -22,18 +24,18 @@ const ROUNDS: u32 = 3;
 
 /// What a write appends.
 #[derive(Clone, Copy)]
-pub(super) struct NewVersion<'v> {
-    pub(super) hash: u64,
-    pub(super) kind: Kind,
-    pub(super) content: Content<'v>,
+struct NewVersion<'v> {
+    hash: u64,
+    kind: Kind,
+    content: Content<'v>,
 }
 
 /// What a write found: where its key's directory lies, if it has one, what that says, and the
 /// newest object of the key.
-pub(super) struct Before<'b, M: Media> {
-    pub(super) slot: Option<Slot<'b, M::Sync>>,
-    pub(super) directory: Directory,
-    pub(super) version: Option<Version>,
+struct Before<'b, M: Media> {
+    slot: Option<Slot<'b, M::Sync>>,
+    directory: Directory,
+    version: Option<Version>,
 }
 
 /// What a write does, once it knows what is there.
@@ -163,7 +165,7 @@ impl<M: Media> Walsh<M> {
     /// Writes a version, in the room of the area's own garbage if there is no other, and does what
     /// is due then.
     #[inline(always)]
-    pub(super) fn write_and_tend<'a>(
+    fn write_and_tend<'a>(
         &self,
         pm: &Access<'_, M>,
         area: &'a Area<M>,
@@ -286,7 +288,7 @@ impl<M: Media> Walsh<M> {
 
     /// Does a write, and again when other areas have given back what they do not need.
     #[inline(always)]
-    pub(super) fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+    fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
         let mut round = 0;
         // Ends: room is made a few times only.
         loop {

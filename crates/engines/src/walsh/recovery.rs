@@ -105,7 +105,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         state: Lock::new(State::default()),
     };
     let table = Walsh {
-        is_grouped: Walsh::<M>::groups(&settings, pool.region().media()),
+        is_grouped: settings.shares_epochs(&**pool.region().media()),
         is_relaxed: Walsh::<M>::relaxes(pool.region().media()),
         form,
         settings,

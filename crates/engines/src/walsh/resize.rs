@@ -11,6 +11,8 @@
 //! the rehash begins again. Moving a key twice does nothing: who finds it, or its tombstone,
 //! among the new ones leaves it.
 
+mod turns;
+
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 

@@ -1,20 +1,18 @@
 //! An empty table: its settings, how many bytes it needs, and how it is written.
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{Addr, LINE, Media, Pool, Space, pool};
+use everhash_pmem::{Addr, Domain, LINE, Media, Pool, Space, pool};
 
 use super::layout::{
     self, AreaRecord, Info, MOST_ENTRIES, MOST_LEVEL, MOST_LOG_BYTES, ROOT, Root, Tail, VERSION,
 };
-use super::state::Walsh;
 use crate::common::settings::{self, settings};
 
 settings! {
     /// The settings of a new table.
     pub struct WalshSettings {
         areas = 0, |value| value == 0 || value.is_power_of_two() && value <= 1 << 16,
-            "log areas; 0 = 512, 64 where they share epochs, 32 with durability 1; a power of two, at \
-             most 65536";
+            "log areas; 0 = 512, 64 that share epochs, 32 with durability 1; a power of two";
         directories = 262_144, |value| value.is_power_of_two() && value <= 1 << 48,
             "directories of a new table; a power of two, at least areas (raised to it)";
         block_directories = 32, |value| value.is_power_of_two() && value <= 1024,
@@ -86,6 +84,12 @@ impl WalshSettings {
         WalshSettings { directories, areas, block_directories, ..defaults }
     }
 
+    /// Returns whether areas share epochs on a medium.
+    pub(super) fn shares_epochs(&self, media: &impl Media) -> bool {
+        let only_syncs = matches!(media.guarantees().domain, Domain::Process | Domain::Synced);
+        self.durability == 0 && (only_syncs || self.epochs == 1)
+    }
+
     /// Returns the settings with a number of areas; `share_epochs` says whether they do.
     fn with_areas(self, share_epochs: bool) -> Self {
         let areas = match self.areas {
@@ -149,7 +153,7 @@ pub const fn object_head_words(form: Form) -> u64 {
 /// # Errors
 /// [`Error::Setting`]; [`Error::Full`].
 pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> {
-    let settings = settings.with_areas(Walsh::<M>::groups(settings, pool.region().media()));
+    let settings = settings.with_areas(settings.shares_epochs(&**pool.region().media()));
     settings.check_all()?;
     let space = Space::fresh(pool.region().clone(), pool::DATA);
     let table = space.take(settings.areas * AreaRecord::BYTES as u64, LINE)?.span;

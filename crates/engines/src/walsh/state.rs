@@ -298,12 +298,6 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Returns whether areas share epochs on a medium.
-    pub(super) fn groups(settings: &WalshSettings, media: &M) -> bool {
-        let only_syncs = matches!(media.guarantees().domain, Domain::Process | Domain::Synced);
-        settings.durability == 0 && (only_syncs || settings.epochs == 1)
-    }
-
     /// Returns whether nothing but a sync of the caller's may wait for a medium.
     pub(super) fn relaxes(media: &M) -> bool {
         matches!(media.guarantees().domain, Domain::None | Domain::Process)

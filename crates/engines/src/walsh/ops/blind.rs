@@ -11,12 +11,12 @@
 use everhash_index::{BareTable, Form, Result, Table, admit};
 use everhash_pmem::{Media, word_of};
 
-use super::directory::{Directory, Slot, directory_of};
-use super::layout::Kind;
-use super::logs::NewInfo;
-use super::object::Content;
-use super::ops::{Before, NewVersion};
-use super::state::Walsh;
+use super::{Before, NewVersion};
+use crate::walsh::directory::{Directory, Slot, directory_of};
+use crate::walsh::layout::Kind;
+use crate::walsh::logs::NewInfo;
+use crate::walsh::object::Content;
+use crate::walsh::state::Walsh;
 
 impl<M: Media> Walsh<M> {
     /// Appends a version of a key, whatever is there.

@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, AtomicWord, Lock, Media};
 
-use super::resize::MOST_STEP;
-use super::state::{Area, GuardOf, State, Walsh};
+use super::MOST_STEP;
+use crate::walsh::state::{Area, GuardOf, State, Walsh};
 
 /// Part of a block of directories whose chains are moved under one hold of the lock.
 ///
@@ -39,7 +39,7 @@ impl<M: Media> Walsh<M> {
 
     /// Returns whether a write has to look after its area: a rehash is due, or under way.
     #[inline(always)]
-    pub(super) fn is_tended(&self, state: &State) -> bool {
+    pub(crate) fn is_tended(&self, state: &State) -> bool {
         state.rehash.is_some() || self.is_due(state)
     }
 
@@ -57,7 +57,7 @@ impl<M: Media> Walsh<M> {
 
     /// Does what is due after a write to an area that is to be tended.
     #[cold]
-    pub(super) fn tend_after_write<'a>(
+    pub(crate) fn tend_after_write<'a>(
         &self,
         pm: &Access<'_, M>,
         area: &'a Area<M>,
@@ -78,7 +78,7 @@ impl<M: Media> Walsh<M> {
 
     /// Does a step of the rehash whose turn it is, if there is one and nobody else is at it.
     #[inline(always)]
-    pub(super) fn help(&self, pm: &Access<'_, M>) -> Result<()> {
+    pub(crate) fn help(&self, pm: &Access<'_, M>) -> Result<()> {
         match self.turn.load(Ordering::Relaxed) {
             0 => Ok(()),
             turn => self.help_area(pm, &self.areas[turn as usize - 1]),
@@ -105,7 +105,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Ends an area's turn, if it has it. The caller holds the area's lock.
-    pub(super) fn end_turn(&self, area: &Area<M>) {
+    pub(crate) fn end_turn(&self, area: &Area<M>) {
         let (relaxed, turn) = (Ordering::Relaxed, area.number + 1);
         // Another's turn is not this one's to end.
         let _ = self.turn.compare_exchange(turn, 0, relaxed, relaxed);
@@ -138,7 +138,7 @@ impl<M: Media> Walsh<M> {
 
     /// Goes on with a rehash, or collects an area of which more than half is garbage, if it is its
     /// turn; returns whether there is more to do.
-    pub(super) fn tend(
+    pub(crate) fn tend(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
@@ -158,7 +158,7 @@ impl<M: Media> Walsh<M> {
 
     /// Collects an area's garbage under its lock, if there is enough of it to make room; returns
     /// whether it did.
-    pub(super) fn collect(
+    pub(crate) fn collect(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
@@ -186,7 +186,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Collects every area that has a log of garbage; returns whether there was one.
-    pub(super) fn collect_others(&self) -> Result<bool> {
+    pub(crate) fn collect_others(&self) -> Result<bool> {
         let pm = self.pool.access();
         let mut any = false;
         for area in &self.areas {
