@@ -195,6 +195,12 @@ pub trait Media: Send + Sync + 'static {
     #[inline(always)]
     fn prefetch(&self, _at: Addr) {}
 
+    /// Says that the line at `at` will be stored to soon, and is better not shared.
+    #[inline(always)]
+    fn prefetch_for_store(&self, at: Addr) {
+        self.prefetch(at);
+    }
+
     /// Says that `span` holds data of one lifetime class.
     fn stream(&self, _span: Span, _class: StreamClass) -> StreamSupport {
         StreamSupport::NotSupported

@@ -206,6 +206,12 @@ impl<'a, M: Media> Access<'a, M> {
         self.media.prefetch(at);
     }
 
+    /// Says that the line at `at` will be stored to soon.
+    #[inline(always)]
+    pub fn prefetch_for_store(&self, at: Addr) {
+        self.media.prefetch_for_store(at);
+    }
+
     /// Says that `span` holds data of one lifetime class.
     pub fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.media.stream(span, class)

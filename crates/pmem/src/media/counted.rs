@@ -222,6 +222,11 @@ impl<M: Media> Media for Counted<M> {
         self.inner.prefetch(at);
     }
 
+    #[inline]
+    fn prefetch_for_store(&self, at: Addr) {
+        self.inner.prefetch_for_store(at);
+    }
+
     fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.inner.stream(span, class)
     }

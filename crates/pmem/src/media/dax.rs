@@ -214,6 +214,11 @@ impl Media for DaxMedium {
     fn prefetch(&self, at: Addr) {
         self.backing.mapping.prefetch(at);
     }
+
+    #[inline(always)]
+    fn prefetch_for_store(&self, at: Addr) {
+        self.backing.mapping.prefetch_for_store(at);
+    }
 }
 
 #[cfg(test)]

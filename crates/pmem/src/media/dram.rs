@@ -161,6 +161,11 @@ impl Media for Dram {
     fn prefetch(&self, at: Addr) {
         self.mapping.prefetch(at);
     }
+
+    #[inline(always)]
+    fn prefetch_for_store(&self, at: Addr) {
+        self.mapping.prefetch_for_store(at);
+    }
 }
 
 #[cfg(test)]

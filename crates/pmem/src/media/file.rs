@@ -283,6 +283,11 @@ impl Media for FileMedium {
         self.backing.mapping.prefetch(at);
     }
 
+    #[inline(always)]
+    fn prefetch_for_store(&self, at: Addr) {
+        self.backing.mapping.prefetch_for_store(at);
+    }
+
     /// Passes the hint if `span` is the whole file: Linux keeps one lifetime per file. Class 0 is
     /// the shortest lifetime, 3 and above the longest.
     fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {

@@ -20,6 +20,8 @@ const POISONED: u64 = 2;
 /// write-back of the holder is over; so nothing of the next operation could be fetched meanwhile.
 /// Who waits spins, and sleeps a little if that takes long: no thread is woken up.
 ///
+/// The value lies right behind the lock's word: what begins it comes with the lock, in one line.
+///
 /// ```
 /// use everhash_pmem::{Latch, Lock, Std};
 ///
@@ -28,6 +30,7 @@ const POISONED: u64 = 2;
 /// assert_eq!(*latch.lock()?, [1, 2]);
 /// # Ok::<(), everhash_pmem::LockPoisoned>(())
 /// ```
+#[repr(C)]
 pub struct Latch<P: Primitives, T> {
     word: P::AtomicU64,
     value: UnsafeCell<T>,

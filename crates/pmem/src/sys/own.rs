@@ -1,4 +1,5 @@
-//! The program's own memory: hints about what it will read soon, and words that nobody has touched.
+//! The program's own memory: hints about what it will read or store to soon, and words that nobody
+//! has touched.
 
 use core::sync::atomic::AtomicU64;
 
@@ -42,6 +43,31 @@ pub fn prefetch<T>(value: &T) {
     prefetch_at(core::ptr::from_ref(value).cast());
 }
 
+/// Says that `value` will be stored to soon: its line is on the way, and no other processor keeps
+/// it, so that the store does not have to ask for it again.
+#[inline(always)]
+pub fn prefetch_for_store<T>(value: &T) {
+    prefetch_for_store_at(core::ptr::from_ref(value).cast());
+}
+
+/// As [`prefetch_for_store`], of a place that may be any address.
+#[inline(always)]
+pub(crate) fn prefetch_for_store_at(place: *const u8) {
+    // A processor without `prefetchw` does nothing instead, but for the first 64-bit Pentium 4.
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint: it neither faults nor changes anything at any address.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) place, options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = place;
+}
+
 /// As [`prefetch`], of a place that may be any address.
 #[inline(always)]
 pub(crate) fn prefetch_at(place: *const u8) {
@@ -80,6 +106,8 @@ mod tests {
         let memory: Vec<u64> = (0..1000).collect();
         memory.iter().for_each(prefetch);
         prefetch(&());
+        memory.iter().for_each(prefetch_for_store);
+        prefetch_for_store(&());
         assert!(memory.into_iter().eq(0..1000));
     }
 }

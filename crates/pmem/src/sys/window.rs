@@ -101,6 +101,12 @@ impl Mapping {
     pub(crate) fn prefetch(&self, at: Addr) {
         super::own::prefetch_at(self.base().wrapping_add(at.byte() as usize));
     }
+
+    /// Says that the line at `at` will be stored to soon.
+    #[inline(always)]
+    pub(crate) fn prefetch_for_store(&self, at: Addr) {
+        super::own::prefetch_for_store_at(self.base().wrapping_add(at.byte() as usize));
+    }
 }
 
 /// Loads a word; later accesses of this thread stay behind it.
