@@ -6,10 +6,11 @@
 //! its own.
 
 use everhash_index::{Form, Result, admit};
-use everhash_pmem::{Access, Addr, Media, word_of};
+use everhash_pmem::{Access, Addr, Lock, Media, prefetch_for_store, word_of};
 
 use super::concurrency::View;
 use super::directory::directory_of;
+use super::layout::AreaRecord;
 use super::object::Found;
 use super::state::Walsh;
 
@@ -103,7 +104,8 @@ impl<M: Media> Walsh<M> {
     /// Writes many pairs, in order, by `word` those of a pool of words and by `bytes` the others;
     /// returns how often these said that they added one.
     ///
-    /// The keys are looked for together first: each write then looks in the cache.
+    /// The keys are looked for together first: each write then looks in the cache. What it stores to
+    /// is fetched too, because other processors may have changed it.
     ///
     /// # Errors
     /// Those of a write on its own; the pairs before it are written.
@@ -121,7 +123,13 @@ impl<M: Media> Walsh<M> {
                 *hash = self.hash(key);
             }
             let hashes = &hashes[..pairs.len()];
+            hashes.iter().for_each(|hash| self.prefetch_area(&pm, *hash));
             self.search_together(&pm, hashes, &mut Ahead { table: self, pm: &pm, pairs })?;
+            for hash in hashes {
+                if let Some(state) = self.area(*hash).state.try_lock()? {
+                    self.prefetch_ends(&pm, &state);
+                }
+            }
             for (hash, (key, value)) in hashes.iter().zip(pairs) {
                 admit(self.form, key, value)?;
                 let is_new = match self.form {
@@ -132,6 +140,14 @@ impl<M: Media> Walsh<M> {
             }
         }
         Ok(added)
+    }
+
+    /// Says that the area of a hash will be written to soon.
+    #[inline(always)]
+    fn prefetch_area(&self, pm: &Access<'_, M>, hash: u64) {
+        let area = self.area(hash);
+        prefetch_for_store(&area.state);
+        pm.prefetch_for_store(area.record.plus(AreaRecord::LIVE as u64));
     }
 
     /// Reads the directories of all keys; returns how many searches have an object to look at.

@@ -140,6 +140,14 @@ impl<M: Media> Walsh<M> {
         (some, room.min(object_words))
     }
 
+    /// Says that the area's newest logs will be appended to.
+    #[inline(always)]
+    pub(super) fn prefetch_ends(&self, pm: &Access<'_, M>, state: &State) {
+        let Some(log) = &state.open else { return };
+        pm.prefetch_for_store(log.span.start.plus(LogHead::WORDS as u64 + log.count));
+        pm.prefetch_for_store(log.span.start.plus(log.fill));
+    }
+
     /// Appends an object and its directory record to the area's newest logs; returns where the
     /// object lies. No head leads to it yet.
     ///
@@ -167,8 +175,8 @@ impl<M: Media> Walsh<M> {
         let at = log.span.start.plus(log.fill);
         let record_at = log.span.start.plus(LogHead::WORDS as u64 + log.count);
         // The lines that the next writes to this area need are far from this processor.
-        pm.prefetch(at.plus(words + LINE / WORD));
-        pm.prefetch(record_at.plus(LINE / WORD));
+        pm.prefetch_for_store(at.plus(words + LINE / WORD));
+        pm.prefetch_for_store(record_at.plus(LINE / WORD));
         self.objects.write(pm, at, *link, content)?;
         self.objects.write_seal(pm, at, words, log.checksum)?;
         let record = RECORD_OFFSET.set(RECORD_HASH.get(*hash), log.fill);
@@ -256,17 +264,19 @@ impl<M: Media> Walsh<M> {
             return Err(error);
         }
         self.has_begun.store(1, Ordering::Relaxed);
-        let (mut previous, mut sum) = (Tail::default(), 0);
-        let mut number = state.logs.back().map_or(1, |log| log.number.wrapping_add(1));
-        if let Some(log) = state.open.take() {
-            number = log.number.wrapping_add(1);
-            previous = Tail { at: log.span.start, count: log.count };
-            let mut records = vec![0; log.count as usize];
-            pm.read_words(log.span.start.plus(LogHead::WORDS as u64), &mut records)?;
-            sum = layout::sum(&records, self.seed);
-            let Tail { count, .. } = previous;
-            state.logs.push_back(Log { number: log.number, span: log.span, count });
-        }
+        let previous = state.newest();
+        let mut sum = 0;
+        let before = match state.open.take() {
+            Some(OpenLog { number, span, count, .. }) => {
+                let mut records = vec![0; count as usize];
+                pm.read_words(span.start.plus(LogHead::WORDS as u64), &mut records)?;
+                sum = layout::sum(&records, self.seed);
+                state.logs.push_back(Log { number, span, count });
+                number
+            }
+            None => state.logs.back().map_or(0, |log| log.number),
+        };
+        let number = before.wrapping_add(1);
         let mut head = [0; LogHead::WORDS];
         head[LogHead::NUMBER] = number;
         head[LogHead::OWNER] = LOG_SEQUENCE.set(LOG_AREA.set(0, area.number), state.sequence);

@@ -72,30 +72,25 @@ pub struct Spare {
     pub(super) limbo: Vec<Span>,
 }
 
-/// A log area: on cache lines of its own, of which readers need the first only.
+/// A log area, on cache lines of its own: readers need the last one only, which writers change
+/// seldom.
 #[repr(C, align(128))]
 pub struct Area<M: Media> {
+    pub(super) state: Latch<M::Sync, State>,
     pub(super) view: Shown<M::Sync>,
     pub(super) sides: [Side<M::Sync>; 2],
     pub(super) number: u64,
     /// Where its record lies.
     pub(super) record: Addr,
-    pub(super) state: Latch<M::Sync, State>,
 }
 
 /// What the lock of an area guards.
+///
+/// With two threads each line that a write changes comes from the other one's cache half the time.
+/// What every write changes is in the line of the latch, then comes what every write reads.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct State {
-    /// The view, as readers see it.
-    pub(super) view: View,
-    /// The newest log, which takes objects.
-    pub(super) open: Option<OpenLog>,
-    /// Every log but the newest, oldest first.
-    pub(super) logs: Logs,
-    /// Sequence of the newest info.
-    pub(super) sequence: u64,
-    /// What it says.
-    pub(super) info: NewInfo,
     /// Live pairs.
     pub(super) items: u64,
     /// The room that their objects need. Unit: bytes.
@@ -104,7 +99,17 @@ pub struct State {
     pub(super) chained: u64,
     /// Objects in all logs.
     pub(super) stored: u64,
+    /// The newest log, which takes objects.
+    pub(super) open: Option<OpenLog>,
+    /// The view, as readers see it.
+    pub(super) view: View,
     pub(super) rehash: Option<Rehash>,
+    /// What the newest info says.
+    pub(super) info: NewInfo,
+    /// Its sequence.
+    pub(super) sequence: u64,
+    /// Every log but the newest, oldest first.
+    pub(super) logs: Logs,
     /// The checkpoint that was believed when the table was opened.
     pub(super) saved: Option<Saved>,
     /// When upkeep first saw the oldest object that is not durable.
@@ -225,21 +230,22 @@ impl Logs {
     }
 }
 
-/// The newest log of an area.
+/// The newest log of an area. What every write changes is first, as in [`State`].
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct OpenLog {
-    pub(super) number: u64,
-    pub(super) span: Span,
-    /// Most objects.
-    pub(super) entries: u64,
     /// Its objects.
     pub(super) count: u64,
     /// Where the next object begins. Unit: words from the start of the log.
     pub(super) fill: u64,
+    /// Where the first object begins that is not durable.
+    pub(super) durable_fill: u64,
+    pub(super) span: Span,
+    /// Most objects.
+    pub(super) entries: u64,
+    pub(super) number: u64,
     /// Objects that are durable.
     pub(super) durable: u64,
-    /// Where the first one begins that is not.
-    pub(super) durable_fill: u64,
     /// Whether the head is durable, and the log reachable.
     pub(super) known: bool,
     /// Objects that the tail covers; with durability 1 recovery finds the others by their seals.
@@ -322,7 +328,25 @@ impl<M: Media> Area<M> {
 
 #[cfg(test)]
 mod tests {
+    use core::mem::offset_of;
+
+    use everhash_pmem::{Image, Std};
+
     use super::*;
+
+    #[test]
+    fn a_write_changes_one_line_of_its_area_and_a_read_needs_another_one() {
+        // Fails if a field comes between those that every write changes, or if what readers need
+        // is on a line with them, or on two.
+        type Own = Area<Image<Std>>;
+        assert_eq!(size_of::<Option<OpenLog>>(), size_of::<OpenLog>());
+        let open = offset_of!(State, open) + offset_of!(OpenLog, span);
+        let changed = offset_of!(Own, state) + WORD as usize + open;
+        assert!(changed <= LINE as usize, "{changed}");
+        let [view, end] = [offset_of!(Own, view), offset_of!(Own, record) + size_of::<Addr>()];
+        assert_eq!(view / LINE as usize, (end - 1) / LINE as usize, "{view} to {end}");
+        assert!(view / LINE as usize > 0);
+    }
 
     #[test]
     fn logs_come_back_as_they_were_whatever_their_lengths() {
