@@ -29,7 +29,7 @@
 //! | 3.1.2, 3.1.3, 3.1.7, logs, write aggregation, ordering | `logs.rs` |
 //! | 3.1.4, operations | `search.rs`, `ops.rs`, `table.rs`, `ops/blind.rs` |
 //! | 3.1.6, objects of variable length | `object.rs` |
-//! | 3.2, partial resizing and garbage collection | `resize.rs`, `resize/turns.rs` |
+//! | 3.2, partial resizing and garbage collection | `resize.rs`, `resize/turns.rs`, `moving.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
 //! | 3.2.2, 3.4.1, what a close saves | `checkpoint.rs` |
 //! | 3.4, recovery | `recovery.rs` |
@@ -123,6 +123,7 @@ mod directory;
 mod epochs;
 pub mod layout;
 mod logs;
+mod moving;
 mod object;
 mod ops;
 mod recovery;

@@ -46,6 +46,25 @@ pub enum Content<'c> {
     },
 }
 
+impl Content<'_> {
+    /// Returns whether the key is that of another pair of the pool.
+    #[inline(always)]
+    pub fn has_key_of(&self, other: &Content<'_>) -> bool {
+        match (self, other) {
+            (Content::Words([key, _]), Content::Words([other, _])) => key == other,
+            _ => self.with_key(|key| other.with_key(|other| key == other)),
+        }
+    }
+
+    /// Shows the key as bytes.
+    pub fn with_key<T>(&self, show: impl FnOnce(&[u8]) -> T) -> T {
+        match self {
+            Content::Words([key, _]) => show(&key.to_le_bytes()),
+            Content::Bytes { key, .. } => show(key),
+        }
+    }
+}
+
 /// The object of a pair of words, as it lies on the medium.
 #[derive(Clone, Copy, Default)]
 pub struct WordPair {

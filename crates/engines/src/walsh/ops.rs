@@ -8,7 +8,7 @@ mod blind;
 use std::borrow::Cow;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Media, WORD};
+use everhash_pmem::{Access, Addr, Media, WORD};
 
 use super::directory::{Directory, Slot, directory_of};
 use super::layout::{Kind, Link};
@@ -199,15 +199,9 @@ impl<M: Media> Walsh<M> {
         if !matches!(error, Error::Full { .. }) || !self.collect(pm, area, state)? {
             return Err(error);
         }
-        let word;
-        let key = match new.content {
-            Content::Words([key, _]) => {
-                word = key.to_le_bytes();
-                word.as_slice()
-            }
-            Content::Bytes { key, .. } => key,
-        };
-        let before = self.before(pm, area, state, (new.hash, key), &mut Vec::new())?;
+        let before = new
+            .content
+            .with_key(|key| self.before(pm, area, state, (new.hash, key), &mut Vec::new()))?;
         self.write(pm, area, state, new, &before)
     }
 
@@ -234,13 +228,7 @@ impl<M: Media> Walsh<M> {
             // Readers see it when it is durable, and not before.
             self.secure(pm, state)?;
         }
-        match before.slot {
-            Some(slot) => slot.push(hash, at),
-            None => {
-                let side = &area.sides[state.view.side()];
-                self.blocks.push(side, state.view.level(), hash, at)?;
-            }
-        }
+        self.make_head(area, state, before.slot, hash, at)?;
         let not_durable = state.open.as_ref().map_or(0, |log| log.fill - log.durable_fill) * WORD;
         if not_durable * self.areas.len() as u64 > self.settings.flush_bytes {
             // More than the area's share of what may be lost.
@@ -255,6 +243,25 @@ impl<M: Media> Walsh<M> {
             state.item_bytes = state.item_bytes.saturating_sub(version.found.words * WORD);
         }
         Ok(())
+    }
+
+    /// Makes an object the head of the newest chain of its hash; `slot` is where that begins, if
+    /// its directory is there.
+    #[inline(always)]
+    pub(super) fn make_head(
+        &self,
+        area: &Area<M>,
+        state: &State,
+        slot: Option<Slot<'_, M::Sync>>,
+        hash: u64,
+        at: Addr,
+    ) -> Result<()> {
+        if let Some(slot) = slot {
+            slot.push(hash, at);
+            return Ok(());
+        }
+        let view = state.view;
+        self.blocks.push(&area.sides[view.side()], view.level(), hash, at)
     }
 
     /// Inserts a pair; here and in the other operations the hash of the key comes with it.

@@ -19,9 +19,10 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
-use super::directory::directory_of;
+use super::directory::{Directory, Slot, directory_of};
 use super::layout::{Kind, Link, MOST_LEVEL};
 use super::logs::{NewInfo, Object, Purpose, corrupt};
+use super::moving::Moving;
 use super::object::Content;
 use super::state::{Area, Counted, Rehash, State, Walsh};
 
@@ -48,37 +49,6 @@ const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
 
 /// Who is shown the key, the value and the kind of an object.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
-
-/// The pairs of a chain on their way, each key once.
-#[derive(Default)]
-struct Moving {
-    /// Their keys and values, one behind the other.
-    bytes: Vec<u8>,
-    pairs: Vec<MovingPair>,
-}
-
-/// A pair on its way.
-struct MovingPair {
-    key: Range<usize>,
-    value: Range<usize>,
-    is_live: bool,
-    hash: u64,
-}
-
-impl Moving {
-    /// Adds an older object of the chain, unless there is a newer one of its key.
-    fn add(&mut self, key: &[u8], value: &[u8], kind: Kind) {
-        if self.pairs.iter().any(|pair| self.bytes[pair.key.clone()] == *key) {
-            return;
-        }
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let middle = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        let (key, value) = (start..middle, middle..self.bytes.len());
-        self.pairs.push(MovingPair { key, value, is_live: kind.is_live(), hash: 0 });
-    }
-}
 
 impl<M: Media> Walsh<M> {
     /// Phase 1. Whether the directories double is decided by what is alive.
@@ -175,53 +145,71 @@ impl<M: Media> Walsh<M> {
     ) -> Result<Counted> {
         let set_aside = &area.sides[1 - state.view.side()];
         let head = self.blocks.read(set_aside, directory).head;
-        moving.bytes.clear();
-        moving.pairs.clear();
-        self.walk(pm, head, &mut |key, value, kind| moving.add(key, value, kind))?;
-        let Moving { bytes, pairs } = moving;
-        pairs.retain(|pair| pair.is_live);
-        let item_bytes = pairs.iter().map(|pair| self.pair_bytes(bytes, pair)).sum();
-        let found = Counted { items: pairs.len() as u64, item_bytes };
-        pairs.iter_mut().for_each(|pair| pair.hash = self.hash(&bytes[pair.key.clone()]));
-        let level = state.view.level();
-        pairs.sort_by_key(|pair| directory_of(pair.hash, level));
-        for MovingPair { key, value, hash, .. } in pairs {
-            let (key, value, hash) = (&bytes[key.clone()], &bytes[value.clone()], *hash);
-            let side = &area.sides[state.view.side()];
-            let present = self.blocks.read(side, directory_of(hash, level));
-            let mut is_newer = false;
-            if present.may_hold(hash) {
-                self.walk(pm, present.head, &mut |other, _, _| is_newer |= other == key)?;
+        moving.clear();
+        self.along(head, |at| moving.take(self, pm, at))?;
+        let mut found = Counted::default();
+        // Doubling parts a chain by the last bit of the directory.
+        for half in 0..2 {
+            for (hash, content) in moving.live() {
+                let number = directory_of(hash, state.view.level());
+                if number % 2 == half {
+                    found.items += 1;
+                    found.item_bytes += self.objects.words(&content) * WORD;
+                    self.move_pair(pm, area, state, (hash, number), content)?;
+                }
             }
-            if is_newer {
-                continue;
-            }
-            let link = Link { next: present.head, kind: Kind::Moved };
-            let object = Object { hash, link, content: Content::Bytes { key, value } };
-            let at = self.append(pm, area, state, Purpose::Move, &object)?;
-            self.blocks.push(side, level, hash, at)?;
-            state.chained += 1;
         }
         Ok(found)
     }
 
-    /// Returns the room that the object of a pair needs. Unit: bytes.
-    fn pair_bytes(&self, bytes: &[u8], pair: &MovingPair) -> u64 {
-        let (key, value) = (&bytes[pair.key.clone()], &bytes[pair.value.clone()]);
-        self.objects.words(&Content::Bytes { key, value }) * WORD
+    /// Appends a pair to its new chain, unless its key is there.
+    #[inline(always)]
+    fn move_pair(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        (hash, number): (u64, u64),
+        content: Content<'_>,
+    ) -> Result<()> {
+        let slot = self.blocks.slot(&area.sides[state.view.side()], number);
+        let present = slot.map_or_else(Directory::default, Slot::read);
+        if present.may_hold(hash) {
+            let mut is_newer = false;
+            content.with_key(|key| {
+                self.walk(pm, present.head, &mut |other, _, _| is_newer |= other == key)
+            })?;
+            if is_newer {
+                return Ok(());
+            }
+        }
+        let link = Link { next: present.head, kind: Kind::Moved };
+        let at = self.append(pm, area, state, Purpose::Move, &Object { hash, link, content })?;
+        self.make_head(area, state, slot, hash, at)?;
+        state.chained += 1;
+        Ok(())
     }
 
     /// Visits the objects of a chain, newest first. The caller holds the area's lock.
     pub(super) fn walk(&self, pm: &Access<'_, M>, head: Addr, visit: &mut Visit<'_>) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
+        self.along(head, |at| {
+            let found = self.objects.read(pm, at, &mut key, &mut value)?;
+            visit(&key, &value, found.link.kind);
+            Ok(found.link.next)
+        })
+    }
+
+    /// Visits the places of the objects of a chain; each visit says where the next one is.
+    #[inline(always)]
+    fn along(&self, head: Addr, mut visit: impl FnMut(Addr) -> Result<Addr>) -> Result<()> {
         let mut at = head;
-        for _ in 0..self.pool.region().media().bytes() / 8 {
+        // A chain has no more objects than the medium has words.
+        for _ in 0..self.pool.region().media().bytes() / WORD {
             if at.is_null() {
                 return Ok(());
             }
-            let found = self.objects.read(pm, at, &mut key, &mut value)?;
-            visit(&key, &value, found.link.kind);
-            at = found.link.next;
+            at = visit(at)?;
         }
         Err(corrupt(head, "a chain of objects ends"))
     }

@@ -1,0 +1,94 @@
+//! The pairs of an old chain on their way to new ones: the newest of each key.
+//!
+//! Pairs of words are carried as they are, others in one buffer.
+
+use everhash_index::{Form, Result};
+use everhash_pmem::{Access, Addr, Media};
+
+use super::object::Content;
+use super::state::Walsh;
+
+/// The pairs of a chain. Used for one chain after the other, so that its buffers are there.
+#[derive(Default)]
+pub struct Moving {
+    pairs: Vec<Pair>,
+    /// Keys and values of byte strings, one behind the other.
+    bytes: Vec<u8>,
+    /// The byte strings that were read last.
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// A pair on its way, or what says that it was removed.
+struct Pair {
+    hash: u64,
+    is_live: bool,
+    carried: Carried,
+}
+
+#[derive(Clone, Copy)]
+enum Carried {
+    Words([u64; 2]),
+    /// Where in the buffer key and value begin, and where they end.
+    Bytes([usize; 3]),
+}
+
+impl Moving {
+    /// Forgets the chain before.
+    pub fn clear(&mut self) {
+        self.pairs.clear();
+        self.bytes.clear();
+    }
+
+    /// Takes the pair of the next older object of the chain, unless there is a newer one of its
+    /// key; returns where the object behind it lies.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`] if the object is damaged.
+    #[inline(always)]
+    pub fn take<M: Media>(
+        &mut self,
+        table: &Walsh<M>,
+        pm: &Access<'_, M>,
+        at: Addr,
+    ) -> Result<Addr> {
+        let start = self.bytes.len();
+        let (found, hash, carried) = if table.form == Form::WORDS {
+            let pair = table.objects.read_word(pm, at)?;
+            let words = Carried::Words([pair.key, pair.value]);
+            (table.objects.open_word(&pair)?, table.hasher.word(pair.key), words)
+        } else {
+            let found = table.objects.read(pm, at, &mut self.key, &mut self.value)?;
+            self.bytes.extend_from_slice(&self.key);
+            let middle = self.bytes.len();
+            self.bytes.extend_from_slice(&self.value);
+            let places = [start, middle, self.bytes.len()];
+            (found, table.hasher.bytes(&self.key), Carried::Bytes(places))
+        };
+        let mut older = self.pairs.iter().filter(|pair| pair.hash == hash);
+        if older.any(|pair| self.content(pair.carried).has_key_of(&self.content(carried))) {
+            self.bytes.truncate(start);
+        } else {
+            self.pairs.push(Pair { hash, is_live: found.link.kind.is_live(), carried });
+        }
+        Ok(found.link.next)
+    }
+
+    /// Returns the pairs that are present, each with the hash of its key.
+    #[inline(always)]
+    pub fn live(&self) -> impl Iterator<Item = (u64, Content<'_>)> {
+        let live = self.pairs.iter().filter(|pair| pair.is_live);
+        live.map(|pair| (pair.hash, self.content(pair.carried)))
+    }
+
+    #[inline(always)]
+    fn content(&self, carried: Carried) -> Content<'_> {
+        match carried {
+            Carried::Words(pair) => Content::Words(pair),
+            Carried::Bytes([start, middle, end]) => {
+                let (key, value) = (&self.bytes[start..middle], &self.bytes[middle..end]);
+                Content::Bytes { key, value }
+            }
+        }
+    }
+}
