@@ -122,14 +122,17 @@ impl<M: Media> Walsh<M> {
     #[inline(always)]
     pub(super) fn edit_word(&self, key: (u64, u64), edit: WordEdit) -> Result<bool> {
         match self.try_edit_word(key, edit) {
-            Err(Error::Full { .. }) => self.edit_word_with_room(key, edit),
-            outcome => outcome,
+            Ok(answer) => Ok(answer),
+            Err(error) => self.edit_word_with_room(key, edit, error),
         }
     }
 
     #[cold]
-    fn edit_word_with_room(&self, key: (u64, u64), edit: WordEdit) -> Result<bool> {
-        self.with_room(|| self.try_edit_word(key, edit))
+    fn edit_word_with_room(&self, key: (u64, u64), edit: WordEdit, error: Error) -> Result<bool> {
+        match error {
+            Error::Full { .. } => self.with_room(|| self.try_edit_word(key, edit)),
+            error => Err(error),
+        }
     }
 
     #[inline(always)]
