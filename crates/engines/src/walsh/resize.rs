@@ -16,7 +16,7 @@ mod turns;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
 use super::directory::{Directory, Slot, directory_of};
@@ -51,13 +51,30 @@ const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
 pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
 
 impl<M: Media> Walsh<M> {
-    /// Phase 1. Whether the directories double is decided by what is alive.
+    /// Phase 1; returns whether there was room for it.
     pub(super) fn begin(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        was_there_room(self.set_aside(pm, area, state))
+    }
+
+    /// Phases 2 and 3 for some directories, and phase 4 after the last; returns whether there was
+    /// room for them.
+    pub(super) fn step(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        count: u64,
+    ) -> Result<bool> {
+        was_there_room(self.move_chains(pm, area, state, count))
+    }
+
+    /// Sets the directories aside. Whether they double is decided by what is alive.
+    fn set_aside(&self, pm: &Access<'_, M>, area: &Area<M>, state: &mut State) -> Result<()> {
         let old = state.view.level();
         let (part, whole) = LIVE_OF_THRESHOLD;
         let most = (self.settings.threshold << old) * part / whole;
@@ -78,8 +95,8 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Phases 2 and 3 for some directories, and phase 4 after the last.
-    pub(super) fn step(
+    /// Moves the chains of some directories that are set aside.
+    fn move_chains(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
@@ -275,5 +292,14 @@ impl<M: Media> Walsh<M> {
         self.end_turn(area);
         area.show(state, view.next(view.level(), None));
         self.give_logs(state, number.wrapping_sub(1))
+    }
+}
+
+/// Returns whether a part of a rehash was done. One that finds no room is no error, and waits for
+/// some: the write that set it off has been made.
+fn was_there_room(outcome: Result<()>) -> Result<bool> {
+    match outcome {
+        Err(Error::Full { .. }) => Ok(false),
+        outcome => outcome.map(|()| true),
     }
 }

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_index::{Error, Result};
+use everhash_index::Result;
 use everhash_pmem::{Access, AtomicWord, Lock, Media};
 
 use super::MOST_STEP;
@@ -121,19 +121,19 @@ impl<M: Media> Walsh<M> {
         state: &mut State,
         begins: bool,
     ) -> Result<bool> {
-        let begun = match state.rehash {
+        let has_room = match state.rehash {
             None if begins => self.begin(pm, area, state),
-            _ => Ok(()),
+            _ => Ok(true),
         };
-        let outcome = begun.and_then(|()| self.step(pm, area, state, self.step_directories()));
-        let goes_on = outcome.is_ok() && state.rehash.is_some();
+        let outcome = match has_room {
+            Ok(true) => self.step(pm, area, state, self.step_directories()),
+            outcome => outcome,
+        };
+        let goes_on = matches!(outcome, Ok(true)) && state.rehash.is_some();
         if !goes_on {
             self.end_turn(area);
         }
-        match outcome {
-            Ok(()) | Err(Error::Full { .. }) => Ok(goes_on),
-            Err(error) => Err(error),
-        }
+        outcome.map(|_| goes_on)
     }
 
     /// Goes on with a rehash, or collects an area of which more than half is garbage, if it is its
@@ -167,19 +167,14 @@ impl<M: Media> Walsh<M> {
         if self.settings.resize == 0 {
             return Ok(false);
         }
-        if state.rehash.is_none() {
-            if state.stored <= state.items {
-                return Ok(false);
-            }
-            match self.begin(pm, area, state) {
-                Err(Error::Full { .. }) => return Ok(false),
-                outcome => outcome?,
-            }
+        if state.rehash.is_none()
+            && (state.stored <= state.items || !self.begin(pm, area, state)?)
+        {
+            return Ok(false);
         }
         while state.rehash.is_some() {
-            match self.step(pm, area, state, u64::MAX >> 1) {
-                Err(Error::Full { .. }) => return Ok(false),
-                outcome => outcome?,
+            if !self.step(pm, area, state, u64::MAX >> 1)? {
+                return Ok(false);
             }
         }
         Ok(true)
