@@ -9,8 +9,8 @@ use everhash_index::{Form, Result, admit};
 use everhash_pmem::{Access, Addr, Lock, Media, prefetch_for_store, word_of};
 
 use super::concurrency::View;
-use super::directory::directory_of;
-use super::layout::AreaRecord;
+use super::directory::{Directory, Slot};
+use super::layout::{AreaRecord, WordObject};
 use super::object::Found;
 use super::state::Walsh;
 
@@ -46,6 +46,9 @@ impl Ending {
 
 /// What a batch is about: keys by their places in it.
 pub trait Batch {
+    /// Returns the hash of the key at a place.
+    fn hash(&self, place: usize) -> u64;
+
     /// Compares the object at an address with the key at a place, and keeps its value if it is of
     /// that key; returns how the search ended, or where it goes on.
     fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending>;
@@ -57,48 +60,119 @@ pub trait Batch {
     fn end(&mut self, place: usize, ending: Ending) -> Result<()>;
 }
 
-/// A search under way.
+/// How the search for a key began.
+#[derive(Clone, Copy, Default)]
+struct Begun {
+    hash: u64,
+    view: View,
+}
+
+/// A search under way: for the key at which place, and the object that is looked at next.
 #[derive(Clone, Copy, Default)]
 struct Search {
     place: usize,
-    view: View,
     at: Addr,
 }
 
 impl<M: Media> Walsh<M> {
-    /// Looks for at most [`TOGETHER`] keys, by their hashes; says how each search ends.
+    /// Looks for the keys at the first `count` places of a batch, at most [`TOGETHER`]; says how
+    /// each search ends.
     ///
     /// # Errors
     /// Those of [`Batch::end`].
     pub(super) fn search_together(
         &self,
         pm: &Access<'_, M>,
-        hashes: &[u64],
+        count: usize,
         batch: &mut impl Batch,
     ) -> Result<()> {
         self.alive()?;
-        debug_assert!(hashes.len() <= TOGETHER, "there is a place for each search");
+        let mut begun = [Begun::default(); TOGETHER];
+        let begun = &mut begun[..count];
         let mut searches = [Search::default(); TOGETHER];
-        let mut count = self.begin_searches(pm, hashes, &mut searches, batch)?;
+        let mut left = self.begin_searches(pm, begun, &mut searches, batch)?;
         for _ in 0..STEPS {
-            if count == 0 {
+            if left == 0 {
                 return Ok(());
             }
-            let mut left = 0;
-            for index in 0..count {
-                let search = searches[index];
-                match batch.probe(search.place, search.at) {
-                    Ok(at) => {
-                        pm.prefetch(at);
-                        searches[left] = Search { at, ..search };
-                        left += 1;
-                    }
-                    Err(ending) => self.end_search(hashes, search, ending, batch)?,
-                }
-            }
-            count = left;
+            left = self.step_searches(pm, begun, &mut searches, left, batch)?;
         }
-        searches[..count].iter().try_for_each(|search| batch.end(search.place, Ending::Unknown))
+        searches[..left].iter().try_for_each(|search| batch.end(search.place, Ending::Unknown))
+    }
+
+    /// Reads the directories of all keys; returns how many searches have an object to look at.
+    #[inline(always)]
+    fn begin_searches(
+        &self,
+        pm: &Access<'_, M>,
+        begun: &mut [Begun],
+        searches: &mut [Search; TOGETHER],
+        batch: &mut impl Batch,
+    ) -> Result<usize> {
+        let mut slots = [None; TOGETHER];
+        for (place, (begun, slot)) in begun.iter_mut().zip(&mut slots).enumerate() {
+            let hash = batch.hash(place);
+            // One is on its way while the next key is hashed.
+            let view = self.area(hash).view.latest();
+            *slot = self.slot(hash, view);
+            slot.iter().for_each(|slot| slot.prefetch());
+            *begun = Begun { hash, view };
+        }
+        let mut left = 0;
+        for (place, (begun, slot)) in begun.iter().zip(slots).enumerate() {
+            if !begun.view.is_plain() {
+                batch.end(place, Ending::Unknown)?;
+                continue;
+            }
+            let directory = slot.map_or_else(Directory::default, Slot::read);
+            pm.dram(1);
+            if directory.head.is_null() || !directory.may_hold(begun.hash) {
+                self.end_search(*begun, place, Ending::Absent, batch)?;
+                continue;
+            }
+            fetch_object(pm, directory.head);
+            searches[left] = Search { place, at: directory.head };
+            left += 1;
+        }
+        Ok(left)
+    }
+
+    /// Lets the first `count` searches look at an object each; returns how many go on.
+    #[inline(always)]
+    fn step_searches(
+        &self,
+        pm: &Access<'_, M>,
+        begun: &[Begun],
+        searches: &mut [Search; TOGETHER],
+        count: usize,
+        batch: &mut impl Batch,
+    ) -> Result<usize> {
+        let mut left = 0;
+        for index in 0..count {
+            let Search { place, at } = searches[index];
+            match batch.probe(place, at) {
+                Ok(at) => {
+                    fetch_object(pm, at);
+                    searches[left] = Search { place, at };
+                    left += 1;
+                }
+                Err(ending) => self.end_search(begun[place], place, ending, batch)?,
+            }
+        }
+        Ok(left)
+    }
+
+    /// Ends a search as it seems to have ended, if the view of its area has not changed.
+    #[inline(always)]
+    fn end_search(
+        &self,
+        begun: Begun,
+        place: usize,
+        ending: Ending,
+        batch: &mut impl Batch,
+    ) -> Result<()> {
+        let is_current = self.area(begun.hash).view.shows(begun.view);
+        batch.end(place, if is_current { ending } else { Ending::Unknown })
     }
 
     /// Writes many pairs, in order, by `word` those of a pool of words and by `bytes` the others;
@@ -122,10 +196,10 @@ impl<M: Media> Walsh<M> {
             for (hash, (key, _)) in hashes.iter_mut().zip(pairs) {
                 *hash = self.hash(key);
             }
-            let hashes = &hashes[..pairs.len()];
-            hashes.iter().for_each(|hash| self.prefetch_area(&pm, *hash));
-            self.search_together(&pm, hashes, &mut Ahead { table: self, pm: &pm, pairs })?;
-            for hash in hashes {
+            hashes[..pairs.len()].iter().for_each(|hash| self.prefetch_area(&pm, *hash));
+            let mut ahead = Ahead { table: self, pm: &pm, pairs, hashes: &hashes };
+            self.search_together(&pm, pairs.len(), &mut ahead)?;
+            for hash in &hashes[..pairs.len()] {
                 if let Some(state) = self.area(*hash).state.try_lock()? {
                     self.prefetch_ends(&pm, &state);
                 }
@@ -149,52 +223,13 @@ impl<M: Media> Walsh<M> {
         prefetch_for_store(&area.state);
         pm.prefetch_for_store(area.record.plus(AreaRecord::LIVE as u64));
     }
+}
 
-    /// Reads the directories of all keys; returns how many searches have an object to look at.
-    fn begin_searches(
-        &self,
-        pm: &Access<'_, M>,
-        hashes: &[u64],
-        searches: &mut [Search; TOGETHER],
-        batch: &mut impl Batch,
-    ) -> Result<usize> {
-        for hash in hashes {
-            self.prefetch_directory(*hash);
-        }
-        let mut count = 0;
-        for (place, hash) in hashes.iter().enumerate().take(TOGETHER) {
-            let area = self.area(*hash);
-            let view = area.view.latest();
-            let search = Search { place, view, at: Addr::NULL };
-            if !view.is_plain() {
-                batch.end(place, Ending::Unknown)?;
-                continue;
-            }
-            let side = &area.sides[view.side()];
-            let directory = self.blocks.read(side, directory_of(*hash, view.level()));
-            pm.dram(1);
-            if directory.head.is_null() || !directory.may_hold(*hash) {
-                self.end_search(hashes, search, Ending::Absent, batch)?;
-                continue;
-            }
-            pm.prefetch(directory.head);
-            searches[count] = Search { at: directory.head, ..search };
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    /// Ends a search as it seems to have ended, if the view of its area has not changed.
-    fn end_search(
-        &self,
-        hashes: &[u64],
-        search: Search,
-        ending: Ending,
-        batch: &mut impl Batch,
-    ) -> Result<()> {
-        let is_current = self.area(hashes[search.place]).view.shows(search.view);
-        batch.end(search.place, if is_current { ending } else { Ending::Unknown })
-    }
+/// Says that an object will be read soon: of one in four, key or value lie in the next line.
+#[inline(always)]
+fn fetch_object<M: Media>(pm: &Access<'_, M>, at: Addr) {
+    pm.prefetch(at);
+    pm.prefetch(at.plus(WordObject::WORDS as u64 - 1));
 }
 
 /// A batch of pairs that will be written: what their writes will look at is fetched.
@@ -202,9 +237,15 @@ struct Ahead<'b, 'a, M: Media> {
     table: &'b Walsh<M>,
     pm: &'b Access<'a, M>,
     pairs: &'b [(&'b [u8], &'b [u8])],
+    hashes: &'b [u64],
 }
 
 impl<M: Media> Batch for Ahead<'_, '_, M> {
+    #[inline(always)]
+    fn hash(&self, place: usize) -> u64 {
+        self.hashes[place]
+    }
+
     #[inline(always)]
     fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
         let key = self.pairs[place].0;
@@ -231,32 +272,40 @@ pub struct WordBatch<'b, 'a, M: Media> {
     pub(super) table: &'b Walsh<M>,
     pub(super) pm: &'b Access<'a, M>,
     pub(super) keys: &'b [u64],
-    pub(super) hashes: &'b [u64],
     pub(super) values: &'b mut [Option<u64>],
     /// The value of the object that was compared last.
     pub(super) value: u64,
 }
 
 impl<M: Media> Batch for WordBatch<'_, '_, M> {
+    #[inline(always)]
+    fn hash(&self, place: usize) -> u64 {
+        self.table.hasher.word(self.keys[place])
+    }
+
     /// Looks at the check of the key's object only, as a search on its own does.
     #[inline(always)]
     fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
         // What cannot be read is perhaps not an object any more.
-        let pair = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
-        if pair.key != self.keys[place] {
-            return pair.next().ok_or(Ending::Unknown);
+        let read = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
+        if read.key != self.keys[place] {
+            return read.next().ok_or(Ending::Unknown);
         }
-        self.value = pair.value;
-        Err(self.table.objects.open_word(&pair).map_or(Ending::Unknown, Ending::of))
+        let opened = self.table.objects.open_word(self.pm, &read);
+        let (found, value) = opened.map_err(|_| Ending::Unknown)?;
+        self.value = value;
+        Err(Ending::of(found))
     }
 
     #[inline(always)]
     fn end(&mut self, place: usize, ending: Ending) -> Result<()> {
-        let (table, hash, key) = (self.table, self.hashes[place], self.keys[place]);
         self.values[place] = match ending {
             Ending::Present => Some(self.value),
             Ending::Absent => None,
-            Ending::Unknown => table.get_word_patiently(self.pm, hash, key)?,
+            Ending::Unknown => {
+                let (hash, key) = (self.hash(place), self.keys[place]);
+                self.table.get_word_patiently(self.pm, hash, key)?
+            }
         };
         Ok(())
     }
@@ -267,12 +316,15 @@ pub struct BytesBatch<'b, 'a, M: Media, F: FnMut(usize, Option<&[u8]>)> {
     pub(super) table: &'b Walsh<M>,
     pub(super) pm: &'b Access<'a, M>,
     pub(super) keys: &'b [&'b [u8]],
-    pub(super) hashes: &'b [u64],
     pub(super) value: Vec<u8>,
     pub(super) found: F,
 }
 
 impl<M: Media, F: FnMut(usize, Option<&[u8]>)> Batch for BytesBatch<'_, '_, M, F> {
+    fn hash(&self, place: usize) -> u64 {
+        self.table.hash(self.keys[place])
+    }
+
     fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
         match self.table.objects.probe(self.pm, at, self.keys[place], &mut self.value) {
             Ok((found, true)) => Err(Ending::of(found)),
@@ -283,11 +335,13 @@ impl<M: Media, F: FnMut(usize, Option<&[u8]>)> Batch for BytesBatch<'_, '_, M, F
     }
 
     fn end(&mut self, place: usize, ending: Ending) -> Result<()> {
-        let (hash, key) = (self.hashes[place], self.keys[place]);
         let is_present = match ending {
             Ending::Present => true,
             Ending::Absent => false,
-            Ending::Unknown => self.table.get_hashed(self.pm, hash, key, &mut self.value)?,
+            Ending::Unknown => {
+                let (hash, key) = (self.hash(place), self.keys[place]);
+                self.table.get_hashed(self.pm, hash, key, &mut self.value)?
+            }
         };
         (self.found)(place, is_present.then_some(self.value.as_slice()));
         Ok(())

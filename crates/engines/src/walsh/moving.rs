@@ -55,8 +55,8 @@ impl Moving {
         let start = self.bytes.len();
         let (found, hash, carried) = if table.form == Form::WORDS {
             let pair = table.objects.read_word(pm, at)?;
-            let words = Carried::Words([pair.key, pair.value]);
-            (table.objects.open_word(&pair)?, table.hasher.word(pair.key), words)
+            let (found, value) = table.objects.open_word(pm, &pair)?;
+            (found, table.hasher.word(pair.key), Carried::Words([pair.key, value]))
         } else {
             let found = table.objects.read(pm, at, &mut self.key, &mut self.value)?;
             self.bytes.extend_from_slice(&self.key);

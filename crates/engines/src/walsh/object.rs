@@ -65,20 +65,19 @@ impl Content<'_> {
     }
 }
 
-/// The object of a pair of words, as it lies on the medium.
+/// The object of a pair of words, as it lies on the medium, but for the value: that is looked at
+/// only of the object that was looked for, because one in eight has it in another line.
 #[derive(Clone, Copy, Default)]
-pub struct WordPair {
+pub struct WordKey {
     /// Where it lies.
     pub at: Addr,
     /// Its first word, which nobody has looked at.
     pub link: u64,
     /// Its key.
     pub key: u64,
-    /// Its value.
-    pub value: u64,
 }
 
-impl WordPair {
+impl WordKey {
     /// Returns where the next object of its chain lies, if there is one and the link is sound.
     #[inline(always)]
     pub fn next(&self) -> Option<Addr> {
@@ -287,7 +286,7 @@ impl Objects {
         Ok((found, equal))
     }
 
-    /// Reads the object of a pair of words, without a look at its check.
+    /// Reads the object of a pair of words, without a look at its value and at its check.
     ///
     /// # Errors
     /// Those of the medium: a reader without a lock may come too late.
@@ -296,23 +295,25 @@ impl Objects {
         &self,
         pm: &Access<'_, M>,
         at: Addr,
-    ) -> everhash_pmem::Result<WordPair> {
+    ) -> everhash_pmem::Result<WordKey> {
         let object = pm.block::<{ WordObject::WORDS }>(at)?;
         // Ordered by the load of the head that leads here, and by the look at the view behind.
-        let [link, key, value] = [WordObject::LINK, WordObject::KEY, WordObject::VALUE]
-            .map(|index| object.load_relaxed(index));
-        Ok(WordPair { at, link, key, value })
+        let [link, key] =
+            [WordObject::LINK, WordObject::KEY].map(|index| object.load_relaxed(index));
+        Ok(WordKey { at, link, key })
     }
 
-    /// Returns what the link of a pair of words says.
+    /// Returns what the link of a pair of words says, and the value.
     ///
     /// # Errors
     /// As [`Objects::probe`].
     #[inline(always)]
-    pub fn open_word(&self, pair: &WordPair) -> Result<Found> {
-        let bound = self.bound(pair.at, &[pair.key, pair.value]);
-        let link = Link::open(pair.link, bound).ok_or_else(|| damaged(pair.at))?;
-        Ok(Found { link, words: WordObject::WORDS as u64 + self.seal_words })
+    pub fn open_word<M: Media>(&self, pm: &Access<'_, M>, read: &WordKey) -> Result<(Found, u64)> {
+        let object = pm.block::<{ WordObject::WORDS }>(read.at)?;
+        let value = object.load_relaxed(WordObject::VALUE);
+        let bound = self.bound(read.at, &[read.key, value]);
+        let link = Link::open(read.link, bound).ok_or_else(|| damaged(read.at))?;
+        Ok((Found { link, words: WordObject::WORDS as u64 + self.seal_words }, value))
     }
 
     /// As [`Objects::probe`] for a pair of words, without slices.
@@ -327,12 +328,12 @@ impl Objects {
         key: u64,
         value: &mut u64,
     ) -> Result<(Found, bool)> {
-        let pair = self.read_word(pm, at)?;
-        let found = self.open_word(&pair)?;
-        if pair.key == key {
-            *value = pair.value;
+        let read = self.read_word(pm, at)?;
+        let (found, its) = self.open_word(pm, &read)?;
+        if read.key == key {
+            *value = its;
         }
-        Ok((found, pair.key == key))
+        Ok((found, read.key == key))
     }
 
     fn probe_variable<M: Media>(

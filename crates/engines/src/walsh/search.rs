@@ -8,9 +8,9 @@ use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, word_of};
 
 use super::concurrency::View;
-use super::directory::{Directory, directory_of};
+use super::directory::{Directory, Slot, directory_of};
 use super::logs::corrupt;
-use super::object::{Found, WordPair};
+use super::object::{Found, WordKey};
 use super::state::{Area, Walsh};
 
 /// Objects of a chain between two looks at the view: a reader without a lock may follow links
@@ -21,8 +21,8 @@ const LOOK_AGAIN: u64 = 128;
 
 /// Objects of a chain that are read before the checks of all are looked at.
 ///
-/// Unit: objects. Source: ours; some times the longest chain that is usual.
-const QUICK: usize = 32;
+/// Unit: objects. Source: ours; twice the threshold, and what is remembered of them are few lines.
+const QUICK: usize = 8;
 
 /// The newest object of a key.
 #[derive(Clone, Copy, Debug)]
@@ -57,15 +57,11 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Says that the newest directory of a hash will be read soon.
+    /// Returns where the newest directory of a hash lies, if its block is there.
     #[inline(always)]
-    pub(super) fn prefetch_directory(&self, hash: u64) {
-        let area = self.area(hash);
-        let view = area.view.latest();
-        let side = &area.sides[view.side()];
-        if let Some(slot) = self.blocks.slot(side, directory_of(hash, view.level())) {
-            slot.prefetch();
-        }
+    pub(super) fn slot(&self, hash: u64, view: View) -> Option<Slot<'_, M::Sync>> {
+        let side = &self.area(hash).sides[view.side()];
+        self.blocks.slot(side, directory_of(hash, view.level()))
     }
 
     /// Looks for the newest object of a key in one chain.
@@ -127,61 +123,25 @@ impl<M: Media> Walsh<M> {
         if !directory.may_hold(hash) {
             return Some(None);
         }
-        let Some(pair) = self.follow(pm, directory.head, key)? else { return Some(None) };
-        let found = self.objects.open_word(&pair).ok()?;
-        Some(Some((Version { found, at: pair.at }, pair.value)))
-    }
-
-    /// Follows a chain to the object of a key, as [`Walsh::glimpse`] does; the check of that is
-    /// not looked at.
-    #[inline(always)]
-    fn follow(&self, pm: &Access<'_, M>, head: Addr, key: u64) -> Option<Option<WordPair>> {
-        // By steps and not in a loop: what was passed stays where it is, and is looked at only if
-        // nothing else follows.
-        let read = |at| self.objects.read_word(pm, at).ok();
-        let first = read(head)?;
-        if first.key == key {
-            return Some(Some(first));
-        }
-        let Some(next) = first.next() else { return self.ended(&[first]) };
-        let second = read(next)?;
-        if second.key == key {
-            return Some(Some(second));
-        }
-        let Some(next) = second.next() else { return self.ended(&[first, second]) };
-        let third = read(next)?;
-        if third.key == key {
-            return Some(Some(third));
-        }
-        let Some(next) = third.next() else { return self.ended(&[first, second, third]) };
-        self.follow_far(pm, [first, second, third], next, key)
-    }
-
-    #[cold]
-    fn follow_far(
-        &self,
-        pm: &Access<'_, M>,
-        passed: [WordPair; 3],
-        mut next: Addr,
-        key: u64,
-    ) -> Option<Option<WordPair>> {
-        let mut passed = passed.to_vec();
-        for _ in passed.len()..QUICK {
-            let pair = self.objects.read_word(pm, next).ok()?;
-            if pair.key == key {
-                return Some(Some(pair));
+        let mut passed = [WordKey::default(); QUICK];
+        let mut at = directory.head;
+        for count in 0..QUICK {
+            let read = self.objects.read_word(pm, at).ok()?;
+            if read.key == key {
+                let (found, value) = self.objects.open_word(pm, &read).ok()?;
+                return Some(Some((Version { found, at }, value)));
             }
-            passed.push(pair);
-            let Some(at) = pair.next() else { return self.ended(&passed) };
-            next = at;
+            passed[count] = read;
+            let Some(next) = read.next() else { return self.ended(pm, &passed[..=count]) };
+            at = next;
         }
         None
     }
 
     /// Returns that a chain of these objects ended without the key, if all of them are sound.
     #[cold]
-    fn ended(&self, passed: &[WordPair]) -> Option<Option<WordPair>> {
-        passed.iter().all(|pair| self.objects.open_word(pair).is_ok()).then_some(None)
+    fn ended(&self, pm: &Access<'_, M>, passed: &[WordKey]) -> Option<Option<(Version, u64)>> {
+        passed.iter().all(|read| self.objects.open_word(pm, read).is_ok()).then_some(None)
     }
 
     /// Looks for the newest object of a pair of words under the area's lock; `directory` is the

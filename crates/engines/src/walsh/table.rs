@@ -111,19 +111,15 @@ impl<M: Media> Table for Walsh<M> {
         let strange = keys.iter().enumerate().filter(|(_, key)| !self.may_hold(key));
         strange.for_each(|(place, _)| found(place, None));
         let places: Vec<usize> = (0..keys.len()).filter(|n| self.may_hold(keys[*n])).collect();
-        let mut hashes = [0; TOGETHER];
         let mut chosen: Vec<&[u8]> = Vec::with_capacity(TOGETHER);
         let mut value = Vec::new();
         for places in places.chunks(TOGETHER) {
             chosen.clear();
             chosen.extend(places.iter().map(|place| keys[*place]));
-            for (hash, key) in hashes.iter_mut().zip(&chosen) {
-                *hash = self.hash(key);
-            }
-            let (hashes, keys) = (&hashes[..places.len()], chosen.as_slice());
+            let keys = chosen.as_slice();
             let found = |place: usize, value: Option<&[u8]>| found(places[place], value);
-            let mut batch = BytesBatch { table: self, pm: &pm, keys, hashes, value, found };
-            self.search_together(&pm, hashes, &mut batch)?;
+            let mut batch = BytesBatch { table: self, pm: &pm, keys, value, found };
+            self.search_together(&pm, keys.len(), &mut batch)?;
             value = batch.value;
         }
         Ok(())
@@ -252,14 +248,9 @@ impl<M: Media> WordTable for Walsh<M> {
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         let pm = self.pool.access();
-        let mut hashes = [0; TOGETHER];
         for (keys, values) in keys.chunks(TOGETHER).zip(values.chunks_mut(TOGETHER)) {
-            for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = self.hasher.word(*key);
-            }
-            let hashes = &hashes[..keys.len()];
-            let mut batch = WordBatch { table: self, pm: &pm, keys, hashes, values, value: 0 };
-            self.search_together(&pm, hashes, &mut batch)?;
+            let mut batch = WordBatch { table: self, pm: &pm, keys, values, value: 0 };
+            self.search_together(&pm, keys.len(), &mut batch)?;
         }
         Ok(())
     }
