@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span};
 
-use super::directory::{Blocks, Side};
+use super::directory::{Blocks, Side, Stock};
 use super::layout::{
     self, AreaRecord, Checkpoint, LOG_AREA, LogHead, MOST_ENTRIES, PART_WORDS, Tail,
 };
@@ -225,9 +225,9 @@ impl<M: Media> Walsh<M> {
         Ok(span.start)
     }
 
-    /// Loads what the last close saved of an area whose end is known; returns the space of its
-    /// logs, oldest first, or `None` if there is nothing that can be believed. The state is as it
-    /// was then, and no directory is set.
+    /// Loads what the last close saved of an area whose end is known, with blocks out of `stock`;
+    /// returns the space of its logs, oldest first, or `None` if there is nothing that can be
+    /// believed. The state is as it was then, and no directory is set.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] after a panic inside.
@@ -237,6 +237,7 @@ impl<M: Media> Walsh<M> {
         area: &Area<M>,
         state: &mut State,
         tail: Tail,
+        stock: &mut Stock,
     ) -> Result<Option<Vec<Span>>> {
         let Some((saved, head)) = self.find_checkpoint(pm, area, state, tail) else {
             return Ok(None);
@@ -257,10 +258,11 @@ impl<M: Media> Walsh<M> {
             return Ok(None);
         };
         let Some(open) = self.newest_log(pm, area, &head, tail, &info) else { return Ok(None) };
+        stock.expect(content.blocks[0] + content.blocks[1]);
         for (side, (level, count)) in
             area.sides.iter().zip(info.levels.into_iter().zip(content.blocks))
         {
-            if read_blocks(&mut reader, &self.blocks, (side, level), count)? != count {
+            if read_blocks(&mut reader, &self.blocks, stock, (side, level), count)? != count {
                 self.blocks.clear(&area.sides[0], info.levels[0])?;
                 self.blocks.clear(&area.sides[1], info.levels[1])?;
                 return Ok(None);
@@ -378,6 +380,7 @@ fn read_logs<M: Media>(
 fn read_blocks<M: Media>(
     reader: &mut Reader<'_, '_, M>,
     blocks: &Blocks<M::Sync>,
+    stock: &mut Stock,
     (side, level): Leveled<'_, M>,
     count: u64,
 ) -> Result<u64> {
@@ -390,7 +393,7 @@ fn read_blocks<M: Media>(
             return Ok(done);
         }
         next = words[0] + 1;
-        blocks.set_block(side, level, words[0], &words[1..])?;
+        blocks.set_block(stock, (side, level), words[0], &words[1..])?;
     }
     Ok(count)
 }

@@ -32,6 +32,12 @@ const SLOT_WORDS: u64 = 2;
 /// The unit in which memory is counted of which much may never be touched. Unit: words.
 const PAGE_WORDS: u64 = 4096 / WORD;
 
+/// The most of the arena that a thread takes for itself at a time.
+///
+/// Unit: words. Source: ours; the 2 MiB of a large page of most machines. When two threads touch one
+/// for the first time, both clear it, and what one of them did is thrown away.
+const STOCK_WORDS: u64 = (2 << 20) / WORD;
+
 /// All directories of a table, and their indexes.
 pub struct Blocks<P: Primitives> {
     /// Each part from its first use on.
@@ -50,6 +56,31 @@ struct Free {
     /// The part behind whose used words everything is free; the parts before have none.
     part: u64,
     used: u64,
+}
+
+/// Blocks that a recovering thread has taken and not used yet: it shares neither the lock nor a
+/// page for each.
+#[derive(Debug)]
+pub struct Stock {
+    next: u64,
+    left: u64,
+    /// How many it will use yet, as far as that is known.
+    expected: u64,
+    /// Areas that it has not begun yet.
+    areas: u64,
+}
+
+impl Stock {
+    /// Makes an empty stock for a thread that recovers so many areas.
+    pub fn new(areas: u64) -> Stock {
+        Stock { next: 0, left: 0, expected: 0, areas }
+    }
+
+    /// Says how many blocks the next area uses at most; those behind it will use about as many.
+    pub fn expect(&mut self, blocks: u64) {
+        self.expected = blocks.saturating_mul(self.areas);
+        self.areas = self.areas.saturating_sub(1);
+    }
 }
 
 /// Where a directory lies.
@@ -161,10 +192,36 @@ impl<P: Primitives> Blocks<P> {
     /// [`everhash_index::Error::Poisoned`] after a panic inside.
     #[inline]
     pub fn push(&self, side: &Side<P>, level: u32, hash: u64, object: Addr) -> Result<()> {
+        self.push_with(side, level, (hash, object), || self.take(self.block_log()))
+    }
+
+    /// As [`Blocks::push`], with blocks out of a stock.
+    ///
+    /// # Errors
+    /// As [`Blocks::push`].
+    #[inline]
+    pub fn push_from(
+        &self,
+        stock: &mut Stock,
+        side: &Side<P>,
+        level: u32,
+        object: (u64, Addr),
+    ) -> Result<()> {
+        self.push_with(side, level, object, || self.take_from(stock))
+    }
+
+    #[inline(always)]
+    fn push_with(
+        &self,
+        side: &Side<P>,
+        level: u32,
+        (hash, object): (u64, Addr),
+        take: impl FnOnce() -> Result<u64>,
+    ) -> Result<()> {
         let directory = directory_of(hash, level);
         let slot = match self.slot(side, directory) {
             Some(slot) => slot,
-            None => self.add_block(side, level, directory)?,
+            None => self.add_block(side, level, directory, take()?)?,
         };
         slot.push(hash, object);
         Ok(())
@@ -221,13 +278,28 @@ impl<P: Primitives> Blocks<P> {
     ///
     /// # Errors
     /// As [`Blocks::push`].
-    pub fn set_block(&self, side: &Side<P>, level: u32, block: u64, words: &[u64]) -> Result<()> {
+    pub fn set_block(
+        &self,
+        stock: &mut Stock,
+        (side, level): (&Side<P>, u32),
+        block: u64,
+        words: &[u64],
+    ) -> Result<()> {
         let index = self.index(side, level)?;
-        let place = self.take(self.block_log())?;
+        let place = self.take_from(stock)?;
         for (word, value) in self.words(place).unwrap_or(&[]).iter().zip(words) {
             word.store(*value, Ordering::Relaxed);
         }
         self.enter(index, block, place);
+        Ok(())
+    }
+
+    /// Gives what is left of a stock back.
+    ///
+    /// # Errors
+    /// As [`Blocks::push`].
+    pub fn put_back(&self, stock: Stock) -> Result<()> {
+        self.free.lock()?.give_blocks(stock.next, stock.left, self.block_log());
         Ok(())
     }
 
@@ -261,10 +333,16 @@ impl<P: Primitives> Blocks<P> {
         level.saturating_sub(self.block_level).max(SLOT_WORDS.ilog2())
     }
 
+    /// Adds the block at a place, for a directory of a side.
     #[cold]
-    fn add_block(&self, side: &Side<P>, level: u32, directory: u64) -> Result<Slot<'_, P>> {
+    fn add_block(
+        &self,
+        side: &Side<P>,
+        level: u32,
+        directory: u64,
+        block: u64,
+    ) -> Result<Slot<'_, P>> {
         let index = self.index(side, level)?;
-        let block = self.take(self.block_log())?;
         let words = self.words(block).unwrap_or(&[]).iter().take(self.block_words());
         words.for_each(|word| word.store(0, Ordering::Relaxed));
         self.enter(index, directory >> self.block_level, block);
@@ -293,9 +371,28 @@ impl<P: Primitives> Blocks<P> {
     /// Takes a run of 2^`log` words.
     fn take(&self, log: u32) -> Result<u64> {
         let place = self.free.lock()?.take(log, self.block_log());
+        Ok(self.made(place))
+    }
+
+    /// Takes a block out of a stock, and fills that if it is empty.
+    fn take_from(&self, stock: &mut Stock) -> Result<u64> {
+        let log = self.block_log();
+        if stock.left == 0 {
+            let count = stock.expected.min(STOCK_WORDS >> log);
+            (stock.next, stock.left) = self.free.lock()?.take_blocks(count, log);
+            self.made(stock.next);
+        }
+        let place = stock.next;
+        (stock.next, stock.left) = (place + (1 << log), stock.left - 1);
+        stock.expected = stock.expected.saturating_sub(1);
+        Ok(place)
+    }
+
+    /// Makes the part of the arena that a place lies in, if that is new.
+    fn made(&self, place: u64) -> u64 {
         let part = PLACE_PART.get(place);
         self.parts[part as usize].get_or_init(|| P::words((FIRST_PART << part) as usize));
-        Ok(place)
+        place
     }
 }
 
@@ -320,9 +417,36 @@ impl Free {
         self.cut(log)
     }
 
+    /// Takes at least one block, and others behind it as far as there are and `count` allows;
+    /// returns where they begin and how many there are.
+    fn take_blocks(&mut self, count: u64, log: u32) -> (u64, u64) {
+        let first = self.take(log, log);
+        if first + (1 << log) != self.end() {
+            return (first, 1);
+        }
+        let more = ((FIRST_PART << self.part) - self.used) >> log;
+        let more = more.min(count.saturating_sub(1));
+        self.used += more << log;
+        (first, 1 + more)
+    }
+
+    /// Gives `count` blocks back that lie one behind the other.
+    fn give_blocks(&mut self, place: u64, count: u64, log: u32) {
+        if place + (count << log) == self.end() {
+            self.used -= count << log;
+        } else {
+            (0..count).for_each(|block| self.give(place + (block << log), log));
+        }
+    }
+
+    /// Returns the place behind the used words of the last part.
+    fn end(&self) -> u64 {
+        PLACE_PART.set(self.used, self.part)
+    }
+
     /// Takes a run from behind the used words of the last part.
     fn cut(&mut self, log: u32) -> u64 {
-        let place = PLACE_PART.set(self.used, self.part);
+        let place = self.end();
         self.used += 1 << log;
         place
     }
@@ -361,6 +485,12 @@ mod tests {
             if step % 3 == 2 {
                 let (place, log) = runs.swap_remove((random >> 33) as usize % runs.len());
                 free.give(place, log);
+            } else if step % 5 == 1 {
+                // Of several blocks some are given back together, the last ones or all.
+                let (first, count) = free.take_blocks(random >> 60, BLOCK_LOG);
+                let kept = (random >> 50) % (count + 1);
+                runs.extend((0..kept).map(|block| (first + (block << BLOCK_LOG), BLOCK_LOG)));
+                free.give_blocks(first + (kept << BLOCK_LOG), count - kept, BLOCK_LOG);
             } else {
                 runs.push((free.take(log, BLOCK_LOG), log));
             }

@@ -25,7 +25,7 @@ use everhash_pmem::{
 };
 
 use super::concurrency::{Shown, View};
-use super::directory::{Blocks, Side};
+use super::directory::{Blocks, Side, Stock};
 use super::epochs::{Epochs, epoch_place};
 use super::layout::{
     self, AreaRecord, EPOCH, INFO_CLEARED, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, LogHead,
@@ -48,6 +48,11 @@ pub mod sites {
         LIVE = "walsh/recover/live";
     }
 }
+
+/// Jobs for each thread of a recovery.
+///
+/// Unit: none. Source: ours; the last one to end keeps the others waiting for a small part only.
+const JOBS_OF_THREAD: usize = 4;
 
 /// What an area's record says.
 struct Said {
@@ -156,15 +161,16 @@ fn settle_epoch<M: Media>(table: &Walsh<M>) -> Result<()> {
 
 /// Recovers every area, as many at a time as the executor likes.
 fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) -> Result<()> {
-    let jobs = executor.width().clamp(1, table.areas.len());
+    let jobs = match executor.width() {
+        0 | 1 => 1,
+        width => (width * JOBS_OF_THREAD).min(table.areas.len()),
+    };
     let outcomes: Vec<LockOf<M, Result<Vec<Span>>>> =
         (0..jobs).map(|_| Lock::new(Ok(Vec::new()))).collect();
     executor.run(jobs, &|job| {
-        let mut spans = Vec::new();
-        let mut areas = table.areas.iter().skip(job).step_by(jobs);
-        let outcome = areas.try_for_each(|area| recover_area(table, area, epoch, &mut spans));
+        let outcome = recover_some(table, table.areas.iter().skip(job).step_by(jobs), epoch);
         if let Ok(mut slot) = outcomes[job].lock() {
-            *slot = outcome.map(|()| spans);
+            *slot = outcome;
         }
     });
     let mut spans = Vec::new();
@@ -173,6 +179,22 @@ fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) 
     }
     // Neighbours together: there are hundreds of thousands of logs in a large pool.
     runs(&mut spans)?.into_iter().try_for_each(|run| Ok(table.space.claim(run)?))
+}
+
+/// Recovers some areas, one after the other; returns the space of their logs in ascending order.
+fn recover_some<'t, M: Media>(
+    table: &'t Walsh<M>,
+    areas: impl ExactSizeIterator<Item = &'t Area<M>>,
+    epoch: u64,
+) -> Result<Vec<Span>> {
+    let mut stock = Stock::new(areas.len() as u64);
+    let mut spans = Vec::new();
+    for area in areas {
+        recover_area(table, area, epoch, &mut stock, &mut spans)?;
+    }
+    table.blocks.put_back(stock)?;
+    spans.sort_by_key(|span| span.start);
+    Ok(spans)
 }
 
 /// Sorts spans, and returns what they cover in as few runs as there are.
@@ -199,18 +221,18 @@ fn recover_area<M: Media>(
     table: &Walsh<M>,
     area: &Area<M>,
     epoch: u64,
+    stock: &mut Stock,
     spans: &mut Vec<Span>,
 ) -> Result<()> {
     let pm = table.pool.access();
     let shutdown = table.pool.previous_shutdown();
     let mut said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
-    let copied = said.info;
-    let info = &copied;
+    let info = said.info;
     let mut guard = area.state.lock()?;
     let state = &mut *guard;
-    (state.sequence, state.info) = (said.sequence, *info);
+    (state.sequence, state.info) = (said.sequence, info);
     let loaded = match shutdown {
-        Shutdown::Clean => table.load(&pm, area, state, said.tail)?,
+        Shutdown::Clean => table.load(&pm, area, state, said.tail, stock)?,
         Shutdown::Process | Shutdown::Power => None,
     };
     let logs = match loaded {
@@ -220,7 +242,7 @@ fn recover_area<M: Media>(
             let logs_spans: Vec<Span> = logs.iter().map(Known::span).collect();
             // Before any is read: so many objects as the medium has room for, and no more.
             runs(&mut logs_spans.clone())?;
-            rebuild(&pm, table, area, state, &logs, info)?;
+            rebuild(&pm, table, area, state, &logs, stock)?;
             // Behind the tail there may be more.
             said.tail = state.newest();
             logs_spans
@@ -369,8 +391,10 @@ fn rebuild<M: Media>(
     area: &Area<M>,
     state: &mut State,
     logs: &VecDeque<Known>,
-    info: &NewInfo,
+    stock: &mut Stock,
 ) -> Result<()> {
+    let info = state.info;
+    stock.expect(most_blocks(table, logs, &info));
     let mut records = Vec::new();
     for (position, log) in logs.iter().enumerate() {
         records.clear();
@@ -381,7 +405,7 @@ fn rebuild<M: Media>(
             return Err(corrupt(log.at, "the checksum of a directory log matches"));
         }
         if after.is_none() {
-            open_newest(pm, table, state, log, &mut records, info)?;
+            open_newest(pm, table, state, log, &mut records, &info)?;
         } else {
             let (number, count) = (log.number(), log.count);
             state.logs.push_back(Log { number, span: log.span(), count });
@@ -391,13 +415,24 @@ fn rebuild<M: Media>(
         for record in &records {
             let hash = RECORD_HASH.get(*record);
             let at = log.at.plus(RECORD_OFFSET.get(*record));
-            table.blocks.push(&area.sides[side], level, hash, at)?;
+            table.blocks.push_from(stock, &area.sides[side], level, (hash, at))?;
         }
         let count = records.len() as u64;
         state.stored += count;
         state.chained += if is_old { 0 } else { count };
     }
     Ok(())
+}
+
+/// Returns how many blocks of directories the objects of an area need at most.
+fn most_blocks<M: Media>(table: &Walsh<M>, logs: &VecDeque<Known>, info: &NewInfo) -> u64 {
+    let (mut objects, mut old) = (0, 0);
+    for log in logs {
+        let side = if log.number() <= info.end { &mut old } else { &mut objects };
+        *side += log.count;
+    }
+    let [level, old_level] = info.levels.map(|level| table.blocks.most_blocks(level));
+    objects.min(level) + old.min(old_level)
 }
 
 /// Reads every object of the newest log, which no later head vouches for, and counts what is
