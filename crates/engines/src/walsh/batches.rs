@@ -178,8 +178,8 @@ impl<M: Media> Walsh<M> {
     /// Writes many pairs, in order, by `word` those of a pool of words and by `bytes` the others;
     /// returns how often these said that they added one.
     ///
-    /// The keys are looked for together first: each write then looks in the cache. What it stores to
-    /// is fetched too, because other processors may have changed it.
+    /// The keys are looked for together first: each write then looks in the cache. What it stores
+    /// to is fetched too, because other processors may have changed it.
     ///
     /// # Errors
     /// Those of a write on its own; the pairs before it are written.

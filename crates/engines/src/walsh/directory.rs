@@ -34,8 +34,8 @@ const PAGE_WORDS: u64 = 4096 / WORD;
 
 /// The most of the arena that a thread takes for itself at a time.
 ///
-/// Unit: words. Source: ours; the 2 MiB of a large page of most machines. When two threads touch one
-/// for the first time, both clear it, and what one of them did is thrown away.
+/// Unit: words. Source: ours; the 2 MiB of a large page of most machines. When two threads touch
+/// one for the first time, both clear it, and what one of them did is thrown away.
 const STOCK_WORDS: u64 = (2 << 20) / WORD;
 
 /// All directories of a table, and their indexes.

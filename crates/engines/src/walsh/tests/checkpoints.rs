@@ -278,8 +278,8 @@ fn a_table_made_for_more_pairs_does_not_swell_when_it_is_closed() {
 #[test]
 fn an_open_takes_as_much_memory_as_the_writes_did() {
     // Fails if blocks that a thread took together and did not need are lost or counted twice, or if
-    // directories are taken that hold nothing: by one thread and by three, of few pairs and of many,
-    // rebuilt and loaded.
+    // directories are taken that hold nothing: by one thread and by three, of few pairs and of
+    // many, rebuilt and loaded.
     for items in [2000u64, 40_000] {
         let settings =
             WalshSettings { areas: 64, directories: 64 * 16 * 32, ..WalshSettings::default() };
