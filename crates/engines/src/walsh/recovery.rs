@@ -34,7 +34,7 @@ use super::layout::{
 use super::logs::{NewInfo, corrupt, info_place};
 use super::object::Objects;
 use super::setup::WalshSettings;
-use super::state::{Area, Counted, LockOf, Log, OpenLog, Rehash, Spare, State, Walsh};
+use super::state::{Area, Counted, LockOf, Log, OpenLog, OwnLine, Rehash, Spare, State, Walsh};
 use crate::common::hash::KeyedHash;
 
 /// Where recovery persists something.
@@ -107,7 +107,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         record: layout::area_record(table_at, number),
         view: Shown::closed(),
         sides: [Side::new(), Side::new()],
-        state: Lock::new(State::default()),
+        state: OwnLine(Lock::new(State::default())),
     };
     let table = Walsh {
         is_grouped: settings.shares_epochs(&**pool.region().media()),
