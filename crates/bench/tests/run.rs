@@ -1,7 +1,6 @@
 //! A whole run with the reference engine.
 
 use everhash_bench::{Candidate, Phase, Plan, ScalePlan, reread, run, scale};
-use everhash_engines::walsh::Walsh;
 use everhash_index::{Form, HashKind};
 use everhash_pmem::{FileDurability, WriteBack};
 use everhash_testkit::reference::Reference;
@@ -18,8 +17,7 @@ fn a_run_reports_every_phase_and_ceiling_for_each_number_of_threads() {
     // Fails if a phase were skipped, or if its answers were wrong (the run ends then).
     for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
         let report = run(&plan(form), &[Candidate::of::<Reference>()], &mut |_| {}).unwrap();
-        let strict = Phase::ALL.into_iter().filter(|phase| !phase.is_bare()).count();
-        assert_eq!(report.rows.len(), 2 * (4 + strict));
+        assert_eq!(report.rows.len(), 2 * (4 + Phase::ALL.len()));
         for row in &report.rows {
             assert!(row.cpu_mops.median > 0.0, "{} {}", row.who, row.what);
             assert_eq!(row.ratio.is_some(), row.who == "plain");
@@ -33,17 +31,6 @@ fn a_setting_that_an_engine_does_not_have_is_refused() {
     let plan = Plan { settings: vec![("no_such_setting".to_owned(), 1)], ..plan(Form::WORDS) };
     let error = run(&plan, &[Candidate::of::<Reference>()], &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("no_such_setting"), "{error}");
-}
-
-#[test]
-fn bare_forms_are_measured_where_an_engine_has_them() {
-    // Fails if they were left out, or if the pairs did not come and go with them.
-    let plan = Plan { threads: vec![2], rounds: 1, ..plan(Form::WORDS) };
-    let report = run(&plan, &[Candidate::of::<Walsh>()], &mut |_| {}).unwrap();
-    let measured: Vec<_> = report.rows.iter().map(|row| row.what).collect();
-    assert!(
-        ["update blind", "remove blind", "insert blind"].iter().all(|it| measured.contains(it))
-    );
 }
 
 #[test]

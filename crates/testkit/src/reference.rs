@@ -66,7 +66,7 @@ impl Engine for Reference {
         forms: &[Form::WORDS, Form::DOUBLE_WORDS],
         byte_strings: true,
         durability: &[Durability::Immediate],
-        bare: false,
+        bare: true,
         exact_len: true,
         grows: true,
     };

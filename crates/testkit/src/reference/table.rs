@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use everhash_index::{
-    Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
+    BareTable, Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
 };
 use everhash_pmem::{Addr, LINE, Lock, Media, Pool, Primitives, Shutdown, Space, Span, pool};
 use xxhash_rust::xxh3::xxh3_64;
@@ -274,6 +274,25 @@ impl<M: Media> Table for ReferenceTable<M> {
 
     fn words(&self) -> Option<&dyn WordTable> {
         (self.form == Form::WORDS).then_some(self)
+    }
+
+    fn bare(&self) -> Option<&dyn BareTable> {
+        Some(self)
+    }
+}
+
+/// There is no paper; what the strict forms do beside looking is nothing to leave out.
+impl<M: Media> BareTable for ReferenceTable<M> {
+    fn insert_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.insert(key, value).map(drop)
+    }
+
+    fn update_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.update(key, value).map(drop)
+    }
+
+    fn remove_blind(&self, key: &[u8]) -> Result<()> {
+        self.remove(key).map(drop)
     }
 }
 
