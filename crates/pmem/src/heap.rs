@@ -151,11 +151,8 @@ impl<M: Media> Heap<M> {
             return Ok(self.slot_addr(slot, class));
         }
         let number = self.take_page(class)?;
-        let mut pages = pages.lock().map_err(poisoned)?;
-        pages.all.insert(number, Page::new(self.slots(class)));
-        pages.with_room.insert(number);
-        let slot = pages.take().expect("a page was added under this lock, and it is empty");
-        Ok(self.slot_addr(slot, class))
+        let slot = pages.lock().map_err(poisoned)?.add(number, self.slots(class));
+        Ok(self.slot_addr((number, slot), class))
     }
 
     /// Takes a page for `class` from the space, and returns its number.
@@ -246,12 +243,25 @@ impl Pages {
     /// Takes a slot of the lowest page with room.
     fn take(&mut self) -> Option<(u64, u32)> {
         let number = *self.with_room.first()?;
+        Some((number, self.take_from(number)))
+    }
+
+    /// Adds a page, and takes a slot of it: were a lower page used, into which somebody gave while
+    /// this one was on its way, this one would stay without a record, and no give would return it.
+    fn add(&mut self, number: u64, slots: u32) -> u32 {
+        self.all.insert(number, Page::new(slots));
+        self.with_room.insert(number);
+        self.take_from(number)
+    }
+
+    /// Takes a slot of a page with room.
+    fn take_from(&mut self, number: u64) -> u32 {
         let page = self.all.get_mut(&number).expect("a page with room is a page");
         let slot = page.take().expect("a page with room has a free slot");
         if page.is_full() {
             self.with_room.remove(&number);
         }
-        Some((number, slot))
+        slot
     }
 
     /// Changes a page and notes whether it has room now; `false` if there is no such page, or if

@@ -190,6 +190,16 @@ fn a_full_device_is_an_error_and_a_give_makes_room() {
 }
 
 #[test]
+fn a_new_page_holds_a_record_though_a_lower_one_has_room_by_then() {
+    // Fails if a page is left without a record: nobody gives it back, for no give empties it.
+    let mut pages = Pages::default();
+    pages.add(0, 8);
+    assert_eq!((pages.add(1, 8), pages.all[&1].used()), (0, 1));
+    // From then on, the lowest page with room is used.
+    assert_eq!(pages.take(), Some((0, 1)));
+}
+
+#[test]
 fn threads_never_share_a_record() {
     // Fails if two threads are handed the same words: each writes its name and reads it back.
     let heap = Arc::new(fresh(4096, 1 << 20));
