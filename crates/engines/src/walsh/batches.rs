@@ -113,8 +113,9 @@ impl<M: Media> Walsh<M> {
         for (place, (begun, slot)) in begun.iter_mut().zip(&mut slots).enumerate() {
             let hash = batch.hash(place);
             // One is on its way while the next key is hashed.
-            let view = self.area(hash).view.latest();
-            *slot = self.slot(hash, view);
+            let area = self.area(hash);
+            let view = area.view.latest();
+            *slot = self.slot(area, hash, view);
             slot.iter().for_each(|slot| slot.prefetch());
             *begun = Begun { hash, view };
         }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, WORD};
 
-use super::directory::{Directory, Slot, directory_of};
+use super::directory::{Directory, Slot};
 use super::layout::{Kind, Link};
 use super::logs::{Object, Purpose};
 use super::object::Content;
@@ -107,8 +107,7 @@ impl<M: Media> Walsh<M> {
         (hash, key): (u64, &[u8]),
         value: &mut Vec<u8>,
     ) -> Result<Before<'_, M>> {
-        let side = &area.sides[state.view.side()];
-        let slot = self.blocks.slot(side, directory_of(hash, state.view.level()));
+        let slot = self.slot(area, hash, state.view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
         let version = self.search_locked(pm, area, state.view, (hash, key), value)?;
         Ok(Before { slot, directory, version })
@@ -142,8 +141,7 @@ impl<M: Media> Walsh<M> {
         let state = self.lock(area)?;
         pm.locked(area.number);
         let view = state.view;
-        let side = &area.sides[view.side()];
-        let slot = self.blocks.slot(side, directory_of(hash, view.level()));
+        let slot = self.slot(area, hash, view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
         pm.dram(1);
         let found = match view.is_plain() && !directory.may_hold(hash) {

@@ -57,11 +57,10 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Returns where the newest directory of a hash lies, if its block is there.
+    /// Returns where the newest directory of a hash lies in its area, if its block is there.
     #[inline(always)]
-    pub(super) fn slot(&self, hash: u64, view: View) -> Option<Slot<'_, M::Sync>> {
-        let side = &self.area(hash).sides[view.side()];
-        self.blocks.slot(side, directory_of(hash, view.level()))
+    pub(super) fn slot(&self, area: &Area<M>, hash: u64, view: View) -> Option<Slot<'_, M::Sync>> {
+        self.blocks.slot(&area.sides[view.side()], directory_of(hash, view.level()))
     }
 
     /// Looks for the newest object of a key in one chain.

@@ -12,7 +12,7 @@ use everhash_index::{BareTable, Form, Result, Table, admit};
 use everhash_pmem::{Media, word_of};
 
 use super::{Before, NewVersion};
-use crate::walsh::directory::{Directory, Slot, directory_of};
+use crate::walsh::directory::{Directory, Slot};
 use crate::walsh::layout::Kind;
 use crate::walsh::logs::NewInfo;
 use crate::walsh::object::Content;
@@ -29,8 +29,7 @@ impl<M: Media> Walsh<M> {
             let new = NewInfo { estimated: true, ..state.info };
             self.write_info(&pm, area, &mut state, &new)?;
         }
-        let side = &area.sides[state.view.side()];
-        let slot = self.blocks.slot(side, directory_of(hash, state.view.level()));
+        let slot = self.slot(area, hash, state.view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
         let before = Before { slot, directory, version: None };
         self.write_and_tend(&pm, area, state, &NewVersion { hash, kind, content }, &before)
