@@ -1,6 +1,6 @@
 //! The medium under the tables of a run.
 
-use everhash_index::{Engine, Inline, Opening, Result, Settings, Table};
+use everhash_index::{Engine, Form, Inline, Opening, Result, Settings, Table};
 use everhash_pmem::{Addr, Dram, DramOptions, Media, Region, Span, WORD, WriteBack};
 
 use crate::Plan;
@@ -14,14 +14,23 @@ pub(crate) fn make<E: Engine>(plan: &Plan) -> Result<Box<dyn Table>> {
         DramOptions { write_back: plan.write_back, huge_pages: true, ..DramOptions::default() };
     let medium = Dram::with_options(bytes(plan), options)?;
     medium.touch(Span::new(Addr::NULL, medium.bytes() / WORD));
-    let mut settings =
-        if plan.presized { E::sized_for(plan.form, plan.items) } else { E::Settings::default() };
-    for (name, value) in &plan.settings {
-        settings.set(name, *value)?;
-    }
+    let sized = plan.presized.then_some(plan.items);
+    let settings = settings_of::<E>(plan.form, sized, &plan.settings)?;
     let opening = Opening { form: plan.form, hash: plan.hash, ..Opening::default() };
     let table = everhash_index::create::<E, _>(Region::new(medium), &opening, &settings, &Inline)?;
     Ok(Box::new(table))
+}
+
+/// Returns the settings of a table for `sized` pairs, or the usual ones, with what is changed of
+/// them.
+pub(crate) fn settings_of<E: Engine>(
+    form: Form,
+    sized: Option<u64>,
+    changes: &[(String, u64)],
+) -> Result<E::Settings> {
+    let mut settings = sized.map_or_else(E::Settings::default, |items| E::sized_for(form, items));
+    changes.iter().try_for_each(|(name, value)| settings.set(name, *value))?;
+    Ok(settings)
 }
 
 /// Returns how much memory is touched ahead: what the largest layout takes, growth included.

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use everhash_index::{
-    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Settings, Table, Threads,
-    WordTable,
+    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table, Threads, WordTable,
 };
 use everhash_pmem::{FileDurability, FileMedium, FileOptions, Region, pool};
 use hdrhistogram::Histogram;
@@ -17,6 +16,7 @@ use serde::Serialize;
 use crate::Candidate;
 use crate::clock::timed;
 use crate::keys::{Shuffle, key, value};
+use crate::medium::settings_of;
 use crate::process::{Faults, anonymous_bytes, faults, forget_pages, stored_bytes, written_bytes};
 use crate::report::Latency;
 
@@ -155,13 +155,8 @@ impl ScalePlan {
 fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
     let medium = FileMedium::create(&plan.path, pool::DATA.byte(), &plan.options())?;
     let region = Region::new(medium);
-    let mut settings = match plan.presized {
-        true => E::sized_for(Form::WORDS, plan.items),
-        false => E::Settings::default(),
-    };
-    for (name, value) in &plan.settings {
-        settings.set(name, *value)?;
-    }
+    let sized = plan.presized.then_some(plan.items);
+    let settings = settings_of::<E>(Form::WORDS, sized, &plan.settings)?;
     let opening = Opening { form: Form::WORDS, hash: plan.hash, ..Opening::default() };
     let table = everhash_index::create::<E, _>(region.clone(), &opening, &settings, &Inline)?;
     region.media().publish()?;
@@ -204,9 +199,7 @@ pub fn reread(
     candidate: &Candidate,
     said: &mut dyn FnMut(&str),
 ) -> Result<(f64, Reads)> {
-    said("open");
-    let (table, seconds) = reopened(plan, candidate)?;
-    expect_count(plan, &*table)?;
+    let (table, seconds) = reopened(plan, candidate, "open", said)?;
     said("get");
     let reads = read(plan, &*table)?;
     said("close");
@@ -232,17 +225,13 @@ fn measure(
     let (stats, anonymous) = (table.stats()?, anonymous_bytes().saturating_sub(before));
     let file_bytes_per_item = per_item(stored_bytes(&plan.path));
     drop(table);
-    said("open after a crash");
-    let (table, open_crashed_seconds) = reopened(plan, candidate)?;
-    expect_count(plan, &*table)?;
+    let (table, open_crashed_seconds) = reopened(plan, candidate, "open after a crash", said)?;
     said("get");
     let reads = read(plan, &*table)?;
     said("close");
     let (closed, close) = timed(|| table.close());
     closed?;
-    said("open after a close");
-    let (table, open_clean_seconds) = reopened(plan, candidate)?;
-    expect_count(plan, &*table)?;
+    let (table, open_clean_seconds) = reopened(plan, candidate, "open after a close", said)?;
     said("close");
     table.close()?;
     Ok(ScaleReport {
@@ -332,13 +321,22 @@ fn read(plan: &ScalePlan, table: &dyn Table) -> Result<Reads> {
     })
 }
 
-fn reopened(plan: &ScalePlan, candidate: &Candidate) -> Result<(Box<dyn Table>, f64)> {
+/// Opens the table of the plan, as `what`, and counts its pairs; returns the seconds of the open.
+fn reopened(
+    plan: &ScalePlan,
+    candidate: &Candidate,
+    what: &str,
+    said: &mut dyn FnMut(&str),
+) -> Result<(Box<dyn Table>, f64)> {
+    said(what);
     if plan.cold {
         forget_pages(&plan.path)?;
     }
     let executor = Threads::new(plan.threads);
     let (table, took) = timed(|| (candidate.files.open)(plan, &executor));
-    Ok((table?, took.wall.as_secs_f64()))
+    let table = table?;
+    expect_count(plan, &*table)?;
+    Ok((table, took.wall.as_secs_f64()))
 }
 
 fn expect_count(plan: &ScalePlan, table: &dyn Table) -> Result<()> {
