@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use everhash_index::{Change, Table};
+use everhash_index::{BareTable, Change, Table};
 
 use super::{Pairs, readout};
 use crate::Complaint;
@@ -68,20 +68,16 @@ pub fn perform(
         Op::Modify(key, edit) => Outcome::Value(modify(table, shape, *key, *edit)?),
         Op::UpdateBlind(key, value) => {
             let (key, value) = (shape.key(*key), shape.value(*value));
-            Outcome::Flag(match table.bare() {
-                Some(bare) if table.contains(&key)? => {
-                    bare.update_blind(&key, &value).map(|()| true)?
-                }
-                Some(_) => false,
+            Outcome::Flag(match bare_if_present(table, &key)? {
+                Some(bare) => bare.update_blind(&key, &value).map(|()| true)?,
                 None => table.update(&key, &value)?,
             })
         }
         Op::Remove(key) => Outcome::Flag(table.remove(&shape.key(*key))?),
         Op::RemoveBlind(key) => {
             let key = shape.key(*key);
-            Outcome::Flag(match table.bare() {
-                Some(bare) if table.contains(&key)? => bare.remove_blind(&key).map(|()| true)?,
-                Some(_) => false,
+            Outcome::Flag(match bare_if_present(table, &key)? {
+                Some(bare) => bare.remove_blind(&key).map(|()| true)?,
                 None => table.remove(&key)?,
             })
         }
@@ -106,6 +102,17 @@ pub fn perform(
         }
         Op::Reopen | Op::Kill | Op::Outage => panic!("an open table cannot {op} itself"),
     })
+}
+
+/// Returns the bare forms, if there are any and the key is present, as they want to know.
+fn bare_if_present<'t>(
+    table: &'t dyn Table,
+    key: &[u8],
+) -> Result<Option<&'t dyn BareTable>, Complaint> {
+    match table.bare() {
+        Some(bare) if table.contains(key)? => Ok(Some(bare)),
+        _ => Ok(None),
+    }
 }
 
 /// Reads one key, into a buffer that holds something else.
