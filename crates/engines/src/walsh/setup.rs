@@ -1,4 +1,4 @@
-//! An empty table: its settings, how many bytes it needs, and how it is written.
+//! An empty table: its settings, and how it is written.
 
 use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Addr, Domain, LINE, Media, Pool, Space, pool};
@@ -12,7 +12,7 @@ settings! {
     /// The settings of a new table.
     pub struct WalshSettings {
         areas = 0, |value| value == 0 || value.is_power_of_two() && value <= 1 << 16,
-            "log areas; 0 = 512, 64 that share epochs, 32 with durability 1; a power of two";
+            "log areas, a power of two to 65536; 0 = 512, 64 with epochs, 32 with durability 1";
         directories = 262_144, |value| value.is_power_of_two() && value <= 1 << 48,
             "directories of a new table; a power of two, at least areas (raised to it)";
         block_directories = 32, |value| value.is_power_of_two() && value <= 1024,
