@@ -2,29 +2,38 @@
 //! others do theirs (ours; 3.3.1 reads one key after the other).
 //!
 //! The steps are those of a single read: directory, newest object, the object behind it, and so
-//! on. A search that meets a rehash, or ends while the view of its area changes, begins anew on
-//! its own.
+//! on. As soon as a search ends, that for the next key takes its place; its directory was fetched
+//! some keys before. A search that meets a rehash, or ends while the view of its area changes,
+//! begins anew on its own.
 
 use everhash_index::{Form, Result, admit};
 use everhash_pmem::{Access, Addr, Lock, Media, prefetch_for_store, word_of};
 
 use super::concurrency::View;
 use super::directory::{Directory, Slot};
-use super::layout::{AreaRecord, WordObject};
-use super::object::Found;
+use super::layout::{AreaRecord, Link, WordObject};
 use super::state::Walsh;
 
-/// Keys whose searches are under way together.
+/// Searches that are under way together.
 ///
-/// Unit: keys. Source: ours; twelve lines can be on the way to a core of the present, and some
-/// searches end early.
-pub const TOGETHER: usize = 32;
+/// Unit: searches. Source: ours; about as many lines can be on the way to a core of the present.
+const TOGETHER: usize = 16;
+
+/// Keys whose directories are on their way before their searches begin.
+///
+/// Unit: keys. Source: ours; more than lines can be on the way to a core of the present.
+const AHEAD: usize = 32;
+
+/// Pairs that are looked for together before they are written one by one.
+///
+/// Unit: pairs. Source: ours; what they need fits into the first cache.
+const WRITES: usize = 32;
 
 /// Objects of a chain that are looked at together with other searches; who needs more goes on
 /// alone.
 ///
 /// Unit: objects. Source: ours; some times the longest chain that is usual.
-const STEPS: usize = 32;
+const STEPS: u32 = 32;
 
 /// How a search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,8 +48,8 @@ pub enum Ending {
 
 impl Ending {
     /// Returns how a search ends that found the newest object of its key.
-    fn of(found: Found) -> Ending {
-        if found.link.kind.is_live() { Ending::Present } else { Ending::Absent }
+    fn of(newest: Link) -> Ending {
+        if newest.kind.is_live() { Ending::Present } else { Ending::Absent }
     }
 }
 
@@ -60,23 +69,43 @@ pub trait Batch {
     fn end(&mut self, place: usize, ending: Ending) -> Result<()>;
 }
 
-/// How the search for a key began.
-#[derive(Clone, Copy, Default)]
-struct Begun {
+/// A key whose directory is on its way.
+struct Begun<'w, M: Media> {
     hash: u64,
     view: View,
+    slot: Option<Slot<'w, M::Sync>>,
 }
 
-/// A search under way: for the key at which place, and the object that is looked at next.
+impl<M: Media> Clone for Begun<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Media> Copy for Begun<'_, M> {}
+
+/// A search under way: for the key at which place, how it began, and which object it looks at
+/// next, as which of its chain.
 #[derive(Clone, Copy, Default)]
 struct Search {
     place: usize,
+    hash: u64,
+    view: View,
     at: Addr,
+    step: u32,
+}
+
+/// The keys of a batch that no search looks for yet.
+struct Waiting<'w, M: Media> {
+    /// By place, modulo their number.
+    ahead: [Begun<'w, M>; AHEAD],
+    /// Places of keys that are ahead: the directories of others are not fetched yet, or read.
+    places: core::ops::Range<usize>,
+    count: usize,
 }
 
 impl<M: Media> Walsh<M> {
-    /// Looks for the keys at the first `count` places of a batch, at most [`TOGETHER`]; says how
-    /// each search ends.
+    /// Looks for the keys at the first `count` places of a batch; says how each search ends.
     ///
     /// # Errors
     /// Those of [`Batch::end`].
@@ -87,93 +116,95 @@ impl<M: Media> Walsh<M> {
         batch: &mut impl Batch,
     ) -> Result<()> {
         self.alive()?;
-        let mut begun = [Begun::default(); TOGETHER];
-        let begun = &mut begun[..count];
-        let mut searches = [Search::default(); TOGETHER];
-        let mut left = self.begin_searches(pm, begun, &mut searches, batch)?;
-        for _ in 0..STEPS {
-            if left == 0 {
-                return Ok(());
-            }
-            left = self.step_searches(pm, begun, &mut searches, left, batch)?;
+        let none = Begun { hash: 0, view: View::default(), slot: None };
+        let mut waiting = Waiting { ahead: [none; AHEAD], places: 0..0, count };
+        for _ in 0..AHEAD {
+            self.fetch_next(&mut waiting, batch);
         }
-        searches[..left].iter().try_for_each(|search| batch.end(search.place, Ending::Unknown))
+        let mut searches = [Search::default(); TOGETHER];
+        let mut under_way = 0;
+        while under_way < TOGETHER
+            && let Some(search) = self.begin_next(pm, &mut waiting, batch)?
+        {
+            searches[under_way] = search;
+            under_way += 1;
+        }
+        // Ends: each round brings every search one object further, at most `STEPS` of them.
+        while under_way > 0 {
+            let mut index = 0;
+            while index < under_way {
+                let search = &mut searches[index];
+                match batch.probe(search.place, search.at) {
+                    Ok(at) if search.step < STEPS => {
+                        fetch_object(pm, at);
+                        (search.at, search.step) = (at, search.step + 1);
+                        index += 1;
+                        continue;
+                    }
+                    Ok(_) => batch.end(search.place, Ending::Unknown)?,
+                    Err(ending) => self.end_search(search, ending, batch)?,
+                }
+                match self.begin_next(pm, &mut waiting, batch)? {
+                    Some(next) => {
+                        *search = next;
+                        index += 1;
+                    }
+                    None => {
+                        under_way -= 1;
+                        searches[index] = searches[under_way];
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Reads the directories of all keys; returns how many searches have an object to look at.
+    /// Fetches the directory of one more key, if there is one.
     #[inline(always)]
-    fn begin_searches(
-        &self,
-        pm: &Access<'_, M>,
-        begun: &mut [Begun],
-        searches: &mut [Search; TOGETHER],
-        batch: &mut impl Batch,
-    ) -> Result<usize> {
-        let mut slots = [None; TOGETHER];
-        for (place, (begun, slot)) in begun.iter_mut().zip(&mut slots).enumerate() {
+    fn fetch_next<'w>(&'w self, waiting: &mut Waiting<'w, M>, batch: &impl Batch) {
+        let place = waiting.places.end;
+        if place < waiting.count {
             let hash = batch.hash(place);
-            // One is on its way while the next key is hashed.
             let area = self.area(hash);
             let view = area.view.latest();
-            *slot = self.slot(area, hash, view);
+            let slot = self.slot(area, hash, view);
             slot.iter().for_each(|slot| slot.prefetch());
-            *begun = Begun { hash, view };
+            waiting.ahead[place % AHEAD] = Begun { hash, view, slot };
+            waiting.places.end += 1;
         }
-        let mut left = 0;
-        for (place, (begun, slot)) in begun.iter().zip(slots).enumerate() {
-            if !begun.view.is_plain() {
-                batch.end(place, Ending::Unknown)?;
-                continue;
-            }
-            let directory = slot.map_or_else(Directory::default, Slot::read);
-            pm.dram(1);
-            if directory.head.is_null() || !directory.may_hold(begun.hash) {
-                self.end_search(*begun, place, Ending::Absent, batch)?;
-                continue;
-            }
-            fetch_object(pm, directory.head);
-            searches[left] = Search { place, at: directory.head };
-            left += 1;
-        }
-        Ok(left)
     }
 
-    /// Lets the first `count` searches look at an object each; returns how many go on.
+    /// Begins the next search that has an object to look at; ends those before it that have none.
     #[inline(always)]
-    fn step_searches(
-        &self,
+    fn begin_next<'w>(
+        &'w self,
         pm: &Access<'_, M>,
-        begun: &[Begun],
-        searches: &mut [Search; TOGETHER],
-        count: usize,
+        waiting: &mut Waiting<'w, M>,
         batch: &mut impl Batch,
-    ) -> Result<usize> {
-        let mut left = 0;
-        for index in 0..count {
-            let Search { place, at } = searches[index];
-            match batch.probe(place, at) {
-                Ok(at) => {
-                    fetch_object(pm, at);
-                    searches[left] = Search { place, at };
-                    left += 1;
-                }
-                Err(ending) => self.end_search(begun[place], place, ending, batch)?,
+    ) -> Result<Option<Search>> {
+        while let Some(place) = waiting.places.next() {
+            let Begun { hash, view, slot } = waiting.ahead[place % AHEAD];
+            self.fetch_next(waiting, batch);
+            let directory = slot.map_or_else(Directory::default, Slot::read);
+            pm.dram(1);
+            let search = Search { place, hash, view, at: directory.head, step: 1 };
+            if !view.is_plain() {
+                batch.end(place, Ending::Unknown)?;
+            } else if directory.head.is_null() || !directory.may_hold(hash) {
+                self.end_search(&search, Ending::Absent, batch)?;
+            } else {
+                fetch_object(pm, directory.head);
+                return Ok(Some(search));
             }
         }
-        Ok(left)
+        Ok(None)
     }
 
     /// Ends a search as it seems to have ended, if the view of its area has not changed.
     #[inline(always)]
-    fn end_search(
-        &self,
-        begun: Begun,
-        place: usize,
-        ending: Ending,
-        batch: &mut impl Batch,
-    ) -> Result<()> {
-        let is_current = self.area(begun.hash).view.shows(begun.view);
-        batch.end(place, if is_current { ending } else { Ending::Unknown })
+    fn end_search(&self, search: &Search, ending: Ending, batch: &mut impl Batch) -> Result<()> {
+        let is_current = self.area(search.hash).view.shows(search.view);
+        batch.end(search.place, if is_current { ending } else { Ending::Unknown })
     }
 
     /// Writes many pairs, in order, by `word` those of a pool of words and by `bytes` the others;
@@ -192,8 +223,8 @@ impl<M: Media> Walsh<M> {
     ) -> Result<u64> {
         let pm = self.pool.access();
         let mut added = 0;
-        for pairs in pairs.chunks(TOGETHER) {
-            let mut hashes = [0; TOGETHER];
+        for pairs in pairs.chunks(WRITES) {
+            let mut hashes = [0; WRITES];
             for (hash, (key, _)) in hashes.iter_mut().zip(pairs) {
                 *hash = self.hash(key);
             }
@@ -292,10 +323,10 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
         if read.key != self.keys[place] {
             return read.next().ok_or(Ending::Unknown);
         }
-        let opened = self.table.objects.open_word(self.pm, &read);
-        let (found, value) = opened.map_err(|_| Ending::Unknown)?;
+        let checked = self.table.objects.checked(self.pm, &read);
+        let (link, value) = checked.ok_or(Ending::Unknown)?;
         self.value = value;
-        Err(Ending::of(found))
+        Err(Ending::of(link))
     }
 
     #[inline(always)]
@@ -328,7 +359,7 @@ impl<M: Media, F: FnMut(usize, Option<&[u8]>)> Batch for BytesBatch<'_, '_, M, F
 
     fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
         match self.table.objects.probe(self.pm, at, self.keys[place], &mut self.value) {
-            Ok((found, true)) => Err(Ending::of(found)),
+            Ok((found, true)) => Err(Ending::of(found.link)),
             Ok((found, false)) if found.link.next.is_null() => Err(Ending::Absent),
             Ok((found, false)) => Ok(found.link.next),
             Err(_) => Err(Ending::Unknown),

@@ -303,16 +303,22 @@ impl Objects {
         Ok(WordKey { at, link, key })
     }
 
-    /// Returns what the link of a pair of words says, and the value.
+    /// Returns what the link of a pair of words says, and the value, if its check matches.
+    #[inline(always)]
+    pub fn checked<M: Media>(&self, pm: &Access<'_, M>, read: &WordKey) -> Option<(Link, u64)> {
+        let object = pm.block::<{ WordObject::WORDS }>(read.at).ok()?;
+        let value = object.load_relaxed(WordObject::VALUE);
+        let link = Link::open(read.link, self.bound(read.at, &[read.key, value]))?;
+        Some((link, value))
+    }
+
+    /// Returns the object of a pair of words, and the value.
     ///
     /// # Errors
     /// As [`Objects::probe`].
     #[inline(always)]
     pub fn open_word<M: Media>(&self, pm: &Access<'_, M>, read: &WordKey) -> Result<(Found, u64)> {
-        let object = pm.block::<{ WordObject::WORDS }>(read.at)?;
-        let value = object.load_relaxed(WordObject::VALUE);
-        let bound = self.bound(read.at, &[read.key, value]);
-        let link = Link::open(read.link, bound).ok_or_else(|| damaged(read.at))?;
+        let (link, value) = self.checked(pm, read).ok_or_else(|| damaged(read.at))?;
         Ok((Found { link, words: WordObject::WORDS as u64 + self.seal_words }, value))
     }
 

@@ -10,7 +10,7 @@ use everhash_index::{
 };
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
-use super::batches::{BytesBatch, TOGETHER, WordBatch};
+use super::batches::{BytesBatch, WordBatch};
 use super::check;
 use super::ops::{Step, WordEdit};
 use super::state::Walsh;
@@ -111,18 +111,10 @@ impl<M: Media> Table for Walsh<M> {
         let strange = keys.iter().enumerate().filter(|(_, key)| !self.may_hold(key));
         strange.for_each(|(place, _)| found(place, None));
         let places: Vec<usize> = (0..keys.len()).filter(|n| self.may_hold(keys[*n])).collect();
-        let mut chosen: Vec<&[u8]> = Vec::with_capacity(TOGETHER);
-        let mut value = Vec::new();
-        for places in places.chunks(TOGETHER) {
-            chosen.clear();
-            chosen.extend(places.iter().map(|place| keys[*place]));
-            let keys = chosen.as_slice();
-            let found = |place: usize, value: Option<&[u8]>| found(places[place], value);
-            let mut batch = BytesBatch { table: self, pm: &pm, keys, value, found };
-            self.search_together(&pm, keys.len(), &mut batch)?;
-            value = batch.value;
-        }
-        Ok(())
+        let keys: Vec<&[u8]> = places.iter().map(|place| keys[*place]).collect();
+        let found = |place: usize, value: Option<&[u8]>| found(places[place], value);
+        let mut batch = BytesBatch { table: self, pm: &pm, keys: &keys, value: Vec::new(), found };
+        self.search_together(&pm, keys.len(), &mut batch)
     }
 
     fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
@@ -248,10 +240,7 @@ impl<M: Media> WordTable for Walsh<M> {
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         let pm = self.pool.access();
-        for (keys, values) in keys.chunks(TOGETHER).zip(values.chunks_mut(TOGETHER)) {
-            let mut batch = WordBatch { table: self, pm: &pm, keys, values, value: 0 };
-            self.search_together(&pm, keys.len(), &mut batch)?;
-        }
-        Ok(())
+        let mut batch = WordBatch { table: self, pm: &pm, keys, values, value: 0 };
+        self.search_together(&pm, keys.len(), &mut batch)
     }
 }
