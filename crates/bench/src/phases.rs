@@ -38,8 +38,9 @@ pub enum Phase {
 
 /// Keys of one batched read.
 ///
-/// Unit: keys. Source: ours; more than the line-fill buffers of one core can keep under way.
-pub(crate) const BATCH: usize = 32;
+/// Unit: keys. Source: ours; many times what one core can keep under way, as a program has them that
+/// reads in batches at all.
+pub(crate) const BATCH: usize = 256;
 
 impl Phase {
     /// Every phase, in order.
