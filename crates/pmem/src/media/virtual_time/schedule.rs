@@ -1,5 +1,8 @@
 //! The schedule: which logical thread runs next.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::VirtualTime;
 
 /// What a logical thread does after the step that it has just made.
@@ -50,7 +53,6 @@ impl Summary {
 struct Thread<'a> {
     step: Box<dyn FnMut(u64) -> Step + 'a>,
     background: bool,
-    done: bool,
 }
 
 /// A set of logical threads on one medium, run by the calling thread.
@@ -107,12 +109,12 @@ impl<'a, M: VirtualTime> Schedule<'a, M> {
 
     /// Adds a thread; `step` is given the thread's clock in picoseconds.
     pub fn thread(&mut self, step: impl FnMut(u64) -> Step + 'a) {
-        self.threads.push(Thread { step: Box::new(step), background: false, done: false });
+        self.threads.push(Thread { step: Box::new(step), background: false });
     }
 
     /// Adds a thread whose work is not counted, and which ends with the last one in the foreground.
     pub fn background(&mut self, step: impl FnMut(u64) -> Step + 'a) {
-        self.threads.push(Thread { step: Box::new(step), background: true, done: false });
+        self.threads.push(Thread { step: Box::new(step), background: true });
     }
 
     /// Runs until every thread in the foreground is done.
@@ -124,12 +126,16 @@ impl<'a, M: VirtualTime> Schedule<'a, M> {
     pub fn run_observed(mut self, mut observe: impl FnMut(Finished)) -> Summary {
         let writers = self.threads.iter().filter(|thread| !thread.background).count();
         let start = self.media.begin(self.threads.len() as u32, writers as u32);
-        let mut clocks = vec![start; self.threads.len()];
+        // By their clocks; of equal ones the first thread comes first.
+        let mut ready: BinaryHeap<_> =
+            (0..self.threads.len()).map(|index| Reverse((start, index))).collect();
         let mut left = writers;
         let mut summary = Summary::default();
         while left > 0 {
-            let (index, now) = self.next(&clocks);
+            let next = ready.pop();
+            let Reverse((now, index)) = next.expect("a thread in the foreground is left");
             let thread = &mut self.threads[index];
+            let mut is_done = false;
             self.media.resume(index as u32, now);
             let step = (thread.step)(now);
             match step {
@@ -145,21 +151,18 @@ impl<'a, M: VirtualTime> Schedule<'a, M> {
                 // A sleeper always moves on, so that a schedule cannot stand still.
                 Step::Sleep(until) => self.media.wait_until(until.max(now + 1)),
                 Step::Done => {
-                    thread.done = true;
+                    is_done = true;
                     left -= usize::from(!thread.background);
                 }
             }
-            clocks[index] = self.media.now_ps(index as u32);
-            if !self.threads[index].background {
-                summary.elapsed_ps = summary.elapsed_ps.max(clocks[index] - start);
+            let clock = self.media.now_ps(index as u32);
+            if !thread.background {
+                summary.elapsed_ps = summary.elapsed_ps.max(clock - start);
+            }
+            if !is_done {
+                ready.push(Reverse((clock, index)));
             }
         }
         summary
-    }
-
-    /// Returns the thread with the smallest clock; of equals, the first.
-    fn next(&self, clocks: &[u64]) -> (usize, u64) {
-        let ready = clocks.iter().copied().enumerate().filter(|(i, _)| !self.threads[*i].done);
-        ready.min_by_key(|(_, clock)| *clock).expect("a thread in the foreground is left")
     }
 }
