@@ -38,8 +38,8 @@ pub enum Phase {
 
 /// Keys of one batched read.
 ///
-/// Unit: keys. Source: ours; many times what one core can keep under way, as a program has them that
-/// reads in batches at all.
+/// Unit: keys. Source: ours; many times what one core can keep under way, as programs have them
+/// that read in batches at all.
 pub(crate) const BATCH: usize = 256;
 
 impl Phase {

@@ -110,10 +110,10 @@
 //! Each load of a search waits for the one before. In a table made for ten million pairs of words a
 //! present key is the 2.2nd object of its chain, so that a get waits for three loads from far
 //! memory. How far gets overlap depends on how many instructions each has, because a processor
-//! looks ahead only some hundreds: next to nothing overlaps here. A loop over plain arrays that does
-//! nothing but hash, head, links and key is 1.5 times as fast as a get, a twentieth of independent
-//! reads. What it does not have leads through area, view, index and block to the directory, each
-//! bounded before it is believed, and checks the object.
+//! looks ahead only some hundreds: next to nothing overlaps here. A loop over plain arrays that
+//! does nothing but hash, head, links and key is 1.5 times as fast as a get, a twentieth of
+//! independent reads. What it does not have leads through area, view, index and block to the
+//! directory, each bounded before it is believed, and checks the object.
 //!
 //! Where a caller has many keys, batches do not wait like that: they ask for 3.7 lines for each,
 //! one of a directory and those of its objects, of which one in four lies in two. Batches of some
