@@ -5,6 +5,10 @@
 //! in which they were written, the last record of each directory wins. No object is read, but for
 //! those of the newest log.
 //!
+//! Of a medium larger than memory that is a page here and there, twice. The first logs of an area
+//! lie where an older area's were, so that no order of areas reads such a medium from one end to
+//! the other: a disk that gives 15,000 pages a second recovers 5 million pairs a second.
+//!
 //! | a crash leaves | recovery |
 //! |---|---|
 //! | objects that the tail does not cover (power) | gives their place another use |
