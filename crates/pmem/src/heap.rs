@@ -6,7 +6,6 @@ mod record_word;
 #[cfg(test)]
 mod tests;
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -118,14 +117,12 @@ impl<M: Media> Heap<M> {
             return Err(corrupt("a record begins at a slot of its page"));
         }
         let mut pages = self.shelf(class).pages.lock().map_err(poisoned)?;
-        let Pages { all, with_room } = &mut *pages;
-        if let Entry::Vacant(vacant) = all.entry(number) {
+        if !pages.all.contains_key(&number) {
             self.space.claim(self.page_span(number)).map_err(|error| match error {
                 Error::Corrupt { .. } => corrupt("a page holds the records of one class only"),
                 other => other,
             })?;
-            vacant.insert(Page::new(self.slots(class)));
-            with_room.insert(number);
+            pages.insert(number, self.slots(class));
         }
         if !pages.change(number, |page| page.claim(slot)) {
             return Err(corrupt("a record is reached once"));
@@ -249,9 +246,14 @@ impl Pages {
     /// Adds a page, and takes a slot of it: were a lower page used, into which somebody gave while
     /// this one was on its way, this one would stay without a record, and no give would return it.
     fn add(&mut self, number: u64, slots: u32) -> u32 {
+        self.insert(number, slots);
+        self.take_from(number)
+    }
+
+    /// Adds a page without a record, which is to get one before the lock is free.
+    fn insert(&mut self, number: u64, slots: u32) {
         self.all.insert(number, Page::new(slots));
         self.with_room.insert(number);
-        self.take_from(number)
     }
 
     /// Takes a slot of a page with room.

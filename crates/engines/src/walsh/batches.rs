@@ -76,14 +76,6 @@ struct Begun<'w, M: Media> {
     slot: Option<Slot<'w, M::Sync>>,
 }
 
-impl<M: Media> Clone for Begun<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Media> Copy for Begun<'_, M> {}
-
 /// A search under way: for the key at which place, how it began, and which object it looks at
 /// next, as which of its chain.
 #[derive(Clone, Copy, Default)]
@@ -116,8 +108,8 @@ impl<M: Media> Walsh<M> {
         batch: &mut impl Batch,
     ) -> Result<()> {
         self.alive()?;
-        let none = Begun { hash: 0, view: View::default(), slot: None };
-        let mut waiting = Waiting { ahead: [none; AHEAD], places: 0..0, count };
+        let ahead = core::array::from_fn(|_| Begun { hash: 0, view: View::default(), slot: None });
+        let mut waiting = Waiting { ahead, places: 0..0, count };
         for _ in 0..AHEAD {
             self.fetch_next(&mut waiting, batch);
         }

@@ -95,9 +95,6 @@ impl<D: Device, P: Primitives> fmt::Debug for Simulated<D, P> {
     }
 }
 
-/// The pages of memory that the kernel hands out. Unit: words.
-const PAGE_WORDS: usize = 4096 / WORD as usize;
-
 /// Makes the contents of a device of `bytes` bytes that begins with `words`.
 ///
 /// # Panics
@@ -108,7 +105,8 @@ pub(crate) fn contents(words: &[u64], bytes: u64, capacity: u64) -> Vec<u64> {
     let mut content = vec![0; (capacity / WORD) as usize];
     // Of a page that is read first, the first store is a second fault, for which the kernel
     // interrupts every thread of the process.
-    let pages = content[..(bytes / WORD) as usize].chunks_mut(PAGE_WORDS);
+    let page_words = rustix::param::page_size() / WORD as usize;
+    let pages = content[..(bytes / WORD) as usize].chunks_mut(page_words);
     pages.for_each(|page| core::hint::black_box(page)[0] = 0);
     content[..words.len()].copy_from_slice(words);
     content

@@ -132,10 +132,8 @@ impl<'a, M: VirtualTime> Schedule<'a, M> {
         let mut left = writers;
         let mut summary = Summary::default();
         while left > 0 {
-            let next = ready.pop();
-            let Reverse((now, index)) = next.expect("a thread in the foreground is left");
+            let Reverse((now, index)) = ready.pop().expect("a thread in the foreground is left");
             let thread = &mut self.threads[index];
-            let mut is_done = false;
             self.media.resume(index as u32, now);
             let step = (thread.step)(now);
             match step {
@@ -150,16 +148,13 @@ impl<'a, M: VirtualTime> Schedule<'a, M> {
                 }
                 // A sleeper always moves on, so that a schedule cannot stand still.
                 Step::Sleep(until) => self.media.wait_until(until.max(now + 1)),
-                Step::Done => {
-                    is_done = true;
-                    left -= usize::from(!thread.background);
-                }
+                Step::Done => left -= usize::from(!thread.background),
             }
             let clock = self.media.now_ps(index as u32);
             if !thread.background {
                 summary.elapsed_ps = summary.elapsed_ps.max(clock - start);
             }
-            if !is_done {
+            if step != Step::Done {
                 ready.push(Reverse((clock, index)));
             }
         }
