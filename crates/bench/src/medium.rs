@@ -1,7 +1,7 @@
 //! The medium under the tables of a run.
 
 use everhash_index::{Engine, Form, Inline, Opening, Result, Settings, Table};
-use everhash_pmem::{Addr, Dram, DramOptions, Media, Region, Span, WORD, WriteBack};
+use everhash_pmem::{Addr, Dram, DramOptions, Hints, Media, Region, Span, WORD, WriteBack};
 
 use crate::Plan;
 

@@ -7,7 +7,7 @@ mod support;
 
 use everhash_pmem::raw::{BUCKET_WORDS, Ceilings, RawTable, RawTarget, Stream};
 use everhash_pmem::raw::{ceilings, key_of, matching_slot};
-use everhash_pmem::{Addr, Block, Counted, Dram, DramOptions, LINE, Media, Region, Result};
+use everhash_pmem::{Addr, Block, Counted, Dram, DramOptions, Hints, LINE, Media, Region, Result};
 use everhash_pmem::{Site, Span, WriteBack};
 use support::compare;
 

@@ -36,7 +36,9 @@ pub use media::dax::DaxMedium;
 pub use media::dram::{Dram, DramOptions};
 pub use media::file::{FileDurability, FileMedium, FileOptions};
 pub use media::image::Image;
-pub use media::{Block, Domain, Guarantees, Media, StreamClass, StreamSupport};
+pub use media::{
+    Block, Domain, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport,
+};
 pub use pool::{Boot, Glance, Identity, Pool, Shutdown};
 pub use record::{Bits, Field, Ruler};
 pub use region::{Access, Region, word_of};

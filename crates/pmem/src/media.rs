@@ -1,4 +1,9 @@
 //! The seam: what a medium can do. Everything above is generic over [`Media`].
+//!
+//! [`Media`] holds the verbs that every medium must have. [`Hints`], [`Holes`] and [`Simulation`]
+//! hold what a medium may ignore; each of their methods does nothing by default. They are
+//! supertraits of [`Media`], so that `M: Media` is the only bound that an engine writes.
+//! `docs/decisions/0010-a-narrow-seam.md` says what belongs where.
 
 pub mod counted;
 pub mod dax;
@@ -6,6 +11,7 @@ pub mod dram;
 pub mod emulated;
 pub mod file;
 pub mod flash;
+mod hints;
 pub mod image;
 pub mod random;
 pub mod simulated;
@@ -13,6 +19,8 @@ pub mod traced;
 pub mod virtual_time;
 
 use crate::{Addr, Error, Primitives, Result, Site, Span};
+
+pub use hints::{Hints, Holes, Simulation, StreamClass, StreamSupport};
 
 /// What a crash may do on a medium: where a store must have arrived to survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -39,19 +47,6 @@ pub struct Guarantees {
     pub same_line_order: bool,
     /// The unit in which the device works inside. Unit: bytes; 64 to 4096.
     pub access_unit_bytes: u64,
-}
-
-/// A class of data with a common lifetime, for devices that keep such classes apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-pub struct StreamClass(pub u8);
-
-/// What became of a hint about streams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StreamSupport {
-    /// The device was told.
-    Passed,
-    /// The device or the operating system does not take such hints.
-    NotSupported,
 }
 
 /// A window of `N` words whose bounds were checked once.
@@ -96,7 +91,9 @@ pub trait Block<const N: usize>: Copy {
 /// and a hostile file cannot cause undefined behaviour. On real memory the verbs compile to plain
 /// instructions. Engines use the medium through [`Access`](crate::Access), which turns every
 /// address that is out of bounds into an error.
-pub trait Media: Send + Sync + 'static {
+pub trait Media:
+    Hints + Holes + Simulation<<Self as Media>::Context> + Send + Sync + 'static
+{
     /// The volatile atomics and locks that go with this medium.
     type Sync: Primitives;
 
@@ -171,56 +168,6 @@ pub trait Media: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Full`] if the device has no room; the medium is as it was.
     fn grow(&self, bytes: u64) -> Result<()>;
-
-    /// Gives the storage behind `span` back where the medium can (a hole in a file). The words
-    /// read as zero or as before. Call [`Media::reserve`] before the next store to them.
-    fn release(&self, _span: Span) {}
-
-    /// Takes storage for a released `span` again, so that stores to it cannot meet a full disk.
-    ///
-    /// # Errors
-    /// [`Error::Full`] if the device has no room.
-    fn reserve(&self, _span: Span) -> Result<()> {
-        Ok(())
-    }
-
-    /// Touches the pages of `span` so that later stores do not fault. Best effort.
-    fn touch(&self, _span: Span) {}
-
-    /// Says that most of `span` will be read soon, in whatever order: a medium that reads pieces of
-    /// a slow device may then read large ones ahead. Best effort.
-    fn will_read(&self, _span: Span) {}
-
-    /// Says that the line at `at` will be read soon.
-    #[inline(always)]
-    fn prefetch(&self, _at: Addr) {}
-
-    /// Says that the line at `at` will be stored to soon, and is better not shared.
-    #[inline(always)]
-    fn prefetch_for_store(&self, at: Addr) {
-        self.prefetch(at);
-    }
-
-    /// Says that `span` holds data of one lifetime class.
-    fn stream(&self, _span: Span, _class: StreamClass) -> StreamSupport {
-        StreamSupport::NotSupported
-    }
-
-    /// Says that the operation touched `lines` cache lines of DRAM, for media with virtual time.
-    #[inline(always)]
-    fn dram(&self, _cx: &Self::Context, _lines: u32) {}
-
-    /// Says that the volatile lock `lock` was taken, for media with virtual time.
-    #[inline(always)]
-    fn locked(&self, _cx: &Self::Context, _lock: u64) {}
-
-    /// Says that the volatile lock `lock` is about to be released, for media with virtual time.
-    #[inline(always)]
-    fn unlocking(&self, _cx: &Self::Context, _lock: u64) {}
-
-    /// Says that a phase of background work begins here: a place where a tester should crash.
-    #[inline(always)]
-    fn mark(&self, _cx: &Self::Context, _site: Site) {}
 }
 
 /// Makes the error of an access to `words` words at `at`. Out of line: it is never the hot path.

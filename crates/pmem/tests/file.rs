@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use everhash_pmem::{
-    Addr, Domain, Error, FileDurability, FileMedium, FileOptions, Media, Region, Site, Span,
+    Addr, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Region,
+    Site, Span,
 };
 use support::Directory;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use everhash_pmem::media::file::system::{Call, Os, System};
 use everhash_pmem::{
-    Addr, Error, FileDurability, FileMedium, FileOptions, Media, Region, Result, Site, Span,
-    StreamClass, StreamSupport,
+    Addr, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Region, Result,
+    Site, Span, StreamClass, StreamSupport,
 };
 use support::{Directory, Fault, Faulty, options};
 

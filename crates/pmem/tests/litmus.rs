@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use common::{Puppet, act_as, at_end, states_here};
 use everhash_pmem::crash::{Memory, Model};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Access, Addr, Block, LINE, Media, Region, Site, Span};
+use everhash_pmem::{Access, Addr, Block, Holes, LINE, Media, Region, Site, Span};
 
 use Model::{Adr, Arm, Eadr, File};
 

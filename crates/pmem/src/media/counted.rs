@@ -1,6 +1,6 @@
 //! Any medium, with every verb counted.
 
-use super::{Block, Guarantees, Media, StreamClass, StreamSupport};
+use super::{Block, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport};
 use crate::traffic::{Stripe, Traffic};
 use crate::{Addr, Primitives, Result, Site, Span};
 
@@ -204,15 +204,9 @@ impl<M: Media> Media for Counted<M> {
     fn grow(&self, bytes: u64) -> Result<()> {
         self.inner.grow(bytes)
     }
+}
 
-    fn release(&self, span: Span) {
-        self.inner.release(span);
-    }
-
-    fn reserve(&self, span: Span) -> Result<()> {
-        self.inner.reserve(span)
-    }
-
+impl<M: Media> Hints for Counted<M> {
     fn touch(&self, span: Span) {
         self.inner.touch(span);
     }
@@ -230,24 +224,36 @@ impl<M: Media> Media for Counted<M> {
     fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.inner.stream(span, class)
     }
+}
 
+impl<M: Media> Holes for Counted<M> {
+    fn release(&self, span: Span) {
+        self.inner.release(span);
+    }
+
+    fn reserve(&self, span: Span) -> Result<()> {
+        self.inner.reserve(span)
+    }
+}
+
+impl<M: Media> Simulation<CountedContext<M::Context>> for Counted<M> {
     #[inline]
-    fn dram(&self, cx: &Self::Context, lines: u32) {
+    fn dram(&self, cx: &CountedContext<M::Context>, lines: u32) {
         self.inner.dram(&cx.inner, lines);
     }
 
     #[inline]
-    fn locked(&self, cx: &Self::Context, lock: u64) {
+    fn locked(&self, cx: &CountedContext<M::Context>, lock: u64) {
         self.inner.locked(&cx.inner, lock);
     }
 
     #[inline]
-    fn unlocking(&self, cx: &Self::Context, lock: u64) {
+    fn unlocking(&self, cx: &CountedContext<M::Context>, lock: u64) {
         self.inner.unlocking(&cx.inner, lock);
     }
 
     #[inline]
-    fn mark(&self, cx: &Self::Context, site: Site) {
+    fn mark(&self, cx: &CountedContext<M::Context>, site: Site) {
         self.inner.mark(&cx.inner, site);
     }
 }

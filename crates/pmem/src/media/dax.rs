@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::file::FileOptions;
 use super::file::backing::{Backing, Plan};
-use super::{Domain, Guarantees, Media};
+use super::{Domain, Guarantees, Hints, Holes, Media, Simulation};
 use crate::sys::flush::{Flusher, PASSES_CACHES, store_fence};
 use crate::sys::window::Window;
 use crate::{Addr, Error, Result, Site, Span, Std, WriteBack};
@@ -197,15 +197,9 @@ impl Media for DaxMedium {
     fn grow(&self, bytes: u64) -> Result<()> {
         self.backing.grow(bytes)
     }
+}
 
-    fn release(&self, span: Span) {
-        self.backing.release(span);
-    }
-
-    fn reserve(&self, span: Span) -> Result<()> {
-        self.backing.reserve(span)
-    }
-
+impl Hints for DaxMedium {
     fn touch(&self, span: Span) {
         self.backing.mapping.populate(span);
     }
@@ -220,6 +214,18 @@ impl Media for DaxMedium {
         self.backing.mapping.prefetch_for_store(at);
     }
 }
+
+impl Holes for DaxMedium {
+    fn release(&self, span: Span) {
+        self.backing.release(span);
+    }
+
+    fn reserve(&self, span: Span) -> Result<()> {
+        self.backing.reserve(span)
+    }
+}
+
+impl Simulation<()> for DaxMedium {}
 
 #[cfg(test)]
 mod tests {

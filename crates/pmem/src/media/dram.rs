@@ -1,6 +1,6 @@
 //! Volatile memory that grows in place, with real flush instructions for benchmarks if wanted.
 
-use super::{Domain, Guarantees, Media};
+use super::{Domain, Guarantees, Hints, Holes, Media, Simulation};
 use crate::sys::flush::{Flusher, PASSES_CACHES};
 use crate::sys::map::{Mapping, Source};
 use crate::sys::window::Window;
@@ -148,11 +148,9 @@ impl Media for Dram {
         }
         Ok(())
     }
+}
 
-    fn release(&self, span: Span) {
-        self.mapping.discard(span);
-    }
-
+impl Hints for Dram {
     fn touch(&self, span: Span) {
         self.mapping.populate(span);
     }
@@ -167,6 +165,14 @@ impl Media for Dram {
         self.mapping.prefetch_for_store(at);
     }
 }
+
+impl Holes for Dram {
+    fn release(&self, span: Span) {
+        self.mapping.discard(span);
+    }
+}
+
+impl Simulation<()> for Dram {}
 
 #[cfg(test)]
 mod tests {

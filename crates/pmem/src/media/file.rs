@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use self::backing::{Backing, Plan, read_only};
 use self::system::{Os, System};
-use super::{Domain, Guarantees, Media, StreamClass, StreamSupport};
+use super::{Domain, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport};
 use crate::sys::window::Window;
 use crate::{Addr, Result, Site, Span, Std, WORD};
 
@@ -257,15 +257,9 @@ impl Media for FileMedium {
     fn grow(&self, bytes: u64) -> Result<()> {
         self.backing.grow(bytes)
     }
+}
 
-    fn release(&self, span: Span) {
-        self.backing.release(span);
-    }
-
-    fn reserve(&self, span: Span) -> Result<()> {
-        self.backing.reserve(span)
-    }
-
+impl Hints for FileMedium {
     fn touch(&self, span: Span) {
         self.backing.mapping.populate(span);
     }
@@ -300,3 +294,15 @@ impl Media for FileMedium {
         }
     }
 }
+
+impl Holes for FileMedium {
+    fn release(&self, span: Span) {
+        self.backing.release(span);
+    }
+
+    fn reserve(&self, span: Span) -> Result<()> {
+        self.backing.reserve(span)
+    }
+}
+
+impl Simulation<FileContext> for FileMedium {}

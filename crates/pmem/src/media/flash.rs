@@ -25,7 +25,7 @@ use crate::{Domain, Guarantees, Primitives, Std};
 /// dirty. Everything takes its turn: one die, no channels, no write buffer. Repeated accesses to
 /// the line that a thread touched last are free, as its processor holds it.
 ///
-/// Behind the cache lies an [`Ftl`]. Pages of different [streams](crate::Media::stream) go to
+/// Behind the cache lies an [`Ftl`]. Pages of different [streams](crate::Hints::stream) go to
 /// different blocks, and stay apart when garbage collection moves them.
 ///
 /// ```

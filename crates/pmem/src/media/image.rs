@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 
-use super::{Block, Domain, Guarantees, Media, out_of_bounds};
+use super::{Block, Domain, Guarantees, Hints, Holes, Media, Simulation, out_of_bounds};
 use crate::{Addr, Error, Primitives, Result, Site, Span, Std, WORD};
 
 /// Words in ordinary memory, up to a fixed capacity.
@@ -178,3 +178,9 @@ impl<P: Primitives> Media for Image<P> {
         Ok(())
     }
 }
+
+impl<P: Primitives> Hints for Image<P> {}
+
+impl<P: Primitives> Holes for Image<P> {}
+
+impl<P: Primitives> Simulation<()> for Image<P> {}

@@ -6,7 +6,9 @@ use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::virtual_time::{Clocks, VirtualTime};
-use super::{Block, Guarantees, Media, StreamClass, StreamSupport, out_of_bounds};
+use super::{
+    Block, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport, out_of_bounds,
+};
 use crate::{Addr, Error, Primitives, Result, Site, Span, Std, WORD};
 
 /// What a simulated device does for each verb. Words lie inside the device when it is called, and
@@ -299,11 +301,9 @@ impl<D: Device, P: Primitives> Media for Simulated<D, P> {
             _ => Err(Error::Full { needed: bytes - self.bytes() }),
         }
     }
+}
 
-    fn release(&self, span: Span) {
-        self.device().release(self.inside(span));
-    }
-
+impl<D: Device, P: Primitives> Hints for Simulated<D, P> {
     fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.device().stream(self.inside(span), class)
     }
@@ -314,7 +314,15 @@ impl<D: Device, P: Primitives> Media for Simulated<D, P> {
             self.device().prefetch(thread, at.word());
         }
     }
+}
 
+impl<D: Device, P: Primitives> Holes for Simulated<D, P> {
+    fn release(&self, span: Span) {
+        self.device().release(self.inside(span));
+    }
+}
+
+impl<D: Device, P: Primitives> Simulation<Context> for Simulated<D, P> {
     fn dram(&self, cx: &Context, lines: u32) {
         let mut device = self.device();
         let line = device.computing().0;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use everhash_index::{Form, Inline, Opening, Table, create, open};
-use everhash_pmem::{Addr, Boot, Dram, DramOptions, Media, Region, Span, WriteBack};
+use everhash_pmem::{Addr, Boot, Dram, DramOptions, Hints, Media, Region, Span, WriteBack};
 
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use everhash_pmem::{
-    Addr, AtomicWord, Block, Domain, Error, Guarantees, Media, Primitives, Region, Result, Site,
-    Span,
+    Addr, AtomicWord, Block, Domain, Error, Guarantees, Hints, Holes, Media, Primitives, Region,
+    Result, Simulation, Site, Span,
 };
 use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
 
@@ -185,9 +185,13 @@ impl<P: Primitives> Media for Buckets<P> {
     fn grow(&self, _bytes: u64) -> Result<()> {
         Err(Error::Full { needed: 0 })
     }
-
-    fn release(&self, _span: Span) {}
 }
+
+impl<P: Primitives> Hints for Buckets<P> {}
+
+impl<P: Primitives> Holes for Buckets<P> {}
+
+impl<P: Primitives> Simulation<()> for Buckets<P> {}
 
 /// A shard of one bucket, and the medium on which it lies.
 struct Table<P: Primitives> {

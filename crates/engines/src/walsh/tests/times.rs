@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use everhash_index::{Executor, Inline, Opening, Table, WordTable, create, open};
 use everhash_pmem::media::file::{FileMedium, FileOptions};
-use everhash_pmem::{Addr, Boot, Dram, DramOptions, LINE, Media, Region, Site, Span, WriteBack};
+use everhash_pmem::{
+    Addr, Boot, Dram, DramOptions, Hints, LINE, Media, Region, Site, Span, WriteBack,
+};
 
 use crate::walsh::{Walsh, WalshSettings, WalshTable};
 

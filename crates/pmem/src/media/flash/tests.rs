@@ -4,7 +4,7 @@ use super::*;
 use crate::media::random::Random;
 use crate::media::virtual_time::{Schedule, Step, VirtualTime};
 use crate::profile::{Profile, Victim};
-use crate::{Addr, Error, Media, Region, Site, Span, StreamClass, StreamSupport};
+use crate::{Addr, Error, Holes, Media, Region, Site, Span, StreamClass, StreamSupport};
 
 const SITE: Site = Site::new("test/site");
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{Traced, Verb};
 use crate::crash::{How, What};
-use crate::media::{Block, Guarantees, Media};
+use crate::media::{Block, Guarantees, Hints, Holes, Media, Simulation};
 use crate::{Addr, Error, LINE, Primitives, Result, Site, Span, WORD};
 
 /// A window of words of a [`Traced`] medium.
@@ -143,7 +143,11 @@ impl<P: Primitives> Media for Traced<P> {
         }
         Ok(())
     }
+}
 
+impl<P: Primitives> Hints for Traced<P> {}
+
+impl<P: Primitives> Holes for Traced<P> {
     /// Makes the whole lines of every second span zero, and leaves those of the others as they
     /// are: an engine must live with both.
     fn release(&self, span: Span) {
@@ -163,7 +167,9 @@ impl<P: Primitives> Media for Traced<P> {
             self.words[word as usize].store(0, Ordering::Release);
         }
     }
+}
 
+impl<P: Primitives> Simulation<u32> for Traced<P> {
     fn mark(&self, cx: &u32, site: Site) {
         self.step();
         self.recorder().note(*cx, Some(site), What::Mark);

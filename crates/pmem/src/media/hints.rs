@@ -1,0 +1,77 @@
+//! What a medium may ignore: hints, holes, and the events that only simulated media observe.
+
+use crate::{Addr, Result, Site, Span};
+
+/// A class of data with a common lifetime, for devices that keep such classes apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct StreamClass(pub u8);
+
+/// What became of a hint about streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamSupport {
+    /// The device received the hint.
+    Passed,
+    /// The device or the operating system does not take such hints.
+    NotSupported,
+}
+
+/// Hints about future accesses. A medium that ignores them returns the same words, only later.
+pub trait Hints {
+    /// Announces a read of the line at `at`.
+    #[inline(always)]
+    fn prefetch(&self, _at: Addr) {}
+
+    /// Announces a store to the line at `at`, which is better not shared with other cores.
+    #[inline(always)]
+    fn prefetch_for_store(&self, at: Addr) {
+        self.prefetch(at);
+    }
+
+    /// Touches the pages of `span` so that later stores do not fault. Best effort.
+    fn touch(&self, _span: Span) {}
+
+    /// Announces reads of most of `span`, in whatever order: a medium that reads pieces of a slow
+    /// device may then read large pieces ahead. Best effort.
+    fn will_read(&self, _span: Span) {}
+
+    /// Declares that `span` holds data of one lifetime class.
+    fn stream(&self, _span: Span, _class: StreamClass) -> StreamSupport {
+        StreamSupport::NotSupported
+    }
+}
+
+/// Storage that can be returned to the device while the addresses stay.
+pub trait Holes {
+    /// Returns the storage behind `span` to the device where the medium can (a hole in a file).
+    /// The words read as zero or as before. Call [`Holes::reserve`] before the next store to them.
+    fn release(&self, _span: Span) {}
+
+    /// Allocates storage for a released `span` again, so that stores to it cannot meet a full disk.
+    ///
+    /// # Errors
+    /// [`Error::Full`](crate::Error::Full) if the device has no room.
+    fn reserve(&self, _span: Span) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Events that a real medium ignores: they feed virtual time and the crash explorer.
+///
+/// `C` is the medium's [`Context`](crate::Media::Context).
+pub trait Simulation<C> {
+    /// Reports that the operation touched `lines` cache lines of DRAM, for virtual time.
+    #[inline(always)]
+    fn dram(&self, _cx: &C, _lines: u32) {}
+
+    /// Reports that the thread acquired the volatile lock `lock`, for virtual time.
+    #[inline(always)]
+    fn locked(&self, _cx: &C, _lock: u64) {}
+
+    /// Reports that the thread is about to release the volatile lock `lock`, for virtual time.
+    #[inline(always)]
+    fn unlocking(&self, _cx: &C, _lock: u64) {}
+
+    /// Reports that a phase of background work begins: a place where the explorer crashes.
+    #[inline(always)]
+    fn mark(&self, _cx: &C, _site: Site) {}
+}
