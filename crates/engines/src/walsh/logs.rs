@@ -8,13 +8,14 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span, WORD};
 
 use super::layout::{
     self, AreaRecord, INFO_CLEARED, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead,
     RECORD_HASH, RECORD_OFFSET, Tail,
 };
 use super::object::Content;
+use super::reserve::Purpose;
 use super::state::{Area, Log, OpenLog, State, Walsh};
 
 /// Where logs are persisted.
@@ -33,17 +34,6 @@ pub mod sites {
         /// Which logs and directories an area has.
         INFO = "walsh/log/info";
     }
-}
-
-/// For what a log is taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// For more pairs: not the spare ones.
-    Add,
-    /// To remove a pair: spare ones that collecting does not need.
-    Remove,
-    /// To move pairs: the spare ones too.
-    Move,
 }
 
 /// What is appended.
@@ -83,12 +73,6 @@ impl NewInfo {
     }
 }
 
-/// Part of the spare logs that removing may take beyond those that collecting needs.
-///
-/// Unit: logs. Source: ours; a removal that finds none collects its area, which makes room if there
-/// is garbage. Two are what recovery may count too much, and the others are for removing.
-const REMOVE_SPARE: usize = 5;
-
 /// Objects of an area's first log, unless the ordinary ones are smaller; the next logs hold as many
 /// as there are, until they are ordinary.
 ///
@@ -103,7 +87,7 @@ const LONG_OBJECTS: u64 = 4;
 
 impl<M: Media> Walsh<M> {
     /// Returns the room for objects in an ordinary log. Unit: words.
-    fn object_words(&self) -> u64 {
+    pub(super) fn object_words(&self) -> u64 {
         let most = self.settings.log_bytes / WORD;
         match self.form {
             Form::Variable => most,
@@ -310,77 +294,6 @@ impl<M: Media> Walsh<M> {
             1 => self.flush(pm, area, state),
             _ => Ok(()),
         }
-    }
-
-    /// Returns how many ordinary logs collecting an area needs.
-    pub(super) fn collect_logs(&self, state: &State) -> usize {
-        // Logs that hold no long objects are three quarters full at least.
-        let bytes = (state.item_bytes / 3 + 1).saturating_mul(4);
-        (bytes / (self.object_words() * WORD) + 2) as usize
-    }
-
-    /// Takes space for a log. Those who add must leave behind what collecting the largest area
-    /// needs; those who remove use a little of it, those who move all.
-    fn take_log(&self, state: &State, purpose: Purpose, bytes: u64) -> Result<Span> {
-        let ordinary = self.log_bytes();
-        if purpose != Purpose::Move {
-            let mut spare = self.spare.lock()?;
-            spare.collect = spare.collect.max(self.collect_logs(state));
-            while spare.spans.len() < spare.collect + REMOVE_SPARE {
-                match self.space.take(ordinary, LINE) {
-                    Ok(taken) => spare.spans.push(taken.span),
-                    Err(everhash_pmem::Error::Full { .. }) if purpose == Purpose::Remove => break,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        match self.space.take(bytes, LINE) {
-            Ok(taken) => Ok(taken.span),
-            Err(full @ everhash_pmem::Error::Full { .. }) if purpose != Purpose::Add => {
-                let mut spare = self.spare.lock()?;
-                let kept = if purpose == Purpose::Remove { spare.collect } else { 0 };
-                match spare.spans.len() > kept && bytes <= ordinary {
-                    true => Ok(spare.spans.pop().expect("there is one")),
-                    false => Err(full.into()),
-                }
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Gives the logs up to `last` another use. No view leads to them, and no durable word; where
-    /// areas share epochs, they wait for the next one.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`] after a panic inside.
-    pub(super) fn give_logs(&self, state: &mut State, last: u64) -> Result<()> {
-        let mut spans = Vec::new();
-        while let Some(log) = state.logs.pop_front_if(|log| log.number <= last) {
-            state.stored -= log.count;
-            spans.push(log.span);
-        }
-        if self.is_grouped {
-            self.spare.lock()?.limbo.append(&mut spans);
-            return self.bound_limbo();
-        }
-        self.give_spans(spans)
-    }
-
-    /// Gives logs another use: some are kept for a medium without room.
-    ///
-    /// # Errors
-    /// As [`Walsh::give_logs`].
-    pub(super) fn give_spans(&self, spans: Vec<Span>) -> Result<()> {
-        let ordinary = self.log_bytes();
-        let mut spare = self.spare.lock()?;
-        for span in spans {
-            let short = spare.spans.len() < spare.collect + REMOVE_SPARE;
-            match short && span.bytes() == ordinary {
-                true => spare.spans.push(span),
-                false => self.space.give(span),
-            }
-        }
-        Ok(())
     }
 
     /// Makes another info of the area true: numbers of logs, numbers of directories.

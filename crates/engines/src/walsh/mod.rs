@@ -36,6 +36,7 @@
 //! | ours: many keys at a time | `batches.rs` |
 //! | ours: an open table in DRAM | `state.rs` |
 //! | ours: one sync for all areas on files | `epochs.rs` |
+//! | ours: room for logs, and what is kept back | `reserve.rs` |
 //! | ours: visiting all pairs | `scan.rs` |
 //! | ours: clearing, syncing and looking after all areas | `upkeep.rs` |
 //!
@@ -131,6 +132,7 @@ mod moving;
 mod object;
 mod ops;
 mod recovery;
+mod reserve;
 mod resize;
 mod scan;
 mod search;

@@ -12,8 +12,9 @@ use everhash_pmem::{Access, Addr, Media, WORD};
 
 use super::directory::{Directory, Slot};
 use super::layout::{Kind, Link};
-use super::logs::{Object, Purpose};
+use super::logs::Object;
 use super::object::Content;
+use super::reserve::Purpose;
 use super::search::Version;
 use super::state::{Area, GuardOf, State, Walsh};
 

@@ -21,9 +21,10 @@ use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
 use super::directory::{Directory, Slot, directory_of};
 use super::layout::{Kind, Link, MOST_LEVEL};
-use super::logs::{NewInfo, Object, Purpose, corrupt};
+use super::logs::{NewInfo, Object, corrupt};
 use super::moving::Moving;
 use super::object::Content;
+use super::reserve::Purpose;
 use super::state::{Area, Counted, Rehash, State, Walsh};
 
 /// Where a rehash persists, and where a crash is worth trying.
