@@ -100,10 +100,11 @@ impl<'a, M: Media> Bucket<'a, M> {
         self.block.load(Ruler::META)
     }
 
-    /// Loads META for a second look. The caller has fenced (acquire).
+    /// Loads META for a second look. The caller has fenced (acquire), and looks at the number of
+    /// moves after it: the acquire lets it see the restart that came before a wrapped META.
     #[inline(always)]
     pub fn meta_word_again(&self) -> u64 {
-        self.block.load_relaxed(Ruler::META)
+        self.block.load(Ruler::META)
     }
 
     /// Loads what the bucket says of its slots, beside the META `word` that was loaded before.

@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, AtomicWord, Media, Primitives};
 
-use super::layout::Place;
+use super::layout::{Meta, Place};
 
 pub use lanes::Lanes;
 
@@ -53,7 +53,7 @@ const PANICKED: u64 = 2;
 pub struct Shard<P: Primitives> {
     /// Where its buckets lie: [`Place::packed`].
     place: P::AtomicU64,
-    /// How often `place` has changed.
+    /// How often `place` has changed, or the sequence number of a bucket has come round.
     moves: P::AtomicU64,
     /// The bucket whose META may be visible and not durable, counted from 1.
     pending: P::AtomicU64,
@@ -222,15 +222,26 @@ impl<M: Media> Held<'_, M> {
         self.shard.place()
     }
 
-    /// Keeps readers from bucket `index`: before its commit store, until its fence.
+    /// Keeps readers from bucket `index`: before the commit store of `meta`, until its fence.
     #[inline(always)]
-    pub fn pending(&self, index: u64) -> Pending<'_, M::Sync> {
+    pub fn pending(&self, index: u64, meta: Meta) -> Pending<'_, M::Sync> {
+        if meta.has_wrapped() {
+            self.restart_readers();
+        }
         self.begin(index + 1)
     }
 
     /// Keeps readers from all buckets of the shard.
     pub fn pending_all(&self) -> Pending<'_, M::Sync> {
+        self.restart_readers();
         self.begin(ALL)
+    }
+
+    /// Lets no reader accept what it loaded before: the sequence number of a bucket comes round,
+    /// and its META may be what it was when the reader began.
+    #[cold]
+    fn restart_readers(&self) {
+        self.shard.moves.fetch_add(1, Ordering::Release);
     }
 
     #[inline(always)]

@@ -51,8 +51,8 @@ everhash_pmem::ruler! {
     /// A bucket (TurboHash 3.3), a multiple of 256 bytes from the start of the medium. META is the
     /// commit point of every write: until it changes, what a slot holds is not there.
     pub struct Bucket [256] {
-        0  META   [1]  "valid, 14 bits | delete << 14 | seq << 28, 28 bits | \
-                        check of live tags << 56 | check << 60";
+        0  META   [1]  "valid, 14 bits | delete << 14 | seq << 28, 12 bits | \
+                        check of live tags << 40, 12 bits | check << 52";
         8  TAGS   [2]  "14 bytes of hash, then the slot checks of slots 0 to 2";
         24 CHECKS [1]  "slot checks of slots 3 to 13; slot s from bit 48 + 5 s on, modulo 64";
         32 SLOTS  [28] "14 x (key, value), or 14 x (hash of the key, record word)";
@@ -120,10 +120,11 @@ const SET_CHECK: Bits = Bits::new(48, 16);
 const VERSION_BYTE: Bits = Bits::new(0, 8);
 
 /// The multipliers of all checks. No four neighbouring bits of them are equal, and they are odd:
-/// therefore one flipped bit of a factor changes the five highest bits of the product, always.
+/// therefore one flipped bit of a factor changes the five highest bits of the product, always. Two
+/// flipped bits, and any damage to one byte, change the twelve highest bits.
 ///
-/// Source: ours; drawn at random until they had the property.
-const MIX: [u64; 2] = [0xb4d6_6a3a_4746_9a4d, 0x9638_92a7_6646_5d29];
+/// Source: ours; drawn at random until they had both properties.
+const MIX: [u64; 2] = [0xcb2d_ce9b_1cca_c475, 0x38ba_a269_a93a_e547];
 
 /// The kinds of checked words: one of another kind does not match its check. Each is its name in
 /// letters.

@@ -39,7 +39,8 @@
 //!
 //! | The paper says | We do | Why |
 //! |---|---|---|
-//! | the META word has two 16-bit bitmaps and a 32-bit sequence number | 14 bits each, 28 bits, 4 bits of check over META and 4 over the tags of live pairs: who finds a key needs the first only | a flipped bit of a structure word is damage, not another answer |
+//! | the META word has two 16-bit bitmaps and a 32-bit sequence number | 14 bits each, 12 bits, 12 bits of check over META and 12 over the tags of live pairs; a search that finds its key needs the first only | damage to a structure word is an error, not another answer: always of one bit or byte, 4095 times of 4096 of more |
+//! | the sequence number has 32 bits, and is taken never to come round during a read | when it comes round the writer also counts a move of the shard, which readers compare | a torn pair must be impossible, not unlikely |
 //! | 10 bytes of a bucket are unassigned | a 5-bit check for each slot | the same, for pairs: every single flip is found, 31 of 32 other damages |
 //! | flush and fence the pair, then META | one flush and fence for a pair in the line of META, where a line keeps the order of its stores; else both, and every line that was touched | the published code leaves the lines of most slots unflushed |
 //! | a reader compares the sequence number before and after | it also looks whether the bucket is pending: META stored and not yet fenced | what a reader saw must not be taken back by a crash |

@@ -322,8 +322,9 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
     fn end(&mut self, pm: &Access<'_, M>, found: &(Slot<'_, M>, Pair)) -> Result<()> {
         let (slot, pair) = found;
         let _lane = self.table.lanes.bucket(pm, slot.bucket.at())?;
-        let pending = self.held.pending(slot.bucket.index);
-        slot.bucket.commit(pm, &slot.view, slot.view.removed(slot.slot), pending, sites::REMOVE)?;
+        let meta = slot.view.removed(slot.slot);
+        let pending = self.held.pending(slot.bucket.index, meta);
+        slot.bucket.commit(pm, &slot.view, meta, pending, sites::REMOVE)?;
         self.held.count(-1);
         self.held.count_deleted(1);
         self.table.drop_record(slot, *pair)?;
@@ -349,7 +350,7 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         let (bucket, tag) = (&place.bucket, layout::tag_of(self.wanted.hash));
         let _lane = self.table.lanes.bucket(pm, bucket.at())?;
         let view = bucket.fill(pm, &place.view, new, tag, pair, self.table.ordered)?;
-        let pending = self.held.pending(bucket.index);
+        let pending = self.held.pending(bucket.index, meta);
         bucket.commit(pm, &view, meta, pending, site)
     }
 }

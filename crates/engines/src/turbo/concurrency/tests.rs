@@ -11,7 +11,7 @@ fn a_write_that_fails_keeps_readers_and_writers_out() {
     let region = Region::new(Image::<Std>::new(4096, 4096));
     let (pm, shard) = (region.access(), Shard::<Std>::new(PLACE));
     let held = shard.hold(&pm).unwrap();
-    let pending = held.pending(2);
+    let pending = held.pending(2, Meta::first(0).next(0, 0));
     assert!(shard.settled(1).unwrap() && !shard.settled(2).unwrap());
     pending.end();
     assert!(shard.settled(2).unwrap());

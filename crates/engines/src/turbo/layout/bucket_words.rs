@@ -6,14 +6,16 @@ use super::{Kind, MIX, SLOTS, mix};
 
 const VALID: Bits = Bits::new(0, SLOTS as u32);
 const DELETE: Bits = Bits::new(14, SLOTS as u32);
-pub(super) const SEQ: Bits = Bits::new(28, 28);
-const TAGS_CHECK: Bits = Bits::new(56, META_CHECK_BITS);
-const META_CHECK: Bits = Bits::new(60, META_CHECK_BITS);
+pub(super) const SEQ: Bits = Bits::new(28, 12);
+const TAGS_CHECK: Bits = Bits::new(40, META_CHECK_BITS);
+const META_CHECK: Bits = Bits::new(52, META_CHECK_BITS);
 
 /// Bits of the check that META has of itself, and of the one of the tags.
 ///
-/// Unit: bits. Source: ours; TurboHash 3.3 spends all of them on the sequence number.
-const META_CHECK_BITS: u32 = 4;
+/// Unit: bits. Source: ours; TurboHash 3.3 spends all of them on the sequence number. With twelve
+/// bits there are multipliers that notice every damaged byte; other damage passes once in 4096
+/// times.
+const META_CHECK_BITS: u32 = 12;
 
 /// Bits of a slot check.
 ///
@@ -30,13 +32,16 @@ const SLOT_CHECKS: u64 = (1 << SLOT_CHECK_BITS) - 1;
 /// Unit: slots. Source: ours; three checks of five bits.
 const SLOTS_CHECKED_BESIDE_TAGS: usize = 3;
 
-/// What the first multiplier times this is, is 1 in its lowest four bits.
+/// The first multiplier times this number is 1 in the bits of a check.
 ///
-/// Unit: none. Source: ours; one step of Newton's method, from a number that is its own inverse
-/// modulo 8.
-const INVERSE: u64 = MIX[0].wrapping_mul(2u64.wrapping_sub(MIX[0].wrapping_mul(MIX[0])));
+/// Unit: none. Source: ours; Newton's method, from a number that is its own inverse modulo 8: each
+/// step doubles the bits that are right, from 3 to 6 and 12.
+const INVERSE: u64 = {
+    let half = MIX[0].wrapping_mul(2u64.wrapping_sub(MIX[0].wrapping_mul(MIX[0])));
+    half.wrapping_mul(2u64.wrapping_sub(MIX[0].wrapping_mul(half)))
+};
 
-/// Returns a sum over a META word and its place whose four bits are zero for every sealed word.
+/// Returns a sum over a META word and its place that is zero for every encoded word.
 #[inline(always)]
 const fn own_sum(word: u64, at: Addr) -> u64 {
     (word ^ at.byte()).wrapping_mul(MIX[0]) >> (64 - META_CHECK_BITS)
@@ -119,9 +124,15 @@ impl Meta {
         VALID.get(self.0 & !(self.0 >> SLOTS)) as u32
     }
 
-    /// Returns the number of writes, modulo 2^28, without 0.
+    /// Returns the number of writes, modulo 2^12, without 0.
     pub const fn seq(self) -> u64 {
         SEQ.get(self.0)
+    }
+
+    /// Returns whether the number of writes has come round to where it began.
+    #[inline(always)]
+    pub const fn has_wrapped(self) -> bool {
+        self.seq() == 1
     }
 
     /// Returns the number of slots that are not empty.
