@@ -16,3 +16,8 @@ pub mod common;
 pub mod turbo;
 pub mod walsh;
 pub mod wophi;
+
+/// Counts what hostile images make an engine allocate.
+#[cfg(test)]
+#[global_allocator]
+static METER: everhash_pmem::AllocationMeter = everhash_pmem::AllocationMeter;

@@ -49,6 +49,7 @@ pub use sys::flush::WriteBack;
 pub use sys::fork::Origin;
 pub use sys::lanes::{equal_bytes, equal_bytes_scalar};
 pub use sys::latch::{Latch, LatchGuard};
+pub use sys::meter::AllocationMeter;
 pub use sys::own::{prefetch, prefetch_for_store};
 #[doc(hidden)]
 pub use sys::raw;

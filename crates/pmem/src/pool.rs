@@ -38,6 +38,11 @@ pub const DATA: Addr = Addr::new(8192);
 /// Where the two slots lie: in different pages, so that one bad page costs one slot.
 const SLOTS: [Addr; 2] = [Addr::new(0), Addr::new(4096)];
 
+/// How often a header can have been written: a sequence beyond it was forged, and would overflow.
+///
+/// Unit: writes. Source: ours; a thousand opens a second take longer than 10^8 years.
+const MOST_WRITES: u64 = 1 << 62;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"EVERHASH");
 const VERSION: u64 = 1;
 
@@ -410,6 +415,10 @@ fn read_slot<M: Media>(region: &Region<M>, at: Addr) -> Result<Slot> {
         let version = words[Header::VERSION];
         let what = format!("format version {version}; this program reads version {VERSION}");
         return Err(unsupported(&what));
+    }
+    if words[Header::SEQUENCE] > MOST_WRITES {
+        let at = at.plus(Header::SEQUENCE as u64).byte();
+        return Err(Error::Corrupt { at, broken: "the header was written at most 2^62 times" });
     }
     Ok(Slot {
         identity: Identity {

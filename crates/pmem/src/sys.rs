@@ -16,6 +16,8 @@ pub(crate) mod lanes;
 pub(crate) mod latch;
 #[allow(unsafe_code, reason = "maps files and memory")]
 pub(crate) mod map;
+#[allow(unsafe_code, reason = "an allocator that counts")]
+pub(crate) mod meter;
 #[allow(unsafe_code, reason = "a hint to the processor, and memory that nobody has touched")]
 pub(crate) mod own;
 #[allow(unsafe_code, reason = "the raw-pointer twins that benchmarks compare with")]

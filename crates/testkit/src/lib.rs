@@ -6,6 +6,7 @@
 //! | [`conformance`] | does every sentence of the contract hold? | lengths, scans, full media, panics |
 //! | [`crash`] | is every image that a crash may leave a legal state? | missing flushes, torn commits |
 //! | [`damage`] | are flipped bits and lost ends told of? | unchecked words, trusted numbers |
+//! | [`hostile`] | is every number that was forged bounded? | panics, endless loops, growth |
 //! | [`race`] | does some order explain every answer of several threads? | races, early reads |
 //!
 //! An engine comes before them with three lines each. Forms are judged one by one; what an engine
@@ -15,7 +16,7 @@
 //! ```no_run
 //! use everhash_index::Form;
 //! use everhash_testkit::reference::Reference as YourEngine;
-//! use everhash_testkit::{conformance, crash, damage, model, race};
+//! use everhash_testkit::{conformance, crash, damage, hostile, model, race};
 //!
 //! let report = model::judge::<YourEngine>(Form::WORDS, &model::Effort::default()).unwrap();
 //! assert!(report.operations == 40_000 && report.restarts > 100);
@@ -28,6 +29,9 @@
 //!
 //! let report = damage::judge::<YourEngine>(Form::WORDS, &damage::Effort::default()).unwrap();
 //! assert!(report.noticed > 1000 && report.by_check_alone == 0);
+//!
+//! let report = hostile::judge::<YourEngine>(Form::WORDS, &hostile::Effort::default()).unwrap();
+//! assert!(report.opened > 100);
 //!
 //! let report = race::judge::<YourEngine>(Form::WORDS, &race::Effort::default()).unwrap();
 //! assert!(report.schedules == 3600 && report.states > 1000);
@@ -42,6 +46,7 @@ mod complaint;
 pub mod conformance;
 pub mod crash;
 pub mod damage;
+pub mod hostile;
 pub mod measured;
 pub mod model;
 pub mod primitives;

@@ -1,0 +1,415 @@
+//! Hostile images: pools in which somebody who knows the format overwrote words, checks included.
+//!
+//! Small pools with contents are made, some closed and some left behind by a killed process, and a
+//! few of their words are overwritten: with 0, 1, the largest number, 2^40, lengths of the medium,
+//! other words of the image, and the word that stood there with a bit or a count changed. Many
+//! changes fail a check at once; so an engine may name a [`Forge`], which stores a value as it
+//! would lie on the medium with every check over it redone. Nobody knows the right answers of
+//! such a pool. But whatever is called on it returns, without a panic, in bounded time, memory
+//! and growth of the medium.
+
+use core::fmt;
+use core::time::Duration;
+use std::time::Instant;
+
+use everhash_index::{Change, Cursor, Engine, Form, Inline, Opening, Table, open, open_read_only};
+use everhash_pmem::pool::Header;
+use everhash_pmem::{AllocationMeter, Boot, Image, Media, Region};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::Complaint;
+use crate::complaint::no_panic;
+use crate::random::Random;
+use crate::session::Session;
+use crate::workload::Shape;
+
+/// Stores `value`, as the contents of word `index`, into an image, and redoes the checks over it.
+/// Of several kinds of words that could lie there, the number decides.
+pub type Forge = fn(words: &mut [u64], index: usize, value: u64, kind: u64);
+
+/// What the judge does, and what it allows.
+#[derive(Clone, Debug)]
+pub struct Effort {
+    /// How many images are made of each pool.
+    pub images: u32,
+    /// After how long no further image is made. Unit: seconds, for all pools of a form together.
+    pub seconds: f64,
+    /// The seed of all choices.
+    pub seed: u64,
+    /// How checks are redone.
+    pub forge: Option<Forge>,
+    /// By how much more than the sound pool the medium may grow. Unit: bytes.
+    pub most_growth_bytes: u64,
+    /// By how much more than the sound pool an image may allocate. Unit: bytes. Counted only in
+    /// binaries that install [`AllocationMeter`].
+    pub most_allocated_bytes: u64,
+    /// How long one image may take. Unit: seconds; generous, for machines that are busy.
+    pub most_seconds: f64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort {
+            images: 3000,
+            seconds: 20.0,
+            seed: 1,
+            forge: None,
+            most_growth_bytes: 256 << 10,
+            most_allocated_bytes: 1 << 20,
+            most_seconds: 20.0,
+        }
+    }
+}
+
+/// What was judged, of one form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Images that were judged.
+    pub images: u32,
+    /// Those that were opened.
+    pub opened: u32,
+    /// Those that were opened, worked on, and closed.
+    pub closed: u32,
+    /// The most that the medium grew under one of them. Unit: bytes.
+    pub growth_bytes: u64,
+    /// The most that one of them allocated. Unit: bytes.
+    pub allocated_bytes: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} images, {} opened, {} closed; grew by {} KiB and allocated {} KiB at most",
+            self.images,
+            self.opened,
+            self.closed,
+            self.growth_bytes >> 10,
+            self.allocated_bytes >> 10
+        )
+    }
+}
+
+/// What comes of judging; an error of the engine is no violation.
+type Judged<T> = core::result::Result<T, Complaint>;
+
+/// To what length a pool can grow. Unit: bytes beyond its length.
+const MORE_BYTES: u64 = 1 << 20;
+
+/// How many calls of a scan may follow one another before it counts as endless.
+const ENDLESS: u32 = 1 << 16;
+
+/// How many pairs are put into each pool. Unit: pairs; with tiny settings an engine has grown once
+/// or twice then, and some growth may be half done.
+const PAIRS: [u16; 3] = [6, 25, 60];
+
+/// Overwrites words of pools of `form`.
+///
+/// # Errors
+/// The first image that leads to a panic, or beyond a bound, with the words that were stored.
+pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Judged<Report> {
+    let (mut report, begun) = (Report::default(), Instant::now());
+    for (number, pairs) in PAIRS.into_iter().enumerate() {
+        for closed in [true, false] {
+            let pool = Sound::new::<E>(form, pairs, closed)?;
+            // Of its own for each pool: a change to one does not change the images of others.
+            let seed = effort.seed << 8 | (number as u64) << 1 | u64::from(closed);
+            let place = |told: Complaint| {
+                told.at(format!("{}, {form}, {pairs} pairs, closed: {closed}", E::NAME))
+            };
+            overwrite::<E>(&pool, effort, seed, begun, &mut report).map_err(place)?;
+        }
+    }
+    Ok(report)
+}
+
+/// A pool that nobody has overwritten yet.
+struct Sound {
+    shape: Shape,
+    words: Vec<u64>,
+    /// The numbers of its keys, and of as many that it lacks.
+    numbers: u16,
+    /// What the same work costs where nothing is overwritten.
+    cost: Cost,
+}
+
+/// What work on an image took.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    opened: bool,
+    closed: bool,
+    growth_bytes: u64,
+    allocated_bytes: u64,
+}
+
+/// A word that is overwritten.
+type Store = (usize, u64);
+
+impl Sound {
+    fn new<E: Engine>(form: Form, pairs: u16, closed: bool) -> Judged<Sound> {
+        let shape = Shape::tiny(form);
+        let mut session = Session::<E>::tiny(form, MORE_BYTES)?;
+        for number in (0..pairs).chain((0..pairs).step_by(3)) {
+            session.table().put(&shape.key(number), &shape.value(number.into()))?;
+        }
+        for number in (0..pairs).step_by(5) {
+            session.table().remove(&shape.key(number))?;
+        }
+        session.table().sync()?;
+        if closed {
+            session.close()?;
+        }
+        let words = session.region().media().words();
+        let mut pool = Sound { shape, words, numbers: 2 * pairs, cost: Cost::default() };
+        pool.cost = pool.work_on::<E>(&pool.words, closed)?;
+        if !pool.cost.closed {
+            return Err(Complaint::new("a sound pool cannot be opened, worked on and closed"));
+        }
+        Ok(pool)
+    }
+
+    /// Opens an image in every way there is, and calls everything on it.
+    fn work_on<E: Engine>(&self, words: &[u64], same_boot: bool) -> Judged<Cost> {
+        let bytes = words.len() as u64 * 8;
+        let region = Region::new(Image::of(words, bytes, bytes + MORE_BYTES));
+        let (worked, allocated_bytes) =
+            AllocationMeter::measure(|| no_panic(|| self.call_everything::<E>(&region, same_boot)));
+        let growth_bytes = region.media().bytes() - bytes;
+        Ok(Cost { growth_bytes, allocated_bytes, ..worked? })
+    }
+
+    fn call_everything<E: Engine>(&self, region: &Region<Image>, same: bool) -> Judged<Cost> {
+        let mut cost = Cost::default();
+        let _ = E::check(region, &mut |_, _| {});
+        if let Ok(table) = open_read_only::<E, _>(region.clone(), &Inline) {
+            self.read(&table)?;
+            let _ = Box::new(table).close();
+        }
+        let Boot([machine, boot]) = Opening::default().boot;
+        let boot = Boot([machine, boot + u64::from(!same)]);
+        let Ok(table) = open::<E, _>(region.clone(), boot, &Inline) else { return Ok(cost) };
+        cost.opened = true;
+        self.read(&table)?;
+        self.write(&table);
+        self.read(&table)?;
+        let _ = table.clear();
+        let _ = table.put(&self.shape.key(2), &self.shape.value(2));
+        let _ = table.maintain(Duration::from_secs(90), 1000);
+        let _ = table.check();
+        cost.closed = Box::new(table).close().is_ok();
+        if let Ok(table) = open::<E, _>(region.clone(), boot, &Inline) {
+            self.read(&table)?;
+        }
+        Ok(cost)
+    }
+
+    fn read(&self, table: &dyn Table) -> Judged<()> {
+        let (mut value, mut calls) = (Vec::new(), 0);
+        let mut next = Some(Cursor::default());
+        while let Some(cursor) = next {
+            next = table.scan(cursor, &mut |_, _| {}).unwrap_or(None);
+            calls += 1;
+            if calls > ENDLESS {
+                return Err(Complaint::new("a scan does not end"));
+            }
+        }
+        let keys: Vec<_> = (0..self.numbers).map(|number| self.shape.key(number)).collect();
+        for key in &keys {
+            let _ = table.get(key, &mut value);
+        }
+        let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        let _ = table.get_many(&keys, &mut |_, _| {});
+        let _ = (table.len(), table.stats(), table.check());
+        Ok(())
+    }
+
+    fn write(&self, table: &dyn Table) {
+        for number in 0..self.numbers {
+            let (key, value) = (self.shape.key(number), self.shape.value(u32::from(number) + 7));
+            let _ = match number % 4 {
+                0 => table.put(&key, &value),
+                1 => table.insert(&key, &value),
+                2 => table.update(&key, &value),
+                _ => table.modify(&key, &mut |_| Change::Put(value.clone())).map(|()| true),
+            };
+            let _ = table.remove(&self.shape.key(number / 3));
+            if number % 16 == 0 {
+                let _ = table.maintain(Duration::from_secs(number.into()), 8);
+            }
+        }
+        for second in 60..70 {
+            let _ = table.maintain(Duration::from_secs(second), 100);
+        }
+        let _ = table.sync();
+    }
+}
+
+/// Makes images of one pool, and judges each.
+fn overwrite<E: Engine>(
+    pool: &Sound,
+    effort: &Effort,
+    seed: u64,
+    begun: Instant,
+    report: &mut Report,
+) -> Judged<()> {
+    let mut random = Random::new(seed);
+    let used: Vec<usize> = (0..pool.words.len()).filter(|i| pool.words[*i] != 0).collect();
+    for image in 0..effort.images {
+        if begun.elapsed().as_secs_f64() > effort.seconds {
+            break;
+        }
+        let mut words = pool.words.clone();
+        for _ in 0..=random.below(3) {
+            forge_one(&mut words, &used, effort.forge, &mut random);
+        }
+        let same_boot = random.once_in(2);
+        let cost = judge_image::<E>(pool, effort, &words, same_boot).map_err(|told| {
+            let stores = shortest::<E>(pool, effort, &words, same_boot);
+            let stores: Vec<_> = stores.iter().map(|(i, word)| format!("{i}={word:#x}")).collect();
+            told.at(format!("image {image} (same boot: {same_boot}), words {}", stores.join(" ")))
+        })?;
+        report.images += 1;
+        report.opened += u32::from(cost.opened);
+        report.closed += u32::from(cost.closed);
+        report.growth_bytes = report.growth_bytes.max(cost.growth_bytes);
+        report.allocated_bytes = report.allocated_bytes.max(cost.allocated_bytes);
+    }
+    Ok(())
+}
+
+fn judge_image<E: Engine>(
+    pool: &Sound,
+    effort: &Effort,
+    words: &[u64],
+    same_boot: bool,
+) -> Judged<Cost> {
+    let begun = Instant::now();
+    let cost = pool.work_on::<E>(words, same_boot)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let (grown, allocated) = (cost.growth_bytes, cost.allocated_bytes);
+    if grown > pool.cost.growth_bytes + effort.most_growth_bytes {
+        let sound = pool.cost.growth_bytes;
+        let what = format!("the medium grew by {grown} bytes; the sound pool's by {sound}");
+        return Err(Complaint::new(what));
+    }
+    if allocated > pool.cost.allocated_bytes + effort.most_allocated_bytes {
+        let sound = pool.cost.allocated_bytes;
+        let what = format!("{allocated} bytes were allocated; {sound} for the sound pool");
+        return Err(Complaint::new(what));
+    }
+    if seconds > effort.most_seconds {
+        return Err(Complaint::new(format!("it took {seconds:.1} s")));
+    }
+    Ok(cost)
+}
+
+/// Overwrites one word.
+fn forge_one(words: &mut [u64], used: &[usize], forge: Option<Forge>, random: &mut Random) {
+    let index = match random.below(8) {
+        0 => random.below(words.len() as u64) as usize,
+        1 => *random.pick(&[0, 512]) + random.below(Header::WORDS as u64) as usize,
+        _ => *random.pick(used),
+    };
+    let value = hostile_value(words, index, used, random);
+    let header = index & !512 < Header::WORDS;
+    match forge {
+        Some(forge) if !header && !random.once_in(4) => forge(words, index, value, random.next()),
+        _ => words[index] = value,
+    }
+    if header && !random.once_in(4) {
+        reseal_header(words, index & 512);
+    }
+}
+
+fn hostile_value(words: &[u64], index: usize, used: &[usize], random: &mut Random) -> u64 {
+    let (length, present) = (words.len() as u64, words[index]);
+    match random.below(14) {
+        0 => 0,
+        1 => 1,
+        2 => u64::MAX,
+        3 => 1 << 40,
+        4 => 1 << random.below(64),
+        5 => random.below(256),
+        6 => random.next(),
+        // The length of the medium in words, bytes and lines, and just beside it.
+        7 => (length << 3 >> (3 * random.below(3))).wrapping_add(random.below(3)).wrapping_sub(1),
+        8 => present.wrapping_add(1),
+        9 => present.wrapping_sub(1),
+        10 => random.below(length),
+        11 => words[*random.pick(used)],
+        _ => present ^ 1 << random.below(64),
+    }
+}
+
+/// Redoes the checksum of the header slot that begins at word `slot`.
+fn reseal_header(words: &mut [u64], slot: usize) {
+    let header = &words[slot..slot + Header::CHECKSUM];
+    let bytes: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+    words[slot + Header::CHECKSUM] = xxh3_64_with_seed(&bytes, slot as u64 * 8);
+}
+
+/// Leaves out each store of a violation that it does not need.
+fn shortest<E: Engine>(pool: &Sound, effort: &Effort, words: &[u64], same: bool) -> Vec<Store> {
+    let differs = |index: &usize| words[*index] != pool.words[*index];
+    let mut stores: Vec<Store> =
+        (0..words.len()).filter(differs).map(|index| (index, words[index])).collect();
+    let mut next = 0;
+    while next < stores.len() {
+        let without = || stores.iter().enumerate().filter(|(place, _)| *place != next);
+        let mut words = pool.words.clone();
+        without().for_each(|(_, (index, word))| words[*index] = *word);
+        if judge_image::<E>(pool, effort, &words, same).is_err() {
+            stores.remove(next);
+        } else {
+            next += 1;
+        }
+    }
+    stores
+}
+
+/// Opens one image that a violation named: `words` are stored into the pool of `pairs` pairs that
+/// was closed or not.
+///
+/// # Errors
+/// The violation, if there still is one.
+pub fn replay<E: Engine>(
+    (form, pairs, closed): (Form, u16, bool),
+    effort: &Effort,
+    same_boot: bool,
+    stores: &[Store],
+) -> Judged<()> {
+    let pool = Sound::new::<E>(form, pairs, closed)?;
+    let mut words = pool.words.clone();
+    stores.iter().for_each(|(index, word)| words[*index] = *word);
+    judge_image::<E>(&pool, effort, &words, same_boot).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::Reference;
+
+    #[test]
+    fn an_engine_with_checks_over_everything_is_never_accused() {
+        // Fails by a false alarm, or if nothing is overwritten, or nothing that opens.
+        let effort = Effort { images: 150, ..Effort::default() };
+        let report = judge::<Reference>(Form::WORDS, &effort).unwrap();
+        println!("{report}");
+        assert!((10..report.images).contains(&report.opened), "{report}");
+    }
+
+    #[test]
+    fn a_header_that_is_sealed_again_is_believed() {
+        // Fails if the formula of the checksum is not the pool's: no header would be forged then.
+        let pool = Sound::new::<Reference>(Form::WORDS, 6, true).unwrap();
+        let mut words = pool.words.clone();
+        for slot in [0, 512] {
+            words[slot + Header::VERSION] = 9;
+            reseal_header(&mut words, slot);
+        }
+        let bytes = words.len() as u64 * 8;
+        let region = Region::new(Image::<everhash_pmem::Std>::of(&words, bytes, bytes));
+        let found = everhash_pmem::Pool::inspect(&region).unwrap_err();
+        assert!(matches!(found, everhash_pmem::Error::Unsupported { .. }), "{found}");
+    }
+}
