@@ -23,5 +23,5 @@ pub use ceilings::Ceiling;
 pub use medium::best_write_back;
 pub use phases::Phase;
 pub use report::{Latency, Report, Row, Spread};
-pub use run::{Candidate, Plan, run};
+pub use run::{Candidate, Plan, candidates, run};
 pub use scale::{Reads, ScalePlan, ScaleReport, Tail, reread, scale};

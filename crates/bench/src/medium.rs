@@ -1,6 +1,6 @@
 //! The medium under the tables of a run.
 
-use everhash_index::{Engine, Form, Inline, Opening, Result, Settings, Table};
+use everhash_index::{Choice, Design, Inline, Opening, Result, Sizing, Table};
 use everhash_pmem::{Addr, Dram, DramOptions, Hints, Media, Region, Span, WORD, WriteBack};
 
 use crate::Plan;
@@ -9,28 +9,20 @@ use crate::Plan;
 ///
 /// A page that is touched for the first time costs microseconds: with faults inside the timed
 /// part, a run would measure the kernel.
-pub(crate) fn make<E: Engine>(plan: &Plan) -> Result<Box<dyn Table>> {
+pub(crate) fn make(plan: &Plan, design: &Design<Dram>) -> Result<Box<dyn Table>> {
     let options =
         DramOptions { write_back: plan.write_back, huge_pages: true, ..DramOptions::default() };
     let medium = Dram::with_options(bytes(plan), options)?;
     medium.touch(Span::new(Addr::NULL, medium.bytes() / WORD));
-    let sized = plan.presized.then_some(plan.items);
-    let settings = settings_of::<E>(plan.form, sized, &plan.settings)?;
     let opening = Opening { form: plan.form, hash: plan.hash, ..Opening::default() };
-    let table = everhash_index::create::<E, _>(Region::new(medium), &opening, &settings, &Inline)?;
-    Ok(Box::new(table))
+    let sizing = if plan.presized { Sizing::Pairs(plan.items) } else { Sizing::Usual };
+    let choice = Choice { sizing, changes: &changes(&plan.settings) };
+    design.create(Region::new(medium), &opening, choice, &Inline)
 }
 
-/// Returns the settings of a table for `sized` pairs, or the usual ones, with what is changed of
-/// them.
-pub(crate) fn settings_of<E: Engine>(
-    form: Form,
-    sized: Option<u64>,
-    changes: &[(String, u64)],
-) -> Result<E::Settings> {
-    let mut settings = sized.map_or_else(E::Settings::default, |items| E::sized_for(form, items));
-    changes.iter().try_for_each(|(name, value)| settings.set(name, *value))?;
-    Ok(settings)
+/// Returns settings as an engine takes them.
+pub(crate) fn changes(settings: &[(String, u64)]) -> Vec<(&str, u64)> {
+    settings.iter().map(|(name, value)| (name.as_str(), *value)).collect()
 }
 
 /// Returns how much memory is touched ahead: what the largest layout takes, growth included.

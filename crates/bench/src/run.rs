@@ -1,14 +1,14 @@
 //! A run: rounds of ceilings and phases, interleaved.
 
-use everhash_index::{Durability, Engine, Error, Form, HashKind, Result, Table};
-use everhash_pmem::WriteBack;
+use everhash_engines::designs;
+use everhash_index::{Design, Durability, Engine, Error, Form, HashKind, Result, Table};
+use everhash_pmem::{Dram, FileMedium, WriteBack};
 
 use crate::ceilings::{Ceiling, Ground};
 use crate::clock::Took;
 use crate::medium::make;
 use crate::phases::{Phase, Share, run_share};
 use crate::report::{Latency, Report, Samples};
-use crate::scale::Files;
 
 /// What a run measures.
 #[derive(Clone, Debug)]
@@ -36,25 +36,36 @@ pub struct Plan {
 pub struct Candidate {
     /// Its name.
     pub name: &'static str,
-    /// Whether it can make writes durable together.
-    pub batches: bool,
-    make: fn(&Plan) -> Result<Box<dyn Table>>,
-    holds: fn(Form) -> bool,
+    pub(crate) in_memory: Design<Dram>,
     /// For [`scale`](crate::scale()).
-    pub(crate) files: Files,
+    pub(crate) in_file: Design<FileMedium>,
 }
 
 impl Candidate {
     /// Makes the candidate of an engine.
-    pub fn of<E: Engine>() -> Candidate {
-        Candidate {
-            name: E::NAME,
-            batches: E::CAPABILITIES.durability.contains(&Durability::Batch),
-            make: make::<E>,
-            holds: |form| E::CAPABILITIES.holds(form),
-            files: Files::of::<E>(),
-        }
+    pub const fn of<E: Engine>() -> Candidate {
+        Candidate { name: E::NAME, in_memory: Design::of::<E>(), in_file: Design::of::<E>() }
     }
+
+    fn holds(&self, form: Form) -> bool {
+        self.in_memory.capabilities.holds(form)
+    }
+
+    /// Returns whether it can make writes durable together.
+    pub fn batches(&self) -> bool {
+        self.in_memory.capabilities.durability.contains(&Durability::Batch)
+    }
+}
+
+/// Returns every engine of the registry.
+pub fn candidates() -> Vec<Candidate> {
+    let designs = designs::<Dram>().into_iter().zip(designs::<FileMedium>());
+    let one = |(in_memory, in_file): (Design<Dram>, _)| Candidate {
+        name: in_memory.name,
+        in_memory,
+        in_file,
+    };
+    designs.map(one).collect()
 }
 
 /// Runs `plan` with every candidate that can hold its form; `said` hears what begins.
@@ -74,7 +85,7 @@ pub fn run(plan: &Plan, candidates: &[Candidate], said: &mut dyn FnMut(&str)) ->
         for &threads in &plan.threads {
             said(&format!("round {round}: ceilings, {threads} thread(s)"));
             ceilings(plan, &ground, threads, &mut samples);
-            for candidate in candidates.iter().filter(|each| (each.holds)(plan.form)) {
+            for candidate in candidates.iter().filter(|each| each.holds(plan.form)) {
                 said(&format!("round {round}: {}, {threads} thread(s)", candidate.name));
                 phases(plan, candidate, threads, &mut samples)?;
             }
@@ -93,7 +104,7 @@ fn ceilings(plan: &Plan, ground: &Ground, threads: u64, samples: &mut Samples) {
 }
 
 fn phases(plan: &Plan, candidate: &Candidate, threads: u64, samples: &mut Samples) -> Result<()> {
-    let table = (candidate.make)(plan)?;
+    let table = make(plan, &candidate.in_memory)?;
     let loaded = plan.items / threads * threads;
     let has_bare = table.bare().is_some();
     for phase in Phase::ALL.into_iter().filter(|phase| has_bare || !phase.is_bare()) {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use everhash_index::{
-    Engine, Error, Executor, Form, HashKind, Inline, Opening, Result, Table, Threads, WordTable,
+    Choice, Error, Executor, Form, HashKind, Inline, Opening, Result, Sizing, Table, Threads,
+    WordTable,
 };
 use everhash_pmem::{FileDurability, FileMedium, FileOptions, Region, pool};
 use hdrhistogram::Histogram;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use crate::Candidate;
 use crate::clock::timed;
 use crate::keys::{Shuffle, key, value};
-use crate::medium::settings_of;
+use crate::medium::changes;
 use crate::process::{Faults, anonymous_bytes, faults, forget_pages, stored_bytes, written_bytes};
 use crate::report::Latency;
 
@@ -133,40 +134,31 @@ pub struct ScaleReport {
     pub open_clean_seconds: f64,
 }
 
-/// How an engine makes and opens a table in a file.
-#[derive(Clone, Copy)]
-pub(crate) struct Files {
-    create: fn(&ScalePlan) -> Result<Box<dyn Table>>,
-    open: fn(&ScalePlan, &dyn Executor) -> Result<Box<dyn Table>>,
-}
-
-impl Files {
-    pub(crate) fn of<E: Engine>() -> Files {
-        Files { create: create::<E>, open: open::<E> }
-    }
-}
-
 impl ScalePlan {
     fn options(&self) -> FileOptions {
         FileOptions { durability: self.durability, ..FileOptions::default() }
     }
 }
 
-fn create<E: Engine>(plan: &ScalePlan) -> Result<Box<dyn Table>> {
+fn create(plan: &ScalePlan, candidate: &Candidate) -> Result<Box<dyn Table>> {
     let medium = FileMedium::create(&plan.path, pool::DATA.byte(), &plan.options())?;
     let region = Region::new(medium);
-    let sized = plan.presized.then_some(plan.items);
-    let settings = settings_of::<E>(Form::WORDS, sized, &plan.settings)?;
     let opening = Opening { form: Form::WORDS, hash: plan.hash, ..Opening::default() };
-    let table = everhash_index::create::<E, _>(region.clone(), &opening, &settings, &Inline)?;
+    let sizing = if plan.presized { Sizing::Pairs(plan.items) } else { Sizing::Usual };
+    let choice = Choice { sizing, changes: &changes(&plan.settings) };
+    let table = candidate.in_file.create(region.clone(), &opening, choice, &Inline)?;
     region.media().publish()?;
-    Ok(Box::new(table))
+    Ok(table)
 }
 
-fn open<E: Engine>(plan: &ScalePlan, executor: &dyn Executor) -> Result<Box<dyn Table>> {
+fn open(
+    plan: &ScalePlan,
+    candidate: &Candidate,
+    executor: &dyn Executor,
+) -> Result<Box<dyn Table>> {
     let region = Region::new(FileMedium::open(&plan.path, &plan.options())?);
     // The same boot: what was not closed counts as killed.
-    Ok(Box::new(everhash_index::open::<E, _>(region, Opening::default().boot, executor)?))
+    candidate.in_file.open(region, Opening::default().boot, executor)
 }
 
 /// Fills a table of `candidate` and measures it; `said` hears what begins. Unless it is kept, the
@@ -180,7 +172,7 @@ pub fn scale(
     said: &mut dyn FnMut(&str),
 ) -> Result<ScaleReport> {
     let before = anonymous_bytes();
-    let table = (candidate.files.create)(plan)?;
+    let table = create(plan, candidate)?;
     let report = measure(plan, candidate, table, before, said);
     if !plan.kept {
         // Whoever finds the file still there knows why; the report is worth more.
@@ -333,7 +325,7 @@ fn reopened(
         forget_pages(&plan.path)?;
     }
     let executor = Threads::new(plan.threads);
-    let (table, took) = timed(|| (candidate.files.open)(plan, &executor));
+    let (table, took) = timed(|| open(plan, candidate, &executor));
     let table = table?;
     expect_count(plan, &*table)?;
     Ok((table, took.wall.as_secs_f64()))

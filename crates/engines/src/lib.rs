@@ -1,21 +1,14 @@
 //! Published designs of hash indexes on persistent memory: one module each, one contract for all.
 //!
-//! | engine | paper | in a sentence |
-//! |---|---|---|
-//! | [`walsh`] | Liu et al., [WALSH] | chains in logs, heads in DRAM; writes are batched |
-//! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
-//!
-//! [WALSH]: walsh#
-//! | [`turbo`] | Zhao et al., [TurboHash] | sharded linear probing in 256-byte buckets |
-//! | [`wophi`] | Xiao et al., [WOPHI] | buckets allocated ahead; log-free 8-byte commits |
-//!
-//! [TurboHash]: turbo#
-//! [WOPHI]: wophi#
+//! [`ENGINES`] has a row for each, with its idea in a sentence; each module begins with its paper.
 
 pub mod common;
+mod registry;
 pub mod turbo;
 pub mod walsh;
 pub mod wophi;
+
+pub use registry::{About, ENGINES, Exploration, designs};
 
 /// Counts what hostile images make an engine allocate.
 #[cfg(test)]

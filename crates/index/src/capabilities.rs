@@ -39,4 +39,10 @@ impl Capabilities {
             fixed => self.forms.contains(&fixed),
         }
     }
+
+    /// Returns every form of pairs that the engine can hold.
+    pub fn all_forms(&self) -> Vec<Form> {
+        let variable = self.byte_strings.then_some(Form::Variable);
+        self.forms.iter().copied().chain(variable).collect()
+    }
 }

@@ -1,9 +1,10 @@
 //! The contract: what a hash index on persistent memory is, whoever designed it.
 //!
-//! [`Engine`] is a design (how a pool is formatted and opened), [`Table`] an open one. The crate
-//! knows no engine and no medium by name.
+//! [`Engine`] is a design (how a pool is formatted and opened), [`Table`] an open one, and
+//! [`Design`] an engine on one medium as a value. The crate knows no engine and no medium by name.
 
 mod capabilities;
+mod design;
 mod engine;
 mod error;
 mod executor;
@@ -12,6 +13,7 @@ mod settings;
 mod table;
 
 pub use capabilities::{Capabilities, Durability};
+pub use design::{Choice, Design, Sizing};
 pub use engine::{Engine, HashKind, Opening, create, open, open_read_only};
 pub use error::{Error, Result};
 pub use executor::{Executor, Inline, Threads};

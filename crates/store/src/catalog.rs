@@ -1,10 +1,13 @@
-//! The catalog: engines by name, one row each.
+//! The catalog: every engine of the registry, compiled for files.
 
+use std::sync::LazyLock;
+
+use everhash_engines::{ENGINES, designs};
 use everhash_index::{
-    Capabilities, Checked, Durability as Mode, Engine, Executor, Opening, Result, Setting,
-    Settings, Table,
+    Capabilities, Choice, Design, Durability as Mode, Executor, Opening, Result, Setting, Sizing,
+    Table,
 };
-use everhash_pmem::{Boot, FileMedium, Region};
+use everhash_pmem::{FileMedium, Region};
 
 use crate::Error;
 
@@ -21,16 +24,8 @@ pub struct EngineInfo {
     pub capabilities: Capabilities,
     /// What can be chosen for a new database.
     pub settings: &'static [Setting],
-    pub(crate) create: Create,
-    pub(crate) open: Open,
-    pub(crate) open_read_only: OpenReadOnly,
-    pub(crate) check: Check,
+    pub(crate) design: Design<FileMedium>,
 }
-
-type Create = fn(File, &Opening, &Chosen<'_>, &dyn Executor) -> Result<Box<dyn Table>>;
-type Open = fn(File, Boot, &dyn Executor) -> Result<Box<dyn Table>>;
-type OpenReadOnly = fn(File, &dyn Executor) -> Result<Box<dyn Table>>;
-type Check = fn(&File, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
 
 /// What was chosen for a new database.
 pub(crate) struct Chosen<'a> {
@@ -40,52 +35,35 @@ pub(crate) struct Chosen<'a> {
     pub(crate) settings: &'a [(String, u64)],
 }
 
-/// Every engine; the first is the default.
-static ENGINES: &[EngineInfo] = &[
-    row::<everhash_engines::walsh::Walsh>(
-        "chains in logs, their heads in DRAM; writes are collected and made durable together",
-    ),
-    row::<everhash_engines::wophi::Wophi>(
-        "chained buckets, pre-allocated; log-free commits of eight bytes",
-    ),
-    row::<everhash_engines::turbo::Turbo>(
-        "sharded linear probing in buckets of 256 bytes; recovery apart from the number of pairs",
-    ),
-];
+static CATALOG: LazyLock<Vec<EngineInfo>> = LazyLock::new(|| {
+    let rows = ENGINES.iter().zip(designs::<FileMedium>());
+    let info = |(about, design): (&everhash_engines::About, Design<FileMedium>)| EngineInfo {
+        name: about.name,
+        idea: about.idea,
+        capabilities: about.capabilities,
+        settings: design.settings,
+        design,
+    };
+    rows.map(info).collect()
+});
 
-const fn row<E: Engine>(idea: &'static str) -> EngineInfo {
-    EngineInfo {
-        name: E::NAME,
-        idea,
-        capabilities: E::CAPABILITIES,
-        settings: E::Settings::ALL,
-        create: create::<E>,
-        open: |region, boot, executor| {
-            Ok(Box::new(everhash_index::open::<E, _>(region, boot, executor)?))
-        },
-        open_read_only: |region, executor| {
-            Ok(Box::new(everhash_index::open_read_only::<E, _>(region, executor)?))
-        },
-        check: |region, visit| E::check(region, visit),
+impl EngineInfo {
+    /// Makes a database with what was chosen for it.
+    pub(crate) fn create(
+        &self,
+        file: File,
+        opening: &Opening,
+        chosen: &Chosen<'_>,
+        executor: &dyn Executor,
+    ) -> Result<Box<dyn Table>> {
+        let sizing = chosen.expected_items.map_or(Sizing::Usual, Sizing::Pairs);
+        let modes = self.capabilities.durability;
+        let second = u64::from((modes[0] == Mode::Immediate) != chosen.immediate);
+        let mode = (modes.len() > 1).then_some(("durability", second));
+        let own = chosen.settings.iter().map(|(name, value)| (name.as_str(), *value));
+        let changes: Vec<_> = mode.into_iter().chain(own).collect();
+        self.design.create(file, opening, Choice { sizing, changes: &changes }, executor)
     }
-}
-
-fn create<E: Engine>(
-    region: File,
-    opening: &Opening,
-    chosen: &Chosen<'_>,
-    executor: &dyn Executor,
-) -> Result<Box<dyn Table>> {
-    let sized = |items| E::sized_for(opening.form, items);
-    let mut settings = chosen.expected_items.map_or_else(E::Settings::default, sized);
-    let modes = E::CAPABILITIES.durability;
-    if modes.len() > 1 {
-        settings.set("durability", u64::from((modes[0] == Mode::Immediate) != chosen.immediate))?;
-    }
-    for (name, value) in chosen.settings {
-        settings.set(name, *value)?;
-    }
-    Ok(Box::new(everhash_index::create::<E, _>(region, opening, &settings, executor)?))
 }
 
 /// Returns every engine; the first is the default.
@@ -95,7 +73,7 @@ fn create<E: Engine>(
 /// assert!(names.contains(&"wophi"));
 /// ```
 pub fn engines() -> &'static [EngineInfo] {
-    ENGINES
+    &CATALOG
 }
 
 /// Returns the engine `name`.
@@ -103,8 +81,8 @@ pub fn engines() -> &'static [EngineInfo] {
 /// # Errors
 /// [`Error::UnknownEngine`], which lists those there are.
 pub fn engine(name: &str) -> crate::Result<&'static EngineInfo> {
-    ENGINES.iter().find(|engine| engine.name == name).ok_or_else(|| {
-        let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
+    CATALOG.iter().find(|engine| engine.name == name).ok_or_else(|| {
+        let names: Vec<_> = CATALOG.iter().map(|engine| engine.name).collect();
         Error::UnknownEngine { name: name.to_owned(), known: names.join(", ") }
     })
 }

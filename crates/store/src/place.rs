@@ -38,7 +38,7 @@ impl Db {
             return Err(Error::PowerLoss { path: shown(path) });
         }
         let threads = Threads::new(options.threads);
-        let table = (info.engine.open)(file, machine::boot(), &threads);
+        let table = info.engine.design.open(file, machine::boot(), &threads);
         let table = table.map_err(|error| Error::of(path, error))?;
         Ok(assemble(options, path, table, info))
     }
@@ -70,7 +70,7 @@ impl Db {
         if glance.previous != Shutdown::Clean {
             return Err(Error::NeedsRecovery { path: shown(path) });
         }
-        let table = (info.engine.open_read_only)(file, &Threads::new(options.threads));
+        let table = info.engine.design.open_read_only(file, &Threads::new(options.threads));
         let table = table.map_err(|error| Error::of(path, error))?;
         Ok(assemble(options, path, table, info))
     }
@@ -85,7 +85,7 @@ impl Db {
         let file = read_only(&Options::default(), path)?;
         let glance = glance(path, &file)?;
         let engine = engine(glance.identity.engine_name())?;
-        (engine.check)(&file, &mut |_, _| {}).map_err(|error| Error::of(path, error))
+        engine.design.check(&file, &mut |_, _| {}).map_err(|error| Error::of(path, error))
     }
 
     /// Makes a database usable that [`Options::open`] refuses with
@@ -134,7 +134,7 @@ impl New {
         let (expected_items, settings) = (options.expected_items, &options.settings[..]);
         let immediate = durability == Durability::Immediate;
         let chosen = Chosen { expected_items, immediate, settings };
-        let table = (engine.create)(file.clone(), &opening, &chosen, &threads);
+        let table = engine.create(file.clone(), &opening, &chosen, &threads);
         let table = table.map_err(|error| Error::of(path, error))?;
         let (form, hash) = (opening.form, opening.hash);
         let info = Info { engine, form, hash, durability, recovered: false, writable: true };

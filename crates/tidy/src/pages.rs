@@ -21,7 +21,7 @@ pub struct Chapter {
     /// What the records belong to, for example `The pool`.
     pub title: &'static str,
     /// The file that declares them.
-    pub path: &'static str,
+    pub path: String,
     /// The records.
     pub rulers: Vec<Ruler>,
 }

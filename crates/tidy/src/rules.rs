@@ -6,6 +6,7 @@ mod dependencies;
 mod documents;
 mod edges;
 mod fence;
+mod judged;
 pub mod promises;
 mod readme;
 pub mod rooms;
@@ -82,6 +83,11 @@ pub const ALL: &[Rule] = &[
         says: "A room imports only the rooms below it; `check.rs` imports `layout.rs` and the hash \
                function alone; no engine names another.",
         check: rooms::arrows,
+    },
+    Rule {
+        name: "judged",
+        says: "The tests of an engine call every judge of the testkit.",
+        check: judged::by_every_judge,
     },
     Rule {
         name: "constants",

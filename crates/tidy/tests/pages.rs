@@ -11,7 +11,7 @@ const POOL: (&str, &str) = (
 
 fn chapters() -> Vec<Chapter> {
     let path = "crates/pmem/src/pool.rs";
-    vec![Chapter { title: "The pool", path, rulers: vec![Header::RULER] }]
+    vec![Chapter { title: "The pool", path: path.to_owned(), rulers: vec![Header::RULER] }]
 }
 
 fn printed(files: &[(&str, &str)], path: &str) -> String {

@@ -264,6 +264,25 @@ const PLANTED: &[Planted] = &[
         cured: &[("crates/engines/src/common/hash.rs", "//! H.\nuse super::record;\n")],
     },
     Planted {
+        rule: "judged",
+        files: &[
+            FACE,
+            (
+                "crates/engines/src/demo/tests.rs",
+                "//! T.\nuse everhash_testkit::crash::{Effort, judge};\n\
+                 fn f() { model::judge(); conformance::judge(); race::judge(); race::stress(); }\n",
+            ),
+        ],
+        place: "crates/engines/src/demo/tests.rs:1",
+        words: "never calls `damage::judge`",
+        cured: &[(
+            "crates/engines/src/demo/tests.rs",
+            "//! T.\nuse everhash_testkit::crash::{Effort, judge};\nuse everhash_testkit::damage;\n\
+             fn f() { model::judge(); conformance::judge(); race::judge(); race::stress();\n\
+             damage::judge(); }\n",
+        )],
+    },
+    Planted {
         rule: "constants",
         files: &[
             FACE,

@@ -2,21 +2,13 @@
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, run};
-use everhash_engines::turbo::Turbo;
-use everhash_engines::walsh::Walsh;
-use everhash_engines::wophi::Wophi;
+use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, candidates, run};
 use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
-
-/// Every engine that can take part.
-pub(super) fn candidates() -> [Candidate; 3] {
-    [Candidate::of::<Walsh>(), Candidate::of::<Wophi>(), Candidate::of::<Turbo>()]
-}
 
 /// Measure the engines in memory, beside what the machine gives at most
 ///

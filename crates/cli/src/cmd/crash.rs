@@ -6,6 +6,7 @@ mod mutants;
 use std::time::Instant;
 
 use clap::{Args, builder::PossibleValuesParser};
+use everhash_engines::{ENGINES, Exploration};
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::{Change, Mutant};
 use everhash_store::Form;
@@ -64,6 +65,10 @@ pub struct Crash {
     /// How many crashes follow each other at most
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     depth: u8,
+    /// Check as many states, operations and forms as fit into a minute of this engine, instead of
+    /// those that the options say
+    #[arg(long, conflicts_with_all = ["mutants", "list_sites", "drop", "replay", "form"])]
+    brief: bool,
     /// Threads; 0 is one per processor. The figures do not depend on it
     #[arg(long, default_value_t = 0)]
     threads: u16,
@@ -89,11 +94,15 @@ pub struct Crash {
 
 impl Crash {
     /// Runs the command.
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
         let judges = JUDGES.iter().find(|judges| judges.name == self.engine);
         let judges = judges.expect("the parser admits no other name");
         if self.list_sites {
             return judges.sites().try_for_each(|site| output::print(site.name()));
+        }
+        if self.brief {
+            let about = ENGINES.iter().find(|about| about.name == judges.name);
+            self.shorten(&about.expect("the judges are those of the registry").exploration);
         }
         let forms = match self.form {
             Some(form) if judges.forms().contains(&form) => vec![form],
@@ -115,6 +124,14 @@ impl Crash {
             return self.drop_site(judges, &forms, place);
         }
         self.judge(judges, &forms)
+    }
+
+    /// Takes the effort that the registry says is enough for the check of a change.
+    fn shorten(&mut self, brief: &Exploration) {
+        self.form = brief.words_only.then_some(Form::WORDS);
+        self.states = brief.states;
+        self.operations = brief.operations;
+        self.depth = brief.depth;
     }
 
     fn effort(&self) -> Effort {

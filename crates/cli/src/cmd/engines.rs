@@ -10,6 +10,9 @@ use crate::output;
 /// List the engines and their settings
 #[derive(Debug, Args)]
 pub struct Engines {
+    /// Print the names alone, a line each
+    #[arg(long, conflicts_with = "json")]
+    names: bool,
     /// Print the list as JSON
     #[arg(long)]
     json: bool,
@@ -18,6 +21,9 @@ pub struct Engines {
 impl Engines {
     /// Runs the command.
     pub fn run(self) -> Outcome {
+        if self.names {
+            return engines().iter().try_for_each(|engine| output::print(engine.name));
+        }
         if self.json {
             let list: Vec<_> = engines()
                 .iter()

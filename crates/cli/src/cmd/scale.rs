@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use everhash_bench::{Reads, ScalePlan, ScaleReport, Tail, reread, scale};
+use everhash_bench::{Reads, ScalePlan, ScaleReport, Tail, candidates, reread, scale};
 use everhash_pmem::FileDurability;
 use everhash_store::HashKind;
 use serde_json::json;
 
-use super::bench::{candidates, named, spinner};
+use super::bench::{named, spinner};
 use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -74,7 +74,7 @@ impl Scale {
     pub fn run(self) -> Outcome {
         let all = candidates();
         let candidate = named(&all, &self.engine)?;
-        let durability = match (self.durability, candidate.batches) {
+        let durability = match (self.durability, candidate.batches()) {
             (Some(Durable::Batch), false) => {
                 return Err(Failure::usage(format_args!(
                     "engine {} makes every insert durable on its own, which takes days; use \

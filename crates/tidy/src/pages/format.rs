@@ -63,7 +63,7 @@ pub fn unlisted(project: &Project, chapters: &[Chapter]) -> Vec<Finding> {
             if !is_listed && !source.in_test(line) {
                 let what = format!(
                     "the ruler `{name}` is not printed in docs/format.md; add it to \
-                                    the chapters in crates/tidy/tests/tidy.rs"
+                                    `RULERS` of its layout.rs"
                 );
                 findings.push(Finding::new(&source.path, line, what));
             }

@@ -1,0 +1,82 @@
+//! The registry: one row for each engine, which everything that serves, measures, judges or
+//! documents engines reads.
+
+use everhash_index::{Capabilities, Design, Engine};
+use everhash_pmem::{Media, Ruler};
+
+/// An engine, whatever the medium.
+#[derive(Clone, Copy)]
+pub struct About {
+    /// Its name, which lies in every pool, and that of its folder.
+    pub name: &'static str,
+    /// Its name as its paper writes it.
+    pub title: &'static str,
+    /// Its idea in one sentence.
+    pub idea: &'static str,
+    /// What it promises.
+    pub capabilities: Capabilities,
+    /// Every record that it lays out on a medium.
+    pub rulers: &'static [&'static Ruler],
+    /// Its file of mutants that may survive: lines `"mutant" = "reason"`.
+    pub exceptions: &'static str,
+    /// How far its crashes are explored whenever a change is checked.
+    pub exploration: Exploration,
+}
+
+/// How far the crashes of an engine are explored when there is a minute for each model.
+///
+/// `everhash crash --brief` takes it, and so does `.ci/run`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exploration {
+    /// Whether only the pairs of words are explored.
+    pub words_only: bool,
+    /// How many distinct states are checked at least, for every form.
+    pub states: u64,
+    /// How many operations a workload has.
+    pub operations: u16,
+    /// How many crashes follow each other at most.
+    pub depth: u8,
+}
+
+impl Exploration {
+    /// Many short crashes, for engines whose crash points have few states.
+    const USUAL: Exploration =
+        Exploration { words_only: false, states: 20_000, operations: 100, depth: 2 };
+
+    /// Eight short workloads, for engines whose crash points have hundreds of states each.
+    const SHORT: Exploration =
+        Exploration { words_only: true, states: 1, operations: 40, depth: 1 };
+}
+
+macro_rules! engines {
+    ($( $module:ident::$engine:ident $title:literal $exploration:ident, $idea:literal; )+) => {
+        /// Every engine; the first is the default of new databases.
+        pub static ENGINES: &[About] = &[$( About {
+            name: <crate::$module::$engine as Engine>::NAME,
+            title: $title,
+            idea: $idea,
+            capabilities: <crate::$module::$engine as Engine>::CAPABILITIES,
+            rulers: crate::$module::layout::RULERS,
+            exceptions: include_str!(concat!(stringify!($module), "/exceptions.toml")),
+            exploration: Exploration::$exploration,
+        } ),+];
+
+        /// Returns every engine on one medium, in the order of [`ENGINES`].
+        ///
+        /// This is where engines are compiled for a medium: in the crate that calls it.
+        pub const fn designs<M: Media>() -> [Design<M>; COUNT] {
+            [$( Design::of::<crate::$module::$engine>() ),+]
+        }
+
+        const COUNT: usize = [$( $title ),+].len();
+    };
+}
+
+engines! {
+    walsh::Walsh "WALSH" SHORT,
+        "chains in logs, their heads in DRAM; writes are collected and made durable together";
+    turbo::Turbo "TurboHash" USUAL,
+        "sharded linear probing in buckets of 256 bytes; recovery in O(1)";
+    wophi::Wophi "WOPHI" USUAL,
+        "chained buckets, pre-allocated; log-free commits of eight bytes";
+}
