@@ -1,6 +1,8 @@
 //! What two engines use, or what all must agree on.
 
+pub(crate) mod edit;
 pub(crate) mod forms;
 pub mod hash;
 pub mod record;
 pub(crate) mod settings;
+pub mod slot_codec;

@@ -21,6 +21,20 @@ everhash_pmem::ruler! {
 /// Source: ours; 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Spreads a slot over the tag of its record word. Odd, and drawn at random until one flipped bit,
+/// two of them, and any damage to one byte of a factor change the twelve highest bits of the
+/// product, always.
+///
+/// Source: ours.
+const TAG_SPREAD: u64 = 0xcb2d_ce9b_1cca_c475;
+
+/// Returns the tag of a record word, which may be there already: a check over the hash of the key
+/// and the rest of the word.
+pub const fn tag_of(hash: u64, record_word: u64) -> u16 {
+    let rest = record_word & (u64::MAX >> RecordWord::TAG_BITS);
+    ((hash ^ rest).wrapping_mul(TAG_SPREAD) >> (u64::BITS - RecordWord::TAG_BITS)) as u16
+}
+
 /// Returns the size class of a record, `None` if there is none so large.
 pub fn class_of(key_bytes: usize, value_bytes: usize) -> Option<Class> {
     Class::of(RecordHead::BYTES as u64 + key_bytes as u64 + value_bytes as u64)
@@ -116,6 +130,21 @@ mod tests {
             pm.store(at, before).unwrap();
         }
         assert!(read(&pm, word, 7, &mut bytes).is_ok());
+    }
+
+    #[test]
+    fn two_flipped_bits_and_any_damaged_byte_of_a_slot_change_the_tag() {
+        // Fails if a slot can lead to another record, or be taken for another key's, unnoticed.
+        let (hash, word) = (0x0123_4567_89ab_cdef, 0x8_0000_1234);
+        let tag = tag_of(hash, word);
+        let two = (0..64).flat_map(|a| (0..=a).map(move |b| 1u64 << a | 1 << b));
+        let bytes = (0..8).flat_map(|byte| (1..256u64).map(move |by| by << (8 * byte)));
+        for damage in two.chain(bytes) {
+            assert_ne!(tag_of(hash ^ damage, word), tag, "{damage:#x}");
+            let rest = damage & ((1 << 52) - 1);
+            assert!(rest == 0 || tag_of(hash, word ^ rest) != tag, "{damage:#x}");
+        }
+        assert_eq!(tag_of(hash, word | 0xfff << 52), tag);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | insert into the line of META, where a line keeps the order of its stores | nothing | META |
 //! | insert elsewhere | the pair; its tag lies in the line of META | META: valid, not deleted |
+//! | insert of a record | pair and record, with one fence | META: valid, not deleted |
 //! | update (near-place) | as an insert | META: the new slot valid, the old one empty |
 //! | delete | nothing | META: deleted |
 
@@ -57,6 +58,16 @@ pub struct View {
 
 /// The two words of a slot.
 pub type Pair = [u64; 2];
+
+/// Why a pair has to be durable before META.
+#[derive(Clone, Copy, Debug)]
+pub struct Fences {
+    /// Whether a line keeps the order of its stores: one of the two slots beside META waits for
+    /// nothing then.
+    pub is_ordered: bool,
+    /// Whether the pair leads to a record that was flushed before it.
+    pub after_record: bool,
+}
 
 /// Slots as bits of a mask, from the lowest on.
 #[inline(always)]
@@ -114,16 +125,16 @@ impl<'a, M: Media> Bucket<'a, M> {
     #[inline(always)]
     pub fn view_of(&self, word: u64) -> Result<View> {
         let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
-        let meta = Meta::open(word, [words[0], words[1]], self.at());
+        let meta = Meta::decode(word, [words[0], words[1]], self.at());
         let meta = meta.ok_or_else(|| corrupt(self.at(), "a META word matches its check"))?;
         Ok(View { meta, words })
     }
 
     /// As [`Bucket::view_of`], with `None` for an error, and without the check of the tags: see
-    /// [`Meta::peek`].
+    /// [`Meta::decode_unverified`].
     #[inline(always)]
-    pub fn peek_of(&self, word: u64) -> Option<View> {
-        let meta = Meta::peek(word, self.at())?;
+    pub fn view_unverified(&self, word: u64) -> Option<View> {
+        let meta = Meta::decode_unverified(word, self.at())?;
         let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
         Some(View { meta, words })
     }
@@ -134,12 +145,13 @@ impl<'a, M: Media> Bucket<'a, M> {
     /// [`Error::Corrupt`] if its check does not match; also if a write comes between.
     #[inline(always)]
     pub fn pair(&self, view: &View, slot: usize) -> Result<Pair> {
-        self.sound_pair(view, slot).ok_or_else(|| corrupt(self.at(), "the check of a slot matches"))
+        self.checked_pair(view, slot)
+            .ok_or_else(|| corrupt(self.at(), "the check of a slot matches"))
     }
 
     /// As [`Bucket::pair`], with `None` for an error.
     #[inline(always)]
-    pub fn sound_pair(&self, view: &View, slot: usize) -> Option<Pair> {
+    pub fn checked_pair(&self, view: &View, slot: usize) -> Option<Pair> {
         let first = Ruler::SLOTS + 2 * slot;
         let pair = [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)];
         layout::is_sound(pair, view.words, self.at(), slot).then_some(pair)
@@ -173,7 +185,7 @@ impl<'a, M: Media> Bucket<'a, M> {
         slot: usize,
         tag: u8,
         pair: Pair,
-        ordered: bool,
+        fences: Fences,
     ) -> Result<View> {
         let check = layout::check_of(pair, self.at(), slot);
         let words = layout::with_slot(view.words, slot, tag, check);
@@ -194,10 +206,11 @@ impl<'a, M: Media> Bucket<'a, M> {
         if apart {
             pm.flush(Span::new(self.at().plus(first as u64), 2), sites::PAIR);
         }
-        if !ordered {
+        if !fences.is_ordered {
             pm.flush(self.head(), sites::PAIR);
         }
-        if apart || !ordered {
+        // One fence for the pair and its record: until META is stored neither is there.
+        if apart || !fences.is_ordered || fences.after_record {
             pm.fence(sites::PAIR)?;
         }
         Ok(View { words, meta: view.meta })
@@ -228,7 +241,7 @@ impl<'a, M: Media> Bucket<'a, M> {
     #[inline(always)]
     pub fn store_meta(&self, pm: &Access<'_, M>, view: &View, meta: Meta, site: Site) {
         let tags = [view.words[0], view.words[1]];
-        self.block.commit_word(Ruler::META, meta.seal(tags, self.at()), site);
+        self.block.commit_word(Ruler::META, meta.encode(tags, self.at()), site);
         pm.flush(self.head(), site);
     }
 
@@ -239,7 +252,7 @@ impl<'a, M: Media> Bucket<'a, M> {
     pub fn empty(&self, pm: &Access<'_, M>, view: &View, site: Site) {
         // Two writes after what the view said: the pairs were deleted by the first.
         let meta = view.meta.next(0, 0).next(0, 0);
-        self.block.store(Ruler::META, meta.seal([view.words[0], view.words[1]], self.at()));
+        self.block.store(Ruler::META, meta.encode([view.words[0], view.words[1]], self.at()));
         pm.flush(self.head(), site);
     }
 

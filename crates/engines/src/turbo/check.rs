@@ -90,10 +90,10 @@ impl<'a, M: Media> Judge<'a, M> {
         let at = layout::descriptor_at(self.directory, index);
         let mut words = [0; Descriptor::WORDS];
         self.pm.read_words(at, &mut words)?;
-        let version = layout::open_version(words[Descriptor::VERSION], at)
+        let version = layout::decode_version(words[Descriptor::VERSION], at)
             .ok_or(corrupt(at, "the version of a descriptor matches its check"))?;
         let set = layout::set_at(at, version);
-        let place = Place::open(words[Descriptor::SETS + version as usize % 2], set)
+        let place = Place::decode(words[Descriptor::SETS + version as usize % 2], set)
             .ok_or(corrupt(set, "the set in use of a descriptor matches its check"))?;
         let end = place.start.byte().saturating_add(place.bytes());
         if end > self.pm.media().bytes() {
@@ -108,7 +108,7 @@ impl<'a, M: Media> Judge<'a, M> {
         let mut words = [0; BUCKET_WORDS];
         self.pm.read_words(at, &mut words)?;
         let tags = [words[Bucket::TAGS], words[Bucket::TAGS + 1]];
-        let meta = Meta::open(words[Bucket::META], tags, at)
+        let meta = Meta::decode(words[Bucket::META], tags, at)
             .ok_or(corrupt(at, "a META word matches its check"))?;
         if meta.valid() >> self.bucket_slots != 0 || meta.filled() >= self.bucket_slots {
             return Err(corrupt(at, "one slot of every bucket is empty"));
@@ -172,7 +172,7 @@ impl<'a, M: Media> Judge<'a, M> {
         }
         let at = at.plus(first as u64 + 1);
         let pointer = RecordWord::from_medium(at, pair[1])?
-            .filter(|pointer| pointer.tag == layout::record_tag(pair[0], pair[1]))
+            .filter(|pointer| pointer.tag == record::tag_of(pair[0], pair[1]))
             .ok_or(corrupt(at, "a record word matches its check"))?;
         let mut key = Vec::new();
         let key_bytes = record::read(&self.pm, pointer, pair[0], &mut key)?;

@@ -23,10 +23,11 @@ mod lanes;
 #[cfg(test)]
 mod tests;
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, AtomicWord, Media, Primitives};
+use everhash_pmem::{Access, AtomicWord, Latch, LatchGuard, Lock, Media, Primitives};
 
 use super::layout::{Meta, Place};
 
@@ -39,15 +40,6 @@ const ALL: u64 = u64::MAX - 1;
 /// A write failed after its commit store: nobody knows what is durable.
 const POISON: u64 = u64::MAX;
 
-/// The lock of a shard: nobody holds it, somebody does, or a holder panicked.
-///
-/// A word of our own and not a mutex: its release is a plain store. A mutex releases with a locked
-/// instruction, behind which no load starts before the write-back is over; so the bucket of the
-/// next write could not be fetched while the line of this one is on its way to the medium.
-const FREE: u64 = 0;
-const HELD: u64 = 1;
-const PANICKED: u64 = 2;
-
 /// What the DRAM directory knows of a shard, on a line of its own (TurboHash 3.1).
 #[repr(align(64))]
 pub struct Shard<P: Primitives> {
@@ -57,22 +49,26 @@ pub struct Shard<P: Primitives> {
     moves: P::AtomicU64,
     /// The bucket whose META may be visible and not durable, counted from 1.
     pending: P::AtomicU64,
-    lock: P::AtomicU64,
     /// Items that were added minus those that were removed, since the pool was opened; modulo 2^64.
     items: P::AtomicU64,
-    /// Deleted slots, modulo 2^64, as far as known: those from before the pool was opened are not
-    /// counted. Used under the lock.
-    deleted: P::AtomicU64,
-    /// Whether upkeep was told to collect them: 1, or 0. Used under the lock.
-    due: P::AtomicU64,
+    lock: Latch<P, Garbage>,
+}
+
+/// What the holder of a shard's lock knows of its deleted slots.
+#[derive(Default)]
+struct Garbage {
+    /// How many there are, without those from before the pool was opened; below zero if some of
+    /// those are in use again.
+    deleted: Cell<i64>,
+    /// Whether the shard is in the list of those that upkeep will collect.
+    is_due: Cell<bool>,
 }
 
 /// A shard that is locked for a write.
 pub struct Held<'t, M: Media> {
     shard: &'t Shard<M::Sync>,
     pm: &'t Access<'t, M>,
-    /// Whether the thread was panicking already when it took the lock.
-    panicking: bool,
+    lock: LatchGuard<'t, M::Sync, Garbage>,
 }
 
 /// A bucket that readers keep away from. Dropped without [`Pending::end`], by an error or a panic,
@@ -104,10 +100,8 @@ impl<P: Primitives> Shard<P> {
             place: AtomicWord::new(place.packed()),
             moves: AtomicWord::new(0),
             pending: AtomicWord::new(SETTLED),
-            lock: AtomicWord::new(FREE),
             items: AtomicWord::new(0),
-            deleted: AtomicWord::new(0),
-            due: AtomicWord::new(0),
+            lock: Lock::new(Garbage::default()),
         }
     }
 
@@ -188,24 +182,19 @@ impl<P: Primitives> Shard<P> {
     /// [`Error::Poisoned`] if a holder panicked, or if a write failed.
     #[inline(always)]
     pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
-        let mut attempt = 0;
-        // Ends: each further round waits for a holder, who lets go or poisons.
-        while let Err(found) =
-            self.lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-        {
-            if found == PANICKED {
-                return Err(Error::Poisoned);
-            }
-            P::pause(attempt);
-            attempt = attempt.saturating_add(1);
-        }
+        let lock = self.lock.lock()?;
         pm.dram(1);
         pm.locked(self.name());
-        let held = Held { shard: self, pm, panicking: std::thread::panicking() };
+        let held = Held { shard: self, pm, lock };
         if self.pending.load(Ordering::Relaxed) != SETTLED {
             return Err(Error::Poisoned);
         }
         Ok(held)
+    }
+
+    /// Returns whether a write to the shard failed half-way, or its holder panicked.
+    pub fn is_poisoned(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) != SETTLED || self.lock.try_lock().is_err()
     }
 
     /// Returns a number that no other lock of the process has.
@@ -262,35 +251,37 @@ impl<M: Media> Held<'_, M> {
     /// Counts items that were added, or removed if negative.
     #[inline(always)]
     pub fn count(&self, added: i64) {
-        add(&self.shard.items, added);
+        let items = &self.shard.items;
+        // A plain store: only the holder of the lock stores.
+        items.store(items.load(Ordering::Relaxed).wrapping_add_signed(added), Ordering::Relaxed);
     }
 
     /// Counts slots that were deleted, or taken again if negative.
     #[inline(always)]
     pub fn count_deleted(&self, deleted: i64) {
-        add(&self.shard.deleted, deleted);
+        self.lock.deleted.set(self.lock.deleted.get() + deleted);
     }
 
     /// Counts no deleted slot any more.
     pub fn forget_deleted(&self) {
-        self.shard.deleted.store(0, Ordering::Relaxed);
+        self.lock.deleted.set(0);
     }
 
     /// Returns how many deleted slots were counted.
     #[inline(always)]
     pub fn deleted(&self) -> i64 {
-        self.shard.deleted.load(Ordering::Relaxed) as i64
+        self.lock.deleted.get()
     }
 
     /// Returns whether upkeep was told of the shard.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
-        self.shard.due.load(Ordering::Relaxed) == 1
+        self.lock.is_due.get()
     }
 
     /// Says whether upkeep was told of the shard.
     pub fn set_due(&self, due: bool) {
-        self.shard.due.store(u64::from(due), Ordering::Relaxed);
+        self.lock.is_due.set(due);
     }
 }
 
@@ -298,8 +289,6 @@ impl<M: Media> Drop for Held<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
         self.pm.unlocking(self.shard.name());
-        let panicked = !self.panicking && std::thread::panicking();
-        self.shard.lock.store(if panicked { PANICKED } else { FREE }, Ordering::Release);
     }
 }
 
@@ -308,12 +297,6 @@ impl<M: Media> Drop for Held<'_, M> {
 #[inline(always)]
 pub fn before_reuse<P: Primitives>() {
     P::fence(Ordering::Release);
-}
-
-/// Adds to a counter that only the holder of a lock stores.
-#[inline(always)]
-fn add(counter: &impl AtomicWord, added: i64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(added), Ordering::Relaxed);
 }
 
 impl<P: Primitives> Pending<'_, P> {

@@ -10,7 +10,7 @@ mod tests;
 
 use everhash_pmem::{Addr, Bits, Ruler, WORD, pool};
 
-pub use bucket_words::{Meta, check_of, is_sound, record_tag, slot_check, slot_tag, with_slot};
+pub use bucket_words::{Meta, check_of, is_sound, slot_check, slot_tag, with_slot};
 
 // Parts of the format that other engines have too.
 pub use crate::common::hash::KeyedHash;
@@ -130,7 +130,6 @@ const MIX: [u64; 2] = [0xcb2d_ce9b_1cca_c475, 0x38ba_a269_a93a_e547];
 /// letters.
 #[derive(Clone, Copy)]
 enum Kind {
-    Pair = 0,
     Set = 0x7365_7420,
     Version = 0x7665_7273,
     Items = 0x6974_656d,
@@ -213,28 +212,28 @@ impl Place {
     }
 
     /// Returns the word for set `at` of a descriptor.
-    pub const fn seal(self, at: Addr) -> u64 {
+    pub const fn encode(self, at: Addr) -> u64 {
         SET_CHECK.set(self.word(), mix(self.word(), at.word(), Kind::Set) >> 48)
     }
 
     /// Returns the place in `word`, which was read at `at`, or `None` if no engine stored it there.
-    pub const fn open(word: u64, at: Addr) -> Option<Place> {
+    pub const fn decode(word: u64, at: Addr) -> Option<Place> {
         let place = Place::of_word(word);
-        let sound = place.log <= BUCKET_BITS && !place.start.is_null() && place.seal(at) == word;
+        let sound = place.log <= BUCKET_BITS && !place.start.is_null() && place.encode(at) == word;
         if sound { Some(place) } else { None }
     }
 }
 
 /// Returns the version word at `at` for a version byte.
-pub const fn seal_version(version: u8, at: Addr) -> u64 {
+pub const fn encode_version(version: u8, at: Addr) -> u64 {
     mix(version as u64, at.word(), Kind::Version) & !0xff | version as u64
 }
 
 /// Returns the version byte in `word`, which was read at `at`, or `None` if the check does not
 /// match.
-pub const fn open_version(word: u64, at: Addr) -> Option<u8> {
+pub const fn decode_version(word: u64, at: Addr) -> Option<u8> {
     let version = VERSION_BYTE.get(word) as u8;
-    if seal_version(version, at) == word { Some(version) } else { None }
+    if encode_version(version, at) == word { Some(version) } else { None }
 }
 
 /// Returns where the set lies that a version byte names, in the descriptor at `at`.

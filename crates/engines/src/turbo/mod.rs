@@ -32,7 +32,7 @@
 //! | 4.7: the sweep of a rehash | `rehash.rs` |
 //! | 3.6: variable-size items | `variable_size_items.rs` |
 //! | 3.7: failure recovery | `recovery.rs` |
-//! | ours: an empty table, an open one in DRAM, its faces | `setup.rs`, `state.rs`, `table.rs` |
+//! | ours: an empty table, an open one in DRAM, its face | `setup.rs`, `state.rs`, `table.rs` |
 //! | ours: scan and clear; the judge of pools at rest | `scan.rs`, `check.rs` |
 //!
 //! # Departures
@@ -51,8 +51,11 @@
 //! | old shards and records wait for epochs | they are reused at once | a reader validates whatever it has read (`concurrency.rs` says why that is enough), and two atomic additions a lookup are saved |
 //! | a leak-free allocator on the device | none: the space in use is what descriptors and slots name, and is found at open | no allocation can leak or be lost; with records, opening takes time in proportion to their number |
 //! | recovery reads the directory | and makes durable again what writers had noted in lanes | after the end of a process what is visible need not be durable |
+//! | AVX-512 compares the tags of a bucket, where the processor has it | SSE2 or NEON, which all processors of their kind have | the tags are one register of sixteen bytes: nothing is left to choose at run time |
+//! | (3.6) a record is persisted before its slot | both wait for one fence, and META for it | one wait less; until META is durable, a crash leaves neither |
+//! | all items are counted, and visited, under the locks of their shards | `len` is stored at a clean close, and counted under the locks after a crash; a scan takes no lock, and reads a home again if a write came between | a visitor must not stop writers |
 //! | a pair at the pointer has the key if the hash is equal | whole keys are compared | two keys may have one hash |
-//! | a shard doubles when a search finds no room | it keeps its size if at most 55 % of its slots are live and some are deleted; it doubles more than once if need be, and is full at `max_buckets` | deleted slots alone must not double a shard, and a skewed shard must not loop |
+//! | a shard doubles when a search finds no room | it keeps its size if at most 55 % of its slots are live and some are deleted; it doubles more than once if need be, and is full at `max_buckets`, or at 64 buckets a pair | deleted slots alone must not double a shard, and a skewed shard must not loop |
 //! | collection of deleted slots: when there are too many | by an insert that looked at 8 buckets of which a quarter of the slots was deleted, and by upkeep for shards with a quarter of deleted slots | the paper gives no number |
 //! | buckets of 256 bytes, the unit of the device | also on devices with larger units: the buckets of a shard are contiguous, and the next one probed lies in the same unit, but for the last | one 8-byte word cannot say more than 14 slots |
 
@@ -124,7 +127,7 @@ impl Engine for Turbo {
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<TurboTable<M>> {
         Ok(match Form::from_code(pool.identity().form) {
             Form::WORDS => TurboTable::Words(recovery::open(pool, executor)?),
-            _ => TurboTable::Records(recovery::open(pool, executor)?),
+            _ => TurboTable::Bytes(recovery::open(pool, executor)?),
         })
     }
 

@@ -2,55 +2,60 @@
 //! meaning of each.
 
 use everhash_index::{Change, Result};
-use everhash_pmem::{Access, Addr, Media};
+use everhash_pmem::{Access, Addr, Media, Site};
 
-use super::bucket::{Bucket, Pair, sites};
+use super::bucket::{Bucket, Fences, sites};
 use super::concurrency::Held;
 use super::layout::{self, Meta};
-use super::resize::unless_full;
-use super::search_path::{Search, Slot, Wanted, fetch, glimpse, look_along, search};
+use super::search_path::{HashedKey, Search, Slot, fetch, get_along_path, search, try_fast_get};
 use super::state::Turbo;
-use super::variable_size_items::Form;
+use super::variable_size_items::PairCodec;
+use super::variable_size_items::sites::RECORD;
+use crate::common::edit::{Edit, Step};
 
 /// A shard that is locked for a write to one key.
-struct Writer<'t, 'k, M: Media, F: Form> {
-    table: &'t Turbo<M, F>,
+struct Writer<'t, 'k, M: Media, C: PairCodec> {
+    table: &'t Turbo<M, C>,
     held: Held<'t, M>,
     /// Index of the shard.
     index: u64,
-    wanted: Wanted<'k, F>,
+    wanted: HashedKey<'k, C>,
 }
 
-impl<M: Media, F: Form> Turbo<M, F> {
+impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Returns the pair of a key. A record's value is left in `bytes`.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
     #[inline(always)]
-    pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<Pair>> {
-        let wanted = self.wanted(key);
-        match self.glimpse(wanted, false) {
+    pub fn get(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
+        let wanted = self.hashed(key);
+        match self.try_fast_get(wanted, false) {
             Some(found) => Ok(found),
-            None => self.look_along(wanted, bytes),
+            None => self.get_along_path(wanted, bytes),
         }
     }
 
     /// Returns the pair of a key, if a look at its home bucket is enough.
     #[inline(always)]
-    pub(super) fn glimpse(&self, wanted: Wanted<'_, F>, is_fetched: bool) -> Option<Option<Pair>> {
+    pub(super) fn try_fast_get(
+        &self,
+        wanted: HashedKey<'_, C>,
+        is_fetched: bool,
+    ) -> Option<Option<C::Pair>> {
         let pm = self.pool.access();
-        glimpse(&pm, self.directory.of(wanted.hash), self.reach(), wanted, is_fetched)
+        try_fast_get(&pm, self.directory.of(wanted.hash), self.reach(), wanted, is_fetched)
     }
 
     /// Returns the pair of a key, wherever on its path it lies.
     #[inline(never)]
-    pub(super) fn look_along(
+    pub(super) fn get_along_path(
         &self,
-        wanted: Wanted<'_, F>,
+        wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
-    ) -> Result<Option<Pair>> {
+    ) -> Result<Option<C::Pair>> {
         let pm = self.pool.access();
-        look_along(&pm, self.directory.of(wanted.hash), self.reach(), wanted, bytes)
+        get_along_path(&pm, self.directory.of(wanted.hash), self.reach(), wanted, bytes)
     }
 
     /// Looks for `count` keys, and says of each what was found (B1); a record's value is left in
@@ -65,30 +70,30 @@ impl<M: Media, F: Form> Turbo<M, F> {
     pub(super) fn get_all<'k>(
         &self,
         count: usize,
-        key: impl Fn(usize) -> Option<F::Key<'k>>,
+        key: impl Fn(usize) -> Option<C::Key<'k>>,
         bytes: &mut Vec<u8>,
-        mut found: impl FnMut(usize, Option<Pair>, &mut Vec<u8>),
+        mut found: impl FnMut(usize, Option<C::Pair>, &mut Vec<u8>),
     ) -> Result<()> {
         let pm = self.pool.access();
-        let mut ways = [[Way::default(); GROUP]; 3];
+        let mut probes = [[Probe::default(); GROUP]; 3];
         for step in 0..count.div_ceil(GROUP) + 2 {
             for position in group(Some(step), count) {
                 if let Some(key) = key(position) {
-                    ways[step % 3][position % GROUP] = self.set_out(&pm, key);
+                    probes[step % 3][position % GROUP] = self.prefetch_home(&pm, key);
                 }
             }
             let before = step.checked_sub(1);
             for position in group(before, count) {
-                ways[(step + 2) % 3][position % GROUP].go_on(&pm);
+                probes[(step + 2) % 3][position % GROUP].prefetch_slot(&pm);
             }
             for position in group(step.checked_sub(2), count) {
-                let hash = ways[(step + 1) % 3][position % GROUP].hash;
+                let hash = probes[(step + 1) % 3][position % GROUP].hash;
                 let pair = match key(position) {
                     Some(key) => {
-                        let wanted = Wanted { hash, key };
-                        match self.glimpse(wanted, true) {
+                        let wanted = HashedKey { hash, key };
+                        match self.try_fast_get(wanted, true) {
                             Some(found) => found,
-                            None => self.look_along(wanted, bytes)?,
+                            None => self.get_along_path(wanted, bytes)?,
                         }
                     }
                     None => None,
@@ -101,107 +106,90 @@ impl<M: Media, F: Form> Turbo<M, F> {
 
     /// Fetches the line that says where a key can be.
     #[inline(always)]
-    fn set_out(&self, pm: &Access<'_, M>, key: F::Key<'_>) -> Way {
-        let hash = self.wanted(key).hash;
+    fn prefetch_home(&self, pm: &Access<'_, M>, key: C::Key<'_>) -> Probe {
+        let hash = self.hashed(key).hash;
         let place = self.directory.of(hash).place();
         let home = place.bucket(layout::home_of(hash, place.log));
         pm.prefetch(home);
-        Way { hash, home }
+        Probe { hash, home }
     }
 
-    /// Adds a pair if the key is absent; returns whether it was.
+    /// Does what `edit` says; returns the operation's answer.
     ///
-    /// A crash leaves the pair or not.
+    /// A crash leaves the key as it was, or as the answer says.
     ///
     /// # Errors
     /// [`everhash_index::Error::Full`], and as [`Turbo::get`].
-    #[inline]
-    pub fn insert(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
-        let pm = self.pool.access();
-        let mut writer = self.writer(&pm, key)?;
-        let search = writer.search(&pm, &mut Vec::new())?;
-        let absent = search.found.is_none();
-        if absent {
-            writer.add(&pm, search, value)?;
-        }
-        Ok(absent)
-    }
-
-    /// Adds a pair or replaces its value; returns whether there was one (Algorithm 2).
-    ///
-    /// # Errors
-    /// As [`Turbo::insert`].
-    pub fn put(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
-        let pm = self.pool.access();
-        let mut writer = self.writer(&pm, key)?;
-        let search = writer.search(&pm, &mut Vec::new())?;
-        match &search.found {
-            Some(found) => writer.replace(&pm, found, value).map(|()| true),
-            None => writer.add(&pm, search, value).map(|()| false),
-        }
-    }
-
-    /// Replaces a value if the key is present; returns whether it was.
-    ///
-    /// # Errors
-    /// As [`Turbo::insert`].
-    pub fn update(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
-        let pm = self.pool.access();
-        let writer = self.writer(&pm, key)?;
-        let search = writer.search(&pm, &mut Vec::new())?;
-        match &search.found {
-            Some(found) => writer.replace(&pm, found, value).map(|()| true),
-            None => Ok(false),
-        }
-    }
-
-    /// Removes a key; returns whether it was there (Algorithm 3).
-    ///
-    /// # Errors
-    /// As [`Turbo::get`].
-    pub fn remove(&self, key: F::Key<'_>) -> Result<bool> {
-        let pm = self.pool.access();
-        let mut writer = self.writer(&pm, key)?;
-        let search = writer.search(&pm, &mut Vec::new())?;
-        match &search.found {
-            Some(found) => writer.end(&pm, found).map(|()| true),
-            None => Ok(false),
-        }
+    #[inline(always)]
+    pub fn write(&self, key: C::Key<'_>, edit: Edit<C::Value<'_>>) -> Result<bool> {
+        self.edit(key, |found, _| Ok(edit.decide(found.is_some())))
     }
 
     /// Reads a key and does with it what `change` says, in one step.
     ///
     /// # Errors
-    /// As [`Turbo::insert`], and those of `change`, which returns values of the pool's form only.
+    /// As [`Turbo::write`], and those of `change`, which returns values of the pool's form only.
     pub fn modify(
         &self,
-        key: F::Key<'_>,
+        key: C::Key<'_>,
         change: impl FnOnce(Option<&[u8]>) -> Result<Change>,
     ) -> Result<()> {
+        let mut owned = Vec::new();
+        let owned = &mut owned;
+        self.edit(key, move |found, bytes| {
+            if let Some(pair) = found {
+                C::found_value(pair, bytes);
+            }
+            let step = match change(found.is_some().then_some(bytes.as_slice()))? {
+                Change::Keep => Step::Keep,
+                Change::Put(value) => {
+                    *owned = value;
+                    Step::Put(C::value(owned))
+                }
+                Change::Remove => Step::Remove,
+            };
+            Ok(((), step))
+        })
+    }
+
+    /// Looks for a key under the lock of its shard, lets `decide` say what becomes of it, and does
+    /// that: one step for everybody else (Algorithms 2 and 3). `decide` is given the pair of the
+    /// key, if there is one, and bytes that hold the value of a record.
+    ///
+    /// An error means that nothing has changed, unless the medium failed: then the shard is
+    /// poisoned, and the next open finds the pair as it was or as it should be.
+    ///
+    /// # Errors
+    /// As [`Turbo::write`], and those of `decide`.
+    #[inline(always)]
+    fn edit<'v, T>(
+        &self,
+        key: C::Key<'_>,
+        decide: impl FnOnce(Option<C::Pair>, &mut Vec<u8>) -> Result<(T, Step<C::Value<'v>>)>,
+    ) -> Result<T> {
         let pm = self.pool.access();
         let mut writer = self.writer(&pm, key)?;
         let mut bytes = Vec::new();
         let search = writer.search(&pm, &mut bytes)?;
-        if let Some((_, pair)) = &search.found {
-            F::found_value(*pair, &mut bytes);
+        let pair = search.found.as_ref().map(|(_, pair)| *pair);
+        let (answer, step) = decide(pair, &mut bytes)?;
+        match (step, &search.found) {
+            (Step::Keep, _) | (Step::Remove, None) => {}
+            (Step::Remove, Some(found)) => writer.end(&pm, found)?,
+            (Step::Put(value), Some(found)) => writer.replace(&pm, found, value)?,
+            (Step::Put(value), None) => writer.add(&pm, search, value)?,
         }
-        let present = search.found.is_some().then_some(bytes.as_slice());
-        match (change(present)?, &search.found) {
-            (Change::Keep, _) | (Change::Remove, None) => Ok(()),
-            (Change::Remove, Some(found)) => writer.end(&pm, found),
-            (Change::Put(value), Some(found)) => writer.replace(&pm, found, F::value(&value)),
-            (Change::Put(value), None) => writer.add(&pm, search, F::value(&value)),
-        }
+        Ok(answer)
     }
 
     #[inline(always)]
     fn writer<'t, 'k>(
         &'t self,
         pm: &'t Access<'_, M>,
-        key: F::Key<'k>,
-    ) -> Result<Writer<'t, 'k, M, F>> {
+        key: C::Key<'k>,
+    ) -> Result<Writer<'t, 'k, M, C>> {
         self.writable()?;
-        let wanted = self.wanted(key);
+        let wanted = self.hashed(key);
         let index = self.directory.index_of(wanted.hash);
         let shard = &self.directory.shards()[index as usize];
         // Before the lock, which waits for the flush of this thread's last write.
@@ -211,12 +199,12 @@ impl<M: Media, F: Form> Turbo<M, F> {
         Ok(Writer { table: self, held, index, wanted })
     }
 
-    /// Gives the record of a slot back that no slot leads to any more.
-    pub(super) fn drop_record(&self, slot: &Slot<'_, M>, pair: Pair) -> Result<()> {
-        if let Some(record) = F::record(pair, slot.bucket.slot_at(slot.slot))? {
+    /// Gives the record of a pair back that no slot leads to any more.
+    #[inline(always)]
+    fn drop_record(&self, pair: C::Pair) {
+        if let Some(record) = C::record(pair) {
             self.heap.give(record.addr, record.class);
         }
-        Ok(())
     }
 }
 
@@ -235,21 +223,21 @@ fn group(number: Option<usize>, count: usize) -> core::ops::Range<usize> {
 
 /// A search that has set out: what it looks for, and where it begins.
 #[derive(Clone, Copy)]
-struct Way {
+struct Probe {
     hash: u64,
     home: Addr,
 }
 
-impl Default for Way {
+impl Default for Probe {
     fn default() -> Self {
-        Way { hash: 0, home: Addr::NULL }
+        Probe { hash: 0, home: Addr::NULL }
     }
 }
 
-impl Way {
+impl Probe {
     /// Fetches the line where the key is, if the first one promises it; that is there by now.
     #[inline(always)]
-    fn go_on<M: Media>(&self, pm: &Access<'_, M>) {
+    fn prefetch_slot<M: Media>(&self, pm: &Access<'_, M>) {
         // Outside of the medium: the search will say so.
         let bucket = Bucket::hint(pm, self.home).ok();
         if let Some(slot) = bucket.and_then(|bucket| bucket.guess(layout::tag_of(self.hash))) {
@@ -258,9 +246,9 @@ impl Way {
     }
 }
 
-impl<M: Media, F: Form> Writer<'_, '_, M, F> {
+impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     #[inline(always)]
-    fn search<'a>(&self, pm: &'a Access<'_, M>, bytes: &mut Vec<u8>) -> Result<Search<'a, M>> {
+    fn search<'a>(&self, pm: &'a Access<'_, M>, bytes: &mut Vec<u8>) -> Result<Search<'a, M, C>> {
         search(pm, self.held.place(), self.table.reach(), self.wanted, bytes)
     }
 
@@ -271,8 +259,8 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
     fn add<'a>(
         &mut self,
         pm: &'a Access<'_, M>,
-        search: Search<'a, M>,
-        value: F::Value<'_>,
+        search: Search<'a, M, C>,
+        value: C::Value<'_>,
     ) -> Result<()> {
         let mut search = search;
         // Ends: each round doubles the shard, or collects it once before the first doubling.
@@ -291,7 +279,9 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         if search.probes >= self.table.settings.gc_probes
             && search.deleted * 4 >= search.probes * bucket_slots
         {
-            unless_full(self.table.collect(pm, &self.held, self.index))?;
+            // The pair is there already: what hinders the collection is no error of this write.
+            // It will be met again by whoever needs what is damaged, or the medium that failed.
+            let _ = self.table.collect(pm, &self.held, self.index);
         }
         Ok(())
     }
@@ -302,8 +292,8 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
     fn replace(
         &self,
         pm: &Access<'_, M>,
-        found: &(Slot<'_, M>, Pair),
-        value: F::Value<'_>,
+        found: &(Slot<'_, M>, C::Pair),
+        value: C::Value<'_>,
     ) -> Result<()> {
         let (old, old_pair) = found;
         let empty = old.view.empty_slot(self.table.reach().bucket_slots);
@@ -313,13 +303,14 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         })?;
         let pair = self.pair(pm, value)?;
         self.fill(pm, old, new, pair, old.view.updated(old.slot, new), sites::UPDATE)?;
-        self.table.drop_record(old, *old_pair)
+        self.table.drop_record(*old_pair);
+        Ok(())
     }
 
     /// Ends a pair (Algorithm 3, lines 19 to 25).
     ///
     /// A crash leaves the pair or not.
-    fn end(&mut self, pm: &Access<'_, M>, found: &(Slot<'_, M>, Pair)) -> Result<()> {
+    fn end(&mut self, pm: &Access<'_, M>, found: &(Slot<'_, M>, C::Pair)) -> Result<()> {
         let (slot, pair) = found;
         let _lane = self.table.lanes.bucket(pm, slot.bucket.at())?;
         let meta = slot.view.removed(slot.slot);
@@ -327,13 +318,15 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         slot.bucket.commit(pm, &slot.view, meta, pending, sites::REMOVE)?;
         self.held.count(-1);
         self.held.count_deleted(1);
-        self.table.drop_record(slot, *pair)?;
-        self.table.note_deleted(&self.held, self.index)
+        self.table.drop_record(*pair);
+        self.table.note_deleted(&self.held, self.index);
+        Ok(())
     }
 
     #[inline(always)]
-    fn pair(&self, pm: &Access<'_, M>, value: F::Value<'_>) -> Result<Pair> {
-        F::pair(pm, &self.table.heap, self.wanted.hash, self.wanted.key, value)
+    fn pair(&self, pm: &Access<'_, M>, value: C::Value<'_>) -> Result<C::Pair> {
+        let HashedKey { hash, key } = self.wanted;
+        C::make(pm, &self.table.heap, hash, key, value, RECORD)
     }
 
     /// Writes a pair into slot `new` of a bucket, and META with it.
@@ -343,13 +336,14 @@ impl<M: Media, F: Form> Writer<'_, '_, M, F> {
         pm: &Access<'_, M>,
         place: &Slot<'_, M>,
         new: usize,
-        pair: Pair,
+        pair: C::Pair,
         meta: Meta,
-        site: everhash_pmem::Site,
+        site: Site,
     ) -> Result<()> {
         let (bucket, tag) = (&place.bucket, layout::tag_of(self.wanted.hash));
         let _lane = self.table.lanes.bucket(pm, bucket.at())?;
-        let view = bucket.fill(pm, &place.view, new, tag, pair, self.table.ordered)?;
+        let fences = Fences { is_ordered: self.table.ordered, after_record: C::RECORDS };
+        let view = bucket.fill(pm, &place.view, new, tag, C::encode(pair), fences)?;
         let pending = self.held.pending(bucket.index, meta);
         bucket.commit(pm, &view, meta, pending, site)
     }

@@ -7,9 +7,10 @@
 
 use core::marker::PhantomData;
 use core::ops::Range;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use everhash_index::{Error, Executor, Form as PairForm, Result};
+use everhash_index::{Error, Executor, Form, Result};
 use everhash_pmem::{
     Addr, AtomicWord, Domain, Heap, LINE, Lock, Media, Pool, Shutdown, Space, Span, pool,
 };
@@ -20,7 +21,7 @@ use super::layout::{self, Lane, Place, ROOT, Root};
 use super::setup::TurboSettings;
 use super::shard::{Directory, read_place};
 use super::state::{LockOf, Turbo};
-use super::variable_size_items::Form;
+use super::variable_size_items::PairCodec;
 use crate::common::hash::KeyedHash;
 
 /// Where recovery persists something.
@@ -50,7 +51,7 @@ struct Found {
 ///
 /// # Errors
 /// [`Error::Corrupt`] and errors of the medium.
-pub fn open<M: Media, F: Form>(pool: Pool<M>, executor: &dyn Executor) -> Result<Turbo<M, F>> {
+pub fn open<M: Media, C: PairCodec>(pool: Pool<M>, executor: &dyn Executor) -> Result<Turbo<M, C>> {
     let found = read_root(&pool)?;
     let places = {
         let pm = pool.access();
@@ -58,13 +59,14 @@ pub fn open<M: Media, F: Form>(pool: Pool<M>, executor: &dyn Executor) -> Result
         let place = |shard| read_place(&pm, layout::descriptor_at(found.directory, shard));
         shards.map(place).collect::<Result<Vec<Place>>>()?
     };
+    let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
+    // First of all: then all shards together are no longer than the medium.
+    claim_places(&space, &found, &places)?;
     if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
         accept(&pool, &found, &places)?;
     }
-    let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
-    claim_places(&space, &found, &places)?;
-    let table = assemble::<M, F>(pool, found, space, &places)?;
-    if F::RECORDS {
+    let table = assemble::<M, C>(pool, found, space, &places)?;
+    if C::RECORDS {
         table.claim_records(executor)?;
     }
     table.pool.recovered()?;
@@ -101,16 +103,22 @@ fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<(
         return Ok(pm.sync(sites::ACCEPTED)?);
     }
     pm.flush(descriptors(found), sites::NOTED);
+    let flush_head =
+        |bucket: Addr| pm.flush(Span::new(bucket, layout::LINE_WORDS as u64), sites::NOTED);
+    // Each shard once, however many lanes name it: the work is bounded by the medium's length.
+    let mut shards = BTreeSet::new();
     for lane in 0..lanes {
         let at = layout::lane_at(found.directory, found.settings.shards, lane);
         let note = pm.load(at.plus(Lane::NOTE as u64))?;
         // After a power failure a note may be anything: a flush does no harm anywhere.
-        let place = if note & 1 == 1 { places.get((note >> 1) as usize).copied() } else { None };
-        let bucket = Addr::from_medium(note).filter(|at| !at.is_null());
-        let Some(place) = place.or(bucket.map(|start| Place { start, log: 0 })) else { continue };
-        for index in 0..place.buckets() {
-            pm.flush(Span::new(place.bucket(index), layout::LINE_WORDS as u64), sites::NOTED);
+        if note & 1 == 1 {
+            shards.insert(note >> 1);
+        } else if let Some(bucket) = Addr::from_medium(note).filter(|at| !at.is_null()) {
+            flush_head(bucket);
         }
+    }
+    for place in shards.into_iter().filter_map(|shard| places.get(usize::try_from(shard).ok()?)) {
+        (0..place.buckets()).for_each(|index| flush_head(place.bucket(index)));
     }
     Ok(())
 }
@@ -151,16 +159,16 @@ fn claim_places<M: Media>(space: &Space<M>, found: &Found, places: &[Place]) -> 
     Ok(())
 }
 
-fn assemble<M: Media, F: Form>(
+fn assemble<M: Media, C: PairCodec>(
     pool: Pool<M>,
     found: Found,
     space: Arc<Space<M>>,
     places: &[Place],
-) -> Result<Turbo<M, F>> {
+) -> Result<Turbo<M, C>> {
     let Found { settings, directory, items } = found;
     let lanes = if takes_notes(&pool) && pool.writable() { settings.lanes } else { 0 };
     Ok(Turbo {
-        form: PairForm::from_code(pool.identity().form),
+        form: Form::from_code(pool.identity().form),
         settings,
         hasher: KeyedHash::of(pool.identity())?,
         ordered: pool.region().media().guarantees().same_line_order,
@@ -178,7 +186,7 @@ fn assemble<M: Media, F: Form>(
     })
 }
 
-impl<M: Media, F: Form> Turbo<M, F> {
+impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Claims every record that a slot leads to, in parallel.
     fn claim_records(&self, executor: &dyn Executor) -> Result<()> {
         let shards = self.directory.shards().len() as u64;
@@ -207,8 +215,8 @@ impl<M: Media, F: Form> Turbo<M, F> {
                 let bucket = Bucket::of(&pm, place, index)?;
                 let view = bucket.view_of(bucket.meta_word())?;
                 for slot in slots_of(view.meta.live()) {
-                    let pair = bucket.pair(&view, slot)?;
-                    if let Some(record) = F::record(pair, bucket.slot_at(slot))? {
+                    let pair = C::decode(bucket.pair(&view, slot)?, bucket.slot_at(slot))?;
+                    if let Some(record) = C::record(pair) {
                         self.heap.claim(record.addr, record.class)?;
                     }
                 }

@@ -13,7 +13,7 @@ use everhash_pmem::{Access, Addr, Media};
 use super::bucket::{Bucket, Pair, slots_of};
 use super::layout::{self, BUCKET_WORDS, Bucket as Ruler, Meta, Place, SLOTS};
 use super::search_path::Reach;
-use super::variable_size_items::Form;
+use super::variable_size_items::PairCodec;
 use crate::common::hash::KeyedHash;
 
 /// Where a resize persists something, beside the descriptor.
@@ -69,7 +69,7 @@ pub(super) enum Swept {
 ///
 /// # Errors
 /// [`everhash_index::Error::Corrupt`].
-pub(super) fn sweep<M: Media, F: Form>(
+pub(super) fn sweep<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,
     hasher: &KeyedHash,
     reach: Reach,
@@ -80,7 +80,7 @@ pub(super) fn sweep<M: Media, F: Form>(
     let homes = (stretch >> (to.log - from.log)).max(reach.scope.next_power_of_two());
     let homes = homes.min(from.buckets());
     let mut building = Building::new(to, reach, homes << (to.log - from.log));
-    let swept = building.fill::<M, F>(pm, hasher, from, homes);
+    let swept = building.fill::<M, C>(pm, hasher, from, homes);
     if !matches!(swept, Ok(Swept::Whole)) && building.has_written {
         // Who gets the place next stores to it: what went past the caches has to be there by then.
         pm.fence(sites::BUCKETS)?;
@@ -131,7 +131,7 @@ impl Building {
     }
 
     /// Builds and writes everything, `homes` buckets of the old shard for each stretch.
-    fn fill<M: Media, F: Form>(
+    fn fill<M: Media, C: PairCodec>(
         &mut self,
         pm: &Access<'_, M>,
         hasher: &KeyedHash,
@@ -152,7 +152,7 @@ impl Building {
                 count += 1;
             }
             for pair in &pairs[..count] {
-                if !self.add(F::pair_hash(hasher, *pair), *pair) {
+                if !self.add(C::words_hash(hasher, *pair), *pair) {
                     return Ok(Swept::Overflowed);
                 }
             }
@@ -226,7 +226,7 @@ impl Building {
             let at: Addr = self.to.bucket(index);
             let tags = [bucket[Ruler::TAGS], bucket[Ruler::TAGS + 1]];
             let count = u32::from(self.counts[index as usize]);
-            bucket[Ruler::META] = Meta::first(count).seal(tags, at);
+            bucket[Ruler::META] = Meta::first(count).encode(tags, at);
         }
         self.has_written = true;
         pm.write_words_nt(self.to.bucket(first), words, sites::BUCKETS)?;

@@ -10,7 +10,7 @@ use super::concurrency::{Held, before_reuse};
 use super::layout::{Bucket, Place};
 use super::rehash::{self, Census, STRETCH, Swept};
 use super::state::Turbo;
-use super::variable_size_items::Form;
+use super::variable_size_items::PairCodec;
 
 /// The load below which an overflow does not double a shard that has deleted slots.
 ///
@@ -18,12 +18,18 @@ use super::variable_size_items::Form;
 /// many pairs again before its searches are as long as before.
 const KEEP_PERCENT: u64 = 55;
 
+/// The buckets that a shard may have for each of its pairs.
+///
+/// Unit: buckets. Source: ours; sixteen pairs on a path of two buckets meet in a shard of 64 times
+/// as many once in 10^20 times. One pair takes 16 KiB at most, whoever chose its key.
+const BUCKETS_PER_PAIR: u64 = 64;
+
 /// The most space that upkeep reserves ahead of need.
 ///
 /// Unit: bytes. Source: ours; a quarter of the largest step by which a medium grows.
 const MOST_AHEAD_BYTES: u64 = 64 << 20;
 
-impl<M: Media, F: Form> Turbo<M, F> {
+impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Makes room in shard `index`, in which a search met no vacancy: at the same size if that
     /// promises to be enough (P15), else at twice the size, or more if that is not enough (P5).
     ///
@@ -65,12 +71,13 @@ impl<M: Media, F: Form> Turbo<M, F> {
         least: u32,
     ) -> Result<()> {
         let from = held.place();
-        for log in least..=self.settings.max_buckets.ilog2() {
+        let most = self.settings.max_buckets.ilog2();
+        for log in least..=most.min(self.largest_log(pm, from)?) {
             let bytes = Place { log, ..from }.bytes();
             let span = self.space.take(bytes, Bucket::BYTES as u64)?.span;
             let to = Place { start: span.start, log };
             before_reuse::<M::Sync>();
-            match rehash::sweep::<M, F>(pm, &self.hasher, self.reach(), (from, to), STRETCH) {
+            match rehash::sweep::<M, C>(pm, &self.hasher, self.reach(), (from, to), STRETCH) {
                 Ok(Swept::Whole) => return self.move_to(pm, held, index, to),
                 Ok(Swept::Overflowed) => self.space.give(span),
                 Err(error) => {
@@ -80,6 +87,13 @@ impl<M: Media, F: Form> Turbo<M, F> {
             }
         }
         Err(Error::Full { needed: from.bytes() * 2 })
+    }
+
+    /// Returns the logarithm of the most buckets that a shard may have for the pairs it holds: keys
+    /// that were made to collide, or damage, must not take room without end.
+    fn largest_log(&self, pm: &Access<'_, M>, place: Place) -> Result<u32> {
+        let live = Census::of(pm, place)?.live;
+        Ok((live.max(1) * BUCKETS_PER_PAIR).ilog2().max(place.log))
     }
 
     /// Turns shard `index` to the place where its pairs were written.
@@ -106,11 +120,16 @@ impl<M: Media, F: Form> Turbo<M, F> {
         let mut left = u64::from(budget.max(1));
         while left > 0 {
             let Some(index) = self.due.lock()?.pop() else { break };
-            let held = self.directory.shards()[index as usize].hold(&pm)?;
+            let shard = &self.directory.shards()[index as usize];
+            // A poisoned shard refuses its own writes; the others go on.
+            let held = match shard.hold(&pm) {
+                Err(Error::Poisoned) => continue,
+                held => held?,
+            };
             held.set_due(false);
             left = left.saturating_sub(held.place().buckets());
             if self.many_deleted(&held) {
-                unless_full(self.collect(&pm, &held, index))?;
+                ignore_full(self.collect(&pm, &held, index))?;
             }
         }
         // What the last resizes took, the next will: they come in waves.
@@ -118,18 +137,21 @@ impl<M: Media, F: Form> Turbo<M, F> {
         if taken > 0 {
             self.taken.fetch_sub(taken, Ordering::Relaxed);
             let ahead = self.space.reserve_ahead(taken.min(MOST_AHEAD_BYTES));
-            unless_full(ahead.map_err(Error::from))?;
+            ignore_full(ahead.map_err(Error::from))?;
         }
         Ok(Upkeep { deadline: None, more: !self.due.lock()?.is_empty() })
     }
 
     /// Tells upkeep of a shard that holds many deleted slots.
-    pub(super) fn note_deleted(&self, held: &Held<'_, M>, index: u64) -> Result<()> {
-        if !held.is_due() && self.many_deleted(held) {
+    pub(super) fn note_deleted(&self, held: &Held<'_, M>, index: u64) {
+        // A poisoned list, by a panic while memory ran out: nothing is collected from then on.
+        if !held.is_due()
+            && self.many_deleted(held)
+            && let Ok(mut due) = self.due.lock()
+        {
+            due.push(index);
             held.set_due(true);
-            self.due.lock()?.push(index);
         }
-        Ok(())
     }
 
     /// Returns whether a quarter of the slots of a shard is deleted, as far as known (4.6).
@@ -141,7 +163,7 @@ impl<M: Media, F: Form> Turbo<M, F> {
 }
 
 /// Passes over a full medium: what was to be done can wait.
-pub(super) fn unless_full(done: Result<()>) -> Result<()> {
+fn ignore_full(done: Result<()>) -> Result<()> {
     match done {
         Err(Error::Full { .. }) => Ok(()),
         other => other,

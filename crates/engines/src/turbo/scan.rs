@@ -6,9 +6,9 @@ use everhash_pmem::{Access, Media};
 use super::bucket::{Bucket, slots_of};
 use super::concurrency::{Look, Shard};
 use super::layout::{self, BUCKET_BITS, Place};
-use super::search_path::glance;
+use super::search_path::read_optimistic;
 use super::state::Turbo;
-use super::variable_size_items::Form;
+use super::variable_size_items::PairCodec;
 
 /// Where `clear` persists something.
 pub mod sites {
@@ -31,7 +31,7 @@ const PAIRS_PER_SCAN: usize = 64;
 /// The key and the value of a pair.
 type Copied = (Vec<u8>, Vec<u8>);
 
-impl<M: Media, F: Form> Turbo<M, F> {
+impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Visits some pairs from `cursor` on: a shard, and the highest hash bits of a home in it.
     ///
     /// The pairs of one home are visited together, wherever on their path they lie. Their home is
@@ -74,13 +74,14 @@ impl<M: Media, F: Form> Turbo<M, F> {
         let mut pairs = Vec::new();
         for index in self.reach().path_from(home, place) {
             let bucket = Bucket::of(pm, place, index)?;
-            let found = glance(shard, &bucket, |view| {
+            let found = read_optimistic(shard, &bucket, |view| {
                 let mut found = Vec::new();
                 for slot in slots_of(view.meta.live()) {
-                    let pair = bucket.pair(view, slot)?;
-                    if layout::home_of(F::pair_hash(&self.hasher, pair), place.log) == home {
+                    let words = bucket.pair(view, slot)?;
+                    if layout::home_of(C::words_hash(&self.hasher, words), place.log) == home {
                         let (mut key, mut value) = Copied::default();
-                        F::read(pm, pair, bucket.slot_at(slot), &mut key, &mut value)?;
+                        let pair = C::decode(words, bucket.slot_at(slot))?;
+                        C::read(pm, pair, &mut key, &mut value)?;
                         found.push((key, value));
                     }
                 }
@@ -118,7 +119,8 @@ impl<M: Media, F: Form> Turbo<M, F> {
             let bucket = Bucket::of(&pm, place, index)?;
             let view = bucket.view_of(bucket.meta_word())?;
             for slot in slots_of(view.meta.live()) {
-                records.extend(F::record(bucket.pair(&view, slot)?, bucket.slot_at(slot))?);
+                let pair = C::decode(bucket.pair(&view, slot)?, bucket.slot_at(slot))?;
+                records.extend(C::record(pair));
                 removed += 1;
             }
             if view.meta.valid() != 0 {

@@ -6,10 +6,10 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media, Primitives};
 
-use super::bucket::{Bucket, Pair, View, slots_of};
+use super::bucket::{Bucket, View, slots_of};
 use super::concurrency::{Look, Shard};
 use super::layout::{self, BUCKET_WORDS, LINE_WORDS, Place};
-use super::variable_size_items::Form;
+use super::variable_size_items::PairCodec;
 
 /// How far searches go.
 #[derive(Clone, Copy, Debug)]
@@ -37,20 +37,20 @@ impl Reach {
 }
 
 /// A key as it is looked for, with its hash.
-pub struct Wanted<'k, F: Form> {
+pub struct HashedKey<'k, C: PairCodec> {
     /// The hash of the key.
     pub hash: u64,
     /// The key.
-    pub key: F::Key<'k>,
+    pub key: C::Key<'k>,
 }
 
-impl<F: Form> Clone for Wanted<'_, F> {
+impl<C: PairCodec> Clone for HashedKey<'_, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Form> Copy for Wanted<'_, F> {}
+impl<C: PairCodec> Copy for HashedKey<'_, C> {}
 
 /// A slot, the bucket in which it lies, and what that said.
 pub struct Slot<'a, M: Media> {
@@ -63,9 +63,9 @@ pub struct Slot<'a, M: Media> {
 }
 
 /// What a writer found on a path.
-pub struct Search<'a, M: Media> {
+pub struct Search<'a, M: Media, C: PairCodec> {
     /// Where the key is, with its pair.
-    pub found: Option<(Slot<'a, M>, Pair)>,
+    pub found: Option<(Slot<'a, M>, C::Pair)>,
     /// Where it would go: the first deleted slot, else an empty one where the path ends. `None`
     /// if the scope ends first.
     pub vacancy: Option<Slot<'a, M>>,
@@ -76,7 +76,7 @@ pub struct Search<'a, M: Media> {
 }
 
 /// Looks for a key in its home bucket, without a lock; most searches end there. `None` means that
-/// it needs more, which [`look_along`] has: the next bucket, a record, patience or an error. Unless
+/// it needs more, which [`get_along_path`] has: the next bucket, a record, patience or an error. Unless
 /// the lines of the home bucket were fetched before, all of them are fetched at once.
 ///
 /// While one get waits for memory the processor takes in the next ones, as far as its window
@@ -86,24 +86,25 @@ pub struct Search<'a, M: Media> {
 /// in pieces that are read as others than they were written, and the processor, which waits for
 /// that, would not yet fetch what the next get wants.
 #[inline(always)]
-pub fn glimpse<M: Media, F: Form>(
+pub fn try_fast_get<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,
     shard: &Shard<M::Sync>,
     reach: Reach,
-    wanted: Wanted<'_, F>,
+    wanted: HashedKey<'_, C>,
     is_fetched: bool,
-) -> Option<Option<Pair>> {
+) -> Option<Option<C::Pair>> {
     let (place, visit) = shard.enter();
     let bucket = Bucket::of(pm, place, layout::home_of(wanted.hash, place.log)).ok()?;
     if !is_fetched {
         fetch(pm, bucket.at());
     }
     let before = bucket.meta_word();
-    let view = bucket.peek_of(before)?;
+    let view = bucket.view_unverified(before)?;
     let mut found = None;
     for slot in slots_of(view.matching(layout::tag_of(wanted.hash))) {
-        let pair = bucket.sound_pair(&view, slot)?;
-        if F::is_pair_of(pair, wanted.key)? {
+        let pair = bucket.checked_pair(&view, slot)?;
+        let pair = C::decode(pair, bucket.slot_at(slot)).ok()?;
+        if C::has_key(pair, wanted.key)? {
             found = Some(pair);
             break;
         }
@@ -133,18 +134,18 @@ pub fn fetch<M: Media>(pm: &Access<'_, M>, bucket: Addr) {
 ///
 /// # Errors
 /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
-pub fn look_along<M: Media, F: Form>(
+pub fn get_along_path<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,
     shard: &Shard<M::Sync>,
     reach: Reach,
-    wanted: Wanted<'_, F>,
+    wanted: HashedKey<'_, C>,
     bytes: &mut Vec<u8>,
-) -> Result<Option<Pair>> {
+) -> Result<Option<C::Pair>> {
     shard.read(|place| {
         for index in reach.path(wanted.hash, place) {
             let bucket = Bucket::of(pm, place, index)?;
-            let found = match glance(shard, &bucket, |view| {
-                let found = find::<M, F>(pm, &bucket, view, wanted, bytes)?;
+            let found = match read_optimistic(shard, &bucket, |view| {
+                let found = find::<M, C>(pm, &bucket, view, wanted, bytes)?;
                 Ok((found.map(|(_, pair)| pair), view.ends_path(reach.bucket_slots)))
             })? {
                 Look::Whole(found) => found,
@@ -164,7 +165,7 @@ pub fn look_along<M: Media, F: Form>(
 /// # Errors
 /// Those of `read`, under the same condition.
 #[inline(always)]
-pub fn glance<M: Media, R>(
+pub fn read_optimistic<M: Media, R>(
     shard: &Shard<M::Sync>,
     bucket: &Bucket<'_, M>,
     read: impl FnOnce(&View) -> Result<R>,
@@ -184,17 +185,16 @@ pub fn glance<M: Media, R>(
 /// # Errors
 /// [`everhash_index::Error::Corrupt`].
 #[inline(always)]
-fn find<M: Media, F: Form>(
+fn find<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,
     bucket: &Bucket<'_, M>,
     view: &View,
-    wanted: Wanted<'_, F>,
+    wanted: HashedKey<'_, C>,
     bytes: &mut Vec<u8>,
-) -> Result<Option<(usize, Pair)>> {
+) -> Result<Option<(usize, C::Pair)>> {
     for slot in slots_of(view.matching(layout::tag_of(wanted.hash))) {
-        let pair = bucket.pair(view, slot)?;
-        let at = bucket.slot_at(slot);
-        if F::holds(pm, pair, at, wanted.hash, wanted.key, bytes)? {
+        let pair = C::decode(bucket.pair(view, slot)?, bucket.slot_at(slot))?;
+        if C::holds(pm, pair, wanted.hash, wanted.key, bytes)? {
             return Ok(Some((slot, pair)));
         }
     }
@@ -207,20 +207,20 @@ fn find<M: Media, F: Form>(
 /// # Errors
 /// [`everhash_index::Error::Corrupt`].
 #[inline(always)]
-pub fn search<'a, M: Media, F: Form>(
+pub fn search<'a, M: Media, C: PairCodec>(
     pm: &'a Access<'_, M>,
     place: Place,
     reach: Reach,
-    wanted: Wanted<'_, F>,
+    wanted: HashedKey<'_, C>,
     bytes: &mut Vec<u8>,
-) -> Result<Search<'a, M>> {
+) -> Result<Search<'a, M, C>> {
     let mut search = Search { found: None, vacancy: None, probes: 0, deleted: 0 };
     for index in reach.path(wanted.hash, place) {
         let bucket = Bucket::of(pm, place, index)?;
         let view = bucket.view_of(bucket.meta_word())?;
         search.probes += 1;
         search.deleted += u64::from(view.meta.delete().count_ones());
-        if let Some((slot, pair)) = find::<M, F>(pm, &bucket, &view, wanted, bytes)? {
+        if let Some((slot, pair)) = find::<M, C>(pm, &bucket, &view, wanted, bytes)? {
             search.found = Some((Slot { bucket, view, slot }, pair));
             return Ok(search);
         }

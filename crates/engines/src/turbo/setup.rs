@@ -161,8 +161,8 @@ fn write_directory<M: Media>(
     for shard in 0..settings.shards {
         let at = layout::descriptor_at(directory.start, shard);
         let mut words = [0; Descriptor::WORDS];
-        words[Descriptor::VERSION] = layout::seal_version(0, at);
-        words[Descriptor::SETS] = place(shard).seal(layout::set_at(at, 0));
+        words[Descriptor::VERSION] = layout::encode_version(0, at);
+        words[Descriptor::SETS] = place(shard).encode(layout::set_at(at, 0));
         pm.write_words(at, &words)?;
     }
     let lanes = layout::lane_at(directory.start, settings.shards, 0);
@@ -178,7 +178,7 @@ fn write_buckets<M: Media>(pool: &Pool<M>, buckets: Span) -> Result<()> {
     let mut words = [0; BUCKET_WORDS];
     for index in 0..buckets.words / BUCKET_WORDS as u64 {
         let at = buckets.start.plus(index * BUCKET_WORDS as u64);
-        words[Bucket::META] = Meta::first(0).seal([0; 2], at);
+        words[Bucket::META] = Meta::first(0).encode([0; 2], at);
         pm.write_words(at, &words)?;
     }
     Ok(())

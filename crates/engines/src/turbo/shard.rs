@@ -4,7 +4,7 @@
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
-use super::concurrency::Shard;
+pub use super::concurrency::Shard;
 use super::layout::{self, Descriptor, Place};
 
 /// Where a descriptor persists something.
@@ -62,12 +62,12 @@ impl<P: Primitives> Directory<P> {
         let at = layout::descriptor_at(self.at, index);
         let version = read_version(pm, at)?.wrapping_add(1);
         let set = layout::set_at(at, version);
-        pm.store(set, place.seal(set))?;
+        pm.store(set, place.encode(set))?;
         // A file's fence begins a sync only for what was flushed since the last one.
         pm.flush(Span::new(set, 1), sites::VERSION);
         pm.fence(sites::SET)?;
         let word = at.plus(Descriptor::VERSION as u64);
-        pm.commit_word(word, layout::seal_version(version, at), sites::VERSION)?;
+        pm.commit_word(word, layout::encode_version(version, at), sites::VERSION)?;
         Ok(pm.persist(Span::new(word, 1), sites::VERSION)?)
     }
 }
@@ -79,11 +79,11 @@ impl<P: Primitives> Directory<P> {
 pub fn read_place<M: Media>(pm: &Access<'_, M>, at: Addr) -> Result<Place> {
     let set = layout::set_at(at, read_version(pm, at)?);
     let broken = "the set in use of a descriptor matches its check";
-    Place::open(pm.load(set)?, set).ok_or(Error::Corrupt { at: set.byte(), broken })
+    Place::decode(pm.load(set)?, set).ok_or(Error::Corrupt { at: set.byte(), broken })
 }
 
 fn read_version<M: Media>(pm: &Access<'_, M>, at: Addr) -> Result<u8> {
     let broken = "the version of a descriptor matches its check";
-    layout::open_version(pm.load(at.plus(Descriptor::VERSION as u64))?, at)
+    layout::decode_version(pm.load(at.plus(Descriptor::VERSION as u64))?, at)
         .ok_or(Error::Corrupt { at: at.byte(), broken })
 }

@@ -3,15 +3,15 @@
 use core::marker::PhantomData;
 use std::sync::Arc;
 
-use everhash_index::{Error, Form as PairForm, Result};
+use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Heap, Lock, Media, Pool, Primitives, Space};
 
 use super::bucket::Bucket;
 use super::concurrency::Lanes;
-use super::search_path::{Reach, Wanted};
+use super::search_path::{HashedKey, Reach};
 use super::setup::TurboSettings;
 use super::shard::Directory;
-use super::variable_size_items::Form;
+use super::variable_size_items::PairCodec;
 use crate::common::hash::KeyedHash;
 
 /// A lock of the family that goes with medium `M`.
@@ -20,10 +20,10 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
-/// An open table with pairs of form `F`.
-pub struct Turbo<M: Media, F: Form> {
+/// An open table with pairs of codec `C`.
+pub struct Turbo<M: Media, C: PairCodec> {
     pub(super) pool: Pool<M>,
-    pub(super) form: PairForm,
+    pub(super) form: Form,
     pub(super) settings: TurboSettings,
     pub(super) hasher: KeyedHash,
     /// Whether a line keeps the order of its stores on this medium.
@@ -41,10 +41,10 @@ pub struct Turbo<M: Media, F: Form> {
     /// How often a shard has doubled, and was collected, since the pool was opened.
     pub(super) doublings: WordOf<M>,
     pub(super) collections: WordOf<M>,
-    pub(super) pairs: PhantomData<fn() -> F>,
+    pub(super) pairs: PhantomData<fn() -> C>,
 }
 
-impl<M: Media, F: Form> Turbo<M, F> {
+impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Returns how far searches go.
     #[inline(always)]
     pub(super) fn reach(&self) -> Reach {
@@ -53,8 +53,8 @@ impl<M: Media, F: Form> Turbo<M, F> {
 
     /// Returns a key with its hash.
     #[inline(always)]
-    pub(super) fn wanted<'k>(&self, key: F::Key<'k>) -> Wanted<'k, F> {
-        Wanted { hash: F::hash(&self.hasher, key), key }
+    pub(super) fn hashed<'k>(&self, key: C::Key<'k>) -> HashedKey<'k, C> {
+        HashedKey { hash: C::hash(&self.hasher, key), key }
     }
 
     /// Returns the number of items. Exact whenever no write is under way.

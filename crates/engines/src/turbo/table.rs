@@ -4,17 +4,19 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    Change, Checked, Cursor, Form as PairForm, MAX_KEY_BYTES, Result, Stats, Table, Upkeep,
-    WordTable, admit, admit_key,
+    Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit, admit_key,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 
 use super::bucket::Pair;
 use super::check;
 use super::layout::{self, ROOT, Root};
+use super::shard::Shard;
 use super::state::Turbo;
-use super::variable_size_items::{Form, Records, Words};
+use super::variable_size_items::PairCodec;
+use crate::common::edit::{Edit, has_form, modify_calmly};
 use crate::common::forms::table_of_forms;
+use crate::common::slot_codec::{Bytes, Words};
 
 /// Where the faces persist something.
 pub mod sites {
@@ -31,54 +33,49 @@ pub enum TurboTable<M: Media> {
     /// 8-byte keys and values.
     Words(Turbo<M, Words>),
     /// Byte strings, of one length or of many.
-    Records(Turbo<M, Records>),
+    Bytes(Turbo<M, Bytes>),
 }
 
-impl<M: Media, F: Form> Turbo<M, F> {
-    /// Returns whether a key has the form of the pool's keys.
-    fn has_form(&self, key: &[u8]) -> bool {
-        match self.form {
-            PairForm::Fixed { key_bytes, .. } => key.len() == key_bytes as usize,
-            PairForm::Variable => key.len() <= MAX_KEY_BYTES,
-        }
+impl<M: Media, C: PairCodec> Turbo<M, C> {
+    /// Admits a pair, and does with it what `edit` makes of its value.
+    fn admit_and_write<'v>(
+        &self,
+        key: &[u8],
+        value: &'v [u8],
+        edit: fn(C::Value<'v>) -> Edit<C::Value<'v>>,
+    ) -> Result<bool> {
+        admit(self.form, key, value)?;
+        self.write(C::key(key), edit(C::value(value)))
     }
 }
 
-impl<M: Media, F: Form> Table for Turbo<M, F> {
-    fn form(&self) -> PairForm {
+impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
+    fn form(&self) -> Form {
         self.form
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(self.form, key, value)?;
-        Turbo::insert(self, F::key(key), F::value(value))
+        self.admit_and_write(key, value, Edit::Insert)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(self.form, key, value)?;
-        Turbo::put(self, F::key(key), F::value(value))
+        self.admit_and_write(key, value, Edit::Put)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(self.form, key, value)?;
-        Turbo::update(self, F::key(key), F::value(value))
+        self.admit_and_write(key, value, Edit::Update)
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
         admit_key(self.form, key)?;
-        Turbo::modify(self, F::key(key), |present| {
-            let change = change(present);
-            if let Change::Put(value) = &change {
-                admit(self.form, key, value)?;
-            }
-            Ok(change)
-        })
+        modify_calmly(self.form, key, change, |change| Turbo::modify(self, C::key(key), change))
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found = if self.has_form(key) { Turbo::get(self, F::key(key), value)? } else { None };
+        let found =
+            if has_form(self.form, key) { Turbo::get(self, C::key(key), value)? } else { None };
         match found {
-            Some(pair) => F::found_value(pair, value),
+            Some(pair) => C::found_value(pair, value),
             // A record of another key with the same hash may have been read.
             None => value.clear(),
         }
@@ -86,7 +83,7 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
     }
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
-        if self.has_form(key) { Turbo::remove(self, F::key(key)) } else { Ok(false) }
+        if has_form(self.form, key) { self.write(C::key(key), Edit::Remove) } else { Ok(false) }
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
@@ -96,11 +93,11 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let key = |position: usize| {
             let key = keys[position];
-            self.has_form(key).then(|| F::key(key))
+            has_form(self.form, key).then(|| C::key(key))
         };
         self.get_all(keys.len(), key, &mut Vec::new(), |position, pair, value| {
             if let Some(pair) = pair {
-                F::found_value(pair, value);
+                C::found_value(pair, value);
             }
             found(position, pair.map(|_| value.as_slice()));
         })
@@ -157,6 +154,11 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
     /// Also stores the number of items, which the next open believes if nothing came between.
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() {
+            // What a write that failed has left may be visible and not durable: such a pool is not
+            // closed cleanly, and the next open recovers it.
+            if self.directory.shards().iter().any(Shard::is_poisoned) {
+                return Err(Error::Poisoned);
+            }
             let items = Turbo::len(&*self)?;
             let at = ROOT.plus(Root::ITEMS as u64);
             let pm = self.pool.access();
@@ -169,28 +171,28 @@ impl<M: Media, F: Form> Table for Turbo<M, F> {
 
 impl<M: Media> WordTable for Turbo<M, Words> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.insert(key, value)
+        self.write(key, Edit::Insert(value))
     }
 
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.put(key, value)
+        self.write(key, Edit::Put(value))
     }
 
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.update(key, value)
+        self.write(key, Edit::Update(value))
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        let wanted = self.wanted(key);
-        let found = match self.glimpse(wanted, false) {
+        let wanted = self.hashed(key);
+        let found = match self.try_fast_get(wanted, false) {
             Some(found) => found,
-            None => self.look_along(wanted, &mut Vec::new())?,
+            None => self.get_along_path(wanted, &mut Vec::new())?,
         };
         Ok(found.map(|pair| pair[1]))
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
-        self.remove(key)
+        self.write(key, Edit::Remove)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
@@ -202,4 +204,4 @@ impl<M: Media> WordTable for Turbo<M, Words> {
     }
 }
 
-table_of_forms!(TurboTable: Words, Records);
+table_of_forms!(TurboTable: Words, Bytes);

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod damage;
+mod failures;
 mod figures;
 mod mechanisms;
 mod rehash;

@@ -2,7 +2,7 @@
 
 use everhash_pmem::{Addr, Bits};
 
-use super::{Kind, MIX, SLOTS, mix};
+use super::{MIX, SLOTS};
 
 const VALID: Bits = Bits::new(0, SLOTS as u32);
 const DELETE: Bits = Bits::new(14, SLOTS as u32);
@@ -60,8 +60,8 @@ impl Meta {
     /// Returns the contents of `word`, which was read from the bucket at `at` beside `tags`, or
     /// `None` if no engine stored it there.
     #[inline(always)]
-    pub const fn open(word: u64, tags: [u64; 2], at: Addr) -> Option<Meta> {
-        let Some(meta) = Meta::peek(word, at) else { return None };
+    pub const fn decode(word: u64, tags: [u64; 2], at: Addr) -> Option<Meta> {
+        let Some(meta) = Meta::decode_unverified(word, at) else { return None };
         // A sequence number of 0 was never stored.
         let sound = SEQ.get(word) != 0 && meta.delete() & !meta.valid() == 0;
         if sound && meta.covers(tags) {
@@ -71,10 +71,10 @@ impl Meta {
         }
     }
 
-    /// As [`Meta::open`], without a look at the tags: enough for who has found a key, which proves
+    /// As [`Meta::decode`], without a look at the tags: enough for who has found a key, which proves
     /// its tag. Who has not found one asks [`Meta::covers`], too.
     #[inline(always)]
-    pub const fn peek(word: u64, at: Addr) -> Option<Meta> {
+    pub const fn decode_unverified(word: u64, at: Addr) -> Option<Meta> {
         // Zero was never stored: a hole in the file, for example.
         if word != 0 && own_sum(word, at) == 0 { Some(Meta(word)) } else { None }
     }
@@ -88,7 +88,7 @@ impl Meta {
 
     /// Returns the word for the bucket at `at`, whose words of tags are `tags`.
     #[inline(always)]
-    pub const fn seal(self, tags: [u64; 2], at: Addr) -> u64 {
+    pub const fn encode(self, tags: [u64; 2], at: Addr) -> u64 {
         let word = META_CHECK.set(TAGS_CHECK.set(self.0, self.tags_sum(tags)), 0);
         // What stands in the highest bits of a factor is added, times the other one, to the
         // highest bits of the product.
@@ -226,10 +226,4 @@ pub const fn slot_tag(words: [u64; 3], slot: usize) -> u8 {
 #[inline(always)]
 pub const fn check_of(pair: [u64; 2], at: Addr, slot: usize) -> u64 {
     pair_sum(pair, at, slot) >> (64 - SLOT_CHECK_BITS)
-}
-
-/// Returns the twelve-bit tag of a record word: a check over the slot, that is the hash of the key
-/// and the record word without its tag.
-pub const fn record_tag(hash: u64, record_word: u64) -> u16 {
-    (mix(hash ^ (record_word & ((1 << 52) - 1)), 0, Kind::Pair) >> 52) as u16
 }

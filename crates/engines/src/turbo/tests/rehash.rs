@@ -7,12 +7,12 @@ use everhash_pmem::crash::{Event, Explorer, How, Memory, Model, What};
 use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{Image, Media, Region, Site, Span, Std};
 
+use crate::common::slot_codec::Words;
 use crate::turbo::bucket::{Bucket, slots_of};
 use crate::turbo::layout::{self, Place};
 use crate::turbo::rehash::{STRETCH, Swept, sweep};
 use crate::turbo::search_path::Reach;
 use crate::turbo::state::Turbo as Inner;
-use crate::turbo::variable_size_items::Words;
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
 const SITE: Site = Site::new("turbo/test/store");
@@ -54,7 +54,7 @@ fn a_sweep_writes_the_same_shard_whatever_the_stretch() {
     let from = inner.directory.shards()[0].place();
     assert_eq!(from.log, 6);
     let displaced = (0..720u64).filter(|key| key % 9 != 0).filter(|key| {
-        let hash = inner.wanted(*key).hash;
+        let hash = inner.hashed(*key).hash;
         let bucket = Bucket::of(&pm, from, layout::home_of(hash, 6)).unwrap();
         let view = bucket.view_of(bucket.meta_word()).unwrap();
         !slots_of(view.matching(layout::tag_of(hash)))

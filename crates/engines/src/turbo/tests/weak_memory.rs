@@ -14,11 +14,11 @@ use everhash_pmem::{
 };
 use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
 
-use crate::turbo::bucket::{Bucket, Pair, sites};
+use crate::common::slot_codec::Words;
+use crate::turbo::bucket::{Bucket, Fences, Pair, sites};
 use crate::turbo::concurrency::{Shard, before_reuse};
 use crate::turbo::layout::{self, BUCKET_WORDS, Bucket as Ruler, LINE_WORDS, Meta, Place};
-use crate::turbo::search_path::{Reach, Wanted, glimpse};
-use crate::turbo::variable_size_items::Words;
+use crate::turbo::search_path::{HashedKey, Reach, try_fast_get};
 
 /// Where the only bucket of the shard lies, and where it may move to.
 const HERE: Place = Place { start: Addr::new(256), log: 0 };
@@ -29,6 +29,8 @@ const KEY: u64 = 1;
 const ABSENT: u64 = 9;
 /// The hash of both keys: the other one matches every tag that `KEY` matches.
 const HASH: u64 = 7;
+/// Those of a pair beside META, where a line keeps the order of its stores: none.
+const FENCES: Fences = Fences { is_ordered: true, after_record: false };
 const REACH: Reach = Reach { scope: 1, bucket_slots: 4 };
 
 /// A medium of two buckets whose words loom explores: the first line of each, more is not used.
@@ -68,7 +70,7 @@ fn bucket(at: Addr) -> [u64; LINE_WORDS] {
         words = layout::with_slot(words, slot, layout::tag_of(HASH), check);
     }
     let mut bucket = [0; LINE_WORDS];
-    bucket[Ruler::META] = Meta::first(1).seal([words[0], words[1]], at);
+    bucket[Ruler::META] = Meta::first(1).encode([words[0], words[1]], at);
     bucket[Ruler::TAGS..][..3].copy_from_slice(&words);
     bucket[Ruler::SLOTS..][..2].copy_from_slice(&pairs[0]);
     bucket
@@ -208,8 +210,8 @@ impl<P: Primitives> Table<P> {
 
     /// Looks for the key once, and returns its value if the reader accepts what it saw.
     fn read(&self) -> Option<u64> {
-        let wanted = Wanted::<Words> { hash: HASH, key: KEY };
-        let found = glimpse(&self.region.access(), &self.shard, REACH, wanted, true)?;
+        let wanted = HashedKey::<Words> { hash: HASH, key: KEY };
+        let found = try_fast_get(&self.region.access(), &self.shard, REACH, wanted, true)?;
         let Some([key, value]) = found else { return Some(ABSENT) };
         assert!(key == KEY && value <= 1, "torn, or of another shard: {value}");
         // What is durable is so for everybody, whoever has heard of it: without the fence a reader
@@ -229,7 +231,7 @@ impl<P: Primitives> Table<P> {
             self.region.media().next.store(1, Relaxed);
             let view = bucket.view_of(bucket.meta_word()).unwrap();
             let tag = layout::tag_of(HASH);
-            let filled = bucket.fill(&pm, &view, slot, tag, pair, true).unwrap();
+            let filled = bucket.fill(&pm, &view, slot, tag, pair, FENCES).unwrap();
             let meta = if slot == 1 { view.updated(0, 1) } else { view.inserted(0) };
             bucket.commit(&pm, &filled, meta, held.pending(0, meta), sites::UPDATE).unwrap();
         }
@@ -245,7 +247,7 @@ impl<P: Primitives> Table<P> {
         let removed = view.removed(0);
         bucket.commit(&pm, &view, removed, held.pending(0, removed), sites::REMOVE).unwrap();
         for pair in [[KEY, other[1]], [KEY, 0]] {
-            bucket.fill(&pm, &view, 0, layout::tag_of(HASH), pair, true).unwrap();
+            bucket.fill(&pm, &view, 0, layout::tag_of(HASH), pair, FENCES).unwrap();
         }
         assert!(view.meta.has_wrapped());
         let pending = held.pending(0, view.meta);
@@ -287,7 +289,7 @@ fn read_beside<P: Primitives>(write: fn(&Table<P>, Pair)) -> BTreeSet<Option<u64
 
 #[test]
 fn p02_no_reader_accepts_a_torn_or_undurable_pair() {
-    // Fails if a fence of `fill` or `glimpse` is taken away, or the pending bucket that `commit`
+    // Fails if a fence of `fill` or `try_fast_get` is taken away, or the pending bucket that `commit`
     // names; and if readers accept nothing, or are never refused, for then nothing was tried.
     let accepted = read_beside::<Loom>(Table::update_and_insert);
     assert_eq!(accepted, BTreeSet::from([None, Some(0), Some(1)]));
