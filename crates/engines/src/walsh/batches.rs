@@ -221,7 +221,8 @@ impl<M: Media> Walsh<M> {
                 *hash = self.hash(key);
             }
             hashes[..pairs.len()].iter().for_each(|hash| self.prefetch_area(&pm, *hash));
-            let mut ahead = Ahead { table: self, pm: &pm, pairs, hashes: &hashes };
+            let mut ahead =
+                Ahead { table: self, pm: &pm, pairs, hashes: &hashes, key_there: Vec::new() };
             self.search_together(&pm, pairs.len(), &mut ahead)?;
             for hash in &hashes[..pairs.len()] {
                 if let Some(state) = self.area(*hash).state.try_lock()? {
@@ -262,6 +263,8 @@ struct Ahead<'b, 'a, M: Media> {
     pm: &'b Access<'a, M>,
     pairs: &'b [(&'b [u8], &'b [u8])],
     hashes: &'b [u64],
+    /// The key of the object that was compared last.
+    key_there: Vec<u8>,
 }
 
 impl<M: Media> Batch for Ahead<'_, '_, M> {
@@ -279,7 +282,7 @@ impl<M: Media> Batch for Ahead<'_, '_, M> {
             is_over(pair.key.to_le_bytes() == key)?;
             return pair.next().ok_or(Ending::Absent);
         }
-        let probe = self.table.objects.probe(self.pm, at, key, &mut Vec::new());
+        let probe = self.table.objects.probe_key(self.pm, at, key, &mut self.key_there);
         let (found, equal) = probe.map_err(|_| Ending::Unknown)?;
         is_over(equal)?;
         Some(found.link.next).filter(|next| !next.is_null()).ok_or(Ending::Absent)

@@ -107,6 +107,20 @@ impl Lengths {
     }
 }
 
+/// Returns whether an object of variable length, whose key is as long as `key`, has that key;
+/// `there` gets the key that is there.
+#[inline(always)]
+fn has_key<M: Media>(
+    pm: &Access<'_, M>,
+    at: Addr,
+    key: &[u8],
+    there: &mut Vec<u8>,
+) -> Result<bool> {
+    there.clear();
+    pm.read_bytes(at.plus(ObjectHead::WORDS as u64), key.len() as u64, there)?;
+    Ok(there == key)
+}
+
 fn damaged(at: Addr) -> Error {
     Error::Corrupt { at: at.byte(), broken: "the check of an object matches" }
 }
@@ -342,6 +356,27 @@ impl Objects {
         Ok((found, read.key == key))
     }
 
+    /// As [`Objects::probe`], without a look at the value; `key_there` is a buffer.
+    ///
+    /// A damaged value is not noticed.
+    ///
+    /// # Errors
+    /// As [`Objects::probe`].
+    #[inline]
+    pub fn probe_key<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        key: &[u8],
+        key_there: &mut Vec<u8>,
+    ) -> Result<(Found, bool)> {
+        if self.form != Form::Variable {
+            return self.probe(pm, at, key, key_there);
+        }
+        let (found, lengths, _) = self.head(pm, at)?;
+        Ok((found, lengths.key == key.len() && has_key(pm, at, key, key_there)?))
+    }
+
     fn probe_variable<M: Media>(
         &self,
         pm: &Access<'_, M>,
@@ -350,17 +385,11 @@ impl Objects {
         value: &mut Vec<u8>,
     ) -> Result<(Found, bool)> {
         let (found, lengths, checksum) = self.head(pm, at)?;
-        if lengths.key != key.len() {
-            return Ok((found, false));
-        }
-        let key_at = at.plus(ObjectHead::WORDS as u64);
-        value.clear();
-        pm.read_bytes(key_at, lengths.key as u64, value)?;
-        if value != key {
+        if lengths.key != key.len() || !has_key(pm, at, key, value)? {
             return Ok((found, false));
         }
         value.clear();
-        let value_at = key_at.plus(lengths.key.div_ceil(8) as u64);
+        let value_at = at.plus((ObjectHead::WORDS + lengths.key.div_ceil(8)) as u64);
         pm.read_bytes(value_at, lengths.value as u64, value)?;
         if self.checksum(at, lengths, key, value) != checksum {
             return Err(damaged(at));

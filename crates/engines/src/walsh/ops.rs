@@ -76,17 +76,35 @@ impl<M: Media> Walsh<M> {
     /// Lets `decide` see a key's value and say what becomes of it: one step for everybody else.
     pub(super) fn edit<'v, T>(
         &self,
+        key: (u64, &[u8]),
+        decide: impl FnOnce(Option<&[u8]>) -> Result<(T, Step<'v>)>,
+    ) -> Result<T> {
+        self.edit_with(key, Some(Vec::new()), decide)
+    }
+
+    /// As [`Walsh::edit`], for those who need to know only whether the key is present.
+    fn edit_unseen<'v, T>(
+        &self,
+        key: (u64, &[u8]),
+        decide: impl FnOnce(bool) -> (T, Step<'v>),
+    ) -> Result<T> {
+        self.edit_with(key, None, |present| Ok(decide(present.is_some())))
+    }
+
+    /// As [`Walsh::edit`]; without a buffer for it, the value of a present key is empty.
+    fn edit_with<'v, T>(
+        &self,
         (hash, key): (u64, &[u8]),
+        mut buffer: Option<Vec<u8>>,
         decide: impl FnOnce(Option<&[u8]>) -> Result<(T, Step<'v>)>,
     ) -> Result<T> {
         let area = self.area(hash);
         let pm = self.pool.access();
         let state = self.lock(area)?;
         pm.locked(area.number);
-        let mut present = Vec::new();
-        let before = self.before(&pm, area, &state, (hash, key), &mut present)?;
+        let before = self.before(&pm, area, &state, (hash, key), buffer.as_mut())?;
         let live = before.version.is_some_and(|version| version.is_live());
-        let (answer, step) = decide(live.then_some(present.as_slice()))?;
+        let (answer, step) = decide(live.then_some(buffer.as_deref().unwrap_or_default()))?;
         let (kind, value) = match &step {
             Step::Keep => return Ok(answer),
             Step::Remove if !live => return Ok(answer),
@@ -99,18 +117,21 @@ impl<M: Media> Walsh<M> {
         Ok(answer)
     }
 
-    /// Looks for a key under the area's lock, and keeps its value.
+    /// Looks for a key under the area's lock, and keeps its value if there is a buffer for it.
     fn before(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &State,
         (hash, key): (u64, &[u8]),
-        value: &mut Vec<u8>,
+        value: Option<&mut Vec<u8>>,
     ) -> Result<Before<'_, M>> {
         let slot = self.slot(area, hash, state.view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
-        let version = self.search_locked(pm, area, state.view, (hash, key), value)?;
+        let version = match value {
+            Some(value) => self.search_locked(pm, area, state.view, (hash, key), value),
+            None => self.search_key_locked(pm, area, state.view, (hash, key)),
+        }?;
         Ok(Before { slot, directory, version })
     }
 
@@ -179,7 +200,7 @@ impl<M: Media> Walsh<M> {
             self.write_in_garbage(pm, area, &mut state, new, error)?;
         }
         pm.unlocking(area.number);
-        if self.is_tended(&state) {
+        if self.is_tended(area, &state) {
             self.tend_after_write(pm, area, state)?;
         } else {
             drop(state);
@@ -203,7 +224,7 @@ impl<M: Media> Walsh<M> {
         }
         let before = new
             .content
-            .with_key(|key| self.before(pm, area, state, (new.hash, key), &mut Vec::new()))?;
+            .with_key(|key| self.before(pm, area, state, (new.hash, key), None))?;
         self.write(pm, area, state, new, &before)
     }
 
@@ -268,31 +289,32 @@ impl<M: Media> Walsh<M> {
 
     /// Inserts a pair; here and in the other operations the hash of the key comes with it.
     pub(super) fn insert_bytes(&self, key: (u64, &[u8]), value: &[u8]) -> Result<bool> {
+        let put = || Step::Put(Cow::Borrowed(value));
         self.with_room(|| {
-            self.edit(key, |present| match present {
-                Some(_) => Ok((false, Step::Keep)),
-                None => Ok((true, Step::Put(Cow::Borrowed(value)))),
+            self.edit_unseen(key, |is_there| match is_there {
+                true => (false, Step::Keep),
+                false => (true, put()),
             })
         })
     }
 
     pub(super) fn put_bytes(&self, key: (u64, &[u8]), value: &[u8]) -> Result<bool> {
-        self.with_room(|| {
-            self.edit(key, |present| Ok((present.is_some(), Step::Put(Cow::Borrowed(value)))))
-        })
+        let put = || Step::Put(Cow::Borrowed(value));
+        self.with_room(|| self.edit_unseen(key, |is_there| (is_there, put())))
     }
 
     pub(super) fn update_bytes(&self, key: (u64, &[u8]), value: &[u8]) -> Result<bool> {
+        let put = || Step::Put(Cow::Borrowed(value));
         self.with_room(|| {
-            self.edit(key, |present| match present {
-                Some(_) => Ok((true, Step::Put(Cow::Borrowed(value)))),
-                None => Ok((false, Step::Keep)),
+            self.edit_unseen(key, |is_there| match is_there {
+                true => (true, put()),
+                false => (false, Step::Keep),
             })
         })
     }
 
     pub(super) fn remove_bytes(&self, key: (u64, &[u8])) -> Result<bool> {
-        self.with_room(|| self.edit(key, |present| Ok((present.is_some(), Step::Remove))))
+        self.with_room(|| self.edit_unseen(key, |is_there| (is_there, Step::Remove)))
     }
 
     /// Does a write, and again when other areas have given back what they do not need.

@@ -163,6 +163,19 @@ impl<M: Media> Walsh<M> {
         self.search(pm, area, view, Wanted { hash, probe, is_current: || true })
     }
 
+    /// Looks for the newest object of a key under the area's lock, without a look at its value.
+    pub(super) fn search_key_locked(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        view: View,
+        (hash, key): (u64, &[u8]),
+    ) -> Result<Option<Version>> {
+        let mut key_there = Vec::new();
+        let probe = |at| self.objects.probe_key(pm, at, key, &mut key_there);
+        self.search(pm, area, view, Wanted { hash, probe, is_current: || true })
+    }
+
     /// Looks for the newest object of a key under the area's lock.
     pub(super) fn search_locked(
         &self,
