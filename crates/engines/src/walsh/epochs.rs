@@ -21,7 +21,17 @@ use everhash_index::Result;
 use everhash_pmem::{Access, AtomicWord, Lock, Media, Span};
 
 use super::layout::{self, AreaRecord, EPOCH, Info};
-use super::state::{GuardOf, Walsh};
+use super::state::{GuardOf, Walsh, WordOf};
+
+/// The part of `flush_bytes` at which a writer commits an epoch: while one half waits for the
+/// device, the other half may be written. Upkeep commits at half of that.
+const WRITERS_SHARE: u64 = 2;
+
+/// How many times as many bytes of housekeeping as of writes may wait for an epoch.
+///
+/// Source: ours; a power loss takes none of them back, so that only the duration of a sync and the
+/// logs that wait to be free are to be bounded.
+const HOUSEKEEPING: u64 = 8;
 
 /// Where epochs are persisted.
 pub mod sites {
@@ -50,10 +60,24 @@ impl<M: Media> Walsh<M> {
     pub(super) fn commit_epoch(&self) -> Result<()> {
         let mut epochs = self.epochs.lock()?;
         self.alive()?;
-        match self.pending.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => self.commit_next(&mut epochs),
+        match self.is_dirty() {
+            false => Ok(()),
+            true => self.commit_next(&mut epochs),
         }
+    }
+
+    /// Returns whether anything was stored since the last cut.
+    fn is_dirty(&self) -> bool {
+        let bytes = |word: &WordOf<M>| word.load(Ordering::Relaxed);
+        bytes(&self.pending) + bytes(&self.housekeeping) > 0
+    }
+
+    /// Returns whether more than a `divisor`-th of what may wait for an epoch does.
+    #[inline(always)]
+    fn is_epoch_due(&self, divisor: u64) -> bool {
+        let most = self.settings.flush_bytes / divisor;
+        self.pending.load(Ordering::Relaxed) > most
+            || self.housekeeping.load(Ordering::Relaxed) > most.saturating_mul(HOUSEKEEPING)
     }
 
     /// Makes the present state the next epoch, whatever was written.
@@ -89,6 +113,7 @@ impl<M: Media> Walsh<M> {
             self.vital(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
         }
         self.pending.store(0, Ordering::Relaxed);
+        self.housekeeping.store(0, Ordering::Relaxed);
         // Before a lock is free again: what is given back from now on is for the epoch after.
         Ok(core::mem::take(&mut self.spare.lock()?.limbo))
     }
@@ -135,16 +160,14 @@ impl<M: Media> Walsh<M> {
     }
 
     fn bound_epoch(&self) -> Result<()> {
-        // While one half waits for the device, the other half may be written.
-        let most = self.settings.flush_bytes / 2;
-        if self.pending.load(Ordering::Relaxed) <= most {
+        if !self.is_epoch_due(WRITERS_SHARE) {
             return Ok(());
         }
         let mut epochs = self.epochs.lock()?;
         self.alive()?;
-        match self.pending.load(Ordering::Relaxed) <= most {
-            true => Ok(()),
-            false => self.commit_next(&mut epochs),
+        match self.is_epoch_due(WRITERS_SHARE) {
+            false => Ok(()),
+            true => self.commit_next(&mut epochs),
         }
     }
 
@@ -152,23 +175,30 @@ impl<M: Media> Walsh<M> {
     /// returns whether there are writes that wait for one.
     pub(super) fn age_epoch(&self, now: Duration, age: Duration) -> Result<bool> {
         let mut epochs = self.epochs.lock()?;
-        let pending = self.pending.load(Ordering::Relaxed);
         let is_old = epochs.seen.is_some_and(|seen| now.saturating_sub(seen) >= age);
-        if pending == 0 {
+        if !self.is_dirty() {
             epochs.seen = None;
-        } else if is_old || pending > self.settings.flush_bytes / 4 {
+        } else if is_old || self.is_epoch_due(2 * WRITERS_SHARE) {
             self.commit_next(&mut epochs)?;
         } else {
             epochs.seen = epochs.seen.or(Some(now));
         }
-        Ok(self.pending.load(Ordering::Relaxed) > 0)
+        Ok(self.is_dirty())
     }
 
-    /// Notes that so many bytes are not durable.
+    /// Notes that a write of so many bytes is not durable.
     #[inline(always)]
     pub(super) fn add_pending(&self, bytes: u64) {
         if self.is_grouped {
             self.pending.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that so many bytes wait for an epoch that a power loss would not take back.
+    #[inline(always)]
+    pub(super) fn add_housekeeping(&self, bytes: u64) {
+        if self.is_grouped {
+            self.housekeeping.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 }

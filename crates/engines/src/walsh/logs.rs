@@ -80,6 +80,12 @@ impl NewInfo {
 /// pairs. Now at most half of a small table is empty room.
 const FIRST_ENTRIES: u64 = 8;
 
+/// Directory records of a log beyond a quarter more than there are usual objects: of long objects
+/// a few more or less are a large part.
+///
+/// Unit: records. Source: ours.
+const MORE_ENTRIES: u64 = 4;
+
 /// How many objects as long as the first a log has room for at least.
 ///
 /// Source: ours; with fewer, the first pairs of a table would each have a log.
@@ -109,12 +115,12 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Returns the most objects of an area's next log, and the room for them. Unit: words.
-    fn room(&self, state: &State, purpose: Purpose, words: u64) -> (u64, u64) {
-        let (entries, object_words) = (self.entries(), self.object_words());
-        if words > object_words {
+    pub(super) fn room(&self, state: &State, purpose: Purpose, words: u64) -> (u64, u64) {
+        if words > self.object_words() {
             // A long object has a log of its own (3.1.6 does not say where it goes).
             return (1, words);
         }
+        let (entries, object_words) = self.ordinary_room(state, words);
         if purpose == Purpose::Move {
             // What is kept for moving is counted in ordinary logs.
             return (entries, object_words);
@@ -122,6 +128,21 @@ impl<M: Media> Walsh<M> {
         let some = state.stored.next_power_of_two().max(FIRST_ENTRIES).min(entries);
         let room = (object_words * some / entries).max(LONG_OBJECTS * words);
         (some, room.min(object_words))
+    }
+
+    /// Returns how an ordinary log, which is always as long, is divided: the most objects, and the
+    /// room for them in words. Objects of variable length get as many directory records as there
+    /// will probably be objects, and some more; `words` is the length of the first.
+    fn ordinary_room(&self, state: &State, words: u64) -> (u64, u64) {
+        let (most, object_words) = (self.entries(), self.object_words());
+        if self.form != Form::Variable {
+            return (most, object_words);
+        }
+        let average = (state.item_bytes / WORD).checked_div(state.items).unwrap_or(words);
+        let all = most + object_words;
+        let usual = all / (average.max(self.objects.least_words()) + 1);
+        let entries = (usual + usual / 4 + MORE_ENTRIES).min(most);
+        (entries, all - entries)
     }
 
     /// Says that the area's newest logs will be appended to.
@@ -169,7 +190,11 @@ impl<M: Media> Walsh<M> {
         log.fill += words;
         state.stored += 1;
         set_live(pm, area, Tail { at: log.span.start, count: log.count })?;
-        self.add_pending((words + 1) * WORD);
+        match purpose {
+            Purpose::Add | Purpose::Remove => self.add_pending((words + 1) * WORD),
+            // The logs that the pair comes from are there until an epoch covers the new ones.
+            _ => self.add_housekeeping((words + 1) * WORD),
+        }
         Ok(at)
     }
 
@@ -248,6 +273,7 @@ impl<M: Media> Walsh<M> {
             return Err(error);
         }
         self.has_begun.store(1, Ordering::Relaxed);
+        self.taken.fetch_add(span.bytes(), Ordering::Relaxed);
         let previous = state.newest();
         let mut sum = 0;
         let before = match state.open.take() {
@@ -274,7 +300,7 @@ impl<M: Media> Walsh<M> {
         head[LogHead::ITEM_BYTES] = state.item_bytes;
         let head = layout::seal_head(head, span.start, self.seed);
         self.vital(pm.write_words(span.start, &head))?;
-        self.add_pending(LogHead::BYTES as u64);
+        self.add_housekeeping(LogHead::BYTES as u64);
         let fill = layout::objects_offset(entries);
         state.open = Some(OpenLog {
             number,
@@ -312,7 +338,7 @@ impl<M: Media> Walsh<M> {
         let info = new.words(state.sequence + 1);
         let at = area.record.plus(info_place(state.sequence + 1));
         self.vital(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
-        self.add_pending(Info::BYTES as u64);
+        self.add_housekeeping(Info::BYTES as u64);
         if !self.is_grouped {
             self.vital(pm.persist(Span::new(at, Info::WORDS as u64), sites::INFO))?;
         }

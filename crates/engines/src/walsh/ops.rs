@@ -222,9 +222,8 @@ impl<M: Media> Walsh<M> {
         if !matches!(error, Error::Full { .. }) || !self.collect(pm, area, state)? {
             return Err(error);
         }
-        let before = new
-            .content
-            .with_key(|key| self.before(pm, area, state, (new.hash, key), None))?;
+        let before =
+            new.content.with_key(|key| self.before(pm, area, state, (new.hash, key), None))?;
         self.write(pm, area, state, new, &before)
     }
 

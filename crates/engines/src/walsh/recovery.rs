@@ -127,10 +127,12 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         spare: Lock::new(Spare::default()),
         epochs: Lock::new(Epochs { number: epoch, ..Epochs::default() }),
         pending: AtomicWord::new(0),
+        housekeeping: AtomicWord::new(0),
         dead: AtomicWord::new(0),
         turn: AtomicWord::new(0),
         rehashes: AtomicWord::new(0),
         has_begun: AtomicWord::new(0),
+        taken: AtomicWord::new(0),
         upkeep: AtomicWord::new(0),
         pool,
     };

@@ -72,6 +72,7 @@ impl<M: Media> Walsh<M> {
             spans.push(log.span);
         }
         if self.is_grouped {
+            self.add_housekeeping(spans.iter().map(|span| span.bytes()).sum());
             self.spare.lock()?.limbo.append(&mut spans);
             return self.bound_limbo();
         }

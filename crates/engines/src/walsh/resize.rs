@@ -42,6 +42,17 @@ pub mod sites {
 /// Unit: directories. Source: ours; about sixty objects, some microseconds.
 pub(super) const MOST_STEP: u64 = 16;
 
+/// Bytes of objects that end a step: of long values fewer chains are moved under one hold.
+///
+/// Unit: bytes. Source: ours; some tens of microseconds. Chains of words never come near it.
+const MOST_STEP_BYTES: u64 = 64 << 10;
+
+/// Directories without pairs that a step passes for each chain that it may move: an area with few
+/// long values has many, and each write should bring its rehash on.
+///
+/// Unit: directories. Source: ours; less work than a chain is.
+const EMPTY_OF_STEP: u64 = 16;
+
 /// Part of the threshold that live pairs may take after a collection without doubling: with more,
 /// garbage would come back too soon and collecting would be all that is done.
 ///
@@ -78,7 +89,7 @@ impl<M: Media> Walsh<M> {
     fn set_aside(&self, pm: &Access<'_, M>, area: &Area<M>, state: &mut State) -> Result<()> {
         let old = state.view.level();
         let (part, whole) = LIVE_OF_THRESHOLD;
-        let most = (self.settings.threshold << old) * part / whole;
+        let most = self.limit(area, state) * part / whole;
         let level = if state.items > most { (old + 1).min(MOST_LEVEL) } else { old };
         self.open_log(pm, area, state, Purpose::Move, 0)?;
         // The new log is reachable before the info speaks of a border behind which it lies.
@@ -106,23 +117,27 @@ impl<M: Media> Walsh<M> {
     ) -> Result<()> {
         let Some(rehash) = state.rehash else { return Ok(()) };
         let old = state.view.old().unwrap_or(0);
-        let end = (rehash.next + count).min(1 << old);
-        let mut moving = Moving::default();
-        for directory in rehash.next..end {
+        let end = rehash.next.saturating_add(count.saturating_mul(EMPTY_OF_STEP)).min(1 << old);
+        let (mut moving, mut chains, mut bytes) = (Moving::default(), 0, 0);
+        let mut directory = rehash.next;
+        while directory < end && chains < count && bytes <= MOST_STEP_BYTES {
             if directory % MOST_STEP == 0 || directory == rehash.next {
                 self.fetch_chains(pm, area, state, directory..end.min(directory + MOST_STEP));
             }
             let found = self.move_chain(pm, area, state, directory, &mut moving)?;
+            directory += 1;
             if let Some(rehash) = &mut state.rehash {
-                rehash.next = directory + 1;
+                rehash.next = directory;
                 rehash.found.items += found.items;
                 rehash.found.item_bytes += found.item_bytes;
             }
+            chains += u64::from(found.items > 0);
+            bytes += found.item_bytes;
         }
-        if end < 1 << old {
-            return Ok(());
+        match directory < 1 << old {
+            true => Ok(()),
+            false => self.finish(pm, area, state, rehash.end),
         }
-        self.finish(pm, area, state, rehash.end)
     }
 
     /// Fetches the objects of some chains that are set aside, those of all chains together: while
@@ -257,6 +272,7 @@ impl<M: Media> Walsh<M> {
             state.recount(&rehash);
         }
         self.give_logs(state, end)?;
+        state.rehashed = state.extent();
         self.blocks.clear(&area.sides[set_aside.0], set_aside.1)?;
         self.rehashes.fetch_add(1, Ordering::Relaxed);
         self.end_turn(area);

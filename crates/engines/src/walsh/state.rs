@@ -51,14 +51,20 @@ pub struct Walsh<M: Media> {
     pub(super) is_relaxed: bool,
     /// Taken before any area's lock.
     pub(super) epochs: LockOf<M, Epochs>,
-    /// Bytes that were written since the last cut; the areas' locks guard the moment of a cut.
+    /// Bytes of writes since the last cut: what a power loss takes back. The areas' locks guard the
+    /// moment of a cut.
     pub(super) pending: WordOf<M>,
+    /// Bytes since the last cut that a power loss does not take back: of moved pairs, of heads and
+    /// infos, and of the logs that the next epoch frees.
+    pub(super) housekeeping: WordOf<M>,
     /// The number of the area whose turn it is to be rehashed, plus one; 0 = of none.
     pub(super) turn: WordOf<M>,
     /// Rehashes since the table was opened.
     pub(super) rehashes: WordOf<M>,
     /// Not 0 once a log was begun since the table was opened: free space is not as it was.
     pub(super) has_begun: WordOf<M>,
+    /// Bytes of the logs that were begun since the last upkeep.
+    pub(super) taken: WordOf<M>,
     /// The area with which the next upkeep begins.
     pub(super) upkeep: WordOf<M>,
 }
@@ -118,6 +124,8 @@ pub struct State {
     /// The view, as readers see it.
     pub(super) view: View,
     pub(super) rehash: Option<Rehash>,
+    /// What the last rehash left.
+    pub(super) rehashed: Extent,
     /// What the newest info says.
     pub(super) info: NewInfo,
     /// Its sequence.
@@ -150,6 +158,15 @@ impl Rehash {
     }
 }
 
+/// The room that an area takes and needs. Unit: bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extent {
+    /// The length of all logs.
+    pub(super) log_bytes: u64,
+    /// What objects and directory records of live pairs need.
+    pub(super) live_bytes: u64,
+}
+
 /// Live pairs, and the room that their objects need. Unit of that: bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
@@ -176,6 +193,8 @@ pub struct Logs {
     words: VecDeque<u64>,
     /// The lengths that do not fit a word, by the numbers of logs. Unit: lines.
     long: BTreeMap<u64, u64>,
+    /// The room that all of them take. Unit: bytes.
+    bytes: u64,
 }
 
 /// The line in which a log begins.
@@ -200,6 +219,7 @@ impl Logs {
         }
         let word = LOG_COUNT.set(LOG_LINE.set(0, log.span.start.line()), log.count);
         self.words.push_back(LOG_LINES.set(word, lines.min(LOG_LINES.max())));
+        self.bytes += log.span.bytes();
     }
 
     /// Returns the newest.
@@ -214,6 +234,7 @@ impl Logs {
         self.words.pop_front();
         self.long.remove(&self.first);
         self.first = self.first.wrapping_add(1);
+        self.bytes -= log.span.bytes();
         Some(log)
     }
 
@@ -281,6 +302,13 @@ impl State {
         let anew = |now: u64, before: u64, found: u64| (now + found).saturating_sub(before);
         self.items = anew(self.items, before.items, found.items);
         self.item_bytes = anew(self.item_bytes, before.item_bytes, found.item_bytes);
+    }
+
+    /// Returns the room that the area takes and needs.
+    #[inline(always)]
+    pub(super) fn extent(&self) -> Extent {
+        let log_bytes = self.logs.bytes + self.open.as_ref().map_or(0, |log| log.span.bytes());
+        Extent { log_bytes, live_bytes: self.item_bytes + self.items * WORD }
     }
 
     /// Returns the newest log and its objects.
@@ -383,6 +411,6 @@ mod tests {
             assert!(logs.pop_front_if(|log| log.number < number).is_none());
             assert!(same(&logs.pop_front_if(|log| log.number == number).unwrap(), number));
         }
-        assert!(logs.back().is_none() && logs.long.is_empty());
+        assert!(logs.back().is_none() && logs.long.is_empty() && logs.bytes == 0);
     }
 }

@@ -9,6 +9,7 @@ mod damage;
 mod figures;
 mod seals;
 mod settings;
+mod space;
 mod times;
 mod traps;
 mod words;

@@ -8,6 +8,12 @@ use everhash_pmem::{AtomicWord, Media};
 
 use super::state::Walsh;
 
+/// How many times as much room as was taken between two calls is made for the next ones.
+///
+/// Unit: none. Source: ours; the calls come every 10 ms while there are writes, and a call that
+/// makes a batch durable takes ten times as long.
+const AHEAD: u64 = 32;
+
 impl<M: Media> Walsh<M> {
     /// Removes every pair: area by area, each in one step.
     pub(super) fn clear(&self) -> Result<()> {
@@ -42,24 +48,54 @@ impl<M: Media> Walsh<M> {
 
     /// Flushes what is old, and goes on with rehashes.
     pub(super) fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        self.reserve_ahead()?;
         // What was written just after a visit is seen at the next one, half an interval later.
         let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
         let is_dirty = match self.is_grouped {
             true => !self.is_relaxed && self.age_epoch(now, half)?,
             false => self.age_areas(now, half)?,
         };
-        let pm = self.pool.access();
-        let count = self.areas.len() as u64;
-        let mut more = false;
-        let first = self.upkeep.fetch_add(u64::from(budget.max(1)), Ordering::Relaxed);
-        for number in first..first + u64::from(budget.max(1)).min(count) {
-            let area = &self.areas[(number % count) as usize];
-            let mut state = self.lock(area)?;
-            more |= self.tend(&pm, area, &mut state)?;
-            drop(state);
-            self.help(&pm)?;
-        }
+        let more = self.maintain_areas(budget.max(1))?;
         Ok(Upkeep { deadline: is_dirty.then_some(now + half), more })
+    }
+
+    /// Goes on with the rehashes of up to `budget` areas, and begins those that are due; returns
+    /// whether there is more to do. All areas are looked at, because nobody calls again once none
+    /// has anything to do.
+    fn maintain_areas(&self, budget: u32) -> Result<bool> {
+        let pm = self.pool.access();
+        let (count, mut left) = (self.areas.len() as u64, budget);
+        for _ in 0..count {
+            let number = self.upkeep.fetch_add(1, Ordering::Relaxed) % count;
+            let area = &self.areas[number as usize];
+            let mut state = self.lock(area)?;
+            if self.tend(&pm, area, &mut state)? {
+                drop(state);
+                left -= 1;
+                self.help(&pm)?;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(left < budget)
+    }
+
+    /// Lets the medium grow before a write has to wait for that: by what the next logs take if they
+    /// come as fast as those since the last call. A full medium is no error here.
+    fn reserve_ahead(&self) -> Result<()> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.taken.fetch_sub(taken, Ordering::Relaxed);
+        let usage = self.space.usage()?;
+        // The medium grows by a quarter at a time: more would be twice that.
+        let ahead = (taken * AHEAD).min(usage.used_bytes / 4);
+        if usage.free_bytes >= ahead {
+            return Ok(());
+        }
+        match self.space.reserve_ahead(ahead) {
+            Err(everhash_pmem::Error::Full { .. }) => Ok(()),
+            outcome => Ok(outcome?),
+        }
     }
 
     /// Flushes the areas whose writes are older than `age` at `now`; returns whether there are

@@ -260,9 +260,9 @@ impl Media for FileMedium {
 }
 
 impl Hints for FileMedium {
-    fn touch(&self, span: Span) {
-        self.backing.mapping.populate(span);
-    }
+    /// Does nothing. A page that is present for a store counts as stored to, so that the next sync
+    /// would write its zeros: each page of a file that grows would go to the device twice.
+    fn touch(&self, _span: Span) {}
 
     /// Passes on as much as fits in half of the memory: more would push out what came first.
     fn will_read(&self, span: Span) {

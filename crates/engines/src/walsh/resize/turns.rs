@@ -31,6 +31,32 @@ const OUTRUN_CHAINS: u64 = 2;
 /// of them can grow without bound.
 const OUTRUN_LOGS: u64 = 4;
 
+/// Length of an area's logs, as a multiple of what its live pairs need, from which on its writers
+/// collect it.
+///
+/// Unit: none. Source: ours; so at most two thirds are garbage, and collecting moves at most half
+/// as many bytes as were written since the last time.
+const DUE_BYTES: u64 = 3;
+
+/// The same for upkeep, which nobody waits for.
+const UPKEEP_BYTES: u64 = 2;
+
+/// The same from which on the writers of an area do not wait for its turn.
+const OUTRUN_BYTES: u64 = 5;
+
+/// Ordinary logs of garbage that are not worth a collection.
+///
+/// Unit: logs. Source: ours; one that is being filled, the one before it, and some for the rounding
+/// of a small area.
+const FREE_LOGS: u64 = 4;
+
+/// Part of the limit by which those of the first and the last area differ.
+///
+/// Unit: none. Source: ours; areas grow alike, and without it all are due within a few writes of
+/// each other: searches and writes then meet 64 rehashes in a row. With a larger part the chains of
+/// some areas would be longer than the paper's.
+const STAGGER: u64 = 16;
+
 impl<M: Media> Walsh<M> {
     /// Returns how many old directories are rehashed under one hold of the lock.
     fn step_directories(&self) -> u64 {
@@ -39,20 +65,47 @@ impl<M: Media> Walsh<M> {
 
     /// Returns whether a write has to look after its area: a rehash is due, or under way.
     #[inline(always)]
-    pub(crate) fn is_tended(&self, state: &State) -> bool {
-        state.rehash.is_some() || self.is_due(state)
+    pub(crate) fn is_tended(&self, area: &Area<M>, state: &State) -> bool {
+        state.rehash.is_some() || self.is_due(area, state)
+    }
+
+    /// Returns how many objects the chains of an area may have: on the average of all areas as many
+    /// as the threshold allows.
+    #[inline(always)]
+    pub(super) fn limit(&self, area: &Area<M>, state: &State) -> u64 {
+        let limit = self.settings.threshold << state.view.level();
+        let (areas, share) = (self.areas.len() as u64, limit / STAGGER);
+        limit - share * (areas - 1) / (2 * areas) + share * area.number / areas
     }
 
     /// Returns whether an area's chains are too long, or its logs too full of garbage.
     #[inline(always)]
-    fn is_due(&self, state: &State) -> bool {
-        let limit = self.settings.threshold << state.view.level();
-        self.settings.resize > 0 && (state.chained > limit || state.stored > 2 * limit)
+    fn is_due(&self, area: &Area<M>, state: &State) -> bool {
+        let limit = self.limit(area, state);
+        self.settings.resize > 0
+            && (state.chained > limit
+                || state.stored > 2 * limit
+                || self.has_garbage(state, DUE_BYTES))
+    }
+
+    /// Returns whether an area's logs are longer than so many times what is alive, and a quarter
+    /// of either has changed since the last rehash: what that left cannot be collected.
+    #[inline(always)]
+    fn has_garbage(&self, state: &State, times: u64) -> bool {
+        let now = state.extent();
+        if now.log_bytes <= now.live_bytes.saturating_mul(times) + FREE_LOGS * self.log_bytes() {
+            return false;
+        }
+        let has_changed = |now: u64, before: u64| now.abs_diff(before) > before / 4;
+        has_changed(now.log_bytes, state.rehashed.log_bytes)
+            || has_changed(now.live_bytes, state.rehashed.live_bytes)
     }
 
     fn is_outrun(&self, state: &State) -> bool {
         let limit = self.settings.threshold << state.view.level();
-        state.chained > OUTRUN_CHAINS * limit || state.stored > OUTRUN_LOGS * limit
+        state.chained > OUTRUN_CHAINS * limit
+            || state.stored > OUTRUN_LOGS * limit
+            || self.has_garbage(state, OUTRUN_BYTES)
     }
 
     /// Does what is due after a write to an area that is to be tended.
@@ -69,7 +122,7 @@ impl<M: Media> Walsh<M> {
             return Ok(());
         }
         if self.take_turn(area) || self.is_outrun(&state) {
-            let is_due = self.is_due(&state);
+            let is_due = self.is_due(area, &state);
             return self.advance(pm, area, &mut state, is_due).map(drop);
         }
         drop(state);
@@ -149,7 +202,7 @@ impl<M: Media> Walsh<M> {
         }
         let garbage = state.stored - state.items.min(state.stored);
         let is_worth = garbage > state.items.saturating_add(2 * self.settings.log_entries);
-        let begins = is_worth || self.is_due(state);
+        let begins = is_worth || self.has_garbage(state, UPKEEP_BYTES) || self.is_due(area, state);
         match state.rehash.is_some() || begins {
             true if self.take_turn(area) => self.advance(pm, area, state, begins),
             is_wanted => Ok(is_wanted),

@@ -229,6 +229,23 @@ fn a_file_is_synced_once_for_all_areas_and_no_more_often_than_bytes_demand() {
 }
 
 #[test]
+fn what_a_rehash_moves_forces_no_epoch() {
+    // Fails if moved pairs count as writes that a power loss takes back: the logs that they come
+    // from are there until an epoch covers their new places. They were half of all epochs.
+    let flush_bytes = 64 << 10;
+    let counting = Counting::new(&WalshSettings { flush_bytes, ..SETTINGS }, FILE);
+    let syncs = counting.syncs(|table| {
+        (0..60_000).for_each(|number| assert!(table.insert(&key(number), &[1; 8]).unwrap()));
+    });
+    let rehashes = counting.table.stats().unwrap().growth_steps;
+    // An object and its record are 32 bytes, and an epoch is two syncs.
+    let epochs_of_writes = 60_000 * (PAIR_BYTES + 8) / (flush_bytes / 2);
+    println!("{} epochs, {epochs_of_writes} of writes alone, {rehashes} rehashes", syncs / 2);
+    assert!(rehashes >= 24, "{rehashes} rehashes: too little was moved");
+    assert!(syncs / 2 <= epochs_of_writes + epochs_of_writes / 4, "{} epochs", syncs / 2);
+}
+
+#[test]
 fn a_relaxed_file_is_synced_when_the_caller_says_so_and_does_not_swell() {
     // Fails if batches are made durable that nobody wants durable, or if logs that wait for an
     // epoch, which does not come, are never used again.
