@@ -41,6 +41,9 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// Opens the table in a pool, recovers it if it was not closed cleanly, and calls
     /// [`Pool::recovered`]. Allocates in proportion to the pool.
     ///
+    /// Calls [`Pool::begin_writes`] before its first write. Of a pool that was closed cleanly
+    /// everything is checked before: a refused pool is left as it was.
+    ///
     /// Whatever the words on the medium are, the result is a table or an error.
     ///
     /// # Errors

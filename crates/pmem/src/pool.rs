@@ -141,7 +141,15 @@ pub struct Pool<M: Media> {
     boot: Boot,
     previous: Shutdown,
     writable: bool,
-    sequence: <M::Sync as Primitives>::Mutex<u64>,
+    header: <M::Sync as Primitives>::Mutex<Written>,
+}
+
+/// What this process knows of the header.
+struct Written {
+    /// The highest sequence number.
+    sequence: u64,
+    /// The header that was found, until the first write: see [`Pool::begin_writes`].
+    found: Option<Slot>,
 }
 
 #[derive(Clone, Copy)]
@@ -191,36 +199,49 @@ impl<M: Media> Pool<M> {
             boot,
             previous: Shutdown::Clean,
             writable: true,
-            sequence: Lock::new(0),
+            header: Lock::new(Written { sequence: 0, found: None }),
         };
         pool.access().write_words(Addr::NULL, &[0; (DATA.byte() / crate::WORD) as usize])?;
         fill(&pool)?;
         pool.access().sync(sites::CONTENTS)?;
-        pool.write_both(pool.open_state(), sites::CREATE)?;
+        {
+            let mut header = pool.header.lock().map_err(|_| Error::Poisoned)?;
+            pool.write_both(&mut header, pool.open_state(), sites::CREATE)?;
+        }
         Ok(pool)
     }
 
-    /// Opens a pool for reading and writing. The engine recovers what lies on it and then calls
-    /// [`Pool::recovered`].
+    /// Opens a pool for reading and writing; nothing is written yet. The engine checks what lies on
+    /// it, calls [`Pool::begin_writes`] before its first write, and [`Pool::recovered`] at the end.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the medium holds no pool or one of another version or byte order;
-    /// [`Error::Corrupt`] if both slots are damaged. The medium is as it was then.
+    /// [`Error::Corrupt`] if both slots are damaged.
     pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
-        let (pool, found) = Self::attach(region, boot, true)?;
+        Self::attach(region, boot, true)
+    }
+
+    /// Comes before the first write of a process to a pool that it opened: from here on a crash
+    /// must not look like a clean close. An engine that finds damage before has changed nothing.
+    /// Only the first call does anything.
+    ///
+    /// # Errors
+    /// As [`Media::fence`].
+    pub fn begin_writes(&self) -> Result<()> {
+        let mut header = self.header.lock().map_err(|_| Error::Poisoned)?;
+        let Some(found) = header.found.take().filter(|_| self.writable) else { return Ok(()) };
         // A process that was killed while it wrote this header leaves it visible and not durable.
         // If the other slot were overwritten first, one power failure could cost both.
-        pool.persist_slot(found.sequence, sites::FOUND)?;
-        if pool.previous == Shutdown::Clean {
-            // Before the first write: from here on a crash must not look like a clean close.
-            pool.write_both(pool.open_state(), sites::OPEN)?;
-        } else if pool.relaxed() && !found.relaxed {
-            // Before the first write of a recovery that no fence orders. The boot stays: until
-            // recovery is complete, a power failure of the past is still to be repaired.
+        self.persist_slot(found.sequence, sites::FOUND)?;
+        if self.previous == Shutdown::Clean {
+            self.write_both(&mut header, self.open_state(), sites::OPEN)?;
+        } else if self.relaxed() && !found.relaxed {
+            // No fence orders the writes of this recovery. The boot stays: until recovery is
+            // complete, a power failure of the past is still to be repaired.
             let state = State { boot: found.boot, clean: false, relaxed: true };
-            pool.write_both(state, sites::OPEN)?;
+            self.write_both(&mut header, state, sites::OPEN)?;
         }
-        Ok(pool)
+        Ok(())
     }
 
     /// Opens a pool for reading only; nothing is written.
@@ -228,7 +249,7 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// As [`Pool::open`], and [`Error::Unsupported`] if the pool was not closed cleanly.
     pub fn open_read_only(region: Region<M>) -> Result<Pool<M>> {
-        let (pool, _) = Self::attach(region, Boot::default(), false)?;
+        let pool = Self::attach(region, Boot::default(), false)?;
         if pool.previous != Shutdown::Clean {
             let what = "reading a pool that was not closed cleanly; open it for writing once, \
                         which recovers it";
@@ -286,10 +307,12 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// As [`Media::fence`].
     pub fn recovered(&self) -> Result<()> {
+        self.begin_writes()?;
         if self.previous == Shutdown::Clean || !self.writable {
             return Ok(());
         }
-        self.write_both(self.open_state(), sites::OPEN)
+        let mut header = self.header.lock().map_err(|_| Error::Poisoned)?;
+        self.write_both(&mut header, self.open_state(), sites::OPEN)
     }
 
     /// Marks the pool as closed cleanly; that is durable when it returns. No write may follow, and
@@ -305,15 +328,16 @@ impl<M: Media> Pool<M> {
         if self.relaxed() {
             self.access().sync(sites::SETTLE)?;
         }
-        self.write_header(State { boot: self.boot, clean: true, relaxed: false }, sites::CLOSE)
+        let mut header = self.header.lock().map_err(|_| Error::Poisoned)?;
+        let closed = State { boot: self.boot, clean: true, relaxed: false };
+        self.write_header(&mut header, closed, sites::CLOSE)
     }
 
-    fn attach(region: Region<M>, boot: Boot, writable: bool) -> Result<(Pool<M>, Slot)> {
+    fn attach(region: Region<M>, boot: Boot, writable: bool) -> Result<Pool<M>> {
         let (slot, both) = newest(&region)?;
         let previous = slot.shutdown(both, boot);
-        let sequence = Lock::new(slot.sequence);
-        let identity = slot.identity;
-        Ok((Pool { region, identity, boot, previous, writable, sequence }, slot))
+        let header = Lock::new(Written { sequence: slot.sequence, found: Some(slot) });
+        Ok(Pool { region, identity: slot.identity, boot, previous, writable, header })
     }
 
     /// Returns whether fences on this medium do not reach the device.
@@ -326,15 +350,14 @@ impl<M: Media> Pool<M> {
     }
 
     /// Both slots say "open" afterwards: if one is damaged later, the other must not say "clean".
-    fn write_both(&self, state: State, site: crate::Site) -> Result<()> {
-        self.write_header(state, site)?;
-        self.write_header(state, site)
+    fn write_both(&self, header: &mut Written, state: State, site: crate::Site) -> Result<()> {
+        self.write_header(header, state, site)?;
+        self.write_header(header, state, site)
     }
 
     /// Writes the header into the slot that does not hold the newest. A crash leaves that one.
-    fn write_header(&self, state: State, site: crate::Site) -> Result<()> {
-        let mut sequence = self.sequence.lock().map_err(|_| Error::Poisoned)?;
-        let next = *sequence + 1;
+    fn write_header(&self, header: &mut Written, state: State, site: crate::Site) -> Result<()> {
+        let next = header.sequence + 1;
         let at = SLOTS[(next % 2) as usize];
         let mut words = [0; Header::WORDS];
         words[Header::MAGIC] = MAGIC;
@@ -351,7 +374,7 @@ impl<M: Media> Pool<M> {
         words[Header::CHECKSUM] = checksum(&words, at);
         self.access().write_words(at, &words)?;
         self.persist_slot(next, site)?;
-        *sequence = next;
+        header.sequence = next;
         Ok(())
     }
 
@@ -473,10 +496,12 @@ mod tests {
         pool.close().unwrap();
         let pool = Pool::open(region.clone(), HERE).unwrap();
         assert_eq!(pool.previous_shutdown(), Shutdown::Clean);
+        pool.begin_writes().unwrap();
         drop(pool);
         let pool = Pool::open(region.clone(), Boot([1, 1])).unwrap();
         assert_eq!(pool.previous_shutdown(), Shutdown::Power);
         assert_eq!(*pool.identity(), IDENTITY);
+        pool.begin_writes().unwrap();
         // An interrupted recovery does not hide the power failure from the next one.
         drop(pool);
         let pool = Pool::open(region, Boot([1, 1])).unwrap();
@@ -495,6 +520,9 @@ mod tests {
         let relaxed = || Guarantees { domain: Domain::Process, ..strict() };
         let there = Boot([7, 7]);
         let glance = |region: &Region<Image>, boot| Pool::glance(region, boot).unwrap();
+        let begin = |region: &Region<Image>, boot| {
+            Pool::open(region.clone(), boot).unwrap().begin_writes().unwrap();
+        };
         let on = |words: Vec<u64>, guarantees| {
             let bytes = words.len() as u64 * crate::WORD;
             Region::new(Image::<Std>::of(&words, bytes, 16384).with_guarantees(guarantees))
@@ -502,11 +530,11 @@ mod tests {
 
         let region = on(create().media().words(), strict());
         Pool::open(region.clone(), HERE).unwrap().close().unwrap();
-        drop(Pool::open(region.clone(), HERE).unwrap());
+        begin(&region, HERE);
         assert!(!glance(&region, there).relaxed);
         // A recovery under relaxed fences may leave anything behind from its first write on.
         let region = on(region.media().words(), relaxed());
-        drop(Pool::open(region.clone(), there).unwrap());
+        begin(&region, there);
         assert!(glance(&region, there).doubtful() && glance(&region, Boot([8, 8])).doubtful());
         assert_eq!(glance(&region, HERE).previous, Shutdown::Process);
         // A complete recovery with fences ends the doubt.
@@ -587,6 +615,44 @@ mod tests {
             words[Header::CHECKSUM] = checksum(words, at);
         });
         assert!(version.contains("version 2"), "{version}");
+    }
+
+    #[test]
+    fn p08_an_open_writes_nothing_before_the_engine_has_accepted_the_pool() {
+        // Fails if the header said "open" before the engine has looked: a pool that it refuses
+        // would be changed, and would seem to need a recovery.
+        let region = create();
+        let settle = |clean: bool| {
+            let pool = Pool::open(region.clone(), HERE).unwrap();
+            pool.recovered().unwrap();
+            if clean {
+                pool.close().unwrap();
+            }
+        };
+        for (clean, boot) in [(true, HERE), (false, HERE), (false, Boot([1, 1]))] {
+            settle(clean);
+            let before = region.media().words();
+            drop(Pool::open(region.clone(), boot).unwrap());
+            assert_eq!(region.media().words(), before, "{clean} {boot:?}");
+            Pool::open(region.clone(), boot).unwrap().recovered().unwrap();
+            assert_ne!(region.media().words(), before, "{clean} {boot:?}");
+        }
+    }
+
+    #[test]
+    fn p07_a_sequence_number_that_cannot_rise_is_damage() {
+        // Fails if the next write of the header overflowed.
+        let region = create();
+        let pm = region.access();
+        for at in SLOTS {
+            let mut words = [0; Header::WORDS];
+            pm.read_words(at, &mut words).unwrap();
+            words[Header::SEQUENCE] = u64::MAX;
+            words[Header::CHECKSUM] = checksum(&words, at);
+            pm.write_words(at, &words).unwrap();
+        }
+        let error = Pool::open(region.clone(), HERE).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { at: 16 | 4112, .. }), "{error}");
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn live(region: &Region<Medium>, boot: Boot, create: bool) -> Result<Life> {
     medium.exit();
     reach(Known::Changing);
     let pool = Pool::open(region.clone(), boot)?;
+    pool.begin_writes()?;
     reach(Known::Open);
     reach(Known::Changing);
     pool.close()?;

@@ -141,12 +141,21 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         // A quarter of each log is read, and its head: nearly every page.
         media.will_read(Span::of_bytes(Addr::NULL, media.bytes()));
     }
+    if !is_settled(&table, epoch) {
+        table.pool.begin_writes()?;
+    }
     recover_all(&table, epoch, executor)?;
     if table.pool.writable() {
+        table.pool.begin_writes()?;
         settle_epoch(&table)?;
     }
     table.pool.recovered()?;
     Ok(table)
+}
+
+/// Returns whether the areas' records need not be written again.
+fn is_settled<M: Media>(table: &Walsh<M>, epoch: u64) -> bool {
+    table.pool.previous_shutdown() == Shutdown::Clean && (table.is_grouped || epoch == 0)
 }
 
 /// Makes what was recovered true for all areas: of the first epoch, of the next one, or of none.
@@ -254,8 +263,7 @@ fn recover_area<M: Media>(
             logs_spans
         }
     };
-    let is_settled = shutdown == Shutdown::Clean && (table.is_grouped || epoch == 0);
-    if table.pool.writable() && !is_settled {
+    if table.pool.writable() && !is_settled(table, epoch) {
         accept(&pm, table, area, state, &said, &logs)?;
     }
     spans.extend(logs);

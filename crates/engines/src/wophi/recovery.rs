@@ -73,6 +73,9 @@ pub fn open<M: Media, F: Form>(
     for (extent, at) in extents.main.into_iter().enumerate() {
         table.main.set_extent(extent, at);
     }
+    if table.pool.previous_shutdown() != Shutdown::Clean {
+        table.pool.begin_writes()?;
+    }
     // As if the last growth were still under way: the walk finds out.
     let lower = level.saturating_sub(1);
     table.main.set_view(View { level: lower, growing: level > 0 });

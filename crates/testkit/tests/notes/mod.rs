@@ -64,6 +64,7 @@ impl<const BUG: bool> Engine for Notes<BUG> {
     }
 
     fn open<M: Media>(pool: Pool<M>, _executor: &dyn Executor) -> Result<NoteTable<M>> {
+        pool.begin_writes()?;
         let pm = pool.access();
         let mut state = State::default();
         for log in 0..2 {

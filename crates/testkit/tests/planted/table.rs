@@ -68,6 +68,7 @@ impl<M: Media> SlotsTable<M> {
         let Form::Fixed { key_bytes, value_bytes } = form else {
             return Err(Error::Corrupt { at: 0, broken: "the form is a fixed one" });
         };
+        pool.begin_writes()?;
         let clean = pool.previous_shutdown() == Shutdown::Clean;
         let pm = pool.access();
         if !clean && bug != Bug::RecoverySkipped {

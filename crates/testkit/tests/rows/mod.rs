@@ -123,6 +123,7 @@ impl<const BUG: u8> Engine for Rows<BUG> {
     }
 
     fn open<M: Media>(pool: Pool<M>, _executor: &dyn Executor) -> Result<RowTable<M, BUG>> {
+        pool.begin_writes()?;
         let pm = pool.access();
         let mut count = pm.load(ROOT)?;
         if BUG == bug::HASTY_FORMAT && pool.previous_shutdown() == Shutdown::Clean && count == 0 {
