@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_span_names_every_line_it_touches() {
-        // Fails if a span that straddles lines names only the first (bug class B3).
+        // Fails if a span that straddles lines names only the first.
         assert_eq!(Span::new(Addr::new(56), 2).lines(), 0..2);
         assert_eq!(Span::new(Addr::new(64), 8).lines(), 1..2);
         assert_eq!(Span::new(Addr::new(64), 9).lines(), 1..3);

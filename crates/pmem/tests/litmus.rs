@@ -37,7 +37,7 @@ type Litmus = (Model, &'static str, &'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
 const LITMUS: &[Litmus] = &[
-    // P1, P2, P4: of each line a prefix of its stores.
+    // Of each line a prefix of its stores.
     (Adr,  "",                          "a0",       "0", "nothing stored"),
     (Adr,  "a0=1",                      "a0",       "0 1", "one store"),
     (Adr,  "a0=1 a1=2",                 "a0 a1",    "00 10 12", "one line keeps its order"),
@@ -51,14 +51,14 @@ const LITMUS: &[Litmus] = &[
     (Adr,  "a0=1 a1:=2",                "a0 a1",    "00 10 12", "a commit store is a store"),
     (Adr,  "a0=1 a7=2 b0=3",            "a0 a7 b0", "000 100 120 003 103 123",
         "a line has eight words"),
-    // P3: no order between lines.
+    // No order between lines.
     (Adr,  "a0=1 b0=2",                 "a0 b0",    "00 10 02 12", "two lines"),
     (Adr,  "a0=1 b0=2 c0=3",            "a0 b0 c0", "000 100 020 003 120 103 023 123",
         "three lines"),
     (Adr,  "a0=1 a1=2 b0=4 a2=3",       "a0 a1 a2 b0", "0000 1000 1200 1230 0004 1004 1204 1234",
         "a line of three, a line of one"),
     (Adr,  "a7=1 b0=2",                 "a7 b0",    "00 10 02 12", "a record over two lines"),
-    // P5, P6: write-back and fence.
+    // Write-back and fence.
     (Adr,  "a0=1 a^",                   "a0",       "0 1", "flush without fence"),
     (Adr,  "a0=1 /",                    "a0",       "0 1", "fence without flush"),
     (Adr,  "a0=1 a^ /",                 "a0",       "1", "flush and fence"),
@@ -80,7 +80,7 @@ const LITMUS: &[Litmus] = &[
     (Adr,  "a0=1 a^ 2> a1=2 a^ 1> / a2=3 2> /", "a0 a1 a2", "120 123", "two marks, both fences"),
     (Adr,  "a0=1 a^ b0*2",              "a0 b0",    "00 10 02 12", "an exchange is no fence"),
     (Adr,  "a0=1 2> b0~2 3> S",         "a0 b0",    "12", "sync completes all threads"),
-    // P8: past the caches.
+    // Past the caches.
     (Adr,  "a0~1 /",                    "a0",       "1", "past the caches, fenced"),
     (Adr,  "a0~1 a1~2",                 "a0 a1",    "00 10 02 12", "past the caches, any subset"),
     (Adr,  "a0~1 a0~2",                 "a0",       "0 1 2", "past the caches, one word twice"),

@@ -16,7 +16,7 @@ pub enum Durability {
     /// When it returned. Every write waits for the device; threads that wait at a time share one
     /// wait.
     Immediate,
-    /// At the latest when 5 s or 3 MB have passed (settings `flush_interval_ms` and `flush_bytes`
+    /// At the latest when 5 s or 3 MiB have passed (settings `flush_interval_ms` and `flush_bytes`
     /// of the engine), or at the next [`Db::sync`]. After a power failure the database is as it was
     /// at one instant.
     ///

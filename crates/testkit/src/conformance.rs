@@ -14,20 +14,20 @@ mod scans;
 use core::fmt;
 use core::time::Duration;
 
-use everhash_index::{Engine, Form, Table};
+use everhash_index::{Design, Form, Table};
+use everhash_pmem::Image;
 
-use crate::Complaint;
-use crate::complaint::{ensure, no_panic};
-use crate::model::{Pairs, read_out};
-use crate::session::Session;
+use crate::failure::{ensure, no_panic};
+use crate::model::Pairs;
 use crate::workload::Shape;
+use crate::{Failure, OpenTable};
 
 /// One case: a sentence of the contract.
 pub struct Case {
     /// The sentence.
     pub name: &'static str,
     needs: Needs,
-    run: fn(Form) -> Result<(), Complaint>,
+    run: fn(&Design<Image>, Form) -> Result<(), Failure>,
 }
 
 /// What a form must have for a case to apply.
@@ -66,14 +66,14 @@ pub struct Violations {
     pub engine: &'static str,
     /// The form of the pairs.
     pub form: Form,
-    /// Case and complaint.
-    pub broken: Vec<(&'static str, Complaint)>,
+    /// Case and failure.
+    pub broken: Vec<(&'static str, Failure)>,
 }
 
 impl fmt::Display for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "engine {}, form {}: {} cases", self.engine, self.form, self.broken.len())?;
-        self.broken.iter().try_for_each(|(case, complaint)| write!(f, "\n  {case}: {complaint}"))
+        self.broken.iter().try_for_each(|(case, failure)| write!(f, "\n  {case}: {failure}"))
     }
 }
 
@@ -90,36 +90,34 @@ impl core::error::Error for Violations {}
 ///
 /// # Errors
 /// All cases that do not hold.
-pub fn judge<E: Engine>(form: Form) -> Result<Report, Violations> {
+pub fn judge(design: &Design<Image>, form: Form) -> Result<Report, Violations> {
     let mut report = Report::default();
     let mut broken = Vec::new();
-    for case in cases::<E>() {
+    for case in CASES {
         if !case.needs.met_by(form) {
             report.left_out.push(case.name);
             continue;
         }
-        match no_panic(|| (case.run)(form)) {
+        match no_panic(|| (case.run)(design, form)) {
             Ok(()) => report.held.push(case.name),
-            Err(complaint) => broken.push((case.name, complaint)),
+            Err(failure) => broken.push((case.name, failure)),
         }
     }
     if broken.is_empty() {
         return Ok(report);
     }
-    Err(Violations { engine: E::NAME, form, broken })
+    Err(Violations { engine: design.name, form, broken })
 }
 
 /// Makes the list of cases, each named by its function.
 macro_rules! cases {
     ($( $needs:ident: $($module:ident::$name:ident),+ $(,)?; )+) => {
-        /// Returns every case there is.
-        pub fn cases<E: Engine>() -> Vec<Case> {
-            vec![$($( Case {
-                name: stringify!($name),
-                needs: Needs::$needs,
-                run: $module::$name::<E>,
-            } ),+),+]
-        }
+        /// Every case there is.
+        pub const CASES: &[Case] = &[$($( Case {
+            name: stringify!($name),
+            needs: Needs::$needs,
+            run: $module::$name,
+        } ),+),+];
     };
 }
 
@@ -166,8 +164,8 @@ cases! {
 const CAPACITY_BYTES: u64 = 2 << 20;
 
 /// Makes a table with room to grow.
-fn roomy<E: Engine>(form: Form) -> Result<Session<E>, Complaint> {
-    Ok(Session::tiny(form, CAPACITY_BYTES)?)
+fn roomy(design: &Design<Image>, form: Form) -> Result<OpenTable, Failure> {
+    Ok(OpenTable::tiny(design, form, CAPACITY_BYTES)?)
 }
 
 /// Puts the pairs of these numbers: key `n` with value `n + offset`; returns them.
@@ -176,7 +174,7 @@ fn load(
     shape: &Shape,
     numbers: core::ops::Range<u16>,
     offset: u32,
-) -> Result<Pairs, Complaint> {
+) -> Result<Pairs, Failure> {
     let mut pairs = Pairs::new();
     for number in numbers {
         let (key, value) = (shape.key(number), shape.value(u32::from(number) + offset));
@@ -187,14 +185,14 @@ fn load(
 }
 
 /// Compares a whole table with what it should hold; every key is asked for, and some others.
-fn holds<E: Engine>(session: &Session<E>, shape: &Shape, pairs: &Pairs) -> Result<(), Complaint> {
+fn holds(session: &OpenTable, shape: &Shape, pairs: &Pairs) -> Result<(), Failure> {
     let others = (60_000..60_010).map(|number| shape.key(number));
     let keys: Vec<Vec<u8>> = pairs.keys().cloned().chain(others).collect();
-    read_out::<E, _>(session.table(), session.region(), pairs, &keys)
+    session.read_out(pairs, &keys)
 }
 
 /// Calls `maintain` until there is nothing more to do.
-fn settle(table: &dyn Table, from: Duration) -> Result<Duration, Complaint> {
+fn settle(table: &dyn Table, from: Duration) -> Result<Duration, Failure> {
     let mut now = from;
     for _ in 0..10_000 {
         now += Duration::from_secs(10);

@@ -1,24 +1,23 @@
 //! Damage: pools with flipped bits, exchanged words and lost ends.
 //!
-//! A small pool is made, once closed and once left behind by a process that ended, and damaged in
-//! three ways: one bit is flipped, for every bit; a few words are exchanged for one another, for
-//! zero or for random ones; the end is cut off. Of the first and the last only the right answers
-//! will do, or an error that says what is broken. Of the second nobody knows what is right, but
-//! nothing may panic, hang or take the memory away.
+//! The judge makes a small pool, once closed and once left by a killed process, and damages it in
+//! three ways. It flips each bit; it replaces a few words by others, by zero or by random ones;
+//! it cuts off the end. After a flip and a cut the engine must answer correctly or return an error
+//! that names the damage. After a replacement no answer is known to be right, but nothing may
+//! panic, hang or exhaust memory.
 
 use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
-use everhash_index::{Cursor, Engine, Error, Form, Inline, Opening, Result, Table};
+use everhash_index::{Cursor, Design, Error, Form, Inline, Opening, Result, Table};
 use everhash_pmem::{Boot, Image, Region};
 
-use crate::Complaint;
-use crate::complaint::no_panic;
+use crate::failure::no_panic;
 use crate::model::{Pairs, compare};
 use crate::random::Random;
-use crate::session::Session;
 use crate::workload::Shape;
+use crate::{Failure, OpenTable};
 
 /// What the judge does, and what it forgives.
 #[derive(Clone, Debug)]
@@ -60,9 +59,9 @@ impl Default for Effort {
 /// What was judged, of one form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Flips that an error told of.
+    /// Flips that an error reported.
     pub noticed: u64,
-    /// Flips of which nothing but the check of the whole pool told.
+    /// Flips that only the check of the whole pool reported.
     pub by_check_alone: u64,
     /// Flips that changed no answer.
     pub harmless: u64,
@@ -92,6 +91,7 @@ impl fmt::Display for Report {
 
 /// The pool that is damaged, and what it holds.
 struct Victim {
+    design: Design<Image>,
     shape: Shape,
     words: Vec<u64>,
     pairs: Pairs,
@@ -99,8 +99,8 @@ struct Victim {
     closed: bool,
 }
 
-/// What comes of judging; an error of the engine stands around it.
-type Judged<T> = core::result::Result<T, Complaint>;
+/// What a judge finds; an error of the engine wraps it.
+type Judged<T> = core::result::Result<T, Failure>;
 
 /// To what length a pool can grow beyond the one that was damaged. Unit: bytes.
 const MORE_BYTES: u64 = 256 << 10;
@@ -111,24 +111,24 @@ const ENDLESS: u32 = 1 << 20;
 /// Damages pools of `form` in all three ways.
 ///
 /// # Errors
-/// The first answer that is wrong, panic, or error that names no damage.
-pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Judged<Report> {
+/// The first wrong answer, panic, or error that names no damage.
+pub fn judge(design: &Design<Image>, form: Form, effort: &Effort) -> Judged<Report> {
     let mut report = Report::default();
     for closed in [true, false] {
         let state = if closed { "closed" } else { "left open" };
-        let victim = Victim::new::<E>(form, effort, closed)?;
-        flip::<E>(&victim, effort, &mut report)
-            .and_then(|()| exchange::<E>(&victim, effort, &mut report))
-            .and_then(|()| cut::<E>(&victim, effort, &mut report))
-            .map_err(|complaint| complaint.at(format!("{}, {form}, {state}", E::NAME)))?;
+        let victim = Victim::new(design, form, effort, closed)?;
+        flip(&victim, effort, &mut report)
+            .and_then(|()| exchange(&victim, effort, &mut report))
+            .and_then(|()| cut(&victim, effort, &mut report))
+            .map_err(|failure| failure.at(format!("{}, {form}, {state}", design.name)))?;
     }
     Ok(report)
 }
 
 impl Victim {
-    fn new<E: Engine>(form: Form, effort: &Effort, closed: bool) -> Judged<Victim> {
+    fn new(design: &Design<Image>, form: Form, effort: &Effort, closed: bool) -> Judged<Victim> {
         let shape = Shape::tiny(form);
-        let mut session = Session::<E>::tiny(form, MORE_BYTES)?;
+        let mut session = OpenTable::tiny(design, form, MORE_BYTES)?;
         let mut pairs = Pairs::new();
         let mut put = |number: u16, value: u32| -> Result<()> {
             let (key, value) = (shape.key(number), shape.value(value));
@@ -149,41 +149,41 @@ impl Victim {
             session.close()?;
         }
         let words = session.region().media().words();
-        Ok(Victim { shape, words, pairs, numbers: effort.pairs, closed })
+        Ok(Victim { design: *design, shape, words, pairs, numbers: effort.pairs, closed })
     }
 
     /// Opens a damaged pool: a closed one in another boot, one that was left in the same.
-    fn open<E: Engine>(&self, words: &[u64]) -> Result<(Region<Image>, E::Table<Image>)> {
+    fn open(&self, words: &[u64]) -> Result<(Region<Image>, Box<dyn Table>)> {
         let bytes = words.len() as u64 * 8;
         let region = Region::new(Image::of(words, bytes, bytes + MORE_BYTES));
         let Boot([machine, boot]) = Opening::default().boot;
         let boot = Boot([machine, boot + u64::from(self.closed)]);
-        let table = everhash_index::open::<E, _>(region.clone(), boot, &Inline)?;
+        let table = self.design.open(region.clone(), boot, &Inline)?;
         Ok((region, table))
     }
 
     /// Reads a damaged pool in every way there is. Returns what it holds, and whether its check
     /// finds nothing.
-    fn read<E: Engine>(&self, words: &[u64]) -> Result<Judged<(Pairs, bool)>> {
-        let (region, table) = self.open::<E>(words)?;
-        let sound = E::check(&region, &mut |_, _| {}).is_ok();
-        let found = match scan(&table)? {
+    fn read(&self, words: &[u64]) -> Result<Judged<(Pairs, bool)>> {
+        let (region, table) = self.open(words)?;
+        let sound = self.design.check(&region, &mut |_, _| {}).is_ok();
+        let found = match scan(&*table)? {
             Ok(found) => found,
-            Err(complaint) => return Ok(Err(complaint)),
+            Err(failure) => return Ok(Err(failure)),
         };
         let mut value = Vec::new();
         for key in (0..self.numbers).map(|number| self.shape.key(number)) {
             let there = table.get(&key, &mut value)?.then_some(&value);
             if there != found.get(&key) {
-                return Ok(Err(Complaint::new("a scan and a get differ")));
+                return Ok(Err(Failure::new("a scan and a get differ")));
             }
         }
         Ok(Ok((found, sound)))
     }
 
-    /// Adds pairs to a pool that seemed to be whole: the damage may be where nobody reads.
-    fn add<E: Engine>(&self, words: &[u64]) -> Result<Judged<()>> {
-        let (_, table) = self.open::<E>(words)?;
+    /// Adds pairs to a pool that seems sound: the damage may lie where no read looks.
+    fn add(&self, words: &[u64]) -> Result<Judged<()>> {
+        let (_, table) = self.open(words)?;
         for number in self.numbers..2 * self.numbers {
             table.put(&self.shape.key(number), &self.shape.value(number.into()))?;
         }
@@ -191,16 +191,16 @@ impl Victim {
             (table.check()?.items, self.pairs.len() as u64 + u64::from(self.numbers));
         if items != expected {
             let what = format!("after {} more puts there are {items} pairs", self.numbers);
-            return Ok(Err(Complaint::new(format!("{what}, not {expected}"))));
+            return Ok(Err(Failure::new(format!("{what}, not {expected}"))));
         }
         Ok(Ok(()))
     }
 
-    /// Asks a pool that may hold anything for everything: any answer and any error will do.
+    /// Calls every operation on a pool with arbitrary contents; accepts any answer and any error.
     /// Returns whether it could be opened and closed.
-    fn ask_everything<E: Engine>(&self, words: &[u64]) -> Judged<bool> {
-        let Ok((_, table)) = self.open::<E>(words) else { return Ok(false) };
-        if let Ok(Err(endless)) = scan(&table) {
+    fn ask_everything(&self, words: &[u64]) -> Judged<bool> {
+        let Ok((_, table)) = self.open(words) else { return Ok(false) };
+        if let Ok(Err(endless)) = scan(&*table) {
             return Err(endless);
         }
         for number in 0..2 * self.numbers {
@@ -213,11 +213,11 @@ impl Victim {
         let _ = table.len();
         let _ = table.check();
         let _ = table.clear();
-        Ok(Box::new(table).close().is_ok())
+        Ok(table.close().is_ok())
     }
 }
 
-/// Reads all pairs; a scan that goes round in a circle is the inner error.
+/// Reads all pairs; an endless scan is the inner error.
 fn scan(table: &dyn Table) -> Result<Judged<Pairs>> {
     let mut pairs = Pairs::new();
     let mut visits = 0;
@@ -229,22 +229,22 @@ fn scan(table: &dyn Table) -> Result<Judged<Pairs>> {
         })?;
         visits += 1;
         if visits > ENDLESS {
-            return Ok(Err(Complaint::new("a scan does not end")));
+            return Ok(Err(Failure::new("a scan does not end")));
         }
     }
     Ok(Ok(pairs))
 }
 
-/// Separates the errors that tell of damage, which become `None`, from all others.
-fn told<T>(answer: Result<Judged<T>>) -> Judged<Option<T>> {
+/// Turns errors that name damage into `None`, and all others into failures.
+fn damage_reported<T>(answer: Result<Judged<T>>) -> Judged<Option<T>> {
     match answer {
         Ok(answer) => answer.map(Some),
         Err(Error::Corrupt { .. } | Error::Unsupported { .. }) => Ok(None),
-        Err(other) => Err(Complaint::new(format!("an error that tells of no damage: {other}"))),
+        Err(other) => Err(Failure::new(format!("an error that tells of no damage: {other}"))),
     }
 }
 
-fn flip<E: Engine>(victim: &Victim, effort: &Effort, report: &mut Report) -> Judged<()> {
+fn flip(victim: &Victim, effort: &Effort, report: &mut Report) -> Judged<()> {
     let mut words = victim.words.clone();
     for bit in (0..words.len() * 64).step_by(effort.flip_every) {
         let index = bit / 64;
@@ -256,7 +256,7 @@ fn flip<E: Engine>(victim: &Victim, effort: &Effort, report: &mut Report) -> Jud
         }
         words[index] ^= 1 << (bit % 64);
         let work = (bit / effort.flip_every).is_multiple_of(effort.work_every);
-        let judged = no_panic(|| judge_flip::<E>(victim, &words, effort, work));
+        let judged = no_panic(|| judge_flip(victim, &words, effort, work));
         let class = judged.map_err(|told| told.at(format!("bit {} of word {index}", bit % 64)))?;
         *class(report) += 1;
         words[index] = whole;
@@ -267,20 +267,15 @@ fn flip<E: Engine>(victim: &Victim, effort: &Effort, report: &mut Report) -> Jud
 /// The field of a report in which a flip is counted.
 type Class = fn(&mut Report) -> &mut u64;
 
-fn judge_flip<E: Engine>(
-    victim: &Victim,
-    words: &[u64],
-    effort: &Effort,
-    work: bool,
-) -> Judged<Class> {
+fn judge_flip(victim: &Victim, words: &[u64], effort: &Effort, work: bool) -> Judged<Class> {
     if work {
-        victim.ask_everything::<E>(words)?;
+        victim.ask_everything(words)?;
     }
-    let Some((found, sound)) = told(victim.read::<E>(words))? else {
+    let Some((found, sound)) = damage_reported(victim.read(words))? else {
         return Ok(|report| &mut report.noticed);
     };
     if found == victim.pairs {
-        return Ok(match told(victim.add::<E>(words))? {
+        return Ok(match damage_reported(victim.add(words))? {
             Some(()) => |report| &mut report.harmless,
             None => |report| &mut report.noticed,
         });
@@ -294,10 +289,10 @@ fn judge_flip<E: Engine>(
         return Ok(|report| &mut report.by_check_alone);
     }
     compare("the scan", &found, &victim.pairs)?;
-    Err(Complaint::new("a wrong answer"))
+    Err(Failure::new("a wrong answer"))
 }
 
-fn exchange<E: Engine>(victim: &Victim, effort: &Effort, report: &mut Report) -> Judged<()> {
+fn exchange(victim: &Victim, effort: &Effort, report: &mut Report) -> Judged<()> {
     let mut random = Random::new(effort.seed);
     let length = victim.words.len() as u64;
     for image in 0..effort.images / 2 {
@@ -311,18 +306,18 @@ fn exchange<E: Engine>(victim: &Victim, effort: &Effort, report: &mut Report) ->
                 _ => words[from as usize],
             };
         }
-        let asked = no_panic(|| victim.ask_everything::<E>(&words));
-        let opened = asked.map_err(|complaint| complaint.at(format!("image {image}")))?;
+        let asked = no_panic(|| victim.ask_everything(&words));
+        let opened = asked.map_err(|failure| failure.at(format!("image {image}")))?;
         report.opened += u32::from(opened);
     }
     Ok(())
 }
 
-fn cut<E: Engine>(victim: &Victim, effort: &Effort, report: &mut Report) -> Judged<()> {
+fn cut(victim: &Victim, effort: &Effort, report: &mut Report) -> Judged<()> {
     for length in (0..victim.words.len()).step_by(effort.cut_every) {
-        let place = |complaint: Complaint| complaint.at(format!("cut to {length} words"));
+        let place = |failure: Failure| failure.at(format!("cut to {length} words"));
         // Any error will do: the medium may say first that it is too short.
-        let read = no_panic(|| match victim.read::<E>(&victim.words[..length]) {
+        let read = no_panic(|| match victim.read(&victim.words[..length]) {
             Ok(read) => read.map(Some),
             Err(_) => Ok(None),
         });

@@ -12,16 +12,15 @@ use core::fmt;
 use core::time::Duration;
 use std::time::Instant;
 
-use everhash_index::{Change, Cursor, Engine, Form, Inline, Opening, Table, open, open_read_only};
+use everhash_index::{Change, Cursor, Design, Form, Inline, Opening, Table};
 use everhash_pmem::pool::Header;
 use everhash_pmem::{AllocationMeter, Boot, Image, Media, Region};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::Complaint;
-use crate::complaint::no_panic;
+use crate::failure::no_panic;
 use crate::random::Random;
-use crate::session::Session;
 use crate::workload::Shape;
+use crate::{Failure, OpenTable};
 
 /// Stores `value`, as the contents of word `index`, into an image, and redoes the checks over it.
 /// Of several kinds of words that could lie there, the number decides.
@@ -91,7 +90,7 @@ impl fmt::Display for Report {
 }
 
 /// What comes of judging; an error of the engine is no violation.
-type Judged<T> = core::result::Result<T, Complaint>;
+type Judged<T> = core::result::Result<T, Failure>;
 
 /// To what length a pool can grow. Unit: bytes beyond its length.
 const MORE_BYTES: u64 = 1 << 20;
@@ -107,17 +106,17 @@ const PAIRS: [u16; 3] = [6, 25, 60];
 ///
 /// # Errors
 /// The first image that leads to a panic, or beyond a bound, with the words that were stored.
-pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Judged<Report> {
+pub fn judge(design: &Design<Image>, form: Form, effort: &Effort) -> Judged<Report> {
     let (mut report, begun) = (Report::default(), Instant::now());
     for (number, pairs) in PAIRS.into_iter().enumerate() {
         for closed in [true, false] {
-            let pool = Sound::new::<E>(form, pairs, closed)?;
+            let pool = Sound::new(design, form, pairs, closed)?;
             // Of its own for each pool: a change to one does not change the images of others.
             let seed = effort.seed << 8 | (number as u64) << 1 | u64::from(closed);
-            let place = |told: Complaint| {
-                told.at(format!("{}, {form}, {pairs} pairs, closed: {closed}", E::NAME))
+            let place = |told: Failure| {
+                told.at(format!("{}, {form}, {pairs} pairs, closed: {closed}", design.name))
             };
-            overwrite::<E>(&pool, effort, seed, begun, &mut report).map_err(place)?;
+            overwrite(&pool, effort, seed, begun, &mut report).map_err(place)?;
         }
     }
     Ok(report)
@@ -125,6 +124,7 @@ pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Judged<Report> {
 
 /// A pool that nobody has overwritten yet.
 struct Sound {
+    design: Design<Image>,
     shape: Shape,
     words: Vec<u64>,
     /// The numbers of its keys, and of as many that it lacks.
@@ -146,9 +146,9 @@ struct Cost {
 type Store = (usize, u64);
 
 impl Sound {
-    fn new<E: Engine>(form: Form, pairs: u16, closed: bool) -> Judged<Sound> {
+    fn new(design: &Design<Image>, form: Form, pairs: u16, closed: bool) -> Judged<Sound> {
         let shape = Shape::tiny(form);
-        let mut session = Session::<E>::tiny(form, MORE_BYTES)?;
+        let mut session = OpenTable::tiny(design, form, MORE_BYTES)?;
         for number in (0..pairs).chain((0..pairs).step_by(3)) {
             session.table().put(&shape.key(number), &shape.value(number.into()))?;
         }
@@ -160,45 +160,46 @@ impl Sound {
             session.close()?;
         }
         let words = session.region().media().words();
-        let mut pool = Sound { shape, words, numbers: 2 * pairs, cost: Cost::default() };
-        pool.cost = pool.work_on::<E>(&pool.words, closed)?;
+        let mut pool =
+            Sound { design: *design, shape, words, numbers: 2 * pairs, cost: Cost::default() };
+        pool.cost = pool.work_on(&pool.words, closed)?;
         if !pool.cost.closed {
-            return Err(Complaint::new("a sound pool cannot be opened, worked on and closed"));
+            return Err(Failure::new("a sound pool cannot be opened, worked on and closed"));
         }
         Ok(pool)
     }
 
     /// Opens an image in every way there is, and calls everything on it.
-    fn work_on<E: Engine>(&self, words: &[u64], same_boot: bool) -> Judged<Cost> {
+    fn work_on(&self, words: &[u64], same_boot: bool) -> Judged<Cost> {
         let bytes = words.len() as u64 * 8;
         let region = Region::new(Image::of(words, bytes, bytes + MORE_BYTES));
         let (worked, allocated_bytes) =
-            AllocationMeter::measure(|| no_panic(|| self.call_everything::<E>(&region, same_boot)));
+            AllocationMeter::measure(|| no_panic(|| self.call_everything(&region, same_boot)));
         let growth_bytes = region.media().bytes() - bytes;
         Ok(Cost { growth_bytes, allocated_bytes, ..worked? })
     }
 
-    fn call_everything<E: Engine>(&self, region: &Region<Image>, same: bool) -> Judged<Cost> {
+    fn call_everything(&self, region: &Region<Image>, same: bool) -> Judged<Cost> {
         let mut cost = Cost::default();
-        let _ = E::check(region, &mut |_, _| {});
-        if let Ok(table) = open_read_only::<E, _>(region.clone(), &Inline) {
-            self.read(&table)?;
-            let _ = Box::new(table).close();
+        let _ = self.design.check(region, &mut |_, _| {});
+        if let Ok(table) = self.design.open_read_only(region.clone(), &Inline) {
+            self.read(&*table)?;
+            let _ = table.close();
         }
         let Boot([machine, boot]) = Opening::default().boot;
         let boot = Boot([machine, boot + u64::from(!same)]);
-        let Ok(table) = open::<E, _>(region.clone(), boot, &Inline) else { return Ok(cost) };
+        let Ok(table) = self.design.open(region.clone(), boot, &Inline) else { return Ok(cost) };
         cost.opened = true;
-        self.read(&table)?;
-        self.write(&table);
-        self.read(&table)?;
+        self.read(&*table)?;
+        self.write(&*table);
+        self.read(&*table)?;
         let _ = table.clear();
         let _ = table.put(&self.shape.key(2), &self.shape.value(2));
         let _ = table.maintain(Duration::from_secs(90), 1000);
         let _ = table.check();
-        cost.closed = Box::new(table).close().is_ok();
-        if let Ok(table) = open::<E, _>(region.clone(), boot, &Inline) {
-            self.read(&table)?;
+        cost.closed = table.close().is_ok();
+        if let Ok(table) = self.design.open(region.clone(), boot, &Inline) {
+            self.read(&*table)?;
         }
         Ok(cost)
     }
@@ -210,7 +211,7 @@ impl Sound {
             next = table.scan(cursor, &mut |_, _| {}).unwrap_or(None);
             calls += 1;
             if calls > ENDLESS {
-                return Err(Complaint::new("a scan does not end"));
+                return Err(Failure::new("a scan does not end"));
             }
         }
         let keys: Vec<_> = (0..self.numbers).map(|number| self.shape.key(number)).collect();
@@ -245,7 +246,7 @@ impl Sound {
 }
 
 /// Makes images of one pool, and judges each.
-fn overwrite<E: Engine>(
+fn overwrite(
     pool: &Sound,
     effort: &Effort,
     seed: u64,
@@ -263,8 +264,8 @@ fn overwrite<E: Engine>(
             forge_one(&mut words, &used, effort.forge, &mut random);
         }
         let same_boot = random.once_in(2);
-        let cost = judge_image::<E>(pool, effort, &words, same_boot).map_err(|told| {
-            let stores = shortest::<E>(pool, effort, &words, same_boot);
+        let cost = judge_image(pool, effort, &words, same_boot).map_err(|told| {
+            let stores = shortest(pool, effort, &words, same_boot);
             let stores: Vec<_> = stores.iter().map(|(i, word)| format!("{i}={word:#x}")).collect();
             told.at(format!("image {image} (same boot: {same_boot}), words {}", stores.join(" ")))
         })?;
@@ -277,28 +278,23 @@ fn overwrite<E: Engine>(
     Ok(())
 }
 
-fn judge_image<E: Engine>(
-    pool: &Sound,
-    effort: &Effort,
-    words: &[u64],
-    same_boot: bool,
-) -> Judged<Cost> {
+fn judge_image(pool: &Sound, effort: &Effort, words: &[u64], same_boot: bool) -> Judged<Cost> {
     let begun = Instant::now();
-    let cost = pool.work_on::<E>(words, same_boot)?;
+    let cost = pool.work_on(words, same_boot)?;
     let seconds = begun.elapsed().as_secs_f64();
     let (grown, allocated) = (cost.growth_bytes, cost.allocated_bytes);
     if grown > pool.cost.growth_bytes + effort.most_growth_bytes {
         let sound = pool.cost.growth_bytes;
         let what = format!("the medium grew by {grown} bytes; the sound pool's by {sound}");
-        return Err(Complaint::new(what));
+        return Err(Failure::new(what));
     }
     if allocated > pool.cost.allocated_bytes + effort.most_allocated_bytes {
         let sound = pool.cost.allocated_bytes;
         let what = format!("{allocated} bytes were allocated; {sound} for the sound pool");
-        return Err(Complaint::new(what));
+        return Err(Failure::new(what));
     }
     if seconds > effort.most_seconds {
-        return Err(Complaint::new(format!("it took {seconds:.1} s")));
+        return Err(Failure::new(format!("it took {seconds:.1} s")));
     }
     Ok(cost)
 }
@@ -349,7 +345,7 @@ fn reseal_header(words: &mut [u64], slot: usize) {
 }
 
 /// Leaves out each store of a violation that it does not need.
-fn shortest<E: Engine>(pool: &Sound, effort: &Effort, words: &[u64], same: bool) -> Vec<Store> {
+fn shortest(pool: &Sound, effort: &Effort, words: &[u64], same: bool) -> Vec<Store> {
     let differs = |index: &usize| words[*index] != pool.words[*index];
     let mut stores: Vec<Store> =
         (0..words.len()).filter(differs).map(|index| (index, words[index])).collect();
@@ -358,7 +354,7 @@ fn shortest<E: Engine>(pool: &Sound, effort: &Effort, words: &[u64], same: bool)
         let without = || stores.iter().enumerate().filter(|(place, _)| *place != next);
         let mut words = pool.words.clone();
         without().for_each(|(_, (index, word))| words[*index] = *word);
-        if judge_image::<E>(pool, effort, &words, same).is_err() {
+        if judge_image(pool, effort, &words, same).is_err() {
             stores.remove(next);
         } else {
             next += 1;
@@ -372,16 +368,17 @@ fn shortest<E: Engine>(pool: &Sound, effort: &Effort, words: &[u64], same: bool)
 ///
 /// # Errors
 /// The violation, if there still is one.
-pub fn replay<E: Engine>(
+pub fn replay(
+    design: &Design<Image>,
     (form, pairs, closed): (Form, u16, bool),
     effort: &Effort,
     same_boot: bool,
     stores: &[Store],
 ) -> Judged<()> {
-    let pool = Sound::new::<E>(form, pairs, closed)?;
+    let pool = Sound::new(design, form, pairs, closed)?;
     let mut words = pool.words.clone();
     stores.iter().for_each(|(index, word)| words[*index] = *word);
-    judge_image::<E>(&pool, effort, &words, same_boot).map(drop)
+    judge_image(&pool, effort, &words, same_boot).map(drop)
 }
 
 #[cfg(test)]
@@ -393,7 +390,7 @@ mod tests {
     fn an_engine_with_checks_over_everything_is_never_accused() {
         // Fails by a false alarm, or if nothing is overwritten, or nothing that opens.
         let effort = Effort { images: 150, ..Effort::default() };
-        let report = judge::<Reference>(Form::WORDS, &effort).unwrap();
+        let report = judge(&Design::of::<Reference>(), Form::WORDS, &effort).unwrap();
         println!("{report}");
         assert!((10..report.images).contains(&report.opened), "{report}");
     }
@@ -401,7 +398,7 @@ mod tests {
     #[test]
     fn a_header_that_is_sealed_again_is_believed() {
         // Fails if the formula of the checksum is not the pool's: no header would be forged then.
-        let pool = Sound::new::<Reference>(Form::WORDS, 6, true).unwrap();
+        let pool = Sound::new(&Design::of::<Reference>(), Form::WORDS, 6, true).unwrap();
         let mut words = pool.words.clone();
         for slot in [0, 512] {
             words[slot + Header::VERSION] = 9;

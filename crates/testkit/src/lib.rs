@@ -5,7 +5,7 @@
 //! | [`model`] | does every operation answer like a map? | wrong answers, also after restarts |
 //! | [`conformance`] | does every sentence of the contract hold? | lengths, scans, full media, panics |
 //! | [`crash`] | is every image that a crash may leave a legal state? | missing flushes, torn commits |
-//! | [`damage`] | are flipped bits and lost ends told of? | unchecked words, trusted numbers |
+//! | [`damage`] | are flipped bits and lost ends reported? | unchecked words, trusted numbers |
 //! | [`hostile`] | is every number that was forged bounded? | panics, endless loops, growth |
 //! | [`race`] | does some order explain every answer of several threads? | races, early reads |
 //!
@@ -14,41 +14,45 @@
 //! template of an engine, stands where yours would:
 //!
 //! ```no_run
-//! use everhash_index::Form;
+//! use everhash_index::{Design, Form};
 //! use everhash_testkit::reference::Reference as YourEngine;
 //! use everhash_testkit::{conformance, crash, damage, hostile, model, race};
 //!
-//! let report = model::judge::<YourEngine>(Form::WORDS, &model::Effort::default()).unwrap();
+//! let on_memory = Design::of::<YourEngine>();
+//! let report = model::judge(&on_memory, Form::WORDS, &model::Effort::default()).unwrap();
 //! assert!(report.operations == 40_000 && report.restarts > 100);
 //!
-//! let report = conformance::judge::<YourEngine>(Form::WORDS).unwrap();
+//! let report = conformance::judge(&on_memory, Form::WORDS).unwrap();
 //! assert!(report.held.contains(&"a_full_medium_is_an_error_and_no_end"));
 //!
-//! let report = crash::judge::<YourEngine>(Form::WORDS, &crash::Effort::default()).unwrap();
+//! let traced = Design::of::<YourEngine>();
+//! let report = crash::judge(&traced, Form::WORDS, &crash::Effort::default()).unwrap();
 //! assert!(report.counts.states > 10_000); // fewer means that nothing was enumerated
 //!
-//! let report = damage::judge::<YourEngine>(Form::WORDS, &damage::Effort::default()).unwrap();
+//! let report = damage::judge(&on_memory, Form::WORDS, &damage::Effort::default()).unwrap();
 //! assert!(report.noticed > 1000 && report.by_check_alone == 0);
 //!
-//! let report = hostile::judge::<YourEngine>(Form::WORDS, &hostile::Effort::default()).unwrap();
+//! let report = hostile::judge(&on_memory, Form::WORDS, &hostile::Effort::default()).unwrap();
 //! assert!(report.opened > 100);
 //!
-//! let report = race::judge::<YourEngine>(Form::WORDS, &race::Effort::default()).unwrap();
+//! let threads = race::Subject::of::<YourEngine>();
+//! let report = race::judge(&threads, Form::WORDS, &race::Effort::default()).unwrap();
 //! assert!(report.schedules == 3600 && report.states > 1000);
 //! ```
 //!
-//! A violation is made as short as possible and printed with a line that replays it. That the
-//! judges see what they should is tested in turn: forty bugs planted in a small engine
-//! (`tests/planted`), published bugs of other systems re-created (`tests/historic`), a thousand
-//! spoiled histories, and a trivially correct engine that must never be accused.
+//! The judges minimise a violation and print it with a line that replays it. That the judges see
+//! what they should is tested in turn: forty bugs planted in a small engine (`tests/all/planted`),
+//! published bugs of other systems re-created (`tests/all/historic`), a thousand spoiled histories,
+//! and a trivially correct engine that must never be accused.
 
-mod complaint;
 pub mod conformance;
 pub mod crash;
 pub mod damage;
+mod failure;
 pub mod hostile;
 pub mod measured;
 pub mod model;
+mod open_table;
 pub mod primitives;
 pub mod race;
 pub mod random;
@@ -57,4 +61,5 @@ pub mod session;
 pub mod shrink;
 pub mod workload;
 
-pub use complaint::Complaint;
+pub use failure::Failure;
+pub use open_table::OpenTable;

@@ -37,7 +37,7 @@ pub struct Project {
 }
 
 impl Project {
-    /// Parses what `tree` holds.
+    /// Parses what `tree` holds. A folder with a workspace of its own is no part of the project.
     pub fn parse(tree: Tree) -> Project {
         let mut project = Project {
             tree: Tree::default(),
@@ -45,13 +45,15 @@ impl Project {
             manifests: Vec::new(),
             unreadable: Vec::new(),
         };
-        for (path, text) in tree.ending(".rs") {
+        let others = other_workspaces(&tree);
+        let is_ours = |path: &str| !others.iter().any(|folder| path.starts_with(folder.as_str()));
+        for (path, text) in tree.ending(".rs").filter(|file| is_ours(file.0)) {
             match Source::parse(path, text) {
                 Ok(source) => project.sources.push(source),
                 Err(finding) => project.unreadable.push(finding),
             }
         }
-        for (path, text) in tree.ending("Cargo.toml") {
+        for (path, text) in tree.ending("Cargo.toml").filter(|file| is_ours(file.0)) {
             match text.parse() {
                 Ok(table) => project.manifests.push(manifest(path, text, table)),
                 Err(error) => {
@@ -73,6 +75,14 @@ impl Project {
     pub fn crates(&self) -> impl Iterator<Item = &Manifest> {
         self.manifests.iter().filter(|manifest| !manifest.name.is_empty())
     }
+}
+
+/// Returns the folders below the root that begin a workspace.
+fn other_workspaces(tree: &Tree) -> Vec<String> {
+    let begins = |text: &str| text.lines().any(|line| line.trim() == "[workspace]");
+    let manifests = tree.ending("Cargo.toml").filter(|(_, text)| begins(text));
+    let folders = manifests.filter_map(|(path, _)| path.strip_suffix("Cargo.toml"));
+    folders.filter(|folder| !folder.is_empty()).map(str::to_owned).collect()
 }
 
 fn manifest(path: &str, text: &str, table: toml::Table) -> Manifest {

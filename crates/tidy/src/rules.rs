@@ -1,6 +1,8 @@
 //! The rules, as a table: what each one says, and the function that checks it.
 
 mod addresses;
+mod circles;
+mod citations;
 mod constants;
 mod dependencies;
 mod documents;
@@ -85,6 +87,11 @@ pub const ALL: &[Rule] = &[
         check: rooms::arrows,
     },
     Rule {
+        name: "circles",
+        says: "The rooms of an engine do not import one another in a circle.",
+        check: circles::none,
+    },
+    Rule {
         name: "judged",
         says: "The tests of an engine call every judge of the testkit.",
         check: judged::by_every_judge,
@@ -124,6 +131,11 @@ pub const ALL: &[Rule] = &[
         name: "paths",
         says: "A path to a file, in a document or a comment, names a file that exists.",
         check: documents::paths,
+    },
+    Rule {
+        name: "citations",
+        says: "A comment cites no row by letter and number but a promise, and says that it is one.",
+        check: citations::resolvable,
     },
     Rule {
         name: "set-up",

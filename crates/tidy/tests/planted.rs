@@ -71,7 +71,7 @@ const FACE: File = (
     "//! Demo.\n//!\n//! | Section | File |\n//! |---|---|\n//! | 3.1 | `token.rs` |\n//!\n\
      //! | The paper says | We do | Why |\n//! |---|---|---|\n//! | a | b | c |\n//!\n\
      //! There is no `setup.rs`, no `concurrency.rs`, no `resize.rs`, no `ops.rs`,\n\
-     //! no `recovery.rs`, no `check.rs` and no `tests.rs`: it is planted.\n",
+     //! no `state.rs`, no `recovery.rs`, no `table.rs`, no `check.rs` and no `tests.rs`.\n",
 );
 
 const TOKEN: File = ("crates/engines/src/demo/token.rs", "//! T.\nuse super::layout::A;\n");
@@ -193,6 +193,7 @@ const PLANTED: &[Planted] = &[
                 "//! Demo.\n//!\n//! | Section | File |\n//! |---|---|\n//! | 3.1 | `token.rs` |\n\
              //! | 3.2 | `helpers.rs` |\n//!\n//! | The paper says | We do |\n//! |---|---|\n//!\n\
              //! no `setup.rs` no `concurrency.rs` no `resize.rs` no `ops.rs` no `recovery.rs`\n\
+             //! no `state.rs` no `table.rs`\n\
              //! no `check.rs` no `tests.rs`\n",
             ),
         ],
@@ -262,6 +263,18 @@ const PLANTED: &[Planted] = &[
         place: "crates/engines/src/common/hash.rs:2",
         words: "serves all and knows none",
         cured: &[("crates/engines/src/common/hash.rs", "//! H.\nuse super::record;\n")],
+    },
+    Planted {
+        rule: "circles",
+        files: &[
+            FACE,
+            ("crates/engines/src/demo/token.rs", "//! T.\nuse super::shard::Shard;\n"),
+            ("crates/engines/src/demo/shard.rs", "//! S.\nuse super::log::Log;\n"),
+            ("crates/engines/src/demo/log.rs", "//! L.\nuse super::token::{self, Token};\n"),
+        ],
+        place: "crates/engines/src/demo/mod.rs:1",
+        words: "in a circle: log, shard, token",
+        cured: &[("crates/engines/src/demo/log.rs", "//! L.\nuse super::layout::Line;\n")],
     },
     Planted {
         rule: "judged",
@@ -439,6 +452,19 @@ const PLANTED: &[Planted] = &[
         place: "src/a.rs:3",
         words: "names `docs/model.md`",
         cured: &[("docs/model.md", "# M\n")],
+    },
+    Planted {
+        rule: "citations",
+        files: &[(
+            "crates/a/src/a.rs",
+            "//! A. Keeps the promises P1 and P2.\n// Fails as in promise P3, or by B1.\n",
+        )],
+        place: "crates/a/src/a.rs:2",
+        words: "cites `B1`, which is in no document",
+        cured: &[(
+            "crates/a/src/a.rs",
+            "//! A. Keeps the promises P1 and P2.\n// Fails as in promise P3; 8 MiB.\n",
+        )],
     },
     Planted {
         rule: "set-up",

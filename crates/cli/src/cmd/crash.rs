@@ -1,7 +1,7 @@
 //! `everhash crash`: crashes an engine wherever it matters, and looks at what is left.
 
-mod judges;
 mod mutants;
+mod subject;
 
 use std::time::Instant;
 
@@ -10,16 +10,19 @@ use everhash_engines::{ENGINES, Exploration};
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::{Change, Mutant};
 use everhash_store::Form;
-use everhash_testkit::crash::{Counts, Effort, Violation};
+use everhash_testkit::crash::{Counts, Effort, Violation, judge_mutant, replay_mutant};
 use everhash_testkit::workload::render;
 use serde_json::json;
 
-use self::judges::{JUDGES, Judges};
+use self::subject::Subject;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
 /// What a crash may leave, by name. Arm is left out: its model is experimental.
 const MODELS: [&str; 3] = ["adr", "eadr", "file"];
+
+/// The engine that is judged if none is named: its crash points have few states.
+const DEFAULT_ENGINE: &str = "wophi";
 
 /// How many seeds run between two looks at how many states there were.
 ///
@@ -43,8 +46,8 @@ const AND_THEN: &str = " / ";
 #[derive(Debug, Args)]
 pub struct Crash {
     /// The engine
-    #[arg(long, value_name = "NAME", default_value = JUDGES[0].name,
-          value_parser = PossibleValuesParser::new(JUDGES.iter().map(|judges| judges.name)))]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_ENGINE,
+          value_parser = PossibleValuesParser::new(ENGINES.iter().map(|about| about.name)))]
     engine: String,
     /// The form of the pairs; by default all that the engine holds, one after the other
     #[arg(long, value_name = "FORM")]
@@ -95,35 +98,34 @@ pub struct Crash {
 impl Crash {
     /// Runs the command.
     pub fn run(mut self) -> Outcome {
-        let judges = JUDGES.iter().find(|judges| judges.name == self.engine);
-        let judges = judges.expect("the parser admits no other name");
+        let subject = Subject::all().find(|subject| subject.about.name == self.engine);
+        let subject = &subject.expect("the parser admits no other name");
         if self.list_sites {
-            return judges.sites().try_for_each(|site| output::print(site.name()));
+            return subject.sites().try_for_each(|site| output::print(site.name()));
         }
         if self.brief {
-            let about = ENGINES.iter().find(|about| about.name == judges.name);
-            self.shorten(&about.expect("the judges are those of the registry").exploration);
+            self.shorten(&subject.about.exploration);
         }
         let forms = match self.form {
-            Some(form) if judges.forms().contains(&form) => vec![form],
+            Some(form) if subject.about.capabilities.holds(form) => vec![form],
             Some(form) => {
                 return Err(Failure::usage(format_args!(
                     "engine {} holds no pairs of the form {form}",
-                    judges.name
+                    subject.about.name
                 )));
             }
-            None => judges.forms(),
+            None => subject.about.capabilities.all_forms(),
         };
         if let Some(text) = &self.replay {
-            return self.replay(judges, forms[0], text);
+            return self.replay(subject, forms[0], text);
         }
         if self.mutants {
-            return self.judge_mutants(judges, &forms);
+            return self.judge_mutants(subject, &forms);
         }
         if let Some(place) = &self.drop {
-            return self.drop_site(judges, &forms, place);
+            return self.drop_site(subject, &forms, place);
         }
-        self.judge(judges, &forms)
+        self.judge(subject, &forms)
     }
 
     /// Takes the effort that the registry says is enough for the check of a change.
@@ -146,14 +148,14 @@ impl Crash {
     }
 
     /// Judges the engine as it is.
-    fn judge(&self, judges: &Judges, forms: &[Form]) -> Outcome {
+    fn judge(&self, subject: &Subject, forms: &[Form]) -> Outcome {
         let begun = Instant::now();
         let mut all = Counts::default();
         for form in forms {
             let mut counts = Counts::default();
             let mut effort = self.effort();
             while states(&counts) < self.states {
-                match (judges.judge)(*form, &effort, None) {
+                match judge_mutant(&subject.design, *form, &effort, None) {
                     Ok(report) => add(&mut counts, &report.counts),
                     Err(violation) => return self.violated(&violation),
                 }
@@ -191,7 +193,7 @@ impl Crash {
     }
 
     /// Judges the engine without what it does at a place.
-    fn drop_site(&self, judges: &Judges, forms: &[Form], place: &str) -> Outcome {
+    fn drop_site(&self, subject: &Subject, forms: &[Form], place: &str) -> Outcome {
         let (site, change) = match place.split_once(':') {
             Some((site, change)) => {
                 let change: Change = change.parse().map_err(Failure::usage)?;
@@ -199,10 +201,10 @@ impl Crash {
             }
             None => (place, None),
         };
-        if !judges.sites().any(|known| known.name() == site) {
+        if !subject.sites().any(|known| known.name() == site) {
             return Err(Failure::usage(format_args!(
                 "engine {} has no site '{site}'; see --list-sites",
-                judges.name
+                subject.about.name
             )));
         }
         let all = self.all_seeds();
@@ -211,12 +213,12 @@ impl Crash {
             let wanted = |mutant: &Mutant| {
                 mutant.site.name() == site && change.is_none_or(|change| mutant.change == change)
             };
-            let mutants = match self.met(judges, *form, wanted) {
+            let mutants = match self.met(subject, *form, wanted) {
                 Ok(mutants) => mutants,
                 Err(violation) => return self.violated(&violation),
             };
             for mutant in mutants {
-                if let Err(violation) = (judges.judge)(*form, &all, Some(mutant)) {
+                if let Err(violation) = judge_mutant(&subject.design, *form, &all, Some(mutant)) {
                     return self.violated(&violation);
                 }
                 tried.push(mutant.to_string());
@@ -234,13 +236,13 @@ impl Crash {
     /// Returns the wanted ones of the mutants that the first workloads allow which allow any.
     fn met(
         &self,
-        judges: &Judges,
+        subject: &Subject,
         form: Form,
         wanted: impl Fn(&Mutant) -> bool,
     ) -> Result<Vec<Mutant>, Box<Violation>> {
         for seed in self.all_seeds().seeds {
             let effort = Effort { seeds: seed..seed + 1, ..self.effort() };
-            let mut mutants = (judges.judge)(form, &effort, None)?.met.mutants();
+            let mut mutants = judge_mutant(&subject.design, form, &effort, None)?.met.mutants();
             mutants.retain(&wanted);
             if !mutants.is_empty() {
                 return Ok(mutants);
@@ -255,15 +257,15 @@ impl Crash {
         Effort { seeds, ..self.effort() }
     }
 
-    fn replay(&self, judges: &Judges, form: Form, replayed: &str) -> Outcome {
+    fn replay(&self, subject: &Subject, form: Form, replayed: &str) -> Outcome {
         let (operations, crashes) = replayed.split_once(AND_THEN).ok_or_else(|| {
             Failure::usage("a text to replay has operations, a slash, and crashes; copy all of it")
         })?;
-        let mutant = self.drop.as_deref().map(|text| judges.mutant(text)).transpose()?;
-        match (judges.replay)(form, &self.effort(), mutant, operations, crashes) {
+        let mutant = self.drop.as_deref().map(|text| subject.mutant(text)).transpose()?;
+        match replay_mutant(&subject.design, form, &self.effort(), mutant, operations, crashes) {
             Ok(()) => output::print("0 violations in the state replayed"),
-            Err(complaint) => {
-                output::print(&complaint.to_string())?;
+            Err(failure) => {
+                output::print(&failure.to_string())?;
                 Err(Failure::no())
             }
         }
@@ -271,7 +273,7 @@ impl Crash {
 
     /// Prints a violation and how to replay it.
     fn violated(&self, violation: &Violation) -> Outcome {
-        let Violation { form, model, seed, mutant, complaint, .. } = violation;
+        let Violation { form, model, seed, mutant, failure, .. } = violation;
         let crashes: Vec<_> = violation.crashes.iter().map(ToString::to_string).collect();
         let state = format!("{}{AND_THEN}{}", render(&violation.operations), crashes.join(" "));
         let sites: Vec<_> =
@@ -292,7 +294,7 @@ impl Crash {
                 "violations": 1,
                 "seed": seed,
                 "mutant": mutant.map(|mutant| mutant.to_string()),
-                "complaint": complaint.to_string(),
+                "failure": failure.to_string(),
                 "operations": render(&violation.operations),
                 "crashes": crashes,
                 "sites": sites,

@@ -7,7 +7,7 @@
 //! | writer | | waits | waits | waits |
 //!
 //! A writer holds its shard's lock. Before the store that makes a change true it names the bucket
-//! as pending, until after the fence: what a reader returns was durable when it looked (T-U1).
+//! as pending, until after the fence: what a reader returns was durable when it looked.
 //!
 //! A reader takes no lock. In each bucket it loads META, then the rest, then META and the pending
 //! bucket again, and at the end the number of moves of the shard; a miss is validated like a hit.

@@ -188,7 +188,7 @@ impl Place {
         self.start.plus(index * BUCKET_WORDS as u64)
     }
 
-    /// Returns the place in one word of DRAM (M14): the start is a multiple of 256.
+    /// Returns the place in one word of DRAM: the start is a multiple of 256.
     #[inline(always)]
     pub const fn packed(self) -> u64 {
         self.start.byte() | self.log as u64

@@ -58,7 +58,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         get_along_path(&pm, self.directory.of(wanted.hash), self.reach(), wanted, bytes)
     }
 
-    /// Looks for `count` keys, and says of each what was found (B1); a record's value is left in
+    /// Looks for `count` keys, and says of each what was found; a record's value is left in
     /// `bytes`. A key that has no form of the pool's is `None`, and not there.
     ///
     /// Three groups are on the way at a time: of one the lines are fetched that say where the keys
@@ -274,7 +274,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         self.fill(pm, &slot, slot.slot, pair, slot.view.inserted(slot.slot), sites::INSERT)?;
         self.held.count(1);
         self.held.count_deleted(-i64::from(was_deleted));
-        // A long search through many deleted slots (P15): 14 slots a bucket, a quarter of them.
+        // A long search through many deleted slots: 14 slots a bucket, a quarter of them.
         let bucket_slots = self.table.settings.bucket_slots;
         if search.probes >= self.table.settings.gc_probes
             && search.deleted * 4 >= search.probes * bucket_slots

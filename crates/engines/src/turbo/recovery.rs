@@ -91,7 +91,7 @@ fn read_root<M: Media>(pool: &Pool<M>) -> Result<Found> {
     Ok(Found { settings, directory, items: counted.then_some(root[Root::ITEMS]) })
 }
 
-/// Makes durable what was visible when the process ended, before a reader sees it (T-S1, P9).
+/// Makes durable what was visible when the process ended, before a reader sees it.
 ///
 /// Only descriptors and META words can be visible without being durable: what they lead to was
 /// fenced before them, or lies in the line of META. What is flushed here is fenced with the header

@@ -31,7 +31,7 @@ const MOST_AHEAD_BYTES: u64 = 64 << 20;
 
 impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Makes room in shard `index`, in which a search met no vacancy: at the same size if that
-    /// promises to be enough (P15), else at twice the size, or more if that is not enough (P5).
+    /// promises to be enough, else at twice the size, or more if that is not enough.
     ///
     /// A crash leaves the shard at the old place or at the new one, with the same pairs.
     ///

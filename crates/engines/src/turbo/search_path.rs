@@ -22,7 +22,7 @@ pub struct Reach {
 
 impl Reach {
     /// Returns the indexes of the buckets in which a key that hashes to `hash` may lie. The last
-    /// bucket of a shard is followed by the first (P2).
+    /// bucket of a shard is followed by the first.
     #[inline(always)]
     pub fn path(self, hash: u64, place: Place) -> impl Iterator<Item = u64> {
         self.path_from(layout::home_of(hash, place.log), place)
@@ -112,7 +112,7 @@ pub fn try_fast_get<M: Media, C: PairCodec>(
     if found.is_none() && !(view.is_covered() && view.ends_path(reach.bucket_slots)) {
         return None;
     }
-    // Pairs with the release fence before a writer's stores (P7).
+    // Pairs with the release fence before a writer's stores.
     M::Sync::fence(Ordering::Acquire);
     let whole = bucket.meta_word_again() == before
         && shard.is_settled(bucket.index)
@@ -172,7 +172,7 @@ pub fn read_optimistic<M: Media, R>(
 ) -> Result<Look<R>> {
     let before = bucket.meta_word();
     let found = bucket.view_of(before).and_then(|view| read(&view));
-    // Pairs with the release fence before a writer's stores (P7).
+    // Pairs with the release fence before a writer's stores.
     M::Sync::fence(Ordering::Acquire);
     if bucket.meta_word_again() != before || !shard.settled(bucket.index)? {
         return Ok(Look::Disturbed);

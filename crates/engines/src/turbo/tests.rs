@@ -9,7 +9,7 @@ mod rehash;
 mod times;
 mod weak_memory;
 
-use everhash_index::Form;
+use everhash_index::{Design, Form};
 use everhash_testkit::{conformance, model, race};
 
 use super::Turbo;
@@ -20,7 +20,7 @@ const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
 fn it_is_a_map() {
     // Fails if any sequence of operations is answered differently from a sorted map.
     for form in FORMS {
-        let report = model::judge::<Turbo>(form, &model::Effort::default());
+        let report = model::judge(&Design::of::<Turbo>(), form, &model::Effort::default());
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
 }
@@ -29,7 +29,7 @@ fn it_is_a_map() {
 fn it_keeps_the_contract() {
     // Fails if a promise of the contract is broken, each by its name.
     for form in FORMS {
-        let report = conformance::judge::<Turbo>(form);
+        let report = conformance::judge(&Design::of::<Turbo>(), form);
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
     }
 }
@@ -39,7 +39,7 @@ fn p02_no_schedule_of_threads_shows_what_a_crash_takes_back() {
     // Fails if a schedule of some threads gives an answer that no order of the operations gives,
     // or one that a crash takes back.
     for form in FORMS {
-        let report = race::judge::<Turbo>(form, &race::Effort::default());
+        let report = race::judge(&race::Subject::of::<Turbo>(), form, &race::Effort::default());
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
 }
@@ -48,7 +48,7 @@ fn p02_no_schedule_of_threads_shows_what_a_crash_takes_back() {
 fn real_threads_do_not_disturb_one_another() {
     // Fails if the processor's own orders break what all schedules of shuttle keep.
     for form in FORMS {
-        let report = race::stress::<Turbo>(form, &race::Stress::default());
+        let report = race::stress(&Design::of::<Turbo>(), form, &race::Stress::default());
         println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
     }
 }

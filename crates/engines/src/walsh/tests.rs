@@ -14,7 +14,7 @@ mod times;
 mod traps;
 mod words;
 
-use everhash_index::Form;
+use everhash_index::{Design, Form};
 use everhash_testkit::{conformance, model, race};
 
 use super::Walsh;
@@ -26,20 +26,20 @@ const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
 fn it_is_a_map() {
     // Fails if any sequence of operations is answered differently from a sorted map.
     for form in FORMS {
-        let report = model::judge::<Walsh>(form, &model::Effort::default());
+        let report = model::judge(&Design::of::<Walsh>(), form, &model::Effort::default());
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
-    model::judge::<Immediate>(Form::WORDS, &model::Effort::default()).unwrap();
-    model::judge::<Epochal>(Form::WORDS, &model::Effort::default()).unwrap();
+    model::judge(&Design::of::<Immediate>(), Form::WORDS, &model::Effort::default()).unwrap();
+    model::judge(&Design::of::<Epochal>(), Form::WORDS, &model::Effort::default()).unwrap();
 }
 
 #[test]
 fn it_keeps_the_contract() {
     // Fails if a promise of the contract is broken, each by its name.
     for form in FORMS {
-        let report = conformance::judge::<Walsh>(form);
+        let report = conformance::judge(&Design::of::<Walsh>(), form);
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
-        let report = conformance::judge::<Epochal>(form);
+        let report = conformance::judge(&Design::of::<Epochal>(), form);
         report.unwrap_or_else(|violations| panic!("epochs, {form}: {violations}"));
     }
 }
@@ -50,18 +50,19 @@ fn threads_do_not_disturb_one_another() {
     for form in FORMS {
         // What a crash may take back of a batch is for the crash judge to say.
         let effort = race::Effort { crash_every: 0, ..race::Effort::default() };
-        let report = race::judge::<Walsh>(form, &effort);
+        let report = race::judge(&race::Subject::of::<Walsh>(), form, &effort);
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
     let effort = race::Effort { crash_every: 0, ..race::Effort::default() };
-    race::judge::<Epochal>(Form::WORDS, &effort).unwrap_or_else(|found| panic!("epochs: {found}"));
+    race::judge(&race::Subject::of::<Epochal>(), Form::WORDS, &effort)
+        .unwrap_or_else(|found| panic!("epochs: {found}"));
 }
 
 #[test]
 fn threads_show_nothing_that_a_crash_takes_back() {
     // Fails if, with immediate durability, a reader sees a write before it is durable.
     let effort = race::Effort { seeds: 0..30, ..race::Effort::default() };
-    let report = race::judge::<Immediate>(Form::WORDS, &effort);
+    let report = race::judge(&race::Subject::of::<Immediate>(), Form::WORDS, &effort);
     println!("{:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
 }
 
@@ -69,7 +70,7 @@ fn threads_show_nothing_that_a_crash_takes_back() {
 fn real_threads_do_not_disturb_one_another() {
     // Fails if the processor's own orders break what all schedules of shuttle keep.
     for form in FORMS {
-        let report = race::stress::<Walsh>(form, &race::Stress::default());
+        let report = race::stress(&Design::of::<Walsh>(), form, &race::Stress::default());
         println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
     }
 }

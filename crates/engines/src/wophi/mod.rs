@@ -89,6 +89,8 @@
 //! fifth of independent reads, one by one and with this hash, cannot be had there. Batches can
 //! (three tenths), because the next lines are asked for before the first is looked at, and XXH3
 //! helps (an eighth) where keys need no defence.
+//!
+//! There is no `table.rs`: the face of an open table is `ops/faces.rs`.
 
 mod bucket;
 mod bucket_pre_allocation;

@@ -5,7 +5,7 @@ mod crashes;
 mod damage;
 mod upkeep;
 
-use everhash_index::Form;
+use everhash_index::{Design, Form};
 use everhash_testkit::{conformance, model, race};
 
 use super::Wophi;
@@ -16,7 +16,7 @@ const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
 fn it_is_a_map() {
     // Fails if any sequence of operations is answered differently from a sorted map.
     for form in FORMS {
-        let report = model::judge::<Wophi>(form, &model::Effort::default());
+        let report = model::judge(&Design::of::<Wophi>(), form, &model::Effort::default());
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
 }
@@ -25,7 +25,7 @@ fn it_is_a_map() {
 fn it_keeps_the_contract() {
     // Fails if a promise of the contract is broken, each by its name.
     for form in FORMS {
-        let report = conformance::judge::<Wophi>(form);
+        let report = conformance::judge(&Design::of::<Wophi>(), form);
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
     }
 }
@@ -35,7 +35,7 @@ fn threads_do_not_disturb_one_another() {
     // Fails if a schedule of some threads gives an answer that no order of the operations gives,
     // or one that a crash takes back.
     for form in FORMS {
-        let report = race::judge::<Wophi>(form, &race::Effort::default());
+        let report = race::judge(&race::Subject::of::<Wophi>(), form, &race::Effort::default());
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
 }
@@ -44,7 +44,7 @@ fn threads_do_not_disturb_one_another() {
 fn real_threads_do_not_disturb_one_another() {
     // Fails if the processor's own orders break what all schedules of shuttle keep.
     for form in FORMS {
-        let report = race::stress::<Wophi>(form, &race::Stress::default());
+        let report = race::stress(&Design::of::<Wophi>(), form, &race::Stress::default());
         println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
     }
 }

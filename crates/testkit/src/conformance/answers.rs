@@ -1,15 +1,19 @@
 //! What the operations on keys answer.
 
-use everhash_index::{Change, Engine, Form, Table};
+use everhash_index::{Change, Design, Form};
+use everhash_pmem::Image;
 
 use super::{holds, load, roomy};
-use crate::Complaint;
-use crate::complaint::ensure;
+use crate::Failure;
+use crate::failure::ensure;
 use crate::model::Pairs;
 use crate::workload::Shape;
 
-pub(super) fn insert_adds_only_what_is_absent<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn insert_adds_only_what_is_absent(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let (key, first, second) = (shape.key(3), shape.value(3), shape.value(4));
     ensure!(table.insert(&key, &first)?, "insert of an absent key said that it was present");
@@ -20,8 +24,8 @@ pub(super) fn insert_adds_only_what_is_absent<E: Engine>(form: Form) -> Result<(
     holds(&session, &shape, &Pairs::from([(key, second)]))
 }
 
-pub(super) fn put_adds_or_replaces<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn put_adds_or_replaces(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let mut pairs = Pairs::new();
     for round in 0..5 {
@@ -36,8 +40,11 @@ pub(super) fn put_adds_or_replaces<E: Engine>(form: Form) -> Result<(), Complain
     Ok(())
 }
 
-pub(super) fn update_replaces_only_what_is_present<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn update_replaces_only_what_is_present(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let (key, value) = (shape.key(3), shape.value(5));
     ensure!(!table.update(&key, &value)?, "update of an absent key said that it was present");
@@ -47,8 +54,11 @@ pub(super) fn update_replaces_only_what_is_present<E: Engine>(form: Form) -> Res
     holds(&session, &shape, &Pairs::from([(key, value)]))
 }
 
-pub(super) fn remove_says_whether_there_was_one<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn remove_says_whether_there_was_one(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let mut pairs = load(table, &shape, 0..30, 0)?;
     for number in (0..30).rev() {
@@ -61,8 +71,11 @@ pub(super) fn remove_says_whether_there_was_one<E: Engine>(form: Form) -> Result
     Ok(())
 }
 
-pub(super) fn modify_sees_and_changes_one_key<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn modify_sees_and_changes_one_key(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let mut pairs = load(table, &shape, 0..8, 0)?;
     // Present and absent in turn, each with each change.
@@ -96,8 +109,11 @@ pub(super) fn modify_sees_and_changes_one_key<E: Engine>(form: Form) -> Result<(
     Ok(())
 }
 
-pub(super) fn many_at_once_agree_with_one_by_one<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn many_at_once_agree_with_one_by_one(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     ensure!(table.put_many(&[])? == 0, "put_many of nothing added something");
     table.get_many(&[], &mut |_, _| panic!("get_many of nothing found something"))?;
@@ -136,23 +152,26 @@ pub(super) fn many_at_once_agree_with_one_by_one<E: Engine>(form: Form) -> Resul
     Ok(())
 }
 
-pub(super) fn a_table_begins_empty_and_counts<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_table_begins_empty_and_counts(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     ensure!(table.form() == form, "the table says that its form is {}", table.form());
     holds(&session, &shape, &Pairs::new())?;
     ensure!(table.is_empty()? && table.len()? == 0, "a new table is not empty");
     let pairs = load(table, &shape, 0..50, 0)?;
     holds(&session, &shape, &pairs)?;
-    ensure!(!E::CAPABILITIES.exact_len || table.len()? == 50, "len is {}", table.len()?);
+    ensure!(!design.capabilities.exact_len || table.len()? == 50, "len is {}", table.len()?);
     Ok(())
 }
 
-pub(super) fn words_agree_with_bytes<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn words_agree_with_bytes(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let Some(words) = table.words() else {
-        return Err(Complaint::new("a table of form 8/8 has no path for words"));
+        return Err(Failure::new("a table of form 8/8 has no path for words"));
     };
     let numbers = [0, 1, u64::MAX, 1 << 63, 0x0102_0304_0506_0708];
     let mut pairs = Pairs::new();
@@ -179,9 +198,12 @@ pub(super) fn words_agree_with_bytes<E: Engine>(form: Form) -> Result<(), Compla
     holds(&session, &shape, &pairs)
 }
 
-pub(super) fn bare_forms_believe_their_caller<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
-    let has = E::CAPABILITIES.bare;
+pub(super) fn bare_forms_believe_their_caller(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
+    let has = design.capabilities.bare;
     ensure!(session.table().bare().is_some() == has, "bare forms are there or not, as claimed");
     let mut pairs = Pairs::new();
     // Each key comes and goes some times: there is always something to replace or to remove.

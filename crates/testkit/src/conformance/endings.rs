@@ -1,15 +1,19 @@
 //! Clearing, closing, dropping, and opening again.
 
-use everhash_index::{Engine, Error, Form, Inline, Table};
+use everhash_index::{Design, Error, Form, Inline};
+use everhash_pmem::Image;
 
 use super::{holds, load, roomy};
-use crate::Complaint;
-use crate::complaint::ensure;
+use crate::failure::ensure;
 use crate::model::{Pairs, check_pool, scan_all};
 use crate::workload::Shape;
+use crate::{Failure, OpenTable};
 
-pub(super) fn clear_leaves_an_empty_table<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn clear_leaves_an_empty_table(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     table.clear()?;
     holds(&session, &shape, &Pairs::new())?;
@@ -23,8 +27,8 @@ pub(super) fn clear_leaves_an_empty_table<E: Engine>(form: Form) -> Result<(), C
     Ok(())
 }
 
-pub(super) fn a_closed_table_comes_back<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_closed_table_comes_back(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     session.reopen()?;
     holds(&session, &shape, &Pairs::new())?;
     let mut pairs = Pairs::new();
@@ -33,16 +37,19 @@ pub(super) fn a_closed_table_comes_back<E: Engine>(form: Form) -> Result<(), Com
         session.table().remove(&shape.key(round * 3))?;
         pairs.remove(&shape.key(round * 3));
         session.close()?;
-        let found = check_pool::<E, _>(session.region())?;
+        let found = check_pool(design, session.region())?;
         ensure!(found == pairs, "the check of the closed pool found other pairs");
-        session = crate::session::Session::open(session.region().media().clone(), form)?;
+        session = OpenTable::open(design, session.region().media().clone())?;
         holds(&session, &shape, &pairs)?;
     }
     Ok(())
 }
 
-pub(super) fn a_dropped_table_comes_back<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_dropped_table_comes_back(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     session.kill()?;
     let mut pairs = Pairs::new();
     for round in 0u16..6 {
@@ -61,16 +68,19 @@ pub(super) fn a_dropped_table_comes_back<E: Engine>(form: Form) -> Result<(), Co
     Ok(())
 }
 
-pub(super) fn reading_only_changes_nothing<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn reading_only_changes_nothing(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let pairs = load(session.table(), &shape, 0..70, 0)?;
     let region = session.region().clone();
-    let refused = everhash_index::open_read_only::<E, _>(region.clone(), &Inline);
+    let refused = design.open_read_only(region.clone(), &Inline);
     let refused = matches!(refused, Err(Error::Unsupported { .. }));
     ensure!(refused, "a pool that was not closed could be opened for reading only");
     session.close()?;
     let before = region.media().words();
-    let table = Box::new(everhash_index::open_read_only::<E, _>(region.clone(), &Inline)?);
+    let table = design.open_read_only(region.clone(), &Inline)?;
     ensure!(scan_all(table.as_ref())? == pairs, "reading only shows other pairs");
     let mut value = Vec::new();
     for (key, expected) in &pairs {
@@ -82,8 +92,11 @@ pub(super) fn reading_only_changes_nothing<E: Engine>(form: Form) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn two_tables_are_independent<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (first, second) = (roomy::<E>(form)?, roomy::<E>(form)?);
+pub(super) fn two_tables_are_independent(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (first, second) = (roomy(design, form)?, roomy(design, form)?);
     let shape = Shape::tiny(form);
     let (mut left, mut right) = (Pairs::new(), Pairs::new());
     for round in 0u16..5 {

@@ -1,23 +1,25 @@
 //! Keys and values of every length.
 
 use everhash_index::{
-    Change, Engine, Error, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result as IndexResult, Table,
+    Change, Design, Error, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result as IndexResult, Table,
 };
+use everhash_pmem::Image;
 
 use super::{holds, load, roomy};
-use crate::Complaint;
-use crate::complaint::ensure;
+use crate::Failure;
+use crate::OpenTable;
+use crate::failure::ensure;
 use crate::model::Pairs;
-use crate::session::Session;
 use crate::workload::Shape;
 
 /// Lengths around words, lines and the limits of one-byte and two-byte lengths. Unit: bytes.
 const LENGTHS: [usize; 13] = [0, 1, 7, 8, 9, 15, 16, 63, 64, 65, 255, 256, 1000];
 
-pub(super) fn another_form_is_refused_by_writes_and_absent_to_reads<E: Engine>(
+pub(super) fn another_form_is_refused_by_writes_and_absent_to_reads(
+    design: &Design<Image>,
     form: Form,
-) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let pairs = load(table, &shape, 0..10, 0)?;
     let (key, value) = (shape.key(3), shape.value(50));
@@ -48,7 +50,7 @@ pub(super) fn another_form_is_refused_by_writes_and_absent_to_reads<E: Engine>(
     holds(&session, &shape, &pairs)
 }
 
-fn refused(table: &dyn Table, key: &[u8], value: &[u8]) -> Result<(), Complaint> {
+fn refused(table: &dyn Table, key: &[u8], value: &[u8]) -> Result<(), Failure> {
     let modified = table.modify(key, &mut |_| Change::Put(value.to_vec()));
     let answers: [(&str, IndexResult<()>); 5] = [
         ("insert", table.insert(key, value).map(drop)),
@@ -65,8 +67,8 @@ fn refused(table: &dyn Table, key: &[u8], value: &[u8]) -> Result<(), Complaint>
     Ok(())
 }
 
-pub(super) fn every_length_comes_back<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn every_length_comes_back(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let mut pairs = Pairs::new();
     for round in 0..3 {
         for (number, key_bytes) in LENGTHS.into_iter().enumerate() {
@@ -88,8 +90,11 @@ pub(super) fn every_length_comes_back<E: Engine>(form: Form) -> Result<(), Compl
     holds(&session, &shape, &pairs)
 }
 
-pub(super) fn the_longest_pairs_come_back<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let mut session = Session::<E>::tiny(form, 160 << 20)?;
+pub(super) fn the_longest_pairs_come_back(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let mut session = OpenTable::tiny(design, form, 160 << 20)?;
     let shape = Shape::tiny(form);
     let pattern = |bytes: usize| (0..bytes).map(|i| (i ^ i >> 8 ^ i >> 16) as u8).collect();
     let long: Vec<u8> = pattern(MAX_VALUE_BYTES);
@@ -112,8 +117,11 @@ pub(super) fn the_longest_pairs_come_back<E: Engine>(form: Form) -> Result<(), C
     holds(&session, &shape, &pairs)
 }
 
-pub(super) fn longer_ones_come_back_or_are_refused<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let session = Session::<E>::tiny(form, 160 << 20)?;
+pub(super) fn longer_ones_come_back_or_are_refused(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let session = OpenTable::tiny(design, form, 160 << 20)?;
     let (table, shape) = (session.table(), Shape::tiny(form));
     let mut pairs = load(table, &shape, 0..4, 0)?;
     let key = vec![7; MAX_KEY_BYTES + 1];
@@ -139,8 +147,11 @@ pub(super) fn longer_ones_come_back_or_are_refused<E: Engine>(form: Form) -> Res
     holds(&session, &shape, &pairs)
 }
 
-pub(super) fn a_value_may_look_like_anything<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_value_may_look_like_anything(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let mut pairs = load(session.table(), &shape, 0..12, 0)?;
     for round in 0..3u8 {
         // What lies on the medium right now: headers, directories, buckets, other pairs.

@@ -2,23 +2,26 @@
 
 use core::time::Duration;
 
-use everhash_index::{Engine, Error, Form, Table};
-use everhash_pmem::Media;
+use everhash_index::{Design, Error, Form};
+use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy, settle};
-use crate::Complaint;
-use crate::complaint::ensure;
+use crate::Failure;
+use crate::OpenTable;
+use crate::failure::ensure;
 use crate::model::{Pairs, check_pool};
-use crate::session::Session;
 use crate::workload::Shape;
 
 /// To what length the medium can grow that shall become full. Unit: bytes.
 const SMALL_BYTES: u64 = 128 << 10;
 
-pub(super) fn a_growing_table_keeps_every_pair<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_growing_table_keeps_every_pair(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     // What does not grow says so, and is judged up to that.
-    let limit = if E::CAPABILITIES.grows { 1500 } else { 100 };
+    let limit = if design.capabilities.grows { 1500 } else { 100 };
     let mut pairs = Pairs::new();
     let mut now = Duration::ZERO;
     for first in (0..limit).step_by(100) {
@@ -32,12 +35,15 @@ pub(super) fn a_growing_table_keeps_every_pair<E: Engine>(form: Form) -> Result<
         holds(&session, &shape, &pairs)?;
     }
     let steps = session.table().stats()?;
-    ensure!(steps.items == pairs.len() as u64 || !E::CAPABILITIES.exact_len, "items: {steps:?}");
+    ensure!(
+        steps.items == pairs.len() as u64 || !design.capabilities.exact_len,
+        "items: {steps:?}"
+    );
     Ok(())
 }
 
-pub(super) fn space_is_used_again<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn space_is_used_again(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let mut now = Duration::ZERO;
     let mut lengths = Vec::new();
     for round in 0..32u32 {
@@ -59,8 +65,11 @@ pub(super) fn space_is_used_again<E: Engine>(form: Form) -> Result<(), Complaint
     Ok(())
 }
 
-pub(super) fn a_full_medium_is_an_error_and_no_end<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let mut session = Session::<E>::tiny(form, SMALL_BYTES)?;
+pub(super) fn a_full_medium_is_an_error_and_no_end(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let mut session = OpenTable::tiny(design, form, SMALL_BYTES)?;
     // Pairs of one length: what one removal frees, one insert may need.
     let shape = Shape { longest_key: 8, longest_value: 40, ..Shape::tiny(form) };
     let key = |number: u32| even_key(&shape, number);
@@ -70,7 +79,7 @@ pub(super) fn a_full_medium_is_an_error_and_no_end<E: Engine>(form: Form) -> Res
     let full = loop {
         match session.table().insert(&key(number), &value) {
             Ok(true) => drop(pairs.insert(key(number), value.clone())),
-            Ok(false) => return Err(Complaint::new("insert of an absent key said no")),
+            Ok(false) => return Err(Failure::new("insert of an absent key said no")),
             Err(Error::Full { .. }) => break number,
             Err(error) => return Err(error.into()),
         }
@@ -85,7 +94,7 @@ pub(super) fn a_full_medium_is_an_error_and_no_end<E: Engine>(form: Form) -> Res
         let (key, other) = (key(number), shape.value(25 + number * 130));
         match session.table().put(&key, &other) {
             Ok(true) => drop(pairs.insert(key, other)),
-            Ok(false) => return Err(Complaint::new("put of a present key said no")),
+            Ok(false) => return Err(Failure::new("put of a present key said no")),
             Err(Error::Full { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -110,7 +119,7 @@ pub(super) fn a_full_medium_is_an_error_and_no_end<E: Engine>(form: Form) -> Res
     }
     holds(&session, &shape, &pairs)?;
     session.close()?;
-    ensure!(check_pool::<E, _>(session.region())? == pairs, "the check found other pairs");
+    ensure!(check_pool(design, session.region())? == pairs, "the check found other pairs");
     Ok(())
 }
 

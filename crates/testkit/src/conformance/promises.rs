@@ -3,18 +3,21 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use everhash_index::{Change, Engine, Error, Form, Setting, Settings, Table};
-use everhash_pmem::Media;
+use everhash_index::{Change, Choice, Design, Error, Form, Setting, Sizing};
+use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy, settle};
-use crate::Complaint;
-use crate::complaint::{ensure, no_panic};
+use crate::Failure;
+use crate::OpenTable;
+use crate::failure::{ensure, no_panic};
 use crate::model::Pairs;
-use crate::session::Session;
 use crate::workload::Shape;
 
-pub(super) fn maintenance_comes_to_an_end<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn maintenance_comes_to_an_end(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let mut now = settle(session.table(), Duration::ZERO)?;
     let pairs = load(session.table(), &shape, 0..120, 0)?;
     // No budget, no time, and all the time in the world.
@@ -27,8 +30,11 @@ pub(super) fn maintenance_comes_to_an_end<E: Engine>(form: Form) -> Result<(), C
     holds(&session, &shape, &pairs)
 }
 
-pub(super) fn a_panic_in_modify_publishes_nothing<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_panic_in_modify_publishes_nothing(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let pairs = load(session.table(), &shape, 0..20, 0)?;
     for number in [3, 50] {
         let key = shape.key(number);
@@ -54,14 +60,14 @@ pub(super) fn a_panic_in_modify_publishes_nothing<E: Engine>(form: Form) -> Resu
         // Even engines that batch: the writes before were not all synced, but nothing ended.
         session.kill_unsynced()?;
     }
-    if !crate::session::batches::<E>() {
+    if !design.batches() {
         holds(&session, &shape, &pairs)?;
     }
     Ok(())
 }
 
-pub(super) fn errors_carry_no_keys<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let session = Session::<E>::tiny(form, 64 << 10)?;
+pub(super) fn errors_carry_no_keys(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let session = OpenTable::tiny(design, form, 64 << 10)?;
     let shape = Shape::tiny(form);
     let table = session.table();
     let secret = b"SECRETSECRETSECRETSECRET";
@@ -109,13 +115,13 @@ fn filled(shape: &Shape, secret: &[u8], number: u32) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn figures_are_consistent<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (mut session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn figures_are_consistent(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let mut pairs = Pairs::new();
     for round in 0u16..6 {
         pairs.extend(load(session.table(), &shape, round * 40..round * 40 + 40, 0)?);
         let (table, stats) = (session.table(), session.table().stats()?);
-        let exact = E::CAPABILITIES.exact_len;
+        let exact = design.capabilities.exact_len;
         ensure!(!exact || stats.items == pairs.len() as u64, "{} items", stats.items);
         ensure!(stats.items == table.len()?, "stats and len count differently");
         let bytes = session.region().media().bytes();
@@ -137,34 +143,41 @@ pub(super) fn figures_are_consistent<E: Engine>(form: Form) -> Result<(), Compla
     Ok(())
 }
 
-pub(super) fn names_and_settings_are_in_order<E: Engine>(form: Form) -> Result<(), Complaint> {
+pub(super) fn names_and_settings_are_in_order(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
     let good =
         |name: &str| (1..=8).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase());
-    ensure!(good(E::NAME), "'{}' is not one to eight lower-case letters", E::NAME);
-    let sites: Vec<_> = E::SITES.iter().flat_map(|sites| sites.iter()).collect();
+    ensure!(good(design.name), "'{}' is not one to eight lower-case letters", design.name);
+    let sites: Vec<_> = design.sites.iter().flat_map(|sites| sites.iter()).collect();
     let distinct: BTreeSet<_> = sites.iter().map(|site| site.name()).collect();
     ensure!(distinct.len() == sites.len(), "two sites have one name");
-    let stranger = distinct.iter().find(|name| !name.starts_with(E::NAME));
+    let stranger = distinct.iter().find(|name| !name.starts_with(design.name));
     ensure!(stranger.is_none(), "site {stranger:?} does not begin with the engine's name");
-    let mut settings = E::tiny(form);
-    let plain = E::Settings::default();
-    for Setting { name, default, meaning } in E::Settings::ALL {
-        ensure!(plain.get(name) == Some(*default), "the default of {name} is not {default}");
-        let Some(value) = settings.get(name) else {
-            return Err(Complaint::new(format!("setting {name} cannot be read")));
+    let usual = Choice::default();
+    for Setting { name, default, meaning } in design.settings {
+        let value = design.setting(form, usual, name)?;
+        ensure!(value == Some(*default), "the default of {name} is not {default}");
+        let tiny = Choice { sizing: Sizing::Tiny, ..usual };
+        let Some(value) = design.setting(form, tiny, name)? else {
+            return Err(Failure::new(format!("setting {name} cannot be read")));
         };
-        settings.set(name, value)?;
-        let absurd = settings.set(name, u64::MAX);
+        let again = design.setting(form, Choice { changes: &[(name, value)], ..tiny }, name)?;
+        ensure!(again == Some(value), "setting {name} changes when it is set");
+        let absurd = Choice { changes: &[(name, u64::MAX)], ..tiny };
+        let absurd = design.setting(form, absurd, name);
         ensure!(matches!(absurd, Err(Error::Setting { .. })), "setting {name} takes 2^64 - 1");
-        ensure!(settings.get(name) == Some(value), "setting {name} changes when it is set");
         ensure!(!meaning.is_empty(), "setting {name} has no meaning");
     }
-    ensure!(settings.get("no such setting").is_none(), "a setting that is not there has a value");
-    let unknown = settings.set("no such setting", 1);
+    let none = design.setting(form, usual, "no such setting")?;
+    ensure!(none.is_none(), "a setting that is not there has a value");
+    let unknown = Choice { changes: &[("no such setting", 1)], ..usual };
+    let unknown = design.setting(form, unknown, "no such setting");
     ensure!(matches!(unknown, Err(Error::Setting { .. })), "an unknown setting can be set");
     let odd = Form::Fixed { key_bytes: 3, value_bytes: 5 };
-    if !E::CAPABILITIES.holds(odd) {
-        let refused = Session::<E>::tiny(odd, 1 << 20).map(drop);
+    if !design.capabilities.holds(odd) {
+        let refused = OpenTable::tiny(design, odd, 1 << 20).map(drop);
         let right = matches!(refused, Err(Error::Unsupported { .. }));
         ensure!(right, "a form that the engine cannot hold gave {refused:?}");
     }

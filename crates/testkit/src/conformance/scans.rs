@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use everhash_index::{Cursor, Engine, Form, Table};
+use everhash_index::{Cursor, Design, Form, Table};
+use everhash_pmem::Image;
 
 use super::{load, roomy};
-use crate::Complaint;
-use crate::complaint::{ensure, show};
+use crate::Failure;
+use crate::failure::{ensure, show};
 use crate::model::{Pairs, scan_all};
 use crate::workload::Shape;
 
 /// Keys that are there throughout.
 const KEPT: u16 = 40;
 
-pub(super) fn a_scan_visits_every_pair<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_scan_visits_every_pair(design: &Design<Image>, form: Form) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     for (from, to) in [(0, 0), (0, 1), (1, 20), (20, 300)] {
         load(table, &shape, from..to, 0)?;
@@ -29,8 +30,11 @@ pub(super) fn a_scan_visits_every_pair<E: Engine>(form: Form) -> Result<(), Comp
     Ok(())
 }
 
-pub(super) fn a_cursor_can_be_used_again<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_cursor_can_be_used_again(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let pairs = load(table, &shape, 0..200, 0)?;
     let mut cursors = vec![];
@@ -67,8 +71,11 @@ pub(super) fn a_cursor_can_be_used_again<E: Engine>(form: Form) -> Result<(), Co
     Ok(())
 }
 
-pub(super) fn a_scan_sees_what_is_there_throughout<E: Engine>(form: Form) -> Result<(), Complaint> {
-    let (session, shape) = (roomy::<E>(form)?, Shape::tiny(form));
+pub(super) fn a_scan_sees_what_is_there_throughout(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
     let table = session.table();
     let kept = load(table, &shape, 0..KEPT, 0)?;
     for round in 0..4 {
@@ -91,18 +98,18 @@ pub(super) fn a_scan_sees_what_is_there_throughout<E: Engine>(form: Form) -> Res
         }
         if let Some(key) = wrong {
             let key = show(&key);
-            return Err(Complaint::new(format!("a scan showed {key} with a wrong value")));
+            return Err(Failure::new(format!("a scan showed {key} with a wrong value")));
         }
         if let Some(key) = kept.keys().find(|key| !seen.contains(*key)) {
             let key = show(key);
-            return Err(Complaint::new(format!("a scan missed {key}, which is there throughout")));
+            return Err(Failure::new(format!("a scan missed {key}, which is there throughout")));
         }
     }
     Ok(())
 }
 
 /// Lets the table grow, or removes what made it grow.
-fn disturb(table: &dyn Table, shape: &Shape, call: u16, grow: bool) -> Result<(), Complaint> {
+fn disturb(table: &dyn Table, shape: &Shape, call: u16, grow: bool) -> Result<(), Failure> {
     let first = KEPT + (call - 1) * 12;
     for number in first..first + 12 {
         let key = shape.key(number);

@@ -4,7 +4,6 @@ use core::fmt;
 use core::ops::Range;
 use std::collections::BTreeSet;
 
-use everhash_index::Engine;
 use everhash_pmem::Site;
 use everhash_pmem::crash::{Limits, Model};
 use everhash_pmem::media::traced::Met;
@@ -39,10 +38,10 @@ pub struct Effort {
     pub restart_one_in: u64,
     /// After how many states one goes on long enough to grow, too.
     pub growth_one_in: u64,
-    /// How many lives of one workload are judged at most.
-    pub lives: u64,
-    /// How many lives a violation may take to become short.
-    pub shorten_lives: u64,
+    /// How many executions of one workload are judged at most.
+    pub executions: u64,
+    /// How many executions a violation may take to become short.
+    pub shorten_executions: u64,
     /// How many threads; 0 for one per core.
     pub threads: usize,
 }
@@ -64,8 +63,8 @@ impl Default for Effort {
             killed_one_in: 4,
             restart_one_in: 2,
             growth_one_in: 16,
-            lives: u64::MAX,
-            shorten_lives: 500_000,
+            executions: u64::MAX,
+            shorten_executions: 500_000,
             threads: 0,
         }
     }
@@ -133,11 +132,11 @@ impl Report {
         (self.counts.states + self.counts.killed + self.counts.nested) as f64 / self.seconds
     }
 
-    /// Returns the sites that the engine declares and the judge never saw it use: paths that the
+    /// Returns those of the engine's sites that the judge never saw it use: paths that the
     /// workloads do not reach, or names that are left over.
-    pub fn never_met<E: Engine>(&self) -> Vec<Site> {
+    pub fn never_met(&self, sites: &[&[Site]]) -> Vec<Site> {
         let met: BTreeSet<Site> = self.met.sites().map(|(site, _, _)| site).collect();
-        let all = E::SITES.iter().flat_map(|sites| sites.iter());
+        let all = sites.iter().copied().flatten();
         all.filter(|site| !met.contains(*site)).copied().collect()
     }
 

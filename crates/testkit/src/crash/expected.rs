@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::parts::{Digests, Parts};
-use crate::Complaint;
-use crate::complaint::show;
+use crate::Failure;
+use crate::failure::show;
 use crate::model::{Model, Pairs};
 use crate::workload::Op;
 
@@ -75,8 +75,8 @@ impl Expected {
     /// Accepts what was found.
     ///
     /// # Errors
-    /// A complaint that names what was expected and what was found.
-    pub fn accept(&self, found: &Pairs) -> Result<(), Complaint> {
+    /// A failure that names what was expected and what was found.
+    pub fn accept(&self, found: &Pairs) -> Result<(), Failure> {
         let wrong = match self {
             Expected::EachPart { parts, allowed } => return each_part(parts, allowed, found),
             Expected::NoPoolOr => found.keys().next().map(|key| (key, "nothing".to_owned())),
@@ -111,7 +111,7 @@ impl Expected {
         };
         let Some((key, expected)) = wrong else { return Ok(()) };
         let (key, found) = (show(key), one(found.get(key)));
-        Err(Complaint::new(format!("key {key}: expected {expected}, found {found}")))
+        Err(Failure::new(format!("key {key}: expected {expected}, found {found}")))
     }
 }
 
@@ -133,9 +133,9 @@ fn each_part(
     parts: &Parts,
     allowed: &BTreeMap<u64, BTreeSet<u64>>,
     found: &Pairs,
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     if let Some(key) = found.keys().find(|key| parts.of(key).is_none()) {
-        return Err(Complaint::new(format!("key {}: it was never written", show(key))));
+        return Err(Failure::new(format!("key {}: it was never written", show(key))));
     }
     let digests = parts.digests(found);
     let nothing = BTreeSet::from([0]);
@@ -146,7 +146,7 @@ fn each_part(
             let pairs = found.iter().filter(|(key, _)| parts.of(key) == Some(part));
             let pairs: Vec<String> =
                 pairs.map(|(key, value)| format!("{} = {}", show(key), show(value))).collect();
-            return Err(Complaint::new(format!(
+            return Err(Failure::new(format!(
                 "part {part}: it never held just this since the last sync: {}",
                 if pairs.is_empty() { "nothing".to_owned() } else { pairs.join(", ") }
             )));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_names_key_expected_and_found() {
+    fn a_failure_names_key_expected_and_found() {
         let found = Expected::around(&two(), None).accept(&after(&[Op::Remove(1)]));
         let text = found.unwrap_err().to_string();
         assert!(text.contains("key ff") && text.ends_with("found none"), "{text}");

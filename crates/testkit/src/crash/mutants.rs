@@ -1,37 +1,37 @@
-//! Mutants: every site of an engine, with what it does left out, until the judge notices.
+//! Mutants: one flush, fence or commit store of an engine is left out, and the judge must notice.
 
 use core::fmt;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
-use everhash_index::{Engine, Form};
+use everhash_index::{Design, Form};
 use everhash_pmem::Site;
 use everhash_pmem::crash::{Limits, Model};
-use everhash_pmem::media::traced::{Met, Mutant};
+use everhash_pmem::media::traced::{Met, Mutant, Traced};
 
-use super::court::Court;
+use super::checker::CrashChecker;
 use super::effort::Effort;
 use super::violation::Violation;
 use super::{judge, parallel};
-use crate::Complaint;
+use crate::Failure;
 
-/// How many lives of a workload show what an engine persists.
+/// How many executions of a workload show what an engine persists.
 ///
 /// Source: ours; more than a workload has crash points.
-const MEETING_LIVES: u64 = 1000;
+const MEETING_EXECUTIONS: u64 = 1000;
 
-/// What became of a mutant.
+/// Whether a mutant was killed.
 #[derive(Clone, Debug)]
-pub struct Fate {
-    /// The site and what it did no longer.
+pub struct MutantOutcome {
+    /// The site, and the instruction that was left out there.
     pub mutant: Mutant,
-    /// How it was noticed; `None` if it survived.
-    pub death: Option<Death>,
+    /// How the judge noticed it; `None` if it survived.
+    pub detection: Option<Detection>,
 }
 
-/// How a mutant was noticed.
+/// How the judge noticed a mutant.
 #[derive(Clone, Debug)]
-pub struct Death {
+pub struct Detection {
     /// Under which model.
     pub model: Model,
     /// With which seed.
@@ -39,31 +39,35 @@ pub struct Death {
     /// After how many states of that seed.
     pub states: u64,
     /// What was wrong.
-    pub complaint: Complaint,
+    pub failure: Failure,
 }
 
-impl fmt::Display for Fate {
+impl fmt::Display for MutantOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mutant = self.mutant;
-        match &self.death {
+        match &self.detection {
             None => write!(f, "survived  {mutant}"),
-            Some(Death { model, seed, states, complaint }) => {
-                write!(f, "killed    {mutant}: {model}, seed {seed}, {states} states: {complaint}")
+            Some(Detection { model, seed, states, failure }) => {
+                write!(f, "killed    {mutant}: {model}, seed {seed}, {states} states: {failure}")
             }
         }
     }
 }
 
-/// Mutates every site that the efforts meet, and judges each mutant by one effort after the other
-/// until it is noticed.
+/// Mutates every site that the efforts reach, and judges each mutant by one effort after the other
+/// until it is killed.
 ///
-/// A mutant that survives is either an instruction that nobody needs or a hole in the judges. The
-/// sites of the pool are not the engine's: they have a judge of their own, which knows more of it.
+/// A surviving mutant shows either a needless instruction or a blind spot of the judges. The sites
+/// of the pool are not the engine's; a judge of the pool covers them.
 ///
 /// # Errors
-/// The violation of the engine as it is, if a workload that has noticed a mutant finds one.
-pub fn mutants<E: Engine>(form: Form, efforts: &[Effort]) -> Result<Vec<Fate>, Box<Violation>> {
-    mutants_among::<E>(form, efforts, &|_| u64::MAX)
+/// The violation of the unchanged engine, if a workload that kills a mutant finds one.
+pub fn mutants(
+    design: &Design<Traced>,
+    form: Form,
+    efforts: &[Effort],
+) -> Result<Vec<MutantOutcome>, Box<Violation>> {
+    mutants_among(design, form, efforts, &|_| u64::MAX)
 }
 
 /// As [`mutants`], but judges a mutant by as many seeds of each effort as `seeds` says at most;
@@ -71,61 +75,67 @@ pub fn mutants<E: Engine>(form: Form, efforts: &[Effort]) -> Result<Vec<Fate>, B
 ///
 /// # Errors
 /// As [`mutants`].
-pub fn mutants_among<E: Engine>(
+pub fn mutants_among(
+    design: &Design<Traced>,
     form: Form,
     efforts: &[Effort],
     seeds: &(dyn Fn(&Mutant) -> u64 + Sync),
-) -> Result<Vec<Fate>, Box<Violation>> {
+) -> Result<Vec<MutantOutcome>, Box<Violation>> {
     let threads = efforts.first().map_or(0, |effort| effort.threads);
-    let ours: BTreeSet<Site> = E::SITES.iter().copied().flatten().copied().collect();
-    let mut mutants = meet::<E>(form, efforts)?.mutants();
+    let ours: BTreeSet<Site> = design.sites.iter().copied().flatten().copied().collect();
+    let mut mutants = meet(design, form, efforts)?.mutants();
     mutants.retain(|mutant| ours.contains(&mutant.site) && seeds(mutant) > 0);
-    let fates = parallel::until_first_error(threads, &mutants, |mutant| {
+    let outcomes = parallel::until_first_error(threads, &mutants, |mutant| {
         let mut kills = efforts.iter().map(|effort| {
             let Range { start, end } = effort.seeds;
             let end = end.min(start.saturating_add(seeds(mutant)));
-            kill::<E>(form, &Effort { seeds: start..end, ..effort.clone() }, *mutant)
+            kill(design, form, &Effort { seeds: start..end, ..effort.clone() }, *mutant)
         });
-        let death = kills.find_map(|death| death);
-        Ok::<_, core::convert::Infallible>(Fate { mutant: *mutant, death })
+        let detection = kills.find_map(|detection| detection);
+        Ok::<_, core::convert::Infallible>(MutantOutcome { mutant: *mutant, detection })
     });
-    let Ok(fates) = fates;
-    acquit::<E>(form, efforts, &fates)?;
-    Ok(fates)
+    let Ok(outcomes) = outcomes;
+    confirm_baseline(design, form, efforts, &outcomes)?;
+    Ok(outcomes)
 }
 
 /// Runs every workload, with a few crashes of each, and returns what the engine persists in them.
-fn meet<E: Engine>(form: Form, efforts: &[Effort]) -> Result<Met, Box<Violation>> {
+fn meet(design: &Design<Traced>, form: Form, efforts: &[Effort]) -> Result<Met, Box<Violation>> {
     let mut met = Met::default();
     for effort in efforts {
         let limits = Limits::NONE_AND_ALL;
-        let few = Effort { limits, depth: 1, lives: MEETING_LIVES, ..effort.clone() };
-        met.merge(&judge::<E>(form, &few)?.met);
+        let few = Effort { limits, depth: 1, executions: MEETING_EXECUTIONS, ..effort.clone() };
+        met.merge(&judge(design, form, &few)?.met);
     }
     Ok(met)
 }
 
-fn kill<E: Engine>(form: Form, effort: &Effort, mutant: Mutant) -> Option<Death> {
+fn kill(design: &Design<Traced>, form: Form, effort: &Effort, mutant: Mutant) -> Option<Detection> {
     effort.seeds.clone().find_map(|seed| {
-        let mut court = Court::<E>::new(form, effort, Some(mutant));
-        let found = court.try_seed(&effort.workload(seed).generate()).err()?;
-        let (model, states) = (effort.model, court.lives());
-        Some(Death { model, seed, states, complaint: found.complaint })
+        let mut checker = CrashChecker::new(design, form, effort, Some(mutant));
+        let found = checker.try_seed(&effort.workload(seed).generate()).err()?;
+        let (model, states) = (effort.model, checker.executions());
+        Some(Detection { model, seed, states, failure: found.failure })
     })
 }
 
-/// Judges the engine as it is by the workloads that have noticed a mutant, as far as they needed to
-/// go: what is noticed there shall be the mutant's doing.
-fn acquit<E: Engine>(form: Form, efforts: &[Effort], fates: &[Fate]) -> Result<(), Box<Violation>> {
+/// Judges the unchanged engine by the workloads that killed a mutant, up to the same number of
+/// executions: only the mutation may cause the violation.
+fn confirm_baseline(
+    design: &Design<Traced>,
+    form: Form,
+    efforts: &[Effort],
+    outcomes: &[MutantOutcome],
+) -> Result<(), Box<Violation>> {
     for effort in efforts {
-        let mut lives = BTreeMap::new();
-        let deaths = fates.iter().filter_map(|fate| fate.death.as_ref());
-        for death in deaths.filter(|death| death.model == effort.model) {
-            let most: &mut u64 = lives.entry(death.seed).or_default();
-            *most = death.states.max(*most);
+        let mut executions = BTreeMap::new();
+        let detections = outcomes.iter().filter_map(|outcome| outcome.detection.as_ref());
+        for detection in detections.filter(|detection| detection.model == effort.model) {
+            let most: &mut u64 = executions.entry(detection.seed).or_default();
+            *most = detection.states.max(*most);
         }
-        for (seed, lives) in lives {
-            judge::<E>(form, &Effort { seeds: seed..seed + 1, lives, ..effort.clone() })?;
+        for (seed, executions) in executions {
+            judge(design, form, &Effort { seeds: seed..seed + 1, executions, ..effort.clone() })?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::court::hash;
+use super::checker::hash;
 use crate::model::Pairs;
 
 /// Of each part that holds something, the digest of its contents.

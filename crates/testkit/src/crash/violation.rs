@@ -1,22 +1,22 @@
-//! A violation: short, and with a line that replays it.
+//! A violation: minimised, and with a line that replays it.
 
 use core::fmt;
 
-use everhash_index::{Engine, Form};
+use everhash_index::{Design, Form};
 use everhash_pmem::Site;
 use everhash_pmem::crash::{Model, Name};
-use everhash_pmem::media::traced::Mutant;
+use everhash_pmem::media::traced::{Mutant, Traced};
 
-use super::court::{Court, Found};
+use super::checker::{CrashChecker, Found};
 use super::effort::Effort;
-use crate::Complaint;
+use crate::Failure;
 use crate::shrink::minimise;
 use crate::workload::{Op, parse, render};
 
-/// How many lives one of the shorter workloads may take that are tried.
+/// How many executions each shorter workload may take while a violation is minimised.
 ///
 /// Source: ours; a workload of a few operations, examined closely, takes some thousand.
-const LIVES: u64 = 5_000;
+const EXECUTIONS: u64 = 5_000;
 
 /// Crashes after which an engine does not do what it promises.
 #[derive(Clone)]
@@ -31,26 +31,26 @@ pub struct Violation {
     pub mutant: Option<Mutant>,
     /// The seed of the workload.
     pub seed: u64,
-    /// What remained of it.
+    /// The operations that remain of it.
     pub operations: Vec<Op>,
-    /// The crashes, each in the life of the process that the one before began; none if the engine
-    /// is wrong without.
+    /// The crashes, each in the execution that follows the one before. Empty if the engine fails
+    /// without a crash.
     pub crashes: Vec<Name>,
-    /// The sites that the crashes prevented, where they name one.
+    /// The site that each crash prevented, if the log names one.
     pub sites: Vec<Option<Site>>,
     /// What is wrong.
-    pub complaint: Complaint,
+    pub failure: Failure,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { engine, form, model, seed, complaint, .. } = self;
+        let Violation { engine, form, model, seed, failure, .. } = self;
         write!(f, "engine {engine}, form {form}, model {model}, seed {seed}")?;
         if let Some(mutant) = self.mutant {
             write!(f, ", mutant {mutant}")?;
         }
         let operations = render(&self.operations);
-        writeln!(f, ":\n  {complaint}\n  operations: {operations}")?;
+        writeln!(f, ":\n  {failure}\n  operations: {operations}")?;
         for (crash, site) in self.crashes.iter().zip(&self.sites) {
             match site {
                 Some(site) => writeln!(f, "  crash: {crash}, before {site:?}")?,
@@ -61,7 +61,7 @@ impl fmt::Display for Violation {
         let crashes = crashes.join(" ");
         write!(
             f,
-            "  replay: everhash_testkit::crash::replay::<E>(form, &effort, \"{operations}\", \
+            "  replay: everhash_testkit::crash::replay(&design, form, &effort, \"{operations}\", \
              \"{crashes}\")"
         )
     }
@@ -81,34 +81,37 @@ impl core::error::Error for Violation {}
 ///
 /// # Errors
 /// What is wrong with the engine, or with the texts.
-pub fn replay<E: Engine>(
+pub fn replay(
+    design: &Design<Traced>,
     form: Form,
     effort: &Effort,
     operations: &str,
     crashes: &str,
-) -> Result<(), Complaint> {
-    replay_mutant::<E>(form, effort, None, operations, crashes)
+) -> Result<(), Failure> {
+    replay_mutant(design, form, effort, None, operations, crashes)
 }
 
 /// As [`replay`], with one site of the engine changed.
 ///
 /// # Errors
 /// As [`replay`].
-pub fn replay_mutant<E: Engine>(
+pub fn replay_mutant(
+    design: &Design<Traced>,
     form: Form,
     effort: &Effort,
     mutant: Option<Mutant>,
     operations: &str,
     crashes: &str,
-) -> Result<(), Complaint> {
-    let operations = parse(operations).map_err(|bad| Complaint::new(bad.to_string()))?;
+) -> Result<(), Failure> {
+    let operations = parse(operations).map_err(|bad| Failure::new(bad.to_string()))?;
     let crashes: Result<Vec<Name>, _> = crashes.split_whitespace().map(str::parse).collect();
-    let crashes = crashes.map_err(|bad| Complaint::new(bad.to_string()))?;
-    Court::<E>::new(form, effort, mutant).replay(&operations, &crashes)
+    let crashes = crashes.map_err(|bad| Failure::new(bad.to_string()))?;
+    CrashChecker::new(design, form, effort, mutant).replay(&operations, &crashes)
 }
 
 /// Removes operations while the engine is still wrong.
-pub(super) fn shorten<E: Engine>(
+pub(super) fn shorten(
+    design: &Design<Traced>,
     form: Form,
     effort: &Effort,
     mutant: Option<Mutant>,
@@ -116,8 +119,8 @@ pub(super) fn shorten<E: Engine>(
     operations: Vec<Op>,
     found: Found,
 ) -> Violation {
-    // Which lives are examined closely depends on how many there were before: here all are, so
-    // that a shorter workload does not hide its violation.
+    // The number of an execution decides how closely it is examined. Here all are examined closely,
+    // so that a shorter workload does not hide its violation.
     let close = Effort {
         nested_one_in: if found.crashes.len() > 1 { 1 } else { u64::MAX },
         killed_one_in: 1,
@@ -126,14 +129,15 @@ pub(super) fn shorten<E: Engine>(
         ..effort.clone()
     };
     let mut found = found;
-    let mut budget = effort.shorten_lives;
+    let mut budget = effort.shorten_executions;
     let operations = minimise(operations, |operations| {
-        let mut court = Court::<E>::new(form, &close, mutant).with_budget(LIVES.min(budget));
-        let outcome = if budget > 0 { court.try_seed(operations) } else { Ok(()) };
-        budget = budget.saturating_sub(court.lives());
+        let mut checker =
+            CrashChecker::new(design, form, &close, mutant).with_budget(EXECUTIONS.min(budget));
+        let outcome = if budget > 0 { checker.try_seed(operations) } else { Ok(()) };
+        budget = budget.saturating_sub(checker.executions());
         outcome.map_err(|shorter| found = shorter).is_err()
     });
-    let Found { crashes, sites, complaint } = found;
-    let (engine, model) = (E::NAME, effort.model);
-    Violation { engine, form, model, mutant, seed, operations, crashes, sites, complaint }
+    let Found { crashes, sites, failure } = found;
+    let (engine, model) = (design.name, effort.model);
+    Violation { engine, form, model, mutant, seed, operations, crashes, sites, failure }
 }

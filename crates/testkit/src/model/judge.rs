@@ -4,15 +4,15 @@ use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
-use everhash_index::{Engine, Form};
+use everhash_index::{Design, Form};
+use everhash_pmem::Image;
 
-use super::{Model, Outcome, perform, read_out};
-use crate::Complaint;
-use crate::complaint::{ensure, no_panic};
+use super::{Model, Outcome, perform};
+use crate::failure::{ensure, no_panic};
 use crate::random::Random;
-use crate::session::Session;
 use crate::shrink::minimise;
 use crate::workload::{Bias, Op, Shape, Workload, parse, render};
+use crate::{Failure, OpenTable};
 
 /// How much the model judge does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,16 +59,16 @@ pub struct Violation {
     /// What remained of it.
     pub operations: Vec<Op>,
     /// What is wrong.
-    pub complaint: Complaint,
+    pub failure: Failure,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (form, operations) = (self.form, render(&self.operations));
         writeln!(f, "engine {}, form {form}, seed {}:", self.engine, self.seed)?;
-        writeln!(f, "  {}", self.complaint)?;
+        writeln!(f, "  {}", self.failure)?;
         writeln!(f, "  operations: {operations}")?;
-        write!(f, "  replay: everhash_testkit::model::replay::<E>(form, \"{operations}\")")
+        write!(f, "  replay: everhash_testkit::model::replay(&design, form, \"{operations}\")")
     }
 }
 
@@ -85,7 +85,11 @@ impl core::error::Error for Violation {}
 ///
 /// # Errors
 /// The first workload on which they differ, minimised.
-pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
+pub fn judge(
+    design: &Design<Image>,
+    form: Form,
+    effort: &Effort,
+) -> Result<Report, Box<Violation>> {
     let mut report = Report::default();
     for seed in effort.seeds.clone() {
         // Few keys for some seeds: slots are used again. Many for others: the table grows.
@@ -93,9 +97,9 @@ pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Viola
         let (operations, bias) = (effort.operations, Bias::of_seed(seed / 3));
         let ops = Workload { seed, operations, keys, bias, restarts: seed % 2 == 0 }.generate();
         let readings = Readings::Sometimes(seed);
-        let outcome = no_panic(|| run::<E>(form, effort, &ops, readings, &mut report));
-        if let Err(complaint) = outcome {
-            return Err(Box::new(shorten::<E>(form, effort, seed, ops, complaint)));
+        let outcome = no_panic(|| run(design, form, effort, &ops, readings, &mut report));
+        if let Err(failure) = outcome {
+            return Err(Box::new(shorten(design, form, effort, seed, ops, failure)));
         }
         report.workloads += 1;
     }
@@ -106,9 +110,9 @@ pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Viola
 ///
 /// # Errors
 /// What is wrong with the engine, or with the text.
-pub fn replay<E: Engine>(form: Form, operations: &str) -> Result<(), Complaint> {
-    let ops = parse(operations).map_err(|bad| Complaint::new(bad.to_string()))?;
-    run::<E>(form, &Effort::default(), &ops, Readings::Always, &mut Report::default())
+pub fn replay(design: &Design<Image>, form: Form, operations: &str) -> Result<(), Failure> {
+    let ops = parse(operations).map_err(|bad| Failure::new(bad.to_string()))?;
+    run(design, form, &Effort::default(), &ops, Readings::Always, &mut Report::default())
 }
 
 /// When everything is read out, beside the end and every restart.
@@ -120,17 +124,18 @@ enum Readings {
     Always,
 }
 
-fn run<E: Engine>(
+fn run(
+    design: &Design<Image>,
     form: Form,
     effort: &Effort,
     ops: &[Op],
     readings: Readings,
     report: &mut Report,
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     let shape = Shape::tiny(form);
     let most = ops.iter().flat_map(Op::keys).max().unwrap_or(0).max(effort.keys);
     let keys: Vec<Vec<u8>> = (0..=most).map(|key| shape.key(key)).collect();
-    let mut session = Session::<E>::tiny(form, effort.capacity_bytes)?;
+    let mut session = OpenTable::tiny(design, form, effort.capacity_bytes)?;
     let mut model = Model::new(shape);
     let mut now = Duration::ZERO;
     let mut random = Random::new(match readings {
@@ -141,7 +146,7 @@ fn run<E: Engine>(
         let place = || format!("operation {}, {op}", position + 1);
         let answer = step(&mut session, &shape, &mut now, op).map_err(|error| error.at(place()))?;
         let expected = model.apply(op);
-        let inexact = *op == Op::Len && !E::CAPABILITIES.exact_len;
+        let inexact = *op == Op::Len && !design.capabilities.exact_len;
         ensure!(
             answer == expected || inexact,
             "{} returned {answer:?}; it should return {expected:?}",
@@ -152,8 +157,9 @@ fn run<E: Engine>(
         let last = position + 1 == ops.len();
         let read = matches!(readings, Readings::Always) || random.once_in(30);
         if last || read || op.restarts() {
-            read_out::<E, _>(session.table(), session.region(), model.pairs(), &keys)
-                .map_err(|complaint| complaint.at(format!("after {}", place())))?;
+            session
+                .read_out(model.pairs(), &keys)
+                .map_err(|failure| failure.at(format!("after {}", place())))?;
             report.read_outs += 1;
         }
     }
@@ -162,12 +168,12 @@ fn run<E: Engine>(
 }
 
 /// Performs an operation, also one that restarts.
-pub(crate) fn step<E: Engine>(
-    session: &mut Session<E>,
+pub(crate) fn step(
+    session: &mut OpenTable,
     shape: &Shape,
     now: &mut Duration,
     op: &Op,
-) -> Result<Outcome, Complaint> {
+) -> Result<Outcome, Failure> {
     match op {
         Op::Reopen => session.reopen()?,
         Op::Kill => session.kill()?,
@@ -177,27 +183,28 @@ pub(crate) fn step<E: Engine>(
     Ok(Outcome::Done)
 }
 
-fn shorten<E: Engine>(
+fn shorten(
+    design: &Design<Image>,
     form: Form,
     effort: &Effort,
     seed: u64,
     ops: Vec<Op>,
-    complaint: Complaint,
+    failure: Failure,
 ) -> Violation {
     let verdict = |ops: &[Op], readings| {
-        no_panic(|| run::<E>(form, effort, ops, readings, &mut Report::default())).err()
+        no_panic(|| run(design, form, effort, ops, readings, &mut Report::default())).err()
     };
-    let mut complaint = complaint;
+    let mut failure = failure;
     let readings = match verdict(&ops, Readings::Always) {
         Some(_) => Readings::Always,
         None => Readings::Sometimes(seed),
     };
     let operations = minimise(ops, |ops| match verdict(ops, readings) {
         Some(found) => {
-            complaint = found;
+            failure = found;
             true
         }
         None => false,
     });
-    Violation { engine: E::NAME, form, seed, operations, complaint }
+    Violation { engine: design.name, form, seed, operations, failure }
 }

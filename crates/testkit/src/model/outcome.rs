@@ -6,8 +6,8 @@ use core::time::Duration;
 use everhash_index::{BareTable, Change, Table};
 
 use super::{Pairs, readout};
-use crate::Complaint;
-use crate::complaint::{ensure, show};
+use crate::Failure;
+use crate::failure::{ensure, show};
 use crate::workload::{Edit, Op, Shape};
 
 /// The answer of an operation.
@@ -47,16 +47,16 @@ impl fmt::Debug for Outcome {
 /// Performs an operation on a table. `now` is the made-up clock of [`Op::Maintain`].
 ///
 /// # Errors
-/// A complaint about an error, or about an answer that contradicts itself.
+/// A failure for an error, and for an answer that contradicts itself.
 ///
 /// # Panics
-/// If the operation is one that restarts: whoever holds the table does that.
+/// If the operation restarts the process: the owner of the table does that.
 pub fn perform(
     table: &dyn Table,
     shape: &Shape,
     now: &mut Duration,
     op: &Op,
-) -> Result<Outcome, Complaint> {
+) -> Result<Outcome, Failure> {
     Ok(match op {
         Op::Insert(key, value) => {
             Outcome::Flag(table.insert(&shape.key(*key), &shape.value(*value))?)
@@ -104,11 +104,11 @@ pub fn perform(
     })
 }
 
-/// Returns the bare forms, if there are any and the key is present, as they want to know.
+/// Returns the bare forms if there are any and the key is present, as they require.
 fn bare_if_present<'t>(
     table: &'t dyn Table,
     key: &[u8],
-) -> Result<Option<&'t dyn BareTable>, Complaint> {
+) -> Result<Option<&'t dyn BareTable>, Failure> {
     match table.bare() {
         Some(bare) if table.contains(key)? => Ok(Some(bare)),
         _ => Ok(None),
@@ -116,7 +116,7 @@ fn bare_if_present<'t>(
 }
 
 /// Reads one key, into a buffer that holds something else.
-pub(crate) fn get(table: &dyn Table, key: &[u8]) -> Result<Option<Vec<u8>>, Complaint> {
+pub(crate) fn get(table: &dyn Table, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
     let mut value = b"left from before".to_vec();
     Ok(table.get(key, &mut value)?.then_some(value))
 }
@@ -126,7 +126,7 @@ fn modify(
     shape: &Shape,
     key: u16,
     edit: Edit,
-) -> Result<Option<Vec<u8>>, Complaint> {
+) -> Result<Option<Vec<u8>>, Failure> {
     let mut calls = 0;
     let mut found = None;
     table.modify(&shape.key(key), &mut |value| {
@@ -146,7 +146,7 @@ fn get_many(
     table: &dyn Table,
     shape: &Shape,
     keys: &[u16],
-) -> Result<Vec<Option<Vec<u8>>>, Complaint> {
+) -> Result<Vec<Option<Vec<u8>>>, Failure> {
     let keys: Vec<Vec<u8>> = keys.iter().map(|key| shape.key(*key)).collect();
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let mut answers: Vec<Option<Option<Vec<u8>>>> = vec![None; keys.len()];
@@ -158,10 +158,10 @@ fn get_many(
     })?;
     ensure!(!twice, "get_many answered for one position twice");
     let complete: Option<Vec<_>> = answers.into_iter().collect();
-    complete.ok_or_else(|| Complaint::new("get_many left out a position"))
+    complete.ok_or_else(|| Failure::new("get_many left out a position"))
 }
 
-fn put_many(table: &dyn Table, shape: &Shape, pairs: &[(u16, u32)]) -> Result<u64, Complaint> {
+fn put_many(table: &dyn Table, shape: &Shape, pairs: &[(u16, u32)]) -> Result<u64, Failure> {
     let pairs: Vec<_> = pairs.iter().map(|(k, v)| (shape.key(*k), shape.value(*v))).collect();
     let slices: Vec<(&[u8], &[u8])> =
         pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();

@@ -2,15 +2,14 @@
 
 use std::collections::btree_map::Entry;
 
-use everhash_index::{Cursor, Engine, Table};
+use everhash_index::{Cursor, Design, Table};
 use everhash_pmem::{Media, Region};
 
 use super::{Pairs, outcome};
-use crate::Complaint;
-use crate::complaint::{ensure, show};
-use crate::session::batches;
+use crate::Failure;
+use crate::failure::{ensure, show};
 
-/// How many calls of `scan` may be needed for one table before the cursor counts as going round.
+/// After how many calls of `scan` a cursor counts as endless.
 ///
 /// Source: ours; judged tables have fewer buckets than this by far.
 const SCAN_CALLS: u32 = 10_000_000;
@@ -18,35 +17,34 @@ const SCAN_CALLS: u32 = 10_000_000;
 /// Scans a table while nothing is written to it.
 ///
 /// # Errors
-/// A complaint about an error, about a cursor that never ends, and about a key that is shown with
-/// two values.
-pub fn scan_all(table: &dyn Table) -> Result<Pairs, Complaint> {
+/// A failure for an error, for a cursor that never ends, and for a key with two values.
+pub fn scan_all(table: &dyn Table) -> Result<Pairs, Failure> {
     let mut pairs = Pairs::new();
-    let mut complaint = None;
+    let mut failure = None;
     let mut cursor = Some(Cursor::default());
     let mut calls = 0;
     while let Some(from) = cursor {
         calls += 1;
         ensure!(calls < SCAN_CALLS, "the scan did not end after {calls} calls");
         cursor = table.scan(from, &mut |key, value| {
-            complaint = complaint.take().or_else(|| note(&mut pairs, key, value, false).err());
+            failure = failure.take().or_else(|| note(&mut pairs, key, value, false).err());
         })?;
     }
-    complaint.map_or(Ok(pairs), Err)
+    failure.map_or(Ok(pairs), Err)
 }
 
-/// Reads a pool with [`Engine::check`], which shares no code with the table.
+/// Reads a pool with [`Design::check`], which shares no code with the table.
 ///
 /// # Errors
-/// A complaint about a broken invariant, and about a key that is shown twice.
-pub fn check_pool<E: Engine, M: Media>(region: &Region<M>) -> Result<Pairs, Complaint> {
+/// A failure for a broken invariant, and for a key that is visited twice.
+pub fn check_pool<M: Media>(design: &Design<M>, region: &Region<M>) -> Result<Pairs, Failure> {
     let mut pairs = Pairs::new();
-    let mut complaint = None;
-    let checked = E::check(region, &mut |key, value| {
-        complaint = complaint.take().or_else(|| note(&mut pairs, key, value, true).err());
+    let mut failure = None;
+    let checked = design.check(region, &mut |key, value| {
+        failure = failure.take().or_else(|| note(&mut pairs, key, value, true).err());
     })?;
-    if let Some(complaint) = complaint {
-        return Err(complaint.at("check of the pool"));
+    if let Some(failure) = failure {
+        return Err(failure.at("check of the pool"));
     }
     let (items, visited) = (checked.items, pairs.len());
     ensure!(items == visited as u64, "check counted {items} pairs and visited {visited}");
@@ -59,13 +57,14 @@ pub fn check_pool<E: Engine, M: Media>(region: &Region<M>) -> Result<Pairs, Comp
 /// it may know, by count, and by both checks.
 ///
 /// # Errors
-/// A complaint about the first difference.
-pub fn read_out<E: Engine, M: Media>(
-    table: &E::Table<M>,
+/// A failure for the first difference.
+pub fn read_out<M: Media>(
+    design: &Design<M>,
+    table: &dyn Table,
     region: &Region<M>,
     expected: &Pairs,
     keys: &[Vec<u8>],
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     compare("the scan", &scan_all(table)?, expected)?;
     for key in keys {
         let (found, value) = (outcome::get(table, key)?, expected.get(key));
@@ -83,28 +82,28 @@ pub fn read_out<E: Engine, M: Media>(
             value.is_some()
         );
     }
-    let (count, exact) = (expected.len() as u64, E::CAPABILITIES.exact_len);
+    let (count, exact) = (expected.len() as u64, design.capabilities.exact_len);
     let (length, checked) = (table.len()?, table.check()?);
     ensure!(!exact || length == count, "len returned {length}; there are {count} pairs");
     ensure!(!exact || table.is_empty()? == (count == 0), "is_empty is wrong for {count} pairs");
-    if batches::<E>() {
+    if design.batches() {
         // The pool at rest has what was synced.
         table.sync()?;
     }
     ensure!(checked.items == count, "check counted {} pairs; there are {count}", checked.items);
-    compare("the check of the pool", &check_pool::<E, M>(region)?, expected)
+    compare("the check of the pool", &check_pool(design, region)?, expected)
 }
 
 /// Compares pairs that were found in one way with those that should be there.
-pub(crate) fn compare(way: &str, found: &Pairs, expected: &Pairs) -> Result<(), Complaint> {
+pub(crate) fn compare(way: &str, found: &Pairs, expected: &Pairs) -> Result<(), Failure> {
     for (key, value) in expected {
         match found.get(key) {
             Some(there) if there == value => {}
             Some(there) => {
                 let (key, there, value) = (show(key), show(there), show(value));
-                return Err(Complaint::new(format!("{way} has {key} = {there}, not {value}")));
+                return Err(Failure::new(format!("{way} has {key} = {there}, not {value}")));
             }
-            None => return Err(Complaint::new(format!("{way} has no {}", show(key)))),
+            None => return Err(Failure::new(format!("{way} has no {}", show(key)))),
         }
     }
     let extra = found.keys().find(|key| !expected.contains_key(*key));
@@ -112,13 +111,13 @@ pub(crate) fn compare(way: &str, found: &Pairs, expected: &Pairs) -> Result<(), 
     Ok(())
 }
 
-fn note(pairs: &mut Pairs, key: &[u8], value: &[u8], once: bool) -> Result<(), Complaint> {
+fn note(pairs: &mut Pairs, key: &[u8], value: &[u8], once: bool) -> Result<(), Failure> {
     match pairs.entry(key.to_vec()) {
         Entry::Vacant(place) => {
             place.insert(value.to_vec());
         }
         Entry::Occupied(_) if once => {
-            return Err(Complaint::new(format!("{} was visited twice", show(key))));
+            return Err(Failure::new(format!("{} was visited twice", show(key))));
         }
         Entry::Occupied(place) => ensure!(
             place.get() == value,

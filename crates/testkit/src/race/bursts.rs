@@ -41,7 +41,7 @@ impl Scheduler for Bursts {
         if let (Some(task), false) = (stays, is_yielding || self.random.once_in(self.mean)) {
             return Some(task);
         }
-        // Who waits for another must not be chosen again as long as there is another.
+        // A thread that yields waits for another: it is chosen again only if no other can run.
         let others: Vec<TaskId> =
             runnable.iter().map(|task| task.id()).filter(|task| Some(*task) != stays).collect();
         if others.is_empty() { stays } else { Some(*self.random.pick(&others)) }

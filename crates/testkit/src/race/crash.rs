@@ -6,15 +6,14 @@
 
 use core::ops::ControlFlow;
 
-use everhash_index::Engine;
+use everhash_index::Design;
 use everhash_pmem::Image;
 use everhash_pmem::crash::{Explorer, Limits, Log, Memory, Seen, State};
 
 use super::schedule::{Plan, explain};
 use super::tracker::Tracker;
-use crate::Complaint;
 use crate::model::{check_pool, compare, scan_all};
-use crate::session::Session;
+use crate::{Failure, OpenTable};
 
 /// How many states of one moment are judged: a schedule has many moments, and the crash judge
 /// enumerates single-threaded runs completely.
@@ -32,18 +31,19 @@ const LIMITS: Limits = Limits {
 const ROOM_BYTES: u64 = 64 << 10;
 
 /// Opens every state that a crash of a run may leave; returns how many there were.
-pub(super) fn survive<E: Engine>(
+pub(super) fn survive(
+    design: &Design<Image>,
     plan: &Plan,
     words: &[u64],
     log: &Log,
     tracker: &Tracker,
-) -> Result<u64, Complaint> {
+) -> Result<u64, Failure> {
     let mut explorer = Explorer::new(Memory::of(plan.model, words.to_vec()), log.events());
     let mut seen = Seen::default();
-    let mut complaint = None;
+    let mut failure = None;
     while explorer.next_point().is_some() {
-        let flow = explorer.states(&LIMITS, &mut seen, 0, &mut |state| match judge::<E>(
-            plan, state, tracker,
+        let flow = explorer.states(&LIMITS, &mut seen, 0, &mut |state| match judge(
+            design, plan, state, tracker,
         ) {
             Ok(()) => ControlFlow::Continue(()),
             Err(found) => {
@@ -54,7 +54,7 @@ pub(super) fn survive<E: Engine>(
                     moment.site.map_or("no site", |site| site.name()),
                     state.name()
                 );
-                complaint = Some(found.at(place));
+                failure = Some(found.at(place));
                 ControlFlow::Break(())
             }
         });
@@ -62,17 +62,22 @@ pub(super) fn survive<E: Engine>(
             break;
         }
     }
-    complaint.map_or(Ok(explorer.count().states), Err)
+    failure.map_or(Ok(explorer.count().states), Err)
 }
 
-fn judge<E: Engine>(plan: &Plan, state: &State<'_>, tracker: &Tracker) -> Result<(), Complaint> {
+fn judge(
+    design: &Design<Image>,
+    plan: &Plan,
+    state: &State<'_>,
+    tracker: &Tracker,
+) -> Result<(), Failure> {
     let bytes = state.words().len() as u64 * 8;
     let image = Image::of(state.words(), bytes, bytes + ROOM_BYTES)
         .with_guarantees(plan.model.guarantees());
-    let session = Session::<E>::open_after_power(image, plan.form)?;
+    let session = OpenTable::open_after_power(design, image)?;
     let pairs = scan_all(session.table())?;
     // Event numbers are times: what happened before the crash has a smaller one.
     explain(session.table(), &pairs, tracker, state.moment().event as u64 + 1)?;
-    let checked = check_pool::<E, _>(session.region())?;
+    let checked = check_pool(design, session.region())?;
     compare("the check after the crash", &checked, &pairs)
 }

@@ -3,13 +3,32 @@
 use core::fmt;
 use core::ops::Range;
 
-use everhash_index::{Engine, Form};
+use everhash_index::{Design, Engine, Form};
+use everhash_pmem::Image;
 use everhash_pmem::crash::Model;
+use everhash_pmem::media::traced::Traced;
 
 use super::program::Program;
 use super::schedule::{Plan, Tally, run};
-use crate::Complaint;
+use crate::Failure;
+use crate::primitives::Shuttle;
 use crate::shrink::minimise;
+
+/// A design on the two media of the race judge.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    /// On a medium that remembers everything, with threads that a scheduler runs.
+    pub scheduled: Design<Traced<Shuttle>>,
+    /// On plain memory: before the threads begin, and after a crash.
+    pub plain: Design<Image>,
+}
+
+impl Subject {
+    /// Returns the subject of an engine.
+    pub const fn of<E: Engine>() -> Subject {
+        Subject { scheduled: Design::of::<E>(), plain: Design::of::<E>() }
+    }
+}
 
 /// How much the race judge does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,18 +80,19 @@ pub struct Violation {
     /// What remained of the program.
     pub program: Program,
     /// What is wrong.
-    pub complaint: Complaint,
+    pub failure: Failure,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { engine, form, model, seed, program, complaint } = self;
+        let Violation { engine, form, model, seed, program, failure } = self;
         writeln!(f, "engine {engine}, form {form}, model {model}, seed {seed}:")?;
-        writeln!(f, "  {complaint}")?;
+        writeln!(f, "  {failure}")?;
         writeln!(f, "  program: {program}")?;
         write!(
             f,
-            "  replay: everhash_testkit::race::replay::<E>(form, \"{program}\", {seed}, &effort)"
+            "  replay: everhash_testkit::race::replay(&subject, form, \"{program}\", {seed}, \
+             &effort)"
         )
     }
 }
@@ -90,11 +110,11 @@ impl core::error::Error for Violation {}
 ///
 /// # Errors
 /// The first program that shows a race, minimised.
-pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
+pub fn judge(subject: &Subject, form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
     let mut report = Report::default();
     for seed in effort.seeds.clone() {
         let program = Program::generate(seed);
-        match run::<E>(&program, &plan(form, effort, seed)) {
+        match run(subject, &program, &plan(form, effort, seed)) {
             Ok(Tally { schedules, crashed_schedules, states, undecided }) => {
                 report.programs += 1;
                 report.schedules += schedules;
@@ -102,8 +122,8 @@ pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Viola
                 report.states += states;
                 report.undecided += undecided;
             }
-            Err(complaint) => {
-                return Err(Box::new(shorten::<E>(form, effort, seed, program, complaint)));
+            Err(failure) => {
+                return Err(Box::new(shorten(subject, form, effort, seed, program, failure)));
             }
         }
     }
@@ -114,15 +134,16 @@ pub fn judge<E: Engine>(form: Form, effort: &Effort) -> Result<Report, Box<Viola
 ///
 /// # Errors
 /// What is wrong with the engine, or with the text.
-pub fn replay<E: Engine>(
+pub fn replay(
+    subject: &Subject,
     form: Form,
     program: &str,
     seed: u64,
     effort: &Effort,
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     let program: Program =
-        program.parse().map_err(|bad: super::BadProgram| Complaint::new(bad.to_string()))?;
-    run::<E>(&program, &thorough(form, effort, seed)).map(drop)
+        program.parse().map_err(|bad: super::BadProgram| Failure::new(bad.to_string()))?;
+    run(subject, &program, &thorough(form, effort, seed)).map(drop)
 }
 
 fn plan(form: Form, effort: &Effort, seed: u64) -> Plan {
@@ -136,19 +157,20 @@ fn thorough(form: Form, effort: &Effort, seed: u64) -> Plan {
     Plan { schedules: plan.schedules * 2, crash_every: plan.crash_every.min(1), ..plan }
 }
 
-fn shorten<E: Engine>(
+fn shorten(
+    subject: &Subject,
     form: Form,
     effort: &Effort,
     seed: u64,
     program: Program,
-    complaint: Complaint,
+    failure: Failure,
 ) -> Violation {
     let plan = thorough(form, effort, seed);
-    let mut complaint = complaint;
-    let mut fails = |program: &Program| match run::<E>(program, &plan) {
+    let mut failure = failure;
+    let mut fails = |program: &Program| match run(subject, program, &plan) {
         Ok(_) => false,
         Err(found) => {
-            complaint = found;
+            failure = found;
             true
         }
     };
@@ -162,5 +184,5 @@ fn shorten<E: Engine>(
             break;
         }
     }
-    Violation { engine: E::NAME, form, model: effort.model, seed, program, complaint }
+    Violation { engine: subject.plain.name, form, model: effort.model, seed, program, failure }
 }

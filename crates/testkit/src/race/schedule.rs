@@ -3,23 +3,23 @@
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use everhash_index::{Engine, Form, Table};
+use everhash_index::{Form, Table};
+use everhash_pmem::Image;
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Image, Media};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 use super::bursts::Bursts;
 use super::crash;
+use super::judge::Subject;
 use super::program::Program;
 use super::tracker::{Clock, Tracker};
-use crate::Complaint;
-use crate::complaint::{ensure, no_panic};
+use crate::failure::{ensure, no_panic};
 use crate::model::{Pairs, check_pool, scan_all};
 use crate::primitives::Shuttle;
-use crate::session::{Session, batches};
 use crate::workload::{Op, Shape};
+use crate::{Failure, OpenTable};
 
 /// To what length the media can grow. Unit: bytes.
 ///
@@ -53,6 +53,7 @@ pub(super) struct Tally {
 
 /// Everything that the schedules of a program share.
 struct Shared {
+    subject: Subject,
     plan: Plan,
     program: Program,
     /// The medium with the loaded table, closed.
@@ -63,7 +64,7 @@ struct Shared {
 #[derive(Default)]
 struct Progress {
     tally: Tally,
-    complaint: Option<Complaint>,
+    failure: Option<Failure>,
 }
 
 impl Shared {
@@ -73,26 +74,23 @@ impl Shared {
 }
 
 /// Runs a program under the schedules of a plan.
-pub(super) fn run<E: Engine>(program: &Program, plan: &Plan) -> Result<Tally, Complaint> {
-    let words = no_panic(|| prepare::<E>(program.load, plan))?;
-    let (program, plan) = (program.clone(), *plan);
-    let shared = Arc::new(Shared { plan, program, words, progress: Mutex::default() });
+pub(super) fn run(subject: &Subject, program: &Program, plan: &Plan) -> Result<Tally, Failure> {
+    let words = no_panic(|| prepare(subject, program.load, plan))?;
+    let (subject, program, plan) = (*subject, program.clone(), *plan);
+    let shared = Arc::new(Shared { subject, plan, program, words, progress: Mutex::default() });
     // Uniform schedules interleave finely, bursts let one thread overtake another that hangs in the
     // middle, and priorities (PCT) find orders that need few, well-placed switches.
     let third = plan.schedules / 3;
     let uniform = plan.schedules - 2 * third;
-    schedule::<E>(&shared, RandomScheduler::new_from_seed(plan.seed, uniform))?;
-    schedule::<E>(&shared, Bursts::new(plan.seed, third))?;
+    schedule(&shared, RandomScheduler::new_from_seed(plan.seed, uniform))?;
+    schedule(&shared, Bursts::new(plan.seed, third))?;
     if third > 0 && shared.program.threads.len() > 1 {
-        schedule::<E>(&shared, PctScheduler::new_from_seed(plan.seed, 3, third))?;
+        schedule(&shared, PctScheduler::new_from_seed(plan.seed, 3, third))?;
     }
     Ok(shared.progress(|progress| progress.tally))
 }
 
-fn schedule<E: Engine>(
-    shared: &Arc<Shared>,
-    scheduler: impl Scheduler + 'static,
-) -> Result<(), Complaint> {
+fn schedule(shared: &Arc<Shared>, scheduler: impl Scheduler + 'static) -> Result<(), Failure> {
     let mut config = Config::new();
     config.stack_size = 256 << 10;
     config.failure_persistence = FailurePersistence::None;
@@ -101,22 +99,22 @@ fn schedule<E: Engine>(
     let runner = Runner::new(scheduler, config);
     let inside = Arc::clone(shared);
     let body = move || {
-        if inside.progress(|progress| progress.complaint.is_some()) {
+        if inside.progress(|progress| progress.failure.is_some()) {
             return;
         }
-        if let Err(complaint) = once::<E>(&inside) {
-            inside.progress(|progress| progress.complaint = Some(complaint));
+        if let Err(failure) = once(&inside) {
+            inside.progress(|progress| progress.failure = Some(failure));
         }
     };
     let finished = no_panic(|| Ok(runner.run(body)));
-    let complaint = shared.progress(|progress| progress.complaint.take());
-    complaint.map_or(finished.map(drop), Err)
+    let failure = shared.progress(|progress| progress.failure.take());
+    failure.map_or(finished.map(drop), Err)
 }
 
 /// Makes the table that a program begins with; returns the words of its medium.
-fn prepare<E: Engine>(load: u16, plan: &Plan) -> Result<Vec<u64>, Complaint> {
+fn prepare(subject: &Subject, load: u16, plan: &Plan) -> Result<Vec<u64>, Failure> {
     let medium = Image::new(0, CAPACITY_BYTES).with_guarantees(plan.model.guarantees());
-    let mut session = Session::<E>::create(medium, plan.form, &E::tiny(plan.form))?;
+    let mut session = OpenTable::create(&subject.plain, medium, plan.form)?;
     let shape = Shape::tiny(plan.form);
     for key in 0..load {
         session.table().put(&shape.key(key), &shape.value(u32::from(key)))?;
@@ -144,12 +142,12 @@ impl Clock for LogClock {
 }
 
 /// Runs one schedule.
-fn once<E: Engine>(shared: &Arc<Shared>) -> Result<(), Complaint> {
+fn once(shared: &Arc<Shared>) -> Result<(), Failure> {
     let plan = &shared.plan;
     let shape = Shape::tiny(plan.form);
     let medium = Arc::new(Traced::<Shuttle>::new(plan.model, 0, CAPACITY_BYTES));
     medium.restart(&shared.words);
-    let session = Arc::new(Session::<E, Traced<Shuttle>>::open(Arc::clone(&medium), plan.form)?);
+    let session = Arc::new(OpenTable::open(&shared.subject.scheduled, Arc::clone(&medium))?);
     let tracker = Arc::new(Tracker::new(shape, shared.program.keys()));
     for key in 0..shared.program.load {
         tracker.begins_with(key, &shape.value(u32::from(key)));
@@ -165,7 +163,7 @@ fn once<E: Engine>(shared: &Arc<Shared>) -> Result<(), Complaint> {
         })
         .collect();
     for thread in threads {
-        thread.join().unwrap_or_else(|_| Err(Complaint::new("a thread panicked")))?;
+        thread.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))?;
     }
     let log = medium.take_log();
     let end = log.events().len() as u64 + 1;
@@ -176,8 +174,11 @@ fn once<E: Engine>(shared: &Arc<Shared>) -> Result<(), Complaint> {
         progress.tally.undecided += undecided;
         progress.tally.schedules as usize
     });
-    if plan.crash_every > 0 && round.is_multiple_of(plan.crash_every) && !batches::<E>() {
-        let states = crash::survive::<E>(plan, &shared.words, &log, &tracker)?;
+    if plan.crash_every > 0
+        && round.is_multiple_of(plan.crash_every)
+        && !shared.subject.plain.batches()
+    {
+        let states = crash::survive(&shared.subject.plain, plan, &shared.words, &log, &tracker)?;
         shared.progress(|progress| {
             progress.tally.states += states;
             progress.tally.crashed_schedules += 1;
@@ -191,31 +192,31 @@ fn work(
     tracker: &Tracker,
     clock: &impl Clock,
     ops: &[Op],
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     let mut now = Duration::ZERO;
     ops.iter().try_for_each(|op| {
-        tracker.perform(table, clock, &mut now, op).map_err(|complaint| complaint.at(op))
+        tracker.perform(table, clock, &mut now, op).map_err(|failure| failure.at(op))
     })
 }
 
 /// Checks the table when all threads have ended: all ways of reading agree, and every value is one
 /// that the history explains.
-fn settled<E: Engine, M: Media>(
-    session: &Session<E, M>,
+fn settled(
+    session: &OpenTable<Traced<Shuttle>>,
     tracker: &Tracker,
     end: u64,
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     let table = session.table();
     let pairs = scan_all(table)?;
     explain(table, &pairs, tracker, end)?;
     table.check()?;
-    if batches::<E>() {
+    if session.design().batches() {
         table.sync()?;
     }
-    let found = check_pool::<E, M>(session.region())?;
+    let found = check_pool(session.design(), session.region())?;
     crate::model::compare("the check after the race", &found, &pairs)?;
     let length = table.len()?;
-    let exact = E::CAPABILITIES.exact_len;
+    let exact = session.design().capabilities.exact_len;
     ensure!(!exact || length == pairs.len() as u64, "len is {length} of {} pairs", pairs.len());
     Ok(())
 }
@@ -227,7 +228,7 @@ pub(super) fn explain(
     scanned: &Pairs,
     tracker: &Tracker,
     time: u64,
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     let stranger = scanned.keys().find(|key| !tracker.keys().contains_key(*key));
     ensure!(stranger.is_none(), "there is a key that nobody wrote");
     for (bytes, key) in tracker.keys() {
@@ -236,7 +237,7 @@ pub(super) fn explain(
         ensure!(agree, "get and scan do not agree about key {key}");
         tracker
             .may_leave(*key, time, found.as_deref())
-            .map_err(|story| Complaint::new(format!("key {key} is not explained: {story}")))?;
+            .map_err(|story| Failure::new(format!("key {key} is not explained: {story}")))?;
     }
     Ok(())
 }

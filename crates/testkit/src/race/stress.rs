@@ -3,15 +3,15 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
-use everhash_index::{Engine, Form, Table};
+use everhash_index::{Design, Form, Table};
+use everhash_pmem::Image;
 
 use super::tracker::{Clock, Tracker};
-use crate::Complaint;
-use crate::complaint::no_panic;
+use crate::failure::no_panic;
 use crate::model::{Pairs, compare, get, scan_all};
 use crate::random::Random;
-use crate::session::Session;
 use crate::workload::{Edit, Op, Shape};
+use crate::{Failure, OpenTable};
 
 /// How much the stress test does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,35 +63,39 @@ const GROWTH_KEYS: u16 = 400;
 ///
 /// # Errors
 /// What is wrong, with the seed; the machine's schedule cannot be had again.
-pub fn stress<E: Engine>(form: Form, stress: &Stress) -> Result<StressReport, Complaint> {
-    let place = format!("engine {}, form {form}, stress with seed {}", E::NAME, stress.seed);
-    no_panic(|| rounds::<E>(form, stress)).map_err(|complaint| complaint.at(place))
+pub fn stress(
+    design: &Design<Image>,
+    form: Form,
+    stress: &Stress,
+) -> Result<StressReport, Failure> {
+    let place = format!("engine {}, form {form}, stress with seed {}", design.name, stress.seed);
+    no_panic(|| rounds(design, form, stress)).map_err(|failure| failure.at(place))
 }
 
-fn rounds<E: Engine>(form: Form, stress: &Stress) -> Result<StressReport, Complaint> {
+fn rounds(design: &Design<Image>, form: Form, stress: &Stress) -> Result<StressReport, Failure> {
     let shape = Shape::tiny(form);
-    let mut session = Session::<E>::tiny(form, stress.capacity_bytes)?;
+    let mut session = OpenTable::tiny(design, form, stress.capacity_bytes)?;
     let keys = (0..stress.keys).chain(1000..1000 + GROWTH_KEYS);
     let tracker = Tracker::new(shape, keys);
     let mut report = StressReport::default();
     let clock = Ticks(AtomicU64::new(0));
     let now = AtomicU64::new(0);
     for round in 0..stress.rounds {
-        let outcomes: Vec<Result<(), Complaint>> = std::thread::scope(|scope| {
+        let outcomes: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
             let (table, tracker, clock, now) = (session.table(), &tracker, &clock, &now);
             let threads: Vec<_> = (0..stress.threads)
                 .map(|thread| {
                     scope.spawn(move || worker(table, tracker, clock, now, stress, round, thread))
                 })
                 .collect();
-            let panicked = |_| Err(Complaint::new("a thread panicked"));
+            let panicked = |_| Err(Failure::new("a thread panicked"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
         });
-        outcomes.into_iter().collect::<Result<(), Complaint>>()?;
+        outcomes.into_iter().collect::<Result<(), Failure>>()?;
         report.operations += stress.threads * stress.operations;
         report.histories += tracker.keys().len() as u64;
         report.undecided += tracker.judge()?;
-        let pairs = settled::<E>(&session, &tracker)?;
+        let pairs = settled(&session, &tracker)?;
         tracker.restart(&pairs);
         match round % 3 {
             1 => session.kill()?,
@@ -124,14 +128,14 @@ fn worker(
     stress: &Stress,
     round: u64,
     thread: u64,
-) -> Result<(), Complaint> {
+) -> Result<(), Failure> {
     let mut random = Random::new(stress.seed ^ round << 20 ^ thread << 40);
     for number in 0..stress.operations {
         let value = (number * stress.threads + thread + 10) as u32;
         let op = choose(&mut random, stress, value, thread == 0);
         // Only one thread calls `maintain`, so its clock is the clock.
         let mut time = Duration::from_millis(now.load(Ordering::Relaxed));
-        tracker.perform(table, clock, &mut time, &op).map_err(|complaint| complaint.at(&op))?;
+        tracker.perform(table, clock, &mut time, &op).map_err(|failure| failure.at(&op))?;
         if matches!(op, Op::Maintain(..)) {
             now.store(time.as_millis() as u64, Ordering::Relaxed);
         }
@@ -159,15 +163,15 @@ fn choose(random: &mut Random, stress: &Stress, value: u32, clock: bool) -> Op {
 }
 
 /// Checks that all ways of reading agree when the threads have ended; returns the pairs.
-fn settled<E: Engine>(session: &Session<E>, tracker: &Tracker) -> Result<Pairs, Complaint> {
+fn settled(session: &OpenTable, tracker: &Tracker) -> Result<Pairs, Failure> {
     let pairs = scan_all(session.table())?;
     let keys: Vec<Vec<u8>> = tracker.keys().keys().cloned().collect();
-    crate::model::read_out::<E, _>(session.table(), session.region(), &pairs, &keys)?;
+    session.read_out(&pairs, &keys)?;
     for (bytes, key) in tracker.keys() {
         let found = get(session.table(), bytes)?;
         tracker
             .may_leave(*key, u64::MAX - 2, found.as_deref())
-            .map_err(|story| Complaint::new(format!("key {key} is not explained: {story}")))?;
+            .map_err(|story| Failure::new(format!("key {key} is not explained: {story}")))?;
     }
     Ok(pairs)
 }

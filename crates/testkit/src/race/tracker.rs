@@ -8,8 +8,8 @@ use everhash_index::{Cursor, Table};
 
 use super::history::{Answer, Call, Event};
 use super::linear::{Verdict, linearize};
-use crate::Complaint;
-use crate::complaint::{ensure, show};
+use crate::Failure;
+use crate::failure::{ensure, show};
 use crate::model::{Outcome, perform};
 use crate::workload::{Edit, Op, Shape};
 
@@ -75,7 +75,7 @@ impl Tracker {
         clock: &impl Clock,
         now: &mut Duration,
         op: &Op,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), Failure> {
         let begin = clock.begin();
         if *op == Op::Scan {
             let pairs = scan(table)?;
@@ -133,7 +133,7 @@ impl Tracker {
 
     /// What a scan shows was there at some moment of the scan; what it does not show was not there
     /// throughout.
-    fn note_scan(&self, begin: u64, end: u64, pairs: Shown) -> Result<(), Complaint> {
+    fn note_scan(&self, begin: u64, end: u64, pairs: Shown) -> Result<(), Failure> {
         let stranger = pairs.iter().find(|(key, _)| !self.keys.contains_key(key));
         let stranger = stranger.map(|(key, _)| show(key)).unwrap_or_default();
         ensure!(stranger.is_empty(), "a scan showed {stranger}, which was never written");
@@ -156,7 +156,7 @@ impl Tracker {
     }
 
     /// Checks the history of every key; returns how many the checker could not decide.
-    pub fn judge(&self) -> Result<u64, Complaint> {
+    pub fn judge(&self) -> Result<u64, Failure> {
         self.with(|inner| {
             let mut undecided = 0;
             for (key, events) in &inner.events {
@@ -167,7 +167,7 @@ impl Tracker {
                         let story = story(inner.initial.get(key).copied(), events);
                         let text =
                             format!("no order explains the answers about key {key}: {story}");
-                        return Err(Complaint::new(text));
+                        return Err(Failure::new(text));
                     }
                 }
             }
@@ -208,7 +208,7 @@ impl Tracker {
 }
 
 /// Scans beside writes: a key may be shown several times.
-fn scan(table: &dyn Table) -> Result<Shown, Complaint> {
+fn scan(table: &dyn Table) -> Result<Shown, Failure> {
     let mut pairs = Vec::new();
     let mut cursor = Some(Cursor::default());
     while let Some(from) = cursor {

@@ -1,6 +1,6 @@
 //! The reference engine before the judges.
 
-use everhash_index::Form;
+use everhash_index::{Design, Form};
 
 use super::Reference;
 use crate::{conformance, model, race};
@@ -11,7 +11,8 @@ const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
 fn the_reference_behaves_like_a_map() {
     // Fails if an answer of the reference differs from the model's, or the model is wrong.
     for form in FORMS {
-        let report = model::judge::<Reference>(form, &model::Effort::default()).unwrap();
+        let report =
+            model::judge(&Design::of::<Reference>(), form, &model::Effort::default()).unwrap();
         assert!(report.operations == 40_000 && report.restarts > 100, "{report:?}");
     }
 }
@@ -20,7 +21,7 @@ fn the_reference_behaves_like_a_map() {
 fn the_reference_keeps_the_contract() {
     // Fails if the reference breaks a sentence of the contract, or a case demands too much.
     for form in FORMS {
-        let report = conformance::judge::<Reference>(form).unwrap();
+        let report = conformance::judge(&Design::of::<Reference>(), form).unwrap();
         assert!(report.held.len() >= 23, "{report:?}");
     }
 }
@@ -31,7 +32,7 @@ fn no_schedule_of_the_reference_shows_a_race() {
     // schedules or crashes are not tried.
     for form in FORMS {
         let effort = race::Effort { seeds: 0..20, ..race::Effort::default() };
-        let report = race::judge::<Reference>(form, &effort).unwrap();
+        let report = race::judge(&race::Subject::of::<Reference>(), form, &effort).unwrap();
         assert!(report.schedules == 20 * 60 && report.crashed_schedules > 100, "{report:?}");
         assert!(report.states > 5_000 && report.undecided == 0, "{report:?}");
     }
@@ -42,7 +43,7 @@ fn real_threads_on_the_reference_agree_with_some_order() {
     // Fails if the histories of real threads are put together wrongly.
     for form in FORMS {
         let stress = race::Stress { rounds: 4, ..race::Stress::default() };
-        let report = race::stress::<Reference>(form, &stress).unwrap();
+        let report = race::stress(&Design::of::<Reference>(), form, &stress).unwrap();
         assert!(report.operations == 8000 && report.undecided == 0, "{report:?}");
     }
 }

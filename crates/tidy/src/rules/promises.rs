@@ -1,4 +1,4 @@
-//! Promises: tests that are named after some, `p04_...` after P4, `p06_p07_...` after P6 and P7.
+//! Promises: tests that are named after some, `p06_p07_...` after the promises P6 and P7.
 
 use proc_macro2::{Ident, TokenTree};
 

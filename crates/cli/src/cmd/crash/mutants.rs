@@ -6,10 +6,10 @@ use std::time::Instant;
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::Mutant;
 use everhash_store::Form;
-use everhash_testkit::crash::Effort;
+use everhash_testkit::crash::{Effort, mutants_among};
 use serde_json::json;
 
-use super::judges::Judges;
+use super::subject::Subject;
 use super::{Crash, MUTANT_SEEDS};
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -20,90 +20,114 @@ use crate::output;
 /// workload.
 const EXCUSED_SEEDS: u64 = 4;
 
-/// How many lives of a workload are judged at first.
+/// How many executions of a workload are judged at first.
 ///
 /// Source: ours; most mutants are noticed at one of the first crash points behind what they change.
-const FIRST_LIVES: u64 = 1000;
+const FIRST_EXECUTIONS: u64 = 1000;
 
 /// How many mutants may survive, each with its reason in the engine's file of exceptions.
 ///
 /// Source: ours; more would hide dead instructions.
 const MAX_EXCEPTIONS: usize = 5;
 
+/// What became of the mutants.
+struct Tally {
+    killed: usize,
+    /// Mutants that no judge noticed and no exception excuses.
+    survivors: Vec<String>,
+    /// Mutants that survived by an exception.
+    excused: Vec<String>,
+    /// Mutants that were killed in spite of their exception.
+    needless: Vec<String>,
+    seconds: f64,
+}
+
 impl Crash {
     /// Judges the mutants form by form, first by a little of every workload and then by all of it.
     /// One that was noticed is judged no more: the forms share the code.
-    pub(super) fn judge_mutants(&self, judges: &Judges, forms: &[Form]) -> Outcome {
+    pub(super) fn judge_mutants(&self, subject: &Subject, forms: &[Form]) -> Outcome {
         let begun = Instant::now();
-        let exceptions = judges.exceptions();
+        let exceptions = subject.exceptions();
         let reason = |mutant: &Mutant| exceptions.get(&mutant.to_string()).map(String::as_str);
-        let mut fates: BTreeMap<Mutant, bool> = BTreeMap::new();
-        for (lives, form) in [FIRST_LIVES, u64::MAX]
+        let mut killed: BTreeMap<Mutant, bool> = BTreeMap::new();
+        for (executions, form) in [FIRST_EXECUTIONS, u64::MAX]
             .into_iter()
-            .flat_map(|lives| forms.iter().map(move |form| (lives, form)))
+            .flat_map(|executions| forms.iter().map(move |form| (executions, form)))
         {
-            let first = lives == FIRST_LIVES;
-            let seeds = |mutant: &Mutant| match (fates.get(mutant), reason(mutant)) {
+            let first = executions == FIRST_EXECUTIONS;
+            let seeds = |mutant: &Mutant| match (killed.get(mutant), reason(mutant)) {
                 (Some(true), _) => 0,
                 (_, Some(_)) if first => EXCUSED_SEEDS,
                 (_, Some(_)) => 0,
                 (_, None) => MUTANT_SEEDS,
             };
-            let judged = match (judges.mutants)(*form, &self.mutant_efforts(lives), &seeds) {
+            let judged = match mutants_among(
+                &subject.design,
+                *form,
+                &self.mutant_efforts(executions),
+                &seeds,
+            ) {
                 Ok(judged) => judged,
                 Err(violation) => return self.violated(&violation),
             };
-            for fate in judged {
-                fates.insert(fate.mutant, fate.death.is_some());
+            for outcome in judged {
+                killed.insert(outcome.mutant, outcome.detection.is_some());
                 if !self.json {
-                    let reason = reason(&fate.mutant).filter(|_| fate.death.is_none());
+                    let reason = reason(&outcome.mutant).filter(|_| outcome.detection.is_none());
                     let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
-                    output::print(&format!("{form}: {fate}{reason}"))?;
+                    output::print(&format!("{form}: {outcome}{reason}"))?;
                 }
             }
         }
         let count = |noticed, excused| {
-            let like = |(mutant, fate): &(&Mutant, &bool)| {
-                **fate == noticed && reason(mutant).is_some() == excused
+            let like = |(mutant, killed): &(&Mutant, &bool)| {
+                **killed == noticed && reason(mutant).is_some() == excused
             };
-            fates.iter().filter(like).map(|(mutant, _)| mutant.to_string()).collect::<Vec<_>>()
+            killed.iter().filter(like).map(|(mutant, _)| mutant.to_string()).collect::<Vec<_>>()
         };
-        let (survivors, excused, needless) =
-            (count(false, false), count(false, true), count(true, true));
-        let killed = count(true, false).len() + needless.len();
-        let seconds = begun.elapsed().as_secs_f64();
+        let tally = Tally {
+            killed: killed.values().filter(|killed| **killed).count(),
+            survivors: count(false, false),
+            excused: count(false, true),
+            needless: count(true, true),
+            seconds: begun.elapsed().as_secs_f64(),
+        };
+        self.print_tally(&tally)?;
+        let few = exceptions.len() <= MAX_EXCEPTIONS;
+        let sound = few && tally.survivors.is_empty() && tally.needless.is_empty();
+        if sound { Ok(()) } else { Err(Failure::no()) }
+    }
+
+    fn print_tally(&self, tally: &Tally) -> Outcome {
+        let Tally { killed, survivors, excused, needless, seconds } = tally;
         if self.json {
-            output::print_json(&json!({
+            return output::print_json(&json!({
                 "engine": self.engine,
                 "killed": killed,
                 "excused": excused,
                 "survivors": survivors,
                 "needless_exceptions": needless,
                 "seconds": seconds,
-            }))?;
-        } else {
-            for mutant in &needless {
-                output::print(&format!("{mutant} is noticed: it needs no exception"))?;
-            }
-            for mutant in &survivors {
-                output::print(&format!("{mutant} was noticed with no form"))?;
-            }
-            output::print(&format!(
-                "{}: {killed} mutants killed, {} survived by exceptions, {} survived without; \
-                 {seconds:.1} s",
-                self.engine,
-                excused.len(),
-                survivors.len()
-            ))?;
+            }));
         }
-        let few = exceptions.len() <= MAX_EXCEPTIONS;
-        let sound = few && survivors.is_empty() && needless.is_empty();
-        if sound { Ok(()) } else { Err(Failure::no()) }
+        for mutant in needless {
+            output::print(&format!("{mutant} is noticed: it needs no exception"))?;
+        }
+        for mutant in survivors {
+            output::print(&format!("{mutant} was noticed with no form"))?;
+        }
+        output::print(&format!(
+            "{}: {killed} mutants killed, {} survived by exceptions, {} survived without; \
+             {seconds:.1} s",
+            self.engine,
+            excused.len(),
+            survivors.len()
+        ))
     }
 
     /// The efforts by which mutants are judged. Only few get as far as the last one.
-    fn mutant_efforts(&self, lives: u64) -> [Effort; 3] {
-        let effort = Effort { lives, ..self.all_seeds() };
+    fn mutant_efforts(&self, executions: u64) -> [Effort; 3] {
+        let effort = Effort { executions, ..self.all_seeds() };
         let seeds = self.seed..self.seed.saturating_add(EXCUSED_SEEDS);
         let few = Effort { seeds, ..effort.clone() };
         [effort.clone().under(Model::Adr), effort.under(Model::File), few.under(Model::Arm)]

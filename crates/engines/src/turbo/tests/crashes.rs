@@ -1,6 +1,6 @@
 //! Every crash leaves what was there before or after the operation that it interrupts.
 
-use everhash_index::Form;
+use everhash_index::{Design, Engine, Form};
 use everhash_pmem::crash::{Limits, Model};
 use everhash_testkit::crash::{Effort, judge};
 
@@ -19,9 +19,10 @@ fn effort(model: Model) -> Effort {
 }
 
 fn survives(form: Form, effort: &Effort) {
-    let report = judge::<Turbo>(form, effort).unwrap_or_else(|violation| panic!("{violation}"));
+    let report = judge(&Design::of::<Turbo>(), form, effort)
+        .unwrap_or_else(|violation| panic!("{violation}"));
     println!("{form}, {}: {report}", effort.model);
-    println!("  never met: {:?}", report.never_met::<Turbo>());
+    println!("  never met: {:?}", report.never_met(Turbo::SITES));
     assert!(report.counts.states > 1000, "fewer mean that crashes were not tried");
 }
 
@@ -49,8 +50,8 @@ fn p05_what_a_reader_saw_after_the_end_of_a_process_survives_a_power_failure() {
     // process ended: the next power failure takes back what was read since.
     for form in super::FORMS {
         let effort = Effort { killed_one_in: 1, seeds: 0..1, ..effort(Model::Adr) };
-        let report =
-            judge::<Turbo>(form, &effort).unwrap_or_else(|violation| panic!("{violation}"));
+        let report = judge(&Design::of::<Turbo>(), form, &effort)
+            .unwrap_or_else(|violation| panic!("{violation}"));
         println!("{form}: {report}");
         assert!(report.counts.killed > 100, "fewer mean that the process was not ended");
     }

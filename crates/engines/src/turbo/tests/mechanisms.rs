@@ -78,7 +78,7 @@ fn an_insert_takes_the_first_deleted_slot_of_its_path() {
 
 #[test]
 fn a_shard_that_doubling_does_not_help_doubles_again_and_ends_with_an_error() {
-    // Fails if a skewed shard loops, or is called full while a larger one would do (P5).
+    // Fails if a skewed shard loops, or is called full while a larger one would do.
     let narrow = TurboSettings {
         buckets_per_shard: 1,
         max_buckets: 1 << 10,
@@ -113,7 +113,7 @@ fn a_shard_that_doubling_does_not_help_doubles_again_and_ends_with_an_error() {
 
 #[test]
 fn a_shard_of_deleted_slots_keeps_its_size_when_it_overflows() {
-    // Fails if deleted slots alone double a shard (P15).
+    // Fails if deleted slots alone double a shard.
     let (_region, table) = image(Form::WORDS, &TurboSettings { scope: 2, ..ONE_SHARD() });
     let (inner, words) = (of_words(&table), table.words().unwrap());
     let of_home = |home: u64, count| {
@@ -149,7 +149,7 @@ fn a_long_search_through_deleted_slots_collects_them() {
 
 #[test]
 fn two_keys_of_one_hash_are_two_keys() {
-    // Fails if a record is believed to have the key because the hash is equal (P1).
+    // Fails if a record is believed to have the key because the hash is equal.
     let (_region, table) = image(Form::Variable, &ONE_SHARD());
     table.insert(b"one", b"value").unwrap();
     let TurboTable::Bytes(inner) = &table else { panic!("byte strings have records") };
@@ -166,7 +166,7 @@ fn two_keys_of_one_hash_are_two_keys() {
 
 #[test]
 fn a_rehash_does_not_touch_the_records() {
-    // Fails if the hash of a key is made anew from its record, which the slot has (P6).
+    // Fails if the hash of a key is made anew from its record, which the slot has.
     let loads = [16, 2000].map(|value_bytes| {
         let measured = Measured::<Turbo>::new(Form::Variable, &ONE_SHARD(), MEMORY).unwrap();
         let value = vec![7; value_bytes];
@@ -186,8 +186,8 @@ fn a_rehash_does_not_touch_the_records() {
 
 #[test]
 fn nothing_leaks_and_nothing_is_lost_by_growth_and_updates() {
-    // Fails if old shards or records are not given back (M9, M11), or if a later open finds more
-    // in use, or less, than the table that had been working (P10).
+    // Fails if old shards or records are not given back, or if a later open finds more
+    // in use, or less, than the table that had been working.
     for form in [Form::WORDS, Form::Variable] {
         let (region, table) = image(form, &TurboSettings::tiny());
         let bytes = |number: u64, round: u64| match form {
@@ -217,7 +217,7 @@ fn nothing_leaks_and_nothing_is_lost_by_growth_and_updates() {
 
 #[test]
 fn the_number_of_items_is_stored_at_a_clean_close_and_counted_after_a_crash() {
-    // Fails if `len` reads every bucket after each open, or believes a number of before (P16).
+    // Fails if `len` reads every bucket after each open, or believes a number of before.
     let mut loads = Vec::new();
     for close in [true, false] {
         let measured = Measured::<Turbo>::new(Form::WORDS, &ONE_SHARD(), MEMORY).unwrap();
@@ -240,7 +240,7 @@ fn the_number_of_items_is_stored_at_a_clean_close_and_counted_after_a_crash() {
 
 #[test]
 fn a_scan_goes_on_while_a_writer_holds_its_shard() {
-    // Fails if a scan waits for the lock of a shard (P16): a visitor would stop writers, and they
+    // Fails if a scan waits for the lock of a shard: a visitor would stop writers, and they
     // the visitor. The holder is this thread, so that the test would not end.
     let (_region, table) = image(Form::WORDS, &ONE_SHARD());
     (0..100).for_each(|key| assert!(table.words().unwrap().insert_word(key, 1).unwrap()));
@@ -255,7 +255,7 @@ fn a_scan_goes_on_while_a_writer_holds_its_shard() {
 
 #[test]
 fn a_batch_of_any_length_has_the_answers_of_single_gets() {
-    // Fails if a group of a batch is cut off, or answered for another (B1).
+    // Fails if a group of a batch is cut off, or answered for another.
     let (_region, table) = image(Form::WORDS, &ONE_SHARD());
     let words: &dyn WordTable = table.words().unwrap();
     (0..500).step_by(3).for_each(|key| assert!(words.insert_word(key, !key).unwrap()));
@@ -270,7 +270,7 @@ fn a_batch_of_any_length_has_the_answers_of_single_gets() {
 
 #[test]
 fn a_key_at_the_end_of_a_shard_goes_on_at_its_beginning() {
-    // Fails if the path ends with the last bucket (P2): it would double a shard that has room.
+    // Fails if the path ends with the last bucket: it would double a shard that has room.
     let (_region, table) = image(Form::WORDS, &ONE_SHARD());
     let inner = of_words(&table);
     let home = |key: &u64| layout::home_of(inner.hashed(*key).hash, 4);

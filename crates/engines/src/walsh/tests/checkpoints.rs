@@ -1,7 +1,7 @@
 //! What a close saves: loaded it is what the logs say, of another moment or damaged it is passed
 //! over, and without room for it nothing is lost.
 
-use everhash_index::{Engine, Form, Inline, Opening, Table, Threads, WordTable, create};
+use everhash_index::{Design, Engine, Form, Inline, Opening, Table, Threads, WordTable, create};
 use everhash_pmem::{Addr, Boot, Counted, Image, Lock, Media, Region, Span, Std, pool::DATA};
 use everhash_testkit::model::{Pairs, check_pool, scan_all};
 use everhash_testkit::session::Session;
@@ -149,7 +149,7 @@ fn a_damaged_checkpoint_is_noticed_and_the_logs_are_used() {
             let is_used = loaded(&open::<Walsh>(whole)) == loaded(&table);
             let bytes = words.len() as u64 * 8;
             let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
-            let checked = check_pool::<Walsh, _>(&region);
+            let checked = check_pool(&Design::of::<Walsh>(), &region);
             assert!(is_used || checked.is_err(), "word {index}");
             noticed += u32::from(!is_used);
             words[index as usize] = whole[index as usize];
@@ -244,7 +244,7 @@ fn without_room_nothing_is_saved_and_nothing_is_lost() {
                 pairs.insert(key, value);
             }
             session.close().unwrap();
-            check_pool::<Walsh, _>(session.region()).unwrap();
+            check_pool(&Design::of::<Walsh>(), session.region()).unwrap();
             let medium = session.region().media().clone();
             session = Session::open(medium, Form::WORDS).unwrap();
             without_room += u32::from(loaded(session.table()) < 2);

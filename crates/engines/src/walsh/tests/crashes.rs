@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use everhash_index::{Engine, Form, Table};
+use everhash_index::{Design, Engine, Form, Table};
 use everhash_pmem::crash::{Limits, Model};
 use everhash_pmem::media::traced::Mutant;
 use everhash_testkit::crash::{Effort, judge, judge_mutant, mutants};
@@ -31,10 +31,10 @@ const LIMITS: Limits = Limits {
 };
 
 fn survives<E: Engine>(form: Form, effort: &Effort) {
-    let report = judge::<E>(form, effort);
+    let report = judge(&Design::of::<E>(), form, effort);
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
     println!("{form}, {}: {report}", effort.model);
-    println!("  never met: {:?}", report.never_met::<E>());
+    println!("  never met: {:?}", report.never_met(E::SITES));
     assert!(report.counts.states > 500, "fewer mean that crashes were not tried");
 }
 
@@ -90,7 +90,12 @@ fn an_immediate_write_without_its_flush_or_fence_is_noticed() {
     // are those of batches.
     for change in ["drop-flush", "drop-fence"] {
         let mutant = Mutant { site: sites::SEALED, change: change.parse().unwrap() };
-        let judged = judge_mutant::<Immediate>(Form::WORDS, &effort(Model::Adr), Some(mutant));
+        let judged = judge_mutant(
+            &Design::of::<Immediate>(),
+            Form::WORDS,
+            &effort(Model::Adr),
+            Some(mutant),
+        );
         assert!(judged.is_err(), "{mutant} is not noticed");
     }
 }
@@ -102,17 +107,17 @@ fn every_flush_and_every_fence_is_needed() {
     // one of the exceptions, which have their reasons.
     let exceptions = include_str!("../exceptions.toml");
     let efforts = [effort(Model::Adr), effort(Model::File)];
-    let batch = mutants::<Walsh>(Form::WORDS, &efforts);
-    let immediate = mutants::<Immediate>(Form::WORDS, &efforts);
+    let batch = mutants(&Design::of::<Walsh>(), Form::WORDS, &efforts);
+    let immediate = mutants(&Design::of::<Immediate>(), Form::WORDS, &efforts);
     let fates = [batch, immediate].map(|fates| fates.unwrap_or_else(|found| panic!("{found}")));
     let mut killed = BTreeSet::new();
-    for fate in fates.iter().flatten() {
-        println!("{fate}");
-        if fate.death.is_some() {
-            killed.insert(fate.mutant.to_string());
+    for outcome in fates.iter().flatten() {
+        println!("{outcome}");
+        if outcome.detection.is_some() {
+            killed.insert(outcome.mutant.to_string());
         }
     }
-    let names = fates.iter().flatten().map(|fate| fate.mutant.to_string());
+    let names = fates.iter().flatten().map(|outcome| outcome.mutant.to_string());
     let survivors: BTreeSet<String> =
         names.filter(|name| name.starts_with("walsh/") && !killed.contains(name)).collect();
     println!("{} mutants killed, survivors: {survivors:#?}", killed.len());

@@ -1,7 +1,7 @@
 //! A scenario for each place where a crash could meet WALSH as published between two of its steps:
 //! every state of a short workload that leads there, and of crashes after it.
 
-use everhash_index::{Engine, Form};
+use everhash_index::{Design, Engine, Form};
 use everhash_pmem::Site;
 use everhash_pmem::crash::{Limits, Model};
 use everhash_testkit::crash::{Effort, judge_workload};
@@ -23,7 +23,7 @@ fn scenario<E: Engine>(operations: &str, site: Site) {
     let operations = parse(operations).unwrap();
     for model in [Model::Adr, Model::File] {
         let effort = effort(model);
-        let report = judge_workload::<E>(Form::WORDS, &effort, &operations);
+        let report = judge_workload(&Design::of::<E>(), Form::WORDS, &effort, &operations);
         let report = report.unwrap_or_else(|violation| panic!("{violation}"));
         println!("{model}: {report}");
         assert!(report.counts.states > 30 && report.counts.nested > 0, "nothing was tried");

@@ -1,6 +1,6 @@
 //! Every crash leaves what was there before or after the operation that it interrupts.
 
-use everhash_index::Form;
+use everhash_index::{Design, Form};
 use everhash_pmem::crash::Model;
 use everhash_testkit::crash::{Effort, judge};
 
@@ -9,7 +9,7 @@ use crate::wophi::Wophi;
 /// Some seconds for each form and model. `everhash crash` does more, and judges the mutants.
 fn survives(form: Form, model: Model) {
     let effort = Effort { model, seeds: 0..4, operations: 60, ..Effort::default() };
-    let report = judge::<Wophi>(form, &effort);
+    let report = judge(&Design::of::<Wophi>(), form, &effort);
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
     println!("{form}, {model}: {report}");
     assert!(report.counts.states > 1000, "fewer mean that crashes were not tried");

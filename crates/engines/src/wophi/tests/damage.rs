@@ -1,6 +1,6 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::Form;
+use everhash_index::{Design, Form};
 use everhash_testkit::damage::{Effort, judge};
 
 use crate::wophi::Wophi;
@@ -11,7 +11,7 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
     // fixed form, or if a number from the medium is used before it is bounded.
     let effort = Effort { bare_pairs: true, ..Effort::default() };
     for form in super::FORMS {
-        let report = judge::<Wophi>(form, &effort).unwrap();
+        let report = judge(&Design::of::<Wophi>(), form, &effort).unwrap();
         println!("{form}: {report}");
         // A bit of a value is never noticed, and few of a key are in so small a table.
         let pair_bits = if form == Form::DOUBLE_WORDS { 256 } else { 128 };

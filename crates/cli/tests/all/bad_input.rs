@@ -1,0 +1,93 @@
+//! Input that cannot be read: one line says where and what to do, and nothing is lost.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use crate::support::Place;
+
+#[test]
+fn a_bad_line_is_named_and_what_came_before_it_stays() {
+    // Fails if a bad line were skipped, or cost what was stored before it.
+    let long_key = "k".repeat(65_537) + "\tv\n";
+    let cases: [(&str, &str, &str); 13] = [
+        ("a.tsv", "no tab here\n", "no tab"),
+        ("a.tsv", "\n", "no tab"),
+        ("a.tsv", "key\\x\tvalue\n", "byte 4 "),
+        ("a.tsv", "key\tvalue\\", "byte 10 "),
+        ("a.tsv", &long_key, "65537 bytes"),
+        ("a.jsonl", "{\"key\":\"a\"\n", "invalid JSON at byte"),
+        ("a.jsonl", "key\tvalue\n", "invalid JSON at byte"),
+        ("a.jsonl", "{\"key\":\"a\"}\n", "\"value\""),
+        ("a.jsonl", "{\"key\":1,\"value\":\"b\"}\n", "not a record"),
+        ("a.jsonl", "{\"key\":\"a\",\"value\":\"b\",\"c\":1}\n", "not a record"),
+        ("a.jsonl", "{\"key_hex\":\"0g\",\"value\":\"b\"}\n", "key_hex"),
+        ("a.jsonl", "{\"key\":\"\\ud800\",\"value\":\"b\"}\n", "invalid JSON at byte"),
+        ("a.jsonl", "[]\n", "not a record"),
+    ];
+    for (name, line, message) in cases {
+        let place = Place::new();
+        let good = if name == "a.tsv" {
+            "a\t1\nb\t2\n"
+        } else {
+            "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n"
+        };
+        place.write("good.tsv", "z\t9\n");
+        place.ok(&["import", "good.tsv", "a.ehdb"]);
+        place.write(name, format!("{good}{line}"));
+        place.run(&["import", name, "a.ehdb"]).fails(3, &[&format!("{name}:3: "), message]);
+        assert_eq!(place.ok(&["export", "a.ehdb", "--sort"]), b"a\t1\nb\t2\nz\t9\n", "{line}");
+        place.ok(&["check", "a.ehdb"]);
+        // A file that is wrong from its first line on leaves no database behind.
+        place.write(name, line);
+        place.run(&["import", name, "b.ehdb"]).fails(3, &[&format!("{name}:1: "), message]);
+        assert!(!place.path("b.ehdb").exists());
+    }
+}
+
+#[test]
+fn messages_show_no_data() {
+    // Fails if a record that cannot be stored were quoted where others may read it.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let cases = [
+        ("secret", "tsv"),
+        ("secret\tsecret\\q", "tsv"),
+        ("{\"key\":\"secret\",\"value\":5}", "jsonl"),
+        ("{\"secret\":\"secret\"}", "jsonl"),
+    ];
+    for (line, format) in cases {
+        let run = place.feed(&["import", "-", "a.ehdb", "--format", format], line.as_bytes());
+        run.fails(3, &["standard input:1: "]);
+        assert!(!run.stderr.contains("secret"), "{run:?}");
+    }
+    let long = "secret".repeat(11_000);
+    let run = place.run(&["put", "a.ehdb", &long, "value"]);
+    run.fails(3, &["66000 bytes", "65536"]);
+    assert!(!run.stderr.contains("secret"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("directory")).unwrap();
+    place.run(&["import", "missing.tsv", "a.ehdb"]).fails(3, &["missing.tsv", "no such file"]);
+    place.run(&["import", "directory", "a.ehdb"]).fails(3, &["directory", "is a directory"]);
+    assert_eq!(place.names(), ["directory"]);
+}
+
+#[test]
+fn a_line_that_never_ends_is_refused_in_bounded_memory() {
+    // Fails if a line were read to its end, however long: such an input would take all memory.
+    let place = Place::new();
+    let script = "ulimit -v 1000000; head -c 400000000 /dev/zero | \"$0\" import - a.ehdb";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, crate::support::PROGRAM]).current_dir(place.directory());
+    let run = crate::support::Run::of(command.output().unwrap());
+    run.fails(3, &["standard input:1: ", "longer than any record"]);
+    assert!(place.names().is_empty());
+}
+
+#[test]
+fn a_name_with_a_line_end_gives_one_line() {
+    // Fails if a file name could forge a second message.
+    let place = Place::new();
+    place.run(&["import", "no\nsuch.tsv", "a.ehdb"]).fails(3, &["no\u{fffd}such.tsv"]);
+}

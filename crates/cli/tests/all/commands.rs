@@ -1,0 +1,122 @@
+//! The small commands: what they print, and with what status they end.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use crate::support::Place;
+
+#[test]
+fn pairs_are_put_got_and_removed() {
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.ok(&["put", "a.ehdb", "key", "value"]);
+    assert_eq!(place.ok(&["get", "a.ehdb", "key"]), b"value\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "key", "--raw"]), b"value");
+    assert_eq!(place.run(&["put", "a.ehdb", "key", "other", "--if-absent"]).status, 1);
+    assert_eq!(place.run(&["put", "a.ehdb", "more", "other", "--if-present"]).status, 1);
+    assert_eq!(place.ok(&["get", "a.ehdb", "key"]), b"value\n");
+    place.ok(&["put", "a.ehdb", "key", "other", "--if-present"]);
+    place.feed(&["put", "a.ehdb", "piped", "--stdin"], b"\x00\xff\n").ok();
+    assert_eq!(place.ok(&["get", "a.ehdb", "piped", "--raw"]), b"\x00\xff\n");
+    place.ok(&["remove", "a.ehdb", "key"]);
+    // The answer "no" is a status and not a message.
+    for command in ["get", "remove"] {
+        let run = place.run(&[command, "a.ehdb", "key"]);
+        assert_eq!((run.status, &run.stdout[..], &run.stderr[..]), (1, &b""[..], ""));
+    }
+    assert_eq!(place.json(&["stats", "a.ehdb"])["items"], 1);
+}
+
+#[test]
+fn escapes_are_read_and_printed_on_demand_only() {
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.ok(&["put", "a.ehdb", "-e", r"a\tb", r"1\n2\\"]);
+    assert_eq!(place.ok(&["get", "a.ehdb", "a\tb"]), b"1\n2\\\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "-e", r"a\tb"]), b"1\\n2\\\\\n");
+    assert_eq!(place.run(&["get", "a.ehdb", r"a\tb"]).status, 1);
+    place.run(&["get", "a.ehdb", "-e", r"a\x"]).fails(2, &["byte 2", "backslash"]);
+}
+
+#[test]
+fn figures_are_there_for_people_and_for_programs() {
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\nb\t2\n");
+    let summary = String::from_utf8(place.ok(&["import", "a.tsv", "a.ehdb"])).unwrap();
+    assert!(summary.starts_with("2 records (2 new, 0 replaced, 0 kept) in "), "{summary}");
+    assert!(summary.contains(" records/s; 2 items in a file of "), "{summary}");
+    let stats = place.json(&["stats", "a.ehdb"]);
+    for name in ["items", "load_factor", "device_bytes_per_item", "dram_bytes_per_item", "own"] {
+        assert!(stats.get(name).is_some_and(|figure| !figure.is_null()), "{name}: {stats}");
+    }
+    assert_eq!(stats["device_bytes"], place.path("a.ehdb").metadata().unwrap().len());
+    let table = String::from_utf8(place.ok(&["stats", "a.ehdb"])).unwrap();
+    assert!(
+        table.lines().any(|line| line.starts_with("items ") && line.ends_with(" 2")),
+        "{table}"
+    );
+    let checked = place.json(&["check", "a.ehdb"]);
+    assert_eq!((&checked["sound"], &checked["items"]), (&true.into(), &2.into()));
+    let engines = place.json(&["engines"]);
+    assert_eq!(engines[0]["name"], "walsh");
+    assert!(engines[0]["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
+}
+
+#[test]
+fn a_new_database_is_what_was_asked_for() {
+    let place = Place::new();
+    let name = place.json(&["engines"])[0]["settings"][0]["name"].as_str().unwrap().to_owned();
+    place.ok(&["create", "a.ehdb", "--engine", "wophi", "--form", "16/16"]);
+    assert_eq!(place.json(&["stats", "a.ehdb"])["form"], "16/16");
+    place.ok(&["create", "b.ehdb", "--expect", "100000"]);
+    let slots = place.json(&["stats", "b.ehdb"])["slots"].as_u64().unwrap();
+    assert!(slots >= 100_000, "{slots}");
+    place.ok(&["create", "c.ehdb", "--set", &format!("{name}=64")]);
+    place.run(&["create", "c.ehdb"]).fails(4, &["c.ehdb", "already exists"]);
+    place.run(&["create", "d.ehdb", "--set", "nothing=1"]).fails(2, &["'nothing'", &name]);
+    place.run(&["create", "d.ehdb", "--engine", "none"]).fails(2, &["'none'", "wophi"]);
+    let setting = format!("{name}=18446744073709551615");
+    place.run(&["create", "d.ehdb", "--set", &setting]).fails(2, &[&name]);
+    assert!(!place.path("d.ehdb").exists());
+    place.write("a.tsv", "a\t1\n");
+    let run = place.run(&["import", "a.tsv", "b.ehdb", "--expect", "5"]);
+    run.fails(2, &["b.ehdb", "--expect"]);
+    let run = place.run(&["import", "a.tsv", "b.ehdb", "--form", "8/8"]);
+    run.fails(2, &["b.ehdb", "variable", "8/8"]);
+}
+
+#[test]
+fn every_engine_is_served_measured_and_explored() {
+    // Fails if a face of the program has a list of engines of its own, without one of them.
+    let place = Place::new();
+    let names = String::from_utf8(place.ok(&["engines", "--names"])).unwrap();
+    let names: Vec<_> = names.lines().collect();
+    assert!(names.len() > 2, "{names:?}");
+    let all = place.ok(&["bench", "--items", "64", "--threads", "1", "--rounds", "1"]);
+    let all = String::from_utf8(all).unwrap();
+    for name in names {
+        place.ok(&["create", &format!("{name}.ehdb"), "--engine", name]);
+        assert!(all.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {all}");
+        let sites = String::from_utf8(place.ok(&["crash", "--engine", name, "--list-sites"]));
+        assert!(sites.unwrap().lines().all(|site| site.starts_with(name)), "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_has_its_own_status() {
+    let place = Place::new();
+    for arguments in [
+        &[][..],
+        &["nothing"],
+        &["get", "a.ehdb"],
+        &["import", "a.tsv", "a.ehdb", "--durability", "maybe"],
+        &["import", "a.tsv", "a.ehdb", "--threads", "0"],
+        &["import", "a.tsv", "a.ehdb", "--set", "x"],
+        &["create", "a.ehdb", "--form", "8"],
+        &["put", "a.ehdb", "key"],
+        &["put", "a.ehdb", "key", "value", "--if-absent", "--if-present"],
+    ] {
+        let run = place.run(arguments);
+        assert_eq!((run.status, run.stdout.is_empty()), (2, true), "{arguments:?}: {run:?}");
+    }
+    let help = String::from_utf8(place.ok(&["--help"])).unwrap();
+    assert!(help.contains("Exit status:"), "{help}");
+}

@@ -1,0 +1,58 @@
+//! The explorer as a command: figures, violations, replays.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use crate::support::Place;
+
+#[test]
+fn crashes_are_explored_and_counted_the_same_by_any_number_of_threads() {
+    // Fails if a state is judged or not depending on the machine, or nothing is judged at all.
+    let place = Place::new();
+    let run = |threads| {
+        let arguments = ["crash", "--form", "8/8", "--states", "1000", "--threads", threads];
+        let mut figures = place.json(&arguments);
+        for timed in ["seconds", "states_per_second"] {
+            assert!(figures.as_object_mut().unwrap().remove(timed).is_some());
+        }
+        figures
+    };
+    let figures = run("1");
+    assert_eq!((&figures["violations"], &figures["model"]), (&0.into(), &"adr".into()));
+    assert!(figures["states"].as_u64() > Some(1000), "{figures}");
+    assert_eq!(figures, run("2"));
+}
+
+#[test]
+fn what_is_left_out_is_noticed_and_replayed() {
+    // Fails if the judge passes over a missing flush, or its replay shows something else.
+    let place = Place::new();
+    let site = "wophi/insert/token";
+    let sites = String::from_utf8(place.ok(&["crash", "--list-sites"])).unwrap();
+    assert!(sites.lines().any(|line| line == site), "{sites}");
+    let run = place.run(&["crash", "--form", "8/8", "--drop", site]);
+    let told = String::from_utf8(run.stdout).unwrap();
+    assert_eq!((run.status, &run.stderr[..]), (1, ""), "{told}");
+    assert!(told.ends_with(": 1 violation\n") && told.contains(site), "{told}");
+    let (_, replay) = told.split_once("replay: everhash ").unwrap();
+    let (arguments, state) = replay.lines().next().unwrap().split_once(" --replay ").unwrap();
+    let mut arguments: Vec<_> = arguments.split(' ').collect();
+    arguments.extend(["--replay", state.trim_matches('\'')]);
+    let run = place.run(&arguments);
+    assert_eq!(run.status, 1, "{run:?}");
+    let failure = String::from_utf8(run.stdout).unwrap();
+    assert!(told.contains(failure.trim()), "{failure}");
+    // The engine as it is has nothing wrong there.
+    let dropped = arguments.iter().position(|argument| *argument == "--drop").unwrap();
+    arguments.drain(dropped..dropped + 2);
+    place.ok(&arguments);
+}
+
+#[test]
+fn what_does_not_exist_is_refused() {
+    let place = Place::new();
+    place.run(&["crash", "--drop", "wophi/nowhere"]).fails(2, &["'wophi/nowhere'", "--list-sites"]);
+    let unknown = ["crash", "--drop", "wophi/insert/token:drop-everything"];
+    place.run(&unknown).fails(2, &["drop-everything"]);
+    place.run(&["crash", "--form", "7/7"]).fails(2, &["7/7"]);
+    place.run(&["crash", "--form", "8/8", "--replay", "put:1:1"]).fails(2, &["copy all of it"]);
+    assert_eq!(place.run(&["crash", "--model", "none"]).status, 2);
+}

@@ -1,0 +1,11 @@
+//! The program, run as a user runs it: one binary for all of its tests.
+
+mod bad_input;
+mod commands;
+mod crash;
+mod device;
+mod full_disk;
+mod killed;
+mod refusals;
+mod round_trip;
+mod support;

@@ -1,0 +1,159 @@
+//! Databases that cannot be used: one line says why and what to do, and the file stays as it is.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use crate::support::{Place, Run};
+use everhash_store::Db;
+
+#[test]
+fn a_missing_database_is_not_made_by_accident() {
+    let place = Place::new();
+    for command in [
+        &["get", "a.ehdb", "k"][..],
+        &["put", "a.ehdb", "k", "v"],
+        &["stats", "a.ehdb"],
+        &["remove", "a.ehdb", "k"],
+        &["check", "a.ehdb"],
+        &["export", "a.ehdb"],
+        &["repair", "a.ehdb"],
+        &["backup", "a.ehdb", "b.ehdb"],
+    ] {
+        place.run(command).fails(4, &["a.ehdb", "no such file"]);
+    }
+    assert!(place.names().is_empty());
+}
+
+#[test]
+fn a_foreign_file_is_refused_and_left_alone() {
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\n");
+    for contents in [&b""[..], b"a text\n", &[0; 20_000]] {
+        place.write("b.ehdb", contents);
+        for command in [
+            &["get", "b.ehdb", "k"][..],
+            &["put", "b.ehdb", "k", "v"],
+            &["check", "b.ehdb"],
+            &["import", "a.tsv", "b.ehdb"],
+            &["repair", "b.ehdb"],
+        ] {
+            place.run(command).fails(4, &["b.ehdb", "everhash pool"]);
+        }
+        assert_eq!(place.read("b.ehdb"), contents);
+    }
+    std::fs::create_dir(place.path("directory")).unwrap();
+    place.run(&["get", "directory", "k"]).fails(4, &["directory", "not a file"]);
+    place.run(&["import", "a.tsv", "directory"]).fails(4, &["directory", "not a file"]);
+}
+
+#[test]
+fn a_damaged_database_gives_an_answer_and_no_data() {
+    // Fails if damage were passed over, or ended in a crash. A header says more than a check: a
+    // file whose header is damaged cannot be opened at all.
+    let place = Place::new();
+    let lines: String = (0..2000).map(|number| format!("key{number}\tvalue{number}\n")).collect();
+    place.write("a.tsv", &lines);
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let sound = place.read("a.ehdb");
+    let mut damaged = sound.clone();
+    damaged[8192..16384].fill(0xff);
+    place.write("a.ehdb", &damaged);
+    place.run(&["check", "a.ehdb"]).fails(1, &["a.ehdb", "damaged at byte"]);
+    let run = place.run(&["check", "a.ehdb", "--json"]);
+    let answer: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((run.status, &answer["sound"]), (1, &false.into()));
+    assert_eq!(place.read("a.ehdb"), damaged);
+    let mut damaged = sound;
+    damaged[100] ^= 1;
+    damaged[4196] ^= 1;
+    place.write("a.ehdb", &damaged);
+    place.run(&["get", "a.ehdb", "key1"]).fails(4, &["damaged at byte", "header"]);
+}
+
+#[test]
+fn a_database_in_use_is_refused() {
+    // Fails if two programs could write at once, or one read what another is writing.
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\n");
+    let db = Db::create(place.path("a.ehdb")).unwrap();
+    for command in [
+        &["get", "a.ehdb", "k"][..],
+        &["put", "a.ehdb", "k", "v"],
+        &["import", "a.tsv", "a.ehdb"],
+        &["stats", "a.ehdb"],
+        &["check", "a.ehdb"],
+    ] {
+        place.run(command).fails(4, &["a.ehdb", "already open", "close it"]);
+    }
+    db.close().unwrap();
+    let reader = Db::open_read_only(place.path("a.ehdb")).unwrap();
+    place.ok(&["stats", "a.ehdb"]);
+    place.run(&["put", "a.ehdb", "k", "v"]).fails(4, &["already open"]);
+    drop(reader);
+    place.ok(&["put", "a.ehdb", "k", "v"]);
+}
+
+/// Runs the program as somebody without rights; only the administrator can do that.
+fn as_nobody(place: &Place, arguments: &[&str]) -> Option<Run> {
+    let probe = std::process::Command::new("true").uid(65534).gid(65534).status();
+    if probe.is_err() {
+        println!("skipped: these tests do not run as root, so there is nobody else to be");
+        return None;
+    }
+    // The program itself may lie where others cannot reach it.
+    let program = place.path("everhash");
+    std::fs::copy(crate::support::PROGRAM, &program).unwrap();
+    let mut command = std::process::Command::new(&program);
+    command.uid(65534).gid(65534).current_dir(place.directory()).args(arguments);
+    Some(Run::of(command.stdin(Stdio::null()).output().unwrap()))
+}
+
+#[test]
+fn what_others_own_is_refused() {
+    // Fails if a missing right were reported as something else.
+    let place = Place::new();
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.directory(), everybody).unwrap();
+    place.write("a.tsv", "a\t1\n");
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let Some(run) = as_nobody(&place, &["get", "a.ehdb", "a"]) else { return };
+    run.fails(4, &["a.ehdb", "permission denied"]);
+    // A directory that cannot be written to.
+    let Some(run) = as_nobody(&place, &["import", "a.tsv", "b.ehdb"]) else { return };
+    run.fails(4, &["b.ehdb", "permission denied"]);
+    std::fs::set_permissions(place.path("a.tsv"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let Some(run) = as_nobody(&place, &["import", "a.tsv", "b.ehdb"]) else { return };
+    run.fails(3, &["a.tsv", "permission denied"]);
+    assert_eq!(place.names(), ["a.ehdb", "a.tsv", "everhash"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    // Fails if a closed pipe were reported, or killed the program.
+    let place = Place::new();
+    let lines: String = (0..50_000).map(|number| format!("key{number}\tvalue\n")).collect();
+    place.write("a.tsv", &lines);
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let script = "set -o pipefail; \"$0\" export a.ehdb | head -n 1 > first; echo $?";
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", script, crate::support::PROGRAM]).current_dir(place.directory());
+    let run = Run::of(command.output().unwrap());
+    assert_eq!((&run.stdout[..], &run.stderr[..]), (&b"0\n"[..], ""));
+    assert!(place.read("first").starts_with(b"key"));
+}
+
+#[test]
+fn an_output_that_is_full_is_reported() {
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\n");
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let run = |arguments: &[&str]| {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        Run::of(place.command(arguments).stdout(full).output().unwrap())
+    };
+    run(&["export", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
+    run(&["stats", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
+    place.run(&["export", "a.ehdb", "/dev/full"]).fails(4, &["/dev/full", "No space left"]);
+}

@@ -1,0 +1,154 @@
+//! What goes in comes out, byte for byte.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use std::collections::BTreeMap;
+
+use crate::support::{Numbers, Place};
+
+const UNICODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/unicode.tsv");
+
+fn sorted_lines(text: &[u8]) -> Vec<u8> {
+    let mut lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    lines.sort_unstable_by_key(|line| line.split(|byte| *byte == b'\t').next().unwrap().to_vec());
+    lines.concat()
+}
+
+#[test]
+fn real_data_comes_back_in_both_formats() {
+    // Fails if a record were lost, changed or written in a way that import reads differently.
+    let place = Place::new();
+    let expected = sorted_lines(&std::fs::read(UNICODE).unwrap());
+    let summary = place.json(&["import", UNICODE, "a.ehdb"]);
+    assert_eq!((&summary["records"], &summary["new"]), (&34924.into(), &34924.into()));
+    assert_eq!(summary["items"], 34924);
+    assert_eq!(
+        place.ok(&["get", "a.ehdb", "U+0041"]),
+        b"name=LATIN CAPITAL LETTER A; category=Lu; combining=0; bidi=L; mirrored=N; \
+          lower=U+0061\n"
+    );
+    assert!(place.ok(&["export", "a.ehdb", "--sort"]) == expected);
+    place.ok(&["export", "a.ehdb", "a.jsonl"]);
+    place.ok(&["import", "a.jsonl", "b.ehdb"]);
+    place.ok(&["export", "b.ehdb", "b.tsv", "--sort"]);
+    assert!(place.read("b.tsv") == expected);
+    assert_eq!(place.json(&["check", "b.ehdb"])["items"], 34924);
+}
+
+#[test]
+fn any_bytes_survive_in_both_formats() {
+    // Fails for the first byte or length that some escape forgets.
+    let place = Place::new();
+    let mut numbers = Numbers(1);
+    let mut pairs = BTreeMap::new();
+    for length in (0..300).chain([4095, 4096, 65_536]) {
+        let value_length = numbers.next() as usize % 5000;
+        pairs.insert(numbers.bytes(length), numbers.bytes(value_length));
+    }
+    pairs.insert((0..=255).collect(), (0..=255).rev().collect());
+    let db = everhash_store::Db::create(place.path("a.ehdb")).unwrap();
+    for (key, value) in &pairs {
+        db.put(key, value).unwrap();
+    }
+    db.close().unwrap();
+    for format in ["tsv", "jsonl"] {
+        let (text, copy) = (format!("a.{format}"), format!("{format}.ehdb"));
+        place.ok(&["export", "a.ehdb", &text]);
+        place.ok(&["import", &text, &copy, "--threads", "3"]);
+        let db = everhash_store::Db::open(place.path(&copy)).unwrap();
+        let back: BTreeMap<_, _> = db.iter().map(Result::unwrap).collect();
+        assert!(back == pairs, "{format}");
+    }
+}
+
+#[test]
+fn of_equal_keys_the_last_one_wins() {
+    // Fails if two threads shared the records of a key, or a batch were written out of order.
+    let place = Place::new();
+    let mut text = String::new();
+    for round in 0..40 {
+        for key in 0..500 {
+            text += &format!("k{key}\t{round}\n");
+        }
+    }
+    place.write("a.tsv", &text);
+    for threads in ["1", "2", "16"] {
+        let db = format!("{threads}.ehdb");
+        let summary = place.json(&["import", "a.tsv", &db, "--threads", threads]);
+        assert_eq!((&summary["new"], &summary["replaced"]), (&500.into(), &19_500.into()));
+        let exported = place.ok(&["export", &db]);
+        let lines: Vec<_> = exported.split(|byte| *byte == b'\n').collect();
+        assert_eq!(lines.len(), 501);
+        assert!(lines[..500].iter().all(|line| line.ends_with(b"\t39")));
+    }
+}
+
+#[test]
+fn what_happens_to_known_keys_can_be_chosen() {
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\nb\t1\nb\t2\n");
+    let summary = place.json(&["import", "a.tsv", "a.ehdb", "--on-duplicate", "keep"]);
+    assert_eq!((&summary["new"], &summary["kept"]), (&2.into(), &1.into()));
+    assert_eq!(place.ok(&["get", "a.ehdb", "b"]), b"1\n");
+    place.write("b.tsv", "c\t3\na\t3\nd\t3\n");
+    place.ok(&["import", "b.tsv", "a.ehdb", "--on-duplicate", "keep"]);
+    assert_eq!(place.ok(&["export", "a.ehdb", "--sort"]), b"a\t1\nb\t1\nc\t3\nd\t3\n");
+    place.write("c.tsv", "e\t4\na\t4\nf\t4\n");
+    let run = place.run(&["import", "c.tsv", "a.ehdb", "--on-duplicate", "error"]);
+    run.fails(3, &["c.tsv:2: ", "in the database already", "stored before: 1"]);
+    let expected = b"a\t1\nb\t1\nc\t3\nd\t3\ne\t4\n";
+    assert_eq!(place.ok(&["export", "a.ehdb", "--sort"]), expected);
+    place.ok(&["import", "b.tsv", "a.ehdb", "--on-duplicate", "replace"]);
+    assert_eq!(place.ok(&["get", "a.ehdb", "a"]), b"3\n");
+}
+
+#[test]
+fn lines_end_as_their_system_writes_them() {
+    // Fails if the last line were dropped without its end, or a carriage return became data.
+    let place = Place::new();
+    let run = place.feed(&["import", "-", "a.ehdb"], b"a\t1\r\nb\t2\nc\t\nd\tx\\r\ne\t5");
+    assert_eq!(run.status, 0, "{run:?}");
+    assert_eq!(place.ok(&["export", "a.ehdb", "--sort"]), b"a\t1\nb\t2\nc\t\nd\tx\\r\ne\t5\n");
+}
+
+#[test]
+fn an_empty_file_makes_an_empty_database() {
+    let place = Place::new();
+    place.write("a.tsv", "");
+    assert_eq!(place.json(&["import", "a.tsv", "a.ehdb"])["records"], 0);
+    assert_eq!(place.json(&["stats", "a.ehdb"])["items"], 0);
+    assert_eq!(place.ok(&["export", "a.ehdb"]), b"");
+}
+
+#[test]
+fn fixed_forms_take_pairs_of_their_length_only() {
+    let place = Place::new();
+    place.write("a.tsv", "12345678\tabcdefgh\n87654321\tABCDEFGH\n1234567\tshortkey\n");
+    let run = place.run(&["import", "a.tsv", "a.ehdb", "--form", "8/8"]);
+    run.fails(3, &["a.tsv:3: ", "8/8", "stored before: 2"]);
+    assert_eq!(place.ok(&["get", "a.ehdb", "87654321"]), b"ABCDEFGH\n");
+    assert_eq!(place.json(&["stats", "a.ehdb"])["form"], "8/8");
+}
+
+#[test]
+fn an_export_replaces_a_file_only_when_it_is_complete() {
+    // Fails if a failed export destroyed what was there before.
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\n");
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    place.write("out.tsv", "old");
+    place.run(&["export", "missing.ehdb", "out.tsv"]).fails(4, &["missing.ehdb"]);
+    assert_eq!(place.read("out.tsv"), b"old");
+    place.ok(&["export", "a.ehdb", "out.tsv"]);
+    assert_eq!(place.read("out.tsv"), b"a\t1\n");
+    assert_eq!(place.names(), ["a.ehdb", "a.tsv", "out.tsv"]);
+}
+
+#[test]
+fn a_backup_holds_the_same_pairs() {
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\nb\t2\n");
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    assert_eq!(place.json(&["backup", "a.ehdb", "b.ehdb"])["items"], 2);
+    assert_eq!(place.ok(&["export", "b.ehdb", "--sort"]), b"a\t1\nb\t2\n");
+    place.run(&["backup", "a.ehdb", "b.ehdb"]).fails(4, &["b.ehdb", "already exists"]);
+}

@@ -1,0 +1,6 @@
+//! The store as a program embeds it: one binary for all of its tests.
+
+mod crashes;
+mod opening;
+mod operations;
+mod refusals;

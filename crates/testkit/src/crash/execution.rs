@@ -1,0 +1,298 @@
+//! One execution: a process opens a pool, performs operations, and ends.
+
+use core::time::Duration;
+
+use everhash_index::{Choice, Design, Inline, Opening, Sizing, Table};
+use everhash_pmem::crash::{Log, Moment};
+use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Boot, Pool, Region, Shutdown};
+
+use super::expected::{Expected, each_step};
+use super::parts::{Digests, Parts};
+use crate::Failure;
+use crate::failure::ensure;
+use crate::model::{Model, Outcome, Pairs, perform, read_out, scan_all};
+use crate::workload::{Op, Shape};
+
+/// What a process finds when it begins.
+#[derive(Clone)]
+pub(super) struct Start {
+    /// The boot of the machine.
+    pub boot: Boot,
+    /// What the pool may hold.
+    pub expected: Expected,
+    /// What it may hold if power is lost before it is open. A killed process leaves a whole batch,
+    /// of which the part that is not durable can still be lost.
+    pub after_power: Expected,
+    /// Whether the pool has to be made.
+    pub create: bool,
+    /// Whether the last process closed the pool before the crash.
+    pub closed: bool,
+}
+
+impl Start {
+    fn may_be_refused(&self) -> bool {
+        !self.create && self.expected.may_be_refused()
+    }
+}
+
+/// What a process did, as far as a crash in it can show.
+pub(super) struct Execution {
+    pub start: Start,
+    /// What the process did to the medium. Operation 0 is the opening of the pool, operation k the
+    /// k-th of `steps`.
+    pub log: Log,
+    pub steps: Vec<Op>,
+    /// The contents when `k` steps had returned; empty if the pool was refused, as it might be.
+    models: Vec<Model>,
+    /// The boot then.
+    boots: Vec<Boot>,
+    /// Where in the log the pool was closed and not yet opened again.
+    closed: Vec<usize>,
+    /// For engines that batch durability: what power loss may take back.
+    history: Option<History>,
+}
+
+/// What an engine that batches durability held, moment by moment.
+struct History {
+    parts: Parts,
+    /// The contents of each part, after the opening and after each step of an operation.
+    moments: Vec<Digests>,
+    /// When `k` operations had returned: the moment of the last sync before, and the last moment.
+    reached: Vec<(usize, usize)>,
+}
+
+impl History {
+    /// Begins with what was found when the pool was opened: all of it is durable.
+    fn new(parts: Parts, found: &Pairs) -> History {
+        let moments = vec![parts.digests(found)];
+        History { parts, moments, reached: vec![(0, 0)] }
+    }
+
+    /// Notes an operation that returned, and whether everything is durable then.
+    fn note(&mut self, before: &Model, op: &Op, durable: bool) {
+        let after = each_step(before, op);
+        self.moments.extend(after.iter().map(|pairs| self.parts.digests(pairs)));
+        let last = self.moments.len() - 1;
+        let synced = self.reached.last().map_or(0, |reached| reached.0);
+        self.reached.push((if durable { last } else { synced }, last));
+    }
+}
+
+impl Execution {
+    /// Returns what power loss at this moment may leave, or a killed process.
+    pub fn expected(&self, moment: &Moment, killed: bool) -> Expected {
+        // No reader saw anything while the pool was being opened, nor if it was refused.
+        let done = (moment.returned as usize).checked_sub(1);
+        let Some(done) = done.filter(|done| *done < self.models.len()) else {
+            let Start { expected, after_power, .. } = &self.start;
+            return if killed { expected.clone() } else { after_power.clone() };
+        };
+        let op = self.in_flight(moment);
+        match &self.history {
+            Some(history) if !killed => {
+                let (synced, last) = history.reached[done];
+                let moments = &history.moments[synced..=last];
+                Expected::batched(&history.parts, moments, &self.models[done], op)
+            }
+            _ => Expected::around(&self.models[done], op),
+        }
+    }
+
+    /// Returns the operation under way; `None` also while the pool is being opened.
+    pub fn in_flight(&self, moment: &Moment) -> Option<&Op> {
+        let number = *moment.in_flight.first()? as usize;
+        self.steps.get(number.checked_sub(1)?)
+    }
+
+    /// Returns whether the pool has just been closed at this moment.
+    pub fn is_closed(&self, moment: &Moment) -> bool {
+        self.closed.contains(&moment.event)
+    }
+
+    /// Returns the boot at this moment.
+    pub fn boot(&self, moment: &Moment) -> Boot {
+        let done = (moment.returned as usize).saturating_sub(1);
+        self.boots.get(done).copied().unwrap_or(self.start.boot)
+    }
+
+    /// Returns the contents that were found when the pool was opened, if it was.
+    pub fn found(&self) -> Option<&Pairs> {
+        self.models.first().map(Model::pairs)
+    }
+}
+
+/// Returns the boot after this one.
+pub(super) fn next_boot(boot: Boot) -> Boot {
+    let Boot([machine, number]) = boot;
+    Boot([machine, number + 1])
+}
+
+/// Returns the boot after an outage in an execution. No crash of this execution leads to it: a
+/// crash during the next open may leave a header that names it already.
+fn boot_after_outage(boot: Boot) -> Boot {
+    let Boot([machine, number]) = boot;
+    Boot([machine, number + (1 << 32)])
+}
+
+/// Opens the pool on the medium, compares its contents, takes the steps, and compares again.
+///
+/// # Errors
+/// What is wrong, without any further crash.
+pub(super) fn execute(
+    design: &Design<Traced>,
+    region: &Region<Traced>,
+    shape: &Shape,
+    keys: &[Vec<u8>],
+    start: Start,
+    steps: Vec<Op>,
+) -> Result<Execution, Failure> {
+    let medium = region.media();
+    let opening = Opening { form: shape.form, boot: start.boot, ..Opening::default() };
+    if start.closed {
+        let previous = Pool::glance(region, start.boot)?.previous;
+        ensure!(previous == Shutdown::Clean, "the pool was closed, and counts as {previous:?}");
+    }
+    let mut execution = Execution {
+        start,
+        log: Log::default(),
+        steps,
+        models: vec![],
+        boots: vec![],
+        closed: vec![],
+        history: None,
+    };
+    medium.begin(0);
+    let opened = if execution.start.create {
+        let tiny = Choice { sizing: Sizing::Tiny, changes: &[] };
+        design.create(region.clone(), &opening, tiny, &Inline)
+    } else {
+        design.open(region.clone(), opening.boot, &Inline)
+    };
+    medium.returned(0);
+    let table = match opened {
+        // With its header the pool exists, and has to open.
+        Err(_) if execution.start.may_be_refused() && Pool::inspect(region).is_err() => {
+            execution.log = medium.take_log();
+            return Ok(execution);
+        }
+        opened => opened.map_err(|error| Failure::from(error).at("opening the pool"))?,
+    };
+    let mut process = Process { design, region, boot: opening.boot, table: Some(table) };
+    let found = scan_all(process.table())?;
+    execution.start.expected.accept(&found)?;
+    process.read_out(&found, keys).map_err(|failure| failure.at("after opening"))?;
+    if design.batches() {
+        let table = process.table();
+        let keys = keys.iter().chain(found.keys());
+        let parts = Parts::new(keys.map(|key| (key.clone(), table.part_of(key))));
+        execution.history = Some(History::new(parts, &found));
+    }
+    execution.models.push(Model::of(*shape, found));
+    execution.boots.push(process.boot);
+    process.walk(&mut execution, shape, keys)?;
+    // Before the table is dropped: a drop is no part of any crash.
+    execution.log = medium.take_log();
+    Ok(execution)
+}
+
+/// An open table, and the boot under which it was opened.
+struct Process<'a> {
+    design: &'a Design<Traced>,
+    region: &'a Region<Traced>,
+    boot: Boot,
+    table: Option<Box<dyn Table>>,
+}
+
+impl Process<'_> {
+    fn table(&self) -> &dyn Table {
+        self.table.as_deref().expect("a process whose table is gone takes no step")
+    }
+
+    fn read_out(&self, expected: &Pairs, keys: &[Vec<u8>]) -> Result<(), Failure> {
+        read_out(self.design, self.table(), self.region, expected, keys)
+    }
+
+    fn walk(
+        &mut self,
+        execution: &mut Execution,
+        shape: &Shape,
+        keys: &[Vec<u8>],
+    ) -> Result<(), Failure> {
+        let mut now = Duration::ZERO;
+        for (position, op) in execution.steps.iter().enumerate() {
+            let place = || format!("step {}, {op}", position + 1);
+            let mut model = execution.models.last().expect("the opening left one").clone();
+            let number = position as u32 + 1;
+            let answer = self.step(shape, &mut now, number, op, &mut execution.closed);
+            let answer = answer.map_err(|failure| failure.at(place()))?;
+            let expected = model.apply(op);
+            let inexact = *op == Op::Len && !self.design.capabilities.exact_len;
+            ensure!(
+                answer == expected || inexact,
+                "{} returned {answer:?}; it should return {expected:?}",
+                place()
+            );
+            if op.restarts() || position + 1 == execution.steps.len() {
+                self.read_out(model.pairs(), keys)
+                    .map_err(|failure| failure.at(format!("after {}", place())))?;
+            }
+            if let Some(history) = &mut execution.history {
+                let before = execution.models.last().expect("the opening left one");
+                history.note(before, op, op.restarts() || *op == Op::Sync);
+            }
+            execution.models.push(model);
+            execution.boots.push(self.boot);
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        shape: &Shape,
+        now: &mut Duration,
+        number: u32,
+        op: &Op,
+        closed: &mut Vec<usize>,
+    ) -> Result<Outcome, Failure> {
+        let medium = self.region.media();
+        medium.begin(number);
+        let outcome = match op {
+            Op::Reopen => {
+                let table = self.table.take().expect("a process has a table between steps");
+                table.close()?;
+                // Another process may open it next; until then it lies there closed.
+                closed.push(medium.log_length());
+                medium.exit();
+                self.open()?
+            }
+            Op::Kill => {
+                self.end();
+                self.open()?
+            }
+            Op::Outage => {
+                // Which unsynced writes power loss takes back, the checker tries.
+                if self.design.batches() {
+                    self.table().sync()?;
+                }
+                self.end();
+                self.boot = boot_after_outage(self.boot);
+                self.open()?
+            }
+            _ => perform(self.table(), shape, now, op)?,
+        };
+        medium.returned(number);
+        Ok(outcome)
+    }
+
+    fn end(&mut self) {
+        self.table = None;
+        self.region.media().exit();
+    }
+
+    fn open(&mut self) -> Result<Outcome, Failure> {
+        let table = self.design.open(self.region.clone(), self.boot, &Inline)?;
+        self.table = Some(table);
+        Ok(Outcome::Done)
+    }
+}

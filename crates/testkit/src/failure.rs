@@ -1,0 +1,78 @@
+//! A failure: how an engine broke its contract.
+
+use core::fmt;
+
+/// A sentence that says what an engine did, and what it should have done.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Failure(String);
+
+impl Failure {
+    /// Makes a failure.
+    pub fn new(text: impl Into<String>) -> Failure {
+        Failure(text.into())
+    }
+
+    /// Puts the place where it happened before the sentence.
+    pub fn at(self, place: impl fmt::Display) -> Failure {
+        Failure(format!("{place}: {}", self.0))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// As its text: judges are called with `unwrap`, which prints this.
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for Failure {}
+
+impl From<everhash_index::Error> for Failure {
+    fn from(error: everhash_index::Error) -> Failure {
+        Failure(format!("an unexpected error: {error}"))
+    }
+}
+
+impl From<everhash_pmem::Error> for Failure {
+    fn from(error: everhash_pmem::Error) -> Failure {
+        Failure(format!("an unexpected error of the medium: {error}"))
+    }
+}
+
+/// Returns a [`Failure`] from the calling function unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::Failure::new(format!($($text)+)));
+        }
+    };
+}
+
+pub(crate) use ensure;
+
+/// Runs `body`; a panic in it becomes a failure.
+pub(crate) fn no_panic<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Failure::new(format!("a panic: {text}")))
+    })
+}
+
+/// Writes bytes for a failure: short ones in full, of long ones the length and the beginning.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    const SHOWN: usize = 16;
+    let head: String = bytes.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
+    match bytes.len() {
+        0 => "(empty)".to_owned(),
+        n if n <= SHOWN => head,
+        n => format!("{head}.. ({n} bytes)"),
+    }
+}

@@ -1,0 +1,19 @@
+//! The judges before their own judges: one binary, so that the judges are linked once.
+//!
+//! Loom and shuttle bring their own atomics, and each model runs inside one test: the tests of both
+//! stand beside those on real threads.
+
+mod crash;
+mod damage;
+mod false_alarms;
+mod group_sync;
+mod historic;
+mod loom_epochs;
+mod loom_group_sync;
+mod loom_sequence;
+mod mutants;
+mod notes;
+mod planted;
+mod primitives;
+mod rows;
+mod shuttle_protocols;
