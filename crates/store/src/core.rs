@@ -1,8 +1,8 @@
-//! The open table with all that guards it: the gate, the fork check, the end after a failure.
+//! The open table and its guards: the gate, the fork check, and the stop after a failure.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use everhash_index::{Durability as Mode, Table, Upkeep};
@@ -10,7 +10,7 @@ use everhash_pmem::Origin;
 
 use crate::error::Shown;
 use crate::gate::{Gate, Pass, Stillness};
-use crate::upkeep::Duty;
+use crate::maintenance::Maintenance;
 use crate::{Error, Result};
 
 /// How much work one call of [`Table::maintain`] may do. Unit: buckets or records.
@@ -23,14 +23,16 @@ pub(crate) struct Core {
     table: Box<dyn Table>,
     path: Arc<Path>,
     gate: Gate,
-    dead: AtomicBool,
+    /// Whether the handle has stopped: nothing can be promised any more.
+    stopped: AtomicBool,
+    /// Why.
+    cause: OnceLock<String>,
     origin: Origin,
     writable: bool,
     opened: Instant,
     /// Whether a write is to be durable when it returns, and the table batches.
     syncs_each: bool,
-    /// What upkeep there is to do, and who does it.
-    pub(crate) duty: Duty,
+    pub(crate) maintenance: Maintenance,
 }
 
 impl Core {
@@ -40,19 +42,20 @@ impl Core {
         origin: Origin,
         writable: bool,
         immediate: bool,
-        duty: Duty,
+        maintenance: Maintenance,
     ) -> Core {
         let syncs_each = writable && immediate && table.durability() == Mode::Batch;
         Core {
             table,
             path,
             gate: Gate::default(),
-            dead: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            cause: OnceLock::new(),
             origin,
             writable,
             opened: Instant::now(),
             syncs_each,
-            duty,
+            maintenance,
         }
     }
 
@@ -84,7 +87,7 @@ impl Core {
             let _pass = self.enter();
             run(&*self.table).map_err(|error| self.failed(error))
         };
-        self.duty.written(self);
+        self.maintenance.written(self);
         if self.syncs_each && result.is_ok() {
             self.sync()?;
         }
@@ -116,13 +119,13 @@ impl Core {
             return Ok(());
         }
         self.table.sync().map_err(|error| {
-            // Whatever the reason: what the device has is not known any more.
-            self.dead.store(true, Ordering::Release);
-            self.failed(error)
+            // Whatever the reason: nobody knows any more what the device has.
+            self.stop(error.to_string());
+            Error::of(&self.path, error)
         })
     }
 
-    /// Does some upkeep of the engine.
+    /// Does some maintenance of the engine.
     pub(crate) fn maintain(&self) -> Result<Upkeep> {
         self.admit()?;
         if !self.writable {
@@ -133,7 +136,7 @@ impl Core {
         result.map_err(|error| self.failed(error))
     }
 
-    /// Returns the time since the database was opened: the clock of all upkeep.
+    /// Returns the time since the database was opened: the clock of all maintenance.
     pub(crate) fn now(&self) -> core::time::Duration {
         self.opened.elapsed()
     }
@@ -143,18 +146,35 @@ impl Core {
         self.origin.is_here()
     }
 
-    /// Closes the table, unless it is dead: then the next open finds out what survived.
+    /// Stops the handle: every later call fails and says why. The first cause stays.
+    #[cold]
+    pub(crate) fn stop(&self, cause: String) {
+        let _ = self.cause.set(cause);
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the handle has stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Closes the table, unless the handle has stopped: then the next open finds what survived.
     pub(crate) fn close(self) -> Result<()> {
-        if self.dead.load(Ordering::Acquire) {
-            return Err(Error::Dead { path: self.shown() });
+        if self.is_stopped() {
+            return Err(self.refusal());
         }
+        let failure = self.maintenance.failure();
         let path = self.path;
-        self.table.close().map_err(|error| Error::of(&path, error))
+        self.table.close().map_err(|error| Error::of(&path, error))?;
+        match failure {
+            Some(cause) => Err(Error::Maintenance { path: Shown(path.to_path_buf()), cause }),
+            None => Ok(()),
+        }
     }
 
     #[inline(always)]
     fn admit(&self) -> Result<()> {
-        if self.dead.load(Ordering::Acquire) || !self.origin.is_here() {
+        if self.is_stopped() || !self.origin.is_here() {
             return Err(self.refusal());
         }
         Ok(())
@@ -163,14 +183,18 @@ impl Core {
     #[cold]
     fn refusal(&self) -> Error {
         let path = self.shown();
-        if self.is_here() { Error::Dead { path } } else { Error::Forked { path } }
+        if !self.is_here() {
+            return Error::Forked { path };
+        }
+        let cause = self.cause.get().cloned().unwrap_or_default();
+        Error::Dead { path, cause }
     }
 
-    /// Notes a failure of the device, after which nothing can be promised.
+    /// Makes the error of a table; a failure of the device stops the handle.
     #[cold]
     fn failed(&self, error: everhash_index::Error) -> Error {
         if matches!(error, everhash_index::Error::Medium(_)) {
-            self.dead.store(true, Ordering::Release);
+            self.stop(error.to_string());
         }
         Error::of(&self.path, error)
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use everhash_index::{Change, Checked, Form, HashKind, Stats};
 
+use crate::callback::Callback;
 use crate::catalog::EngineInfo;
 use crate::core::Core;
 use crate::error::Shown;
+use crate::maintenance::MaintenanceThread;
 use crate::pairs::Pairs;
-use crate::upkeep::Caretaker;
 use crate::{Durability, Error, Options, Result, Words};
 
 /// An open database: a map from byte strings to byte strings in one file.
@@ -18,10 +19,13 @@ use crate::{Durability, Error, Options, Result, Words};
 /// last handle that is dropped closes the database; [`Db::close`] does the same and tells whether
 /// it went well.
 ///
-/// Every operation can fail with [`Error::Dead`] after a failure of the device,
-/// [`Error::Forked`], and [`Error::File`] on a damaged file; every write with [`Error::ReadOnly`],
-/// [`Error::File`] of a full disk, and [`Error::Pair`] for a pair that is too long or, where all
-/// pairs have a fixed length, has another one. A write that fails changes nothing.
+/// Every operation can fail with [`Error::Dead`] after a failure that put durability in doubt,
+/// with [`Error::Forked`] in a child of the process, and with [`Error::File`] on a damaged file.
+/// Every write can also fail with [`Error::ReadOnly`], with [`Error::Pair`] for a pair that is too
+/// long or, where all pairs have one fixed length, has another one, and with [`Error::File`] on a
+/// full disk. A write that fails with one of the first two has changed nothing. After any other
+/// error it took effect as a whole or not at all, and reading the key shows which: an engine can
+/// fail after it has stored the pair, when it syncs or grows.
 #[derive(Clone)]
 pub struct Db {
     handle: Arc<Handle>,
@@ -30,7 +34,7 @@ pub struct Db {
 struct Handle {
     /// Taken when the handle is dropped, and not before.
     core: Option<Arc<Core>>,
-    caretaker: Option<Caretaker>,
+    thread: Option<MaintenanceThread>,
     info: Info,
 }
 
@@ -84,8 +88,8 @@ impl Db {
     pub(crate) fn of(core: Core, info: Info, background: bool) -> Db {
         let core = Arc::new(core);
         let wanted = background && info.writable;
-        let caretaker = if wanted { Caretaker::start(&core) } else { None };
-        Db { handle: Arc::new(Handle { core: Some(core), caretaker, info }) }
+        let thread = if wanted { MaintenanceThread::start(&core) } else { None };
+        Db { handle: Arc::new(Handle { core: Some(core), thread, info }) }
     }
 
     #[inline(always)]
@@ -179,7 +183,8 @@ impl Db {
 
     /// Reads and changes one key in one step: no other write to the key comes between.
     ///
-    /// `change` is called once, while the key is locked: it must not use the database.
+    /// `change` is called once, while the key is locked: it must not use the database. If it
+    /// panics, nothing has changed, and the panic goes on in the caller.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -201,7 +206,12 @@ impl Db {
         key: &[u8],
         mut change: impl FnMut(Option<&[u8]>) -> Change,
     ) -> Result<()> {
-        self.core().write(|table| table.modify(key, &mut change))
+        let mut callback = Callback::default();
+        let result = self.core().write(|table| {
+            table.modify(key, &mut |value| callback.call(Change::Keep, || change(value)))
+        });
+        callback.resume();
+        result
     }
 
     /// Returns the number of pairs. Exact whenever no write is under way.
@@ -235,13 +245,18 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn scan(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        self.core().read(|table| {
+        let mut callback = Callback::default();
+        let result = self.core().read(|table| {
             let mut next = Some(everhash_index::Cursor::default());
-            while let Some(cursor) = next {
-                next = table.scan(cursor, &mut visit)?;
+            while let Some(cursor) = next.filter(|_| !callback.has_panicked()) {
+                next = table.scan(cursor, &mut |key, value| {
+                    callback.call((), || visit(key, value));
+                })?;
             }
             Ok(())
-        })
+        });
+        callback.resume();
+        result
     }
 
     /// Removes every pair; each removal is a step of its own.
@@ -255,13 +270,13 @@ impl Db {
     /// Makes every write that returned before durable.
     ///
     /// # Errors
-    /// See [`Db`]. After a failed sync the database is dead: every later call fails, and opening
-    /// it again tells what survived.
+    /// See [`Db`]. After a failed sync the handle has stopped: every later call fails with
+    /// [`Error::Dead`], and opening the database again shows what survived.
     pub fn sync(&self) -> Result<()> {
         self.core().sync()
     }
 
-    /// Does some upkeep now; returns whether there is more to do. Never necessary.
+    /// Does some maintenance now; returns whether there is more to do. Never necessary.
     ///
     /// # Errors
     /// See [`Db`].
@@ -305,7 +320,9 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::InUse`] if there are other handles: the last one closes it. [`Error::Dead`] after
-    /// a failure of the device. The next open recovers what was not closed.
+    /// a failure that put durability in doubt, and [`Error::File`] if closing failed: the next open
+    /// recovers the database then. [`Error::Maintenance`] if the database is closed but its
+    /// maintenance had failed.
     pub fn close(self) -> Result<()> {
         let path = Shown(self.path().to_owned());
         let others = Arc::strong_count(&self.handle).saturating_sub(1);
@@ -323,11 +340,11 @@ impl Handle {
             // A child of the process: it has no thread to stop, and closing would take the lock
             // away from its parent and write over what the parent writes.
             let path = Shown(core.path().to_owned());
-            std::mem::forget((core, self.caretaker.take()));
+            std::mem::forget((core, self.thread.take()));
             return Err(Error::Forked { path });
         }
-        if let Some(caretaker) = self.caretaker.take() {
-            caretaker.stop(&core);
+        if let Some(thread) = self.thread.take() {
+            thread.stop(&core);
         }
         Arc::into_inner(core).expect("the thread that shared the table has ended").close()
     }

@@ -77,14 +77,25 @@ pub enum Error {
         /// The name.
         path: Shown,
     },
-    /// An earlier failure of the device means that nothing can be promised any more.
+    /// After an earlier failure nothing can be promised any more.
     #[error(
-        "{path}: an earlier write to the device failed; check the device, then reopen the \
+        "{path}: stopped after an earlier failure ({cause}); check the device, then reopen the \
              database to see what survived"
     )]
     Dead {
         /// The name.
         path: Shown,
+        /// The failure.
+        cause: String,
+    },
+    /// The database was closed cleanly and everything in it is durable, but its maintenance had
+    /// failed before.
+    #[error("{path}: closed cleanly, but its maintenance had failed ({cause}); check the database")]
+    Maintenance {
+        /// The name.
+        path: Shown,
+        /// The failure.
+        cause: String,
     },
     /// The process was forked after the database was opened.
     #[error(

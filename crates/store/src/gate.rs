@@ -89,7 +89,9 @@ fn ignore_panic<T>(lock: Result<T, PoisonError<T>>) -> T {
 impl Drop for Pass<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.stripe.0.fetch_sub(1, Ordering::Release);
+        // Sequentially consistent: what was stored comes before the writer asks whether somebody
+        // has to be woken to sync it.
+        self.stripe.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

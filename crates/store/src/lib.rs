@@ -6,8 +6,8 @@
 //! use everhash_store::Db;
 //!
 //! let db = Db::create(&path)?;
-//! db.put(b"key", b"value")?; // survives the end of the process from here on
-//! db.sync()?; // and a power failure; without it, that may take back the last five seconds
+//! db.put(b"key", b"value")?; // survives a killed process from here on
+//! db.sync()?; // and power loss, which could take back the last five seconds without it
 //! assert_eq!(db.get(b"key")?.as_deref(), Some(&b"value"[..]));
 //! db.close()?;
 //!
@@ -16,22 +16,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Db`] is the database, [`Options`] how it is made and opened, [`engines`] what can lie inside.
-//! The crate adds to an engine what that must not know: files and their names, locks, a clock and
-//! a thread for upkeep, random numbers, and errors that say what to do.
+//! [`Db`] is the database, [`Options`] choose how it is created and opened, and [`engines`] lists
+//! the designs to choose from. The crate adds what an engine must not know: files and their names,
+//! locks, a clock, a thread for maintenance, random numbers, and errors that say what to do.
 
 mod backup;
+mod callback;
 mod catalog;
 mod core;
 mod db;
 mod error;
 mod gate;
 mod machine;
+mod maintenance;
 mod options;
 mod pairs;
 mod place;
 mod swap;
-mod upkeep;
 mod words;
 
 #[cfg(test)]

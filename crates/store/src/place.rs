@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::db::Info;
 use crate::error::Shown;
 use crate::machine;
-use crate::upkeep::Duty;
+use crate::maintenance::{Maintenance, Syncs};
 use crate::{Db, Durability, Error, Options, Result};
 
 impl Db {
@@ -189,12 +189,14 @@ fn assemble(options: &Options, path: &Path, table: Box<dyn Table>, mut info: Inf
     if info.durability == Durability::Batch && table.durability() == Mode::Immediate {
         info.durability = Durability::Immediate;
     }
-    let interval = match info.durability {
-        Durability::Interval(interval) if info.writable => Some(interval),
-        _ => None,
+    let syncs = match info.durability {
+        Durability::Interval(interval) => Syncs::Every(interval),
+        Durability::Batch => Syncs::ByEngine,
+        Durability::Immediate | Durability::Process => Syncs::Never,
     };
-    let (duty, immediate) = (Duty::new(interval), info.durability == Durability::Immediate);
-    let core = Core::new(table, Arc::from(path), Origin::here(), info.writable, immediate, duty);
+    let immediate = info.durability == Durability::Immediate;
+    let (path, maintenance) = (Arc::from(path), Maintenance::new(syncs));
+    let core = Core::new(table, path, Origin::here(), info.writable, immediate, maintenance);
     Db::of(core, info, options.background)
 }
 

@@ -1,7 +1,9 @@
 //! What only shows from inside: failing devices, counted syncs, and forked processes.
 
+mod faulty;
+mod maintenance;
+
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +12,8 @@ use everhash_pmem::Origin;
 use everhash_pmem::media::file::system::{Call, System};
 
 use crate::core::Core;
+use crate::maintenance::{Maintenance, Syncs};
 use crate::place::New;
-use crate::upkeep::Duty;
 use crate::{Db, Durability, Error, Options};
 
 /// A system that counts syncs, and refuses them from the time it is told to.
@@ -180,8 +182,8 @@ fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     let new = New::begin(&Db::options(), &path, Durability::Immediate).unwrap();
     new.file.media().publish().unwrap();
     let elsewhere = Origin::of_process(std::process::id() + 1);
-    let duty = Duty::new(None);
-    let core = Core::new(new.table, Arc::<Path>::from(path.as_path()), elsewhere, true, true, duty);
+    let (shared, maintenance) = (Arc::from(path.as_path()), Maintenance::new(Syncs::Never));
+    let core = Core::new(new.table, shared, elsewhere, true, true, maintenance);
     let db = Db::of(core, new.info, true);
     let before = std::fs::read(&path).unwrap();
     assert!(matches!(db.put(b"key", b"value"), Err(Error::Forked { .. })));

@@ -56,7 +56,7 @@ impl<M: Media> Walsh<M> {
             false => self.age_areas(now, half)?,
         };
         let more = self.maintain_areas(budget.max(1))?;
-        Ok(Upkeep { deadline: is_dirty.then_some(now + half), more })
+        Ok(Upkeep { deadline: is_dirty.then_some(now.saturating_add(half)), more })
     }
 
     /// Goes on with the rehashes of up to `budget` areas, and begins those that are due; returns

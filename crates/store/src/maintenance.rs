@@ -1,0 +1,262 @@
+//! Maintenance: when an engine's `maintain` is called, and when an interval ends with a sync.
+//!
+//! A thread of its own does both; it sleeps while nobody writes. Without the thread, every 128th
+//! write does them. A failure that stays inside the engine ends neither: the maintenance of the
+//! other parts and the syncs go on, and [`Db::close`](crate::Db::close) reports the failure. A
+//! failure that puts durability in doubt stops the handle, and every later call reports it.
+
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+
+use everhash_index::Upkeep;
+
+use crate::core::Core;
+
+/// How often the thread looks after a table that is being written.
+///
+/// Source: ours; an engine that takes a million writes a second then has 10,000 new pairs to
+/// look after, which its reserves outlast.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How long the thread waits after a failure before it tries again.
+///
+/// Source: ours; long enough that a failure that stays costs nothing to speak of.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Without a thread, every how many-th write does some maintenance.
+///
+/// Source: ours; with the budget of one call, work per write stays bounded by a few buckets.
+const EVERY: u32 = 128;
+
+/// Which syncs are due without being asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Syncs {
+    /// None: each write is durable when it returns, or only [`Db::sync`](crate::Db::sync) counts.
+    Never,
+    /// Those of the engine, from inside `maintain`.
+    ByEngine,
+    /// One, so long after a write at the latest.
+    Every(Duration),
+}
+
+/// The maintenance of one table, shared by its writers and the thread.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    /// Whether a thread does it.
+    threaded: AtomicBool,
+    syncs: Syncs,
+    /// Whether there were writes since the thread last looked.
+    active: AtomicBool,
+    /// Writes since the last maintenance, where there is no thread.
+    writes: AtomicU32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    /// Since when there are writes that were not synced.
+    unsynced_since: Option<Duration>,
+    /// The last failure of `maintain`, unless it has succeeded since.
+    failure: Option<String>,
+}
+
+/// The thread that does the maintenance of one table.
+#[derive(Debug)]
+pub(crate) struct MaintenanceThread {
+    thread: JoinHandle<()>,
+}
+
+impl Maintenance {
+    pub(crate) fn new(syncs: Syncs) -> Maintenance {
+        Maintenance {
+            threaded: AtomicBool::new(false),
+            syncs,
+            active: AtomicBool::new(false),
+            writes: AtomicU32::new(0),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Notes that something was written.
+    #[inline]
+    pub(crate) fn written(&self, core: &Core) {
+        if self.threaded.load(Ordering::Relaxed) {
+            // Sequentially consistent, as is the swap in `rest`: either the thread syncs after
+            // this write, or this load sees that the thread has to be woken.
+            if !self.active.load(Ordering::SeqCst) {
+                self.wake();
+            }
+        } else if self.writes.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1 {
+            self.maintain_between_writes(core);
+        }
+    }
+
+    /// Returns the last failure of `maintain`, unless it has succeeded since.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.state().failure.clone()
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let _state = self.state();
+        self.active.store(true, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// Does a little maintenance on the thread of a writer, unless another writer is doing it.
+    #[cold]
+    fn maintain_between_writes(&self, core: &Core) {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        // The write is done and has no error. A failure that stops the handle is reported by its
+        // next use.
+        let (_, failure) = attempt(core);
+        let failed = failure.is_some();
+        state.failure = failure;
+        let now = core.now();
+        let since = state.unsynced_since.unwrap_or_default();
+        let is_due = match self.syncs {
+            Syncs::Every(interval) => now.saturating_sub(since) >= interval,
+            Syncs::ByEngine => failed,
+            Syncs::Never => false,
+        };
+        if is_due {
+            let _ = core.sync();
+            state.unsynced_since = Some(now);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MaintenanceThread {
+    /// Starts the thread. Where the system refuses one, writes do the maintenance.
+    pub(crate) fn start(core: &Arc<Core>) -> Option<MaintenanceThread> {
+        let shared = Arc::clone(core);
+        core.maintenance.threaded.store(true, Ordering::Relaxed);
+        let builder = std::thread::Builder::new().name("everhash-maintenance".into());
+        match builder.spawn(move || run(&shared)) {
+            Ok(thread) => Some(MaintenanceThread { thread }),
+            Err(_) => {
+                core.maintenance.threaded.store(false, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Stops the thread and waits for its end.
+    pub(crate) fn stop(self, core: &Core) {
+        {
+            let mut state = core.maintenance.state();
+            state.stop = true;
+            core.maintenance.changed.notify_all();
+        }
+        // It catches its panics and reports them through the handle.
+        let _ = self.thread.join();
+    }
+}
+
+/// The body of the thread. Without the thread an interval would never end: if it panics, the
+/// handle stops, so that no write relies on a sync that does not come.
+fn run(core: &Core) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| maintain_until_stopped(core))) {
+        core.stop(format!("its maintenance thread panicked: {}", text_of(&*panic)));
+    }
+}
+
+fn maintain_until_stopped(core: &Core) {
+    loop {
+        let (upkeep, failure) = attempt(core);
+        let failed = failure.is_some();
+        core.maintenance.state().failure = failure;
+        // What the engine should have made durable is made durable here, or the handle stops.
+        let repeats = failed && core.maintenance.syncs == Syncs::ByEngine;
+        if core.is_stopped() || (repeats && core.sync().is_err()) {
+            return;
+        }
+        match rest(core, &upkeep, failed) {
+            Next::Stop => return,
+            Next::Maintain => {}
+            Next::Sync if core.sync().is_err() => return,
+            Next::Sync => {}
+        }
+    }
+}
+
+/// Calls `maintain` once; returns what is left to do, and the failure if there was one. A panic in
+/// the engine is one: the locks it held there are poisoned, and the rest of the table goes on.
+fn attempt(core: &Core) -> (Upkeep, Option<String>) {
+    match catch_unwind(AssertUnwindSafe(|| core.maintain())) {
+        Ok(Ok(upkeep)) => (upkeep, None),
+        Ok(Err(error)) => (Upkeep::default(), Some(error.to_string())),
+        Err(panic) => (Upkeep::default(), Some(format!("a panic: {}", text_of(&*panic)))),
+    }
+}
+
+/// Returns the message of a panic.
+fn text_of(panic: &(dyn core::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it gave no reason")
+}
+
+enum Next {
+    Stop,
+    Maintain,
+    Sync,
+}
+
+/// Waits until there is something to do.
+fn rest(core: &Core, upkeep: &Upkeep, failed: bool) -> Next {
+    let maintenance = &core.maintenance;
+    let mut state = maintenance.state();
+    loop {
+        if state.stop {
+            return Next::Stop;
+        }
+        let active = maintenance.active.swap(false, Ordering::SeqCst);
+        if active && state.unsynced_since.is_none() {
+            state.unsynced_since = Some(core.now());
+        }
+        let sync_at = match (maintenance.syncs, state.unsynced_since) {
+            // An end beyond all time is none.
+            (Syncs::Every(interval), Some(since)) => since.checked_add(interval),
+            _ => None,
+        };
+        let now = core.now();
+        if sync_at.is_some_and(|at| at <= now) {
+            state.unsynced_since = None;
+            return Next::Sync;
+        }
+        if upkeep.more || upkeep.deadline.is_some_and(|at| at <= now) {
+            return Next::Maintain;
+        }
+        let until_sync = sync_at.map(|at| at.saturating_sub(now));
+        if active || failed {
+            // While the table is being written, nobody needs to wake this thread.
+            let pause = if failed { PAUSE } else { TICK };
+            let pause = until_sync.map_or(pause, |left| left.min(pause));
+            let wait = maintenance.changed.wait_timeout_while(state, pause, |state| !state.stop);
+            drop(wait.unwrap_or_else(PoisonError::into_inner));
+            return Next::Maintain;
+        }
+        let until_deadline = upkeep.deadline.map(|at| at.saturating_sub(now));
+        state = match [until_sync, until_deadline].into_iter().flatten().min() {
+            Some(left) => {
+                let wait = maintenance.changed.wait_timeout(state, left);
+                wait.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => maintenance.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}

@@ -1,0 +1,109 @@
+//! A table whose maintenance and syncs do what a test wants, and everything else what it should.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use everhash_index::{Change, Checked, Cursor, Form, Result, Stats, Table, Upkeep};
+use everhash_pmem::Origin;
+
+use crate::core::Core;
+use crate::maintenance::{Maintenance, Syncs};
+use crate::place::New;
+use crate::{Db, Durability, Options};
+
+/// What a call does, by its number from 0 on, instead of asking the table.
+type Instead<T> = fn(u32) -> Option<Result<T>>;
+
+/// What goes wrong, and how often it was called.
+pub(super) struct Faults {
+    pub(super) maintain: Instead<Upkeep>,
+    pub(super) sync: Instead<()>,
+    pub(super) maintained: AtomicU32,
+    pub(super) synced: AtomicU32,
+}
+
+impl Faults {
+    pub(super) fn new(maintain: Instead<Upkeep>, sync: Instead<()>) -> Arc<Faults> {
+        let (maintained, synced) = (AtomicU32::new(0), AtomicU32::new(0));
+        Arc::new(Faults { maintain, sync, maintained, synced })
+    }
+
+    pub(super) fn syncs(&self) -> u32 {
+        self.synced.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn maintenances(&self) -> u32 {
+        self.maintained.load(Ordering::SeqCst)
+    }
+}
+
+/// Makes a database on such a table.
+pub(super) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, background: bool) -> Db {
+    let options = Options::default().engine("wophi").expected_items(100);
+    let new = New::begin(&options, path, Durability::Process).unwrap();
+    new.file.media().publish().unwrap();
+    let table = Box::new(Faulty { table: new.table, faults: Arc::clone(faults) });
+    let maintenance = Maintenance::new(syncs);
+    let core = Core::new(table, Arc::from(path), Origin::here(), true, false, maintenance);
+    Db::of(core, new.info, background)
+}
+
+struct Faulty {
+    table: Box<dyn Table>,
+    faults: Arc<Faults>,
+}
+
+impl Table for Faulty {
+    fn form(&self) -> Form {
+        self.table.form()
+    }
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.table.insert(key, value)
+    }
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.table.put(key, value)
+    }
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.table.update(key, value)
+    }
+    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.table.modify(key, change)
+    }
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.table.get(key, value)
+    }
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.table.remove(key)
+    }
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.table.contains(key)
+    }
+    fn len(&self) -> Result<u64> {
+        self.table.len()
+    }
+    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        self.table.scan(cursor, visit)
+    }
+    fn clear(&self) -> Result<()> {
+        self.table.clear()
+    }
+    fn sync(&self) -> Result<()> {
+        let number = self.faults.synced.fetch_add(1, Ordering::SeqCst);
+        (self.faults.sync)(number).unwrap_or_else(|| self.table.sync())
+    }
+    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        let number = self.faults.maintained.fetch_add(1, Ordering::SeqCst);
+        (self.faults.maintain)(number).unwrap_or_else(|| self.table.maintain(now, budget))
+    }
+    fn check(&self) -> Result<Checked> {
+        self.table.check()
+    }
+    fn stats(&self) -> Result<Stats> {
+        self.table.stats()
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        self.table.close()
+    }
+}

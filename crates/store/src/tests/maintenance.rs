@@ -1,0 +1,304 @@
+//! Maintenance goes on whatever happens, and where it cannot, the next call says so.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use everhash_index::{Durability as Mode, Error as IndexError, Upkeep};
+
+use super::faulty::{self, Faults};
+use super::{Device, on};
+use crate::maintenance::Syncs;
+use crate::place::New;
+use crate::{Change, Db, Durability, Error, Options, engines};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Waits until `done`, and fails after a long time.
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs something that panics.
+fn panics(run: impl FnOnce()) {
+    assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+}
+
+#[test]
+fn p12_a_callback_that_panics_poisons_nothing() {
+    // Fails if a panic of the caller's own code went through the locks of an engine: the key, and
+    // all that shares its lock, would be lost until the database is opened again.
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let options = Db::options().engine(engine.name).durability(Durability::Process);
+        let db = options.create(&path).unwrap();
+        db.put(b"there", b"1").unwrap();
+        for key in [&b"there"[..], b"absent"] {
+            panics(|| drop(db.modify(key, |_| panic!("by the caller"))));
+            panics(|| drop(db.fetch_update(key, |_| panic!("by the caller"))));
+        }
+        panics(|| drop(db.scan(|_, _| panic!("by the caller"))));
+        assert_eq!(db.get(b"there").unwrap().as_deref(), Some(&b"1"[..]), "{}", engine.name);
+        assert_eq!(db.get(b"absent").unwrap(), None);
+        db.modify(b"there", |_| Change::Put(b"2".to_vec())).unwrap();
+        db.modify(b"absent", |_| Change::Put(b"3".to_vec())).unwrap();
+        db.maintain().unwrap();
+        db.sync().unwrap();
+        assert_eq!(db.check().unwrap().items, 2);
+        db.close().unwrap();
+        assert_eq!(Db::open_read_only(&path).unwrap().len().unwrap(), 2);
+    }
+}
+
+#[test]
+fn batches_end_after_a_callback_has_panicked() {
+    // Fails if the panic ended the maintenance, and with it the syncs that were promised.
+    let directory = tempfile::tempdir().unwrap();
+    let device = Arc::new(Device::default());
+    let options = on(&device, Durability::Batch).setting("flush_interval_ms", 20);
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    panics(|| drop(db.modify(b"key", |_| panic!("by the caller"))));
+    let before = device.syncs();
+    let mut number = 0u32;
+    wait_until("batches end", || {
+        number += 1;
+        db.put(&number.to_be_bytes(), b"value").unwrap();
+        device.syncs() >= before + 20
+    });
+    db.sync().unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn p12_a_panic_inside_an_engine_never_ends_durability_in_silence() {
+    // Fails if writes went on being accepted although nobody syncs them any more.
+    for (engine, durability) in engines().iter().flat_map(|engine| {
+        let interval = Durability::Interval(Duration::from_millis(10));
+        [(engine, interval), (engine, Durability::Batch)]
+    }) {
+        let directory = tempfile::tempdir().unwrap();
+        let device = Arc::new(Device::default());
+        let mut options = on(&device, durability).engine(engine.name);
+        if engine.capabilities.durability[0] == Mode::Batch {
+            options = options.setting("flush_interval_ms", 20);
+        }
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        db.put(b"key", b"value").unwrap();
+        let inside = |_: Option<&[u8]>| -> Change { panic!("inside the engine") };
+        panics(|| drop(db.core().write(|table| table.modify(b"key", &mut { inside }))));
+        let before = device.syncs();
+        let mut number = 0u32;
+        wait_until("syncs go on, or the handle says that they do not", || {
+            number += 1;
+            match db.put(&number.to_be_bytes(), b"value") {
+                Ok(_) => device.syncs() >= before + 10,
+                Err(Error::Dead { cause, .. }) => !cause.is_empty(),
+                // The part that the panic left in doubt; the others go on.
+                Err(Error::File { source: IndexError::Poisoned, .. }) => false,
+                Err(error) => panic!("{}: {error}", engine.name),
+            }
+        });
+        // What is in doubt is recovered by the next open, which a close must not hide.
+        let path = db.path().to_owned();
+        drop(db);
+        let db = Db::open(&path).unwrap();
+        assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"value"[..]), "{}", engine.name);
+        db.check().unwrap();
+    }
+}
+
+#[test]
+fn an_interval_ends_although_maintenance_fails_panics_or_has_always_more_to_do() {
+    // Fails if the thread that syncs ended, or never came to its sync.
+    let more = |_| Some(Ok(Upkeep { deadline: None, more: true }));
+    let poisoned = |_| Some(Err(IndexError::Poisoned));
+    let damaged = |_| Some(Err(IndexError::Corrupt { at: 8, broken: "a test is sound" }));
+    let panicked = |_| panic!("inside the engine");
+    let late = |_| Some(Ok(Upkeep { deadline: Some(Duration::MAX), more: false }));
+    for (maintain, closes) in [
+        (more as fn(u32) -> _, true),
+        (late, true),
+        (poisoned, false),
+        (damaged, false),
+        (panicked, false),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let faults = Faults::new(maintain, |_| None);
+        let syncs = Syncs::Every(Duration::from_millis(5));
+        let db = faulty::database(&path, &faults, syncs, true);
+        for number in 0..3u32 {
+            let before = faults.syncs();
+            db.put(&number.to_be_bytes(), b"value").unwrap();
+            wait_until("the interval ends", || faults.syncs() > before);
+        }
+        match (db.close(), closes) {
+            (Ok(()), true) => {}
+            (Err(Error::Maintenance { cause, .. }), false) => assert!(!cause.is_empty()),
+            (other, _) => panic!("{other:?}"),
+        }
+        // Closed cleanly in both cases.
+        assert_eq!(Db::open_read_only(&path).unwrap().len().unwrap(), 3);
+    }
+}
+
+#[test]
+fn a_failure_that_is_overcome_is_not_reported_at_the_end() {
+    // Fails if a full disk of an hour ago made a close fail.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|number| (number == 0).then_some(Err(IndexError::Poisoned)), |_| None);
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, Syncs::Never, true);
+    wait_until("maintenance goes on", || {
+        db.put(b"key", b"value").unwrap();
+        faults.maintenances() >= 3
+    });
+    db.close().unwrap();
+}
+
+#[test]
+fn a_maintenance_thread_that_ends_is_reported_by_every_later_call() {
+    // Fails if a thread that panicked left writes that wait for a sync for ever.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| panic!("in a sync"));
+    let syncs = Syncs::Every(Duration::from_millis(5));
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, syncs, true);
+    db.put(b"key", b"value").unwrap();
+    wait_until("the end of the thread is reported", || match db.put(b"key", b"value") {
+        Ok(_) => false,
+        Err(Error::Dead { cause, .. }) => cause.contains("in a sync"),
+        Err(error) => panic!("{error}"),
+    });
+    assert!(matches!(db.get(b"key"), Err(Error::Dead { .. })));
+    assert!(matches!(db.close(), Err(Error::Dead { .. })));
+}
+
+#[test]
+fn maintenance_between_writes_goes_on_after_a_panic() {
+    // Fails if the panic reached the writer, whose write is done, or if the lock that it poisoned
+    // kept all later maintenance away.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(
+        |number| match number {
+            0 => panic!("inside the engine"),
+            _ => None,
+        },
+        |_| None,
+    );
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, Syncs::Never, false);
+    for number in 0..1000u32 {
+        db.put(&number.to_be_bytes(), b"value").unwrap();
+    }
+    assert!(faults.maintenances() >= 5, "{}", faults.maintenances());
+    db.close().unwrap();
+}
+
+#[test]
+fn no_interval_is_too_short_or_too_long() {
+    // Fails if an end of an interval that no clock can name were a panic in the thread.
+    let nanosecond = Duration::from_nanos(1);
+    let many = [Duration::ZERO, nanosecond, Duration::MAX - nanosecond, Duration::MAX];
+    for (interval, background) in many.into_iter().flat_map(|i| [(i, true), (i, false)]) {
+        let directory = tempfile::tempdir().unwrap();
+        let device = Arc::new(Device::default());
+        let options = on(&device, Durability::Interval(interval)).background(background);
+        let options = options.engine("wophi").expected_items(1000);
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        let put_all = || {
+            for number in 0..600u32 {
+                db.put(&number.to_be_bytes(), b"value").unwrap();
+            }
+        };
+        // A file that grows is synced whatever the interval: that is over then.
+        put_all();
+        std::thread::sleep(Duration::from_millis(30));
+        let before = device.syncs();
+        put_all();
+        if interval <= nanosecond {
+            wait_until("the interval ends", || device.syncs() > before);
+        } else {
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(device.syncs(), before);
+        }
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_harms_no_engine() {
+    // Fails if an engine computed a time that no clock can name, or waited for a time before.
+    let hour = Duration::from_secs(3600);
+    let jumps = [Duration::ZERO, hour, Duration::from_secs(1), Duration::MAX, Duration::ZERO, hour];
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let options = Db::options().engine(engine.name).expected_items(100);
+        let new = New::begin(&options, &path, Durability::Batch).unwrap();
+        for (number, now) in jumps.into_iter().enumerate() {
+            new.table.put(&[number as u8], b"value").unwrap();
+            new.table.maintain(now, 64).unwrap();
+            new.table.maintain(now.saturating_add(hour), 64).unwrap();
+        }
+        new.table.check().unwrap();
+        new.table.close().unwrap();
+    }
+}
+
+/// A system whose disk is full from the n-th allocation on.
+#[derive(Debug)]
+struct FullDisk {
+    left: std::sync::atomic::AtomicU32,
+}
+
+impl everhash_pmem::media::file::system::System for FullDisk {
+    fn call(
+        &self,
+        call: everhash_pmem::media::file::system::Call,
+        run: &mut dyn FnMut() -> std::io::Result<u64>,
+    ) -> std::io::Result<u64> {
+        use std::sync::atomic::Ordering;
+        const ENOSPC: i32 = 28;
+        if call == everhash_pmem::media::file::system::Call::Allocate {
+            let one = |left: u32| left.checked_sub(1);
+            if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one).is_err() {
+                return Err(std::io::Error::from_raw_os_error(ENOSPC));
+            }
+        }
+        run()
+    }
+}
+
+#[test]
+fn p10_a_backup_to_a_full_disk_fails_and_leaves_no_file() {
+    // Fails if a copy that lacks pairs counted as a backup.
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Db::options().engine(engine.name).durability(Durability::Process);
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        let pairs: Vec<_> = (0..4000u32).map(|number| (number.to_be_bytes(), [7; 100])).collect();
+        db.put_many(&pairs).unwrap();
+        let copy = directory.path().join("copy.ehdb");
+        let mut refused = 0;
+        for left in 0.. {
+            assert!(left < 10_000, "the copy takes its space in a few pieces");
+            let system = Arc::new(FullDisk { left: left.into() });
+            let options = Options { system, ..Db::options() };
+            match db.backup(&copy, &options) {
+                Ok(count) => {
+                    assert_eq!(count, 4000);
+                    break;
+                }
+                Err(error) => assert!(error.is_full(), "{}: {error}", engine.name),
+            }
+            refused += 1;
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+            assert_eq!(db.len().unwrap(), 4000);
+        }
+        assert!(refused > 1, "{}: {refused}", engine.name);
+        assert_eq!(Db::open_read_only(&copy).unwrap().check().unwrap().items, 4000);
+    }
+}
