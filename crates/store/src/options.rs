@@ -206,8 +206,9 @@ impl Options {
         self
     }
 
-    /// Limits the length of the file. Unit: bytes; default: 1 TiB, of addresses and not of
-    /// storage.
+    /// Limits the length of the file. Unit: bytes; default: 1 TiB. Takes no storage, and addresses
+    /// by need only: 1 GiB or four times the file when it is opened, and four times as many
+    /// whenever it outgrows them. A process has room for thousands of open databases.
     pub fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self

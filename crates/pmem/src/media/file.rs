@@ -38,7 +38,8 @@ pub enum FileDurability {
 /// How a [`FileMedium`] is opened.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// How far the file may grow. Unit: bytes of addresses, no storage is taken for it.
+    /// How far the file may grow. Unit: bytes. Takes no storage, and addresses by need: 1 GiB or
+    /// four times the file at first, and four times as many whenever it outgrows them.
     pub capacity_bytes: u64,
     /// What a fence does.
     pub durability: FileDurability,
@@ -50,7 +51,7 @@ pub struct FileOptions {
 }
 
 impl Default for FileOptions {
-    /// One TiB of addresses, immediate durability, no trust, the real operating system.
+    /// At most one TiB, immediate durability, no trust, the real operating system.
     fn default() -> Self {
         FileOptions {
             capacity_bytes: 1 << 40,

@@ -1,12 +1,13 @@
 //! A reserved range of addresses under which memory or a file is mapped as it grows.
 //!
-//! The range is reserved once, without access rights and without memory behind it, and may be
-//! terabytes long. Growing maps the next piece in place, so an address never moves and the present
-//! length is one atomic number.
+//! The range is reserved without access rights and without memory behind it. Growing maps the next
+//! piece in place, so an address never moves and the present length is one atomic number. A file
+//! that outgrows its range is mapped once more as a whole, in a longer one. The range before stays
+//! until the mapping is dropped: both show the same pages, so nobody has to leave it.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
@@ -39,24 +40,35 @@ pub(crate) enum Source<'f> {
 /// A growing mapping at a fixed place.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    base: NonNull<u8>,
+    /// The first byte of the longest range. Never null.
+    base: AtomicPtr<u8>,
     bytes: AtomicU64,
     writable: bool,
-    reserved: u64,
+    capacity: u64,
     tail: Mutex<Tail>,
 }
 
-/// How far the range is in use. Unit of both: bytes, multiples of the page size.
+/// How much longer the next range of a file is than the one before.
+///
+/// Source: ours; a file of 1 TiB is mapped six times, and all its ranges together are a third
+/// longer than the last one.
+const LONGER: u64 = 4;
+
+/// How far the longest range is in use. Unit of all: bytes, multiples of the page size.
 #[derive(Debug)]
 struct Tail {
+    /// The ranges before, each as its first byte and its length.
+    before: Vec<(NonNull<u8>, u64)>,
+    reserved: u64,
     mapped: u64,
     /// What may be mapped at most. Falls to `mapped` for ever when a mapping fails, because the
     /// kernel may then have taken our reservation away, and somebody else's memory may lie there.
     limit: u64,
 }
 
-// SAFETY: the only non-Send field is `base`. It points to memory that belongs to this value until
-// drop, is not tied to a thread, and is reached by atomic instructions alone (`window.rs`).
+// SAFETY: the only non-Send fields are `base` and `before`. They point to memory that belongs to
+// this value until drop, is not tied to a thread, and is reached by atomic instructions alone
+// (`window.rs`).
 unsafe impl Send for Mapping {}
 // SAFETY: through `&Mapping` memory is reached by atomic instructions of at most eight bytes, the
 // length is an atomic that only grows, and the range is changed under the lock `tail` alone.
@@ -71,24 +83,21 @@ const READ_AHEAD: u64 = 128 << 10;
 impl Mapping {
     /// Reserves `capacity` bytes of addresses; nothing is mapped yet.
     pub(crate) fn reserve(capacity: u64, writable: bool) -> io::Result<Mapping> {
-        let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
-        let reserved = page_ceil(capacity.max(1)).ok_or_else(too_large)?;
-        let padded = reserved.checked_add(ALIGNMENT).ok_or_else(too_large)?;
-        let padded = usize::try_from(padded).map_err(|_| too_large())?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: no address is asked for, so no existing mapping is touched.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), padded, ProtFlags::empty(), flags)? };
-        let before = start.cast::<u8>().align_offset(ALIGNMENT as usize);
-        let after = padded - before - reserved as usize;
-        let base = start.cast::<u8>().wrapping_add(before);
-        trim(start.cast(), before)?;
-        trim(base.wrapping_add(reserved as usize), after)?;
+        Mapping::reserve_first(capacity, capacity, writable)
+    }
+
+    /// Reserves the first range of a file that may grow to `capacity` bytes: `first` bytes of
+    /// addresses. Nothing is mapped yet.
+    pub(crate) fn reserve_first(first: u64, capacity: u64, writable: bool) -> io::Result<Mapping> {
+        let capacity = page_ceil(capacity.max(1)).ok_or_else(too_large)?;
+        let reserved = page_ceil(first.clamp(1, capacity)).ok_or_else(too_large)?;
+        let base = reserve_range(reserved)?;
         Ok(Mapping {
-            base: NonNull::new(base).expect("the kernel maps nothing at address zero unasked"),
+            base: AtomicPtr::new(base.as_ptr()),
             bytes: AtomicU64::new(0),
             writable,
-            reserved,
-            tail: Mutex::new(Tail { mapped: 0, limit: reserved }),
+            capacity,
+            tail: Mutex::new(Tail { before: Vec::new(), reserved, mapped: 0, limit: capacity }),
         })
     }
 
@@ -106,13 +115,14 @@ impl Mapping {
 
     /// Returns the length that this mapping can reach. Unit: bytes.
     pub(crate) fn capacity(&self) -> u64 {
-        self.reserved
+        self.capacity
     }
 
-    /// Returns the first byte. Whoever uses it keeps below `bytes()`.
+    /// Returns the first byte. The caller keeps below a length that `bytes()` returned *before*:
+    /// a later length may lie in a later range only.
     #[inline(always)]
     pub(crate) fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.base.load(Ordering::Acquire)
     }
 
     /// Maps more of `source`, up to `bytes` bytes in all, rounded down to whole words.
@@ -125,8 +135,11 @@ impl Mapping {
         let mut tail = self.tail.lock().map_err(broken)?;
         let end = page_ceil(bytes).filter(|end| *end <= tail.limit);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        if end > tail.reserved {
+            self.move_on(&mut tail, end, source)?;
+        }
         if end > tail.mapped {
-            if let Err(error) = self.map(tail.mapped, end, source) {
+            if let Err(error) = self.map(self.base(), tail.mapped, end, source) {
                 tail.limit = tail.mapped;
                 return Err(error);
             }
@@ -137,17 +150,44 @@ impl Mapping {
         Ok(())
     }
 
-    /// Maps the bytes from `from` to `to`, both multiples of the page size, inside the reservation.
-    fn map(&self, from: u64, to: u64, source: Source<'_>) -> io::Result<()> {
-        let at = self.base().wrapping_add(from as usize).cast::<c_void>();
+    /// Maps all that is mapped in a longer range, too, with room for `end` bytes, and lets new
+    /// accesses go there.
+    fn move_on(&self, tail: &mut Tail, end: u64, source: Source<'_>) -> io::Result<()> {
+        if let Source::Memory = source {
+            // Its pages can be at one place only, so its first range is its last.
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let longer = tail.reserved.saturating_mul(LONGER).clamp(end, tail.limit.max(end));
+        let (base, reserved) = match reserve_range(longer) {
+            Ok(base) => (base, longer),
+            Err(_) => (reserve_range(end)?, end),
+        };
+        // If it fails, the new range leaks: the kernel may have taken a part of it away already.
+        self.map(base.as_ptr(), 0, tail.mapped, source)?;
+        let before = NonNull::new(self.base()).expect("a range does not begin at address zero");
+        tail.before.push((before, tail.reserved));
+        tail.reserved = reserved;
+        // Release, and before the length grows: whoever reads a length that only this range has
+        // also reads where it lies.
+        self.base.store(base.as_ptr(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps the bytes from `from` to `to`, both multiples of the page size, inside the range that
+    /// begins at `base`.
+    fn map(&self, base: *mut u8, from: u64, to: u64, source: Source<'_>) -> io::Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let at = base.wrapping_add(from as usize).cast::<c_void>();
         let length = (to - from) as usize;
         let rights =
             if self.writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         match source {
             Source::Memory => {
                 let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-                // SAFETY: `extend` checked that the range lies inside our own reservation, which
-                // nothing else uses, behind the part that windows can reach.
+                // SAFETY: `extend` checked that the pages lie inside our own range, which nothing
+                // else uses, behind the part that windows can reach.
                 unsafe { mmap_anonymous(at, length, rights, flags)? };
             }
             Source::File { file, synchronous } => {
@@ -156,8 +196,9 @@ impl Mapping {
                 } else {
                     MapFlags::SHARED
                 };
-                // SAFETY: as above. That others may change the file meanwhile is no danger: the
-                // words are reached by atomic instructions alone and every value is valid.
+                // SAFETY: as above, or in a range that no window can reach yet. That others may
+                // change the file meanwhile is no danger: the words are reached by atomic
+                // instructions alone, and every value is valid.
                 unsafe { mmap(at, length, rights, kind | MapFlags::FIXED, file, from)? };
             }
         }
@@ -165,19 +206,16 @@ impl Mapping {
             // Reads and writes of a hash index are scattered. Without this, a fault brings a large
             // piece of the file in, and where the kernel keeps that as one large page, the store of
             // one word writes all of it back: see docs/decisions/0009-scattered-pages.md.
-            let _ = self.advise(from, to - from, Advice::Random);
+            let _ = advise(at, to - from, Advice::Random);
         }
         // Contents must not reach a core dump. Best effort: an old kernel may not know the advice.
-        let _ = self.advise(from, to - from, Advice::LinuxDontDump);
+        let _ = advise(at, to - from, Advice::LinuxDontDump);
         Ok(())
     }
 
     /// Passes an advice about mapped pages to the kernel. `from` is a multiple of the page size.
-    fn advise(&self, from: u64, length: u64, advice: Advice) -> io::Result<()> {
-        let at = self.base().wrapping_add(from as usize).cast::<c_void>();
-        // SAFETY: the callers keep inside the mapped range. The advices used here change no
-        // content, but for DontNeed in `discard`, and that is a change like any other store.
-        unsafe { madvise(at, length as usize, advice) }.map_err(io::Error::from)
+    fn advise(&self, from: u64, length: u64, kind: Advice) -> io::Result<()> {
+        advise(self.base().wrapping_add(from as usize).cast(), length, kind)
     }
 
     /// Asks for huge pages under the whole range mapped so far.
@@ -228,10 +266,40 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // After a failed mapping only what is surely ours is given back (see `Tail::limit`); the
-        // rest of the reservation leaks, which costs addresses and no memory.
-        let ours = self.tail.get_mut().map(|tail| tail.limit).unwrap_or(0);
-        let _ = trim(self.base(), ours as usize);
+        // rest of the range leaks, which costs addresses and no memory.
+        let base = self.base();
+        let Ok(tail) = self.tail.get_mut() else { return };
+        let _ = trim(base, tail.reserved.min(tail.limit) as usize);
+        for (base, length) in tail.before.drain(..) {
+            let _ = trim(base.as_ptr(), length as usize);
+        }
     }
+}
+
+/// Reserves a range of `bytes` addresses, a multiple of the page size.
+fn reserve_range(bytes: u64) -> io::Result<NonNull<u8>> {
+    let padded = bytes.checked_add(ALIGNMENT).ok_or_else(too_large)?;
+    let padded = usize::try_from(padded).map_err(|_| too_large())?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: no address is asked for, so no existing mapping is touched.
+    let start = unsafe { mmap_anonymous(ptr::null_mut(), padded, ProtFlags::empty(), flags)? };
+    let before = start.cast::<u8>().align_offset(ALIGNMENT as usize);
+    let after = padded - before - bytes as usize;
+    let base = start.cast::<u8>().wrapping_add(before);
+    trim(start.cast(), before)?;
+    trim(base.wrapping_add(bytes as usize), after)?;
+    Ok(NonNull::new(base).expect("the kernel maps nothing at address zero unasked"))
+}
+
+fn too_large() -> io::Error {
+    io::ErrorKind::InvalidInput.into()
+}
+
+/// Passes an advice about mapped pages to the kernel. `at` is the first byte of a page.
+fn advise(at: *mut c_void, length: u64, kind: Advice) -> io::Result<()> {
+    // SAFETY: the callers keep inside the mapped range. The advices used here change no content,
+    // but for DontNeed in `discard`, and that is a change like any other store.
+    unsafe { madvise(at, length as usize, kind) }.map_err(io::Error::from)
 }
 
 /// Unmaps `length` bytes of a reservation of ours.
@@ -239,8 +307,8 @@ fn trim(at: *mut u8, length: usize) -> io::Result<()> {
     if length == 0 {
         return Ok(());
     }
-    // SAFETY: private to this file, and called with parts of a range that `reserve` mapped and
-    // that no window can reach: in `reserve` before there is one, in `drop` after the last.
+    // SAFETY: private to this file, and called with parts of a range that `reserve_range` mapped
+    // and that no window can reach: there before there is one, in `drop` after the last.
     unsafe { munmap(at.cast(), length) }.map_err(io::Error::from)
 }
 
@@ -287,6 +355,59 @@ mod tests {
         assert!(mapping.extend(mapping.capacity() + 1, Source::Memory).is_err());
         assert_eq!(mapping.bytes(), 0);
         mapping.extend(8192, Source::Memory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_outgrows_its_range_is_reached_through_both() {
+        // Fails if a thread that looked at the file before it grew lost sight of what is stored
+        // afterwards, or if the pages before were another copy.
+        const LENGTH: u64 = 1 << 20;
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = std::fs::File::from(rustix::fs::memfd_create("pages", flags).unwrap());
+        file.set_len(LENGTH).unwrap();
+        let source = Source::File { file: std::os::fd::AsFd::as_fd(&file), synchronous: false };
+        let mapping = Mapping::reserve_first(8192, LENGTH, true).unwrap();
+        mapping.extend(8192, source).unwrap();
+        let early = mapping.window::<2>(Addr::new(8184 - 8)).unwrap();
+        early.store(0, 1);
+        let stop = core::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2u64 {
+                let (mapping, stop) = (&mapping, &stop);
+                scope.spawn(move || {
+                    let mut count = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let bytes = mapping.bytes();
+                        for at in [thread * 8, bytes - 16 + thread * 8] {
+                            let word = mapping.window::<1>(Addr::new(at)).unwrap();
+                            count += 1;
+                            word.store(0, count);
+                            assert_eq!(word.load(0), count);
+                        }
+                    }
+                });
+            }
+            for bytes in (8192..=LENGTH).step_by(4096) {
+                mapping.extend(bytes, source).unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(mapping.tail.lock().unwrap().before.len() >= 3);
+        let late = mapping.window::<2>(Addr::new(8184 - 8)).unwrap();
+        early.store(1, 77);
+        assert_eq!(late.load(1), 77);
+        late.store(1, 78);
+        assert_eq!(early.load(1), 78);
+        assert!(mapping.extend(LENGTH + 1, source).is_err());
+    }
+
+    #[test]
+    fn memory_stays_in_its_first_range() {
+        // Fails if memory were mapped anew: what was stored before would be zero.
+        let mapping = Mapping::reserve_first(8192, 1 << 20, true).unwrap();
+        mapping.extend(8192, Source::Memory).unwrap();
+        assert!(mapping.extend(8193, Source::Memory).is_err());
+        assert_eq!(mapping.bytes(), 8192);
     }
 
     #[test]

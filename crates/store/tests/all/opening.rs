@@ -208,3 +208,20 @@ fn a_database_says_when_its_writes_are_durable() {
     assert_eq!(durability(Db::options().setting("durability", 1)), Durability::Immediate);
     assert_eq!(durability(Db::options().engine("wophi")), Durability::Immediate);
 }
+
+#[test]
+fn many_databases_are_open_in_one_process() {
+    // Fails if each took so many addresses that a few filled the address space of the process.
+    const COUNT: usize = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().engine("wophi").expected_items(10).background(false);
+    let options = options.durability(Durability::Process);
+    let open = |number: usize| options.create(directory.path().join(format!("{number}.ehdb")));
+    let all: Vec<Db> = (0..COUNT).map(|number| open(number).unwrap()).collect();
+    for (number, db) in all.iter().enumerate() {
+        db.put(b"number", &number.to_le_bytes()).unwrap();
+    }
+    for (number, db) in all.iter().enumerate() {
+        assert_eq!(db.get(b"number").unwrap().unwrap(), number.to_le_bytes());
+    }
+}

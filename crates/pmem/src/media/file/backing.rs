@@ -33,6 +33,12 @@ const NETWORK: [u64; 11] = [
     0x4750_4653,
 ];
 
+/// How many addresses a file takes at least when it is opened.
+///
+/// Unit: bytes. Source: ours; a process has 128 TiB of addresses on x86, so that tens of thousands
+/// of files fit, and most files never outgrow it.
+const FIRST_RANGE: u64 = 1 << 30;
+
 /// How a file is opened and mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -121,7 +127,9 @@ impl Backing {
         if temporary.is_some() {
             lock(&file, &plan)?;
         }
-        let mapping = Mapping::reserve(plan.capacity_bytes.max(length), plan.writable)
+        let capacity = plan.capacity_bytes.max(length);
+        let first = length.saturating_mul(4).max(FIRST_RANGE);
+        let mapping = Mapping::reserve_first(first, capacity, plan.writable)
             .map_err(|source| Error::System { doing: "reserve addresses", source })?;
         let backing = Backing {
             unpublished: Mutex::new(temporary),
