@@ -9,6 +9,8 @@ mod map;
 #[cfg(test)]
 mod tests;
 
+use core::sync::atomic::Ordering;
+
 use map::{FreeMap, align_up};
 
 use crate::{Addr, Error, LINE, Lock, LockPoisoned, Media, Primitives, Region, Result, Span, WORD};
@@ -164,14 +166,14 @@ impl<M: Media> Space<M> {
         let lines = bytes.div_ceil(LINE);
         let want = Want { lines, align: align_bytes.div_ceil(LINE), origin };
         if let Some(taken) = self.state.lock().map_err(poisoned)?.take(&want) {
-            return Ok(taken);
+            return Ok(before_stores::<M, _>(taken));
         }
         let _growing = self.growing.lock().map_err(poisoned)?;
         // Ends: each further round means that other threads took what the last one had added.
         loop {
             let mut state = self.state.lock().map_err(poisoned)?;
             if let Some(taken) = state.take(&want) {
-                return Ok(taken);
+                return Ok(before_stores::<M, _>(taken));
             }
             let end_bytes = state.end_bytes(&want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
@@ -297,6 +299,18 @@ fn lines_span(start: u64, lines: u64) -> Span {
 
 fn whole_lines(span: Span) -> bool {
     span.start.byte().is_multiple_of(LINE) && span.bytes().is_multiple_of(LINE)
+}
+
+/// Orders the stores of the calling thread to reused space behind the unlinking of its last owner.
+///
+/// A reader that holds no pin may still load there. If it loads one of these stores, fences
+/// (acquire) and looks at the link again, it finds the link changed. The lock of the map orders the
+/// two writers, and no reader: without a release fence between them and the stores, the C11 model
+/// lets the reader see the new words and the old link.
+#[inline(always)]
+pub(crate) fn before_stores<M: Media, T>(taken: T) -> T {
+    M::Sync::fence(Ordering::Release);
+    taken
 }
 
 /// Turns the poison of a lock into the error of a handle that can promise nothing any more.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub use class::Class;
 pub use record_word::RecordWord;
 
-use crate::alloc::{LockOf, poisoned};
+use crate::alloc::{LockOf, before_stores, poisoned};
 use crate::{Addr, Error, LINE, Lock, Media, Result, Space, Span, WORD};
 use page::Page;
 
@@ -140,16 +140,16 @@ impl<M: Media> Heap<M> {
         }
         let Shelf { pages, adding } = self.shelf(class);
         if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
-            return Ok(self.slot_addr(slot, class));
+            return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
         }
         let _adding = adding.lock().map_err(poisoned)?;
         // Another thread may have added a page while this one waited.
         if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
-            return Ok(self.slot_addr(slot, class));
+            return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
         }
         let number = self.take_page(class)?;
         let slot = pages.lock().map_err(poisoned)?.add(number, self.slots(class));
-        Ok(self.slot_addr((number, slot), class))
+        Ok(before_stores::<M, _>(self.slot_addr((number, slot), class)))
     }
 
     /// Takes a page for `class` from the space, and returns its number.
