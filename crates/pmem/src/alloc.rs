@@ -191,6 +191,7 @@ impl<M: Media> Space<M> {
     /// If the span is not in use: given twice, never taken, not whole lines.
     pub fn give(&self, span: Span) {
         assert!(whole_lines(span), "whole lines are given: {span:?}");
+        self.region.media().freed(span);
         let Ok(mut state) = self.state.lock() else { return };
         let (start, end) = (span.start.line(), span.end_byte() / LINE);
         let sound = start >= self.first

@@ -45,7 +45,7 @@ mod walk;
 
 pub use debt::{Debt, debts};
 pub use explorer::{Explorer, Moment};
-pub use log::{Event, How, Log, What};
+pub use log::{Event, FREED, How, Log, What};
 pub use memory::{Memory, Place};
 pub use mix::Random;
 pub use model::Model;

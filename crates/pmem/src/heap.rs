@@ -172,6 +172,7 @@ impl<M: Media> Heap<M> {
         let Some((number, offset)) = self.place(at, class) else {
             return self.space.give(large_span(at, class));
         };
+        self.space.region().media().freed(Span::of_bytes(at, class.bytes()));
         let Ok(mut pages) = self.shelf(class).pages.lock() else { return };
         let slot = offset / class.bytes();
         let sound = offset % class.bytes() == 0 && pages.change(number, |page| page.give(slot));

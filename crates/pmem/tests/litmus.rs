@@ -13,11 +13,13 @@
 //! | `a^`, `a7^b0` | flush of a line, of a span of words, both ends included |
 //! | `/`, `S` | fence, sync |
 //! | `G`, `a!` | growth by one line, release of a line |
+//! | `a0-`, `a0-a3` | a word, or a span of words, becomes free: `f` |
 //! | `2>` | thread 2 acts from here on; thread 1 does at first |
 //! | `K` | the process is killed and another one goes on, with a log of its own |
 //! | `X` | the process is killed and another one goes on, in the same log |
 //!
-//! A state is a digit for each watched word, `-` for a word behind the end.
+//! A state is a digit for each watched word, `f` for a word that is free, `-` for a word behind the
+//! end.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -26,9 +28,9 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{Puppet, act_as, at_end, states_here};
-use everhash_pmem::crash::{Memory, Model};
+use everhash_pmem::crash::{FREED, Memory, Model};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Access, Addr, Block, Holes, LINE, Media, Region, Site, Span};
+use everhash_pmem::{Access, Addr, Block, Holes, LINE, Media, Region, Simulation, Site, Span};
 
 use Model::{Adr, Arm, Eadr, File};
 
@@ -73,7 +75,7 @@ const LITMUS: &[Litmus] = &[
     (Adr,  "a7=1 b0=2 a7^b0 /",         "a7 b0",    "12", "flush of a span over two lines"),
     (Adr,  "a7=1 b0=2 a^ /",            "a7 b0",    "10 12", "flush of its first line only"),
     (Adr,  "a0=1 a^ 2> /",              "a0",       "0 1", "fence by the other thread"),
-    (Adr,  "a0=1 2> a^ /",              "a0",       "1", "flush by the one who sees it"),
+    (Adr,  "a0=1 2> a^ /",              "a0",       "1", "flush by a thread that sees it"),
     (Adr,  "a0=1 a^ 2> a1=2 1> /",      "a0 a1",    "10 12", "flush covers what was visible"),
     (Adr,  "a0=1 a^ 2> a1=2 a^ 1> /",   "a0 a1",    "10 12", "two marks, first fence"),
     (Adr,  "a0=1 a^ 2> a1=2 a^ /",      "a0 a1",    "12", "two marks, second fence"),
@@ -121,6 +123,17 @@ const LITMUS: &[Litmus] = &[
     (Adr,  "G q0=1",                    "q0",       "0 1", "stores to new words are not"),
     (Adr,  "a0=1 a^ / b0=1 a!",         "a0 b0",    "00 01", "released, durably zero"),
     (Adr,  "a0=1 a! a0=2",              "a0",       "0 2", "released while pending"),
+    // Free words hold what their next owner stores, at once and durably; what leads there may be
+    // older.
+    (Adr,  "b0=1 a0-",                  "a0 b0",    "f0 f1", "freed before the unlinking is fenced"),
+    (Adr,  "b0=1 b^ / a0-",             "a0 b0",    "f1", "freed after it"),
+    (Adr,  "a0=1 a1=2 a2=3 a0-a1",      "a0 a1 a2", "ff0 ff3", "freed while pending, beside a neighbour"),
+    (Adr,  "a0- a0=1",                  "a0",       "f 1", "freed, then stored to"),
+    (Eadr, "b0=1 a0-",                  "a0 b0",    "f1", "visible is durable"),
+    (Eadr, "b0~1 a0-",                  "a0 b0",    "f0 f1", "past the caches, it is not"),
+    (Arm,  "b0=1 a0- b1=2",             "a0 b0 b1", "f00 f10 f02 f12", "no order between the words of a line"),
+    (File, "b0=1 a0-",                  "a0 b0",    "f0 f1", "on a file"),
+    (File, "b0=1 S a0- a1=2",           "a0 a1 b0", "f01 f21", "synced before"),
     // 3.6: killed first, without power later.
     (Adr,  "a0=1 K",                    "a0",       "0 1", "killed: visible and still pending"),
     (Adr,  "a0=1 a^ K /",               "a0",       "0 1", "killed: the mark is lost"),
@@ -214,6 +227,10 @@ fn act(pm: &Access<'_, Traced<Puppet>>, token: &str) {
     match &token[token.find(|c: char| !c.is_ascii_alphanumeric()).unwrap()..] {
         "!" => pm.media().release(Span::new(at, 8)),
         "^" => pm.flush(Span::new(at, 8), SITE),
+        "-" => pm.media().freed(Span::new(at, 1)),
+        span if span.starts_with('-') => {
+            pm.media().freed(Span::new(at, word(&span[1..]).word() + 1 - at.word()));
+        }
         span if span.starts_with('^') => {
             pm.flush(Span::new(at, word(&span[1..]).word() + 1 - at.word()), SITE);
         }
@@ -236,6 +253,10 @@ fn word(token: &str) -> Addr {
 }
 
 fn show(state: &[u64], watched: &str) -> String {
-    let digit = |name| state.get(word(name).word() as usize).map(u64::to_string);
-    watched.split(' ').map(|name| digit(name).unwrap_or("-".into())).collect()
+    let digit = |name| match state.get(word(name).word() as usize) {
+        None => "-".into(),
+        Some(&FREED) => "f".into(),
+        Some(value) => value.to_string(),
+    };
+    watched.split(' ').map(digit).collect()
 }

@@ -145,6 +145,7 @@ impl<'l> Explorer<'l> {
                     | What::Sync
                     | What::Grow { .. }
                     | What::Release { .. }
+                    | What::Free { .. }
                     | What::Mark
                     | What::Exit
             )

@@ -3,6 +3,11 @@
 use super::mix::mix;
 use crate::Site;
 
+/// What a word holds that was freed and not stored to since.
+///
+/// Source: ours; not zero, so that it is no empty slot, and no address or length of a small medium.
+pub const FREED: u64 = 0xf4ee_f4ee_f4ee_f4ee;
+
 /// How a store reached the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum How {
@@ -46,6 +51,13 @@ pub enum What {
     },
     /// The storage behind some words was given back, and they became zero, durably.
     Release {
+        /// Index of the first word.
+        word: u32,
+        /// How many words.
+        count: u32,
+    },
+    /// Some words became free: from here on they hold [`FREED`], durably.
+    Free {
         /// Index of the first word.
         word: u32,
         /// How many words.
@@ -127,6 +139,7 @@ impl What {
             What::Begin { operation } => (22, u64::from(operation), 0),
             What::Return { operation } => (23, u64::from(operation), 0),
             What::Exit => (25, 0, 0),
+            What::Free { word, count } => (26, u64::from(word), u64::from(count)),
             What::Load { word } => (24, u64::from(word), 0),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::log::{Event, How, What};
+use super::log::{Event, FREED, How, What};
 use super::mix::cell;
 use super::model::Model;
 use crate::{LINE, WORD};
@@ -160,7 +160,11 @@ impl Memory {
                 return true;
             }
             What::Release { word, count } => {
-                self.release(word..word + count);
+                self.overwrite(word..word + count, 0);
+                return true;
+            }
+            What::Free { word, count } => {
+                self.overwrite(word..word + count, FREED);
                 return true;
             }
             What::Exit => self.exit(),
@@ -272,15 +276,15 @@ impl Memory {
         self.drain(|_, entry| marked.is_some_and(|(_, stores)| entry.order <= stores));
     }
 
-    fn release(&mut self, words: core::ops::Range<u32>) {
-        let lines = words.start / WORDS_PER_LINE..words.end / WORDS_PER_LINE;
-        self.pending.retain(|place, _| match place {
-            Place::Line(line) => !lines.contains(line),
-            Place::Word(word) => !words.contains(word),
+    /// Makes `value` the content of some words, visible and durable; what was pending there is gone.
+    fn overwrite(&mut self, words: core::ops::Range<u32>, value: u64) {
+        self.pending.retain(|_, entries| {
+            entries.retain(|entry| !words.contains(&entry.word));
+            !entries.is_empty()
         });
         for word in words {
-            self.visible[word as usize] = 0;
-            self.make_durable(word, 0);
+            self.visible[word as usize] = value;
+            self.make_durable(word, value);
         }
     }
 

@@ -253,6 +253,11 @@ impl<M: Media> Simulation<CountedContext<M::Context>> for Counted<M> {
     }
 
     #[inline]
+    fn freed(&self, span: Span) {
+        self.inner.freed(span);
+    }
+
+    #[inline]
     fn mark(&self, cx: &CountedContext<M::Context>, site: Site) {
         self.inner.mark(&cx.inner, site);
     }

@@ -71,6 +71,11 @@ pub trait Simulation<C> {
     #[inline(always)]
     fn unlocking(&self, _cx: &C, _lock: u64) {}
 
+    /// Reports that `span` is free: nothing durable leads there, and no reader is left in it. From
+    /// here on its words may be anything, which the traced medium takes at its word.
+    #[inline(always)]
+    fn freed(&self, _span: Span) {}
+
     /// Reports that a phase of background work begins: a place where the explorer crashes.
     #[inline(always)]
     fn mark(&self, _cx: &C, _site: Site) {}

@@ -228,6 +228,16 @@ impl<P: Primitives> Traced<P> {
         }
     }
 
+    /// Stores `value` to every word of a span, without a log entry for each.
+    fn overwrite(&self, recorder: &mut Recorder, words: core::ops::Range<u64>, value: u64) {
+        for word in words {
+            if self.undecided[word as usize / 64].load(Ordering::Acquire) >> (word % 64) & 1 != 0 {
+                self.decide_word(recorder, word as usize);
+            }
+            self.words[word as usize].store(value, Ordering::Release);
+        }
+    }
+
     fn load(&self, thread: u32, word: usize) -> u64 {
         self.step();
         self.decide(word..word + 1);

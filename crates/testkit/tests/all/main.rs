@@ -10,6 +10,7 @@ mod group_sync;
 mod historic;
 mod loom_epochs;
 mod loom_group_sync;
+mod loom_reuse;
 mod loom_sequence;
 mod mutants;
 mod notes;

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::{Traced, Verb};
-use crate::crash::{How, What};
+use crate::crash::{FREED, How, What};
 use crate::media::{Block, Guarantees, Hints, Holes, Media, Simulation};
 use crate::{Addr, Error, LINE, Primitives, Result, Site, Span, WORD};
 
@@ -160,16 +160,25 @@ impl<P: Primitives> Holes for Traced<P> {
         }
         let (word, count) = (words.start as u32, (words.end - words.start) as u32);
         recorder.note(P::thread(), None, What::Release { word, count });
-        for word in words {
-            if self.undecided[word as usize / 64].load(Ordering::Acquire) >> (word % 64) & 1 != 0 {
-                self.decide_word(&mut recorder, word as usize);
-            }
-            self.words[word as usize].store(0, Ordering::Release);
-        }
+        self.overwrite(&mut recorder, words, 0);
     }
 }
 
 impl<P: Primitives> Simulation<u32> for Traced<P> {
+    /// Overwrites the span at once and durably, as the worst next owner could. A crash that finds
+    /// the store lost that unlinked the span follows a link to [`FREED`].
+    fn freed(&self, span: Span) {
+        self.step();
+        let words = span.start.word()..(span.end_byte().min(self.bytes()) / WORD);
+        if words.is_empty() {
+            return;
+        }
+        let (word, count) = (words.start as u32, (words.end - words.start) as u32);
+        let mut recorder = self.recorder();
+        recorder.note(P::thread(), None, What::Free { word, count });
+        self.overwrite(&mut recorder, words, FREED);
+    }
+
     fn mark(&self, cx: &u32, site: Site) {
         self.step();
         self.recorder().note(*cx, Some(site), What::Mark);

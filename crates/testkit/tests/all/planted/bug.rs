@@ -73,6 +73,7 @@ bugs! {
     StaleCount "the count of the last clean close is trusted after a crash", WORDS;
     TagAfterBit "the tag is stored after the bit (P-ART 27)", ADR;
     ScrubbedTooEarly "old buckets are wiped before the new root is durable", Judge::Growing;
+    GivenTooEarly "old buckets are given back before the new root is fenced", Judge::Growing;
     LostRemove "a removal returns before it is durable (FAST&FAIR 4)", ADR;
     LostUpdate "an update returns before it is durable", ADR;
     LockOnMedium "a lock lies on the medium, and nobody frees it (RECIPE 19)", ADR;

@@ -212,10 +212,14 @@ impl<M: Media> SlotsTable<M> {
             pm.write_words(before.start, &vec![0; before.words as usize])?;
             pm.flush(before, sites::BUCKETS);
         }
+        if self.bug == Bug::GivenTooEarly {
+            pm.commit_word(ROOT.plus(Root::TABLE as u64), new.word(), sites::ROOT)?;
+            self.space.give(before);
+        }
         self.switch(new)?;
         change.end();
         writer.home = new;
-        if self.bug != Bug::DoubleHandOut {
+        if !matches!(self.bug, Bug::DoubleHandOut | Bug::GivenTooEarly) {
             self.space.give(before);
         }
         Ok(())
