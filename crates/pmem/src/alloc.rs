@@ -31,7 +31,7 @@ pub(crate) type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 
 /// A span that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct Allocation {
     /// What was handed out: whole lines.
     pub span: Span,
     /// Whether every word is known to be zero, on the medium too: the medium grew under the span
@@ -155,12 +155,17 @@ impl<M: Media> Space<M> {
     ///
     /// # Panics
     /// If `bytes` is zero or `align_bytes` is not a power of two.
-    pub fn take(&self, bytes: u64, align_bytes: u64) -> Result<Taken> {
+    pub fn take(&self, bytes: u64, align_bytes: u64) -> Result<Allocation> {
         self.take_from(bytes, align_bytes, 0)
     }
 
     /// As [`Space::take`], with multiples counted from line `origin`, which the space contains.
-    pub(crate) fn take_from(&self, bytes: u64, align_bytes: u64, origin: u64) -> Result<Taken> {
+    pub(crate) fn take_from(
+        &self,
+        bytes: u64,
+        align_bytes: u64,
+        origin: u64,
+    ) -> Result<Allocation> {
         assert!(bytes > 0, "a span holds something");
         assert!(align_bytes.is_power_of_two(), "an alignment is a power of two");
         let lines = bytes.div_ceil(LINE);
@@ -271,13 +276,13 @@ struct Want {
 }
 
 impl State {
-    fn take(&mut self, want: &Want) -> Option<Taken> {
+    fn take(&mut self, want: &Want) -> Option<Allocation> {
         let start = self.free.find(want.lines, want.align, want.origin)?;
         assert!(self.free.remove(start, want.lines), "what was found free is free");
         let zero = start >= self.zero;
         // Lines that the alignment skipped count as used once: one number is worth them.
         self.zero = self.zero.max(start + want.lines);
-        Some(Taken { span: lines_span(start, want.lines), zero })
+        Some(Allocation { span: lines_span(start, want.lines), zero })
     }
 
     /// Returns how long the medium must be for `want` to fit, or `None` if no medium is that long.

@@ -27,7 +27,7 @@ mod sys;
 mod traffic;
 
 pub use addr::{Addr, LINE, Span, WORD};
-pub use alloc::{Space, Taken, Usage};
+pub use alloc::{Allocation, Space, Usage};
 pub use epoch::{Epochs, Pinned};
 pub use error::{Error, Result};
 pub use heap::{Class, Heap, HeapUsage, RecordWord};
@@ -39,7 +39,7 @@ pub use media::image::Image;
 pub use media::{
     Block, Domain, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport,
 };
-pub use pool::{Boot, Glance, Identity, Pool, Shutdown};
+pub use pool::{Boot, Identity, Pool, PoolStatus, Shutdown};
 pub use record::{Bits, Field, Ruler};
 pub use region::{Access, Region, word_of};
 pub use seq::{Change, Sequence, Stamp};

@@ -116,7 +116,7 @@ pub enum Shutdown {
 
 /// What a pool says of itself before it is opened.
 #[derive(Clone, Copy, Debug)]
-pub struct Glance {
+pub struct PoolStatus {
     /// What the pool is.
     pub identity: Identity,
     /// How it was left.
@@ -127,7 +127,7 @@ pub struct Glance {
     pub relaxed: bool,
 }
 
-impl Glance {
+impl PoolStatus {
     /// Returns whether a power failure may have damaged the pool beyond what recovery repairs.
     pub fn doubtful(&self) -> bool {
         self.relaxed && self.previous == Shutdown::Power
@@ -270,10 +270,10 @@ impl<M: Media> Pool<M> {
     ///
     /// # Errors
     /// As [`Pool::open`].
-    pub fn glance(region: &Region<M>, boot: Boot) -> Result<Glance> {
+    pub fn status(region: &Region<M>, boot: Boot) -> Result<PoolStatus> {
         let (slot, both) = newest(region)?;
         let previous = slot.shutdown(both, boot);
-        Ok(Glance { identity: slot.identity, previous, relaxed: slot.relaxed })
+        Ok(PoolStatus { identity: slot.identity, previous, relaxed: slot.relaxed })
     }
 
     /// Returns the region.
@@ -519,7 +519,7 @@ mod tests {
         };
         let relaxed = || Guarantees { domain: Domain::Process, ..strict() };
         let there = Boot([7, 7]);
-        let glance = |region: &Region<Image>, boot| Pool::glance(region, boot).unwrap();
+        let status = |region: &Region<Image>, boot| Pool::status(region, boot).unwrap();
         let begin = |region: &Region<Image>, boot| {
             Pool::open(region.clone(), boot).unwrap().begin_writes().unwrap();
         };
@@ -531,23 +531,23 @@ mod tests {
         let region = on(create().media().words(), strict());
         Pool::open(region.clone(), HERE).unwrap().close().unwrap();
         begin(&region, HERE);
-        assert!(!glance(&region, there).relaxed);
+        assert!(!status(&region, there).relaxed);
         // A recovery under relaxed fences may leave anything behind from its first write on.
         let region = on(region.media().words(), relaxed());
         begin(&region, there);
-        assert!(glance(&region, there).doubtful() && glance(&region, Boot([8, 8])).doubtful());
-        assert_eq!(glance(&region, HERE).previous, Shutdown::Process);
+        assert!(status(&region, there).doubtful() && status(&region, Boot([8, 8])).doubtful());
+        assert_eq!(status(&region, HERE).previous, Shutdown::Process);
         // A complete recovery with fences ends the doubt.
         let region = on(region.media().words(), strict());
         Pool::open(region.clone(), HERE).unwrap().recovered().unwrap();
-        assert!(!glance(&region, there).relaxed);
+        assert!(!status(&region, there).relaxed);
         // So does a clean close.
         let region = on(region.media().words(), relaxed());
         let pool = Pool::open(region.clone(), HERE).unwrap();
         pool.recovered().unwrap();
-        assert!(glance(&region, there).doubtful());
+        assert!(status(&region, there).doubtful());
         pool.close().unwrap();
-        assert!(!glance(&region, there).doubtful());
+        assert!(!status(&region, there).doubtful());
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl<P: Primitives> Sequence<P> {
     /// Returns a stamp to read under, or `None` if there is any reason to look again by
     /// [`Sequence::read`].
     #[inline(always)]
-    pub fn glance(&self) -> Option<Stamp> {
+    pub fn try_read(&self) -> Option<Stamp> {
         let word = self.word.load(Ordering::Acquire);
         word.is_multiple_of(2).then_some(Stamp(word))
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use everhash_index::{Checked, Durability as Mode, Form, HashKind, Opening, Table, Threads};
-use everhash_pmem::pool::{DATA, Glance};
+use everhash_pmem::pool::{DATA, PoolStatus};
 use everhash_pmem::{FileMedium, FileOptions, Origin, Pool, Region, Shutdown};
 
 use crate::catalog::{Chosen, File, engine, engines};
@@ -32,9 +32,9 @@ impl Db {
     }
 
     fn open_file(options: &Options, path: &Path, file: File) -> Result<Db> {
-        let glance = glance(path, &file)?;
-        let info = describe(options, path, &glance, true)?;
-        if glance.doubtful() && !options.accept_power_loss {
+        let status = status(path, &file)?;
+        let info = describe(options, path, &status, true)?;
+        if status.doubtful() && !options.accept_power_loss {
             return Err(Error::PowerLoss { path: shown(path) });
         }
         let threads = Threads::new(options.threads);
@@ -62,12 +62,12 @@ impl Db {
 
     pub(crate) fn open_read_only_with(options: &Options, path: &Path) -> Result<Db> {
         let file = read_only(options, path)?;
-        let glance = glance(path, &file)?;
-        let info = describe(options, path, &glance, false)?;
-        if glance.doubtful() {
+        let status = status(path, &file)?;
+        let info = describe(options, path, &status, false)?;
+        if status.doubtful() {
             return Err(Error::PowerLoss { path: shown(path) });
         }
-        if glance.previous != Shutdown::Clean {
+        if status.previous != Shutdown::Clean {
             return Err(Error::NeedsRecovery { path: shown(path) });
         }
         let table = info.engine.design.open_read_only(file, &Threads::new(options.threads));
@@ -83,8 +83,8 @@ impl Db {
     pub fn check_at_rest(path: impl AsRef<Path>) -> Result<Checked> {
         let path = path.as_ref();
         let file = read_only(&Options::default(), path)?;
-        let glance = glance(path, &file)?;
-        let engine = engine(glance.identity.engine_name())?;
+        let status = status(path, &file)?;
+        let engine = engine(status.identity.engine_name())?;
         engine.design.check(&file, &mut |_, _| {}).map_err(|error| Error::of(path, error))
     }
 
@@ -156,13 +156,13 @@ fn file_options(options: &Options, durability: Durability) -> FileOptions {
     }
 }
 
-fn glance(path: &Path, file: &File) -> Result<Glance> {
-    Pool::glance(file, machine::boot()).map_err(|error| Error::of_medium(path, error))
+fn status(path: &Path, file: &File) -> Result<PoolStatus> {
+    Pool::status(file, machine::boot()).map_err(|error| Error::of_medium(path, error))
 }
 
 /// Says what the database is, or in what it is not the one that was asked for.
-fn describe(options: &Options, path: &Path, glance: &Glance, writable: bool) -> Result<Info> {
-    let found = glance.identity;
+fn describe(options: &Options, path: &Path, status: &PoolStatus, writable: bool) -> Result<Info> {
+    let found = status.identity;
     let form = Form::from_code(found.form);
     let hash = HashKind::from_code(found.hash_kind).ok_or_else(|| {
         let what = format!("hash function {}; a newer program may know it", found.hash_kind);
@@ -181,7 +181,7 @@ fn describe(options: &Options, path: &Path, glance: &Glance, writable: bool) -> 
         return mismatch("the hash function", format!("{hash:?}"), format!("{asked:?}"));
     }
     let engine = engine(found.engine_name())?;
-    let recovered = glance.previous != Shutdown::Clean;
+    let recovered = status.previous != Shutdown::Clean;
     Ok(Info { engine, form, hash, durability: options.durability, recovered, writable })
 }
 

@@ -93,7 +93,7 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
         seed: layout::seed(identity.database),
         seal_words: 0,
         block_directories: 0,
-        is_closed: Pool::glance(region, Boot::default())?.previous == Shutdown::Clean,
+        is_closed: Pool::status(region, Boot::default())?.previous == Shutdown::Clean,
         spans: Vec::new(),
     };
     let mut root = [0; Root::CHECKSUM + 1];

@@ -123,7 +123,7 @@ impl<P: Primitives> Stripe<P> {
     /// Returns what a reader begins with, or `None` if that needs patience.
     #[inline(always)]
     pub fn glimpse(&self) -> Option<Stamp> {
-        self.sequence.glance()
+        self.sequence.try_read()
     }
 
     /// Returns whether no write came between since `stamp`.

@@ -75,7 +75,7 @@ impl Bitmap {
     fn apply(&mut self, space: &Space<Image<Std>>, capacity: u64, step: &Step) {
         match *step {
             Step::Take { bytes, align } => match space.take(bytes, align) {
-                Ok(Taken { span, zero }) => {
+                Ok(Allocation { span, zero }) => {
                     assert_eq!(span.bytes(), bytes.next_multiple_of(LINE));
                     assert_eq!(span.start.byte() % align.max(LINE), 0);
                     assert!(self.all_free(span), "handed out twice: {span:?}");
@@ -208,7 +208,7 @@ fn the_medium_grows_by_a_quarter_and_by_less_when_the_device_fills() {
     assert!(matches!(space.reserve_ahead(65), Err(Error::Full { needed: 65 })));
     assert_eq!(space.usage().unwrap(), before);
     space.give(spans[7]);
-    assert_eq!(space.take(1, 1).unwrap(), Taken { span: spans[7], zero: false });
+    assert_eq!(space.take(1, 1).unwrap(), Allocation { span: spans[7], zero: false });
 }
 
 #[test]

@@ -150,7 +150,7 @@ pub(super) fn execute(
     let medium = region.media();
     let opening = Opening { form: shape.form, boot: start.boot, ..Opening::default() };
     if start.closed {
-        let previous = Pool::glance(region, start.boot)?.previous;
+        let previous = Pool::status(region, start.boot)?.previous;
         ensure!(previous == Shutdown::Clean, "the pool was closed, and counts as {previous:?}");
     }
     let mut execution = Execution {
