@@ -40,11 +40,11 @@ pub enum Error {
         needed: u64,
     },
     /// The pool is damaged.
-    #[error("damaged at byte {at}: {broken} does not hold; restore a backup or try repair")]
+    #[error("damaged at byte {at}: expected that {broken}; restore a backup or try repair")]
     Corrupt {
         /// Byte offset of the damage.
         at: u64,
-        /// The invariant that does not hold, as a statement.
+        /// The violated invariant, as a statement: the message reads "expected that …".
         broken: &'static str,
     },
     /// The engine cannot do this, as its capabilities say.

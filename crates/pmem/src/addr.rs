@@ -22,7 +22,7 @@ impl Addr {
     /// The start of the medium. Engines use it as "nowhere": the pool's header lies there.
     pub const NULL: Addr = Addr(0);
 
-    /// Makes the address of a byte offset that the program itself computed.
+    /// Makes an address from a byte offset that the program computed.
     ///
     /// # Panics
     /// If `byte` is not a multiple of eight; use [`Addr::from_medium`] for a number that was read
@@ -33,8 +33,8 @@ impl Addr {
         Addr(byte)
     }
 
-    /// Makes the address of a number that was read from the medium, or `None` if it is not a
-    /// multiple of eight.
+    /// Makes an address from a number that was read from the medium; `None` if it is not a multiple
+    /// of eight.
     #[inline]
     pub const fn from_medium(byte: u64) -> Option<Addr> {
         if byte.is_multiple_of(WORD) { Some(Addr(byte)) } else { None }
@@ -61,7 +61,7 @@ impl Addr {
     /// Returns the address `words` words further on.
     ///
     /// Wraps around at 2^64 bytes: the sum of two numbers from a damaged file is then out of
-    /// bounds, and refused as such where it is used.
+    /// bounds, and every access there fails.
     #[inline]
     pub const fn plus(self, words: u64) -> Addr {
         Addr(self.0.wrapping_add(words.wrapping_mul(WORD)))

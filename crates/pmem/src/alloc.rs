@@ -1,9 +1,9 @@
 //! Space: which lines of the medium are in use. Volatile, rebuilt at every open.
 //!
-//! Nothing about allocation is persistent. What can be reached from committed words is in use, and
-//! all else is free: the engine says at open what it reaches ([`Space::claim`]), and from then on
-//! takes and gives. So a crash can neither leak a span nor leave one handed out twice, and there
-//! is no allocation log that could be wrong (`docs/decisions/0004-volatile-space-maps.md`).
+//! Nothing about allocation is persistent. A span is in use if committed words lead to it; all else
+//! is free. At open the engine claims every span that it reaches ([`Space::claim`]), and from then
+//! on it takes and gives. So a crash can neither leak a span nor leave one allocated twice, and
+//! there is no allocation log to recover (`docs/decisions/0004-volatile-space-maps.md`).
 
 mod map;
 #[cfg(test)]
@@ -22,29 +22,29 @@ const LARGEST_STEP_BYTES: u64 = 256 << 20;
 
 /// The part of the present size by which the medium grows: a quarter.
 ///
-/// Source: ours; growing to n bytes takes O(log n) steps, and at most a fifth of the file is ahead
-/// of its use.
+/// Source: ours; growing to n bytes takes O(log n) steps, and at most a fifth of the file is
+/// unused.
 const STEP_DIVISOR: u64 = 4;
 
 /// A lock of the family that goes with medium `M`.
 pub(crate) type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 
-/// A span that was handed out.
+/// A span that [`Space::take`] allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allocation {
-    /// What was handed out: whole lines.
+    /// The span: whole lines.
     pub span: Span,
-    /// Whether every word is known to be zero, on the medium too: the medium grew under the span
-    /// and it was never handed out since.
+    /// Whether every word is durably zero: no part of the span was allocated since the medium grew
+    /// there.
     pub zero: bool,
 }
 
 /// How full a space is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Claimed or taken. Unit: bytes.
+    /// Bytes in use: claimed or taken.
     pub used_bytes: u64,
-    /// Free without growing the medium. Unit: bytes.
+    /// Bytes that are free without growing the medium.
     pub free_bytes: u64,
     /// How often the medium was grown since the space was made.
     pub growth_steps: u64,
@@ -52,9 +52,8 @@ pub struct Usage {
 
 /// The free lines of a medium, from an address on.
 ///
-/// Takes the best fit and merges what is given back with its neighbours: the engines' spans have
-/// few lengths, so that the hole which one span left fits the next one exactly, and the long run
-/// at the end is cut last. The medium grows when nothing fits.
+/// Best fit with coalescing. The engines' spans have few lengths, so the hole of one span fits the
+/// next one exactly, and the long run at the end is split last. The medium grows when nothing fits.
 ///
 /// ```
 /// use everhash_pmem::{Addr, Image, Region, Space};
@@ -72,8 +71,8 @@ pub struct Space<M: Media> {
     /// The first line that belongs to the space.
     first: u64,
     state: LockOf<M, State>,
-    /// Held by whoever grows the medium. Taken before `state`, which is free meanwhile: others
-    /// give, and take what fits, while the device works.
+    /// The right to grow the medium. Acquired before `state`, which stays unlocked during the
+    /// growth: other threads give, and take what fits, while the device works.
     growing: LockOf<M, ()>,
 }
 
@@ -81,23 +80,22 @@ struct State {
     free: FreeMap,
     /// The line behind the last one of the medium.
     end: u64,
-    /// From this line on nothing was ever handed out since the medium grew there.
+    /// No line from this one on was allocated since the medium grew there.
     zero: u64,
-    /// Up to this line pages were touched ahead of their use.
+    /// The pages up to this line were touched ahead of use.
     touched: u64,
     growth_steps: u64,
 }
 
 impl<M: Media> Space<M> {
-    /// Makes the space of a medium that may hold anything: all of it from `from` on is free, until
-    /// the engine has claimed what it reaches, and not known to be zero.
+    /// Makes the space of a medium with any content. All of it from `from` on is free until the
+    /// engine claims what it reaches, and none of it counts as zero.
     pub fn new(region: Region<M>, from: Addr) -> Self {
         let end = region.media().bytes() / LINE;
         Self::with_zero_from(region, from, end)
     }
 
-    /// Makes the space of a medium that is being formatted: all of it from `from` on is free and
-    /// zero.
+    /// Makes the space of a new medium: all of it from `from` on is free and zero.
     pub fn fresh(region: Region<M>, from: Addr) -> Self {
         Self::with_zero_from(region, from, 0)
     }
@@ -124,12 +122,12 @@ impl<M: Media> Space<M> {
         Addr::new(self.first * LINE)
     }
 
-    /// Says that `span` is reachable from committed words: part of recovery, before any take.
+    /// Marks `span` as in use, because committed words lead to it: part of recovery, before any
+    /// take.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] at the span's start, if it does not consist of whole lines, does not lie
-    /// inside the space, or shares a line with a span that was claimed before. Nothing is claimed
-    /// then.
+    /// [`Error::Corrupt`] at the span's start, if the span has a part of a line, lies outside the
+    /// space, or shares a line with a claimed span. Nothing is claimed then.
     pub fn claim(&self, span: Span) -> Result<()> {
         let broken = |broken| Err(Error::Corrupt { at: span.start.byte(), broken });
         if !whole_lines(span) || span.words == 0 {
@@ -147,10 +145,10 @@ impl<M: Media> Space<M> {
         Ok(())
     }
 
-    /// Hands out `bytes` bytes, rounded up to whole lines, from a multiple of `align_bytes` on.
+    /// Allocates `bytes` bytes, rounded up to whole lines, at a multiple of `align_bytes`.
     ///
     /// # Errors
-    /// [`Error::Full`] if nothing fits and the medium cannot grow; everything is as it was then.
+    /// [`Error::Full`] if nothing fits and the medium cannot grow; nothing changes then.
     /// [`Error::Poisoned`] and [`Error::System`] as the medium reports them.
     ///
     /// # Panics
@@ -174,7 +172,7 @@ impl<M: Media> Space<M> {
             return Ok(before_stores::<M, _>(taken));
         }
         let _growing = self.growing.lock().map_err(poisoned)?;
-        // Ends: each further round means that other threads took what the last one had added.
+        // Ends: a further round means that other threads took what the last one had added.
         loop {
             let mut state = self.state.lock().map_err(poisoned)?;
             if let Some(taken) = state.take(&want) {
@@ -186,14 +184,14 @@ impl<M: Media> Space<M> {
         }
     }
 
-    /// Takes back a span that was handed out or claimed, or whole lines of one.
+    /// Frees a span in use, or whole lines of one.
     ///
-    /// The caller makes sure that no committed word leads to it, durably, and that no reader is
-    /// left in it (see [`Epochs`](crate::Epochs)). Should a panic have poisoned the lock, the span
-    /// stays in use until the next open, which finds it free.
+    /// The caller has unlinked the span, the unlinking is durable, and no pinned reader is left in
+    /// it (see [`Epochs`](crate::Epochs)). If the lock is poisoned, the span stays in use until the
+    /// next open, which finds it free.
     ///
     /// # Panics
-    /// If the span is not in use: given twice, never taken, not whole lines.
+    /// If the span is not in use or has a part of a line.
     pub fn give(&self, span: Span) {
         assert!(whole_lines(span), "whole lines are given: {span:?}");
         self.region.media().freed(span);
@@ -203,13 +201,13 @@ impl<M: Media> Space<M> {
             && start < end
             && end <= state.end
             && state.free.insert(start, end - start);
-        // The lock goes first: a bug of one caller must not poison the space for all.
+        // Unlock first: a bug of one caller must not poison the space for all.
         drop(state);
         assert!(sound, "a span is given once, after it was taken: {span:?}");
     }
 
-    /// Makes sure that the next `bytes` bytes can be taken in one piece without growing the
-    /// medium, and touches their pages. Meant for background work.
+    /// Ensures that a take of `bytes` bytes fits without growing the medium, and touches their
+    /// pages. Meant for background work.
     ///
     /// # Errors
     /// As [`Space::take`].
@@ -248,13 +246,14 @@ impl<M: Media> Space<M> {
         })
     }
 
-    /// Grows the medium to `end_bytes` at least, further if the device has room. `growing` is held.
+    /// Grows the medium to at least `end_bytes`, and ahead of need if the device has room. The
+    /// caller holds `growing`.
     fn grow(&self, end_bytes: u64, asked_bytes: u64) -> Result<()> {
         let media = self.region.media();
         let base = media.bytes();
         let need = end_bytes - base;
         let mut step = need.max((base / STEP_DIVISOR).min(LARGEST_STEP_BYTES));
-        // At most 29 rounds: the largest step is halved down to the need, which is a byte at least.
+        // At most 29 rounds: each halves the step, down to the need, which is at least a byte.
         loop {
             match media.grow(base.saturating_add(step)) {
                 Ok(()) => break,
@@ -268,7 +267,7 @@ impl<M: Media> Space<M> {
     }
 }
 
-/// What a caller asked for.
+/// A request for lines.
 struct Want {
     lines: u64,
     align: u64,
@@ -280,12 +279,12 @@ impl State {
         let start = self.free.find(want.lines, want.align, want.origin)?;
         assert!(self.free.remove(start, want.lines), "what was found free is free");
         let zero = start >= self.zero;
-        // Lines that the alignment skipped count as used once: one number is worth them.
+        // Lines that the alignment skipped no longer count as zero: one number is worth them.
         self.zero = self.zero.max(start + want.lines);
         Some(Allocation { span: lines_span(start, want.lines), zero })
     }
 
-    /// Returns how long the medium must be for `want` to fit, or `None` if no medium is that long.
+    /// Returns the length at which `want` fits, or `None` if no medium is that long. Unit: bytes.
     fn end_bytes(&self, want: &Want) -> Option<u64> {
         let start = align_up(self.free.tail(self.end), want.align, want.origin)?;
         start.checked_add(want.lines)?.checked_mul(LINE)
@@ -319,7 +318,7 @@ pub(crate) fn before_stores<M: Media, T>(taken: T) -> T {
     taken
 }
 
-/// Turns the poison of a lock into the error of a handle that can promise nothing any more.
+/// Turns a poisoned lock into [`Error::Poisoned`].
 pub(crate) fn poisoned(_: LockPoisoned) -> Error {
     Error::Poisoned
 }

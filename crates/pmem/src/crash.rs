@@ -1,10 +1,9 @@
-//! Crash images: from the log of a run to every content that a crash may leave.
+//! The crash explorer: from the log of a run to every image that a crash may leave.
 //!
 //! A [`Traced`](crate::media::traced::Traced) medium writes a [`Log`]. An [`Explorer`] replays it
-//! over a [`Memory`], which knows what is visible, what is durable and what is in between, stops
-//! at every point where a crash matters, and hands each distinct image to a judge as a [`State`].
-//! The rules are written down in `docs/persistence-model.md`; the litmus programs of this crate
-//! hold the explorer to them.
+//! over a [`Memory`], which tracks visible, durable and pending stores. It stops at every crash
+//! point and passes each distinct image to a judge as a [`State`]. The rules are in
+//! `docs/persistence-model.md`; the litmus programs of this crate check the explorer against them.
 //!
 //! ```
 //! use std::ops::ControlFlow;

@@ -1,15 +1,15 @@
-//! Epochs: when nobody can still be reading what was unlinked.
+//! Epoch-based reclamation: retired values are reused when no reader can reach them any more.
 //!
-//! A reader pins before it follows addresses and unpins after. A writer unlinks something, makes
-//! that durable, and retires the address; the address is handed out for reuse when every reader
-//! that may have seen it has unpinned. No threads, no clock, no global state, and nothing on the
-//! medium: after a crash there are no readers, and what is unlinked is free.
+//! A reader pins before it follows addresses and unpins after. A writer unlinks a value, makes the
+//! unlinking durable, and retires the value. The value is reclaimed when every reader that may have
+//! found it has unpinned. No threads, no clock, no global state, and nothing on the medium: after a
+//! crash there are no readers, and an unlinked value is free.
 //!
 //! # Why it is right
 //!
 //! Readers count themselves under the parity of the epoch they saw. The epoch steps from `e` to
 //! `e + 1` only after a scan that found no reader under the parity of `e + 1`. A value that was
-//! retired in epoch `r` is handed out from epoch `r + 3` on. Let reader R have found the value
+//! retired in epoch `r` is reclaimed from epoch `r + 3` on. Let reader R have found the value
 //! linked, and let W be the writer that retires it. There are three kinds of sequentially
 //! consistent fences, in one total order:
 //!
@@ -18,12 +18,12 @@
 //! 2. Every step fences before its scan. If the fence of the step to `r + 2` came before W's, W
 //!    would have loaded the `r + 1` that was stored before it, at least. So it comes after W's
 //!    fence, thus after R's, and its scan and that of the step to `r + 3` see R's count.
-//! 3. One of these two scans looks at R's parity, whichever that is, and waits for R to go. R goes
-//!    with a release that the scan acquires: R's loads are over when the value is handed out.
+//! 3. One of these two scans looks at R's parity, whichever that is, and waits until R unpins. R
+//!    unpins with a release that the scan acquires: R's loads happen before the value is reused.
 //!
 //! A reader that sleeps between loading the epoch and counting itself may count under any parity;
 //! step 3 does not care. New readers count under the present epoch, which the next scan does not
-//! look at, so they cannot hold up a step for ever.
+//! look at, so they cannot hold up a step forever.
 
 #[cfg(test)]
 mod tests;
@@ -33,12 +33,12 @@ use std::collections::VecDeque;
 
 use crate::{AtomicWord, Lock, Primitives};
 
-/// After how many steps of the epoch a retired value is handed out.
+/// The number of epoch steps after which a retired value is reclaimed.
 ///
 /// Unit: epochs. Source: point 2 above.
 const GRACE: u64 = 3;
 
-/// Readers, and the values of type `T` that wait for them.
+/// Pinned readers, and retired values of type `T` that wait for them.
 ///
 /// ```
 /// use everhash_pmem::{Addr, Epochs, Std};
@@ -55,7 +55,7 @@ const GRACE: u64 = 3;
 /// ```
 pub struct Epochs<P: Primitives, T: Send> {
     epoch: P::AtomicU64,
-    /// Held by the one thread that tries to step the epoch.
+    /// The right to step the epoch.
     stepping: P::Mutex<()>,
     stripes: Box<[Stripe<P, T>]>,
 }
@@ -70,7 +70,7 @@ struct Stripe<P: Primitives, T: Send> {
     waiting: P::Mutex<VecDeque<(u64, T)>>,
 }
 
-/// A reader: while it lives, nothing that is retired after it was made is handed out.
+/// A pinned reader: nothing retired after it was made is reclaimed while it lives.
 #[must_use = "a reader is protected while the guard lives"]
 pub struct Pinned<'a, P: Primitives> {
     readers: &'a P::AtomicU64,
@@ -100,11 +100,11 @@ impl<P: Primitives, T: Send> Epochs<P, T> {
     /// Makes the calling thread a reader. Wait-free: a load, an addition and a fence; dropping the
     /// guard is a subtraction.
     ///
-    /// A thread may pin again while it is pinned. It must not wait, while pinned, for something to
-    /// be handed out by [`Epochs::collect`].
+    /// A thread may pin again while it is pinned. A pinned thread must not wait for
+    /// [`Epochs::collect`] to reclaim something.
     #[inline]
     pub fn pin(&self) -> Pinned<'_, P> {
-        // An old epoch does no harm, see above.
+        // A stale epoch does no harm, see above.
         let epoch = self.epoch.load(Ordering::Relaxed);
         let readers = &self.stripe().readers[(epoch & 1) as usize];
         readers.fetch_add(1, Ordering::Relaxed);
@@ -112,13 +112,12 @@ impl<P: Primitives, T: Send> Epochs<P, T> {
         Pinned { readers }
     }
 
-    /// Keeps `value` until every reader that may have seen it has gone. The caller has unlinked
-    /// it, and the unlinking is durable: it is reused without a further look at the medium.
+    /// Retires `value`: keeps it until every reader that may have found it has unpinned. The caller
+    /// has unlinked it, and the unlinking is durable.
     ///
-    /// Returns how many values wait in the caller's stripe: a writer that collects when these are
-    /// more than it likes bounds the memory, as long as no reader stays pinned for ever. Should a
-    /// panic have poisoned the stripe, the value is dropped: its space is free after the next
-    /// open.
+    /// Returns the number of retired values in the caller's stripe. A writer that collects when
+    /// there are too many bounds the memory, as long as no reader stays pinned forever. If the
+    /// stripe is poisoned, the value is dropped: its space is free after the next open.
     pub fn retire(&self, value: T) -> usize {
         P::fence(Ordering::SeqCst);
         let Ok(mut waiting) = self.stripe().waiting.lock() else { return 0 };
@@ -128,13 +127,13 @@ impl<P: Primitives, T: Send> Epochs<P, T> {
         waiting.len()
     }
 
-    /// Calls `reuse` with every value that no reader can see any more, and returns their count.
+    /// Reclaims every value that no reader can reach: calls `reuse` with it. Returns their number.
     ///
-    /// Does not wait: neither for readers nor for another thread that collects. No lock is held
-    /// while `reuse` runs.
+    /// Never waits, neither for readers nor for another collecting thread. `reuse` runs without a
+    /// lock.
     pub fn collect(&self, mut reuse: impl FnMut(T)) -> usize {
         self.step();
-        // Acquires what the steps acquired: the last loads of the readers that have gone.
+        // Acquires what the steps acquired: the last loads of the readers that have unpinned.
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut count = 0;
         for stripe in &self.stripes {
@@ -148,12 +147,12 @@ impl<P: Primitives, T: Send> Epochs<P, T> {
         count
     }
 
-    /// Returns how many values wait for readers, or for somebody to collect them.
+    /// Returns the number of retired values that are not reclaimed yet.
     pub fn waiting(&self) -> usize {
         self.stripes.iter().filter_map(|s| s.waiting.lock().ok()).map(|waiting| waiting.len()).sum()
     }
 
-    /// Steps the epoch as far as readers let it: by `GRACE` if there are none.
+    /// Steps the epoch as far as pinned readers let it: by `GRACE` if there are none.
     fn step(&self) {
         let Ok(Some(_stepping)) = self.stepping.try_lock() else { return };
         for _ in 0..GRACE {

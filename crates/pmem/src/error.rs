@@ -14,18 +14,18 @@ pub enum Error {
         /// The length of the access. Unit: bytes.
         bytes: u64,
     },
-    /// There is no room left, and the medium cannot grow.
+    /// The medium is full and cannot grow.
     #[error("no room for {needed} more bytes; free space on the device or raise the size limit")]
     Full {
-        /// What was asked for. Unit: bytes.
+        /// The bytes that were needed.
         needed: u64,
     },
     /// The header of the pool, or a structure of the substrate, is damaged.
-    #[error("damaged at byte {at}: {broken} does not hold; restore a backup or try repair")]
+    #[error("damaged at byte {at}: expected that {broken}; restore a backup or try repair")]
     Corrupt {
         /// Byte offset of the damage.
         at: u64,
-        /// The invariant that does not hold, as a statement.
+        /// The violated invariant, as a statement: the message reads "expected that …".
         broken: &'static str,
     },
     /// The file is sound, but this program cannot work with it.
@@ -37,7 +37,7 @@ pub enum Error {
     /// The file is open elsewhere.
     #[error("already open in this or another process; close it there first")]
     AlreadyOpen,
-    /// An earlier sync, map or allocation failed, so nothing can be promised any more.
+    /// An earlier sync, mapping or allocation failed: the handle is poisoned.
     #[error("an earlier write to the device failed; reopen to see what survived")]
     Poisoned,
     /// The description of an emulated device is not sound.
@@ -49,7 +49,7 @@ pub enum Error {
     /// The operating system refused.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
         /// The system's own error.
         source: std::io::Error,

@@ -1,4 +1,5 @@
-//! Records in size classes. As volatile as [`Space`]: recovery claims each record it reaches.
+//! A heap of records in size classes. Volatile like [`Space`]: recovery claims each record it
+//! reaches.
 
 mod class;
 mod page;
@@ -16,27 +17,26 @@ use crate::alloc::{LockOf, before_stores, poisoned};
 use crate::{Addr, Error, LINE, Lock, Media, Result, Space, Span, WORD};
 use page::Page;
 
-/// How many records a page holds at least: longer ones are spans of the space.
+/// The least number of records in a page; longer records are spans of the space.
 ///
-/// Unit: records. Source: ours; the rest of a page that holds no record is then below an eighth.
+/// Unit: records. Source: ours; bounds the unused rest of a page to an eighth.
 const LEAST_SLOTS: u64 = 8;
 
 /// How full a heap is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HeapUsage {
-    /// Records in use that are cut from pages.
+    /// Records in use that lie in pages.
     pub small_records: u64,
     /// Pages that the heap holds.
     pub pages: u64,
-    /// What the maps of these pages cost in DRAM. Unit: bytes.
+    /// DRAM for the maps of these pages. Unit: bytes.
     pub dram_bytes: u64,
 }
 
-/// Records of 16 bytes to 32 MiB, cut from pages of one [`Class`] each, or spans of their own.
+/// Records of 16 bytes to 32 MiB, in pages of one [`Class`] each, or as spans of their own.
 ///
-/// A page has no header. Its class is known in DRAM from its first record on: the class of a
-/// record is in the pointer that leads to it. The pages of a class share a lock, which nobody
-/// holds while the medium grows.
+/// A page has no header: the pointer to a record holds its class, and DRAM holds the class of each
+/// page. The pages of a class share a lock, which is never held while the medium grows.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -57,12 +57,12 @@ pub struct Heap<M: Media> {
     classes: Box<[Shelf<M>]>,
 }
 
-/// What a class has: its pages, and the right to add one.
+/// The pages of a class, and the right to add one.
 struct Shelf<M: Media> {
     pages: LockOf<M, Pages>,
-    /// Held by whoever gets a page from the space. Taken before `pages`, which is free meanwhile:
-    /// others give, while the device works. One page is got at a time, so that nobody is told that
-    /// the device is full while the last page is on its way.
+    /// The right to take a page from the space. Acquired before `pages`, which stays unlocked
+    /// meanwhile: other threads give while the device works. One page comes at a time, so that no
+    /// thread gets `Full` while another one adds the last page.
     adding: LockOf<M, ()>,
 }
 
@@ -70,18 +70,18 @@ struct Shelf<M: Media> {
 #[derive(Default)]
 struct Pages {
     all: BTreeMap<u64, Page>,
-    /// Those with a free slot. The lowest is used first, so that the high ones may empty.
+    /// Pages with a free slot. The lowest is used first, so that high pages become empty.
     with_room: BTreeSet<u64>,
 }
 
 impl<M: Media> Heap<M> {
-    /// A page of 64 KiB: 4096 of the smallest records, 8 of the largest that are cut from pages.
+    /// A page of 64 KiB: 4096 of the smallest records, 8 of the largest ones that lie in pages.
     ///
     /// Unit: bytes. Source: ours; with 4 KiB pages the map of a page would cost more than its bits.
     pub const PAGE_BYTES: u64 = 64 << 10;
 
-    /// Makes a heap without a record on `space`. Pages lie at multiples of `page_bytes` from the
-    /// start of the space, so a reopened heap must be given the same start and the same length.
+    /// Makes an empty heap on `space`. Pages lie at multiples of `page_bytes` from the start of the
+    /// space, so a reopened heap needs the same start and the same page length.
     ///
     /// # Panics
     /// If `page_bytes` is not a power of two, below 256 bytes or above 2^32 bytes.
@@ -98,12 +98,12 @@ impl<M: Media> Heap<M> {
         &self.space
     }
 
-    /// Says that a record of `class` at `at` is reachable from committed words: part of recovery,
-    /// before any take.
+    /// Marks a record of `class` at `at` as in use, because committed words lead to it: part of
+    /// recovery, before any take.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] at `at`, if no heap could have handed out such a record, or not beside
-    /// those that were claimed before.
+    /// [`Error::Corrupt`] at `at`, if no heap could have allocated such a record beside those that
+    /// are claimed.
     pub fn claim(&self, at: Addr, class: Class) -> Result<()> {
         let corrupt = |broken| Error::Corrupt { at: at.byte(), broken };
         let Some((number, offset)) = self.place(at, class) else {
@@ -130,7 +130,7 @@ impl<M: Media> Heap<M> {
         Ok(())
     }
 
-    /// Hands out a record of `class`. Its words may hold anything.
+    /// Allocates a record of `class`. Its content is undefined.
     ///
     /// # Errors
     /// As [`Space::take`].
@@ -143,7 +143,7 @@ impl<M: Media> Heap<M> {
             return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
         }
         let _adding = adding.lock().map_err(poisoned)?;
-        // Another thread may have added a page while this one waited.
+        // Another thread may have added a page meanwhile.
         if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
             return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
         }
@@ -163,8 +163,8 @@ impl<M: Media> Heap<M> {
         Ok((page.span.start.byte() - start.byte()) / self.page_bytes)
     }
 
-    /// Takes back a record that was handed out or claimed; a page without a record goes back to
-    /// the space. The caller's duties are those of [`Space::give`].
+    /// Frees a record in use; an empty page goes back to the space. The caller's duties are those
+    /// of [`Space::give`].
     ///
     /// # Panics
     /// If no record of `class` is in use at `at`.
@@ -181,7 +181,7 @@ impl<M: Media> Heap<M> {
             pages.all.remove(&number);
             pages.with_room.remove(&number);
         }
-        // The lock goes first: a bug of one caller must not poison the class for all.
+        // Unlock first: a bug of one caller must not poison the class for all.
         drop(pages);
         assert!(sound, "a record is given once, after it was taken: {at:?}, {class:?}");
         if empty {
@@ -189,7 +189,7 @@ impl<M: Media> Heap<M> {
         }
     }
 
-    /// Returns how full the heap is. Records that are spans of their own count in the space.
+    /// Returns how full the heap is. Records that are spans count in the space.
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside the heap.
@@ -207,10 +207,10 @@ impl<M: Media> Heap<M> {
         Ok(usage)
     }
 
-    /// Returns the number of the page that `at` lies in and the offset there, or `None` if records
-    /// of `class` are not cut from pages.
+    /// Returns the page of `at` and the offset in it, or `None` if records of `class` do not lie in
+    /// pages.
     fn place(&self, at: Addr, class: Class) -> Option<(u64, u64)> {
-        // Wraps around for an address before the space: such a page is in nobody's map.
+        // Wraps around for an address before the space: no map has such a page.
         let offset = at.byte().wrapping_sub(self.space.start().byte());
         self.is_small(class).then_some((offset / self.page_bytes, offset % self.page_bytes))
     }
@@ -244,14 +244,14 @@ impl Pages {
         Some((number, self.take_from(number)))
     }
 
-    /// Adds a page, and takes a slot of it: were a lower page used, into which somebody gave while
-    /// this one was on its way, this one would stay without a record, and no give would return it.
+    /// Adds a page and takes a slot of it, even if a lower page has room again: an empty page would
+    /// never go back to the space, because only a give returns it.
     fn add(&mut self, number: u64, slots: u32) -> u32 {
         self.insert(number, slots);
         self.take_from(number)
     }
 
-    /// Adds a page without a record, which is to get one before the lock is free.
+    /// Adds an empty page; the caller takes a slot of it before it unlocks.
     fn insert(&mut self, number: u64, slots: u32) {
         self.all.insert(number, Page::new(slots));
         self.with_room.insert(number);
@@ -282,7 +282,7 @@ impl Pages {
     }
 }
 
-/// Returns the lines of a record that is not cut from a page.
+/// Returns the lines of a record that does not lie in a page.
 fn large_span(at: Addr, class: Class) -> Span {
     Span::of_bytes(at, class.bytes().next_multiple_of(LINE))
 }

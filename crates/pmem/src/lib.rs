@@ -3,8 +3,8 @@
 //! A medium is a growing sequence of 8-byte words that may outlive the process: persistent or CXL
 //! memory, an ordinary file in the page cache, or plain memory. Stores become durable in two
 //! steps: [`flush`](Access::flush) begins the write-back of cache lines, [`fence`](Access::fence)
-//! waits for it. What a crash leaves of stores that were not yet fenced is written down in
-//! `docs/persistence-model.md`, and the crash explorer enumerates it.
+//! waits for it. A crash may keep or lose a store that is not fenced yet;
+//! `docs/persistence-model.md` has the rules, and the crash explorer enumerates the outcomes.
 //!
 //! Everything above this crate is generic over [`Media`] and free of unsafe code; the unsafe code
 //! of this crate lies under `sys`.

@@ -22,18 +22,18 @@ use crate::{Addr, Error, Primitives, Result, Site, Span};
 
 pub use hints::{Hints, Holes, Simulation, StreamClass, StreamSupport};
 
-/// What a crash may do on a medium: where a store must have arrived to survive.
+/// Where a store must have arrived to survive a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Domain {
-    /// Nothing survives anything.
+    /// Stores survive nothing.
     None,
-    /// A store survives the end of the process, and nothing survives a power failure.
+    /// A visible store survives a killed process; nothing survives power loss.
     Process,
-    /// A flushed and fenced line survives a power failure; caches are lost (ADR).
+    /// A flushed and fenced line survives power loss; caches are lost (ADR).
     Adr,
-    /// Every visible store survives a power failure (eADR).
+    /// Every visible store survives power loss (eADR).
     Eadr,
-    /// Stores before a successful sync survive a power failure; fences are syncs.
+    /// Stores before a successful sync survive power loss; a fence is a sync.
     Synced,
 }
 
@@ -42,16 +42,16 @@ pub enum Domain {
 pub struct Guarantees {
     /// Where a store must have arrived to survive.
     pub domain: Domain,
-    /// Whether the stores to one cache line become durable in the order in which they were made.
+    /// Whether the stores to one cache line become durable in program order.
     /// True for memory, false for files: a page is written out while stores to it go on.
     pub same_line_order: bool,
-    /// The unit in which the device works inside. Unit: bytes; 64 to 4096.
+    /// The device's internal granularity. Unit: bytes; 64 to 4096.
     pub access_unit_bytes: u64,
 }
 
-/// A window of `N` words whose bounds were checked once.
+/// A window of `N` words with one bounds check for all of them.
 ///
-/// Constant indexes into it cost no check: a bucket is read as fast as through a raw pointer.
+/// A constant index costs no further check: a bucket is read as fast as through a raw pointer.
 ///
 /// # Panics
 /// Every method panics if `index` is not below `N`: an engine's own mistake, never the file's.
@@ -59,20 +59,19 @@ pub trait Block<const N: usize>: Copy {
     /// Returns where the window starts.
     fn start(&self) -> Addr;
 
-    /// Loads a word; later loads and stores of this thread stay behind it (acquire).
+    /// Loads a word (acquire).
     fn load(&self, index: usize) -> u64;
 
-    /// Loads a word without ordering it (relaxed).
+    /// Loads a word (relaxed).
     fn load_relaxed(&self, index: usize) -> u64;
 
-    /// Stores a word without ordering it (relaxed).
+    /// Stores a word (relaxed).
     fn store(&self, index: usize, value: u64);
 
-    /// Stores the word that makes a change true; earlier stores of this thread are visible to
-    /// whoever loads it (release).
+    /// Stores the word that publishes a change (release).
     fn commit_word(&self, index: usize, value: u64, site: Site);
 
-    /// Replaces `current` by `new` (acquire and release), or returns what was found instead.
+    /// Replaces `current` by `new` (acquire and release), or returns the value that it found.
     ///
     /// # Errors
     /// The value found, if it was not `current`.
@@ -97,7 +96,7 @@ pub trait Media:
     /// The volatile atomics and locks that go with this medium.
     type Sync: Primitives;
 
-    /// What the medium has to remember for one thread between its flushes and its fence.
+    /// The state of one thread between its flushes and its fence.
     type Context;
 
     /// A window of words on this medium.
@@ -108,10 +107,10 @@ pub trait Media:
     /// Makes the context of the calling thread, for one operation.
     fn context(&self) -> Self::Context;
 
-    /// Returns the present length. Unit: bytes; never shrinks while the medium is open.
+    /// Returns the length. Unit: bytes; never shrinks while the medium is open.
     fn bytes(&self) -> u64;
 
-    /// Returns what a crash may do here.
+    /// Returns what the medium guarantees after a crash.
     fn guarantees(&self) -> Guarantees;
 
     /// Returns the window of `N` words at `at`.
@@ -136,37 +135,38 @@ pub trait Media:
     /// [`Error::OutOfBounds`]; nothing is stored then.
     fn write_words(&self, cx: &Self::Context, at: Addr, words: &[u64]) -> Result<()>;
 
-    /// Stores whole words past the caches; the next fence of this thread makes them durable, no
-    /// flush is needed. Must not be mixed with other stores to the same lines before that fence.
+    /// Stores whole words past the caches (non-temporal). The next fence of this thread makes them
+    /// durable without a flush. Do not mix them with other stores to the same lines before that
+    /// fence.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`]; nothing is stored then.
     fn write_words_nt(&self, cx: &Self::Context, at: Addr, words: &[u64], site: Site)
     -> Result<()>;
 
-    /// Begins the write-back of every line that `span` touches. Says nothing about when it ends.
+    /// Begins the write-back of every line that `span` touches; [`Media::fence`] waits for it.
     ///
-    /// Lines outside the medium are passed over.
+    /// Lines outside the medium are ignored.
     fn flush(&self, cx: &Self::Context, span: Span, site: Site);
 
     /// Waits until everything that this thread has flushed is durable.
     ///
     /// # Errors
-    /// On files, the sync that stands behind it may fail. The medium is dead from then on: every
-    /// later fence fails with [`Error::Poisoned`].
+    /// On files the sync may fail. That poisons the medium: every later fence fails with
+    /// [`Error::Poisoned`].
     fn fence(&self, cx: &Self::Context, site: Site) -> Result<()>;
 
-    /// Makes every store to the medium that happened before durable, whoever made it.
+    /// Makes every earlier store durable, by any thread.
     ///
     /// # Errors
     /// As [`Media::fence`].
     fn sync(&self, cx: &Self::Context, site: Site) -> Result<()>;
 
-    /// Grows the medium to at least `bytes` bytes; addresses stay. New words are zero, and both
-    /// they and the new length are durable on return.
+    /// Grows the medium to at least `bytes` bytes; addresses stay valid. The new words are zero.
+    /// They and the new length are durable on return.
     ///
     /// # Errors
-    /// [`Error::Full`] if the device has no room; the medium is as it was.
+    /// [`Error::Full`] if the device has no room; the medium is unchanged.
     fn grow(&self, bytes: u64) -> Result<()>;
 }
 

@@ -1,7 +1,7 @@
-//! The pool: a medium with a header that says what lies on it.
+//! The pool: a medium with a header that describes its content.
 //!
-//! The header lies in two slots, written in turn, each with a checksum over all of it: a crash
-//! while one is written leaves the other. The words of the engine's root lie behind the first.
+//! The header has two slots, written alternately, each with a checksum: a crash during the write of
+//! one slot leaves the other. The engine's root lies behind the first slot.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -49,23 +49,22 @@ const VERSION: u64 = 1;
 /// The places where the pool itself persists something.
 pub mod sites {
     crate::sites! {
-        /// The first header of a new pool: with it the pool exists.
+        /// The first header of a new pool, which commits the creation.
         CREATE = "pool/create/header";
-        /// What lies on a new pool, before its header.
+        /// The content of a new pool, before its header.
         CONTENTS = "pool/create/contents";
-        /// The header that was found, before the other slot is overwritten.
+        /// The header that open found, before the other slot is overwritten.
         FOUND = "pool/open/found";
-        /// The header that says that the pool is open.
+        /// The header of an open pool.
         OPEN = "pool/open/header";
-        /// The contents, before the header says that the pool was closed cleanly, where fences do
-        /// not reach the device.
+        /// The content, before the header of a clean close, where fences do not reach the device.
         SETTLE = "pool/close/contents";
-        /// The header that says that the pool was closed cleanly.
+        /// The header of a clean close.
         CLOSE = "pool/close/header";
     }
 }
 
-/// What a pool is, from its creation on.
+/// The properties of a pool that never change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the engine, zero padded.
@@ -92,43 +91,42 @@ impl core::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Returns the name of the engine, or `?` where it is not text.
+    /// Returns the name of the engine, or `?` if it is not text.
     pub fn engine_name(&self) -> &str {
         let end = self.engine.iter().position(|byte| *byte == 0).unwrap_or(self.engine.len());
         core::str::from_utf8(&self.engine[..end]).unwrap_or("?")
     }
 }
 
-/// One boot of one machine, as the operating system names it; 0 where it has no name for it.
+/// The identifier of one boot of one machine, from the operating system; 0 if it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Boot(pub [u64; 2]);
 
-/// How a pool was left.
+/// How a pool was shut down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shutdown {
-    /// Closed: everything is durable and in order.
+    /// Closed cleanly: everything is durable.
     Clean,
-    /// The process ended, the machine did not: everything visible survived, flushed or not.
+    /// The process died and the machine did not: everything visible survived, flushed or not.
     Process,
-    /// The machine went down, or nobody knows.
+    /// The machine lost power or restarted, or the cause is unknown.
     Power,
 }
 
-/// What a pool says of itself before it is opened.
+/// The status of a pool before it is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolStatus {
     /// What the pool is.
     pub identity: Identity,
-    /// How it was left.
+    /// How it was shut down.
     pub previous: Shutdown,
-    /// Whether it was open on a medium whose fences do not reach the device: after
-    /// [`Shutdown::Power`] any part of it may then be older than any other, and recovery cannot
-    /// be relied on.
+    /// Whether it was open on a medium whose fences do not reach the device. After
+    /// [`Shutdown::Power`] any part may then be older than any other, and recovery is unreliable.
     pub relaxed: bool,
 }
 
 impl PoolStatus {
-    /// Returns whether a power failure may have damaged the pool beyond what recovery repairs.
+    /// Returns whether power loss may have damaged the pool beyond what recovery repairs.
     pub fn doubtful(&self) -> bool {
         self.relaxed && self.previous == Shutdown::Power
     }
@@ -161,7 +159,7 @@ struct Slot {
     relaxed: bool,
 }
 
-/// What a header says of the time since the pool was last closed.
+/// The state of the pool since it was last closed.
 #[derive(Clone, Copy)]
 struct State {
     boot: Boot,
@@ -180,7 +178,7 @@ impl Slot {
 }
 
 impl<M: Media> Pool<M> {
-    /// Makes a pool: `fill` writes what lies on it, and only then a header says that it exists.
+    /// Makes a pool: `fill` writes its content; only then the header commits the creation.
     ///
     /// A crash inside leaves a medium that [`Pool::open`] refuses as "not a pool".
     ///
@@ -216,7 +214,7 @@ impl<M: Media> Pool<M> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the medium holds no pool or one of another version or byte order;
-    /// [`Error::Corrupt`] if both slots are damaged.
+    /// [`Error::Corrupt`] if both slots are damaged. The medium is unchanged in any case.
     pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
         Self::attach(region, boot, true)
     }
@@ -230,14 +228,14 @@ impl<M: Media> Pool<M> {
     pub fn begin_writes(&self) -> Result<()> {
         let mut header = self.header.lock().map_err(|_| Error::Poisoned)?;
         let Some(found) = header.found.take().filter(|_| self.writable) else { return Ok(()) };
-        // A process that was killed while it wrote this header leaves it visible and not durable.
-        // If the other slot were overwritten first, one power failure could cost both.
+        // A process killed during its write of this header leaves it visible and not durable. If
+        // the other slot were overwritten first, one power loss could destroy both.
         self.persist_slot(found.sequence, sites::FOUND)?;
         if self.previous == Shutdown::Clean {
             self.write_both(&mut header, self.open_state(), sites::OPEN)?;
         } else if self.relaxed() && !found.relaxed {
             // No fence orders the writes of this recovery. The boot stays: until recovery is
-            // complete, a power failure of the past is still to be repaired.
+            // complete, an earlier power loss still needs repair.
             let state = State { boot: found.boot, clean: false, relaxed: true };
             self.write_both(&mut header, state, sites::OPEN)?;
         }
@@ -258,7 +256,7 @@ impl<M: Media> Pool<M> {
         Ok(pool)
     }
 
-    /// Reads what a medium holds, without opening it.
+    /// Reads the identity of a pool without opening it.
     ///
     /// # Errors
     /// As [`Pool::open`].
@@ -266,7 +264,7 @@ impl<M: Media> Pool<M> {
         Ok(newest(region)?.0.identity)
     }
 
-    /// Reads how a medium was left, without opening it.
+    /// Reads the status of a pool without opening it.
     ///
     /// # Errors
     /// As [`Pool::open`].
@@ -287,7 +285,7 @@ impl<M: Media> Pool<M> {
         self.region.access()
     }
 
-    /// Returns what the pool is.
+    /// Returns the pool's identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -297,12 +295,12 @@ impl<M: Media> Pool<M> {
         self.writable
     }
 
-    /// Returns how the pool was left before it was opened.
+    /// Returns how the pool was shut down before it was opened.
     pub fn previous_shutdown(&self) -> Shutdown {
         self.previous
     }
 
-    /// Says that recovery is complete and durable: from here on this boot is the pool's.
+    /// Records that recovery is complete and durable: the header names this boot from here on.
     ///
     /// # Errors
     /// As [`Media::fence`].
@@ -315,9 +313,8 @@ impl<M: Media> Pool<M> {
         self.write_both(&mut header, self.open_state(), sites::OPEN)
     }
 
-    /// Marks the pool as closed cleanly; that is durable when it returns. No write may follow, and
-    /// no write before may still wait for its fence. Where fences do not reach the device,
-    /// everything is made durable first.
+    /// Closes the pool cleanly, durable on return. No write may follow, and no earlier write may
+    /// still need a fence. Where fences do not reach the device, it first makes everything durable.
     ///
     /// # Errors
     /// As [`Media::sync`]; the pool counts as crashed then.
@@ -349,13 +346,13 @@ impl<M: Media> Pool<M> {
         State { boot: self.boot, clean: false, relaxed: self.relaxed() }
     }
 
-    /// Both slots say "open" afterwards: if one is damaged later, the other must not say "clean".
+    /// Writes both slots: if one is damaged later, the other one must not say "clean".
     fn write_both(&self, header: &mut Written, state: State, site: crate::Site) -> Result<()> {
         self.write_header(header, state, site)?;
         self.write_header(header, state, site)
     }
 
-    /// Writes the header into the slot that does not hold the newest. A crash leaves that one.
+    /// Writes the header into the older slot. A crash leaves the newer one.
     fn write_header(&self, header: &mut Written, state: State, site: crate::Site) -> Result<()> {
         let next = header.sequence + 1;
         let at = SLOTS[(next % 2) as usize];
@@ -383,8 +380,8 @@ impl<M: Media> Pool<M> {
         let pm = self.access();
         pm.persist(Span::new(SLOTS[(sequence % 2) as usize], Header::WORDS as u64), site)?;
         if self.relaxed() {
-            // The header tells how far the rest can be trusted: it reaches the device even where
-            // fences do not.
+            // The header decides how far the rest can be trusted: it must reach the device even
+            // where fences do not.
             pm.sync(site)?;
         }
         Ok(())
@@ -414,7 +411,7 @@ fn newest<M: Media>(region: &Region<M>) -> Result<(Slot, bool)> {
     match slots {
         [Ok(a), Ok(b)] => Ok((if a.sequence > b.sequence { a } else { b }, true)),
         [Ok(slot), Err(_)] | [Err(_), Ok(slot)] => Ok((slot, false)),
-        // Damage says more than "this is something else".
+        // Report damage rather than "not a pool".
         [Err(error @ Error::Corrupt { .. }), Err(_)] | [Err(_), Err(error)] => Err(error),
     }
 }
@@ -487,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_says_how_it_was_left() {
+    fn a_pool_records_how_it_was_shut_down() {
         // Fails if a crash could look like a clean close, or the other way round.
         let region = create();
         let pool = Pool::open(region.clone(), HERE).unwrap();
@@ -502,7 +499,7 @@ mod tests {
         assert_eq!(pool.previous_shutdown(), Shutdown::Power);
         assert_eq!(*pool.identity(), IDENTITY);
         pool.begin_writes().unwrap();
-        // An interrupted recovery does not hide the power failure from the next one.
+        // An interrupted recovery does not hide the power loss from the next one.
         drop(pool);
         let pool = Pool::open(region, Boot([1, 1])).unwrap();
         assert_eq!(pool.previous_shutdown(), Shutdown::Power);

@@ -58,7 +58,7 @@ pub struct Entry {
     pub value: String,
     /// The unit; empty for a choice.
     pub unit: &'static str,
-    /// Who says so.
+    /// The source of the value.
     pub source: String,
 }
 

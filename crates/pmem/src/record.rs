@@ -1,4 +1,4 @@
-//! Rulers: the one way to say where a field lies on the medium.
+//! Rulers: declared layouts of the records on the medium.
 //!
 //! A record is measured with a ruler and never cast to: `ruler!` checks the written offsets at
 //! compile time and lists them for `docs/format.md`.
@@ -38,7 +38,7 @@ pub struct Ruler {
 /// everhash_pmem::ruler! {
 ///     /// A record with a head and three pairs.
 ///     pub struct Demo [64] {
-///         0  HEAD  [1] "the word that makes the record true";
+///         0  HEAD  [1] "the word that publishes the record";
 ///         8  NEXT  [1] "address of the next record, 0 for none";
 ///         16 PAIRS [6] "three times key word, value word";
 ///     }
@@ -91,7 +91,7 @@ macro_rules! ruler {
     };
 }
 
-/// A range of bits inside a word, with its place written out.
+/// A bit field inside a word, with its position written out.
 ///
 /// ```
 /// use everhash_pmem::Bits;

@@ -1,5 +1,5 @@
-//! The way to a medium: bounds turned into errors, bytes packed into words, and the four words in
-//! which persistence is spoken here: store, persist, commit word, fence.
+//! Access to a medium: bounds checks that return errors, bytes packed into words, and the four
+//! verbs of persistence: store, persist, commit word, fence.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ impl<M: Media> Region<M> {
 
     /// Begins an operation of the calling thread.
     ///
-    /// Flushes belong to the access that made them: flush and fence through the same one.
+    /// A fence waits for the flushes of its own access only: flush and fence through the same one.
     #[inline(always)]
     pub fn access(&self) -> Access<'_, M> {
         Access { media: &self.media, cx: self.media.context() }
     }
 }
 
-/// One thread's way to a medium, for the length of one operation. Must stay on its thread.
+/// One thread's access to a medium for one operation. Must stay on its thread.
 pub struct Access<'a, M: Media> {
     media: &'a M,
     cx: M::Context,
@@ -68,7 +68,7 @@ impl<'a, M: Media> Access<'a, M> {
         Ok(self.block::<1>(at)?.load(0))
     }
 
-    /// Stores one word (relaxed). A crash may keep it or not until it is persisted.
+    /// Stores one word (relaxed). It is pending until it is persisted: a crash may lose it.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
@@ -78,8 +78,8 @@ impl<'a, M: Media> Access<'a, M> {
         Ok(())
     }
 
-    /// Stores the word that makes a change true (release). A crash may keep it or not until it is
-    /// persisted; it is never torn.
+    /// Stores the word that publishes a change (release). It is pending until it is persisted, and
+    /// never torn.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
@@ -114,7 +114,7 @@ impl<'a, M: Media> Access<'a, M> {
         self.fence(site)
     }
 
-    /// Makes every store to the medium that happened before durable, whoever made it.
+    /// Makes every earlier store durable, by any thread.
     ///
     /// # Errors
     /// As [`Media::fence`].
@@ -153,8 +153,8 @@ impl<'a, M: Media> Access<'a, M> {
     /// Bytes are packed into words in little-endian order, on every machine.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); checked before anything is allocated, so
-    /// that a length from a damaged file cannot exhaust the memory.
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); checked before `out` grows, so that
+    /// a length from a damaged file cannot exhaust memory.
     pub fn read_bytes(&self, at: Addr, count: u64, out: &mut Vec<u8>) -> Result<()> {
         let span = Span::of_bytes(at, count);
         if span.end_byte() > self.media.bytes() {
@@ -200,42 +200,43 @@ impl<'a, M: Media> Access<'a, M> {
         Ok(())
     }
 
-    /// Says that the line at `at` will be read soon.
+    /// Announces a read of the line at `at`, see [`Hints`](crate::Hints).
     #[inline(always)]
     pub fn prefetch(&self, at: Addr) {
         self.media.prefetch(at);
     }
 
-    /// Says that the line at `at` will be stored to soon.
+    /// Announces a store to the line at `at`.
     #[inline(always)]
     pub fn prefetch_for_store(&self, at: Addr) {
         self.media.prefetch_for_store(at);
     }
 
-    /// Says that `span` holds data of one lifetime class.
+    /// Declares that `span` holds data of one lifetime class.
     pub fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.media.stream(span, class)
     }
 
-    /// Says that the operation touched `lines` cache lines of DRAM.
+    /// Reports that the operation touched `lines` cache lines of DRAM, see
+    /// [`Simulation`](crate::Simulation).
     #[inline(always)]
     pub fn dram(&self, lines: u32) {
         self.media.dram(&self.cx, lines);
     }
 
-    /// Says that the volatile lock `lock` was taken.
+    /// Reports that the thread acquired the volatile lock `lock`.
     #[inline(always)]
     pub fn locked(&self, lock: u64) {
         self.media.locked(&self.cx, lock);
     }
 
-    /// Says that the volatile lock `lock` is about to be released.
+    /// Reports that the thread is about to release the volatile lock `lock`.
     #[inline(always)]
     pub fn unlocking(&self, lock: u64) {
         self.media.unlocking(&self.cx, lock);
     }
 
-    /// Says that a phase of background work begins here.
+    /// Reports that a phase of background work begins.
     #[inline(always)]
     pub fn mark(&self, site: Site) {
         self.media.mark(&self.cx, site);

@@ -1,4 +1,4 @@
-//! A sequence word: readers never accept what is half done, or done but not yet durable.
+//! A sequence lock: optimistic readers never accept a torn or not yet durable change.
 
 use core::sync::atomic::Ordering;
 
@@ -7,12 +7,12 @@ use crate::{AtomicWord, Error, Primitives, Result};
 /// The word after a change that failed. Odd, so that no reader accepts anything.
 const POISON: u64 = u64::MAX;
 
-/// A word in DRAM beside data on the medium: odd while a change to the data is visible but not yet
-/// durable, and two higher after each change.
+/// A sequence word in DRAM for data on the medium: odd from before the first store of a change
+/// until the change is durable, and two higher after each change.
 ///
-/// Writers hold a lock of their own. Readers take none: they note the word, read, and look at it
-/// again. The fences are those of a seqlock over atomic data (Boehm, "Can seqlocks get along with
-/// programming language memory models?", MSPC 2012).
+/// Writers hold a lock of their own. Readers are lock-free: they load the word, read the data, and
+/// validate the word. The fences are those of a seqlock over atomic data (Boehm, "Can seqlocks get
+/// along with programming language memory models?", MSPC 2012).
 ///
 /// ```
 /// use everhash_pmem::{Addr, Image, Region, Sequence, Site, Span, Std};
@@ -36,12 +36,12 @@ pub struct Sequence<P: Primitives> {
     word: P::AtomicU64,
 }
 
-/// A state of the data that a reader began with.
+/// The sequence at which an optimistic read began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(u64);
 
-/// A change under way. Dropped without [`Change::end`], by an error or a panic, it poisons the
-/// sequence: what readers would see may be half done or lost by a crash.
+/// A change in progress. Dropped without [`Change::end`], by an error or a panic, it poisons the
+/// sequence: the data may be torn, or visible and never durable.
 #[must_use = "readers wait until the change ends"]
 pub struct Change<'a, P: Primitives> {
     sequence: &'a Sequence<P>,
@@ -52,18 +52,18 @@ pub struct Change<'a, P: Primitives> {
 }
 
 impl<P: Primitives> Sequence<P> {
-    /// Makes the sequence of data that is whole and durable.
+    /// Makes the sequence of durable data.
     pub fn new() -> Self {
         Sequence { word: AtomicWord::new(0) }
     }
 
-    /// Begins a change. The caller holds the lock of the data, and stores after this call only.
+    /// Begins a change. The caller holds the writers' lock, and stores only after this call.
     ///
     /// # Errors
     /// [`Error::Poisoned`] if an earlier change failed.
     ///
     /// # Panics
-    /// If another change is under way.
+    /// If another change is in progress.
     #[inline]
     pub fn begin(&self) -> Result<Change<'_, P>> {
         let word = self.word.load(Ordering::Relaxed);
@@ -71,40 +71,39 @@ impl<P: Primitives> Sequence<P> {
             return Err(Error::Poisoned);
         }
         assert!(word.is_multiple_of(2), "one change at a time: the writer's lock is held");
-        // A plain store, as the lock keeps other writers away: a locked instruction here, or at the
-        // end, would hold back the loads of the next operation until the write-back is over.
+        // A plain store, since the lock excludes other writers. A locked instruction here, or in
+        // `end`, would delay the loads of the next operation until the write-back is over.
         self.word.store(word + 1, Ordering::Relaxed);
-        // Pairs with the fence of `validate`: a reader that saw any store of the change also sees
-        // the odd word, or a later one.
+        // Pairs with the fence of `validate`: a reader that loads any store of the change then
+        // loads the odd word, or a later one.
         P::fence(Ordering::Release);
         Ok(Change { sequence: self, after: word + 2, outcome: POISON })
     }
 
-    /// Returns a stamp to read under, or `None` while a change is under way.
+    /// Begins an optimistic read: returns its stamp, or `None` while a change is in progress.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if a change failed: waiting would be in vain.
+    /// [`Error::Poisoned`] if a change failed.
     #[inline]
     pub fn read(&self) -> Result<Option<Stamp>> {
         // Pairs with the store of `Change::end`: the reader sees all of the change.
         match self.word.load(Ordering::Acquire) {
-            // Poison is odd: one comparison does where all is well.
+            // Poison is odd: one comparison serves the fast path.
             word if word.is_multiple_of(2) => Ok(Some(Stamp(word))),
             POISON => Err(Error::Poisoned),
             _ => Ok(None),
         }
     }
 
-    /// Returns a stamp to read under, or `None` if there is any reason to look again by
-    /// [`Sequence::read`].
+    /// As [`Sequence::read`], for a fast path: `None` also if a change failed.
     #[inline(always)]
     pub fn try_read(&self) -> Option<Stamp> {
         let word = self.word.load(Ordering::Acquire);
         word.is_multiple_of(2).then_some(Stamp(word))
     }
 
-    /// Returns whether no change began since `stamp`: then all that was loaded since belongs
-    /// together and is durable.
+    /// Returns whether no change began since `stamp`: then everything loaded since is consistent
+    /// and durable.
     #[inline]
     #[must_use]
     pub fn validate(&self, stamp: Stamp) -> bool {
@@ -112,15 +111,14 @@ impl<P: Primitives> Sequence<P> {
         self.word.load(Ordering::Relaxed) == stamp.0
     }
 
-    /// Repeats `read` until no change came between, and returns what it found then.
+    /// Repeats `read` until it validates, and returns its result.
     ///
-    /// What `read` loads may be half done: it must bear that without a panic. An error of its own
-    /// counts only when no change came between.
+    /// `read` may load torn data, and must not panic on it. Its error counts only if it validates.
     ///
     /// # Errors
     /// [`Error::Poisoned`] if a change failed; those of `read`.
     pub fn read_with<R>(&self, mut read: impl FnMut() -> Result<R>) -> Result<R> {
-        // Ends: each further round waits for a writer, who ends or poisons.
+        // Ends: each further round waits for a writer, which ends its change or poisons.
         let mut attempt = 0u32;
         loop {
             if let Some(stamp) = self.read()? {
@@ -142,7 +140,7 @@ impl<P: Primitives> Default for Sequence<P> {
 }
 
 impl<P: Primitives> Change<'_, P> {
-    /// Ends the change: all of it is durable. Also right when nothing was stored.
+    /// Ends the change, all of which is durable. Also right if nothing was stored.
     #[inline]
     pub fn end(mut self) {
         self.outcome = self.after;
@@ -180,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_change_that_fails_poisons_and_stays_so() {
-        // Fails if readers would wait for ever, or be shown what a crash may take back.
+        // Fails if readers would wait forever, or be shown what a crash may take back.
         let failed = |sequence: &Sequence<Std>| -> Result<()> {
             let _change = sequence.begin()?;
             Err(Error::Full { needed: 1 })

@@ -1,8 +1,8 @@
 //! Sites: the name of each place in the code that persists something.
 //!
-//! Every flush, fence, sync and commit store names its site. Real media ignore the name; a tester
-//! drops one site after the other and expects a judge to notice (a surviving mutant is either dead
-//! code or a written exception).
+//! Every flush, fence, sync and commit store names its site. Real media ignore the name. The mutant
+//! judge drops one site after the other and expects another judge to fail: a surviving mutant is
+//! dead code or a documented exception.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use core::fmt;
 pub struct Site(&'static str);
 
 impl Site {
-    /// Makes a site. Names are unique in the program and read `engine/operation/what`.
+    /// Makes a site. Names are unique in the program; their form is `engine/operation/what`.
     pub const fn new(name: &'static str) -> Site {
         Site(name)
     }

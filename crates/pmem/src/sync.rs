@@ -1,4 +1,4 @@
-//! The one facade through which atomics and locks come.
+//! The facade for atomics and locks.
 //!
 //! Volatile atomics and locks are made through [`Primitives`], an associated type of every
 //! [`Media`](crate::Media): [`Std`] on real media, and a scheduler's own under test. So the very
@@ -18,24 +18,24 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     /// An atomic fence.
     fn fence(order: Ordering);
 
-    /// Waits a little before the `attempt`-th repetition of a loop that waits for another thread.
+    /// Backs off before the `attempt`-th repetition of a loop that waits for another thread.
     ///
-    /// Spins at first and gives up the processor later, so that a waiter cannot starve the thread
+    /// Spins first and yields the processor later, so that a waiter cannot starve the thread that
     /// it waits for.
     fn pause(attempt: u32);
 
-    /// Returns `count` words that hold zero, of which many may never be used.
+    /// Returns `count` zero words, many of which may never be used.
     fn words(count: usize) -> Box<[Self::AtomicU64]> {
         (0..count).map(|_| AtomicWord::new(0)).collect()
     }
 
-    /// Returns a small number that names the calling thread among the live ones.
+    /// Returns a small number that identifies the calling thread among the live ones.
     ///
     /// Used to spread threads over stripes and to attribute flushes; two threads may share one.
     fn thread() -> u32;
 }
 
-/// What an atomic word in DRAM can do. The methods are those of
+/// An atomic word in DRAM, with the methods of
 /// [`AtomicU64`](core::sync::atomic::AtomicU64).
 pub trait AtomicWord: Send + Sync {
     /// Makes an atomic that holds `value`.
@@ -58,13 +58,13 @@ pub trait AtomicWord: Send + Sync {
     ) -> Result<u64, u64>;
 }
 
-/// A lock was held by a thread that panicked: what it guards may be half done.
+/// A holder of the lock panicked: the guarded value may be inconsistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockPoisoned;
 
-/// What a lock in DRAM can do.
+/// A lock in DRAM.
 pub trait Lock<T: Send>: Send + Sync {
-    /// The proof of holding the lock.
+    /// The guard: the thread holds the lock while it lives.
     type Guard<'a>: DerefMut<Target = T>
     where
         Self: 'a;
@@ -72,13 +72,13 @@ pub trait Lock<T: Send>: Send + Sync {
     /// Makes a free lock around `value`.
     fn new(value: T) -> Self;
 
-    /// Waits for the lock and takes it.
+    /// Acquires the lock; waits until it is free.
     ///
     /// # Errors
     /// [`LockPoisoned`] if a holder panicked.
     fn lock(&self) -> Result<Self::Guard<'_>, LockPoisoned>;
 
-    /// Takes the lock if it is free; `None` if it is held.
+    /// Acquires the lock if it is free; `None` if it is held.
     ///
     /// # Errors
     /// [`LockPoisoned`] if a holder panicked.
@@ -99,7 +99,7 @@ impl Primitives for Std {
     }
 
     fn pause(attempt: u32) {
-        // 2^6 spins are about a microsecond: longer waits mean that the other thread sleeps.
+        // 2^6 spins are about a microsecond: after that the other thread probably sleeps.
         if attempt < 6 {
             for _ in 0..1u32 << attempt {
                 core::hint::spin_loop();
@@ -111,7 +111,7 @@ impl Primitives for Std {
         }
     }
 
-    /// Memory is taken for those words only that are stored to.
+    /// The kernel allocates memory for a word when it is first stored to.
     fn words(count: usize) -> Box<[Self::AtomicU64]> {
         crate::sys::own::zero_words(count)
     }

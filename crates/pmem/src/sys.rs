@@ -1,8 +1,7 @@
 //! The fence around the unsafe code: mappings, flush instructions, byte-lane compares.
 //!
-//! Nothing here lends out a reference, a slice or a pointer into a mapping: each call does one
-//! thing to the memory and is over. So the mapped file may be changed by anybody at any time, and
-//! the worst that follows is a wrong number.
+//! No call returns a reference, a slice or a pointer into a mapping. So another process may change
+//! the mapped file at any time, and the worst outcome is a wrong number.
 
 #[allow(unsafe_code, reason = "flush instructions have no safe form")]
 pub(crate) mod flush;

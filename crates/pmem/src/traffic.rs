@@ -7,7 +7,7 @@ use crate::{LINE, WORD};
 
 macro_rules! counters {
     ($( $(#[$meta:meta])* $name:ident; )*) => {
-        /// What was asked of a medium since it was wrapped, or between two such moments.
+        /// The verbs used on a medium since it was wrapped, or between two snapshots.
         ///
         /// ```
         /// # use everhash_pmem::Traffic;
@@ -36,8 +36,8 @@ macro_rules! counters {
             }
         }
 
-        /// The counters of some threads, on lines of their own so that stripes do not disturb one
-        /// another. Two lines, because processors fetch lines in pairs.
+        /// The counters of some threads, on lines of their own against false sharing. Two lines,
+        /// because processors fetch lines in pairs.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Stripe {
@@ -58,7 +58,7 @@ counters! {
     words_loaded;
     /// Words stored, of every kind: plain, commit, past the caches, and exchanges that succeeded.
     words_stored;
-    /// Commit stores and successful exchanges: the stores that make something true.
+    /// Commit stores and successful exchanges: the stores that publish something.
     commit_stores;
     /// Words stored past the caches.
     words_past_caches;
@@ -70,33 +70,33 @@ counters! {
     lines_flushed;
     /// Fences.
     fences;
-    /// Syncs that were asked for by name.
+    /// Explicit syncs.
     syncs;
 }
 
 impl Traffic {
-    /// Returns the bytes that were asked for reading.
+    /// Returns the bytes loaded.
     pub const fn bytes_loaded(&self) -> u64 {
         self.words_loaded * WORD
     }
 
-    /// Returns the bytes that were asked for writing.
+    /// Returns the bytes stored.
     pub const fn bytes_stored(&self) -> u64 {
         self.words_stored * WORD
     }
 
-    /// Returns the bytes that were asked for, reading and writing.
+    /// Returns the bytes loaded and stored.
     pub const fn bytes_asked(&self) -> u64 {
         self.bytes_loaded() + self.bytes_stored()
     }
 
-    /// Returns the bytes in the lines that were flushed: what memory has to take at least.
+    /// Returns the bytes in the flushed lines: the least that memory has to write.
     pub const fn bytes_flushed(&self) -> u64 {
         self.lines_flushed * LINE
     }
 }
 
-/// A counter that says nothing about order.
+/// A counter without ordering (relaxed).
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -412,7 +412,7 @@ fn recover(pm: &Access<'_, Medium>) -> Result<()> {
 #[test]
 fn crashes_nest_to_any_depth() {
     // Fails if what recovery stored is not on the same queues, or if states get lost on the way:
-    // the states of three nested power failures, and of a killed process before one, by hand.
+    // the states of three nested power losses, and of a killed process before one, by hand.
     let region = region(Model::Adr);
     region.access().store(Addr::new(0), 1).unwrap();
     let log = region.media().take_log();

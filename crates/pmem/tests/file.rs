@@ -171,7 +171,7 @@ fn creating_never_replaces_a_file() {
     assert!(exists(medium.publish()));
     assert!(exists(FileMedium::create(directory.file(), 4096, &options()).map(|_| ())));
     assert_eq!(std::fs::read(directory.file()).unwrap(), b"mine");
-    // Whoever removes the obstacle can still publish.
+    // After the obstacle is removed, publishing succeeds.
     std::fs::remove_file(directory.file()).unwrap();
     medium.publish().unwrap();
     drop(medium);
@@ -180,7 +180,7 @@ fn creating_never_replaces_a_file() {
 
 #[test]
 fn what_is_no_file_is_refused() {
-    // Fails if a directory is opened, or if opening a pipe waits for ever.
+    // Fails if a directory is opened, or if opening a pipe waits forever.
     let directory = Directory::new();
     let pipe = directory.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -206,7 +206,7 @@ fn holes_are_filled_when_a_file_is_opened() {
     drop(file);
     let medium = FileMedium::open(directory.file(), &options()).unwrap();
     assert!(blocks() >= 1 << 20);
-    // And given back, and taken again, on purpose.
+    // Release and reserve again.
     medium.release(Span::of_bytes(Addr::new(1 << 16), 1 << 18));
     assert!(blocks() <= (1 << 20) - (1 << 18));
     medium.reserve(Span::of_bytes(Addr::new(1 << 16), 1 << 18)).unwrap();

@@ -125,7 +125,7 @@ fn dead(region: &Region<FileMedium>) -> bool {
 
 #[test]
 fn p09_every_call_that_fails_once_gives_an_error_and_loses_nothing() {
-    // Fails if an error is swallowed, if a promised word is gone after a power failure, or if a
+    // Fails if an error is swallowed, if a promised word is gone after power loss, or if a
     // file that was never published lies under the name.
     let mut places = 0;
     for kind in Call::ALL {

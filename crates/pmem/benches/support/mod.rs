@@ -20,7 +20,7 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 /// Compares `ours` with `theirs`: each takes a seed and does `count` operations.
 ///
 /// Prints nanoseconds per operation and the time of ours divided by theirs. Returns the median of
-/// that ratio: 1.1 means that ours takes 10% longer. Who comes second is slower where the page
+/// that ratio: 1.1 means that ours takes 10% longer. The second side is slower where the page
 /// tables of both do not fit the caches, so a ratio is the geometric mean of two pairs, one of
 /// each order. On a busy machine the ratio of the fastest turns, printed last, is the steadier
 /// figure.
@@ -37,7 +37,7 @@ pub fn compare(
     for pair in 0..PAIRS as u64 + 2 {
         let mut times = [0.0; 2];
         let mut results = [0; 2];
-        // Who goes first changes, so that neither always finds the caches warm.
+        // The sides alternate, so that neither always finds the caches warm.
         for side in [pair % 2, 1 - pair % 2] {
             let start = Instant::now();
             let result = if side == 0 { ours(pair) } else { theirs(pair) };

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many runs that may be too short once aligned are tried before one that is surely long
-/// enough is taken.
+/// How many runs that alignment may make too short are tried, before a run that is long enough for
+/// any alignment is taken.
 ///
-/// Unit: runs. Source: ours; a bound on the work of a take, not on what it finds.
+/// Unit: runs. Source: ours; bounds the work of a take, not what it finds.
 const NEAR: usize = 16;
 
 /// Disjoint free runs of lines, never two of them adjacent.
 ///
-/// Kept by start for merging and by length for fitting: both cost O(log runs), and the memory is
-/// in proportion to the runs, not to the medium.
+/// Indexed by start for coalescing and by length for fitting. Both cost O(log runs), and DRAM is
+/// proportional to the runs, not to the medium.
 #[derive(Debug, Default)]
 pub(super) struct FreeMap {
     lines_at: BTreeMap<u64, u64>,
@@ -38,7 +38,8 @@ impl FreeMap {
             .take(NEAR)
             .find_map(place)
             .or_else(|| self.by_length.range((sure, 0)..).next().and_then(place))
-            // Only when the space is about to grow: whatever fits must be found first.
+            // Reached only when the space is about to grow: every run that fits must be found
+            // first.
             .or_else(|| near().skip(NEAR).find_map(place))
     }
 
@@ -76,7 +77,7 @@ impl FreeMap {
     /// Takes `lines` lines from `start` on; `false`, and nothing done, if not all of them are free.
     pub(super) fn remove(&mut self, start: u64, lines: u64) -> bool {
         let Some((&at, &length)) = self.lines_at.range(..=start).next_back() else { return false };
-        // Runs are merged, so that lines which are all free lie in one run.
+        // Runs are coalesced: contiguous free lines lie in one run.
         if start - at > length || length - (start - at) < lines {
             return false;
         }

@@ -1,14 +1,14 @@
-//! Durability debt: what an operation used or wrote that was not yet durable when it returned.
+//! Durability debt: words that an operation loaded or stored, and that are pending when it returns.
 
 use std::collections::BTreeMap;
 
 use super::log::{Event, What};
 use super::memory::Memory;
 
-/// A word on which the result of an operation rests, and which a crash at its return may undo.
+/// A pending word on which the result of an operation depends when it returns.
 ///
-/// Not every debt is a violation: a word that decided nothing (a hint, another slot of the same
-/// word) may stay behind. It is where to look, and what a judge of concurrent runs filters.
+/// Not every debt is a violation: a word without effect on the result (a hint, another slot of the
+/// same word) may be pending. A judge of concurrent runs filters the debts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Debt {
     /// Index of the event that returned from the operation.
@@ -19,7 +19,7 @@ pub struct Debt {
     pub operation: u32,
     /// The word.
     pub word: u32,
-    /// Whether the operation stored it itself, and not only loaded it.
+    /// Whether the operation stored the word, and did not only load it.
     pub stored: bool,
 }
 

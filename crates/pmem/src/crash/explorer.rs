@@ -1,4 +1,4 @@
-//! The explorer: replays a log and stops wherever a crash matters.
+//! The explorer: replays a log and stops at every crash point.
 
 use core::ops::ControlFlow;
 
@@ -11,33 +11,33 @@ use super::units::Units;
 use super::walk::{Count, Limits, Walk};
 use crate::Site;
 
-/// When a crash comes.
+/// The moment of a crash.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Moment {
     /// How many events of the log have happened.
     pub event: usize,
     /// How many operations have returned.
     pub returned: u32,
-    /// The operations that have begun and not returned, by the caller's numbers.
+    /// The operations in flight, by the caller's numbers.
     pub in_flight: Vec<u32>,
-    /// The site of the event that the crash prevents, if it names one.
+    /// The site of the event before which the crash comes, if it has one.
     pub site: Option<Site>,
 }
 
-/// Replays a log over a memory and enumerates what a crash may leave.
+/// Replays a log over a memory and enumerates the images that a crash may leave.
 ///
-/// Crash points are: before every fence, sync, growth, release and mark, after every return, after
-/// every store of a model in which visible is durable, and the end of the log; less those that
-/// nothing new precedes. Between two of them the set of possible images only grows, so a crash in
-/// between leaves nothing that a crash at the next point does not.
+/// The crash points are: before every fence, sync, growth, release, free and mark; after every
+/// return; after every store of a model in which visible is durable; the end of the log. A point is
+/// skipped if no crash can tell it from the one before. Between two points the set of possible
+/// images only grows, so a crash in between leaves no image that the next point lacks.
 #[derive(Debug)]
 pub struct Explorer<'l> {
     memory: Memory,
     log: &'l [Event],
     moment: Moment,
-    /// Whether something happened since the last point that a crash can show.
+    /// Whether a crash can tell this point from the last one.
     fresh: bool,
-    /// The event at which the last point was reported, if the replay still stands there.
+    /// The event of the last reported point, if the replay is still there.
     reported: Option<usize>,
     units: Units,
     count: Count,
@@ -57,7 +57,7 @@ impl<'l> Explorer<'l> {
         }
     }
 
-    /// Goes on to the next crash point; `None` after the last one.
+    /// Advances to the next crash point; `None` after the last one.
     pub fn next_point(&mut self) -> Option<&Moment> {
         loop {
             let here = self.moment.event;
@@ -73,10 +73,10 @@ impl<'l> Explorer<'l> {
         }
     }
 
-    /// Calls `judge` with every state of the present point that is not in `seen`, until it breaks.
+    /// Calls `judge` with every state of this point that is not in `seen`, until it breaks.
     ///
-    /// States with the same content and the same context are one; the context is `salt` and the
-    /// number of operations that have returned.
+    /// States are equal if their content and their context are: `salt` and the number of returned
+    /// operations.
     ///
     /// # Errors
     /// `Break` if the judge broke.
@@ -92,7 +92,7 @@ impl<'l> Explorer<'l> {
         walk.run(limits, seen, salt, judge)
     }
 
-    /// Returns the memory as it is now: visible, durable and pending.
+    /// Returns the memory at this point.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -102,12 +102,12 @@ impl<'l> Explorer<'l> {
         &self.moment
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     pub fn count(&self) -> &Count {
         &self.count
     }
 
-    /// Returns the memory that a named crash leaves to the next process.
+    /// Returns the memory that the next process finds after a named crash.
     ///
     /// # Errors
     /// [`NoSuchState`] if the log has no such state.

@@ -1,11 +1,11 @@
-//! The log of a run: what its threads did to the medium, in one total order.
+//! The log of a run: the verbs of all threads, in one total order.
 
 use super::mix::mix;
 use crate::Site;
 
-/// What a word holds that was freed and not stored to since.
+/// The content of a free word until the next store to it.
 ///
-/// Source: ours; not zero, so that it is no empty slot, and no address or length of a small medium.
+/// Source: ours; not zero, so that it is no empty slot, and no address or length in a small medium.
 pub const FREED: u64 = 0xf4ee_f4ee_f4ee_f4ee;
 
 /// How a store reached the medium.
@@ -13,15 +13,16 @@ pub const FREED: u64 = 0xf4ee_f4ee_f4ee_f4ee;
 pub enum How {
     /// Through the caches.
     Plain,
-    /// Through the caches, as the word that makes a change true.
+    /// Through the caches, as the commit word of a change.
     Commit,
     /// Past the caches: durable at the next fence of its thread.
     NonTemporal,
-    /// Past the caches, and missed by the fences of its thread: a mutant of [`How::NonTemporal`].
+    /// Past the caches, and not covered by the fences of its thread: a mutant of
+    /// [`How::NonTemporal`].
     Unfenced,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum What {
     /// A word was stored.
@@ -30,7 +31,7 @@ pub enum What {
         word: u32,
         /// The value stored.
         value: u64,
-        /// The way it took.
+        /// How it reached the medium.
         how: How,
     },
     /// The write-back of some lines began.
@@ -40,7 +41,7 @@ pub enum What {
         /// How many lines.
         count: u32,
     },
-    /// The thread waited for its write-backs.
+    /// The thread waited for its write-backs (fence).
     Fence,
     /// The thread made everything durable.
     Sync,
@@ -49,7 +50,7 @@ pub enum What {
         /// The length afterwards. Unit: bytes.
         bytes: u64,
     },
-    /// The storage behind some words was given back, and they became zero, durably.
+    /// The storage behind some words was released, and they became zero, durably.
     Release {
         /// Index of the first word.
         word: u32,
@@ -65,7 +66,7 @@ pub enum What {
     },
     /// A phase of background work began.
     Mark,
-    /// The process ended, and another one goes on with what is visible.
+    /// The process was killed, and another one continues with the visible words.
     Exit,
     /// An operation was called.
     Begin {
@@ -89,13 +90,13 @@ pub enum What {
 pub struct Event {
     /// The thread, numbered in the order of first appearance.
     pub thread: u32,
-    /// The place in the code, where the verb names one.
+    /// The site, if the verb has one.
     pub site: Option<Site>,
-    /// What happened.
+    /// The kind of an event.
     pub what: What,
 }
 
-/// The events of a run, in the one order in which all threads saw them.
+/// The events of a run, in their total order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     events: Vec<Event>,

@@ -1,4 +1,4 @@
-//! The memory under a model: what is visible, what is durable, and what lies in between.
+//! The memory under a model: visible, durable and pending stores.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{LINE, WORD};
 
 const WORDS_PER_LINE: u32 = (LINE / WORD) as u32;
 
-/// A part of the medium whose content after a crash depends on no other part.
+/// A part of the medium whose content after a crash is independent of every other part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Place {
     /// A cache line, by index.
@@ -18,16 +18,16 @@ pub enum Place {
     Word(u32),
 }
 
-/// A store that is visible and not yet durable for certain.
+/// A pending store: visible, and not durable yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Its place in the order of visibility, counted over all stores.
+    /// Its number in the order of visibility, over all stores.
     pub order: u64,
-    /// The thread that made it; `None` if it is gone, or if no fence of it completes the store.
+    /// Its thread; `None` if the thread was killed, or if no fence completes the store.
     pub thread: Option<u32>,
-    /// How many fences the thread had executed before it.
+    /// The number of earlier fences of its thread.
     pub fences: u32,
-    /// The way it took.
+    /// How it reached the medium.
     pub how: How,
     /// Index of the word.
     pub word: u32,
@@ -37,8 +37,8 @@ pub(super) struct Entry {
 
 /// The memory under a model, at one moment of a log.
 ///
-/// `visible` is what all threads see; `durable` is what a crash leaves at least; `pending` holds,
-/// place by place and in the order of visibility, the stores of which a crash keeps some.
+/// `visible` is what all threads load; `durable` is what every crash leaves; `pending` holds, by
+/// place and in the order of visibility, the stores of which a crash keeps some.
 #[derive(Clone, Debug)]
 pub struct Memory {
     model: Model,
@@ -50,10 +50,10 @@ pub struct Memory {
     stores: u64,
 }
 
-/// What the memory remembers of one thread.
+/// The state of one thread.
 #[derive(Clone, Debug, Default)]
 struct Thread {
-    /// Lines flushed since the last fence, and how many stores had been made then; of a file only
+    /// Lines flushed since the last fence, with the number of stores at the flush; of a file only
     /// the last flush.
     marks: Vec<(u32, u64)>,
     fences: u32,
@@ -65,7 +65,7 @@ impl Memory {
         Memory::of(model, vec![0; (bytes / WORD) as usize])
     }
 
-    /// Makes a memory that holds `words`, all durable: what a power failure left.
+    /// Makes a memory that holds `words`, all durable: an image after power loss.
     pub fn of(model: Model, words: Vec<u64>) -> Memory {
         let hash = (0u32..).zip(&words).fold(0, |hash, (word, value)| hash ^ cell(word, *value));
         Memory {
@@ -79,12 +79,12 @@ impl Memory {
         }
     }
 
-    /// Returns the memory as the next process finds it after this one was killed.
+    /// Returns the memory that the next process finds after this one is killed.
     ///
-    /// Everything visible stays visible and everything pending stays pending, but the marks of
-    /// the killed threads are lost. Non-temporal stores are durable: the interrupt that ends a
-    /// process empties the write-combining buffers (Intel SDM, volume 3, "Buffering of Write
-    /// Combining Memory Locations").
+    /// Visible stores stay visible and pending stores stay pending, but the flush marks of the
+    /// killed threads are lost. Non-temporal stores are durable: the interrupt that ends a process
+    /// empties the write-combining buffers (Intel SDM, volume 3, "Buffering of Write Combining
+    /// Memory Locations").
     pub fn after_process_crash(&self) -> Memory {
         let mut memory = self.clone();
         memory.exit();
@@ -96,12 +96,12 @@ impl Memory {
         self.model
     }
 
-    /// Returns what all threads see.
+    /// Returns the visible words.
     pub fn visible(&self) -> &[u64] {
         &self.visible
     }
 
-    /// Returns what a crash leaves if it keeps nothing that is pending.
+    /// Returns the durable words: the image of a crash that keeps no pending store.
     pub fn durable(&self) -> &[u64] {
         &self.durable
     }
@@ -116,14 +116,14 @@ impl Memory {
         self.newest_pending(word).is_some()
     }
 
-    /// Returns the place in the order of stores of the newest pending store to the word.
+    /// Returns the number of the newest pending store to the word.
     pub(super) fn newest_pending(&self, word: u32) -> Option<u64> {
         let line = self.pending.get(&Place::Line(word / WORDS_PER_LINE));
         let entries = line.or_else(|| self.pending.get(&Place::Word(word)))?;
         entries.iter().rev().find(|entry| entry.word == word).map(|entry| entry.order)
     }
 
-    /// Returns whether the store to `word` with this place in the order is still pending.
+    /// Returns whether the store to `word` with this number is still pending.
     pub(super) fn pends(&self, word: u32, order: u64) -> bool {
         let line = self.pending.get(&Place::Line(word / WORDS_PER_LINE));
         let entries = line.or_else(|| self.pending.get(&Place::Word(word)));
@@ -142,11 +142,11 @@ impl Memory {
         self.pending.iter().map(|(place, entries)| (*place, entries.as_slice()))
     }
 
-    /// Lets an event happen; returns whether it changed what a crash may leave by adding to it.
+    /// Applies an event; returns whether it adds possible images.
     ///
     /// # Panics
-    /// If a line has cached and non-temporal stores pending at once: their order is then nobody's
-    /// promise, and an engine must not do it.
+    /// If a line has cached and non-temporal stores pending at once: their order is undefined, and
+    /// an engine must not rely on it.
     pub fn apply(&mut self, event: &Event) -> bool {
         match event.what {
             What::Store { word, value, how } => return self.store(event, word, value, how),
@@ -198,8 +198,8 @@ impl Memory {
         }
         self.stores += 1;
         let new = self.visible[word as usize] != value;
-        // A store of what is there already leaves every choice as it was. A non-temporal one
-        // counts all the same: it is the fence of its thread that completes it.
+        // A store of the present value adds no image. A non-temporal one counts all the same: only
+        // the fence of its thread completes it.
         let past_the_caches = !cached && self.model != Model::File;
         if !new && !past_the_caches {
             return false;
@@ -221,9 +221,8 @@ impl Memory {
 
     /// Returns whether the line has a pending store of the other kind.
     ///
-    /// What a killed process left in the caches is no obstacle: a non-temporal store evicts the
-    /// line first (Intel SDM, volume 1, "Cacheability Control, Prefetch, and Memory Ordering
-    /// Instructions").
+    /// Stores of a killed process do not count: a non-temporal store evicts their line first (Intel
+    /// SDM, volume 1, "Cacheability Control, Prefetch, and Memory Ordering Instructions").
     fn mixes(&mut self, line: u32, cached: bool) -> bool {
         if !cached {
             self.drain_place(Place::Line(line), |entry| entry.thread.is_none());
@@ -276,7 +275,8 @@ impl Memory {
         self.drain(|_, entry| marked.is_some_and(|(_, stores)| entry.order <= stores));
     }
 
-    /// Makes `value` the content of some words, visible and durable; what was pending there is gone.
+    /// Makes `value` the content of some words, visible and durable; pending stores there are
+    /// dropped.
     fn overwrite(&mut self, words: core::ops::Range<u32>, value: u64) {
         self.pending.retain(|_, entries| {
             entries.retain(|entry| !words.contains(&entry.word));

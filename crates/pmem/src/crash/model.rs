@@ -1,4 +1,4 @@
-//! The persistency models: which rules decide what a crash leaves.
+//! The persistency models: the rules that decide what a crash leaves.
 
 use core::fmt;
 
@@ -24,7 +24,7 @@ impl Model {
     /// Every model, in the order in which they are reported.
     pub const ALL: [Model; 4] = [Model::Adr, Model::Eadr, Model::File, Model::Arm];
 
-    /// Returns what a medium under this model guarantees, so that an engine takes its path.
+    /// Returns the guarantees of a medium under this model.
     pub const fn guarantees(self) -> Guarantees {
         let (domain, same_line_order, access_unit_bytes) = match self {
             Model::Adr => (Domain::Adr, true, 256),
@@ -35,7 +35,7 @@ impl Model {
         Guarantees { domain, same_line_order, access_unit_bytes }
     }
 
-    /// Returns the model's short name, as reports and replay lines have it.
+    /// Returns the model's short name, for reports and replay lines.
     pub const fn name(self) -> &'static str {
         match self {
             Model::Adr => "adr",

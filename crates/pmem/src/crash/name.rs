@@ -1,15 +1,15 @@
-//! Names of states: short texts from which a state is rebuilt exactly.
+//! Names of states: short texts that identify a state exactly.
 
 use core::fmt;
 use core::str::FromStr;
 
 use super::memory::Place;
 
-/// The name of one crash: when it came, and what it kept.
+/// The name of one crash: its event, and the pending stores that it kept.
 ///
-/// `57:l3.2,w40.1` is the power failure before event 57 that kept the first 2 pending stores of
-/// line 3 and the first of word 40, and nothing else that was pending; `57:killed` is the end of
-/// the process before event 57, which keeps everything visible.
+/// `57:l3.2,w40.1` is a power loss before event 57 that keeps the first 2 pending stores of line 3,
+/// the first one of word 40, and no other. `57:killed` is a process killed before event 57, which
+/// keeps everything visible.
 ///
 /// ```
 /// use everhash_pmem::crash::Name;
@@ -20,17 +20,17 @@ use super::memory::Place;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Name {
-    /// A power failure.
+    /// Power loss.
     Power {
-        /// How many events had happened.
+        /// The number of events before it.
         event: usize,
         /// The places that kept something, with the number of leading pending stores kept (under
         /// the Arm model: the number of the content).
         places: Vec<(Place, u32)>,
     },
-    /// The end of the process.
+    /// A killed process.
     Killed {
-        /// How many events had happened.
+        /// The number of events before it.
         event: usize,
     },
 }
@@ -40,13 +40,13 @@ pub enum Name {
 #[error("\"{0}\" does not name a crash; write it as 57:l3.2,w40.1 or as 57:killed")]
 pub struct BadName(String);
 
-/// A name does not fit the log that it was looked up in.
+/// The log has no state of this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the log has no state {0}; take the seed and the options of the report that names it")]
 pub struct NoSuchState(pub Name);
 
 impl Name {
-    /// Returns how many events had happened at the crash.
+    /// Returns the number of events before the crash.
     pub fn event(&self) -> usize {
         match self {
             Name::Power { event, .. } | Name::Killed { event } => *event,

@@ -1,12 +1,12 @@
-//! The set of states that were judged already.
+//! The set of judged states.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashSet;
 
-/// The states that were judged already, by the hash of their content and context.
+/// The judged states, by a 64-bit hash of content and context.
 ///
-/// The hash has 64 bits: among a hundred million states the chance that two share one is below one
-/// in a thousand, and the price would be one state that is not judged.
+/// Among a hundred million states the chance of a collision is below one in a thousand; its price
+/// would be one state that is not judged.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     states: HashSet<u64, BuildHasherDefault<AsIs>>,
@@ -19,7 +19,7 @@ impl Seen {
         self.states.insert(hash)
     }
 
-    /// Adds a point whose states are searched and not enumerated; returns whether it is new.
+    /// Adds a crash point with a lazy search; returns whether it is new.
     pub(super) fn insert_point(&mut self, hash: u64) -> bool {
         self.points.insert(hash)
     }

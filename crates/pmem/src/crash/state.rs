@@ -1,4 +1,4 @@
-//! One state that a crash may leave, as the judge sees it.
+//! One state that a crash may leave, as the judge gets it.
 
 use core::cell::RefCell;
 
@@ -12,8 +12,8 @@ use crate::media::traced::{Choice, Traced};
 /// One state that a crash may leave.
 ///
 /// Most states are whole images ([`State::words`]). Where a point has too many, the explorer may
-/// hand out *lazy* states: the medium decides what a place held only when it is touched, and all
-/// images that agree on what was touched count as one. [`State::on`] serves both.
+/// use *lazy* states: the medium chooses the content of a place at the first access, and all images
+/// that agree in the accessed places count as one. [`State::on`] serves both.
 #[derive(Debug)]
 pub struct State<'a> {
     pub(super) words: &'a [u64],
@@ -50,8 +50,8 @@ impl State<'_> {
 
     /// Puts the image on `medium`, which begins a new log, and runs `judge`.
     ///
-    /// Of a lazy state, only what `judge` touches is decided. `judge` must do the same things
-    /// whenever it reads the same words: no clock, no address, no random seed.
+    /// Of a lazy state, only the places that `judge` accesses are decided. `judge` must be
+    /// deterministic: no clock, no address, no random seed.
     pub fn on<P: Primitives, R>(&self, medium: &Traced<P>, judge: impl FnOnce() -> R) -> R {
         let Some(choices) = self.lazy else {
             medium.restart(self.words);

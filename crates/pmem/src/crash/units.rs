@@ -1,4 +1,4 @@
-//! The choices that a crash has: for every place with pending stores, the contents it may keep.
+//! The choices of a crash: for every place with pending stores, the contents that it may keep.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,11 +12,11 @@ use super::model::Model;
 /// Source: ours; eight words that change once each between two barriers have 256 contents.
 const ARM_CONTENTS: usize = 512;
 
-/// Every place that a crash decides about, each with at least two contents to choose from.
+/// Every place with at least two possible contents after a crash.
 ///
-/// Content 0 of a unit is the durable one. Places are disjoint, so that the images are the product
-/// of the units, and the hash of an image is the hash of the durable one with a difference per
-/// unit. Flat vectors, because they are made anew at every crash point.
+/// Content 0 of a unit is the durable one. Places are disjoint, so the images are the product of
+/// the units, and the hash of an image is the hash of the durable one with a difference per unit.
+/// Flat vectors, because they are rebuilt at every crash point.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Units {
     units: Vec<Unit>,
@@ -49,8 +49,8 @@ struct Content {
 impl Units {
     /// Collects the choices of a crash at this moment.
     ///
-    /// With `whole`, a place has either all of its pending stores or none: a weaker explorer, for
-    /// the tests that show what it misses.
+    /// With `whole`, a place keeps either all of its pending stores or none: a weaker explorer, for
+    /// tests that show what it misses.
     pub fn collect(&mut self, memory: &Memory, whole: bool) {
         self.units.clear();
         self.words.clear();
@@ -101,7 +101,7 @@ impl Units {
         self.content(unit, content).difference
     }
 
-    /// Returns the words that a unit decides about.
+    /// Returns the words of a unit.
     pub fn words(&self, unit: usize) -> &[u32] {
         let unit = &self.units[unit];
         &self.words[unit.first_word..unit.first_word + unit.words]
@@ -208,7 +208,7 @@ impl Units {
         }
     }
 
-    /// Drops the newest unit again if it leaves nothing to choose.
+    /// Drops the newest unit if it has only one content.
     fn end(&mut self) {
         let unit = self.units.last().expect("a unit was begun");
         if unit.contents > 1 {

@@ -1,4 +1,4 @@
-//! The walk over the states of one crash point: everything if it is little, tiers if it is much.
+//! The walk over the states of one crash point: all of them if they are few, else by tiers.
 
 use core::cell::RefCell;
 use core::ops::ControlFlow;
@@ -25,8 +25,8 @@ const SECTOR_WORDS: u32 = 64;
 pub struct Limits {
     /// The largest number of states that is enumerated completely.
     pub product: u64,
-    /// How many times the judge runs at most in a lazy search; 0 for none. It is only for judges
-    /// that work through [`State::on`].
+    /// The largest number of runs in a lazy search; 0 for none. Only for judges that use
+    /// [`State::on`].
     pub lazy: u64,
     /// How many states with one deviating place are judged at most.
     pub single: u64,
@@ -63,7 +63,7 @@ impl Limits {
         Limits { product: 0, lazy: 0, single: 0, pairs: 0, random: 0, seed: 0, whole_places: true };
 }
 
-/// What an explorer counted.
+/// The counts of an explorer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
     /// Crash points visited.
@@ -72,7 +72,7 @@ pub struct Count {
     pub states: u64,
     /// Points whose states were all judged, by enumeration or by a lazy search that ended.
     pub complete: u64,
-    /// Points of which a part of the states was judged.
+    /// Points with only a part of their states judged.
     pub sampled: u64,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Walk<'a> {
         self.random(limits.random, &mut random, &mut visit)
     }
 
-    /// Returns a hash of everything that a crash here has to choose from.
+    /// Returns a hash of all choices of a crash here.
     fn signature(&self) -> u64 {
         (0..self.units.count()).fold(mix(self.hash), |hash, unit| {
             let contents = 0..self.units.contents(unit);
@@ -262,8 +262,7 @@ impl<'a> Walk<'a> {
         sectors
     }
 
-    /// Two places have something, the others nothing: all pairs if the limit allows, else random
-    /// ones.
+    /// Two places keep stores, the others none: all pairs if the limit allows, else random ones.
     fn pairs(
         &mut self,
         limit: u64,
@@ -318,7 +317,7 @@ impl<'a> Walk<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Searches depth-first over what the judge touches; returns whether it came to the end.
+    /// Searches depth-first over the places that the judge accesses; returns whether it completed.
     fn lazily(
         &mut self,
         limit: u64,

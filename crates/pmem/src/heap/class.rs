@@ -2,12 +2,12 @@
 
 use crate::WORD;
 
-/// Classes below the first one that follows the rule of four steps a doubling.
+/// Classes below 32 bytes, where four steps a doubling would not be whole words.
 ///
-/// Unit: classes. Source: ours; 16 and 24 bytes. Four steps between 16 and 32 would not be words.
+/// Unit: classes. Source: ours; 16 and 24 bytes.
 const TINY: u64 = 2;
 
-/// The logarithm of the first length that follows the rule: 32 bytes.
+/// The logarithm of the first length with four steps a doubling: 32 bytes.
 const FIRST_LOG: u32 = 5;
 
 /// The logarithm of the largest length: 32 MiB.

@@ -45,12 +45,12 @@ impl Page {
         Some(at * 64 + bit)
     }
 
-    /// Marks a slot as in use; `false` if it is, or if there is no such slot.
+    /// Marks a free slot as in use; `false` if it is in use, or if there is no such slot.
     pub(super) fn claim(&mut self, slot: u64) -> bool {
         self.change(slot, false)
     }
 
-    /// Marks a slot as free; `false` if it is, or if there is no such slot.
+    /// Marks a slot in use as free; `false` if it is free, or if there is no such slot.
     pub(super) fn give(&mut self, slot: u64) -> bool {
         self.change(slot, true)
     }

@@ -28,8 +28,8 @@ pub struct RecordWord {
     pub addr: Addr,
     /// Its size class.
     pub class: Class,
-    /// Twelve bits for the engine: a part of the hash lets most other keys be told apart without
-    /// reading the record.
+    /// Twelve bits for the engine: with a part of the hash, most lookups of other keys need not
+    /// read the record.
     pub tag: u16,
 }
 
@@ -51,7 +51,7 @@ impl RecordWord {
 
     /// Returns the pointer in `word`, which was read at `at`; `None` if it is zero.
     ///
-    /// Says nothing about whether a record lies there: that is what [`Heap::claim`] checks.
+    /// Does not check that a record lies there: [`Heap::claim`] does.
     ///
     /// # Errors
     /// [`Error::Corrupt`] at `at` if no engine could have stored the word.

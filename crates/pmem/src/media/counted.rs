@@ -1,4 +1,4 @@
-//! Any medium, with every verb counted.
+//! A medium that counts every verb.
 
 use super::{Block, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport};
 use crate::traffic::{Stripe, Traffic};
@@ -9,9 +9,9 @@ use crate::{Addr, Primitives, Result, Site, Span};
 /// Source: ours; as many as the threads of a large machine, 256 bytes each.
 const STRIPES: usize = 64;
 
-/// A medium that counts what is asked of it.
+/// A wrapper that counts every verb of a medium.
 ///
-/// The counts are exact, also while other threads work: each thread adds to a stripe of its own.
+/// The counts are exact under concurrency: each thread adds to its own stripe.
 ///
 /// ```
 /// use everhash_pmem::{Addr, Counted, Image, Region, Site, Span, Std};
@@ -44,7 +44,7 @@ impl<M: Media> Counted<M> {
         &self.inner
     }
 
-    /// Returns the counts of this moment.
+    /// Returns the present counts.
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic::default();
         self.stripes.iter().for_each(|stripe| stripe.add_to(&mut traffic));
@@ -64,7 +64,7 @@ pub struct CountedContext<C> {
     stripe: usize,
 }
 
-/// A window of words whose uses are counted.
+/// A window of words that counts its uses.
 #[derive(Debug)]
 pub struct CountedBlock<'a, B> {
     inner: B,

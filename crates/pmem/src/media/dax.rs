@@ -10,19 +10,19 @@ use crate::sys::flush::{Flusher, PASSES_CACHES, store_fence};
 use crate::sys::window::Window;
 use crate::{Addr, Error, Result, Site, Span, Std, WriteBack};
 
-/// The unit in which the one widely sold persistent memory works inside.
+/// The internal granularity of the one widely sold persistent memory.
 ///
 /// Unit: bytes. Source: Yang and others, FAST 2020, on Intel Optane DIMMs (XPLine).
 const ACCESS_UNIT: u64 = 256;
 
-/// Which stores survive a power failure, as the kernel tells it for a region of memory.
+/// Which stores survive power loss, as the kernel reports it for a region of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersistenceDomain {
-    /// Caches are written out by the platform: every visible store survives (eADR).
+    /// The platform writes caches back: every visible store survives (eADR).
     CpuCache,
-    /// What reached the memory controller survives (ADR).
+    /// A store that reached the memory controller survives (ADR).
     MemoryController,
-    /// The kernel does not say. Treated as [`PersistenceDomain::MemoryController`].
+    /// The kernel does not report it. Treated as [`PersistenceDomain::MemoryController`].
     Unknown,
 }
 
@@ -59,9 +59,9 @@ impl PersistenceDomain {
 /// A file on a DAX file system as a medium.
 ///
 /// Flush is `clwb` (or `clflushopt`, or `dc cvap`), fence is `sfence` (`dsb`), and neither makes a
-/// system call. Where the platform saves its caches, a flush is nothing. Allocation, locking,
+/// system call. With durable caches a flush does nothing. Allocation, locking,
 /// publishing and their exceptions are those of [`FileMedium`](crate::FileMedium); the option
-/// `durability` is not used.
+/// `durability` has no effect.
 #[derive(Debug)]
 pub struct DaxMedium {
     backing: Backing,
@@ -180,15 +180,15 @@ impl Media for DaxMedium {
         }
     }
 
-    /// Waits also where caches are safe: a store past the caches, or one that still sits in the
-    /// store buffer, is not in a cache.
+    /// Waits with durable caches too: a store past the caches, or in the store buffer, is in no
+    /// cache.
     #[inline(always)]
     fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
         store_fence();
         self.backing.group.check()
     }
 
-    /// Lets the kernel write back every line of every page that was stored to, whoever did it.
+    /// The kernel writes back every line of every dirty page.
     fn sync(&self, _cx: &(), _site: Site) -> Result<()> {
         store_fence();
         self.backing.sync()

@@ -11,7 +11,7 @@ use crate::{Addr, Error, LINE, Result, Site, Span, Std, WriteBack};
 pub struct DramOptions {
     /// How far it may grow. Unit: bytes of addresses; memory is taken when it is first touched.
     pub capacity_bytes: u64,
-    /// The instruction behind `flush`. With [`WriteBack::None`], flush and fence are nothing.
+    /// The instruction behind `flush`. With [`WriteBack::None`], flush and fence do nothing.
     pub write_back: WriteBack,
     /// Whether to ask the kernel for huge pages, which take the address translation out of a
     /// measurement. Best effort.
@@ -25,7 +25,7 @@ impl Default for DramOptions {
     }
 }
 
-/// Ordinary memory as a medium: nothing survives anything.
+/// Ordinary memory as a medium: nothing survives the process.
 ///
 /// ```
 /// use everhash_pmem::{Addr, Dram, Region};
@@ -109,7 +109,7 @@ impl Media for Dram {
 
     fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], site: Site) -> Result<()> {
         if self.flusher.kind() == WriteBack::None {
-            // Nothing would order stores past the caches here: the fence is nothing.
+            // Without a fence instruction nothing would order stores past the caches.
             return self.mapping.write_words(at, words);
         }
         self.mapping.write_words_past_caches(at, words)?;

@@ -21,11 +21,11 @@ use crate::{Addr, LINE, Primitives, Span, Std};
 
 /// A byte-addressable device with the caches, buffers and media of a [`MemoryDevice`].
 ///
-/// Contents are real, so that engines run on it. Beside them it keeps which lines are cached,
-/// dirty or buffered, and counts what a processor and its modules would do: misses, reads for
-/// ownership, evictions, combined and partial writes.
+/// Its contents are real, so that engines run on it. It tracks cached, dirty and buffered lines,
+/// and counts the work of the processor and the modules: misses, reads for ownership, evictions,
+/// combined and partial writes.
 ///
-/// There is no hardware prefetcher: the counters see what the program asks for.
+/// There is no hardware prefetcher: the counters show the accesses of the program.
 ///
 /// ```
 /// use everhash_pmem::media::emulated::{Emulated, Timing};
@@ -50,7 +50,7 @@ use crate::{Addr, LINE, Primitives, Span, Std};
 /// ```
 pub type Emulated<P = Std> = Simulated<Machine, P>;
 
-/// How evenly a device was written.
+/// The wear of a device: how evenly it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Wear {
     /// Lines, or units, that were written at least once.
@@ -119,9 +119,9 @@ impl<P: Primitives> Simulated<Machine, P> {
         machine.counters - before
     }
 
-    /// Says how many threads write: a module with too many combines less.
+    /// Sets the number of writing threads: with too many, a module combines less.
     ///
-    /// A [`Schedule`](super::virtual_time::Schedule) says so itself.
+    /// A [`Schedule`](super::virtual_time::Schedule) sets it itself.
     pub fn set_writers(&self, writers: u32) {
         self.device().set_writers(u64::from(writers));
     }

@@ -1,4 +1,4 @@
-//! An ordinary file, mapped through the page cache: for everybody without persistent memory.
+//! An ordinary file, mapped through the page cache.
 
 pub(crate) mod backing;
 pub mod group;
@@ -15,7 +15,7 @@ use super::{Domain, Guarantees, Hints, Holes, Media, Simulation, StreamClass, St
 use crate::sys::window::Window;
 use crate::{Addr, Result, Site, Span, Std, WORD};
 
-/// Bytes of a page of the page cache, the unit in which a file is written out.
+/// Bytes of a page of the page cache, the unit of write-back.
 ///
 /// Unit: bytes. Source: Linux on x86; larger pages elsewhere are multiples.
 const PAGE: u64 = 4096;
@@ -23,15 +23,15 @@ const PAGE: u64 = 4096;
 /// What a fence on a file does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub enum FileDurability {
-    /// A fence is a sync, shared by all threads that wait for one: what was flushed and fenced
-    /// survives a power failure.
+    /// A fence is a sync, shared by all threads that wait for one (group commit): flushed and
+    /// fenced stores survive power loss.
     #[default]
     Immediate,
-    /// A fence does nothing; somebody calls `sync` now and then. What was stored survives a killed
-    /// process, what was synced a power failure.
+    /// A fence does nothing; the owner calls `sync` at intervals. Stores survive a killed process;
+    /// synced stores survive power loss.
     Interval,
-    /// As `Interval`, and growing the file does not sync its length either: nothing but an
-    /// explicit `sync` waits for the device.
+    /// As `Interval`, and growth does not sync the length either: only an explicit `sync` waits for
+    /// the device.
     Process,
 }
 
@@ -43,10 +43,10 @@ pub struct FileOptions {
     pub capacity_bytes: u64,
     /// What a fence does.
     pub durability: FileDurability,
-    /// Whether to go on where locks are missing or the file lies on a network. Two writers at once
-    /// then destroy the file, and nothing notices.
+    /// Whether to open a file without locks or on a network. Two concurrent writers then destroy
+    /// the file unnoticed.
     pub trust_file_system: bool,
-    /// The operating system; a test puts its own in between.
+    /// The operating system; a test can replace it.
     pub system: Arc<dyn System>,
 }
 
@@ -77,12 +77,12 @@ impl FileOptions {
 
 /// An ordinary file as a medium.
 ///
-/// The file is mapped and shared with the page cache, so what was stored survives the end of the
-/// process at once, and a power failure once it was synced. Its storage is allocated before it is
-/// used: a full disk is [`Error::Full`](crate::Error::Full) from [`Media::grow`] and never a
-/// signal. Exceptions: copy-on-write and compressing file systems may still run out of space when
-/// they write out, and if *another program* shortens the file, or the device cannot read a page,
-/// the kernel ends this process with SIGBUS (the file stays recoverable).
+/// The file is mapped and shared with the page cache: a store survives a killed process at once,
+/// and power loss after a sync. Storage is allocated before it is used: a full disk is
+/// [`Error::Full`](crate::Error::Full) from [`Media::grow`] and never a signal. Exceptions:
+/// copy-on-write and compressing file systems may still run out of space at write-back; and if
+/// *another program* truncates the file, or the device cannot read a page, the kernel kills this
+/// process with SIGBUS (the file stays recoverable).
 ///
 /// The lock belongs to the open file: a child of `fork` shares it and must not use the medium.
 /// Mapped contents are left out of core dumps.
@@ -95,7 +95,7 @@ impl FileOptions {
 /// let pm = region.access();
 /// pm.store(Addr::new(64), 7)?;
 /// pm.persist(Span::new(Addr::new(64), 1), Site::new("example"))?;
-/// region.media().publish()?; // from here on the file is there after a crash
+/// region.media().publish()?; // from here on the file survives a crash
 /// # Ok::<(), everhash_pmem::Error>(())
 /// ```
 #[derive(Debug)]
@@ -108,9 +108,9 @@ pub struct FileMedium {
 impl FileMedium {
     /// Creates a file of `bytes` zero bytes, readable and writable by its owner alone.
     ///
-    /// It lies beside `path` under a temporary name until [`FileMedium::publish`]; a crash before
-    /// that leaves nothing under `path`, at most `.NAME.PID-COUNT.new`, which may be deleted.
-    /// Dropped unpublished, it is removed.
+    /// Until [`FileMedium::publish`] it has a temporary name beside `path`. A crash before that
+    /// leaves no file `path`, at most `.NAME.PID-COUNT.new`, which may be deleted. Dropping an
+    /// unpublished medium removes its file.
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System) if there is a file `path` or the system refuses,
@@ -126,7 +126,7 @@ impl FileMedium {
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) if it is open in this or another process,
-    /// by whatever name; [`Error::Full`](crate::Error::Full) if it has holes and the disk no room
+    /// by any name; [`Error::Full`](crate::Error::Full) if it has holes and the disk no room
     /// for them; [`Error::Unsupported`](crate::Error::Unsupported) if it is no ordinary file, or
     /// the file system has no locks; [`Error::System`](crate::Error::System).
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
@@ -137,7 +137,7 @@ impl FileMedium {
     /// Opens the file `path` for reading, beside other readers.
     ///
     /// Bulk stores, `grow` and `reserve` then fail, and a store through a
-    /// [`Block`](crate::Block) panics: it is an engine's own mistake.
+    /// [`Block`](crate::Block) panics, because it is an engine's own mistake.
     ///
     /// # Errors
     /// As [`FileMedium::open`], but never [`Error::Full`](crate::Error::Full).
@@ -150,19 +150,19 @@ impl FileMedium {
     /// directory. Does nothing for a file that has its name.
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System); if there is a file of that name by now, the medium
-    /// goes on working under its temporary name. After a failed sync,
-    /// [`Error::Poisoned`](crate::Error::Poisoned) for ever.
+    /// [`Error::System`](crate::Error::System); if another file has that name by now, the
+    /// medium keeps its temporary name. After a failed sync,
+    /// [`Error::Poisoned`](crate::Error::Poisoned) forever.
     pub fn publish(&self) -> Result<()> {
         self.backing.publish()
     }
 
-    /// Returns how many syncs were begun: with group commit, fewer than fences.
+    /// Returns how many syncs began: fewer than fences under group commit.
     pub fn syncs(&self) -> u64 {
         self.backing.group.begun()
     }
 
-    /// Notes that this thread has something for the next fence to wait for.
+    /// Records that the next fence of this thread must wait for a sync.
     fn note(&self, cx: &FileContext) {
         if self.durability == FileDurability::Immediate {
             cx.ticket.set(self.backing.group.ticket());
@@ -170,7 +170,7 @@ impl FileMedium {
     }
 }
 
-/// What a file has to remember for a thread: which sync its next fence must see the end of.
+/// The state of a thread on a file: the sync that its next fence waits for.
 #[derive(Debug, Default)]
 pub struct FileContext {
     /// 0 if nothing was flushed since the last fence.
@@ -226,7 +226,7 @@ impl Media for FileMedium {
         self.backing.mapping.write_words(at, words)
     }
 
-    /// Ordinary stores: a file is durable by pages, and going past the caches gains nothing.
+    /// Ordinary stores: write-back is by pages, and non-temporal stores gain nothing.
     fn write_words_nt(&self, cx: &FileContext, at: Addr, words: &[u64], _site: Site) -> Result<()> {
         self.write_words(cx, at, words)?;
         self.note(cx);
@@ -265,7 +265,7 @@ impl Hints for FileMedium {
     /// would write its zeros: each page of a file that grows would go to the device twice.
     fn touch(&self, _span: Span) {}
 
-    /// Passes on as much as fits in half of the memory: more would push out what came first.
+    /// Reads ahead at most half of the memory: more would evict the first pages.
     fn will_read(&self, span: Span) {
         let memory = rustix::system::sysinfo();
         let half = memory.totalram as u64 / 2 * u64::from(memory.mem_unit);

@@ -20,10 +20,10 @@ use crate::{Domain, Guarantees, Primitives, Std};
 
 /// A flash device that programs reach by loads and stores, through a cache of its pages.
 ///
-/// A load or store of a line is served from the cache; a page that is not there is read from flash
-/// first, and the least recently used one makes room. A flush writes the touched pages if they are
-/// dirty. Everything takes its turn: one die, no channels, no write buffer. Repeated accesses to
-/// the line that a thread touched last are free, as its processor holds it.
+/// The cache serves loads and stores of lines. On a miss it reads the page from flash and evicts
+/// the least recently used one. A flush writes the pages that it touches if they are dirty.
+/// Requests are serial: one die, no channels, no write buffer. Repeated accesses to the line that a
+/// thread accessed last are free, because its processor holds it.
 ///
 /// Behind the cache lies an [`Ftl`]. Pages of different [streams](crate::Hints::stream) go to
 /// different blocks, and stay apart when garbage collection moves them.

@@ -1,4 +1,4 @@
-//! A volatile medium in ordinary memory: a crash image under judgement, and the medium of examples.
+//! A volatile medium in ordinary memory, for crash images and for examples.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
@@ -56,13 +56,13 @@ impl<P: Primitives> Image<P> {
         }
     }
 
-    /// Sets what the image claims to guarantee, so that an engine takes the path of that medium.
+    /// Sets the guarantees of the image, so that an engine takes the path of such a medium.
     pub fn with_guarantees(mut self, guarantees: Guarantees) -> Self {
         self.guarantees = guarantees;
         self
     }
 
-    /// Returns a copy of all words up to the present length.
+    /// Returns a copy of all words.
     pub fn words(&self) -> Vec<u64> {
         let count = (self.bytes() / WORD) as usize;
         self.words[..count].iter().map(|word| word.load(Ordering::Relaxed)).collect()

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{Addr, Error, Primitives, Result, Site, Span, Std, WORD};
 
-/// What a simulated device does for each verb. Words lie inside the device when it is called, and
-/// `thread` names a logical thread of its clocks.
+/// The verbs of a simulated device. The caller has checked that words lie inside the device;
+/// `thread` is a logical thread of its clocks.
 pub trait Device: fmt::Debug + Send + 'static {
     /// Loads one word.
     fn load(&mut self, thread: u32, word: u64) -> u64;
@@ -41,19 +41,19 @@ pub trait Device: fmt::Debug + Send + 'static {
     /// Begins the write-back of a span that lies inside the device.
     fn flush(&mut self, thread: u32, span: Span);
 
-    /// Waits until everything that the thread has flushed is durable.
+    /// Waits until the flushes of the thread are durable.
     fn fence(&mut self, thread: u32);
 
-    /// Makes every store durable, whoever made it.
+    /// Makes every earlier store durable, by any thread.
     fn sync(&mut self, thread: u32);
 
     /// Begins to load the line at `word` for later.
     fn prefetch(&mut self, _thread: u32, _word: u64) {}
 
-    /// Forgets the contents of `span`.
+    /// Discards the content of `span`.
     fn release(&mut self, _span: Span) {}
 
-    /// Learns that `span` holds data of one lifetime class.
+    /// Receives the lifetime class of the data in `span`.
     fn stream(&mut self, _span: Span, _class: StreamClass) -> StreamSupport {
         StreamSupport::NotSupported
     }
@@ -69,18 +69,18 @@ pub trait Device: fmt::Debug + Send + 'static {
     /// Unit: picoseconds.
     fn computing(&self) -> (u64, u64);
 
-    /// Returns a copy of the first `count` words as programs see them.
+    /// Returns a copy of the first `count` visible words.
     fn visible(&self, count: usize) -> Vec<u64>;
 
-    /// Returns what a power failure leaves of the first `count` words.
+    /// Returns what power loss leaves of the first `count` words.
     fn crash(&self, count: usize, seed: Option<u64>) -> Vec<u64>;
 }
 
 /// A medium whose device is simulated, bit by bit and, if asked, picosecond by picosecond.
 ///
-/// Everything depends on the program, the profile and the seed alone. Threads of the operating
-/// system may share it, and are then counted as one logical thread; more than one logical thread
-/// comes from a [`Schedule`](super::virtual_time::Schedule).
+/// Its behaviour depends on the program, the profile and the seed alone. Threads of the operating
+/// system that share it count as one logical thread; several logical threads come from a
+/// [`Schedule`](super::virtual_time::Schedule).
 pub struct Simulated<D: Device, P: Primitives = Std> {
     device: Mutex<D>,
     bytes: AtomicU64,
@@ -105,8 +105,8 @@ pub(crate) fn contents(words: &[u64], bytes: u64, capacity: u64) -> Vec<u64> {
     assert!(bytes <= capacity, "a device is at most as long as its capacity");
     assert!(words.len() as u64 * WORD <= bytes, "the words fit into the device");
     let mut content = vec![0; (capacity / WORD) as usize];
-    // Of a page that is read first, the first store is a second fault, for which the kernel
-    // interrupts every thread of the process.
+    // Store to each page first: after a read, the first store would be a second fault, for which
+    // the kernel interrupts every thread of the process.
     let page_words = rustix::param::page_size() / WORD as usize;
     let pages = content[..(bytes / WORD) as usize].chunks_mut(page_words);
     pages.for_each(|page| core::hint::black_box(page)[0] = 0);
@@ -127,17 +127,17 @@ impl<D: Device, P: Primitives> Simulated<D, P> {
         }
     }
 
-    /// Returns what a power failure at this moment leaves, word by word.
+    /// Returns the words that power loss leaves now.
     ///
-    /// That is everything as it last left the caches, or everything visible where the caches are
-    /// durable. Without a seed nothing dirty has left a cache by itself; with one, each dirty line
-    /// or page has with a chance of one half. States between the stores to one line are enumerated
-    /// by the crash explorer on the traced medium, not here.
+    /// These are the words as last written back, or the visible words with durable caches. Without
+    /// a seed no dirty line was evicted; with a seed, each dirty line or page was evicted with a
+    /// chance of one half. States between the stores to one line are enumerated by the crash
+    /// explorer on the traced medium, not here.
     pub fn crash(&self, seed: Option<u64>) -> Vec<u64> {
         self.device().crash((self.bytes() / WORD) as usize, seed)
     }
 
-    /// Returns a copy of all words as programs see them.
+    /// Returns a copy of all visible words.
     pub fn words(&self) -> Vec<u64> {
         self.device().visible((self.bytes() / WORD) as usize)
     }
@@ -149,7 +149,7 @@ impl<D: Device, P: Primitives> Simulated<D, P> {
 
     /// Returns the device.
     pub(crate) fn device(&self) -> MutexGuard<'_, D> {
-        // Bounds are checked before the lock is taken: nobody can leave the device half changed.
+        // Bounds are checked before the lock: a panic cannot leave the device inconsistent.
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! A volatile medium that remembers every store, flush and fence: what the crash judges run on.
+//! A volatile medium that logs every store, flush and fence, for the crash judges.
 
 mod lazy;
 mod mutant;
@@ -19,15 +19,15 @@ use super::{Media, out_of_bounds};
 use crate::crash::{How, Log, Model, Units, What};
 use crate::{Addr, AtomicWord, Primitives, Result, Site, Std, WORD};
 
-/// A volatile medium that remembers what was done to it.
+/// A volatile medium that logs every verb.
 ///
-/// All threads write one totally ordered [`Log`]; the log and what is visible change together. It
-/// claims the guarantees of a [`Model`], so that an engine takes the path of such a medium, and it
-/// can leave out or change what one site does ([`Mutant`]).
+/// All threads write one totally ordered [`Log`], which changes atomically with the visible words.
+/// The medium has the guarantees of a [`Model`], so that an engine takes the path of such a medium,
+/// and it can omit or change the work of one site ([`Mutant`]).
 ///
-/// Every verb first touches an atomic of `P`: under a scheduler's primitives, each access to the
-/// medium is a place where it may switch threads. The lock inside is the standard library's and is
-/// never held across such a place.
+/// Every verb first touches an atomic of `P`: each access to the medium is a point where a
+/// scheduler may switch threads. The internal lock is the standard library's and is never held
+/// across such a point.
 ///
 /// ```
 /// use everhash_pmem::crash::{Model, What};
@@ -46,7 +46,7 @@ use crate::{Addr, AtomicWord, Primitives, Result, Site, Std, WORD};
 pub struct Traced<P: Primitives = Std> {
     words: Box<[AtomicU64]>,
     bytes: AtomicU64,
-    /// A bit for each word whose content a lazy run has still to choose.
+    /// A bit for each word whose content a lazy run has not chosen yet.
     undecided: Box<[AtomicU64]>,
     recorder: Mutex<Recorder>,
     model: Model,
@@ -86,50 +86,50 @@ impl<P: Primitives> Traced<P> {
         }
     }
 
-    /// Makes the log hold loads as well, for [`debts`](crate::crash::debts).
+    /// Logs loads as well, for [`debts`](crate::crash::debts).
     pub fn with_loads(mut self) -> Self {
         self.with_loads = true;
         self
     }
 
-    /// Returns the model whose guarantees the medium claims.
+    /// Returns the model whose guarantees the medium has.
     pub fn model(&self) -> Model {
         self.model
     }
 
-    /// Sets the number of verbs after which a run panics instead of going on, so that a loop that
-    /// waits for a store that a mutant left out comes to an end. [`Traced::restart`] begins anew.
+    /// Sets the number of verbs after which a run panics, so that a loop ends that waits for a
+    /// store which a mutant omits. [`Traced::restart`] resets the count.
     pub fn limit_steps(&self, limit: u64) {
         self.step_limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Leaves out or changes what one site does, from now on; `None` for a faithful medium.
+    /// Omits or changes the work of one site from now on; `None` for a faithful medium.
     pub fn set_mutant(&self, mutant: Option<Mutant>) {
         self.recorder().mutant = mutant;
     }
 
-    /// Returns the first event of the log that the mutant changed or left out since the last
-    /// restart: what came before is as on a faithful medium.
+    /// Returns the first event of the log that the mutant changed or omitted since the last
+    /// restart: all earlier events are as on a faithful medium.
     pub fn first_change(&self) -> Option<usize> {
         self.recorder().first_change
     }
 
-    /// Returns what the sites did so far, over all restarts: what can be mutated.
+    /// Returns the verbs of each site so far, over all restarts: what a mutant can change.
     pub fn met(&self) -> Met {
         self.recorder().met.clone()
     }
 
-    /// Says that the calling thread calls operation number `operation`.
+    /// Logs that the calling thread begins operation number `operation`.
     pub fn begin(&self, operation: u32) {
         self.recorder().note(P::thread(), None, What::Begin { operation });
     }
 
-    /// Says that operation number `operation` returned to the calling thread.
+    /// Logs that operation number `operation` returned to the calling thread.
     pub fn returned(&self, operation: u32) {
         self.recorder().note(P::thread(), None, What::Return { operation });
     }
 
-    /// Says that the process ended here, and that another one goes on with what is visible.
+    /// Logs that the process was killed, and that another one continues with the visible words.
     pub fn exit(&self) {
         self.recorder().note(P::thread(), None, What::Exit);
     }
@@ -150,7 +150,7 @@ impl<P: Primitives> Traced<P> {
         self.words[..count].iter().map(|word| word.load(Ordering::Acquire)).collect()
     }
 
-    /// Begins a new life with `words` as the whole content, durable, and an empty log.
+    /// Begins a new execution with `words` as the whole content, durable, and an empty log.
     ///
     /// # Panics
     /// If `words` exceeds the capacity.
@@ -172,8 +172,8 @@ impl<P: Primitives> Traced<P> {
         self.steps.store(0, Ordering::Relaxed);
     }
 
-    /// Restarts with some places undecided: their content is chosen when they are touched, first
-    /// as in `choices`, then as the durable one.
+    /// Restarts with some places undecided: their content is chosen at the first access, as in
+    /// `choices`, and after those as the durable one.
     pub(crate) fn restart_lazily(&self, words: &[u64], units: &Units, choices: &[Choice]) {
         self.restart(words);
         let undecided = Undecided::new(units, choices, words.len());
@@ -191,11 +191,11 @@ impl<P: Primitives> Traced<P> {
     }
 
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        // A judge catches the panics of mutants and goes on with a restart.
+        // A judge catches the panics of mutants and then restarts the medium.
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a scheduler in, and ends a run that does not end by itself.
+    /// A scheduling point; also ends a run without end.
     fn step(&self) {
         let steps = self.steps.fetch_add(1, Ordering::Relaxed);
         let limit = self.step_limit.load(Ordering::Relaxed);

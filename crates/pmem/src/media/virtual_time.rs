@@ -1,10 +1,9 @@
-//! Virtual time: clocks of logical threads, all of which one real thread runs.
+//! Virtual time: one real thread runs all logical threads, each with its own clock.
 //!
-//! A clock counts picoseconds and moves only when the device says so: results do not depend on the
-//! machine, its load or its speed. [`Schedule`] always runs the logical thread with the smallest
-//! clock for one operation. An operation runs to its end before another begins, so requests reach
-//! a server out of their order in time: a `Server` therefore fills the gaps between requests
-//! that are already booked, and a lock is booked in the same way.
+//! Only the device advances a clock, in picoseconds: results do not depend on the machine, its load
+//! or its speed. [`Schedule`] always runs the logical thread with the smallest clock for one
+//! operation. An operation completes before the next one begins, so requests reach a server out of
+//! order: a `Server` fills the gaps between booked requests, and a lock is booked in the same way.
 
 mod locks;
 mod schedule;
@@ -37,13 +36,13 @@ pub enum Timing {
 
 /// A medium with virtual time.
 pub trait VirtualTime: Media {
-    /// Begins a phase with `threads` logical threads, `writers` of them in the foreground, whose
-    /// clocks all start at the time when everything before has ended. Returns that time.
+    /// Begins a phase with `threads` logical threads, `writers` of them in the foreground. All
+    /// clocks start at the end of everything before. Returns that time.
     ///
     /// Unit: picoseconds.
     fn begin(&self, threads: u32, writers: u32) -> u64;
 
-    /// Makes `thread` the one that runs; no thread's clock is behind `horizon_ps` any more.
+    /// Runs `thread` from now on; no thread's clock is behind `horizon_ps` any more.
     fn resume(&self, thread: u32, horizon_ps: u64);
 
     /// Returns the clock of a logical thread. Unit: picoseconds.
@@ -85,7 +84,7 @@ impl Clocks {
         self.horizon = horizon;
     }
 
-    /// Returns the time before which nothing will be asked any more.
+    /// Returns the time before which no request comes any more.
     ///
     /// Without a schedule there is one thread, and its own clock is the horizon.
     pub(crate) fn horizon(&self) -> u64 {

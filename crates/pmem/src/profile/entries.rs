@@ -1,4 +1,4 @@
-//! The keys of a profile's TOML text, taken one by one and complained about by name.
+//! The keys of a profile's TOML text, with errors that name the key.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::value::Parameter;
 use crate::{Error, Result};
 
-/// What is left of a text while a profile is made of it.
+/// The keys of a text that are not read yet.
 pub(super) struct Entries {
     left: Table,
     sources: BTreeMap<String, String>,

@@ -26,7 +26,7 @@ choice! {
 }
 
 choice! {
-    /// What survives a power failure.
+    /// What survives power loss.
     Survives {
         /// Nothing: plain memory.
         None = "none",
@@ -63,7 +63,7 @@ parameters! {
         flush: Flushing, "", 0, 0;
         /// What `clwb` does to the cached line.
         clwb: Clwb, "", 0, 0;
-        /// What survives a power failure.
+        /// What survives power loss.
         survives: Survives, "", 0, 0;
         /// How time passes.
         model: Model, "", 0, 0;

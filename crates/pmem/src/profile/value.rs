@@ -1,4 +1,4 @@
-//! What a parameter of a profile can be, and how a list of them becomes a struct.
+//! The types of a profile's parameters, and the macro that declares a struct of them.
 
 use toml::Value;
 

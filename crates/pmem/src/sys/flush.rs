@@ -5,20 +5,20 @@ use core::sync::atomic::{Ordering, fence};
 /// How a cache line is written back to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WriteBack {
-    /// Not at all: volatile memory, or caches that survive a power failure.
+    /// No write-back: volatile memory, or caches that survive power loss.
     None,
     /// `clwb` (x86): writes the line back and may keep it in the cache.
     Clwb,
     /// `clflushopt` (x86): writes the line back and evicts it; any number may be under way.
     Clflushopt,
-    /// `clflush` (x86): as `clflushopt`, but one after the other. For measurements only.
+    /// `clflush` (x86): as `clflushopt`, but serialized. For measurements only.
     Clflush,
     /// `dc cvap` (Arm, feature DPB): writes the line back to the point of persistence.
     DcCvap,
 }
 
 impl WriteBack {
-    /// Every way, the best first.
+    /// Every instruction, the best first.
     pub const ALL: [WriteBack; 5] = [
         WriteBack::Clwb,
         WriteBack::Clflushopt,
@@ -29,7 +29,7 @@ impl WriteBack {
 
     /// Returns the best write-back that this processor has and that a fence of ours completes.
     ///
-    /// Never `clflush`: what orders it differs between makers. `None` if there is nothing else.
+    /// Never `clflush`: vendors differ in what orders it. `None` if the processor has nothing else.
     pub fn best() -> Option<WriteBack> {
         [WriteBack::Clwb, WriteBack::Clflushopt, WriteBack::DcCvap]
             .into_iter()
@@ -70,7 +70,7 @@ fn detected(_kind: WriteBack) -> bool {
     false
 }
 
-/// A write-back that was found to be supported: the proof that its instruction may be executed.
+/// A supported write-back: the proof that the processor has its instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Flusher(WriteBack);
 
@@ -150,8 +150,8 @@ pub(crate) fn store_fence() {
 
 /// Stores a word past the caches, where the processor can, and with an ordinary store elsewhere.
 ///
-/// Until [`store_fence`] the store is ordered with nothing, as if another thread made it and the
-/// fence waited for that thread. Since words are reached atomically by everybody, that is defined.
+/// Until [`store_fence`] the store is unordered, as if another thread made it and the fence waited
+/// for that thread. All accesses to words are atomic, so this is defined.
 ///
 /// # Safety
 /// `word` is a word of a live, writable mapping, aligned to eight bytes.

@@ -1,5 +1,4 @@
-//! In which process something was made: a child of `fork` has copies of everything, and must not
-//! use what belongs to its parent.
+//! The process that owns a value: a child of `fork` has a copy of it, and must not use it.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -14,8 +13,8 @@ const PAGE: usize = 4096;
 
 /// The process in which a value was made.
 ///
-/// Asking costs one load from memory that the kernel empties in the child of a `fork`, where there
-/// is such memory (Linux from 4.14), and a system call of about 85 ns elsewhere.
+/// A check costs one load from memory that the kernel clears in a child of `fork` (Linux 4.14 and
+/// later), and a system call of about 85 ns elsewhere.
 ///
 /// ```
 /// let origin = everhash_pmem::Origin::here();
@@ -31,7 +30,7 @@ enum Mark {
 }
 
 impl Origin {
-    /// Names the calling process.
+    /// Returns the calling process.
     pub fn here() -> Origin {
         match Page::new() {
             Ok(page) => Origin(Mark::Page(page)),
@@ -39,12 +38,12 @@ impl Origin {
         }
     }
 
-    /// Names the process with the number `id`.
+    /// Returns the process with the number `id`.
     pub fn of_process(id: u32) -> Origin {
         Origin(Mark::Process(id))
     }
 
-    /// Returns whether the calling process is the one that was named.
+    /// Returns whether the calling process is this one.
     #[inline(always)]
     pub fn is_here(&self) -> bool {
         match &self.0 {

@@ -22,7 +22,7 @@ pub fn equal_bytes<const N: usize>(words: &[u64; N], byte: u8) -> u32 {
     }
 }
 
-/// Compares byte by byte: the twin that judges the fast ways, and the fallback.
+/// Compares byte by byte: the reference for the vector versions, and the fallback.
 ///
 /// Source: ours; same result as [`equal_bytes`] on any number of words up to four.
 pub fn equal_bytes_scalar(words: &[u64], byte: u8) -> u32 {

@@ -1,4 +1,4 @@
-//! A lock for short holds whose release is a plain store.
+//! A spin lock for short critical sections; its release is a plain store.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -7,20 +7,20 @@ use core::sync::atomic::Ordering;
 
 use crate::{AtomicWord, Lock, LockPoisoned, Primitives};
 
-/// Nobody holds it.
+/// The latch is free.
 const FREE: u64 = 0;
-/// Somebody does.
+/// A thread holds the latch.
 const HELD: u64 = 1;
 /// A holder panicked.
 const POISONED: u64 = 2;
 
-/// A lock for holds of microseconds: its release is a plain store.
+/// A spin lock for critical sections of microseconds; its release is a plain store.
 ///
-/// A mutex releases with a locked instruction, behind which no load starts before every store and
-/// write-back of the holder is over; so nothing of the next operation could be fetched meanwhile.
-/// Who waits spins, and sleeps a little if that takes long: no thread is woken up.
+/// A mutex releases with a locked instruction, and no later load starts before all stores and
+/// write-backs of the holder are over; the next operation could then fetch nothing meanwhile.
+/// Waiters spin, then back off; no thread is woken up.
 ///
-/// The value lies right behind the lock's word: what begins it comes with the lock, in one line.
+/// The value lies right behind the lock word: its beginning shares a cache line with the lock.
 ///
 /// ```
 /// use everhash_pmem::{Latch, Lock, Std};
@@ -41,12 +41,12 @@ pub struct Latch<P: Primitives, T> {
 // never shared.
 unsafe impl<P: Primitives, T: Send> Sync for Latch<P, T> {}
 
-/// The proof of holding a [`Latch`].
+/// A guard: the thread holds the [`Latch`] while it lives.
 pub struct LatchGuard<'l, P: Primitives, T> {
     latch: &'l Latch<P, T>,
-    /// Whether the thread was panicking already when it took the lock.
+    /// Whether the thread was already panicking when it acquired the latch.
     panicking: bool,
-    /// Only the thread that took it gives it back.
+    /// Keeps the guard on its thread (not `Send`).
     stays: core::marker::PhantomData<*const T>,
 }
 
@@ -66,7 +66,7 @@ impl<P: Primitives, T> Latch<P, T> {
     #[cold]
     fn wait(&self, mut found: u64) -> Result<(), LockPoisoned> {
         let mut attempt = 0;
-        // Ends: each further round waits for a holder, who lets go or poisons.
+        // Ends: each further round waits for a holder, which releases or poisons.
         while found != POISONED {
             P::pause(attempt);
             attempt = attempt.saturating_add(1);
@@ -134,7 +134,7 @@ impl<P: Primitives, T> Drop for LatchGuard<'_, P, T> {
 }
 
 impl<P: Primitives, T> fmt::Debug for Latch<P, T> {
-    /// Prints no value: that would take the lock.
+    /// Prints no value: that would need the lock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Latch").finish_non_exhaustive()
     }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_lock_whose_holder_panicked_is_never_taken_again() {
-        // Fails if half of a change is shown, or if its waiters wait for ever.
+        // Fails if half of a change is shown, or if its waiters wait forever.
         let latch = Latch::<Std, _>::new(5);
         {
             let guard = latch.lock().unwrap();

@@ -22,10 +22,10 @@ use crate::{Block, Span, WORD};
 /// Unit: bytes. Source: x86 and Arm with 4 KiB pages map 2 MiB by one entry.
 const ALIGNMENT: u64 = 2 << 20;
 
-/// What lies behind a mapping.
+/// The backing of a mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'f> {
-    /// Memory of this process alone, zero at first.
+    /// Private memory, zero at first.
     Memory,
     /// A file, from its start.
     File {
@@ -61,8 +61,8 @@ struct Tail {
     before: Vec<(NonNull<u8>, u64)>,
     reserved: u64,
     mapped: u64,
-    /// What may be mapped at most. Falls to `mapped` for ever when a mapping fails, because the
-    /// kernel may then have taken our reservation away, and somebody else's memory may lie there.
+    /// The largest length that may be mapped. A failed mapping sets it to `mapped` forever: the
+    /// kernel may have dropped our reservation, and other memory may lie there.
     limit: u64,
 }
 
@@ -74,10 +74,10 @@ unsafe impl Send for Mapping {}
 // length is an atomic that only grows, and the range is changed under the lock `tail` alone.
 unsafe impl Sync for Mapping {}
 
-/// What Linux reads ahead at a time.
+/// The length of one read-ahead of Linux.
 ///
 /// Unit: bytes; a multiple of every page size. Source: Linux, `read_ahead_kb`: 128 unless an
-/// administrator has chosen more. Of a longer piece only the beginning would be read.
+/// administrator has chosen more. Linux would read only the beginning of a longer piece.
 const READ_AHEAD: u64 = 128 << 10;
 
 impl Mapping {
@@ -128,8 +128,8 @@ impl Mapping {
     /// Maps more of `source`, up to `bytes` bytes in all, rounded down to whole words.
     ///
     /// # Errors
-    /// The kernel's; the length is as before, and if the kernel refused a fixed mapping this
-    /// mapping cannot grow any more.
+    /// The kernel's. The length is unchanged; after a refused fixed mapping this mapping cannot
+    /// grow any more.
     pub(crate) fn extend(&self, bytes: u64, source: Source<'_>) -> io::Result<()> {
         let broken = |_| io::Error::other("a thread panicked while it grew the mapping");
         let mut tail = self.tail.lock().map_err(broken)?;
@@ -145,7 +145,7 @@ impl Mapping {
             }
             tail.mapped = end;
         }
-        // Release: whoever reads the new length finds the pages in place.
+        // Release: a thread that loads the new length finds the pages in place.
         self.bytes.fetch_max(bytes / WORD * WORD, Ordering::Release);
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Mapping {
         self.advise(0, page_floor(self.bytes()), Advice::LinuxHugepage)
     }
 
-    /// Makes the pages of `span` present and writable, so that later stores do not fault.
+    /// Populates the pages of `span`, writable, so that later stores do not fault.
     ///
     /// Falls back to reading a word of every page where the kernel is older than 5.14: that fills
     /// the page tables, and the first store still faults once.
@@ -239,7 +239,7 @@ impl Mapping {
         }
     }
 
-    /// Lets the kernel read the pages of `span` from its file, many at a time.
+    /// Requests read-ahead of the pages of `span`, many at a time.
     pub(crate) fn read_ahead(&self, span: Span) {
         let Some((from, to)) = self.pages_around(span) else { return };
         for piece in (from..to).step_by(READ_AHEAD as usize) {
@@ -247,7 +247,7 @@ impl Mapping {
         }
     }
 
-    /// Gives the memory behind the whole pages inside `span` back; they read as zero afterwards.
+    /// Frees the memory behind the whole pages inside `span`; they read as zero afterwards.
     ///
     /// Only for [`Source::Memory`]: a file gets its hole through the file system.
     pub(crate) fn discard(&self, span: Span) {
@@ -265,8 +265,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // After a failed mapping only what is surely ours is given back (see `Tail::limit`); the
-        // rest of the range leaks, which costs addresses and no memory.
+        // After a failed mapping, unmap only what is surely ours (see `Tail::limit`). The rest of
+        // the range leaks, which costs addresses and no memory.
         let base = self.base();
         let Ok(tail) = self.tail.get_mut() else { return };
         let _ = trim(base, tail.reserved.min(tail.limit) as usize);

@@ -1,5 +1,4 @@
-//! The program's own memory: hints about what it will read or store to soon, and words that nobody
-//! has touched.
+//! The program's own memory: prefetches, and zero words that take no memory until they are used.
 
 use core::sync::atomic::AtomicU64;
 
@@ -7,13 +6,13 @@ use rustix::mm::{Advice, madvise};
 
 use super::map::page_ceil;
 
-/// From how much memory on huge pages are asked for.
+/// The least size for which huge pages are requested.
 ///
 /// Unit: bytes. Source: ours; less than two of the 2 MiB pages of most machines may hold none.
 const HUGE_BYTES: usize = 4 << 20;
 
-/// Returns words that are all zero. Much of them is taken from the kernel when it is first stored
-/// to, in huge pages if it has them: these take the address translation out of random reads.
+/// Returns zero words. The kernel allocates their pages at the first store, as huge pages if it has
+/// them, so that random reads rarely miss the TLB.
 pub(crate) fn zero_words(count: usize) -> Box<[AtomicU64]> {
     let words = Box::<[AtomicU64]>::new_zeroed_slice(count);
     // SAFETY: an atomic of all zero bits is one that holds zero.
@@ -24,14 +23,14 @@ pub(crate) fn zero_words(count: usize) -> Box<[AtomicU64]> {
         let page = rustix::param::page_size();
         let whole = (bytes - before) / page * page;
         let first = start.wrapping_add(before).cast_mut().cast();
-        // Best effort: without huge pages the same words are only slower.
+        // Best effort: without huge pages the words are only slower.
         // SAFETY: the pages lie inside the memory of `words`, and the advice changes no content.
         let _ = unsafe { madvise(first, whole, Advice::LinuxHugepage) };
     }
     words
 }
 
-/// Says that `value` will be read soon: its line is on the way, and nobody waits for it.
+/// Prefetches the line of `value` for a read.
 ///
 /// ```
 /// let table = vec![0u64; 1 << 20];
@@ -43,14 +42,14 @@ pub fn prefetch<T>(value: &T) {
     prefetch_at(core::ptr::from_ref(value).cast());
 }
 
-/// Says that `value` will be stored to soon: its line is on the way, and no other processor keeps
-/// it, so that the store does not have to ask for it again.
+/// Prefetches the line of `value` for a store: in exclusive state, so that the store needs no
+/// second request.
 #[inline(always)]
 pub fn prefetch_for_store<T>(value: &T) {
     prefetch_for_store_at(core::ptr::from_ref(value).cast());
 }
 
-/// As [`prefetch_for_store`], of a place that may be any address.
+/// As [`prefetch_for_store`], for any address.
 #[inline(always)]
 pub(crate) fn prefetch_for_store_at(place: *const u8) {
     // A processor without `prefetchw` does nothing instead, but for the first 64-bit Pentium 4.
@@ -68,7 +67,7 @@ pub(crate) fn prefetch_for_store_at(place: *const u8) {
     let _ = place;
 }
 
-/// As [`prefetch`], of a place that may be any address.
+/// As [`prefetch`], for any address.
 #[inline(always)]
 pub(crate) fn prefetch_at(place: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,5 @@
-//! Raw-pointer twins of the hot paths: what the hardware gives when nothing is checked.
-//!
-//! Benchmarks print their own figures beside these ceilings. Not part of the public interface.
+//! Raw-pointer versions of the hot paths, without checks: the ceilings of benchmarks. Not part of
+//! the public interface.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -76,7 +75,7 @@ impl RawTable {
     /// Looks `count` random keys up and returns the sum of their values.
     ///
     /// Compares all keys of the bucket before it branches: a branch per slot would be guessed
-    /// wrong every other time, and a wrong guess throws away the misses already under way.
+    /// wrong every other time, and a misprediction discards the outstanding misses.
     #[inline(never)]
     pub fn probe(&self, count: u64, seed: u64) -> u64 {
         let first = self.mapping.base().cast::<u64>().cast_const();
@@ -163,7 +162,7 @@ impl RawTarget {
     }
 }
 
-/// What the machine gives at most. Unit: operations per second, all threads together.
+/// The ceilings of the machine. Unit: operations per second, all threads together.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceilings {
     /// Independent random 8-byte reads.

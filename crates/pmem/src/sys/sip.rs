@@ -1,7 +1,7 @@
 //! SipHash-1-3 of whole words, with two lanes at once where the processor can rotate them.
 //!
-//! A table waits for memory as soon as it knows the hash, and a processor overlaps the waits of
-//! several searches only as far as its window of instructions reaches. This way takes half as many.
+//! A lookup waits for memory as soon as it has the hash, and a processor overlaps several lookups
+//! only within its instruction window. Two lanes need half as many instructions.
 
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::{
@@ -119,7 +119,7 @@ fn round(x: &mut __m128i, y: &mut __m128i) {
 }
 
 impl core::fmt::Debug for VectorSip {
-    /// Prints no state: who knows the key can make colliding keys.
+    /// Prints no state: the key lets an attacker make colliding keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("VectorSip").finish_non_exhaustive()
     }

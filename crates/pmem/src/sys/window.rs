@@ -1,4 +1,4 @@
-//! Words of a mapping, checked once and reached by atomic instructions.
+//! Windows into a mapping: one bounds check, then atomic accesses.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -10,7 +10,7 @@ use crate::{Addr, LINE, Result, Site, Span, WORD};
 
 const READ_ONLY: &str = "a word was stored to a medium that was opened for reading";
 
-/// A window of `N` words of a mapping whose bounds were checked once.
+/// A window of `N` words of a mapping, with one bounds check for all of them.
 ///
 /// # Panics
 /// The storing methods panic if the mapping is read-only.
@@ -69,7 +69,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Stores words past the caches; they are ordered with nothing until [`Flusher::fence`].
+    /// Stores words past the caches; they are unordered until [`Flusher::fence`].
     ///
     /// # Panics
     /// If the mapping is read-only.
@@ -96,20 +96,20 @@ impl Mapping {
         }
     }
 
-    /// Says that the line at `at` will be read soon.
+    /// Prefetches the line at `at` for a read.
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: Addr) {
         super::own::prefetch_at(self.base().wrapping_add(at.byte() as usize));
     }
 
-    /// Says that the line at `at` will be stored to soon.
+    /// Prefetches the line at `at` for a store.
     #[inline(always)]
     pub(crate) fn prefetch_for_store(&self, at: Addr) {
         super::own::prefetch_for_store_at(self.base().wrapping_add(at.byte() as usize));
     }
 }
 
-/// Loads a word; later accesses of this thread stay behind it.
+/// Loads a word (acquire).
 ///
 /// A relaxed load and a fence: on a read-only mapping only relaxed loads are defined, and on x86
 /// the fence is no instruction.

@@ -70,7 +70,7 @@ pub enum Fault {
     Says(u64),
 }
 
-/// A system of which one call fails, and which remembers what a power failure would leave.
+/// A system of which one call fails, and which remembers what power loss would leave.
 #[derive(Debug)]
 pub struct Faulty {
     directory: Arc<Directory>,
@@ -104,7 +104,7 @@ impl Faulty {
         self.state.lock().unwrap().fired
     }
 
-    /// Overwrites the file with what was synced last, as a power failure would in the worst case.
+    /// Overwrites the file with what was synced last, as power loss would in the worst case.
     pub fn fail_power(&self) {
         let durable = self.state.lock().unwrap().durable.clone();
         restore(&self.directory, durable);

@@ -1,8 +1,8 @@
-//! What the processor keeps for one logical thread.
+//! The processor's state of one logical thread.
 
 use super::cache::LINE_WORDS;
 
-/// A miss under way.
+/// An outstanding miss.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     pub(super) line: u64,

@@ -15,7 +15,7 @@ use super::temporary::{self, Temporary};
 use crate::sys::map::{Mapping, Source, page_ceil, pages_inside};
 use crate::{Error, Origin, Result, Span, Std};
 
-/// Magic numbers of file systems whose locks or mappings do not reach beyond one machine.
+/// Magic numbers of file systems whose locks or mappings are not coherent across machines.
 ///
 /// Source: Linux, `uapi/linux/magic.h` and the file systems themselves: NFS, SMB (three), Ceph,
 /// AFS (two), Coda, 9P, Lustre, GPFS. FUSE is not among them: it may be local, and cannot tell.
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
     pub(crate) sync_growth: bool,
     /// Whether to map with `MAP_SYNC`.
     pub(crate) synchronous: bool,
-    /// Whether to go on without working locks, or on a network.
+    /// Whether to open a file without working locks, or on a network.
     pub(crate) trust_file_system: bool,
     pub(crate) system: Arc<dyn System>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Plan {
 /// An open, locked and mapped file.
 #[derive(Debug)]
 pub(crate) struct Backing {
-    // Dropped first: the temporary name goes before the lock does.
+    // Dropped first: the temporary name is removed before the lock is released.
     unpublished: Mutex<Option<Temporary>>,
     pub(crate) mapping: Mapping,
     pub(crate) group: GroupSync<Std>,
@@ -66,8 +66,8 @@ pub(crate) struct Backing {
     length: Mutex<u64>,
 }
 
-/// A file whose lock goes with it, although a child of `fork` may still share the file: another
-/// thread may be about to start a program just when the file is closed.
+/// A locked file. Dropping it releases the lock even if a child of `fork` still shares the file:
+/// another thread may start a program at the same moment.
 #[derive(Debug)]
 struct Locked {
     file: File,
@@ -76,7 +76,7 @@ struct Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // In a child the lock is the parent's. Best effort: closing the file unlocks it, too.
+        // In a child the lock is the parent's. Best effort: closing the file unlocks it as well.
         if self.origin.is_here() {
             let _ = self.file.unlock();
         }
@@ -92,11 +92,11 @@ impl Backing {
         Ok(backing)
     }
 
-    /// Opens the file `path`, takes its lock, takes storage for its holes and maps it.
+    /// Opens the file `path`, locks it, allocates storage for its holes and maps it.
     pub(crate) fn open(path: &Path, plan: Plan) -> Result<Backing> {
         let system = &*plan.system;
         let access = if plan.writable { OFlags::RDWR } else { OFlags::RDONLY };
-        // NONBLOCK: opening a pipe by mistake must not wait for its other end.
+        // NONBLOCK: opening a pipe by mistake must not block.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mut opened = None;
         let result = perform(system, Call::Open, || {
@@ -115,7 +115,7 @@ impl Backing {
         if kind.map_err(|source| Error::System { doing: "inspect the file", source })? != 1 {
             return Err(not_a_file(path));
         }
-        // The length counts only under the lock: before, another process may still grow the file.
+        // Read the length under the lock: before it, another process may still grow the file.
         lock(&file, &plan)?;
         let length = perform(system, Call::Length, || Ok(rustix::fs::fstat(&file)?.st_size as u64))
             .map_err(|source| Error::System { doing: "inspect the file", source })?;
@@ -140,14 +140,14 @@ impl Backing {
             length: Mutex::new(length),
         };
         if backing.plan.writable && length > 0 {
-            // The file may have holes, if a tool copied it: a store to one could meet a full disk.
+            // A copied file may have holes: a store to one could meet a full disk.
             backing.allocate(0, length)?;
         }
         backing.map(length)?;
         Ok(backing)
     }
 
-    /// Makes the file durable and gives it its name, unless there is one of that name.
+    /// Makes the file durable and gives it its name, unless another file has that name.
     pub(crate) fn publish(&self) -> Result<()> {
         let mut slot = self.unpublished.lock().map_err(|_| Error::Poisoned)?;
         let Some(temporary) = slot.as_mut() else { return Ok(()) };
@@ -165,7 +165,7 @@ impl Backing {
         })
     }
 
-    /// Makes every store that happened before durable.
+    /// Makes every earlier store durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.sync_since(self.group.ticket())
     }
@@ -175,7 +175,7 @@ impl Backing {
     /// By `fdatasync` and not by `msync` of what was flushed. On ext4 (Linux 6.18, virtual disk,
     /// 256 MiB file, medians) both take 0.62 ms for one dirty page, but 1.48 ms against 1.95 ms
     /// for four and 9.8 ms against 14.6 ms for 32 scattered pages: every `msync` waits for the
-    /// device by itself, and the group wants one wait for all.
+    /// device by itself, and the group needs one wait for all.
     pub(crate) fn sync_since(&self, ticket: u64) -> Result<()> {
         self.group.wait(ticket, || {
             let sync = || done(rustix::fs::fdatasync(&self.file.file));
@@ -197,19 +197,19 @@ impl Backing {
         let target = page_ceil(bytes).filter(|to| *to <= self.mapping.capacity());
         let target = target.ok_or(Error::Full { needed })?;
         if let Err(error) = self.lengthen(*length, target) {
-            // Gives back what was allocated behind the old end. Best effort: it is only space.
+            // Frees what was allocated behind the old end. Best effort: it is only space.
             let _ = self.set_length(*length);
             return Err(error);
         }
         *length = target;
         if self.plan.sync_growth {
-            // Before the first store: a file that lost its length would have lost its records.
+            // Before the first store: a file that loses its length loses its records.
             self.sync()?;
         }
         self.map(target)
     }
 
-    /// Takes storage first and sets the length second: a full disk leaves the length as it was.
+    /// Allocates storage first and sets the length second: a full disk leaves the length unchanged.
     fn lengthen(&self, length: u64, target: u64) -> Result<()> {
         self.allocate(length, target - length)?;
         self.set_length(target)
@@ -223,7 +223,7 @@ impl Backing {
         .map(|_| ())
     }
 
-    /// Takes storage for a range; neither contents nor length change.
+    /// Allocates storage for a range; neither content nor length changes.
     fn allocate(&self, from: u64, bytes: u64) -> Result<()> {
         let allocate =
             || done(rustix::fs::fallocate(&self.file.file, FallocateFlags::KEEP_SIZE, from, bytes));
@@ -243,7 +243,7 @@ impl Backing {
         }
     }
 
-    /// Maps the file up to `bytes`. A failure poisons: the file and the mapping differ for ever.
+    /// Maps the file up to `bytes`. A failure poisons: the lengths of file and mapping differ then.
     fn map(&self, bytes: u64) -> Result<()> {
         let synchronous = self.plan.synchronous;
         let result = perform(&*self.plan.system, Call::Map, || {
@@ -267,18 +267,18 @@ impl Backing {
         }
     }
 
-    /// Gives the storage behind the whole pages of `span` back.
+    /// Punches a hole into the file: frees the storage behind the whole pages of `span`.
     pub(crate) fn release(&self, span: Span) {
         let inside = pages_inside(span, self.mapping.bytes());
         let Some((from, to)) = inside.filter(|_| self.plan.writable) else { return };
-        // Best effort: a file system without holes keeps the storage, and the words as they were.
+        // Best effort: a file system without holes keeps the storage and the words.
         let _ = perform(&*self.plan.system, Call::Punch, || {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             done(rustix::fs::fallocate(&self.file.file, flags, from, to - from))
         });
     }
 
-    /// Takes storage for `span` again.
+    /// Allocates storage for `span` again.
     pub(crate) fn reserve(&self, span: Span) -> Result<()> {
         let bytes = span.end_byte().min(self.mapping.bytes()).saturating_sub(span.start.byte());
         self.group.check()?;
@@ -289,7 +289,7 @@ impl Backing {
         }
     }
 
-    /// Passes a lifetime hint for the whole file; returns whether the kernel took it.
+    /// Passes a lifetime hint for the whole file; returns whether the kernel accepted it.
     pub(crate) fn hint(&self, lifetime: u64) -> bool {
         perform(&*self.plan.system, Call::Hint, || {
             crate::sys::hint::set_lifetime(self.file.file.as_fd(), lifetime).map(|()| 0)
@@ -305,7 +305,7 @@ impl Backing {
     }
 }
 
-/// Takes the lock: exclusive for writing, shared for reading.
+/// Locks the file: exclusively for writing, shared for reading.
 fn lock(file: &File, plan: &Plan) -> Result<()> {
     let magic = perform(&*plan.system, Call::FileSystem, || {
         Ok(rustix::fs::fstatfs(file)?.f_type as u64 & 0xffff_ffff)
@@ -352,7 +352,7 @@ pub(super) fn not_a_file(path: &Path) -> Error {
     Error::Unsupported { what: format!("{} is not a file; name a database file", path.display()) }
 }
 
-/// Makes the error of a call that was reported as done and was not.
+/// Makes the error of a call that reported success and did nothing.
 pub(super) fn missing() -> Error {
     let source = io::Error::other("the call brought no result");
     Error::System { doing: "open the file", source }

@@ -1,9 +1,9 @@
 //! Group commit: one sync serves every thread whose flush came before the sync began.
 //!
 //! Syncs are numbered in the order in which they begin, and only one runs at a time. A flush takes
-//! as its ticket the number of the next sync to begin; a fence has to see that sync, or a later
-//! one, end. The first failure ends everything: nothing is known about data whose sync failed, and
-//! a second attempt that succeeds proves nothing.
+//! as its ticket the number of the next sync to begin; a fence waits until that sync, or a later
+//! one, has ended. The first failure poisons the group: data whose sync failed is in an unknown
+//! state, and a later successful sync proves nothing about it.
 
 use core::sync::atomic::Ordering;
 use std::io;
@@ -18,8 +18,8 @@ use crate::{AtomicWord, Error, Lock, Primitives, Result};
 /// | leader | `begun += 1`, then the system call | under `turn`, a full fence in between |
 /// | waiter | `ended >= ticket`, or becomes the leader | acquire, against the leader's release |
 ///
-/// The two full fences make it impossible that the flusher misses the new number and the system
-/// call misses the stores.
+/// The two full fences exclude that the flusher misses the new number while the system call misses
+/// the stores.
 #[derive(Debug)]
 pub struct GroupSync<P: Primitives> {
     turn: P::Mutex<()>,
@@ -47,22 +47,23 @@ impl<P: Primitives> GroupSync<P> {
         self.begun.load(Ordering::SeqCst) + 1
     }
 
-    /// Returns when the sync `ticket`, or a later one, has succeeded; runs `sync` if nobody has.
+    /// Waits until the sync `ticket`, or a later one, has succeeded; runs `sync` if no other thread
+    /// does.
     ///
     /// # Errors
-    /// [`Error::System`] for the thread whose own sync failed, [`Error::Poisoned`] for all others
-    /// and ever after.
+    /// [`Error::System`] for the thread whose own sync failed; [`Error::Poisoned`] for all others,
+    /// and forever after.
     pub fn wait(&self, ticket: u64, sync: impl FnOnce() -> io::Result<()>) -> Result<()> {
         let mut attempt = 0;
-        // Ends: the thread whose turn it is either ends a sync or poisons, and then it is free.
+        // Ends: the leader either ends a sync or poisons, and then `turn` is free.
         let _turn = loop {
             self.check()?;
             if self.ended.load(Ordering::Acquire) >= ticket {
                 return Ok(());
             }
-            // Not by waiting in the lock: it lets one waiter through at a time, and those behind
-            // would sit through another sync that they do not need (measured with 8 threads on 2
-            // cores: 177 syncs for 240 fences instead of 60).
+            // Do not wait in the lock: it admits one waiter at a time, and those behind it would
+            // wait for another sync that they do not need (measured with 8 threads on 2 cores: 177
+            // syncs for 240 fences instead of 60).
             // A holder that panicked was inside its sync, so its outcome is unknown.
             match self.turn.try_lock().map_err(|_| Error::Poisoned)? {
                 Some(turn) => break turn,
@@ -70,7 +71,7 @@ impl<P: Primitives> GroupSync<P> {
             }
             attempt = attempt.saturating_add(1);
         };
-        // Somebody's sync may have ended between the look and the lock.
+        // Another sync may have ended between the check and the lock.
         self.check()?;
         if self.ended.load(Ordering::Acquire) >= ticket {
             return Ok(());
@@ -85,12 +86,12 @@ impl<P: Primitives> GroupSync<P> {
         Ok(())
     }
 
-    /// Lets every later [`check`](Self::check) and [`wait`](Self::wait) fail.
+    /// Poisons the group: every later [`check`](Self::check) and [`wait`](Self::wait) fails.
     pub fn poison(&self) {
         self.poisoned.store(1, Ordering::Release);
     }
 
-    /// Returns an error if anything failed before.
+    /// Checks that nothing failed before.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

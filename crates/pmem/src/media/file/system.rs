@@ -9,21 +9,21 @@ use std::io;
 pub enum Call {
     /// Opens the directory that holds the file.
     OpenDirectory,
-    /// Asks whether the target exists already; the value is 1 if it does.
+    /// Queries whether the target exists; the value is 1 if it does.
     Exists,
     /// Creates the temporary file.
     Create,
     /// Opens an existing file.
     Open,
-    /// Asks for the kind of file; the value is 1 for an ordinary one.
+    /// Queries the kind of file; the value is 1 for an ordinary one.
     Kind,
-    /// Asks for the length of the file, which is the value. Unit: bytes.
+    /// Queries the length of the file, which is the value. Unit: bytes.
     Length,
-    /// Asks for the kind of file system; the value is its magic number.
+    /// Queries the kind of file system; the value is its magic number.
     FileSystem,
-    /// Takes the lock.
+    /// Locks the file.
     Lock,
-    /// Takes storage for a range of the file.
+    /// Allocates storage for a range of the file.
     Allocate,
     /// Sets the length of the file.
     SetLength,
@@ -37,7 +37,7 @@ pub enum Call {
     Rename,
     /// Removes the temporary name.
     Remove,
-    /// Gives the storage behind a range back.
+    /// Frees the storage behind a range.
     Punch,
     /// Passes a hint about the lifetime of the data.
     Hint,
@@ -69,9 +69,9 @@ impl Call {
 /// The operating system as a file medium sees it: every call passes through here.
 ///
 /// A test implements it to fail the n-th call of a kind, with or without letting it happen, or to
-/// change the value it returns.
+/// change its value.
 pub trait System: Debug + Send + Sync + 'static {
-    /// Makes the call by calling `run`, and returns what the medium shall see of it.
+    /// Makes the call by calling `run`, and returns the result that the medium gets.
     ///
     /// # Errors
     /// Those of `run`, or the test's own.
@@ -88,15 +88,15 @@ impl System for Os {
     }
 }
 
-/// How often an interrupted call is made again before its error is passed on.
+/// How often an interrupted call is repeated before its error is returned.
 ///
-/// Unit: attempts. Source: ours; a bound, so that a timer that interrupts a long allocation for
-/// ever cannot hang the program.
+/// Unit: attempts. Source: ours; a bound, so that a periodic timer cannot keep a long allocation
+/// from ending.
 const ATTEMPTS: u32 = 1000;
 
-/// Makes a call, again if a signal interrupted it.
+/// Makes a call, and repeats it if a signal interrupts it.
 ///
-/// A sync is made again too: an interrupted one has not reported any failure of the data.
+/// A sync too: an interrupted sync has not reported a failure of the data.
 pub(super) fn perform(
     system: &dyn System,
     call: Call,

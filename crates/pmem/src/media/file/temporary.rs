@@ -15,7 +15,7 @@ use super::backing::{done, missing, not_a_file};
 use super::system::{Call, System, perform};
 use crate::{Error, Result};
 
-/// A file that has only a temporary name, which is removed when this is dropped.
+/// A file that has only a temporary name; dropping this removes it.
 #[derive(Debug)]
 pub(super) struct Temporary {
     pub(super) directory: OwnedFd,
@@ -28,7 +28,7 @@ pub(super) struct Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if self.remove {
-            // Best effort: what is left is a file under a name that nobody opens.
+            // Best effort: a file under a temporary name stays behind.
             let _ = perform(&*self.system, Call::Remove, || {
                 done(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()))
             });
@@ -37,7 +37,7 @@ impl Drop for Temporary {
 }
 
 impl Temporary {
-    /// Gives the file its name, unless there is one of that name.
+    /// Gives the file its name, unless another file has that name.
     pub(super) fn rename(&self) -> io::Result<u64> {
         let directory = &self.directory;
         let rename = rustix::fs::renameat_with(
@@ -60,7 +60,7 @@ impl Temporary {
     }
 }
 
-/// Creates an empty file under a name that nobody uses, in the directory of `path`.
+/// Creates an empty file under an unused name, in the directory of `path`.
 pub(super) fn create(path: &Path, system: &Arc<dyn System>) -> Result<(File, Temporary)> {
     let doing = |doing| move |source| Error::System { doing, source };
     let target = path.file_name().ok_or_else(|| not_a_file(path))?.to_owned();
@@ -96,7 +96,7 @@ pub(super) fn create(path: &Path, system: &Arc<dyn System>) -> Result<(File, Tem
     Ok((file, Temporary { directory, name, target, system, remove: true }))
 }
 
-/// Creates `.NAME.PID-COUNT.new`, with the first count that is free.
+/// Creates `.NAME.PID-COUNT.new`, with the first unused count.
 fn create_unused(directory: &OwnedFd, target: &OsStr) -> io::Result<(File, OsString)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -107,7 +107,7 @@ fn create_unused(directory: &OwnedFd, target: &OsStr) -> io::Result<(File, OsStr
         name.push(format!(".{}-{count}.new", std::process::id()));
         match rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => return Ok((File::from(file), name)),
-            // A process of this number died here before.
+            // An earlier process with this number left its file behind.
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! The flash translation layer: where each page lies, and how space is won back.
+//! The flash translation layer: the map of pages, and garbage collection.
 
 use core::ops::Sub;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ const NONE: u32 = u32::MAX;
 /// A block of flash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Block {
-    /// Pages that are still true.
+    /// Valid pages.
     pub(super) valid: u32,
     /// Pages that were written since the last erasure.
     pub(super) written: u32,
@@ -39,7 +39,7 @@ pub struct FtlCounters {
     pub flash_writes: u64,
     /// Blocks erased.
     pub erases: u64,
-    /// Pages that the host gave up.
+    /// Pages that the host released.
     pub trims: u64,
 }
 
@@ -71,7 +71,7 @@ impl FtlCounters {
     }
 }
 
-/// What one page write made the device do, itself included.
+/// The work of the device for one page write, that write included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Pages moved by garbage collection, each one read and one write.

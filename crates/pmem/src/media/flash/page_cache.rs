@@ -1,4 +1,4 @@
-//! The cache of pages in front of the flash; the least recently used one makes room.
+//! The cache of pages in front of the flash, with LRU replacement.
 
 use super::super::virtual_time::NumberMap;
 
@@ -50,7 +50,7 @@ impl PageCache {
         true
     }
 
-    /// Puts a page in, clean, as the newest; returns the one that made room.
+    /// Inserts a clean page as the newest; returns the evicted one.
     pub(super) fn insert(&mut self, page: u64) -> Option<EvictedPage> {
         let slot = Slot { page, before: NONE, after: NONE, held: None };
         let mut evicted = None;

@@ -1,10 +1,10 @@
-//! Which block garbage collection empties.
+//! The choice of the block that garbage collection empties.
 
 use super::super::random::Random;
 use super::ftl::Block;
 use crate::profile::Victim;
 
-/// Chooses among the full blocks, or returns `None` if there is none.
+/// Chooses one of the full blocks; `None` if there is none.
 ///
 /// `now` counts page writes; a block's age is the writes since it was filled. Ties go to the block
 /// that was filled first.

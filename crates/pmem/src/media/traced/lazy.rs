@@ -1,4 +1,4 @@
-//! Places whose content is chosen when they are first touched.
+//! Undecided places: their content is chosen at the first access.
 
 use crate::crash::Units;
 
@@ -11,7 +11,7 @@ pub struct Choice {
     pub content: u32,
 }
 
-/// The places that a lazy run has not touched yet, and the choices it made.
+/// The places that a lazy run has not accessed yet, and its choices.
 #[derive(Debug)]
 pub(super) struct Undecided {
     units: Units,

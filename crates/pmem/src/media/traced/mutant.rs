@@ -1,4 +1,4 @@
-//! Mutants: one site of an engine, one thing that it does no longer.
+//! Mutants: one site of an engine with one change of its work.
 
 use core::fmt;
 use core::str::FromStr;
@@ -21,24 +21,24 @@ pub enum Verb {
     NonTemporal,
 }
 
-/// What a mutant does differently at its site.
+/// The change that a mutant makes at its site.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Change {
-    /// Nothing is written back.
+    /// The flush is omitted.
     DropFlush,
     /// Of several lines, only the first is written back.
     FirstLineOnly,
     /// Of several lines, the last is not written back.
     AllButLastLine,
-    /// Nothing is waited for; write-backs stay pending.
+    /// The fence is omitted; write-backs stay pending.
     DropFence,
-    /// Nothing is synced.
+    /// The sync is omitted.
     DropSync,
-    /// The commit store does not happen.
+    /// The commit store is omitted.
     DropCommit,
     /// The commit store happens before the store of the same thread that preceded it.
     SwapCommit,
-    /// The stores past the caches are missed by the fence.
+    /// The fence does not cover the stores past the caches.
     UnfencedStore,
 }
 
@@ -83,7 +83,7 @@ impl FromStr for Change {
 #[error("there is no mutant \"{0}\"; names are like drop-flush and swap-commit")]
 pub struct UnknownChange(String);
 
-/// A site, and what it does differently.
+/// A site and its change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mutant {
     /// The site.
@@ -104,13 +104,13 @@ impl fmt::Debug for Mutant {
     }
 }
 
-/// What the sites of an engine did in one or more runs.
+/// The verbs of the sites of an engine in one or more runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Met {
     sites: BTreeMap<(Site, Verb), Seen>,
 }
 
-/// How often a site used a verb, and which mutants that makes sense of.
+/// How often a site used a verb, and which mutants are meaningful there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Seen {
     times: u64,
@@ -133,7 +133,7 @@ impl Met {
         self.sites.entry((site, Verb::Commit)).or_default().follows_store = true;
     }
 
-    /// Adds what was met elsewhere.
+    /// Adds the verbs of other runs.
     pub fn merge(&mut self, other: &Met) {
         for (key, theirs) in &other.sites {
             let ours = self.sites.entry(*key).or_default();

@@ -1,4 +1,4 @@
-//! The pen: writes the log, and applies the mutant while it does.
+//! The recorder: writes the log and applies the mutant.
 
 use core::ops::Range;
 
