@@ -12,7 +12,8 @@ Exit status:
   1  the answer is no: the key is absent, the database is damaged, a promise was broken
   2  the command line is wrong
   3  the input is wrong: a file that is missing or has a bad line
-  4  the database, the device or the output failed; the message says what to do";
+  4  the database, the device or the output failed; the message says what to do
+  5  the state to replay does not exist in this program; nothing was judged";
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -49,6 +50,11 @@ impl Failure {
     /// Something that the command needs failed.
     pub fn device(message: impl Display) -> Failure {
         Failure { status: 4, message: Some(message.to_string()) }
+    }
+
+    /// A replay is of another program.
+    pub fn stale(message: impl Display) -> Failure {
+        Failure { status: 5, message: Some(message.to_string()) }
     }
 
     /// Writing to `target` failed. If nobody reads it any more, there is nothing left to do.

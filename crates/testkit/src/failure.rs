@@ -4,30 +4,45 @@ use core::fmt;
 
 /// A sentence that says what an engine did, and what it should have done.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Failure(String);
+pub struct Failure {
+    text: String,
+    /// Whether a replay does not apply to this program.
+    is_stale: bool,
+}
 
 impl Failure {
     /// Makes a failure.
     pub fn new(text: impl Into<String>) -> Failure {
-        Failure(text.into())
+        Failure { text: text.into(), is_stale: false }
+    }
+
+    /// Makes a failure of a replay that does not apply to this program: another one has written it.
+    pub fn stale(text: impl Into<String>) -> Failure {
+        Failure { text: text.into(), is_stale: true }
+    }
+
+    /// Returns whether a replay does not apply to this program, so that it says nothing about the
+    /// engine.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     /// Puts the place where it happened before the sentence.
     pub fn at(self, place: impl fmt::Display) -> Failure {
-        Failure(format!("{place}: {}", self.0))
+        Failure { text: format!("{place}: {}", self.text), ..self }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 // As its text: judges are called with `unwrap`, which prints this.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -35,13 +50,13 @@ impl core::error::Error for Failure {}
 
 impl From<everhash_index::Error> for Failure {
     fn from(error: everhash_index::Error) -> Failure {
-        Failure(format!("an unexpected error: {error}"))
+        Failure::new(format!("an unexpected error: {error}"))
     }
 }
 
 impl From<everhash_pmem::Error> for Failure {
     fn from(error: everhash_pmem::Error) -> Failure {
-        Failure(format!("an unexpected error of the medium: {error}"))
+        Failure::new(format!("an unexpected error of the medium: {error}"))
     }
 }
 

@@ -264,6 +264,7 @@ impl Crash {
         let mutant = self.drop.as_deref().map(|text| subject.mutant(text)).transpose()?;
         match replay_mutant(&subject.design, form, &self.effort(), mutant, operations, crashes) {
             Ok(()) => output::print("0 violations in the state replayed"),
+            Err(failure) if failure.is_stale() => Err(Failure::stale(failure)),
             Err(failure) => {
                 output::print(&failure.to_string())?;
                 Err(Failure::no())

@@ -55,4 +55,7 @@ fn what_does_not_exist_is_refused() {
     place.run(&["crash", "--form", "7/7"]).fails(2, &["7/7"]);
     place.run(&["crash", "--form", "8/8", "--replay", "put:1:1"]).fails(2, &["copy all of it"]);
     assert_eq!(place.run(&["crash", "--model", "none"]).status, 2);
+    // Fails if a replay of another program counts as a violation of this one.
+    let stale = ["crash", "--form", "8/8", "--replay", "put:1:1 / 999999:killed"];
+    place.run(&stale).fails(5, &["there is no crash point 999999:killed"]);
 }

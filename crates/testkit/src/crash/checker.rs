@@ -136,9 +136,9 @@ impl<'a> CrashChecker<'a> {
             let mut explorer = Explorer::new(memory.clone(), execution.log.events());
             let moment = core::iter::from_fn(|| explorer.next_point().cloned())
                 .find(|moment| moment.event == name.event())
-                .ok_or_else(|| Failure::new(format!("there is no crash point {name}")))?;
+                .ok_or_else(|| Failure::stale(format!("there is no crash point {name}")))?;
             memory = Explorer::rebuild(memory, execution.log.events(), name)
-                .map_err(|error| Failure::new(error.to_string()))?;
+                .map_err(|error| Failure::stale(error.to_string()))?;
             let start = start_after(&execution, &moment, matches!(name, Name::Killed { .. }));
             let steps = self.steps(execution.in_flight(&moment), Work::Growth);
             self.region.media().restart(memory.visible());
