@@ -1,6 +1,6 @@
 //! A design on one medium as a value: plain functions instead of types.
 //!
-//! Whoever serves, measures or judges engines takes a [`Design`] and is compiled once. Which
+//! Code that serves, measures or judges engines takes a [`Design`] and is compiled once. Which
 //! engines are compiled for a medium is decided where the value is made.
 
 use everhash_pmem::{Boot, Media, Region, Site};
@@ -60,6 +60,7 @@ pub struct Design<M: Media> {
     open: Open<M>,
     open_read_only: OpenReadOnly<M>,
     check: Check<M>,
+    salvage: Salvage<M>,
 }
 
 type Changes<'a> = &'a [&'a [(&'a str, u64)]];
@@ -69,6 +70,8 @@ type Create<M> =
 type Open<M> = fn(Region<M>, Boot, &dyn Executor) -> Result<Box<dyn Table>>;
 type OpenReadOnly<M> = fn(Region<M>, &dyn Executor) -> Result<Box<dyn Table>>;
 type Check<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
+type Salvage<M> =
+    fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8]), &mut dyn FnMut(crate::Error)) -> Result<()>;
 
 impl<M: Media> Design<M> {
     /// Returns the design of `E`, compiled for the medium `M`.
@@ -91,6 +94,7 @@ impl<M: Media> Design<M> {
                 Ok(Box::new(crate::open_read_only::<E, M>(region, executor)?))
             },
             check: E::check::<M>,
+            salvage: E::salvage::<M>,
         }
     }
 
@@ -164,6 +168,19 @@ impl<M: Media> Design<M> {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Checked> {
         (self.check)(region, visit)
+    }
+
+    /// Reads what is intact of a damaged pool at rest: [`Engine::salvage`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if nothing can be read.
+    pub fn salvage(
+        &self,
+        region: &Region<M>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(crate::Error),
+    ) -> Result<()> {
+        (self.salvage)(region, visit, report)
     }
 
     /// Returns whether a write that returned may be lost by default, until it is synced.

@@ -59,6 +59,33 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Corrupt`].
     fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
+
+    /// As [`Engine::check`], but passes over what is damaged: visits every pair that is intact and
+    /// reports each damage. How much is passed over because of one damage, the engine says.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if nothing can be read, as with a damaged root.
+    fn salvage<M: Media>(
+        region: &Region<M>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        pass_over(Self::check(region, visit), report)
+    }
+}
+
+/// Reports the damage that ended the reading of a part, so that the next part can be read.
+///
+/// # Errors
+/// What is no damage: a failure of the medium.
+pub fn pass_over<T>(part: Result<T>, report: &mut dyn FnMut(Error)) -> Result<()> {
+    match part {
+        Err(damage @ Error::Corrupt { .. }) => {
+            report(damage);
+            Ok(())
+        }
+        part => part.map(drop),
+    }
 }
 
 /// Which keyed hash function spreads the keys of a pool.
@@ -66,7 +93,7 @@ pub trait Engine: Sized + Send + Sync + 'static {
 pub enum HashKind {
     /// SipHash-1-3: colliding keys cannot be made without the key of the pool.
     Sip13,
-    /// XXH3-64, seeded: faster, for keys that nobody hostile chooses.
+    /// XXH3-64, seeded: faster, for keys that no attacker chooses.
     Xxh3,
 }
 

@@ -1,4 +1,4 @@
-//! The contract: what a hash index on persistent memory is, whoever designed it.
+//! The contract that every hash index on persistent memory keeps, whatever its design.
 //!
 //! [`Engine`] is a design (how a pool is formatted and opened), [`Table`] an open one, and
 //! [`Design`] an engine on one medium as a value. The crate knows no engine and no medium by name.
@@ -14,7 +14,7 @@ mod table;
 
 pub use capabilities::{Capabilities, Durability};
 pub use design::{Choice, Design, Sizing};
-pub use engine::{Engine, HashKind, Opening, create, open, open_read_only};
+pub use engine::{Engine, HashKind, Opening, create, open, open_read_only, pass_over};
 pub use error::{Error, Result};
 pub use executor::{Executor, Inline, Threads};
 pub use form::Form;

@@ -118,6 +118,8 @@ pub enum Shutdown {
 pub struct PoolStatus {
     /// What the pool is.
     pub identity: Identity,
+    /// The boot under which it was last open.
+    pub boot: Boot,
     /// How it was shut down.
     pub previous: Shutdown,
     /// Whether it was open on a medium whose fences do not reach the device. After
@@ -271,7 +273,8 @@ impl<M: Media> Pool<M> {
     pub fn status(region: &Region<M>, boot: Boot) -> Result<PoolStatus> {
         let (slot, both) = newest(region)?;
         let previous = slot.shutdown(both, boot);
-        Ok(PoolStatus { identity: slot.identity, previous, relaxed: slot.relaxed })
+        let (identity, boot, relaxed) = (slot.identity, slot.boot, slot.relaxed);
+        Ok(PoolStatus { identity, boot, previous, relaxed })
     }
 
     /// Returns the region.

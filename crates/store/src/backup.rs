@@ -36,29 +36,52 @@ impl Db {
             hash: Some(info.hash),
             ..options.clone()
         };
-        // Nothing of the copy is promised before it has its name: one sync at the end is enough.
-        let new = New::begin(&options, target, Durability::Process)?;
-        let of_target = |error| Error::of(target, error);
-        let mut failed = None;
-        let mut count = 0;
+        let mut copy = NewCopy::begin(&options, target)?;
         self.core().still(|table| {
             let mut next = Some(everhash_index::Cursor::default());
-            while let (Some(cursor), None) = (next, &failed) {
-                next = table.scan(cursor, &mut |key, value| {
-                    // A scan may come by a key twice, even when nobody writes.
-                    match new.table.insert(key, value) {
-                        Ok(added) => count += u64::from(added),
-                        Err(error) => failed = Some(error),
-                    }
-                })?;
+            while let Some(cursor) = next.filter(|_| copy.failure.is_none()) {
+                // A scan may visit a key twice, even without writes.
+                next = table.scan(cursor, &mut |key, value| copy.add(key, value))?;
             }
             Ok(())
         })?;
-        if let Some(error) = failed {
-            return Err(of_target(error));
+        copy.finish()
+    }
+}
+
+/// A new database that is filled with the pairs of another one, and appears when it is complete.
+pub(crate) struct NewCopy<'p> {
+    new: New,
+    target: &'p Path,
+    count: u64,
+    failure: Option<everhash_index::Error>,
+}
+
+impl<'p> NewCopy<'p> {
+    pub(crate) fn begin(options: &Options, target: &'p Path) -> Result<Self> {
+        // Nothing of the copy is promised before it has its name: one sync at the end is enough.
+        let new = New::begin(options, target, Durability::Process)?;
+        Ok(NewCopy { new, target, count: 0, failure: None })
+    }
+
+    /// Adds a pair, unless its key is there already or an earlier pair could not be added.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
+        if self.failure.is_some() {
+            return;
         }
-        new.table.close().map_err(of_target)?;
-        new.file.media().publish().map_err(|error| Error::of_medium(target, error))?;
-        Ok(count)
+        match self.new.table.insert(key, value) {
+            Ok(added) => self.count += u64::from(added),
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    /// Makes the copy durable and gives it its name; returns the number of pairs.
+    pub(crate) fn finish(self) -> Result<u64> {
+        let of_target = |error| Error::of(self.target, error);
+        self.failure.map_or(Ok(()), Err).map_err(of_target)?;
+        self.new.table.close().map_err(of_target)?;
+        let published = self.new.file.media().publish();
+        published.map_err(|error| Error::of_medium(self.target, error))?;
+        Ok(self.count)
     }
 }

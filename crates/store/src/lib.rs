@@ -32,6 +32,7 @@ mod maintenance;
 mod options;
 mod pairs;
 mod place;
+mod repair;
 mod swap;
 mod words;
 
@@ -46,5 +47,6 @@ pub use everhash_index::{
 };
 pub use options::{Durability, Options};
 pub use pairs::{Pair, Pairs};
+pub use repair::{Damage, Salvaged};
 pub use swap::Swap;
 pub use words::Words;

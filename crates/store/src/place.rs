@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use everhash_index::{Checked, Durability as Mode, Form, HashKind, Opening, Table, Threads};
 use everhash_pmem::pool::{DATA, PoolStatus};
-use everhash_pmem::{FileMedium, FileOptions, Origin, Pool, Region, Shutdown};
+use everhash_pmem::{Boot, FileMedium, FileOptions, Origin, Pool, Region, Shutdown};
 
 use crate::catalog::{Chosen, File, engine, engines};
 use crate::core::Core;
@@ -28,17 +28,25 @@ impl Db {
                 };
             }
         };
-        Self::open_file(options, path, file)
-    }
-
-    fn open_file(options: &Options, path: &Path, file: File) -> Result<Db> {
         let status = status(path, &file)?;
-        let info = describe(options, path, &status, true)?;
         if status.doubtful() && !options.accept_power_loss {
+            describe(options, path, &status, true)?;
             return Err(Error::PowerLoss { path: shown(path) });
         }
+        Self::open_file(options, path, file, &status, machine::boot())
+    }
+
+    /// Opens a file as in the boot `boot` of the machine.
+    pub(crate) fn open_file(
+        options: &Options,
+        path: &Path,
+        file: File,
+        status: &PoolStatus,
+        boot: Boot,
+    ) -> Result<Db> {
+        let info = describe(options, path, status, true)?;
         let threads = Threads::new(options.threads);
-        let table = info.engine.design.open(file, machine::boot(), &threads);
+        let table = info.engine.design.open(file, boot, &threads);
         let table = table.map_err(|error| Error::of(path, error))?;
         Ok(assemble(options, path, table, info))
     }
@@ -87,24 +95,6 @@ impl Db {
         let engine = engine(status.identity.engine_name())?;
         engine.design.check(&file, &mut |_, _| {}).map_err(|error| Error::of(path, error))
     }
-
-    /// Makes a database usable that [`Options::open`] refuses with
-    /// [`PowerLoss`](crate::Error::PowerLoss): checks it as it lies there, and if its structure
-    /// is sound, recovers it, checks it again and closes it cleanly.
-    ///
-    /// What it holds may be older than the last writes, and differently so for different keys.
-    ///
-    /// # Errors
-    /// [`Error::File`] with the place of the damage; the file is as it was then, unless only the
-    /// second check failed.
-    pub fn repair(path: impl AsRef<Path>) -> Result<Checked> {
-        let path = path.as_ref();
-        Self::check_at_rest(path)?;
-        let db = Db::options().accept_power_loss(true).open(path)?;
-        let checked = db.check()?;
-        db.close()?;
-        Ok(checked)
-    }
 }
 
 /// A new database that does not have its name yet.
@@ -142,12 +132,12 @@ impl New {
     }
 }
 
-fn read_only(options: &Options, path: &Path) -> Result<File> {
+pub(crate) fn read_only(options: &Options, path: &Path) -> Result<File> {
     let file = FileMedium::open_read_only(path, &file_options(options, options.durability));
     Ok(Region::new(file.map_err(|error| Error::of_medium(path, error))?))
 }
 
-fn file_options(options: &Options, durability: Durability) -> FileOptions {
+pub(crate) fn file_options(options: &Options, durability: Durability) -> FileOptions {
     FileOptions {
         capacity_bytes: options.capacity_bytes,
         durability: durability.of_file(),
@@ -156,7 +146,7 @@ fn file_options(options: &Options, durability: Durability) -> FileOptions {
     }
 }
 
-fn status(path: &Path, file: &File) -> Result<PoolStatus> {
+pub(crate) fn status(path: &Path, file: &File) -> Result<PoolStatus> {
     Pool::status(file, machine::boot()).map_err(|error| Error::of_medium(path, error))
 }
 

@@ -1,4 +1,7 @@
-//! `everhash repair`: makes a database usable after a power failure under relaxed durability.
+//! `everhash repair`: makes a database usable after power loss under relaxed durability, or copies
+//! what is intact of a damaged one.
+
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use everhash_store::Db;
@@ -8,15 +11,20 @@ use super::Database;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
-/// Accept what a power failure left of a database that was open with relaxed durability
+/// Make a database usable after power loss under relaxed durability, or salvage a damaged one
 ///
-/// The database is checked first; if it is damaged, nothing is changed and the status is 1. If its
-/// structure is sound, it is recovered and closed cleanly. What it holds may be older than the last
-/// writes, differently for different keys: where there is a backup, prefer that.
+/// The database is checked first. If its structure is sound, it is recovered and closed cleanly: it
+/// then holds what was stored last, which may be older for some keys than for others. If it is
+/// damaged, nothing is changed and the status is 1; --into then copies every pair that is intact into
+/// a new database and lists the damages, and the status is 1 if there were any. Where there is a
+/// backup, prefer that.
 #[derive(Debug, Args)]
 pub struct Repair {
     #[command(flatten)]
     database: Database,
+    /// Copy all pairs that are intact into this new database, and only read the old one
+    #[arg(long, value_name = "NEW_DB")]
+    into: Option<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -26,6 +34,9 @@ impl Repair {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let path = &self.database.database;
+        if let Some(target) = &self.into {
+            return self.salvage(path, target);
+        }
         let checked = Db::repair(path).map_err(|error| {
             if error.is_damage() { Failure::answer(error) } else { Failure::from(error) }
         })?;
@@ -33,5 +44,39 @@ impl Repair {
             return output::print_json(&json!({ "items": checked.items }));
         }
         output::print(&format!("{}: usable; {} items", path.display(), checked.items))
+    }
+
+    fn salvage(&self, path: &Path, target: &Path) -> Outcome {
+        let salvaged = Db::salvage(path, target, &Db::options()).map_err(|error| {
+            if error.is_damage() { Failure::answer(error) } else { Failure::from(error) }
+        })?;
+        if self.json {
+            let listed = salvaged.listed.iter();
+            let damages: Vec<_> = listed
+                .map(|damage| {
+                    json!({
+                        "at": damage.at,
+                        "invariant": damage.broken,
+                    })
+                })
+                .collect();
+            output::print_json(&json!({
+                "items": salvaged.items,
+                "damages": salvaged.damages,
+                "listed": damages,
+            }))?;
+        } else {
+            for damage in &salvaged.listed {
+                output::print(&format!("{}: {damage}", path.display()))?;
+            }
+            output::print(&format!("{}: {} items", target.display(), salvaged.items))?;
+        }
+        match salvaged.damages {
+            0 => Ok(()),
+            count => {
+                let what = format!("{}: {count} damages were passed over", path.display());
+                Err(Failure::answer(what))
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use everhash_index::{Checked, Error, Form, Result};
+use everhash_index::{Checked, Error, Form, Result, pass_over};
 use everhash_pmem::{Access, Addr, Media, Pool, RecordWord, Region, Span, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -33,6 +33,18 @@ struct Shard {
     buckets: Vec<(Meta, [u64; BUCKET_WORDS])>,
 }
 
+impl Shard {
+    /// Returns every slot that holds a pair, with the index of its bucket.
+    fn live(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let slots = |meta: &Meta| {
+            let live = meta.live();
+            (0..SLOTS).filter(move |slot| live >> slot & 1 == 1)
+        };
+        let buckets = self.buckets.iter().enumerate();
+        buckets.flat_map(move |(index, (meta, _))| slots(meta).map(move |slot| (index, slot)))
+    }
+}
+
 /// Visits every pair once.
 ///
 /// # Errors
@@ -45,6 +57,29 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
         items += judge.pairs(&shard, visit)?;
     }
     Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+/// As [`check`], but passes over the pairs that are damaged, and over the shards whose buckets are.
+pub fn salvage<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    report: &mut dyn FnMut(Error),
+) -> Result<()> {
+    let mut judge = Judge::new(region)?;
+    for index in 0..judge.shards {
+        let shard = match judge.read_shard(index) {
+            Ok(shard) => shard,
+            Err(error) => {
+                pass_over::<()>(Err(error), report)?;
+                continue;
+            }
+        };
+        let mut keys = BTreeSet::new();
+        for (bucket, slot) in shard.live() {
+            pass_over(judge.slot(&shard, (bucket, slot), &mut keys, visit), report)?;
+        }
+    }
+    Ok(())
 }
 
 impl<'a, M: Media> Judge<'a, M> {
@@ -119,25 +154,36 @@ impl<'a, M: Media> Judge<'a, M> {
     /// Visits the pairs of a shard; returns how many there are.
     fn pairs(&mut self, shard: &Shard, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let mut keys = BTreeSet::new();
-        for (index, (meta, words)) in shard.buckets.iter().enumerate() {
-            for slot in (0..SLOTS).filter(|slot| meta.live() >> slot & 1 == 1) {
-                let at = shard.place.bucket(index as u64);
-                let (key, value) = self.pair(words, at, slot)?;
-                let hash = self.hasher.bytes(&key);
-                let tags = [words[Bucket::TAGS], words[Bucket::TAGS + 1], 0];
-                if layout::slot_tag(tags, slot) != layout::tag_of(hash) {
-                    return Err(corrupt(at, "a tag is that of its key"));
-                }
-                if !self.on_path(shard, hash, index as u64) {
-                    return Err(corrupt(at, "a key lies on its path"));
-                }
-                visit(&key, &value);
-                if !keys.insert(key) {
-                    return Err(corrupt(at, "a key is there once"));
-                }
-            }
+        for place in shard.live() {
+            self.slot(shard, place, &mut keys, visit)?;
         }
         Ok(keys.len() as u64)
+    }
+
+    /// Visits the pair in a slot of a bucket of a shard, in which there were `keys` before.
+    fn slot(
+        &mut self,
+        shard: &Shard,
+        (index, slot): (usize, usize),
+        keys: &mut BTreeSet<Vec<u8>>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        let (_, words) = &shard.buckets[index];
+        let at = shard.place.bucket(index as u64);
+        let (key, value) = self.pair(words, at, slot)?;
+        let hash = self.hasher.bytes(&key);
+        let tags = [words[Bucket::TAGS], words[Bucket::TAGS + 1], 0];
+        if layout::slot_tag(tags, slot) != layout::tag_of(hash) {
+            return Err(corrupt(at, "a tag is that of its key"));
+        }
+        if !self.on_path(shard, hash, index as u64) {
+            return Err(corrupt(at, "a key lies on its path"));
+        }
+        visit(&key, &value);
+        match keys.insert(key) {
+            true => Ok(()),
+            false => Err(corrupt(at, "a key is there once")),
+        }
     }
 
     /// Returns whether a search for `hash` gets as far as bucket `index`.

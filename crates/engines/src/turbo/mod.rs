@@ -77,7 +77,7 @@ mod table;
 mod tests;
 mod variable_size_items;
 
-use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
+use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
 use everhash_pmem::{Media, Pool, Region, Site};
 
 pub use setup::{TurboSettings, bytes_needed};
@@ -133,5 +133,13 @@ impl Engine for Turbo {
 
     fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
         check::check(region, visit)
+    }
+
+    fn salvage<M: Media>(
+        region: &Region<M>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        check::salvage(region, visit, report)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use everhash_index::{Checked, Error, Form, Result};
+use everhash_index::{Checked, Error, Form, Result, pass_over};
 use everhash_pmem::{Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Span, WORD, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -85,6 +85,42 @@ struct Object {
 /// # Errors
 /// [`Error::Corrupt`] with the invariant that is broken.
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    let (mut judge, root) = begin(region)?;
+    let mut items = 0;
+    for area in 0..root.areas {
+        judge.durable(root.record(area), root.epoch)?;
+        items += judge.area(area, root.areas, root.record(area), visit)?;
+    }
+    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+/// As [`check`], but passes over the areas that are damaged.
+pub fn salvage<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    report: &mut dyn FnMut(Error),
+) -> Result<()> {
+    let (mut judge, root) = begin(region)?;
+    (0..root.areas).try_for_each(|area| {
+        pass_over(judge.area(area, root.areas, root.record(area), visit), report)
+    })
+}
+
+/// What the root says.
+struct RootWords {
+    table: Addr,
+    areas: u64,
+    epoch: u64,
+}
+
+impl RootWords {
+    fn record(&self, area: u64) -> Addr {
+        layout::area_record(self.table, area)
+    }
+}
+
+/// Reads the root.
+fn begin<M: Media>(region: &Region<M>) -> Result<(Judge<'_, M>, RootWords)> {
     let identity = Pool::inspect(region)?;
     let mut judge = Judge {
         pm: region.access(),
@@ -113,13 +149,7 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     judge.seal_words = layout::seal_words(root[Root::DURABILITY]);
     judge.block_directories = root[Root::BLOCK_DIRECTORIES];
     judge.spans.push(layout::area_table(table, areas));
-    let mut items = 0;
-    for area in 0..areas {
-        let record = layout::area_record(table, area);
-        judge.durable(record, epoch)?;
-        items += judge.area(area, areas, record, visit)?;
-    }
-    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+    Ok((judge, RootWords { table, areas, epoch }))
 }
 
 impl<M: Media> Judge<'_, M> {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use everhash_index::{Checked, Error, Form, Result};
+use everhash_index::{Checked, Error, Form, Result, pass_over};
 use everhash_pmem::{Access, Addr, LINE, Media, Pool, RecordWord, Region, Span, WORD, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -48,24 +48,38 @@ struct Found {
 /// [`Error::Corrupt`] with the invariant that is broken.
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
     let mut judge = Judge::new(region)?;
-    let level = judge.main.len() as u64 - 1;
-    let lower = judge.initial << level.saturating_sub(1);
+    let (level, lower) = (judge.level(), judge.lower());
     let mut items = 0;
     for index in 0..lower {
-        let depth = judge.depth(index)?;
-        if depth != level && depth + 1 != level {
-            return Err(corrupt(judge.main_at(index), "a bucket was split as often as the others"));
-        }
+        let depth = judge.lower_depth(index)?;
         items += judge.chain(index, depth, level, visit)?;
         if depth == level && level > 0 {
-            let upper = index + lower;
-            if judge.depth(upper)? != level {
-                return Err(corrupt(judge.main_at(upper), "both halves of a split have one depth"));
-            }
-            items += judge.chain(upper, level, level, visit)?;
+            items += judge.upper_chain(index + lower, visit)?;
         }
     }
     Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+/// As [`check`], but passes over the chains that are damaged.
+pub fn salvage<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    report: &mut dyn FnMut(Error),
+) -> Result<()> {
+    let mut judge = Judge::new(region)?;
+    let (level, lower) = (judge.level(), judge.lower());
+    for index in 0..lower {
+        let depth = judge.lower_depth(index);
+        // Where the lower half does not say whether it was split, the upper half may.
+        let is_split = level > 0 && depth.as_ref().ok().is_none_or(|depth| *depth == level);
+        let chain = depth.and_then(|depth| judge.chain(index, depth, level, visit));
+        pass_over(chain, report)?;
+        judge.moved.clear();
+        if is_split {
+            pass_over(judge.upper_chain(index + lower, visit), report)?;
+        }
+    }
+    Ok(())
 }
 
 impl<'a, M: Media> Judge<'a, M> {
@@ -88,6 +102,33 @@ impl<'a, M: Media> Judge<'a, M> {
         };
         judge.root()?;
         Ok(judge)
+    }
+
+    /// Returns how often the main array has doubled, the last time perhaps not for all buckets.
+    fn level(&self) -> u64 {
+        self.main.len() as u64 - 1
+    }
+
+    /// Returns the number of lower buckets.
+    fn lower(&self) -> u64 {
+        self.initial << self.level().saturating_sub(1)
+    }
+
+    /// Returns how often a lower bucket was split.
+    fn lower_depth(&self, index: u64) -> Result<u64> {
+        match (self.depth(index)?, self.level()) {
+            (depth, level) if depth == level || depth + 1 == level => Ok(depth),
+            _ => Err(corrupt(self.main_at(index), "a bucket was split as often as the others")),
+        }
+    }
+
+    /// As [`Judge::chain`], for the upper half of a bucket that was split.
+    fn upper_chain(&mut self, index: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let level = self.level();
+        match self.depth(index)? == level {
+            true => self.chain(index, level, level, visit),
+            false => Err(corrupt(self.main_at(index), "both halves of a split have one depth")),
+        }
     }
 
     /// Reads the settings and the two lists of extents.

@@ -110,7 +110,7 @@ mod state;
 mod tests;
 mod upkeep;
 
-use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
+use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
 use everhash_pmem::{Media, Pool, Region, Site};
 
 pub use ops::WophiTable;
@@ -167,5 +167,13 @@ impl Engine for Wophi {
 
     fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
         check::check(region, visit)
+    }
+
+    fn salvage<M: Media>(
+        region: &Region<M>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        check::salvage(region, visit, report)
     }
 }

@@ -209,19 +209,29 @@ fn a_database_says_when_its_writes_are_durable() {
     assert_eq!(durability(Db::options().engine("wophi")), Durability::Immediate);
 }
 
-#[test]
-fn many_databases_are_open_in_one_process() {
-    // Fails if each took so many addresses that a few filled the address space of the process.
-    const COUNT: usize = 300;
+/// Opens many databases at a time, and writes to each.
+fn open_many(count: usize, background: bool) {
     let directory = tempfile::tempdir().unwrap();
-    let options = Db::options().engine("wophi").expected_items(10).background(false);
+    let options = Db::options().engine("wophi").expected_items(10).background(background);
     let options = options.durability(Durability::Process);
     let open = |number: usize| options.create(directory.path().join(format!("{number}.ehdb")));
-    let all: Vec<Db> = (0..COUNT).map(|number| open(number).unwrap()).collect();
+    let all: Vec<Db> = (0..count).map(|number| open(number).unwrap()).collect();
     for (number, db) in all.iter().enumerate() {
         db.put(b"number", &number.to_le_bytes()).unwrap();
     }
     for (number, db) in all.iter().enumerate() {
         assert_eq!(db.get(b"number").unwrap().unwrap(), number.to_le_bytes());
     }
+}
+
+#[test]
+fn many_databases_are_open_in_one_process() {
+    // Fails if each took so many addresses that a few filled the address space of the process.
+    open_many(300, false);
+}
+
+#[test]
+#[ignore = "more open files than most systems allow by default: `ulimit -n 20000`"]
+fn thousands_of_databases_are_open_in_one_process() {
+    open_many(4000, true);
 }

@@ -1,0 +1,117 @@
+//! Repair: what power loss under relaxed durability, or damage, has left of a database.
+
+use std::path::Path;
+
+use everhash_index::{Checked, Form, HashKind};
+use everhash_pmem::{FileMedium, Region};
+
+use crate::backup::NewCopy;
+use crate::catalog::engine;
+use crate::place::{file_options, status, read_only};
+use crate::{Db, Error, Options, Result, machine};
+
+/// How many damages are listed at most; all are counted.
+///
+/// Source: ours; a person reads no more.
+const LISTED: usize = 1000;
+
+/// What [`Db::salvage`] found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Salvaged {
+    /// Pairs that were intact, and are in the new database.
+    pub items: u64,
+    /// How often something was damaged and passed over.
+    pub damages: u64,
+    /// The first of these.
+    pub listed: Vec<Damage>,
+}
+
+/// Where a database is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// Byte offset in the file.
+    pub at: u64,
+    /// The invariant that is violated there, as a statement.
+    pub broken: &'static str,
+}
+
+impl Db {
+    /// Makes a database usable that [`Options::open`] refuses with
+    /// [`PowerLoss`](crate::Error::PowerLoss): checks it as it lies there, and if its structure
+    /// is sound, recovers it, checks it again and closes it cleanly.
+    ///
+    /// It takes what was stored last, synced or not, as far as it is sound. So what the database
+    /// holds may be older than the last writes, and differently so for different keys. A damaged
+    /// database is refused: see [`Db::salvage`].
+    ///
+    /// # Errors
+    /// [`Error::File`] with the place of the damage; the file is as it was then, unless only the
+    /// second check failed.
+    pub fn repair(path: impl AsRef<Path>) -> Result<Checked> {
+        let (path, options) = (path.as_ref(), Options::default());
+        Self::check_at_rest(path)?;
+        let file = FileMedium::open(path, &file_options(&options, options.durability));
+        let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
+        let status = status(path, &file)?;
+        // As after a killed process: the check has shown that what was stored last is sound. After
+        // power loss an engine would go back to the last sync.
+        let boot = if status.doubtful() { status.boot } else { machine::boot() };
+        let db = Self::open_file(&options, path, file, &status, boot)?;
+        let checked = db.check()?;
+        db.close()?;
+        Ok(checked)
+    }
+
+    /// Copies what is intact of the damaged database `path` into a new database `target`, and lists
+    /// the damages that it passed over. The damaged file is only read.
+    ///
+    /// The copy has the same engine, form and hash function. A pair counts as intact if its
+    /// checksums match; pairs of a fixed form have none of their own, so that the structure around
+    /// them counts.
+    ///
+    /// # Errors
+    /// [`Error::File`] if not even the header or the root can be read, and those of [`Db::backup`].
+    /// There is no file `target` then.
+    pub fn salvage(
+        path: impl AsRef<Path>,
+        target: impl AsRef<Path>,
+        options: &Options,
+    ) -> Result<Salvaged> {
+        let (path, target) = (path.as_ref(), target.as_ref());
+        let file = read_only(options, path)?;
+        let identity = status(path, &file)?.identity;
+        let engine = engine(identity.engine_name())?;
+        let options = Options {
+            engine: Some(engine.name.to_owned()),
+            form: Some(Form::from_code(identity.form)),
+            hash: HashKind::from_code(identity.hash_kind),
+            ..options.clone()
+        };
+        let mut copy = NewCopy::begin(&options, target)?;
+        let mut salvaged = Salvaged::default();
+        let read =
+            engine.design.salvage(&file, &mut |key, value| copy.add(key, value), &mut |error| {
+                salvaged.note(&error)
+            });
+        read.map_err(|error| Error::of(path, error))?;
+        salvaged.items = copy.finish()?;
+        Ok(salvaged)
+    }
+}
+
+impl Salvaged {
+    fn note(&mut self, error: &everhash_index::Error) {
+        self.damages += 1;
+        if let everhash_index::Error::Corrupt { at, broken } = *error
+            && self.listed.len() < LISTED
+        {
+            self.listed.push(Damage { at, broken });
+        }
+    }
+}
+
+impl core::fmt::Display for Damage {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "damaged at byte {} (violated invariant: {})", self.at, self.broken)
+    }
+}
