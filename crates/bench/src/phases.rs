@@ -103,8 +103,8 @@ pub(crate) struct Measured {
     pub latency: Histogram<u64>,
 }
 
-/// Every how many operations one is timed on its own: seldom enough not to slow the others down,
-/// which overlap with each other and wait for everything when a clock is read.
+/// One operation in so many is timed on its own. Reading a clock waits for all operations under
+/// way, so more of them would slow down those that overlap.
 const TIMED_EVERY: u64 = 64;
 
 /// Does one thread's share of a phase.

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// What one call of that thread may do. Unit: buckets or records.
 const BUDGET: u32 = 256;
 
-/// After how many inserts the progress is told.
+/// After how many inserts the progress is reported.
 const TOLD_EVERY: u64 = 1 << 20;
 
 /// What is measured of a table in a file.
@@ -124,7 +124,7 @@ pub struct ScaleReport {
     pub dram_bytes_per_item: f64,
     /// Memory of the process that is no file's, less what it had before, for each pair.
     pub anonymous_bytes_per_item: f64,
-    /// An open after the end of the process without a close. Unit: seconds.
+    /// An open after a killed process. Unit: seconds.
     pub open_crashed_seconds: f64,
     /// Reads after it.
     pub reads: Reads,
@@ -175,7 +175,7 @@ pub fn scale(
     let table = create(plan, candidate)?;
     let report = measure(plan, candidate, table, before, said);
     if !plan.kept {
-        // Whoever finds the file still there knows why; the report is worth more.
+        // A file that stays behind explains itself; the report is worth more.
         let _ = std::fs::remove_file(&plan.path);
     }
     report

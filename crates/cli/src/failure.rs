@@ -22,7 +22,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 #[derive(Debug)]
 pub struct Failure {
     status: u8,
-    /// Nothing for an answer that needs no words, or when nobody reads any more.
+    /// `None` for an answer that needs no words, or when the output is closed.
     message: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl Failure {
         Failure { status: 5, message: Some(message.to_string()) }
     }
 
-    /// Writing to `target` failed. If nobody reads it any more, there is nothing left to do.
+    /// Writing to `target` failed. A closed pipe is no failure: the reader has seen enough.
     pub fn output(target: &Path, error: &io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure { status: 0, message: None };

@@ -13,7 +13,7 @@ use everhash_pmem::media::virtual_time::{Schedule, Step, Summary};
 use everhash_pmem::profile::MemoryDevice;
 use everhash_pmem::{Access, Addr, Region, Result, Site};
 
-/// The only site of the programs: nobody explores their crashes.
+/// The only site of the programs: their crashes are not explored.
 pub(crate) const SITE: Site = Site::new("device/program");
 
 /// One thread's way to the device under test.

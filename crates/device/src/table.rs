@@ -41,7 +41,7 @@ pub struct Row {
     pub measured: f64,
     /// How far the two may be apart.
     pub tolerance: Tolerance,
-    /// Who published it, or from which of the profile's numbers it follows.
+    /// Its publication, or the profile's number from which it follows.
     pub source: &'static str,
 }
 

@@ -1,14 +1,14 @@
-//! What an engine promises; the judges select by it, and `stats` shows it.
+//! What an engine promises; the judges select by it, and `stats` prints it.
 
 use crate::Form;
 
 /// When a write that returned survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Durability {
-    /// When it returned, as far as the medium can promise it.
+    /// As soon as it returned, as far as the medium can promise it.
     Immediate,
-    /// The end of the process takes nothing back. A power failure leaves a prefix of the writes to
-    /// each part of the table ([`Table::part_of`](crate::Table::part_of)), and all of those that
+    /// A killed process loses nothing. Power loss leaves a prefix of the writes to each partition
+    /// ([`Table::durability_partition`](crate::Table::durability_partition)), which holds all that
     /// returned before the last sync.
     Batch,
 }

@@ -61,8 +61,10 @@ pub enum Error {
         /// What is wrong, and what to do.
         why: String,
     },
-    /// An earlier failure means that nothing can be promised any more.
-    #[error("an earlier write failed; reopen the pool to see what survived")]
+    /// After an earlier failure nothing can be promised of this part of the pool any more.
+    #[error(
+        "an earlier failure left this part of the pool in doubt; reopen the pool to recover it"
+    )]
     Poisoned,
     /// The medium failed.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Who runs the parts of a parallel recovery. Engines start no threads of their own.
+//! What runs the parts of a parallel recovery. Engines start no threads of their own.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

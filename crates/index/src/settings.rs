@@ -7,7 +7,7 @@ use crate::{Error, Result};
 pub struct Setting {
     /// Its name, in lower case with underscores and the unit last.
     pub name: &'static str,
-    /// The value it has when nobody sets it.
+    /// The value it has unless it is set.
     pub default: u64,
     /// One line of meaning, with the range.
     pub meaning: &'static str,

@@ -21,7 +21,7 @@ pub enum Change {
     Remove,
 }
 
-/// A place in a scan. Valid for the table that gave it, as long as that is open.
+/// A position in a scan. Valid for the table that returned it, while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Cursor(pub u64);
 
@@ -169,17 +169,17 @@ pub trait Table: Send + Sync {
     /// Checks the whole table, like [`Engine::check`](crate::Engine::check), while no write runs.
     fn check(&self) -> Result<Checked>;
 
-    /// Returns when a write that returned survives, here: one of the engine's modes.
+    /// Returns the durability mode of this table: one of the engine's modes.
     fn durability(&self) -> Durability {
         Durability::Immediate
     }
 
-    /// Returns to which part of the table a key belongs; the same every time the pool is opened on
-    /// such a medium.
+    /// Returns the partition of a key: the part of the table that becomes durable together with it.
+    /// A key has the same one whenever the pool is opened on a medium of the same kind.
     ///
-    /// Of an engine that batches durability ([`Durability::Batch`]) a
-    /// power failure leaves each part as it was at one moment; a clear is one step of each part.
-    fn part_of(&self, _key: &[u8]) -> u64 {
+    /// In an engine that batches durability ([`Durability::Batch`]), power loss leaves each
+    /// partition as it was at one moment. A clear is one step of each partition.
+    fn durability_partition(&self, _key: &[u8]) -> u64 {
         0
     }
 
@@ -226,11 +226,11 @@ pub trait WordTable: Send + Sync {
     }
 }
 
-/// A paper's own forms of its operations, for callers who know whether a key is there, and for
+/// A paper's own forms of its operations, for callers that know whether a key is present, and for
 /// faithful measurement.
 ///
-/// What the caller says is believed, as far as the paper does not look for itself. What comes of
-/// it if that is wrong, the engine's documentation says.
+/// They trust the caller as far as the paper does. The engine's documentation says what happens if
+/// the caller is wrong.
 pub trait BareTable: Send + Sync {
     /// Adds a pair whose key is absent.
     fn insert_blind(&self, key: &[u8], value: &[u8]) -> Result<()>;
@@ -240,7 +240,7 @@ pub trait BareTable: Send + Sync {
     fn remove_blind(&self, key: &[u8]) -> Result<()>;
 }
 
-/// Returns the error of a pair that does not have the fixed form of its pool, if it has not.
+/// Validates a pair against the pool's form.
 ///
 /// # Errors
 /// [`Error::WrongForm`] for a fixed form, [`Error::KeyTooLong`] and [`Error::ValueTooLong`] for
@@ -265,7 +265,7 @@ pub fn admit(form: Form, key: &[u8], value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// As [`admit`], for a key whose value is not known yet.
+/// Validates a key against the pool's form, for an operation without a value.
 ///
 /// # Errors
 /// [`Error::WrongForm`] for a fixed form, [`Error::KeyTooLong`].

@@ -119,7 +119,7 @@ impl Core {
             return Ok(());
         }
         self.table.sync().map_err(|error| {
-            // Whatever the reason: nobody knows any more what the device has.
+            // Whatever the reason: what the device holds is unknown from here on.
             self.stop(error.to_string());
             Error::of(&self.path, error)
         })

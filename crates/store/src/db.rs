@@ -16,8 +16,8 @@ use crate::{Durability, Error, Options, Result, Words};
 /// An open database: a map from byte strings to byte strings in one file.
 ///
 /// Cheap to clone and to share between threads; all operations on one key are linearizable. The
-/// last handle that is dropped closes the database; [`Db::close`] does the same and tells whether
-/// it went well.
+/// last handle that is dropped closes the database; [`Db::close`] does the same and reports
+/// failures.
 ///
 /// Every operation can fail with [`Error::Dead`] after a failure that put durability in doubt,
 /// with [`Error::Forked`] in a child of the process, and with [`Error::File`] on a damaged file.
@@ -47,7 +47,7 @@ pub struct Info {
     pub form: Form,
     /// The hash function that spreads the keys.
     pub hash: HashKind,
-    /// When a write survives a power failure.
+    /// When a write survives power loss.
     pub durability: Durability,
     /// Whether the database was not closed cleanly before, so that opening recovered it.
     pub recovered: bool,
@@ -352,7 +352,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Nobody is left to be told. What was not closed cleanly is recovered by the next open.
+        // There is no caller to report an error to. The next open recovers what was not closed.
         let _ = self.close();
     }
 }

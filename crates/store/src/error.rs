@@ -35,11 +35,11 @@ pub enum Error {
         /// What was being done.
         doing: &'static str,
     },
-    /// The machine went down while the database was open with relaxed durability: any part of the
-    /// file may be older than any other.
+    /// Power was lost while the database was open with relaxed durability: any part of the file may
+    /// be older than any other.
     #[error(
-        "{path}: the machine went down while this database was open with relaxed durability; \
-             restore a backup, or repair it, which accepts what is left"
+        "{path}: power was lost while this database was open with relaxed durability; restore a \
+             backup, or repair it, which accepts what is left"
     )]
     PowerLoss {
         /// The name.

@@ -5,7 +5,7 @@ use everhash_pmem::Boot;
 use crate::{Error, Result};
 
 /// Returns the present boot of the machine, or the one without a name where the system does not
-/// tell: every unclean close then counts as a power failure.
+/// tell: every unclean close then counts as power loss.
 pub(crate) fn boot() -> Boot {
     // Source: Linux, random(4): a UUID that is drawn anew at every boot.
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -10,21 +10,22 @@ use everhash_pmem::media::file::system::{Os, System};
 
 use crate::{Db, Result};
 
-/// When a write that returned survives a power failure. It survives a killed process in any case.
+/// When a write that returned survives power loss. It survives a killed process in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// When it returned. Every write waits for the device; threads that wait at a time share one
-    /// wait.
+    /// As soon as it returned. Every write waits for the device; threads that wait at the same time
+    /// share one sync.
     Immediate,
-    /// At the latest when 5 s or 3 MiB have passed (settings `flush_interval_ms` and `flush_bytes`
-    /// of the engine), or at the next [`Db::sync`]. After a power failure the database is as it was
-    /// at one instant.
+    /// After 5 s or 3 MiB of writes at the latest (settings `flush_interval_ms` and `flush_bytes`
+    /// of the engine), or at the next [`Db::sync`]. Power loss leaves the database as it was at one
+    /// instant.
     ///
     /// For engines that batch: `walsh`, the default. With others every write is immediate.
     #[default]
     Batch,
     /// About this long after it returned, when the store syncs by itself, or at the next
-    /// [`Db::sync`]. Relaxed: see [`Durability::Process`].
+    /// [`Db::sync`]. Any duration will do: zero syncs again and again while there are writes, and
+    /// one that no clock reaches never syncs. Relaxed: see [`Durability::Process`].
     Interval(Duration),
     /// At the next [`Db::sync`] or when the database is closed.
     ///
@@ -148,7 +149,7 @@ impl Options {
     }
 
     /// Chooses the hash function of a new database, and says which one an existing database must
-    /// have. Default: [`HashKind::Sip13`], which nobody can flood with colliding keys.
+    /// have. Default: [`HashKind::Sip13`], which an attacker cannot flood with colliding keys.
     pub fn hash(mut self, hash: HashKind) -> Self {
         self.hash = Some(hash);
         self
@@ -166,7 +167,7 @@ impl Options {
         self
     }
 
-    /// Chooses when a write survives a power failure. Default: [`Durability::Batch`].
+    /// Chooses when a write survives power loss. Default: [`Durability::Batch`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
@@ -178,8 +179,8 @@ impl Options {
         self
     }
 
-    /// Chooses whether to open a database that was open with relaxed durability when the machine
-    /// went down. Contents may be missing, old or damaged then. Default: no.
+    /// Chooses whether to open a database that was open with relaxed durability when power was
+    /// lost. Contents may be missing, old or damaged then. Default: no.
     pub fn accept_power_loss(mut self, accept: bool) -> Self {
         self.accept_power_loss = accept;
         self
@@ -192,8 +193,9 @@ impl Options {
         self
     }
 
-    /// Chooses whether upkeep (growing ahead of need, reclaiming, interval syncs) runs on a thread
-    /// of its own. Without it, writes do it now and then, and an interval only ends at a write.
+    /// Chooses whether maintenance (growing ahead of need, reclaiming, interval syncs) runs on a
+    /// thread of its own. Without it, every 128th write does it, and an interval ends only at a
+    /// write.
     /// Default: yes.
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;

@@ -31,7 +31,7 @@ pub struct Salvaged {
 pub struct Damage {
     /// Byte offset in the file.
     pub at: u64,
-    /// The invariant that is violated there, as a statement.
+    /// The violated invariant, as a statement.
     pub broken: &'static str,
 }
 
@@ -112,6 +112,6 @@ impl Salvaged {
 
 impl core::fmt::Display for Damage {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "damaged at byte {} (violated invariant: {})", self.at, self.broken)
+        write!(f, "damaged at byte {}: expected that {}", self.at, self.broken)
     }
 }

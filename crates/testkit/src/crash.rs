@@ -6,9 +6,9 @@
 //!
 //! 1. opens it: an error is a violation, and so is a panic;
 //! 2. reads everything out by every access path. The contents must be those before or after the
-//!    operation in flight. If the engine batches durability, each part
-//!    ([`Table::part_of`](everhash_index::Table::part_of)) must be as it was at one moment since
-//!    the last sync; after a killed process, nothing may be lost;
+//!    operation in flight. If the engine batches durability, each partition
+//!    ([`everhash_index::Table::durability_partition`]) must be as it was at one moment since the
+//!    last sync; after a killed process, nothing may be lost;
 //! 3. continues to operate: it removes and re-inserts the key of the operation in flight, inserts
 //!    enough keys to grow the table, closes, opens, and compares all answers and contents again;
 //! 4. for some images, crashes again during the recovery and during those operations, up to a

@@ -35,7 +35,7 @@ pub struct Import {
     /// What to do with a key that is there already
     #[arg(long, value_enum, default_value = "replace")]
     on_duplicate: OnDuplicate,
-    /// When a record survives a power failure: immediate, batch, process, or an interval
+    /// When a record survives power loss: immediate, batch, process, or an interval
     ///
     /// By default process for a new database and batch for an existing one, which is immediate
     /// where its engine does not batch. All records are durable before the summary is printed. With

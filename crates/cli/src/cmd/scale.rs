@@ -16,7 +16,7 @@ use crate::output;
 /// Fill a table in a file that may be larger than memory, and measure what only size shows
 ///
 /// Pairs of 8/8 bytes are inserted one by one; each insert is timed. The file is then opened as
-/// after the end of the process, read at random, closed, and opened again. It is removed in the
+/// after a killed process, read at random, closed, and opened again. It is removed in the
 /// end. A pair takes 32 to 45 bytes of the disk.
 #[derive(Debug, Args)]
 pub struct Scale {
@@ -35,7 +35,7 @@ pub struct Scale {
     /// Threads of an open; 0 means one per processor
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     threads: usize,
-    /// Hash function of the table: sip13, or xxh3 for keys that nobody hostile chooses
+    /// Hash function of the table: sip13, or xxh3 for keys that no attacker chooses
     #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]
     hash: HashKind,
     /// When an insert is durable: batch, in epochs of the engine, or process, at the sync in the
@@ -62,7 +62,7 @@ pub struct Scale {
     json: bool,
 }
 
-/// When an insert survives a power failure.
+/// When an insert survives power loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Durable {
     Batch,

@@ -46,7 +46,7 @@ pub(crate) fn insert(
     let device = MemoryDevice { cache_bytes, ..device.clone() };
     let region = region(&device, Timing::Virtual, TABLE + LOCKS);
     let operations = 200_000 / threads;
-    // Until the caches are full of dirty lines, stores that nobody flushes look free.
+    // Until the caches are full of dirty lines, stores without a flush look free.
     inserts(&region, index, threads, 2 * cache_bytes / LINE / threads)?;
     let before = region.media().counters();
     inserts(&region, index, threads, operations)?;

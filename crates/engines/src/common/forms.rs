@@ -101,8 +101,8 @@ macro_rules! table_of_forms {
                 self.as_table().durability()
             }
 
-            fn part_of(&self, key: &[u8]) -> u64 {
-                self.as_table().part_of(key)
+            fn durability_partition(&self, key: &[u8]) -> u64 {
+                self.as_table().durability_partition(key)
             }
 
             fn stats(&self) -> everhash_index::Result<everhash_index::Stats> {

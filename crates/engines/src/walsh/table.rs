@@ -157,7 +157,7 @@ impl<M: Media> Table for Walsh<M> {
         [Durability::Batch, Durability::Immediate][usize::from(self.settings.durability == 1)]
     }
 
-    fn part_of(&self, key: &[u8]) -> u64 {
+    fn durability_partition(&self, key: &[u8]) -> u64 {
         match self.is_grouped {
             // One epoch for all areas.
             true => 0,

@@ -185,7 +185,7 @@ pub(super) fn execute(
     if design.batches() {
         let table = process.table();
         let keys = keys.iter().chain(found.keys());
-        let parts = Parts::new(keys.map(|key| (key.clone(), table.part_of(key))));
+        let parts = Parts::new(keys.map(|key| (key.clone(), table.durability_partition(key))));
         execution.history = Some(History::new(parts, &found));
     }
     execution.models.push(Model::of(*shape, found));

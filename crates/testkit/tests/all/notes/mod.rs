@@ -267,7 +267,7 @@ impl<M: Media> Table for NoteTable<M> {
         Notes::check(self.pool.region(), &mut |_, _| {})
     }
 
-    fn part_of(&self, key: &[u8]) -> u64 {
+    fn durability_partition(&self, key: &[u8]) -> u64 {
         word(key).map_or(0, |key| part(key) as u64)
     }
 
