@@ -4,6 +4,7 @@ mod crashes;
 mod damage;
 mod failures;
 mod figures;
+mod full;
 mod mechanisms;
 mod rehash;
 mod times;
