@@ -1,12 +1,15 @@
 //! One bucket, as it is met on a walk along a chain: checked before anything in it is believed.
 
+use core::marker::PhantomData;
+
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Block, LINE, Media, Site, Span};
 
+use super::form::Form;
 use super::layout::{self, Kind, LINE_WORDS, NEXT, TOKEN, Token};
 
 /// The first line of a bucket, and the contents of its token word when it was met.
-pub struct Bucket<'a, M: Media + 'a> {
+pub struct Bucket<'a, M: Media + 'a, F: Form> {
     /// Where it begins.
     pub at: Addr,
     /// Whether it is addressed or chained.
@@ -14,17 +17,18 @@ pub struct Bucket<'a, M: Media + 'a> {
     /// What its token word said.
     pub token: Token,
     head: M::Block<'a, LINE_WORDS>,
+    form: PhantomData<fn() -> F>,
 }
 
-impl<M: Media> Clone for Bucket<'_, M> {
+impl<M: Media, F: Form> Clone for Bucket<'_, M, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: Media> Copy for Bucket<'_, M> {}
+impl<M: Media, F: Form> Copy for Bucket<'_, M, F> {}
 
-impl<'a, M: Media> Bucket<'a, M> {
+impl<'a, M: Media, F: Form> Bucket<'a, M, F> {
     /// Meets the bucket at `at`.
     ///
     /// # Errors
@@ -32,8 +36,8 @@ impl<'a, M: Media> Bucket<'a, M> {
     #[inline(always)]
     pub fn meet(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Result<Self> {
         let head = pm.block::<LINE_WORDS>(at)?;
-        match Token::open(head.load(TOKEN), at, kind) {
-            Some(token) => Ok(Bucket { at, kind, token, head }),
+        match Token::open(head.load(TOKEN), at, kind, F::SLOTS) {
+            Some(token) => Ok(Bucket { at, kind, token, head, form: PhantomData }),
             None => Err(corrupt(at, "a token word matches its check")),
         }
     }
@@ -42,7 +46,8 @@ impl<'a, M: Media> Bucket<'a, M> {
     ///
     /// Nothing leads to it yet. Its link is set to none; nothing is flushed.
     pub fn fresh(pm: &'a Access<'_, M>, at: Addr, kind: Kind, token: Token) -> Result<Self> {
-        let bucket: Self = Bucket { at, kind, token, head: pm.block::<LINE_WORDS>(at)? };
+        let head = pm.block::<LINE_WORDS>(at)?;
+        let bucket: Self = Bucket { at, kind, token, head, form: PhantomData };
         bucket.head.store(NEXT, layout::seal_link(Addr::NULL, bucket.link_at()));
         Ok(bucket)
     }
@@ -57,8 +62,8 @@ impl<'a, M: Media> Bucket<'a, M> {
     #[inline(always)]
     pub fn glance(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Option<Self> {
         let head = pm.block::<LINE_WORDS>(at).ok()?;
-        let token = Token::open(head.load(TOKEN), at, kind)?;
-        Some(Bucket { at, kind, token, head })
+        let token = Token::open(head.load(TOKEN), at, kind, F::SLOTS)?;
+        Some(Bucket { at, kind, token, head, form: PhantomData })
     }
 
     /// Returns whether the chain surely ends here.
@@ -123,11 +128,11 @@ impl<'a, M: Media> Bucket<'a, M> {
 /// # Errors
 /// [`Error::Corrupt`] if it does not.
 #[inline]
-pub fn meet_chained<'a, M: Media>(
+pub fn meet_chained<'a, M: Media, F: Form>(
     pm: &'a Access<'_, M>,
     at: Addr,
     owner: u64,
-) -> Result<Bucket<'a, M>> {
+) -> Result<Bucket<'a, M, F>> {
     let bucket = Bucket::meet(pm, at, Kind::Chained)?;
     if bucket.token.home() != owner {
         return Err(corrupt(at, "a chained bucket belongs to the chain that it hangs in"));

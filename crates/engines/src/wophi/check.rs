@@ -181,7 +181,8 @@ impl<'a, M: Media> Judge<'a, M> {
 
     fn depth(&self, index: u64) -> Result<u64> {
         let at = self.main_at(index);
-        match Token::open(self.pm.load(at.plus(TOKEN as u64))?, at, Kind::Main) {
+        let slots = layout::slots(self.form) as usize;
+        match Token::open(self.pm.load(at.plus(TOKEN as u64))?, at, Kind::Main, slots) {
             Some(token) => Ok(token.home()),
             None => Err(corrupt(at, "a token word matches its check")),
         }
@@ -197,6 +198,7 @@ impl<'a, M: Media> Judge<'a, M> {
     ) -> Result<u64> {
         let count = self.initial << depth;
         let (upper, splits) = (index + count / 2, depth == level && level > 0 && index < count / 2);
+        let slots = layout::slots(self.form) as usize;
         let mut pairs = Vec::new();
         let mut next = Some(self.main_at(index));
         let mut kind = Kind::Main;
@@ -204,7 +206,7 @@ impl<'a, M: Media> Judge<'a, M> {
         while let Some(at) = next {
             let mut words = [0; DoubleBucket::WORDS];
             self.pm.read_words(at, &mut words[..self.bucket_words as usize])?;
-            let token = Token::open(words[TOKEN], at, kind)
+            let token = Token::open(words[TOKEN], at, kind, slots)
                 .ok_or(corrupt(at, "a token word matches its check"))?;
             if kind == Kind::Chained {
                 if token.home() != index {

@@ -15,6 +15,7 @@
 //! So it sees no value that a crash could take back, no torn pair, and no slot, bucket or record
 //! that was given to another key meanwhile. Nothing that is reused needs to wait for readers.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
@@ -49,6 +50,8 @@ pub struct Held<'t, M: Media> {
     pm: &'t Access<'t, M>,
     /// Whether the thread was panicking already when it took the lock.
     panicking: bool,
+    /// Whether a change has begun: a panic before leaves everything as it was.
+    changed: Cell<bool>,
 }
 
 /// All stripes of a table.
@@ -90,6 +93,12 @@ impl<P: Primitives> Stripes<P> {
     /// Returns how much DRAM they take. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
         size_of_val(&*self.stripes) as u64
+    }
+
+    /// Returns whether a change of some stripe failed: what it stored may be half done, or not
+    /// durable.
+    pub fn is_poisoned(&self) -> bool {
+        self.stripes.iter().any(|stripe| stripe.sequence.read().is_err())
     }
 
     /// Returns the sum of all counters.
@@ -135,7 +144,8 @@ impl<P: Primitives> Stripe<P> {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if a holder panicked.
+    /// [`Error::Poisoned`] if a change failed, or panicked: what it stored is visible, and perhaps
+    /// half done or not durable, so nothing may be decided by it.
     #[inline(always)]
     pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
         let mut attempt = 0;
@@ -151,7 +161,14 @@ impl<P: Primitives> Stripe<P> {
         }
         pm.dram(1);
         pm.locked(self.name());
-        Ok(Held { stripe: self, pm, panicking: std::thread::panicking() })
+        let held = Held {
+            stripe: self,
+            pm,
+            panicking: std::thread::panicking(),
+            changed: Cell::new(false),
+        };
+        self.sequence.read()?;
+        Ok(held)
     }
 
     /// Returns a number that no other lock of the process has.
@@ -168,6 +185,7 @@ impl<M: Media> Held<'_, M> {
     /// [`Error::Poisoned`] if an earlier change failed.
     #[inline(always)]
     pub fn change(&self) -> Result<Change<'_, M::Sync>> {
+        self.changed.set(true);
         Ok(self.stripe.sequence.begin()?)
     }
 
@@ -184,11 +202,21 @@ impl<M: Media> Held<'_, M> {
     }
 }
 
+/// Must come before the first store to a slot, bucket or record that may have been in use before.
+///
+/// Pairs with the fence of [`Stripe::accepts`]: a reader that is left in it from then, and sees
+/// what is stored next, also sees that the sequence of its stripe has changed. The fence of the
+/// thread that freed it is not enough, because another thread may store. No instruction on x86.
+#[inline(always)]
+pub fn before_reuse<P: Primitives>() {
+    P::fence(Ordering::Release);
+}
+
 impl<M: Media> Drop for Held<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
         self.pm.unlocking(self.stripe.name());
-        let panicked = !self.panicking && std::thread::panicking();
+        let panicked = self.changed.get() && !self.panicking && std::thread::panicking();
         let state = if panicked { POISONED } else { FREE };
         self.stripe.lock.store(state, Ordering::Release);
     }

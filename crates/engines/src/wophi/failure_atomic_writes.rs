@@ -14,6 +14,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Block, Media, Site};
 
 use super::bucket::Bucket;
+use super::concurrency::before_reuse;
 use super::form::Form;
 use super::layout::{Token, successor};
 
@@ -62,12 +63,13 @@ pub fn free_slot<F: Form>(token: Token, rotate: bool) -> Option<usize> {
 #[inline(always)]
 pub fn write_pair<F: Form, M: Media>(
     pm: &Access<'_, M>,
-    bucket: &Bucket<'_, M>,
+    bucket: &Bucket<'_, M, F>,
     slot: usize,
     hash: u64,
     pair: &F::Pair,
     ordered: bool,
 ) -> Result<()> {
+    before_reuse::<M::Sync>();
     F::store(pm, bucket, slot, hash, pair)?;
     let apart = F::line(slot) != 0;
     if apart {
@@ -91,9 +93,9 @@ pub fn write_pair<F: Form, M: Media>(
 /// # Errors
 /// As the medium.
 #[inline(always)]
-pub fn commit<M: Media>(
+pub fn commit<M: Media, F: Form>(
     pm: &Access<'_, M>,
-    bucket: &Bucket<'_, M>,
+    bucket: &Bucket<'_, M, F>,
     token: Token,
     site: Site,
 ) -> Result<()> {
@@ -110,7 +112,7 @@ pub fn commit<M: Media>(
 /// As the medium.
 pub fn commit_last_word<F: Form, M: Media>(
     pm: &Access<'_, M>,
-    bucket: &Bucket<'_, M>,
+    bucket: &Bucket<'_, M, F>,
     slot: usize,
     pair: &F::Pair,
 ) -> Result<()> {

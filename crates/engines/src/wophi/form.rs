@@ -61,7 +61,7 @@ pub trait Form: Send + Sync + Sized + 'static {
     /// [`Error::Corrupt`]; also if the bucket is being changed, and the caller tells.
     fn find<M: Media>(
         pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         hash: u64,
         key: Self::Key<'_>,
         bytes: &mut Vec<u8>,
@@ -73,7 +73,7 @@ pub trait Form: Send + Sync + Sized + 'static {
     /// [`Error::Corrupt`] if the slot is damaged, as far as the form can tell.
     fn load<M: Media>(
         pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         slot: usize,
     ) -> Result<Self::Pair>;
 
@@ -83,7 +83,7 @@ pub trait Form: Send + Sync + Sized + 'static {
     /// As the medium.
     fn store<M: Media>(
         pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         slot: usize,
         hash: u64,
         pair: &Self::Pair,

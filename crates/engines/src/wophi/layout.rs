@@ -4,6 +4,7 @@
 //! token word, the link to the next bucket of its chain, and as many slots as fit. Structure words
 //! carry a check that is bound to their place: a flipped bit is damage, never another answer.
 
+use everhash_index::Form;
 use everhash_pmem::{Addr, Bits, LINE, Ruler, pool};
 
 // Parts of the format that other engines have too.
@@ -160,13 +161,21 @@ impl Token {
         Token(HOME.set(0, home + 1))
     }
 
-    /// Returns the contents of `word`, which was read from the bucket at `at`, or `None` if the
-    /// check does not match.
+    /// Makes a token word of any contents, sound or not; the check is left out.
+    #[cfg(test)]
+    pub const fn from_contents(word: u64) -> Token {
+        Token(TOKEN_CHECK.set(word, 0))
+    }
+
+    /// Returns the contents of `word`, which was read from the bucket of `slots` slots at `at`, or
+    /// `None` if the check does not match, or if a slot has a token and is not there.
     #[inline(always)]
-    pub const fn open(word: u64, at: Addr, kind: Kind) -> Option<Token> {
+    pub const fn open(word: u64, at: Addr, kind: Kind, slots: usize) -> Option<Token> {
         let token = Token(TOKEN_CHECK.set(word, 0));
-        // A bucket without a home was never written: a hole in the file, for example.
-        if token.seal(at, kind) == word && HOME.get(word) != 0 { Some(token) } else { None }
+        // A bucket without a home was never written: a hole in the file, for example. And a check
+        // keeps nobody from forging a token of a slot that the bucket does not have.
+        let sound = HOME.get(word) != 0 && TOKENS.get(word) >> (2 * slots) == 0;
+        if token.seal(at, kind) == word && sound { Some(token) } else { None }
     }
 
     /// Returns the word for the bucket at `at`.
@@ -291,6 +300,14 @@ pub const fn record_tag(hash: u64, record_word: u64) -> u16 {
     (mix(hash ^ (record_word & ((1 << 52) - 1)), 0, 0) >> 52) as u16
 }
 
+/// Returns the slots of a bucket.
+pub const fn slots(form: Form) -> u64 {
+    match form {
+        Form::DOUBLE_WORDS => 4,
+        _ => 3,
+    }
+}
+
 /// Returns the number of the first bucket of extent `extent`.
 pub const fn extent_start(initial_buckets: u64, extent: usize) -> u64 {
     if extent == 0 { 0 } else { initial_buckets << (extent - 1) }
@@ -332,8 +349,8 @@ mod tests {
             let token = Token::empty(random >> 23).with_slot(1, i % 4).bumped();
             for kind in [Kind::Main, Kind::Chained] {
                 let word = token.seal(at, kind);
-                assert_eq!(Token::open(word, at, kind), Some(token));
-                assert!((0..64).all(|bit| Token::open(word ^ 1 << bit, at, kind).is_none()));
+                assert_eq!(Token::open(word, at, kind, 4), Some(token));
+                assert!((0..64).all(|bit| Token::open(word ^ 1 << bit, at, kind, 4).is_none()));
             }
             let target = if i % 5 == 0 { Addr::NULL } else { Addr::new((random >> 22) << 6) };
             let link = seal_link(target, at);
@@ -362,7 +379,7 @@ mod tests {
     fn a_hole_is_not_an_empty_bucket() {
         // Fails if zeros pass as a main bucket: a hole in the file would lose keys silently.
         for line in 0..100_000 {
-            assert_eq!(Token::open(0, Addr::new(line * LINE), Kind::Main), None);
+            assert_eq!(Token::open(0, Addr::new(line * LINE), Kind::Main, 3), None);
         }
     }
 
@@ -370,7 +387,16 @@ mod tests {
     fn a_main_bucket_is_not_a_chained_one() {
         // Fails if a link into the main array could be followed.
         let word = Token::empty(3).seal(AT, Kind::Main);
-        assert_eq!(Token::open(word, AT, Kind::Chained), None);
+        assert_eq!(Token::open(word, AT, Kind::Chained, 3), None);
+    }
+
+    #[test]
+    fn a_token_of_a_slot_that_is_not_there_is_damage() {
+        // Fails if a forged token word could lead beyond the slots of a bucket.
+        for slots in [3, 4] {
+            let word = Token::empty(3).with_slot(3, 1).seal(AT, Kind::Main);
+            assert_eq!(Token::open(word, AT, Kind::Main, slots).is_some(), slots == 4);
+        }
     }
 
     #[test]

@@ -1,12 +1,21 @@
 //! Main buckets (WOPHI III-A): an addressable array that doubles by extents and never moves.
 
+use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, Media, Primitives};
+use everhash_pmem::{Access, Addr, AtomicWord, Bits, Media, Primitives};
 
 use super::bucket::{Bucket, corrupt};
-use super::layout::{EXTENTS, Kind, extent_start};
+use super::form::Form;
+use super::layout::{EXTENTS, Kind, LINE_WORDS, extent_start};
+
+/// Whether the next doubling is under way.
+const GROWING: Bits = Bits::new(0, 1);
+/// How often the array has doubled.
+const LEVEL: Bits = Bits::new(1, 7);
+/// One less than the number of buckets at that level, which `MOST_BUCKETS` bounds.
+const MASK: Bits = Bits::new(8, 56);
 
 /// How far the array has grown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,42 +29,42 @@ pub struct View {
 /// Where each main bucket lies, and which of them a hash leads to.
 ///
 /// Bucket b of n splits into b and b + n: the hash decides by one more of its low bits.
-pub struct MainBuckets<P: Primitives> {
+pub struct MainBuckets<P: Primitives, F: Form> {
     initial: u64,
     /// The logarithm of `initial`.
     initial_log: u32,
-    bucket_words: u64,
-    /// The [`View`]: level << 1 | growing.
+    /// The [`View`], in one word: a reader never sees the mask of one view and the rest of another.
     view: P::AtomicU64,
-    /// One less than the number of buckets at the view's level.
-    mask: P::AtomicU64,
     /// Where bucket 0 would lie if each extent reached back to it. Unit: words, modulo 2^64.
     origins: [P::AtomicU64; EXTENTS],
+    form: PhantomData<fn() -> F>,
 }
 
-impl<P: Primitives> MainBuckets<P> {
+impl<P: Primitives, F: Form> MainBuckets<P, F> {
+    const BUCKET_WORDS: u64 = F::LINES * LINE_WORDS as u64;
+
     /// Makes the map of an array that begins with `initial` buckets, a power of two.
-    pub fn new(initial: u64, bucket_words: u64) -> Self {
+    pub fn new(initial: u64) -> Self {
         MainBuckets {
             initial,
             initial_log: initial.trailing_zeros(),
-            bucket_words,
-            view: AtomicWord::new(0),
-            mask: AtomicWord::new(initial - 1),
+            view: AtomicWord::new(MASK.set(0, initial - 1)),
             origins: core::array::from_fn(|_| AtomicWord::new(0)),
+            form: PhantomData,
         }
     }
 
     /// Says where extent `extent` lies; before the view says that it is there.
     pub fn set_extent(&self, extent: usize, at: Addr) {
-        let back = extent_start(self.initial, extent).wrapping_mul(self.bucket_words);
+        let back = extent_start(self.initial, extent).wrapping_mul(Self::BUCKET_WORDS);
         self.origins[extent].store(at.word().wrapping_sub(back), Ordering::Release);
     }
 
     /// Says how far the array has grown.
     pub fn set_view(&self, view: View) {
-        self.mask.store(self.count(view.level) - 1, Ordering::Relaxed);
-        self.view.store(u64::from(view.level) << 1 | u64::from(view.growing), Ordering::Release);
+        let word = GROWING.set(0, view.growing.into());
+        let word = MASK.set(LEVEL.set(word, view.level.into()), self.count(view.level) - 1);
+        self.view.store(word, Ordering::Release);
     }
 
     /// Returns how far the array has grown.
@@ -63,8 +72,15 @@ impl<P: Primitives> MainBuckets<P> {
     /// Under a stripe's lock, or its stamp, no older than the last split of the stripe.
     #[inline(always)]
     pub fn view(&self) -> View {
+        self.view_and_mask().0
+    }
+
+    /// Returns how far the array has grown, and one less than the number of buckets at its level.
+    #[inline(always)]
+    fn view_and_mask(&self) -> (View, u64) {
         let word = self.view.load(Ordering::Acquire);
-        View { level: (word >> 1) as u32, growing: word & 1 != 0 }
+        let view = View { level: LEVEL.get(word) as u32, growing: GROWING.get(word) != 0 };
+        (view, MASK.get(word))
     }
 
     /// Returns the number of buckets at `level`.
@@ -84,7 +100,7 @@ impl<P: Primitives> MainBuckets<P> {
     pub fn at(&self, index: u64) -> Addr {
         let extent = u64::BITS - (index >> self.initial_log).leading_zeros();
         let origin = self.origins[extent as usize % EXTENTS].load(Ordering::Relaxed);
-        Addr::NULL.plus(origin.wrapping_add(index * self.bucket_words))
+        Addr::NULL.plus(origin.wrapping_add(index.wrapping_mul(Self::BUCKET_WORDS)))
     }
 
     /// Returns the main bucket of a hash; `None` if that needs a closer look, or finds damage.
@@ -93,11 +109,8 @@ impl<P: Primitives> MainBuckets<P> {
         &self,
         pm: &'a Access<'_, M>,
         hash: u64,
-    ) -> Option<Bucket<'a, M>> {
-        let view = self.view();
-        // Of another level, if that has just changed: its buckets then are not split as often as
-        // `level` says, or are the same ones.
-        let mask = self.mask.load(Ordering::Relaxed);
+    ) -> Option<Bucket<'a, M, F>> {
+        let (view, mask) = self.view_and_mask();
         let bucket = Bucket::glance(pm, self.at(hash & mask), Kind::Main)?;
         let depth = bucket.token.home();
         if depth == u64::from(view.level) {
@@ -124,7 +137,7 @@ impl<P: Primitives> MainBuckets<P> {
         &self,
         pm: &'a Access<'_, M>,
         hash: u64,
-    ) -> Result<(u64, Bucket<'a, M>)> {
+    ) -> Result<(u64, Bucket<'a, M, F>)> {
         let view = self.view();
         let low = hash & (self.count(view.level) - 1);
         let bucket = Bucket::meet(pm, self.at(low), Kind::Main)?;
@@ -141,8 +154,8 @@ impl<P: Primitives> MainBuckets<P> {
         pm: &'a Access<'_, M>,
         hash: u64,
         view: View,
-        base: (u64, Bucket<'a, M>),
-    ) -> Result<(u64, Bucket<'a, M>)> {
+        base: (u64, Bucket<'a, M, F>),
+    ) -> Result<(u64, Bucket<'a, M, F>)> {
         let depth = base.1.token.home();
         if !view.growing || depth != u64::from(view.level) + 1 {
             return Err(corrupt(base.1.at, "a bucket was split as often as the array doubled"));
@@ -166,7 +179,7 @@ impl<P: Primitives> MainBuckets<P> {
         &self,
         pm: &'a Access<'_, M>,
         index: u64,
-    ) -> Result<Option<Bucket<'a, M>>> {
+    ) -> Result<Option<Bucket<'a, M, F>>> {
         // A bucket's own index is a hash that leads to it, or to its lower half.
         let (found, bucket) = self.home(pm, index)?;
         Ok((found == index).then_some(bucket))

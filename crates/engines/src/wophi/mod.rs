@@ -49,6 +49,9 @@
 //! | no size of the PAB | a quarter of the main buckets | 0.19 are needed at load 0.75 |
 //! | chains without bound | doubling, a group of buckets at a time | see `resize.rs` |
 //! | no growth | at load 0.75, or 7/8 of the PAB in use | half is in use at 0.58 |
+//! | no growth | a group splits under two fences, or three | chains lose pairs (8) |
+//! | no end of a chain | at most as many buckets as the medium holds | cycles in damaged pools |
+//! | no iteration | a chain is copied without its lock | readers block no writer (9) |
 //! | one thread | stripes of locks and sequences | see `concurrency.rs` |
 //! | a token is read before its flush | readers wait | a crash takes nothing back (6) |
 //! | a freed slot is reused | at once, as buckets and records are | walks are validated (6) |
@@ -72,8 +75,18 @@
 //! 6. The sequence of a stripe is odd from before a commit store until after its fence. A reader's
 //!    walk, hit or miss, counts if the sequence did not change; so no epoch has to pass before a
 //!    slot, a bucket or a record is reused, and the version in the token word only turns the slots.
+//!    A release fence before the first store to any of them makes that true of every memory model:
+//!    a reader that sees what another thread stores there also sees the sequence of the stripe that
+//!    gave it up (`tests/weak_memory.rs`).
 //! 7. The record is fenced before slot and token. With one fence for all of it, a damaged record
 //!    could not be told from an insert that a crash cut short, and recovery had to read records.
+//!
+//! 8. The images of the upper buckets, then the token words of the lower ones. Pairs that moved out
+//!    of chained buckets are ended under a third fence, and only where there are some: left there,
+//!    dead by address, they would make every walk hash each key that it meets. `tests/counts.rs`
+//!    bounds what that costs: three lines an insert, all of growth included.
+//! 9. The copy counts if the sequence of the stripe did not change, as with a get. `len` is the sum
+//!    of a counter per stripe, and recovery counts anew (`tests/upkeep.rs`).
 //!
 //! Not covered by a check: the keys and values of the two fixed forms, which have no room for one.
 //! A flipped bit in a key is found when the bucket splits or the pool is opened, if the key lies in

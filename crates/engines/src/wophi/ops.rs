@@ -145,7 +145,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         }
         writer.add(&pm, &search, key, value)?;
         let added = writer.count(1);
-        self.estimated(&pm, added)?;
+        self.estimated(&pm, added);
         Ok(true)
     }
 
@@ -163,7 +163,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         }
         writer.add(&pm, &search, key, value)?;
         let added = writer.count(1);
-        self.estimated(&pm, added)?;
+        self.estimated(&pm, added);
         Ok(false)
     }
 
@@ -195,7 +195,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         let Some(found) = search.found else { return Ok(false) };
         writer.end(&pm, &found)?;
         let removed = writer.count(-1);
-        self.estimated(&pm, removed)?;
+        self.estimated(&pm, removed);
         Ok(true)
     }
 
@@ -234,7 +234,8 @@ impl<M: Media, F: Form> Wophi<M, F> {
                 writer.count(1)
             }
         };
-        self.estimated(&pm, counted)
+        self.estimated(&pm, counted);
+        Ok(())
     }
 
     /// Adds a pair without looking for its key: the paper's insert.
@@ -250,7 +251,8 @@ impl<M: Media, F: Form> Wophi<M, F> {
         let search = writer.first_free(&pm)?;
         writer.add(&pm, &search, key, value)?;
         let added = writer.count(1);
-        self.estimated(&pm, added)
+        self.estimated(&pm, added);
+        Ok(())
     }
 
     /// Takes part in a growth that is under way, and then locks the chain of a hash.

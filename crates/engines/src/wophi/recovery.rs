@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use everhash_index::{Executor, Result};
 use everhash_pmem::{
-    Access, Addr, AtomicWord, Heap, LINE, Lock, Media, Pool, Shutdown, Space, Span, WORD, pool,
+    Access, Addr, AtomicWord, Heap, LINE, Lock, Media, Pool, Shutdown, Space, Span, pool,
 };
 
 use self::walk::{Found, Walk};
@@ -144,7 +144,7 @@ fn empty_table<M: Media, F: Form>(
         hasher: KeyedHash::of(pool.identity())?,
         ordered: pool.region().media().guarantees().same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.page_bytes),
-        main: MainBuckets::new(settings.initial_buckets, F::LINES * LINE / WORD),
+        main: MainBuckets::new(settings.initial_buckets),
         pab: PreAllocated::new(Arc::clone(&space), F::LINES * LINE),
         stripes: Stripes::new(settings.stripes),
         space,

@@ -19,6 +19,7 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Change, LINE, Lock, Media, Span};
 
 use super::bucket::{Bucket, corrupt};
+use super::concurrency::{Held, before_reuse};
 use super::form::Form;
 use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, Token};
 use super::main_buckets::View;
@@ -27,7 +28,9 @@ use super::state::Wophi;
 /// Where growth persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// The root's links to the new extents.
+        /// The root's link to the new pre-allocated buckets.
+        PAB = "wophi/grow/pab";
+        /// The root's link to the new extent: with it the growth has begun.
         EXTENT = "wophi/grow/extent";
         /// The upper buckets and their chains.
         IMAGE = "wophi/split/image";
@@ -44,9 +47,9 @@ type Hashed<F> = (u64, <F as Form>::Pair);
 /// What the split of a group comes to.
 struct Plan<'a, M: Media, F: Form> {
     /// Lower buckets, with the token words that say that they are split.
-    lower: Vec<(Bucket<'a, M>, Token)>,
+    lower: Vec<(Bucket<'a, M, F>, Token)>,
     /// Chained buckets that lose pairs, with their token words afterwards.
-    chained: Vec<(Bucket<'a, M>, Token)>,
+    chained: Vec<(Bucket<'a, M, F>, Token)>,
     /// Upper buckets by index, with what moves there.
     upper: Vec<(u64, Vec<Hashed<F>>)>,
 }
@@ -55,22 +58,20 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// Takes `correction` into the estimate of the number of items, and begins to grow if that is
     /// due.
     ///
-    /// # Errors
-    /// As the medium; a device without room for the growth is none.
+    /// A growth that cannot begin is no error of the write that found it due: that is committed.
+    /// Chains grow longer instead. A medium that has failed says so at the next write.
     #[inline(always)]
-    pub(super) fn estimated(&self, pm: &Access<'_, M>, correction: Option<i64>) -> Result<()> {
-        match correction {
-            Some(correction) => self.estimate_and_grow(pm, correction),
-            None => Ok(()),
+    pub(super) fn estimated(&self, pm: &Access<'_, M>, correction: Option<i64>) {
+        if let Some(correction) = correction {
+            self.estimate_and_grow(pm, correction);
         }
     }
 
-    fn estimate_and_grow(&self, pm: &Access<'_, M>, correction: i64) -> Result<()> {
+    fn estimate_and_grow(&self, pm: &Access<'_, M>, correction: i64) {
         self.estimate.fetch_add(correction as u64, Ordering::Relaxed);
-        if correction < 0 || self.main.view().growing || !self.is_growth_due() {
-            return Ok(());
+        if correction > 0 && !self.main.view().growing && self.is_growth_due() {
+            let _ = self.begin_growth(pm);
         }
-        self.begin_growth(pm)
     }
 
     /// At the configured load, or when pre-allocated buckets run out at half of it at least: below
@@ -82,7 +83,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
     }
 
     /// Begins to double the main array, unless it is doubling. A crash leaves the root with the
-    /// links to the new extents or without.
+    /// link to the new extent or without; without it, that to new pre-allocated buckets is void.
     fn begin_growth(&self, pm: &Access<'_, M>) -> Result<()> {
         let Some(mut growth) = self.growth.try_lock()? else { return Ok(()) };
         let view = self.main.view();
@@ -109,9 +110,10 @@ impl<M: Media, F: Form> Wophi<M, F> {
             Err(other) => return Err(other.into()),
         };
         let pab_start = pab.map_or(Addr::NULL, |span| span.start);
-        commit_link(pm, pab_start, layout::pab_link(extent))?;
-        commit_link(pm, main.start, layout::main_link(extent))?;
-        pm.fence(sites::EXTENT)?;
+        // One after the other: behind a durable link to the extent, a link that an earlier crash
+        // has left to other pre-allocated buckets would be believed.
+        commit_link(pm, pab_start, layout::pab_link(extent), sites::PAB)?;
+        commit_link(pm, main.start, layout::main_link(extent), sites::EXTENT)?;
         if let Some(span) = pab {
             self.pab.add_array(span, [span])?;
         }
@@ -184,8 +186,15 @@ impl<M: Media, F: Form> Wophi<M, F> {
         if plan.lower.is_empty() {
             return Ok(());
         }
-        self.write_images(pm, level, &plan)?;
-        let changes = held.iter().map(|held| held.change()).collect::<Result<Vec<_>>>()?;
+        let chained = |pairs: usize| pairs.div_ceil(F::SLOTS).saturating_sub(1);
+        let needed = plan.upper.iter().map(|(_, moved)| chained(moved.len())).sum();
+        let spare = self.pab.take_many(needed)?;
+        if let Err(error) = self.write_images(pm, level, &plan, &spare) {
+            // Nothing leads to them yet, and the group is tried again.
+            spare.into_iter().try_for_each(|at| self.pab.give(at))?;
+            return Err(error);
+        }
+        let changes = held.iter().map(Held::change).collect::<Result<Vec<_>>>()?;
         commit_all(pm, &plan.lower, sites::DEPTH)?;
         if !plan.chained.is_empty() {
             commit_all(pm, &plan.chained, sites::MOVED)?;
@@ -236,11 +245,17 @@ impl<M: Media, F: Form> Wophi<M, F> {
         Ok(())
     }
 
-    /// Writes the upper buckets of a group, and the chains behind them. Nothing leads there yet.
-    fn write_images(&self, pm: &Access<'_, M>, level: u32, plan: &Plan<'_, M, F>) -> Result<()> {
-        let chained = |pairs: usize| pairs.div_ceil(F::SLOTS).saturating_sub(1);
-        let needed = plan.upper.iter().map(|(_, moved)| chained(moved.len())).sum();
-        let mut spare = self.pab.take_many(needed)?.into_iter();
+    /// Writes the upper buckets of a group, and the chains of `spare` buckets behind them. Nothing
+    /// leads there yet.
+    fn write_images(
+        &self,
+        pm: &Access<'_, M>,
+        level: u32,
+        plan: &Plan<'_, M, F>,
+        spare: &[Addr],
+    ) -> Result<()> {
+        let mut spare = spare.iter().copied();
+        before_reuse::<M::Sync>();
         for (index, moved) in &plan.upper {
             let mut at = self.main.at(*index);
             let mut empty = (Kind::Main, Token::empty(u64::from(level) + 1));
@@ -266,7 +281,7 @@ fn write_image<F: Form, M: Media>(
     pairs: &[Hashed<F>],
     next: Option<Addr>,
 ) -> Result<()> {
-    let bucket = Bucket::fresh(pm, at, kind, token)?;
+    let bucket = Bucket::<M, F>::fresh(pm, at, kind, token)?;
     bucket.store_next(next.unwrap_or(Addr::NULL));
     for (slot, (hash, pair)) in pairs.iter().enumerate() {
         F::store(pm, &bucket, slot, *hash, pair)?;
@@ -279,9 +294,9 @@ fn write_image<F: Form, M: Media>(
 }
 
 /// Stores token words and makes all of them durable. A crash leaves any of them.
-fn commit_all<M: Media>(
+fn commit_all<M: Media, F: Form>(
     pm: &Access<'_, M>,
-    buckets: &[(Bucket<'_, M>, Token)],
+    buckets: &[(Bucket<'_, M, F>, Token)],
     site: everhash_pmem::Site,
 ) -> Result<()> {
     for (bucket, token) in buckets {
@@ -291,8 +306,14 @@ fn commit_all<M: Media>(
     Ok(pm.fence(site)?)
 }
 
-fn commit_link<M: Media>(pm: &Access<'_, M>, target: Addr, at: Addr) -> Result<()> {
-    pm.commit_word(at, layout::seal_link(target, at), sites::EXTENT)?;
-    pm.flush(Span::new(at, 1), sites::EXTENT);
-    Ok(())
+/// Stores a link of the root and makes it durable.
+fn commit_link<M: Media>(
+    pm: &Access<'_, M>,
+    target: Addr,
+    at: Addr,
+    site: everhash_pmem::Site,
+) -> Result<()> {
+    pm.commit_word(at, layout::seal_link(target, at), site)?;
+    pm.flush(Span::new(at, 1), site);
+    Ok(pm.fence(site)?)
 }

@@ -128,6 +128,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         self.emptied.fetch_add(emptied, Ordering::Relaxed);
         let correction = held.count(-removed, 1);
         drop(held);
-        self.estimated(&pm, correction)
+        self.estimated(&pm, correction);
+        Ok(())
     }
 }

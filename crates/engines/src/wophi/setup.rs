@@ -3,7 +3,7 @@
 use everhash_index::{Error, Form as PairForm, Result};
 use everhash_pmem::{Addr, LINE, Media, Pool, Space, Span, pool};
 
-use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, ROOT, Root, Token, VERSION};
+use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, ROOT, Root, Token, VERSION, slots};
 use crate::common::settings::{self, settings};
 
 settings! {
@@ -83,14 +83,6 @@ impl WophiSettings {
             return Err(Error::Setting { name: "stripes", why });
         }
         Ok(())
-    }
-}
-
-/// Returns the slots of a bucket.
-pub const fn slots(form: PairForm) -> u64 {
-    match form {
-        PairForm::DOUBLE_WORDS => 4,
-        _ => 3,
     }
 }
 

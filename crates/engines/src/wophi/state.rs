@@ -34,7 +34,7 @@ pub struct Wophi<M: Media, F: Form> {
     pub(super) ordered: bool,
     pub(super) space: Arc<Space<M>>,
     pub(super) heap: Heap<M>,
-    pub(super) main: MainBuckets<M::Sync>,
+    pub(super) main: MainBuckets<M::Sync, F>,
     pub(super) pab: PreAllocated<M>,
     pub(super) stripes: Stripes<M::Sync>,
     /// Items that recovery found.
@@ -135,10 +135,10 @@ impl<M: Media, F: Form> Wophi<M, F> {
     pub(super) fn follow<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        bucket: &Bucket<'a, M>,
+        bucket: &Bucket<'a, M, F>,
         index: u64,
         steps: &mut u64,
-    ) -> Result<Option<Bucket<'a, M>>> {
+    ) -> Result<Option<Bucket<'a, M, F>>> {
         match bucket.next()? {
             None => Ok(None),
             Some(at) => {

@@ -3,7 +3,9 @@
 mod counts;
 mod crashes;
 mod damage;
+mod faults;
 mod upkeep;
+mod weak_memory;
 
 use everhash_index::{Design, Form};
 use everhash_testkit::{conformance, model, race};

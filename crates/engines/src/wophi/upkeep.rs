@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_index::{Result, Upkeep};
+use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media};
 
 use super::bucket::Bucket;
@@ -83,7 +83,11 @@ impl<M: Media, F: Form> Wophi<M, F> {
         }
         let end = self.main.reachable().min(sweep.next.saturating_add(left));
         for index in sweep.next..end {
-            self.unlink_empty(pm, index)?;
+            match self.unlink_empty(pm, index) {
+                // Its chains stay as they are until the pool is opened again; others do not.
+                Ok(()) | Err(Error::Poisoned) => {}
+                Err(other) => return Err(other),
+            }
         }
         sweep.next = if end == self.main.reachable() { 0 } else { end };
         Ok(sweep.next != 0 || self.emptied.load(Ordering::Relaxed) != 0)
@@ -96,7 +100,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
     fn unlink_empty(&self, pm: &Access<'_, M>, index: u64) -> Result<()> {
         let held = self.stripes.of(index).hold(pm)?;
         let Some(main) = self.main.visit(pm, index)? else { return Ok(()) };
-        let mut links: Vec<(Bucket<'_, M>, Addr)> = Vec::new();
+        let mut links: Vec<(Bucket<'_, M, F>, Addr)> = Vec::new();
         let mut empty = Vec::new();
         let (mut kept, mut skipped, mut steps) = (main, false, 0);
         let mut next = self.follow(pm, &main, index, &mut steps)?;

@@ -7,6 +7,7 @@ use super::{Form, Update, word_slot};
 use crate::common::hash::KeyedHash;
 use crate::common::record;
 use crate::wophi::bucket::{Bucket, corrupt};
+use crate::wophi::concurrency::before_reuse;
 use crate::wophi::failure_atomic_writes::sites;
 use crate::wophi::layout;
 
@@ -44,7 +45,7 @@ impl Form for Bytes {
 
     fn find<M: Media>(
         pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         hash: u64,
         key: &[u8],
         bytes: &mut Vec<u8>,
@@ -65,7 +66,7 @@ impl Form for Bytes {
 
     fn load<M: Media>(
         _pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         slot: usize,
     ) -> Result<Self::Pair> {
         let index = word_slot(slot);
@@ -79,7 +80,7 @@ impl Form for Bytes {
 
     fn store<M: Media>(
         _pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         slot: usize,
         _hash: u64,
         pair: &Self::Pair,
@@ -104,6 +105,7 @@ impl Form for Bytes {
         let class =
             record::class_of(key.len(), value.len()).ok_or(Error::ValueTooLong { bytes, limit })?;
         let addr = heap.take(class)?;
+        before_reuse::<M::Sync>();
         let span = record::write(pm, addr, hash, key, value)?;
         pm.flush(span, sites::RECORD);
         let untagged = RecordWord { addr, class, tag: 0 };

@@ -61,7 +61,7 @@ impl Form for DoubleWords {
     #[inline]
     fn find<M: Media>(
         pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         hash: u64,
         key: [u64; 2],
         _bytes: &mut Vec<u8>,
@@ -87,7 +87,11 @@ impl Form for DoubleWords {
         Ok(None)
     }
 
-    fn load<M: Media>(pm: &Access<'_, M>, bucket: &Bucket<'_, M>, slot: usize) -> Result<[u64; 4]> {
+    fn load<M: Media>(
+        pm: &Access<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
+        slot: usize,
+    ) -> Result<[u64; 4]> {
         if slot == 0 {
             return Ok(Self::load_in(bucket.head(), 0));
         }
@@ -97,7 +101,7 @@ impl Form for DoubleWords {
 
     fn store<M: Media>(
         pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         slot: usize,
         hash: u64,
         pair: &[u64; 4],

@@ -42,7 +42,7 @@ impl Form for Words {
     #[inline(always)]
     fn find<M: Media>(
         _pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         _hash: u64,
         key: u64,
         _bytes: &mut Vec<u8>,
@@ -59,7 +59,7 @@ impl Form for Words {
     #[inline(always)]
     fn load<M: Media>(
         _pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         slot: usize,
     ) -> Result<[u64; 2]> {
         let head = bucket.head();
@@ -69,7 +69,7 @@ impl Form for Words {
     #[inline(always)]
     fn store<M: Media>(
         _pm: &Access<'_, M>,
-        bucket: &Bucket<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
         slot: usize,
         _hash: u64,
         pair: &[u64; 2],

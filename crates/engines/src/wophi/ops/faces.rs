@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    BareTable, Change, Checked, Cursor, Form as PairForm, Result, Stats, Table, Upkeep, WordTable,
-    admit, admit_key,
+    BareTable, Change, Checked, Cursor, Error, Form as PairForm, Result, Stats, Table, Upkeep,
+    WordTable, admit, admit_key,
 };
 use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
 
@@ -165,6 +165,10 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        if self.pool.writable() && self.stripes.is_poisoned() {
+            // What a failed change has left behind is for recovery: the pool stays as it is.
+            return Err(Error::Poisoned);
+        }
         Ok(self.pool.close()?)
     }
 

@@ -7,7 +7,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, Media};
 
 use super::sites;
 use crate::wophi::bucket::Bucket;
-use crate::wophi::concurrency::Held;
+use crate::wophi::concurrency::{Held, before_reuse};
 use crate::wophi::failure_atomic_writes::{
     commit, commit_last_word, free_slot, sites as write_sites, switched, write_pair,
 };
@@ -16,8 +16,8 @@ use crate::wophi::layout::{Kind, Token, successor};
 use crate::wophi::state::Wophi;
 
 /// A bucket and a slot in it.
-pub(super) struct Place<'a, M: Media> {
-    bucket: Bucket<'a, M>,
+pub(super) struct Place<'a, M: Media, F: Form> {
+    bucket: Bucket<'a, M, F>,
     slot: usize,
 }
 
@@ -26,11 +26,11 @@ pub(super) struct Search<'a, M: Media, F: Form> {
     /// Index of the main bucket.
     index: u64,
     /// Where the key is, and its slot's words.
-    pub(super) found: Option<(Place<'a, M>, F::Pair)>,
+    pub(super) found: Option<(Place<'a, M, F>, F::Pair)>,
     /// The first free slot on the way.
-    free: Option<Place<'a, M>>,
+    free: Option<Place<'a, M, F>>,
     /// The last bucket on the way: of the chain, unless the key was found before.
-    last: Bucket<'a, M>,
+    last: Bucket<'a, M, F>,
     /// Links that were followed.
     steps: u64,
 }
@@ -89,7 +89,7 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
     }
 
     #[inline(always)]
-    fn free_in<'a>(&self, bucket: Bucket<'a, M>) -> Option<Place<'a, M>> {
+    fn free_in<'a>(&self, bucket: Bucket<'a, M, F>) -> Option<Place<'a, M, F>> {
         let slot = free_slot::<F>(bucket.token, self.table.settings.rotate != 0)?;
         Some(Place { bucket, slot })
     }
@@ -157,7 +157,7 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
     fn switch<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        old: &Place<'a, M>,
+        old: &Place<'a, M, F>,
         search: &Search<'a, M, F>,
         pair: &F::Pair,
     ) -> Result<()> {
@@ -209,7 +209,7 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
     /// Ends a pair (Algorithm 2, lines 8 to 14).
     ///
     /// A crash leaves the pair or not.
-    pub(super) fn end(&self, pm: &Access<'_, M>, found: &(Place<'_, M>, F::Pair)) -> Result<()> {
+    pub(super) fn end(&self, pm: &Access<'_, M>, found: &(Place<'_, M, F>, F::Pair)) -> Result<()> {
         let (place, pair) = found;
         let token = place.bucket.token.with_slot(place.slot, 0);
         let change = self.held.change()?;
@@ -221,7 +221,7 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
     }
 
     #[inline(always)]
-    fn fill(&self, pm: &Access<'_, M>, place: &Place<'_, M>, pair: &F::Pair) -> Result<()> {
+    fn fill(&self, pm: &Access<'_, M>, place: &Place<'_, M, F>, pair: &F::Pair) -> Result<()> {
         let (bucket, slot) = (&place.bucket, place.slot);
         write_pair::<F, M>(pm, bucket, slot, self.hash, pair, self.table.ordered)
     }
@@ -231,8 +231,9 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
     /// A crash leaves any part of it in a bucket that nothing leads to: it is free.
     fn fresh(&self, pm: &Access<'_, M>, index: u64, pair: &F::Pair, token: u64) -> Result<Addr> {
         let at = self.table.pab.take()?;
+        before_reuse::<M::Sync>();
         let filled = Token::empty(index).with_slot(0, token).bumped();
-        let bucket = Bucket::fresh(pm, at, Kind::Chained, filled)?;
+        let bucket = Bucket::<M, F>::fresh(pm, at, Kind::Chained, filled)?;
         F::store(pm, &bucket, 0, self.hash, pair)?;
         bucket.store_token(filled);
         bucket.flush(pm, sites::APPEND_BUCKET);
@@ -246,7 +247,7 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
         }
     }
 
-    fn note_emptied(&self, bucket: &Bucket<'_, M>, token: Token) {
+    fn note_emptied(&self, bucket: &Bucket<'_, M, F>, token: Token) {
         if bucket.kind == Kind::Chained && token.count() == 0 {
             self.table.emptied.fetch_add(1, Ordering::Relaxed);
         }
@@ -263,7 +264,7 @@ impl<M: Media, F: Form> Writer<'_, M, F> {
 /// Hangs a bucket behind the last one of a chain (Algorithm 1, line 32).
 ///
 /// A crash leaves the old chain or the new one.
-fn link<M: Media>(pm: &Access<'_, M>, last: &Bucket<'_, M>, at: Addr) -> Result<()> {
+fn link<M: Media, F: Form>(pm: &Access<'_, M>, last: &Bucket<'_, M, F>, at: Addr) -> Result<()> {
     last.commit_next(at, sites::APPEND_LINK);
     last.flush(pm, sites::APPEND_LINK);
     Ok(pm.fence(sites::APPEND_LINK)?)

@@ -135,7 +135,7 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
         &self,
         pm: &'a Access<'_, M>,
         index: u64,
-        main: Bucket<'a, M>,
+        main: Bucket<'a, M, F>,
         chain: &mut Chain<'a, M, F>,
         found: &mut Found,
     ) -> Result<()> {
@@ -244,7 +244,7 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
 /// A chain, as it was met and as it is to be.
 struct Chain<'a, M: Media, F: Form> {
     /// Buckets, with the token words that they shall have.
-    buckets: Vec<(Bucket<'a, M>, Token)>,
+    buckets: Vec<(Bucket<'a, M, F>, Token)>,
     /// The pairs that stay.
     met: Vec<Met<F>>,
     /// Pairs of the lower half that must be in the upper one.

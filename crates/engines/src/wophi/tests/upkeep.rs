@@ -19,12 +19,12 @@ fn own(stats: &Stats, name: &str) -> u64 {
     stats.own.iter().find(|(own, _)| *own == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
-fn figure(table: &impl Table, name: &str) -> u64 {
+pub(super) fn figure(table: &impl Table, name: &str) -> u64 {
     own(&table.stats().unwrap(), name)
 }
 
 /// Calls `maintain` until it has nothing left to do.
-fn maintain(table: &impl Table, budget: u32) {
+pub(super) fn maintain(table: &impl Table, budget: u32) {
     for _ in 0..10_000 {
         if !table.maintain(Duration::ZERO, budget).unwrap().more {
             return;
