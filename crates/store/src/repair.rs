@@ -7,7 +7,7 @@ use everhash_pmem::{FileMedium, Region};
 
 use crate::backup::NewCopy;
 use crate::catalog::engine;
-use crate::place::{file_options, status, read_only};
+use crate::place::{file_options, read_only, status};
 use crate::{Db, Error, Options, Result, machine};
 
 /// How many damages are listed at most; all are counted.
