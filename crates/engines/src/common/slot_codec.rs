@@ -4,7 +4,7 @@
 //! codec, is the table that it opens ([`table_of_forms`](super::forms)). So the form is asked once
 //! for each call, and the code below it is compiled for the form. An engine that needs more of a
 //! codec, such as where in its buckets a slot lies, adds a trait of its own with this one above
-//! it.
+//! it. `docs/decisions/0012-forms-as-types.md` has the reasons.
 
 use core::sync::atomic::Ordering;
 

@@ -189,8 +189,8 @@ impl<'a, M: Media> Bucket<'a, M> {
     ) -> Result<View> {
         let check = layout::check_of(pair, self.at(), slot);
         let words = layout::with_slot(view.words, slot, tag, check);
-        // Pairs with the fence of a reader before its second look: who sees one of the stores
-        // below sees that the slot is no longer live.
+        // Pairs with the fence of a reader before its second look: a reader that sees one of the
+        // stores below sees that the slot is no longer live.
         M::Sync::fence(Ordering::Release);
         let first = Ruler::SLOTS + 2 * slot;
         self.block.store(first, pair[0]);

@@ -12,12 +12,12 @@
 //! A reader takes no lock. In each bucket it loads META, then the rest, then META and the pending
 //! bucket again, and at the end the number of moves of the shard; a miss is validated like a hit.
 //! A bucket that is whole and durable when read is enough: a key changes its bucket only by a
-//! removal and another insert, so that a reader who found it nowhere met a moment without it.
+//! removal and another insert, so that a reader that found it nowhere met a moment without it.
 //!
 //! The fences are those of a seqlock over atomic data: a release fence before a writer stores into
 //! a slot, or into space that was in use before, and an acquire fence before the reader's second
-//! look. Who saw such a store sees that META, or the number of moves, has changed since. Therefore
-//! slots, records and the space of shards are reused at once: nothing waits for readers.
+//! look. A reader that saw such a store sees that META, or the number of moves, has changed.
+//! Therefore slots, records and the space of shards are reused at once: nothing waits for readers.
 
 mod lanes;
 #[cfg(test)]
@@ -114,7 +114,7 @@ impl<P: Primitives> Shard<P> {
     /// [`Error::Poisoned`] after a write that failed; those of `look`.
     #[inline(always)]
     pub fn read<R>(&self, mut look: impl FnMut(Place) -> Result<Look<R>>) -> Result<R> {
-        // Ends: each further round means that a writer came between, who ends or poisons.
+        // Ends: each further round means that a writer came between, which ends or poisons.
         for attempt in 0u32.. {
             let (place, visit) = self.enter();
             let found = look(place);
@@ -292,8 +292,8 @@ impl<M: Media> Drop for Held<'_, M> {
     }
 }
 
-/// Comes before stores to space that was in use before. Readers may still be there: who sees one of
-/// these stores also sees that the slot, or the shard, has changed that led there.
+/// Comes before stores to space that was in use before. Readers may still be there: a reader that
+/// sees one of these stores also sees that the slot or the shard has changed which led there.
 #[inline(always)]
 pub fn before_reuse<P: Primitives>() {
     P::fence(Ordering::Release);

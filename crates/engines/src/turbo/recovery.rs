@@ -2,8 +2,8 @@
 //! where it was.
 //!
 //! A crash leaves nothing to repair: what no META names is free, and so is what no descriptor
-//! names. The time does not depend on the number of pairs, but for records: the heap learns from
-//! every slot which of its records are in use.
+//! names. Opening is independent of table size, but for records: the heap learns from every slot
+//! which of its records are in use.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -27,7 +27,7 @@ use crate::common::hash::KeyedHash;
 /// Where recovery persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// What was visible and perhaps not durable when the process ended.
+        /// What was visible, and perhaps not durable, when the process was killed.
         NOTED = "turbo/recovery/noted";
         /// All that is accepted, where nobody noted what may not be durable.
         ACCEPTED = "turbo/recovery/accepted";
@@ -123,7 +123,7 @@ fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<(
     Ok(())
 }
 
-/// Returns whether writers note where they write: where a process may end and leave visible what
+/// Returns whether writers note where they write: where a killed process may leave visible what
 /// is not durable, and where a sync of everything would take time in proportion to the pool.
 fn takes_notes<M: Media>(pool: &Pool<M>) -> bool {
     pool.region().media().guarantees().domain == Domain::Adr

@@ -82,7 +82,7 @@ pub(super) fn sweep<M: Media, C: PairCodec>(
     let mut building = Building::new(to, reach, homes << (to.log - from.log));
     let swept = building.fill::<M, C>(pm, hasher, from, homes);
     if !matches!(swept, Ok(Swept::Whole)) && building.has_written {
-        // Who gets the place next stores to it: what went past the caches has to be there by then.
+        // The place is stored to next by its next owner: what went past the caches must be there.
         pm.fence(sites::BUCKETS)?;
     }
     swept

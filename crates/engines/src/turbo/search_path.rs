@@ -76,15 +76,15 @@ pub struct Search<'a, M: Media, C: PairCodec> {
 }
 
 /// Looks for a key in its home bucket, without a lock; most searches end there. `None` means that
-/// it needs more, which [`get_along_path`] has: the next bucket, a record, patience or an error. Unless
-/// the lines of the home bucket were fetched before, all of them are fetched at once.
+/// [`get_along_path`] must answer: from the next bucket, from a record, after a write, or by an
+/// error. Unless the lines of the home bucket were fetched before, all are fetched at once.
 ///
 /// While one get waits for memory the processor takes in the next ones, as far as its window
 /// reaches. So time falls by steps: when one more get fits in, every instruction counts.
 ///
-/// Without an error among its results all of them stay in registers. Through memory they would go
-/// in pieces that are read as others than they were written, and the processor, which waits for
-/// that, would not yet fetch what the next get wants.
+/// Without an error among its results all of them stay in registers. A larger result would go
+/// through memory, where a load of another width than the store before it is a store-forwarding
+/// stall: meanwhile the processor would not fetch what the next get needs.
 #[inline(always)]
 pub fn try_fast_get<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,

@@ -71,8 +71,8 @@ impl Meta {
         }
     }
 
-    /// As [`Meta::decode`], without a look at the tags: enough for who has found a key, which proves
-    /// its tag. Who has not found one asks [`Meta::covers`], too.
+    /// As [`Meta::decode`], without a look at the tags: enough for a search that finds its key,
+    /// which proves the tag. A search that finds none asks [`Meta::covers`], too.
     #[inline(always)]
     pub const fn decode_unverified(word: u64, at: Addr) -> Option<Meta> {
         // Zero was never stored: a hole in the file, for example.

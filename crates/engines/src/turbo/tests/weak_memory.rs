@@ -289,8 +289,9 @@ fn read_beside<P: Primitives>(write: fn(&Table<P>, Pair)) -> BTreeSet<Option<u64
 
 #[test]
 fn p02_no_reader_accepts_a_torn_or_undurable_pair() {
-    // Fails if a fence of `fill` or `try_fast_get` is taken away, or the pending bucket that `commit`
-    // names; and if readers accept nothing, or are never refused, for then nothing was tried.
+    // Fails if a fence of `fill` or `try_fast_get` is taken away, or the pending bucket that
+    // `commit` names; and if readers accept nothing, or are never refused, for then nothing was
+    // tried.
     let accepted = read_beside::<Loom>(Table::update_and_insert);
     assert_eq!(accepted, BTreeSet::from([None, Some(0), Some(1)]));
 }
