@@ -51,6 +51,7 @@ pub struct Traced<P: Primitives = Std> {
     recorder: Mutex<Recorder>,
     model: Model,
     with_loads: bool,
+    keeps_freed: bool,
     /// Counts the verbs since the last restart.
     steps: P::AtomicU64,
     /// The number of verbs after which a run is stopped.
@@ -81,6 +82,7 @@ impl<P: Primitives> Traced<P> {
             recorder: Mutex::new(Recorder::default()),
             model,
             with_loads: false,
+            keeps_freed: false,
             steps: P::AtomicU64::new(0),
             step_limit: AtomicU64::new(u64::MAX),
         }
@@ -89,6 +91,12 @@ impl<P: Primitives> Traced<P> {
     /// Logs loads as well, for [`debts`](crate::crash::debts).
     pub fn with_loads(mut self) -> Self {
         self.with_loads = true;
+        self
+    }
+
+    /// Leaves the content of freed spans as it is, see [`Simulation`](crate::Simulation).
+    pub fn keep_freed(mut self, keeps: bool) -> Self {
+        self.keeps_freed = keeps;
         self
     }
 
@@ -223,17 +231,20 @@ impl<P: Primitives> Traced<P> {
     fn decide_word(&self, recorder: &mut Recorder, word: usize) {
         let Some(undecided) = recorder.undecided.as_mut() else { return };
         for (word, value) in undecided.decide(word) {
-            self.words[word].store(value, Ordering::Relaxed);
-            self.undecided[word / 64].fetch_and(!(1 << (word % 64)), Ordering::Release);
+            let bit = 1 << (word % 64);
+            // A word that was overwritten since keeps its value, whatever its line held.
+            if self.undecided[word / 64].load(Ordering::Relaxed) & bit != 0 {
+                self.words[word].store(value, Ordering::Relaxed);
+                self.undecided[word / 64].fetch_and(!bit, Ordering::Release);
+            }
         }
     }
 
-    /// Stores `value` to every word of a span, without a log entry for each.
-    fn overwrite(&self, recorder: &mut Recorder, words: core::ops::Range<u64>, value: u64) {
+    /// Stores `value` to every word of a span, without a log entry for each. What a crash left there
+    /// does not matter any more: an undecided word needs no choice.
+    fn overwrite(&self, words: core::ops::Range<u64>, value: u64) {
         for word in words {
-            if self.undecided[word as usize / 64].load(Ordering::Acquire) >> (word % 64) & 1 != 0 {
-                self.decide_word(recorder, word as usize);
-            }
+            self.undecided[word as usize / 64].fetch_and(!(1 << (word % 64)), Ordering::Release);
             self.words[word as usize].store(value, Ordering::Release);
         }
     }

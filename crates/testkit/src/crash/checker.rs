@@ -73,7 +73,8 @@ impl<'a> CrashChecker<'a> {
         effort: &'a Effort,
         mutant: Option<Mutant>,
     ) -> Self {
-        let region = Region::new(Traced::new(effort.model, 0, effort.capacity_bytes));
+        let medium = Traced::new(effort.model, 0, effort.capacity_bytes);
+        let region = Region::new(medium.keep_freed(!effort.overwrite_freed));
         region.media().set_mutant(mutant);
         region.media().limit_steps(STEPS);
         let seen = (0..effort.depth).map(|_| Seen::default()).collect();

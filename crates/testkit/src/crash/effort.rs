@@ -42,6 +42,9 @@ pub struct Effort {
     pub executions: u64,
     /// How many executions a violation may take to become short.
     pub shorten_executions: u64,
+    /// Whether the medium overwrites a span as soon as the engine frees it, so that space freed
+    /// before its unlinking is durable is found.
+    pub overwrite_freed: bool,
     /// How many threads; 0 for one per core.
     pub threads: usize,
 }
@@ -65,6 +68,7 @@ impl Default for Effort {
             growth_one_in: 16,
             executions: u64::MAX,
             shorten_executions: 500_000,
+            overwrite_freed: true,
             threads: 0,
         }
     }

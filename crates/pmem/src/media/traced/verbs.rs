@@ -160,7 +160,7 @@ impl<P: Primitives> Holes for Traced<P> {
         }
         let (word, count) = (words.start as u32, (words.end - words.start) as u32);
         recorder.note(P::thread(), None, What::Release { word, count });
-        self.overwrite(&mut recorder, words, 0);
+        self.overwrite(words, 0);
     }
 }
 
@@ -170,13 +170,13 @@ impl<P: Primitives> Simulation<u32> for Traced<P> {
     fn freed(&self, span: Span) {
         self.step();
         let words = span.start.word()..(span.end_byte().min(self.bytes()) / WORD);
-        if words.is_empty() {
+        if self.keeps_freed || words.is_empty() {
             return;
         }
         let (word, count) = (words.start as u32, (words.end - words.start) as u32);
         let mut recorder = self.recorder();
         recorder.note(P::thread(), None, What::Free { word, count });
-        self.overwrite(&mut recorder, words, FREED);
+        self.overwrite(words, FREED);
     }
 
     fn mark(&self, cx: &u32, site: Site) {
