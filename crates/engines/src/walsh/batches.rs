@@ -1,10 +1,10 @@
-//! Many keys at a time: what the next step of each search needs is on its way from memory while the
-//! others do theirs (ours; 3.3.1 reads one key after the other).
+//! Many keys at a time: interleaved lookups with software prefetch (AMAC). This is ours; 3.3.1 reads
+//! one key after the other.
 //!
-//! The steps are those of a single read: directory, newest object, the object behind it, and so
-//! on. As soon as a search ends, that for the next key takes its place; its directory was fetched
-//! some keys before. A search that meets a rehash, or ends while the view of its area changes,
-//! begins anew on its own.
+//! A lookup has the steps of a single read: directory, newest object, the object behind it, and so
+//! on. Each step prefetches what the next one reads. When a lookup ends, the one for the next key
+//! takes its place; its directory was prefetched some keys before. A lookup that meets a rehash, or
+//! ends after the view of its area changed, is repeated on its own.
 
 use everhash_index::{Form, Result, admit};
 use everhash_pmem::{Access, Addr, Lock, Media, prefetch_for_store, word_of};
@@ -16,12 +16,12 @@ use super::state::Walsh;
 
 /// Searches that are under way together.
 ///
-/// Unit: searches. Source: ours; about as many lines can be on the way to a core of the present.
+/// Unit: searches. Source: ours; about as many cache misses can a present core have outstanding.
 const TOGETHER: usize = 16;
 
-/// Keys whose directories are on their way before their searches begin.
+/// Keys whose directories are prefetched before their searches begin.
 ///
-/// Unit: keys. Source: ours; more than lines can be on the way to a core of the present.
+/// Unit: keys. Source: ours; more than a present core can have cache misses outstanding.
 const AHEAD: usize = 32;
 
 /// Pairs that are looked for together before they are written one by one.
@@ -29,8 +29,7 @@ const AHEAD: usize = 32;
 /// Unit: pairs. Source: ours; what they need fits into the first cache.
 const WRITES: usize = 32;
 
-/// Objects of a chain that are looked at together with other searches; who needs more goes on
-/// alone.
+/// The longest chain that an interleaved search follows; a longer one is searched on its own.
 ///
 /// Unit: objects. Source: ours; some times the longest chain that is usual.
 const STEPS: u32 = 32;
@@ -69,7 +68,7 @@ pub trait Batch {
     fn end(&mut self, place: usize, ending: Ending) -> Result<()>;
 }
 
-/// A key whose directory is on its way.
+/// A key whose directory is being prefetched.
 struct Begun<'w, M: Media> {
     hash: u64,
     view: View,
@@ -331,7 +330,7 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
             Ending::Absent => None,
             Ending::Unknown => {
                 let (hash, key) = (self.hash(place), self.keys[place]);
-                self.table.get_word_patiently(self.pm, hash, key)?
+                self.table.get_word_retrying(self.pm, hash, key)?
             }
         };
         Ok(())

@@ -1,8 +1,8 @@
 //! Looking for a key (3.1.4): its directory, the filter, and then the chain from its head.
 //!
-//! A pair of words has a path of its own, because what stands between two gets decides how far
-//! they overlap. It looks at the check of the object only that it found: wherever the links led,
-//! that is one of the key. Who finds nothing looks at the checks of all before believing it.
+//! Pairs of words have a fast path of their own: the fewer instructions a get has, the more of the
+//! next get overlaps with it. A hit verifies the matching object; a miss verifies every object
+//! traversed.
 
 use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, word_of};
@@ -13,15 +13,15 @@ use super::logs::corrupt;
 use super::object::{Found, WordKey};
 use super::state::{Area, Walsh};
 
-/// Objects of a chain between two looks at the view: a reader without a lock may follow links
-/// that mean nothing any more.
+/// Objects of a chain between two checks of the view: a reader without a lock may follow links of a
+/// log that has been reused.
 ///
 /// Unit: objects. Source: ours; ten times the longest chain that is usual.
 const LOOK_AGAIN: u64 = 128;
 
-/// Objects of a chain that are read before the checks of all are looked at.
+/// The longest chain that the fast path follows before it verifies the objects traversed.
 ///
-/// Unit: objects. Source: ours; twice the threshold, and what is remembered of them are few lines.
+/// Unit: objects. Source: ours; twice the threshold, and what it keeps of them fits a few lines.
 const QUICK: usize = 8;
 
 /// The newest object of a key.
@@ -110,9 +110,10 @@ impl<M: Media> Walsh<M> {
         self.search_chain(directory, &mut wanted)
     }
 
-    /// Looks for a pair of words in one chain, as far as that is easy: `None` says that it is not.
+    /// Looks for a pair of words in one chain by the fast path; `None` if the chain is long, or an
+    /// object in it does not verify.
     #[inline(always)]
-    fn glimpse(
+    fn try_fast_find(
         &self,
         pm: &Access<'_, M>,
         directory: Directory,
@@ -131,15 +132,19 @@ impl<M: Media> Walsh<M> {
                 return Some(Some((Version { found, at }, value)));
             }
             passed[count] = read;
-            let Some(next) = read.next() else { return self.ended(pm, &passed[..=count]) };
+            let Some(next) = read.next() else { return self.verified_miss(pm, &passed[..=count]) };
             at = next;
         }
         None
     }
 
-    /// Returns that a chain of these objects ended without the key, if all of them are sound.
+    /// Returns that the key is absent, if every object of its chain verifies.
     #[cold]
-    fn ended(&self, pm: &Access<'_, M>, passed: &[WordKey]) -> Option<Option<(Version, u64)>> {
+    fn verified_miss(
+        &self,
+        pm: &Access<'_, M>,
+        passed: &[WordKey],
+    ) -> Option<Option<(Version, u64)>> {
         passed.iter().all(|read| self.objects.open_word(pm, read).is_ok()).then_some(None)
     }
 
@@ -155,7 +160,7 @@ impl<M: Media> Walsh<M> {
         (hash, key): (u64, u64),
     ) -> Result<Option<Version>> {
         if view.is_plain()
-            && let Some(found) = self.glimpse(pm, directory, hash, key)
+            && let Some(found) = self.try_fast_find(pm, directory, hash, key)
         {
             return Ok(found.map(|(version, _)| version));
         }
@@ -220,18 +225,18 @@ impl<M: Media> Walsh<M> {
             let side = &area.sides[view.side()];
             let directory = self.blocks.read(side, directory_of(hash, view.level()));
             pm.dram(1);
-            if let Some(found) = self.glimpse(pm, directory, hash, key)
+            if let Some(found) = self.try_fast_find(pm, directory, hash, key)
                 && area.view.shows(view)
             {
                 return Ok(found.filter(|(version, _)| version.is_live()).map(|(_, value)| value));
             }
         }
-        self.get_word_patiently(pm, hash, key)
+        self.get_word_retrying(pm, hash, key)
     }
 
-    /// Reads a pair of words, whatever happens to its area.
+    /// Reads a pair of words by the general path, which retries and then takes the lock.
     #[cold]
-    pub(super) fn get_word_patiently(
+    pub(super) fn get_word_retrying(
         &self,
         pm: &Access<'_, M>,
         hash: u64,
