@@ -55,6 +55,7 @@
 //! | a write-ahead log (3.1.5) | the newest log is one | an object is written once (6) |
 //! | a 64-byte atomic tail (3.1.7) | an 8-byte one | no machine has the former |
 //! | over 1/16 updates: only collect (3.2.1) | if live pairs fill at most 3/4 | (7) |
+//! | areas are due by chains and updates (3.2.1) | by the bytes of garbage, too | few long values |
 //! | no border if only collecting (3.2.1) | always one | a crash would lose keys |
 //! | old logs are loaded in order (3.2.1) | old chains are read in order | neighbours stay so |
 //! | one key after the other (3.3.1) | many together, if so asked | their misses overlap |

@@ -121,7 +121,8 @@ impl<M: Media> Walsh<M> {
             while self.advance(pm, area, &mut state, true)? {}
             return Ok(());
         }
-        if self.take_turn(area) || self.is_outrun(&state) {
+        // What began without a turn goes on without one: nobody else helps.
+        if self.take_turn(area) || state.rehash.is_some() || self.is_outrun(&state) {
             let is_due = self.is_due(area, &state);
             return self.advance(pm, area, &mut state, is_due).map(drop);
         }

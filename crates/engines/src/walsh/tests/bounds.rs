@@ -176,6 +176,28 @@ fn cost(settings: &WalshSettings, guarantees: Guarantees, count: u64) -> (f64, f
 }
 
 #[test]
+fn a_flush_of_an_old_log_writes_only_what_is_new() {
+    // Fails if a log that is flushed because of its age is closed, or written anew: 12 KiB for each
+    // area in five seconds. A new object is in two lines at most, its record and its tail in one
+    // each, and now and then a log begins.
+    let counting = Counting::new(&SETTINGS, MEMORY);
+    let mut now = Duration::ZERO;
+    let before = counting.media.traffic();
+    for number in 0..400 {
+        assert!(counting.table.insert(&key(number), &[7; 8]).unwrap());
+        if number % 4 == 3 {
+            for _ in 0..2 {
+                counting.table.maintain(now, 8).unwrap();
+                now += Duration::from_secs(5);
+            }
+        }
+    }
+    let lines = (counting.media.traffic() - before).lines_flushed as f64 / 400.0;
+    println!("{lines:.2} lines a write, four writes between two flushes");
+    assert!(lines <= 4.5, "{lines}");
+}
+
+#[test]
 fn an_insert_costs_the_bytes_that_are_promised() {
     // Fails if a flush writes what it need not, or if growth moves pairs too often.
     let sized = WalshSettings { areas: 64, flush_bytes: 3 << 20, ..WalshSettings::sized_for(1) };
