@@ -91,7 +91,7 @@ impl Db {
         let mut salvaged = Salvaged::default();
         let read =
             engine.design.salvage(&file, &mut |key, value| copy.add(key, value), &mut |error| {
-                salvaged.note(&error)
+                salvaged.note(&error);
             });
         read.map_err(|error| Error::of(path, error))?;
         salvaged.items = copy.finish()?;

@@ -1,5 +1,5 @@
-//! Many keys at a time: interleaved lookups with software prefetch (AMAC). This is ours; 3.3.1 reads
-//! one key after the other.
+//! Many keys at a time: interleaved lookups with software prefetch (AMAC). This is ours; 3.3.1
+//! reads one key after the other.
 //!
 //! A lookup has the steps of a single read: directory, newest object, the object behind it, and so
 //! on. Each step prefetches what the next one reads. When a lookup ends, the one for the next key

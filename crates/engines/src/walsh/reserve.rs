@@ -274,9 +274,11 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Lets a collection of an area use the reserve; returns whether it may: not beside another one,
-    /// and only if the reserve is enough for all of it, for the `last` resort with the holes there
-    /// are beside it. A collection that stops half way would use up what another one needs.
+    /// Lets a collection of an area use the reserve; returns whether it may.
+    ///
+    /// It may not beside another one, and only if the reserve is enough for all of it; for the
+    /// `last` resort the holes beside it count too. A collection that stops half way would use up
+    /// what another one needs.
     pub(super) fn lend_reserve(&self, area: u64, state: &State, last: bool) -> Result<bool> {
         let need = self.need(state, 0);
         let mut reserve = self.spare.lock()?;

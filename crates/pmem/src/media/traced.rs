@@ -240,8 +240,8 @@ impl<P: Primitives> Traced<P> {
         }
     }
 
-    /// Stores `value` to every word of a span, without a log entry for each. What a crash left there
-    /// does not matter any more: an undecided word needs no choice.
+    /// Stores `value` to every word of a span, without a log entry for each. What a crash left
+    /// there does not matter any more: an undecided word needs no choice.
     fn overwrite(&self, words: core::ops::Range<u64>, value: u64) {
         for word in words {
             self.undecided[word as usize / 64].fetch_and(!(1 << (word % 64)), Ordering::Release);

@@ -22,7 +22,7 @@ fn effort(model: Model) -> Effort {
         operations: 50,
         limits,
         nested_one_in: 256,
-        // The order in which logs are freed differs between runs, which lazy searches on files meet.
+        // The order in which logs are freed differs between runs; lazy searches on files notice.
         overwrite_freed: model != Model::File,
         ..Effort::default()
     }

@@ -48,7 +48,9 @@ impl Lengths {
         let mixed = number.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40;
         match self {
             Lengths::Words => mixed.to_le_bytes().to_vec(),
-            Lengths::Mixed if mixed % 4 == 0 => vec![number as u8; 6200 + mixed as usize % 3000],
+            Lengths::Mixed if mixed.is_multiple_of(4) => {
+                vec![number as u8; 6200 + mixed as usize % 3000]
+            }
             _ => vec![number as u8; mixed as usize % 120],
         }
     }
@@ -128,7 +130,7 @@ fn each(mut visit: impl FnMut(Lengths, &WalshSettings, (u64, Guarantees))) {
             {
                 // Of long pairs a few must fit.
                 let times = if matches!(lengths, Lengths::Mixed) { 4 } else { 1 };
-                visit(lengths, settings, (times * kilobytes << 10, guarantees));
+                visit(lengths, settings, ((times * kilobytes) << 10, guarantees));
             }
         }
     }
@@ -277,7 +279,7 @@ impl Media for Refusing {
     type Block<'a, const N: usize> = <Image as Media>::Block<'a, N>;
 
     fn context(&self) -> Self::Context {
-        self.image.context()
+        self.image.context();
     }
 
     fn bytes(&self) -> u64 {

@@ -47,7 +47,7 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
         let settings = &words[root..root + Root::CHECKSUM];
         words[root + Root::CHECKSUM] = settings::checksum(ROOT, settings);
     } else {
-        words[index] = if kind % 8 == 0 { value } else { link() };
+        words[index] = if kind.is_multiple_of(8) { value } else { link() };
     }
 }
 
