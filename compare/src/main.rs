@@ -36,7 +36,8 @@ const IMMEDIATE_THREADS: [u64; 4] = [1, 2, 8, 16];
 #[command(
     name = "everhash-compare",
     about = "Compares Everhash with other embedded key-value stores",
-    after_help = "Examples:\n  everhash-compare run --items 5000000 --rounds 3 --markdown table.md\n  \
+    after_help = "Examples:\n  \
+                  everhash-compare run --items 5000000 --rounds 3 --markdown table.md\n  \
                   everhash-compare run --shape 8/8 --stores turbo,lmdb\n  \
                   everhash-compare run --memory-limit-mb 1024 --items 20000000"
 )]

@@ -8,8 +8,8 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use crate::store::{Durability, Pair, Reader, Setup, Store};
 
 /// How the store is set up.
-pub const SETTINGS: &str = "cache of the run's size, no compression, 2 workers, for reads that hit; \
-                            immediate: every write is followed by a sync of the journal";
+pub const SETTINGS: &str = "cache of the run's size, no compression, 2 workers; immediate: every \
+                            write is followed by a sync of the journal";
 
 struct Fjall {
     db: Database,
@@ -20,8 +20,7 @@ struct Fjall {
 /// Opens the store.
 pub fn open(_: &str, path: &Path, setup: &Setup) -> Result<Box<dyn Store>> {
     let db = Database::builder(path).cache_size(setup.cache_bytes).worker_threads(2).open()?;
-    let pairs =
-        db.keyspace("pairs", || KeyspaceCreateOptions::default().expect_point_read_hits(false))?;
+    let pairs = db.keyspace("pairs", KeyspaceCreateOptions::default)?;
     let immediate = setup.durability == Durability::Immediate;
     Ok(Box::new(Fjall { db, pairs, immediate }))
 }

@@ -8,8 +8,8 @@ use parity_db::{Db, Options};
 use crate::store::{Pair, Reader, Setup, Store};
 
 /// How the store is set up.
-pub const SETTINGS: &str = "one hash column, sync_wal and sync_data off; a commit is queued in memory \
-                            and no call waits until it is durable";
+pub const SETTINGS: &str = "one hash column, sync_wal and sync_data off; a commit is queued in \
+                            memory and no call waits until it is durable";
 
 /// The only column.
 const PAIRS: u8 = 0;
