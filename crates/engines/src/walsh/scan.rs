@@ -12,16 +12,10 @@ use everhash_pmem::{Access, Media};
 use super::layout::{DIRECTORY_HASH, MOST_LEVEL};
 use super::state::{Area, State, Walsh};
 
-/// Directories with pairs that one call visits at least, if there are as many.
+/// Directories that one call visits.
 ///
 /// Unit: directories. Source: ours; a call holds the area's lock for some microseconds.
 const VISIT_DIRECTORIES: u64 = 16;
-
-/// Directories that one call looks at, most of which may be empty.
-///
-/// Unit: directories. Source: ours; as many microseconds, and a table that was made for a million
-/// pairs and holds few is visited in some hundred calls.
-const MOST_DIRECTORIES: u64 = 4096;
 
 /// Places of one area.
 const PLACES: u64 = 1 << MOST_LEVEL;
@@ -40,12 +34,9 @@ impl<M: Media> Walsh<M> {
         let pm = self.pool.access();
         let mut found = Newest::new();
         let state = self.lock(area)?;
-        let mut visited = 0;
-        for _ in 0..MOST_DIRECTORIES {
-            let before = found.len();
+        for _ in 0..VISIT_DIRECTORIES {
             place = self.collect_pairs(&pm, area, &state, place, &mut found)?;
-            visited += u64::from(found.len() > before);
-            if place == PLACES || visited == VISIT_DIRECTORIES {
+            if place == PLACES {
                 break;
             }
         }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use everhash_index::{Design, Error, Form, Table};
+use everhash_index::{Design, Error, Form};
 use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy, settle};
@@ -88,12 +88,6 @@ pub(super) fn a_full_medium_is_an_error_and_no_end(
     };
     ensure!(!pairs.is_empty(), "a medium of {SMALL_BYTES} bytes is too small for one pair");
     ensure!(!session.table().contains(&key(full))?, "a pair that met a full medium is there");
-    a_batch_says_what_it_wrote(
-        session.table(),
-        &mut pairs,
-        &(full..full + 200).map(key).collect::<Vec<_>>(),
-        &value,
-    )?;
     holds(&session, &shape, &pairs)?;
     // A write that meets a full medium leaves its key as it was.
     for number in 0..full.min(60) {
@@ -126,32 +120,6 @@ pub(super) fn a_full_medium_is_an_error_and_no_end(
     holds(&session, &shape, &pairs)?;
     session.close()?;
     ensure!(check_pool(design, session.region())? == pairs, "the check found other pairs");
-    Ok(())
-}
-
-/// Puts pairs of new keys into a table that is full, together: those before the one that found no
-/// room are there, and without an error all are.
-fn a_batch_says_what_it_wrote(
-    table: &dyn Table,
-    pairs: &mut Pairs,
-    keys: &[Vec<u8>],
-    value: &[u8],
-) -> Result<(), Failure> {
-    let batch: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_slice(), value)).collect();
-    let outcome = table.put_many(&batch);
-    let mut written = 0;
-    while written < keys.len() && table.contains(&keys[written])? {
-        pairs.insert(keys[written].clone(), value.to_vec());
-        written += 1;
-    }
-    match outcome {
-        Ok(added) => {
-            let all = keys.len() as u64;
-            ensure!(written as u64 == all && added == all, "{added} added, {written} are there");
-        }
-        Err(Error::Full { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
     Ok(())
 }
 
