@@ -3,6 +3,7 @@
 //! [`ENGINES`] has a row for each, with its idea in a sentence; each module begins with its paper.
 
 pub mod common;
+pub mod elimda;
 mod registry;
 pub mod turbo;
 pub mod walsh;

@@ -79,4 +79,6 @@ engines! {
         "sharded linear probing in buckets of 256 bytes; recovery in O(1)";
     wophi::Wophi "WOPHI" USUAL,
         "chained buckets, pre-allocated; log-free commits of eight bytes";
+    elimda::ElimDa "ElimDA" USUAL,
+        "a backup log, a table in DRAM and one of its shape on the device, relocated in units";
 }

@@ -1,0 +1,146 @@
+//! Bucket relocation (ElimDA 3.5): a full D-bucket goes to the device table as one unit.
+//!
+//! The unit carries the order number of the last item that it absorbs. With it all backup copies of
+//! its items are dead, and all that the bucket absorbed before: no copy has to be touched.
+
+use everhash_index::Result;
+use everhash_pmem::{Access, Media, Span};
+
+use super::concurrency::Held;
+use super::dram_table::{Bucket, Entry, Segment};
+use super::form::{Form, corrupt};
+use super::layout::{self, Kind, LINE_WORDS, LineState, LogLine, LogSlot, UnitHead, UnitState};
+use super::state::{ElimDa, Need};
+
+/// Where a relocation persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// A unit, before its state.
+        UNIT = "elimda/relocate/unit";
+        /// The state that makes a unit true.
+        STATE = "elimda/relocate/state";
+    }
+}
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Moves the items of a D-bucket to a unit; `false` if the segment has none left for it.
+    ///
+    /// A crash leaves the items in the log, or in the unit with a watermark that ends them in the
+    /// log.
+    pub(super) fn relocate(
+        &self,
+        pm: &Access<'_, M>,
+        segment: &Segment<M::Sync>,
+        bucket_index: u64,
+        bucket: &Bucket<'_, M::Sync>,
+        held: &Held<'_, M>,
+    ) -> Result<bool> {
+        let items: Vec<_> = (0..bucket.items()).map(|index| bucket.item(index)).collect();
+        let Some(watermark) = items.iter().map(|(_, order)| *order).max() else { return Ok(true) };
+        if bucket.units() as u64 == self.geometry.bucket_units {
+            return Ok(false);
+        }
+        let Some(unit) = segment.take_unit(self.geometry.segment_units) else { return Ok(false) };
+        let at = self.geometry.unit_at(segment.at(), unit);
+        let mut words = vec![0; self.geometry.unit_words() as usize];
+        let watermark_at = at.plus(UnitHead::WATERMARK as u64);
+        words[UnitHead::WATERMARK] = layout::seal(watermark, watermark_at, Kind::Watermark);
+        let mut fingerprints = Vec::with_capacity(items.len());
+        for (slot, (item, _)) in items.iter().enumerate() {
+            words[UnitHead::WORDS + slot * F::WORDS..][..F::WORDS]
+                .copy_from_slice(&item[..F::WORDS]);
+            fingerprints.push(layout::fingerprint(F::item_hash(&self.hasher, item)));
+        }
+        let live = ((1u32 << items.len()) - 1) as u16;
+        let state = UnitState { live, bucket: bucket_index };
+        self.write_unit(pm, at, &words, state)?;
+        let change = held.change()?;
+        bucket.push_unit(Entry { unit, live }, &fingerprints);
+        bucket.clear_items();
+        bucket.set_watermark(watermark);
+        change.end();
+        self.release(self.geometry.lane_of(bucket_index), items.iter().map(|(_, order)| *order))?;
+        Ok(true)
+    }
+
+    /// Writes a unit, its state last: each line is written once. The lines behind the first
+    /// are durable before it; the first needs no fence of its own where a line keeps the order of
+    /// its stores.
+    fn write_unit(
+        &self,
+        pm: &Access<'_, M>,
+        at: everhash_pmem::Addr,
+        words: &[u64],
+        state: UnitState,
+    ) -> Result<()> {
+        let behind = UnitHead::WATERMARK;
+        pm.write_words(at.plus(behind as u64), &words[behind..])?;
+        let fenced = if self.ordered {
+            Span::new(at.plus(LINE_WORDS), words.len() as u64 - LINE_WORDS)
+        } else {
+            Span::new(at, words.len() as u64)
+        };
+        if fenced.words > 0 {
+            pm.persist(fenced, sites::UNIT)?;
+        }
+        pm.commit_word(at, state.seal(at), sites::STATE)?;
+        Ok(pm.persist(Span::new(at, LINE_WORDS), sites::STATE)?)
+    }
+
+    /// Relocates, early, what holds the oldest block of a lane in use. Returns whether the block
+    /// can be used again.
+    ///
+    /// No lock is held. Partial units come of it: the longer the log, the fewer.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Full`] if a segment cannot take the items.
+    pub(super) fn reclaim(&self, pm: &Access<'_, M>, lane: u64) -> Result<bool> {
+        let Some((block, number)) = self.oldest_block(lane)? else { return Ok(false) };
+        for line in 1..self.geometry.block_lines {
+            if self.is_dead(lane, number)? {
+                break;
+            }
+            self.reclaim_line(pm, block, number, line)?;
+        }
+        self.is_dead(lane, number)
+    }
+
+    fn reclaim_line(
+        &self,
+        pm: &Access<'_, M>,
+        block: everhash_pmem::Addr,
+        number: u64,
+        line: u64,
+    ) -> Result<()> {
+        let at = LogSlot { line, slot: 0 }.line_at(block);
+        let mut words = [0; LINE_WORDS as usize];
+        pm.read_words(at, &mut words)?;
+        // What another thread has reused meanwhile has another number, or is found nowhere below.
+        let state = LineState::open(words[LogLine::STATE], at)
+            .ok_or(corrupt(at, "the state of a log line matches its check"))?;
+        if state.number != number {
+            return Ok(());
+        }
+        for slot in (0..self.geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
+            let first = LogLine::ITEMS + slot as usize * F::WORDS;
+            let mut item = [0; 4];
+            item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
+            let order = self.geometry.order(number, LogSlot { line, slot });
+            let hash = F::item_hash(&self.hasher, &item);
+            self.write_to(pm, hash, |writer| {
+                let holds =
+                    (0..writer.bucket.items()).any(|index| writer.bucket.item(index).1 == order);
+                let moved = !holds
+                    || self.relocate(
+                        pm,
+                        writer.segment,
+                        writer.index,
+                        &writer.bucket,
+                        &writer.held,
+                    )?;
+                Ok(if moved { Ok(()) } else { Err(Need::Unit) })
+            })?;
+        }
+        Ok(())
+    }
+}

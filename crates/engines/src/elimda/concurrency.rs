@@ -1,0 +1,133 @@
+//! Who may run beside whom. Locks and sequences lie in DRAM; a crash leaves none.
+//!
+//! Each bucket of a segment has a lock and a sequence: for its D-bucket in DRAM, for its units on
+//! the device, and for their fingerprints.
+//!
+//! | beside | reader | writer, same bucket | writer, other bucket | split or rebuild of the segment |
+//! |---|---|---|---|---|
+//! | reader | yes | repeats | yes | repeats |
+//! | writer | | waits | yes | waits |
+//! | split or rebuild | | | | waits; buckets are locked in ascending order |
+//!
+//! Locks are taken in this order: buckets of one segment, ascending; the segment table; one lane.
+//! Nobody waits for a bucket while it holds a lane, and nobody holds buckets of two segments.
+//!
+//! A reader takes a stamp of the bucket, looks at the directory again, searches, and validates the
+//! stamp. A split changes the directory while the sequences of all buckets of the segment are odd,
+//! so that a stamp that was taken before does not validate and one that was taken later belongs to
+//! the new directory. A segment index is never given to another part of the hashes, and a unit or
+//! a record that is reused has changed a sequence first. So readers need no epochs.
+//!
+//! What is in DRAM is durable: an item enters its D-bucket after its fence. The only stores that a
+//! reader could see on the device before their fence are values that are replaced in a unit; the
+//! sequence is odd meanwhile.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, AtomicWord, Change, Media, Primitives, Sequence, Stamp};
+
+/// The lock of a bucket: free, held, or left by a holder that panicked.
+///
+/// A word of our own and not a mutex: its release is a plain store, so that the next operation's
+/// loads need not wait until the write-back of this one is over.
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+const POISONED: u64 = 2;
+
+/// The lock and the sequence of a bucket, alone in a line.
+#[repr(align(64))]
+pub struct BucketLock<P: Primitives> {
+    sequence: Sequence<P>,
+    lock: P::AtomicU64,
+}
+
+/// A locked bucket.
+pub struct Held<'t, M: Media> {
+    bucket: &'t BucketLock<M::Sync>,
+    pm: &'t Access<'t, M>,
+    /// Whether the thread was panicking already when it took the lock.
+    panicking: bool,
+}
+
+impl<P: Primitives> BucketLock<P> {
+    /// Makes a free lock.
+    pub fn new() -> Self {
+        BucketLock { sequence: Sequence::new(), lock: AtomicWord::new(FREE) }
+    }
+
+    /// Waits until no change is under way, and returns what a reader begins with. `attempt` counts
+    /// the waits of one reader.
+    ///
+    /// What is loaded from then on may be half done: it counts, errors included, only if
+    /// [`BucketLock::accepts`] the stamp afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a write that failed.
+    #[inline(always)]
+    pub fn stamp(&self, attempt: &mut u32) -> Result<Stamp> {
+        // Ends: each further round waits for a writer, which ends or poisons.
+        loop {
+            if let Some(stamp) = self.sequence.read()? {
+                return Ok(stamp);
+            }
+            P::pause(*attempt);
+            *attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Returns whether no change began since `stamp`.
+    #[inline(always)]
+    pub fn accepts(&self, stamp: Stamp) -> bool {
+        self.sequence.validate(stamp)
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if a holder panicked.
+    #[inline(always)]
+    pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
+        let mut attempt = 0;
+        // Ends: each further round waits for a holder, which lets go or poisons.
+        while let Err(found) =
+            self.lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+        {
+            if found == POISONED {
+                return Err(Error::Poisoned);
+            }
+            P::pause(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+        pm.dram(1);
+        pm.locked(self.name());
+        Ok(Held { bucket: self, pm, panicking: std::thread::panicking() })
+    }
+
+    /// Returns a number that no other lock of the process has.
+    #[inline(always)]
+    fn name(&self) -> u64 {
+        core::ptr::from_ref(self).addr() as u64
+    }
+}
+
+impl<M: Media> Held<'_, M> {
+    /// Keeps readers away, until the change ends or, if it fails, for ever.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if an earlier change failed.
+    #[inline(always)]
+    pub fn change(&self) -> Result<Change<'_, M::Sync>> {
+        Ok(self.bucket.sequence.begin()?)
+    }
+}
+
+impl<M: Media> Drop for Held<'_, M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.pm.unlocking(self.bucket.name());
+        let panicked = !self.panicking && std::thread::panicking();
+        let state = if panicked { POISONED } else { FREE };
+        self.bucket.lock.store(state, Ordering::Release);
+    }
+}

@@ -1,0 +1,329 @@
+//! The DRAM table (ElimDA 3.2): D-buckets, fingerprints of the units, and the directory over both.
+//!
+//! DRAM table and device table have one shape: the words of a bucket here hold its D-bucket and
+//! what is known of its units. All of it is volatile and rebuilt at open.
+
+mod directory;
+
+use core::sync::atomic::Ordering;
+use std::sync::OnceLock;
+
+use everhash_pmem::{Addr, AtomicWord, Bits, Primitives, equal_bytes};
+
+pub use self::directory::Directory;
+use super::concurrency::BucketLock;
+use super::form::Item;
+use super::layout::{self, EXTENTS, Geometry, Prefix};
+
+/// All segments of a table, by their slot in the segment table, and the directory over them.
+pub struct DramTable<P: Primitives> {
+    geometry: Geometry,
+    extents: [OnceLock<Box<[Segment<P>]>>; EXTENTS],
+    pub directory: Directory<P>,
+}
+
+/// A segment in DRAM.
+pub struct Segment<P: Primitives> {
+    locks: OnceLock<Box<[BucketLock<P>]>>,
+    /// The words of all buckets, [`BucketWords`] each.
+    words: OnceLock<Box<[P::AtomicU64]>>,
+    /// Where the segment lies on the device.
+    at: P::AtomicU64,
+    /// Its prefix, packed.
+    prefix: P::AtomicU64,
+    /// Units that were handed out.
+    used_units: P::AtomicU64,
+}
+
+/// The words of a bucket in DRAM: two counts, a watermark, the D-bucket, and three words for the
+/// head and the fingerprints of each unit.
+pub struct Bucket<'t, P: Primitives> {
+    geometry: &'t Geometry,
+    words: &'t [P::AtomicU64],
+}
+
+/// What is known of a unit of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its index in the segment.
+    pub unit: u64,
+    /// Bit i: slot i is live.
+    pub live: u16,
+}
+
+const ITEMS: usize = 0;
+const UNITS: usize = 1;
+const WATERMARK: usize = 2;
+const FIRST_ITEM: usize = 3;
+
+/// Words of a unit's entry: index and live bits, two words for each byte plane of fingerprints.
+const ENTRY_WORDS: usize = 5;
+
+const ENTRY_LIVE: Bits = Bits::new(0, 16);
+const ENTRY_UNIT: Bits = Bits::new(16, 16);
+
+impl<P: Primitives> DramTable<P> {
+    /// Makes a table without segments.
+    pub fn new(geometry: Geometry) -> Self {
+        let extents = [const { OnceLock::new() }; EXTENTS];
+        DramTable { geometry, extents, directory: Directory::new() }
+    }
+
+    /// Makes room for the segments of extent `extent`.
+    pub fn add_extent(&self, extent: usize) {
+        let count = layout::extent_slots(self.geometry.initial_segments, extent);
+        let segment = |_| Segment {
+            locks: OnceLock::new(),
+            words: OnceLock::new(),
+            at: AtomicWord::new(0),
+            prefix: AtomicWord::new(0),
+            used_units: AtomicWord::new(0),
+        };
+        self.extents[extent].get_or_init(|| (0..count).map(segment).collect());
+    }
+
+    /// Returns segment `slot`, which lies in an extent that was added.
+    #[inline(always)]
+    pub fn segment(&self, slot: u64) -> &Segment<P> {
+        let (extent, index) = layout::extent_of(self.geometry.initial_segments, slot);
+        let segments = self.extents[extent].get().expect("the extent of a segment was added");
+        &segments[index as usize]
+    }
+
+    /// Returns bucket `bucket` of segment `slot`.
+    #[inline(always)]
+    pub fn bucket<'t>(&'t self, segment: &'t Segment<P>, bucket: u64) -> Bucket<'t, P> {
+        let words = segment.words.get().expect("a segment in the directory has words");
+        let length = bucket_words(&self.geometry);
+        let words = &words[bucket as usize * length..][..length];
+        Bucket { geometry: &self.geometry, words }
+    }
+
+    /// Gives segment `slot` its words and locks, if it has none yet.
+    pub fn prepare(&self, slot: u64) -> &Segment<P> {
+        let segment = self.segment(slot);
+        let buckets = self.geometry.buckets as usize;
+        segment.locks.get_or_init(|| (0..buckets).map(|_| BucketLock::new()).collect());
+        segment.words.get_or_init(|| P::words(buckets * bucket_words(&self.geometry)));
+        segment
+    }
+
+    /// Returns how much DRAM `segments` segments take. Unit: bytes.
+    pub fn dram_bytes(&self, segments: u64) -> u64 {
+        let bucket = bucket_words(&self.geometry) * 8 + size_of::<BucketLock<P>>();
+        let segment = size_of::<Segment<P>>() as u64 + self.geometry.buckets * bucket as u64;
+        segments * segment + self.directory.dram_bytes()
+    }
+}
+
+/// Returns the words of a bucket in DRAM.
+fn bucket_words(geometry: &Geometry) -> usize {
+    FIRST_ITEM
+        + geometry.unit_slots as usize * item_words(geometry)
+        + geometry.bucket_units as usize * ENTRY_WORDS
+}
+
+/// Returns the words of an item of a D-bucket: its own and its order number.
+fn item_words(geometry: &Geometry) -> usize {
+    geometry.item_words as usize + 1
+}
+
+impl<P: Primitives> Segment<P> {
+    /// Returns the lock of a bucket.
+    #[inline(always)]
+    pub fn lock(&self, bucket: u64) -> &BucketLock<P> {
+        &self.locks()[bucket as usize]
+    }
+
+    /// Returns the locks of all buckets.
+    pub fn locks(&self) -> &[BucketLock<P>] {
+        self.locks.get().expect("a segment in the directory has locks")
+    }
+
+    /// Returns where the segment lies.
+    #[inline(always)]
+    pub fn at(&self) -> Addr {
+        Addr::new(self.at.load(Ordering::Relaxed))
+    }
+
+    /// Returns which hashes it holds.
+    pub fn prefix(&self) -> Prefix {
+        Prefix::of_packed(self.prefix.load(Ordering::Relaxed))
+    }
+
+    /// Says where the segment lies and what it holds. All its sequences are odd, or no reader
+    /// knows it yet.
+    pub fn place(&self, at: Addr, prefix: Prefix, used_units: u64) {
+        self.at.store(at.byte(), Ordering::Relaxed);
+        self.prefix.store(prefix.packed(), Ordering::Relaxed);
+        self.used_units.store(used_units, Ordering::Relaxed);
+    }
+
+    /// Returns how many units were handed out.
+    pub fn used_units(&self) -> u64 {
+        self.used_units.load(Ordering::Relaxed)
+    }
+
+    /// Hands out a unit, or `None` if `count` units are in use. A bucket is locked.
+    pub fn take_unit(&self, count: u64) -> Option<u64> {
+        let mut used = self.used_units();
+        // Ends: each further round means that another bucket took a unit, of which there are few.
+        while used < count {
+            let taken = self.used_units.compare_exchange(
+                used,
+                used + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match taken {
+                Ok(unit) => return Some(unit),
+                Err(found) => used = found,
+            }
+        }
+        None
+    }
+}
+
+impl<P: Primitives> Bucket<'_, P> {
+    #[inline(always)]
+    fn load(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn store(&self, index: usize, value: u64) {
+        self.words[index].store(value, Ordering::Relaxed);
+    }
+
+    /// Returns how many items the D-bucket holds.
+    #[inline(always)]
+    pub fn items(&self) -> usize {
+        self.load(ITEMS) as usize
+    }
+
+    /// Returns whether the D-bucket has no room.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.items() as u64 == self.geometry.unit_slots
+    }
+
+    /// Returns how many units the bucket has.
+    #[inline(always)]
+    pub fn units(&self) -> usize {
+        self.load(UNITS) as usize
+    }
+
+    /// Returns the order number of the last item that the units have absorbed.
+    pub fn watermark(&self) -> u64 {
+        self.load(WATERMARK)
+    }
+
+    #[inline(always)]
+    fn item_index(&self, index: usize) -> usize {
+        FIRST_ITEM + index * item_words(self.geometry)
+    }
+
+    #[inline(always)]
+    fn entry_index(&self, entry: usize) -> usize {
+        self.item_index(self.geometry.unit_slots as usize) + entry * ENTRY_WORDS
+    }
+
+    /// Returns item `index` of the D-bucket and its order number.
+    #[inline(always)]
+    pub fn item(&self, index: usize) -> (Item, u64) {
+        let (first, words) = (self.item_index(index), self.geometry.item_words as usize);
+        let mut item = [0; 4];
+        for (word, value) in item[..words].iter_mut().enumerate() {
+            *value = self.load(first + word);
+        }
+        (item, self.load(first + words))
+    }
+
+    /// Returns what is known of unit `entry` of the bucket; the oldest is 0.
+    #[inline(always)]
+    pub fn entry(&self, entry: usize) -> Entry {
+        let word = self.load(self.entry_index(entry));
+        Entry { unit: ENTRY_UNIT.get(word), live: ENTRY_LIVE.get(word) as u16 }
+    }
+
+    /// Returns the slots of unit `entry` whose live items have this fingerprint, as a mask.
+    ///
+    /// The high bytes are compared first; one unit in 17 has one that is equal by chance.
+    #[inline(always)]
+    pub fn candidates(&self, entry: usize, fingerprint: u16) -> u32 {
+        let first = self.entry_index(entry);
+        let [low, high] = fingerprint.to_le_bytes();
+        let found = equal_bytes(&[self.load(first + 1), self.load(first + 2)], high);
+        if found == 0 {
+            return 0;
+        }
+        let both = found & equal_bytes(&[self.load(first + 3), self.load(first + 4)], low);
+        both & u32::from(ENTRY_LIVE.get(self.load(first)) as u16)
+    }
+
+    // What follows changes the bucket: its sequence is odd.
+
+    /// Adds an item to the D-bucket, which has room.
+    pub fn push(&self, item: &Item, order: u64) {
+        let index = self.items();
+        assert!((index as u64) < self.geometry.unit_slots, "the D-bucket has room");
+        self.set_item(index, item, order);
+        self.store(ITEMS, index as u64 + 1);
+    }
+
+    /// Replaces item `index` of the D-bucket.
+    pub fn set_item(&self, index: usize, item: &Item, order: u64) {
+        let (first, words) = (self.item_index(index), self.geometry.item_words as usize);
+        for (word, value) in item[..words].iter().enumerate() {
+            self.store(first + word, *value);
+        }
+        self.store(first + words, order);
+    }
+
+    /// Removes item `index` of the D-bucket; the last one takes its place.
+    pub fn remove(&self, index: usize) {
+        let last = self.items() - 1;
+        let (item, order) = self.item(last);
+        self.set_item(index, &item, order);
+        self.store(ITEMS, last as u64);
+    }
+
+    /// Empties the D-bucket.
+    pub fn clear_items(&self) {
+        self.store(ITEMS, 0);
+    }
+
+    /// Says what the units have absorbed.
+    pub fn set_watermark(&self, order: u64) {
+        self.store(WATERMARK, order);
+    }
+
+    /// Adds the newest unit, with the fingerprints of its slots, those that are not live included.
+    pub fn push_unit(&self, entry: Entry, fingerprints: &[u16]) {
+        let units = self.units();
+        assert!((units as u64) < self.geometry.bucket_units, "the bucket may have another unit");
+        let mut planes = [[0u8; 16]; 2];
+        for (slot, fingerprint) in fingerprints.iter().enumerate() {
+            [planes[1][slot], planes[0][slot]] = fingerprint.to_le_bytes();
+        }
+        let first = self.entry_index(units);
+        for (word, bytes) in planes.as_flattened().chunks(8).enumerate() {
+            self.store(first + 1 + word, everhash_pmem::word_of(bytes));
+        }
+        self.set_entry(units, entry);
+        self.store(UNITS, units as u64 + 1);
+    }
+
+    /// Says which unit it is and which of its slots are live.
+    pub fn set_entry(&self, index: usize, entry: Entry) {
+        let word = ENTRY_UNIT.set(u64::from(entry.live), entry.unit);
+        self.store(self.entry_index(index), word);
+    }
+
+    /// Forgets all units and items.
+    pub fn reset(&self, watermark: u64) {
+        self.store(ITEMS, 0);
+        self.store(UNITS, 0);
+        self.store(WATERMARK, watermark);
+    }
+}

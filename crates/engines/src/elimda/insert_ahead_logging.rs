@@ -1,0 +1,262 @@
+//! Insert-ahead logging (ElimDA 3.3, 3.7): every new item goes to a backup log, in order.
+//!
+//! The log has lanes. The bucket of a key chooses the lane, so that all items of a bucket, in
+//! whatever segment, lie in one lane, and their positions in it rise: the position is the order
+//! number of an item, and nothing has to be stored for it. An item is dead when its live bit is
+//! clear, or when its number is not above the watermark of its bucket.
+//!
+//! A lane is a list of blocks with rising numbers. Its oldest blocks are reused when none of their
+//! items is needed any more; the durable link to the first block is the floor below which
+//! everything is dead, and moves before a block is written again.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Lock, Media, Span};
+
+use super::form::{Form, Item, corrupt};
+use super::lane::{Block, FreeBlock, Holds, Lane};
+use super::layout::{self, BlockHead, Kind, LineState, LogLine};
+use super::setup::{block_head, empty_block};
+use super::state::ElimDa;
+
+/// Where the log persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// An item, before the state of its line, where a line keeps no order.
+        ITEM = "elimda/log/item";
+        /// The state of a line that makes an item true.
+        APPEND = "elimda/log/append";
+        /// The state of a line that ends an item.
+        END = "elimda/log/end";
+        /// A value that is replaced in the log.
+        VALUE = "elimda/log/value";
+        /// A block that no link leads to yet.
+        BLOCK = "elimda/log/block";
+        /// The link to a new block.
+        NEXT = "elimda/log/next";
+        /// The link to the oldest block that is still needed.
+        FIRST = "elimda/log/first";
+    }
+}
+
+/// A slot of the log that was handed out and holds nothing yet.
+#[must_use = "a reservation is filled or given back"]
+pub struct Reserved {
+    /// Its order number.
+    pub order: u64,
+    /// Whether the lane has more blocks than it should.
+    pub crowded: bool,
+}
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Hands out a slot of a lane, or `None` if the lane has no room and the medium has none for
+    /// another block.
+    ///
+    /// A crash leaves a block that no link leads to, or one that is empty.
+    pub(super) fn reserve(&self, pm: &Access<'_, M>, lane: u64) -> Result<Option<Reserved>> {
+        let mut log = self.lanes[lane as usize].lock()?;
+        if log.is_full(&self.geometry) && !self.open_block(pm, &mut log, lane)? {
+            return Ok(None);
+        }
+        let order = log.next;
+        log.next += 1;
+        log.block(&self.geometry, order).live += 1;
+        let crowded = log.blocks.len() as u64 > self.most_blocks() && log.blocks[0].live > 0;
+        Ok(Some(Reserved { order, crowded }))
+    }
+
+    /// Gives a slot back that was handed out and holds nothing.
+    pub(super) fn give_back(&self, lane: u64, reserved: &Reserved) -> Result<()> {
+        let mut log = self.lanes[lane as usize].lock()?;
+        log.block(&self.geometry, reserved.order).live -= 1;
+        if log.next == reserved.order + 1 {
+            log.next = reserved.order;
+        }
+        Ok(())
+    }
+
+    /// Writes an item into a slot that was handed out, and makes it durable.
+    ///
+    /// Where a line keeps the order of its stores, item and state need one flush and one fence
+    /// (3.7); elsewhere the item is durable before the state. A crash leaves the item or not.
+    pub(super) fn fill(
+        &self,
+        pm: &Access<'_, M>,
+        lane: u64,
+        reserved: &Reserved,
+        item: &Item,
+    ) -> Result<()> {
+        let (geometry, order) = (&self.geometry, reserved.order);
+        let slot = geometry.log_slot(order);
+        let mut log = self.lanes[lane as usize].lock()?;
+        let block = log.block(geometry, order).at;
+        let (line, at) = (slot.line_at(block), slot.item_at(block, geometry.item_words));
+        pm.write_words(at, &item[..F::WORDS])?;
+        let checks_at = line.plus(LogLine::CHECKS as u64);
+        let check = layout::key_check(item, geometry.key_words as usize, at);
+        pm.store(checks_at, slot.with_check(pm.load(checks_at)?, check))?;
+        let span = Span::new(line, layout::LINE_WORDS);
+        if !self.ordered {
+            drop(log);
+            pm.persist(span, sites::ITEM)?;
+            log = self.lanes[lane as usize].lock()?;
+        }
+        let number = geometry.block_number(order);
+        let mut state = line_state(pm, line)?;
+        if state.number != number {
+            state = LineState { number, live: 0 };
+        }
+        state.live |= 1 << slot.slot;
+        pm.commit_word(line, state.seal(line), sites::APPEND)?;
+        drop(log);
+        Ok(pm.persist(span, sites::APPEND)?)
+    }
+
+    /// Ends an item of the log; durable with the caller's next fence.
+    ///
+    /// A crash leaves the item or not.
+    pub(super) fn end_in_log(&self, pm: &Access<'_, M>, lane: u64, order: u64) -> Result<()> {
+        let slot = self.geometry.log_slot(order);
+        let mut log = self.lanes[lane as usize].lock()?;
+        let line = slot.line_at(log.block(&self.geometry, order).at);
+        let mut state = line_state(pm, line)?;
+        state.live &= !(1 << slot.slot);
+        pm.commit_word(line, state.seal(line), sites::END)?;
+        drop(log);
+        pm.flush(Span::new(line, layout::LINE_WORDS), sites::END);
+        Ok(())
+    }
+
+    /// Replaces the second word of an item of the log, durably. Its bucket is locked.
+    ///
+    /// A crash leaves the old or the new word.
+    pub(super) fn replace_in_log(
+        &self,
+        pm: &Access<'_, M>,
+        lane: u64,
+        order: u64,
+        word: u64,
+    ) -> Result<()> {
+        let at = self.log_item(lane, order)?.plus(layout::SECOND_WORD);
+        pm.commit_word(at, word, sites::VALUE)?;
+        Ok(pm.persist(Span::new(at, 1), sites::VALUE)?)
+    }
+
+    /// Returns where the item with an order number lies in the log.
+    pub(super) fn log_item(&self, lane: u64, order: u64) -> Result<Addr> {
+        let mut log = self.lanes[lane as usize].lock()?;
+        let block = log.block(&self.geometry, order).at;
+        Ok(self.geometry.log_slot(order).item_at(block, self.geometry.item_words))
+    }
+
+    /// Says that the copies of these items in the log are dead, durably.
+    pub(super) fn release(&self, lane: u64, orders: impl IntoIterator<Item = u64>) -> Result<()> {
+        let mut log = self.lanes[lane as usize].lock()?;
+        for order in orders {
+            log.block(&self.geometry, order).live -= 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the oldest block of a lane, unless it is the open one.
+    pub(super) fn oldest_block(&self, lane: u64) -> Result<Option<(Addr, u64)>> {
+        Ok(self.lanes[lane as usize].lock()?.oldest())
+    }
+
+    /// Returns whether the block with this number is gone, or will go when the next one is needed.
+    pub(super) fn is_dead(&self, lane: u64, number: u64) -> Result<bool> {
+        let log = self.lanes[lane as usize].lock()?;
+        Ok(log.first != number || log.blocks[0].live == 0)
+    }
+
+    /// Gets a free block ahead of need, if the medium has room: with it a lane can always go on
+    /// once its oldest items are relocated.
+    pub(super) fn reserve_block(&self, lane: u64) -> Result<()> {
+        let mut log = self.lanes[lane as usize].lock()?;
+        if log.free.is_empty()
+            && let Some(block) = self.new_block()?
+        {
+            log.free.push(block);
+        }
+        Ok(())
+    }
+
+    fn new_block(&self) -> Result<Option<FreeBlock>> {
+        let bytes = self.geometry.block(Addr::NULL).bytes();
+        match self.space.take(bytes, self.geometry.align_bytes()) {
+            Ok(taken) => {
+                let holds = if taken.zero { Holds::OldStates } else { Holds::Anything };
+                Ok(Some(FreeBlock { at: taken.span.start, holds }))
+            }
+            Err(everhash_pmem::Error::Full { .. }) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Returns how many blocks a lane may have before its oldest items are relocated early.
+    pub(super) fn most_blocks(&self) -> u64 {
+        let geometry = &self.geometry;
+        let slots = self.segments() * (geometry.buckets / geometry.lanes) * geometry.unit_slots;
+        2 + slots * self.settings.log_percent / 100 / geometry.block_slots()
+    }
+
+    /// Opens the next block of a lane; `false` if there is none.
+    fn open_block(&self, pm: &Access<'_, M>, log: &mut Lane, lane: u64) -> Result<bool> {
+        self.retire_blocks(pm, log, lane)?;
+        let number = log.last_number() + 1;
+        if !self.geometry.is_number(number) {
+            return Err(Error::Full { needed: self.geometry.block(Addr::NULL).bytes() });
+        }
+        let free = match log.free.pop() {
+            Some(free) => free,
+            None => match self.new_block()? {
+                Some(free) => free,
+                None => return Ok(false),
+            },
+        };
+        let at = free.at;
+        match free.holds {
+            Holds::OldStates => {
+                pm.write_words(at, &block_head(at, number))?;
+                pm.flush(Span::new(at, layout::LINE_WORDS), sites::BLOCK);
+            }
+            Holds::Anything => {
+                pm.write_words(at, &empty_block(&self.geometry, at, number))?;
+                pm.flush(self.geometry.block(at), sites::BLOCK);
+            }
+        }
+        pm.fence(sites::BLOCK)?;
+        let last = log.blocks.back().expect("a lane has an open block").at;
+        let next = last.plus(BlockHead::NEXT as u64);
+        pm.commit_word(next, layout::seal(at.byte(), next, Kind::Next), sites::NEXT)?;
+        pm.persist(Span::new(next, 1), sites::NEXT)?;
+        log.blocks.push_back(Block { at, live: 0 });
+        log.next = number * self.geometry.block_slots();
+        Ok(true)
+    }
+
+    /// Takes the blocks away that nobody needs, from the oldest on, but not the open one.
+    fn retire_blocks(&self, pm: &Access<'_, M>, log: &mut Lane, lane: u64) -> Result<()> {
+        let dead = log.blocks.iter().take_while(|block| block.live == 0).count();
+        let dead = dead.min(log.blocks.len() - 1);
+        if dead == 0 {
+            return Ok(());
+        }
+        let link = layout::first_link(lane);
+        let first = layout::seal(log.blocks[dead].at.byte(), link, Kind::First);
+        pm.commit_word(link, first, sites::FIRST)?;
+        pm.persist(Span::new(link, 1), sites::FIRST)?;
+        log.first += dead as u64;
+        let retired = log.blocks.drain(..dead);
+        log.free.extend(retired.map(|block| FreeBlock { at: block.at, holds: Holds::OldStates }));
+        Ok(())
+    }
+}
+
+/// Returns the state of the line at `line`.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub fn line_state<M: Media>(pm: &Access<'_, M>, line: Addr) -> Result<LineState> {
+    let state = LineState::open(pm.load(line)?, line);
+    state.ok_or(corrupt(line, "the state of a log line matches its check"))
+}

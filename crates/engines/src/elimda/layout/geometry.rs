@@ -1,0 +1,195 @@
+//! The lengths and counts of a table, and where its parts lie.
+
+use everhash_index::Form;
+use everhash_pmem::{Addr, Span};
+
+use super::{
+    LINE_WORDS, LogLine, MOST_BUCKETS, MOST_CONTENT, MOST_LANES, MOST_NUMBER, MOST_SLOTS,
+    MOST_UNITS, Root, SegmentHead, UNIT_BYTES, UnitHead,
+};
+
+/// The lengths and counts of a table: its settings, and what follows from the form of its pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Words of an item.
+    pub item_words: u64,
+    /// Words of the key of an item, or of its hash.
+    pub key_words: u64,
+    /// Items of a unit, and of a D-bucket.
+    pub unit_slots: u64,
+    /// Buckets of a segment.
+    pub buckets: u64,
+    /// Units of a segment.
+    pub segment_units: u64,
+    /// Units of a bucket, at most.
+    pub bucket_units: u64,
+    /// Slots of extent 0 of the segment table.
+    pub initial_segments: u64,
+    /// Lanes of the backup log.
+    pub lanes: u64,
+    /// Lines of a block, the head's included.
+    pub block_lines: u64,
+}
+
+impl Geometry {
+    /// Returns the geometry that the words of a root name, or `None` if they are out of range.
+    pub fn of_root(root: &[u64], form: Form) -> Option<Geometry> {
+        let item_words = if form == Form::DOUBLE_WORDS { 4 } else { 2 };
+        let most_slots = (UNIT_BYTES / 8 - UnitHead::WORDS as u64) / item_words;
+        let unit_slots = root[Root::UNIT_SLOTS].min(most_slots);
+        let geometry = Geometry {
+            item_words,
+            key_words: item_words / 2,
+            unit_slots,
+            buckets: root[Root::BUCKETS],
+            segment_units: root[Root::SEGMENT_UNITS],
+            bucket_units: root[Root::BUCKET_UNITS],
+            initial_segments: root[Root::INITIAL_SEGMENTS],
+            lanes: root[Root::LANES],
+            block_lines: root[Root::BLOCK_LINES],
+        };
+        let sound = (1..=MOST_SLOTS).contains(&unit_slots)
+            && geometry.buckets.is_power_of_two()
+            && geometry.buckets <= MOST_BUCKETS
+            && (geometry.buckets..=MOST_UNITS).contains(&geometry.segment_units)
+            && (1..=geometry.segment_units).contains(&geometry.bucket_units)
+            && geometry.bucket_units * geometry.buckets <= 4 * geometry.segment_units
+            && geometry.initial_segments.is_power_of_two()
+            && geometry.initial_segments <= 1 << 24
+            && geometry.lanes.is_power_of_two()
+            && geometry.lanes <= geometry.buckets.min(MOST_LANES)
+            && (2..=1 << 16).contains(&geometry.block_lines);
+        sound.then_some(geometry)
+    }
+
+    /// Returns the length of a unit. Unit: words; whole lines.
+    pub const fn unit_words(&self) -> u64 {
+        let words = UnitHead::WORDS as u64 + self.unit_slots * self.item_words;
+        words.next_multiple_of(LINE_WORDS)
+    }
+
+    /// Returns at what multiple of bytes segments and blocks begin.
+    pub const fn align_bytes(&self) -> u64 {
+        if (self.unit_words() * 8).is_multiple_of(UNIT_BYTES) { UNIT_BYTES } else { 64 }
+    }
+
+    /// Returns where the first unit of a segment lies behind its start. Unit: words.
+    const fn units_offset(&self) -> u64 {
+        (SegmentHead::WORDS as u64 + self.buckets).next_multiple_of(self.align_bytes() / 8)
+    }
+
+    /// Returns the length of a segment. Unit: words.
+    pub const fn segment_words(&self) -> u64 {
+        self.units_offset() + self.segment_units * self.unit_words()
+    }
+
+    /// Returns the span of the segment at `at`.
+    pub const fn segment(&self, at: Addr) -> Span {
+        Span::new(at, self.segment_words())
+    }
+
+    /// Returns where the watermark of `bucket` lies in the segment at `at`.
+    pub const fn watermark_at(&self, at: Addr, bucket: u64) -> Addr {
+        at.plus(SegmentHead::WORDS as u64 + bucket)
+    }
+
+    /// Returns where unit `unit` of the segment at `at` lies.
+    #[inline(always)]
+    pub const fn unit_at(&self, at: Addr, unit: u64) -> Addr {
+        at.plus(self.units_offset() + unit * self.unit_words())
+    }
+
+    /// Returns where slot `slot` of the unit at `at` lies.
+    #[inline(always)]
+    pub const fn unit_item(&self, at: Addr, slot: u64) -> Addr {
+        at.plus(UnitHead::WORDS as u64 + slot * self.item_words)
+    }
+
+    /// Returns the bucket of a hash: its trailing bits.
+    #[inline(always)]
+    pub const fn bucket_of(&self, hash: u64) -> u64 {
+        hash & (self.buckets - 1)
+    }
+
+    /// Returns the lane in whose log the items of a bucket lie.
+    #[inline(always)]
+    pub const fn lane_of(&self, bucket: u64) -> u64 {
+        bucket & (self.lanes - 1)
+    }
+
+    /// Returns the items of a line of the log.
+    #[inline(always)]
+    pub const fn line_slots(&self) -> u64 {
+        (LINE_WORDS - LogLine::ITEMS as u64) / self.item_words
+    }
+
+    /// Returns the items of a block.
+    #[inline(always)]
+    pub const fn block_slots(&self) -> u64 {
+        (self.block_lines - 1) * self.line_slots()
+    }
+
+    /// Returns the span of the block at `at`.
+    pub const fn block(&self, at: Addr) -> Span {
+        Span::new(at, self.block_lines * LINE_WORDS)
+    }
+
+    /// Returns the slot of the log with an order number, counted from the start of its block.
+    #[inline(always)]
+    pub const fn log_slot(&self, order: u64) -> LogSlot {
+        let slot = order % self.block_slots();
+        LogSlot { line: 1 + slot / self.line_slots(), slot: slot % self.line_slots() }
+    }
+
+    /// Returns the number of the block in which an order number lies.
+    #[inline(always)]
+    pub const fn block_number(&self, order: u64) -> u64 {
+        order / self.block_slots()
+    }
+
+    /// Returns the order number of a slot.
+    pub const fn order(&self, number: u64, slot: LogSlot) -> u64 {
+        number * self.block_slots() + (slot.line - 1) * self.line_slots() + slot.slot
+    }
+
+    /// Returns whether blocks with this number have order numbers that a watermark can hold.
+    pub const fn is_number(&self, number: u64) -> bool {
+        number > 0 && number < MOST_CONTENT / self.block_slots() && number < MOST_NUMBER
+    }
+}
+
+/// A slot of the backup log, inside its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogSlot {
+    /// The line, counted from the head's, which is 0.
+    pub line: u64,
+    /// The slot in the line.
+    pub slot: u64,
+}
+
+impl LogSlot {
+    /// Returns where the line lies in the block at `at`.
+    #[inline(always)]
+    pub const fn line_at(self, at: Addr) -> Addr {
+        at.plus(self.line * LINE_WORDS)
+    }
+
+    /// Returns where the item lies in the block at `at`.
+    #[inline(always)]
+    pub const fn item_at(self, at: Addr, item_words: u64) -> Addr {
+        self.line_at(at).plus(LogLine::ITEMS as u64 + self.slot * item_words)
+    }
+
+    /// Returns the checks of a line with that of this slot replaced.
+    #[inline(always)]
+    pub const fn with_check(self, checks: u64, check: u64) -> u64 {
+        let shift = self.slot * 16;
+        checks & !(0xffff << shift) | check << shift
+    }
+
+    /// Returns the check of this slot among those of its line.
+    #[inline(always)]
+    pub const fn check(self, checks: u64) -> u64 {
+        checks >> (self.slot * 16) & 0xffff
+    }
+}

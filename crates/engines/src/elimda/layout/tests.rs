@@ -1,0 +1,40 @@
+//! What holds of every word of the layout.
+
+use super::*;
+
+#[test]
+fn one_flipped_bit_never_matches_its_check() {
+    // Fails if a bit of a structure word could change an answer.
+    let at = Addr::new(64 * 77);
+    for content in [0, 1, 0x1234_5678_9abc, MOST_CONTENT] {
+        let word = seal(content, at, Kind::Unit);
+        assert_eq!(open(word, at, Kind::Unit), Some(content));
+        assert_eq!(open(word, at.plus(8), Kind::Unit), None);
+        assert_eq!(open(word, at, Kind::Line), None);
+        assert!((0..64).all(|bit| open(word ^ 1 << bit, at, Kind::Unit).is_none()));
+    }
+}
+
+#[test]
+fn prefixes_halve_and_meet() {
+    // Fails if the halves of a segment overlap, or leave a gap.
+    let whole = Prefix { depth: 0, bits: 0 };
+    assert_eq!((whole.start(), whole.last()), (0, u64::MAX));
+    let [low, high] = [false, true].map(|upper| whole.half(upper).half(upper));
+    assert_eq!((low.start(), high.last()), (0, u64::MAX));
+    assert!(low.covers(5) && !low.covers(1 << 62) && high.covers(u64::MAX));
+    assert_eq!(whole.half(false).last() + 1, whole.half(true).start());
+    assert_eq!(Prefix::of_packed(high.packed()), high);
+}
+
+#[test]
+fn every_slot_of_the_segment_table_has_one_place() {
+    // Fails if two slots share a place, or if one lies behind its extent.
+    let mut slot = 0;
+    for extent in 0..8 {
+        for index in 0..extent_slots(4, extent) {
+            assert_eq!(extent_of(4, slot), (extent, index));
+            slot += 1;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! ElimDA: a three-layer index without double I/O amplification.
+//!
+//! "Eliminating Double I/O Amplifications of Hashing Indexes for Persistent Memory", anonymous
+//! submission 98.
+//!
+//! ```text
+//!   DRAM     bucket: D-bucket of up to 15 items | fingerprints of its units     x 16 a segment
+//!               |  full: relocated as one unit         |  hit: one read of the device
+//!               v                                      v
+//!   device   segment: head, watermarks | unit | unit | unit | ...               256-byte units
+//!            log:     lane -> block -> block -> open block                     backup of D-buckets
+//! ```
+//!
+//! An insert appends its pair to a backup log with one flush and one fence, and puts it into a
+//! D-bucket in DRAM. A full D-bucket goes to the device table as one unit, in the access unit of
+//! the device. The unit carries the order number of the last item that it absorbed, the watermark:
+//! with its one commit store all backup copies of its items are dead. DRAM table and device table
+//! have one shape; a directory in DRAM leads to both. A search reads the device only where a 16-bit
+//! fingerprint in DRAM is equal.
+//!
+//! # Where to find what
+//!
+//! | Section | File |
+//! |---|---|
+//! | 3.2: the DRAM table and the directory | `dram_table.rs` |
+//! | 3.3, 3.7: insert-ahead logging, with volatile caches | `insert_ahead_logging.rs`, `lane.rs` |
+//! | 3.4: reversed search | `reversed_search.rs` |
+//! | 3.5: bucket relocation | `bucket_relocation.rs` |
+//! | 3.5: segment split | `resize.rs` |
+//! | 3.6: recovery | `recovery.rs` |
+//! | 3.7: value pool | `value_pool.rs` |
+//! | ours: the forms of pairs | `form.rs` |
+//! | ours: an open table in DRAM | `state.rs` |
+//! | ours: scan and clear | `scan.rs` |
+//! | ours: upkeep | `upkeep.rs` |
+//!
+//! # Where we depart
+//!
+//! | The paper says | We do | Why |
+//! |---|---|---|
+//! | insert appends without looking for the key (3.3) | looks first, under the lock of the bucket | the contract's insert says whether the key was absent |
+//! | recovery compares the keys of log and device table (3.6) | order numbers and watermarks | a deleted key would come back, or an old value (1) |
+//! | a bitmap in DRAM says which log slots are free (3.3) | lanes of blocks; the oldest is reused when all of it is dead | a bitmap is lost in a crash, and what it freed comes back (2) |
+//! | the log is one region (3.3) | up to 64 lanes, chosen by the bucket of a key | positions in a lane rise per bucket: they are the order numbers |
+//! | a unit is 16 pairs (4.1) | 15, of 16-byte pairs 7, and a head | live bits, bucket, watermark and checks need room |
+//! | a P-bucket is 4 KiB (4.1) | units of a segment are shared by its buckets, up to 20 each | the segment splits when it is full, not when its worst bucket is |
+//! | no number of P-buckets a segment | 16 | many small segments would each read and write alone |
+//! | a split when a P-bucket overflows (3.5) | a rebuild at the same depth, if at most half of the units would be needed | churn alone must not grow the directory |
+//! | updates in place (3.1) | one word; 16-byte values as a new item, then the end of the old one | a value of two words would be torn |
+//! | the directories of both tables (3.5) | one, in DRAM; the device has one word a segment | one store commits a split (3) |
+//! | a reader of one layer after the other (3.4) | validates what it read, hit or miss | an item moves between the layers (4) |
+//! | split blocks inserts (3.5) | of its segment only; readers wait while one word turns | the rest of the table goes on |
+//! | fingerprints in DRAM (3.4) | two byte planes, the high one compared first | byte-lane compare; the low one is read once in 17 units |
+//! | keys in items, values in a pool (3.7) | an item is hash and record word | keys of any length; a split reads no record |
+//!
+//! 1. An item is live if its live bit is set and its order number is above the watermark of its
+//!    bucket. Both halves of a split inherit the watermarks in their heads.
+//! 2. The link to the oldest block of a lane is the floor below which all is dead. It moves,
+//!    durably, before a block is written again. If a lane has half as many slots again as its
+//!    D-buckets, the D-buckets that still hold its oldest block are relocated early, as partial
+//!    units.
+//! 3. The slot of the old segment turns to the lower half. The upper half has a slot already and
+//!    counts once no segment covers its hashes.
+//! 4. A bucket's sequence says whether it changed meanwhile (`concurrency.rs`). Items enter the
+//!    D-bucket after their fence: no reader is shown what a crash takes back.
+//!
+//! # What is not here yet
+//!
+//! - The cache layer: collecting logs, shadow logs, and with them the path for durable caches
+//!   (3.3), cache pseudo-locking (3.7), and the settings that leave single layers out. On a medium
+//!   with durable caches the path for volatile ones is taken, which is right there too.
+//! - The paper's blind insert; `bare()` is absent. Without it no key is there twice, and neither
+//!   the order of the layers nor the removal of duplicates during a split (3.5) matters.
+//! - Units longer than 256 bytes, for devices that work in pages.
+//! - Fingerprints that are rebuilt at first touch: an open reads the whole device table.
+//!
+//! # What an operation costs at least
+//!
+//! An insert stores one line of the log and fences once; one in 15 also writes a unit with two
+//! fences. With byte strings, and on files, there is one fence more. A get that hits reads one line
+//! of the device, or none if the item is in its D-bucket; a miss reads one in about 370, where a
+//! fingerprint is equal by chance. An update or a removal is one store and one fence. An update of
+//! a 16-byte pair takes two.
+//!
+//! Not covered by a check: values of the two fixed forms, and their keys in units, which have no
+//! room for one. A flipped bit in such a key is found at open if the key belongs to another bucket
+//! then. Keys in the log, every structure word and byte strings are covered.
+
+mod bucket_relocation;
+mod check;
+mod concurrency;
+mod dram_table;
+mod form;
+mod insert_ahead_logging;
+mod lane;
+pub mod layout;
+mod ops;
+mod recovery;
+mod resize;
+mod reversed_search;
+mod scan;
+mod setup;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod value_pool;
+
+use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
+use everhash_pmem::{Media, Pool, Region, Site};
+
+pub use setup::{ElimDaSettings, bytes_needed};
+pub use table::ElimDaTable;
+
+/// The engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ElimDa;
+
+impl Engine for ElimDa {
+    const NAME: &'static str = "elimda";
+
+    const CAPABILITIES: Capabilities = Capabilities {
+        forms: &[Form::WORDS, Form::DOUBLE_WORDS],
+        byte_strings: true,
+        durability: &[Durability::Immediate],
+        bare: false,
+        exact_len: true,
+        grows: true,
+    };
+
+    const SITES: &'static [&'static [Site]] = &[
+        insert_ahead_logging::sites::ALL,
+        bucket_relocation::sites::ALL,
+        resize::sites::ALL,
+        value_pool::sites::ALL,
+        ops::sites::ALL,
+        scan::sites::ALL,
+        recovery::sites::ALL,
+    ];
+
+    type Settings = ElimDaSettings;
+    type Table<M: Media> = ElimDaTable<M>;
+
+    fn tiny(_form: Form) -> ElimDaSettings {
+        ElimDaSettings::tiny()
+    }
+
+    fn sized_for(form: Form, items: u64) -> ElimDaSettings {
+        ElimDaSettings::sized_for(form, items)
+    }
+
+    fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()> {
+        setup::format(pool, settings)
+    }
+
+    fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<ElimDaTable<M>> {
+        Ok(match Form::from_code(pool.identity().form) {
+            Form::WORDS => ElimDaTable::Words(recovery::open(pool, executor, check::check)?),
+            Form::DOUBLE_WORDS => {
+                ElimDaTable::DoubleWords(recovery::open(pool, executor, check::check)?)
+            }
+            _ => ElimDaTable::Bytes(recovery::open(pool, executor, check::check)?),
+        })
+    }
+
+    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+        check::check(region, visit)
+    }
+}

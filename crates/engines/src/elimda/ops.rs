@@ -1,0 +1,209 @@
+//! Get, insert, put, update, remove and modify, under the contract's one meaning of each.
+
+mod write;
+
+use everhash_index::{Change, Result};
+use everhash_pmem::{Access, Media};
+
+use super::form::{Form, Item, Update};
+use super::reversed_search::Wanted;
+use super::state::{ElimDa, Need, Writer};
+
+/// Where these operations persist something of their own.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// A value that is replaced in a unit.
+        VALUE = "elimda/update/value";
+        /// The state of a unit that ends an item.
+        END = "elimda/remove/unit";
+        /// The end of an item in the log.
+        END_IN_LOG = "elimda/remove/log";
+        /// Everything, for a caller of `sync`.
+        SYNC = "elimda/sync/all";
+    }
+}
+
+/// What a write inside a locked bucket comes to: done, or something it needs first.
+type Step<R> = Result<core::result::Result<R, Need>>;
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Returns the item of a key. Byte strings leave the value in `bytes`.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
+    #[inline]
+    pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<Item>> {
+        let pm = self.pool.access();
+        self.get_wanted(&pm, Wanted { hash: F::hash(&self.hasher, key), key }, bytes)
+    }
+
+    /// As [`ElimDa::get`], with the hash of the key.
+    #[inline(always)]
+    pub(super) fn get_wanted(
+        &self,
+        pm: &Access<'_, M>,
+        wanted: Wanted<'_, F>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Item>> {
+        let index = self.geometry.bucket_of(wanted.hash);
+        pm.dram(4);
+        let mut attempt = 0;
+        // Ends: each further round means that a writer has changed the bucket meanwhile.
+        loop {
+            let slot = self.table.directory.find(wanted.hash);
+            let segment = self.table.segment(slot);
+            let lock = segment.lock(index);
+            let stamp = lock.stamp(&mut attempt)?;
+            if self.table.directory.find(wanted.hash) != slot {
+                continue;
+            }
+            let bucket = self.table.bucket(segment, index);
+            let found = self.search(pm, segment, &bucket, wanted, bytes);
+            if lock.accepts(stamp) {
+                return Ok(found?.map(|found| found.item));
+            }
+        }
+    }
+
+    /// Adds a pair if the key is absent; returns whether it was.
+    ///
+    /// A crash leaves the pair or not.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Full`], and as [`ElimDa::get`].
+    pub fn insert(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
+        self.writable()?;
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        let added = self.write_to(&pm, wanted.hash, |writer| {
+            match self.find(&pm, writer, wanted, &mut Vec::new())? {
+                Some(_) => Ok(Ok(None)),
+                None => Ok(self.add(&pm, writer, wanted, value)?.map(Some)),
+            }
+        })?;
+        self.relieve(&pm, wanted.hash, added == Some(true))?;
+        Ok(added.is_some())
+    }
+
+    /// Adds a pair or replaces its value; returns whether there was one.
+    ///
+    /// # Errors
+    /// As [`ElimDa::insert`].
+    pub fn put(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
+        self.writable()?;
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        let (present, crowded) = self.write_to(&pm, wanted.hash, |writer| {
+            match self.find(&pm, writer, wanted, &mut Vec::new())? {
+                Some(found) => {
+                    let replaced = self.replace(&pm, writer, wanted, found, value)?;
+                    Ok(replaced.map(|crowded| (true, crowded)))
+                }
+                None => {
+                    let added = self.add(&pm, writer, wanted, value)?;
+                    Ok(added.map(|crowded| (false, crowded)))
+                }
+            }
+        })?;
+        self.relieve(&pm, wanted.hash, crowded)?;
+        Ok(present)
+    }
+
+    /// Replaces a value if the key is present; returns whether it was.
+    ///
+    /// # Errors
+    /// As [`ElimDa::insert`].
+    pub fn update(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
+        self.writable()?;
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        let replaced = self.write_to(&pm, wanted.hash, |writer| {
+            match self.find(&pm, writer, wanted, &mut Vec::new())? {
+                Some(found) => Ok(self.replace(&pm, writer, wanted, found, value)?.map(Some)),
+                None => Ok(Ok(None)),
+            }
+        })?;
+        self.relieve(&pm, wanted.hash, replaced == Some(true))?;
+        Ok(replaced.is_some())
+    }
+
+    /// Removes a key; returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`ElimDa::get`].
+    pub fn remove(&self, key: F::Key<'_>) -> Result<bool> {
+        self.writable()?;
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        let writer = self.lock(&pm, wanted.hash)?;
+        let Some(found) = self.find(&pm, &writer, wanted, &mut Vec::new())? else {
+            return Ok(false);
+        };
+        self.end(&pm, &writer, wanted.hash, &found)?;
+        Ok(true)
+    }
+
+    /// Reads a key and does with it what `change` says, in one step.
+    ///
+    /// # Errors
+    /// As [`ElimDa::insert`], and those of `change`.
+    ///
+    /// # Panics
+    /// If `change` returns a value that does not have the form.
+    pub fn modify(
+        &self,
+        key: F::Key<'_>,
+        change: impl FnOnce(Option<&[u8]>) -> Result<Change>,
+    ) -> Result<()> {
+        self.writable()?;
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        let mut change = Some(change);
+        let crowded = self.write_to(&pm, wanted.hash, |writer| {
+            self.modify_in(&pm, writer, wanted, &mut change)
+        })?;
+        self.relieve(&pm, wanted.hash, crowded)
+    }
+
+    /// Gets all room that the change may need, and only then asks for it: it is asked once.
+    fn modify_in(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        change: &mut Option<impl FnOnce(Option<&[u8]>) -> Result<Change>>,
+    ) -> Step<bool> {
+        let mut bytes = Vec::new();
+        let mut found = self.find(pm, writer, wanted, &mut bytes)?;
+        let mut reserved = None;
+        if found.is_none() || F::UPDATE == Update::NewItem {
+            match self.room(pm, writer)? {
+                Ok(slot) => reserved = Some(slot),
+                Err(need) => return Ok(Err(need)),
+            }
+            // The item may have been relocated.
+            found = self.find(pm, writer, wanted, &mut bytes)?;
+        }
+        if let Some(found) = &found {
+            F::found_value(&found.item, &mut bytes);
+        }
+        let lane = self.geometry.lane_of(writer.index);
+        let change = change.take().expect("room is made before the change is asked for");
+        let change = match change(found.as_ref().map(|_| bytes.as_slice())) {
+            Ok(Change::Put(value)) => {
+                let value = F::value(&value).expect("`change` gives values of the form only");
+                return match found {
+                    Some(found) => self.replace_by(pm, writer, wanted, found, value, reserved),
+                    None => {
+                        let slot = reserved.expect("an absent key has a slot");
+                        self.add_at(pm, writer, wanted, value, slot)
+                    }
+                }
+                .map(Ok);
+            }
+            other => other,
+        };
+        if let Some(slot) = &reserved {
+            self.give_back(lane, slot)?;
+        }
+        if let (Change::Remove, Some(found)) = (change?, &found) {
+            self.end(pm, writer, wanted.hash, found)?;
+        }
+        Ok(Ok(false))
+    }
+}

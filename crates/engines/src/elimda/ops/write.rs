@@ -1,0 +1,253 @@
+//! One write to one locked bucket: room for it, and each way to change what is there.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Media, Span};
+
+use super::{Step, sites};
+use crate::elimda::dram_table::Entry;
+use crate::elimda::form::{Form, Item, Update};
+use crate::elimda::insert_ahead_logging::Reserved;
+use crate::elimda::layout::{LINE_WORDS, SECOND_WORD, UnitState};
+use crate::elimda::reversed_search::{Found, Place, Wanted};
+use crate::elimda::state::{ElimDa, Need, Writer};
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    pub(super) fn wanted<'k>(&self, key: F::Key<'k>) -> Wanted<'k, F> {
+        Wanted { hash: F::hash(&self.hasher, key), key }
+    }
+
+    #[inline(always)]
+    pub(super) fn find(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Found>> {
+        self.search(pm, writer.segment, &writer.bucket, wanted, bytes)
+    }
+
+    /// Makes room for an item in the D-bucket, and reserves a slot of the log for it.
+    pub(super) fn room(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Step<Reserved> {
+        let Writer { segment, index, bucket, held } = writer;
+        if bucket.is_full() && !self.relocate(pm, segment, *index, bucket, held)? {
+            return Ok(Err(Need::Unit));
+        }
+        let slot = self.reserve(pm, self.geometry.lane_of(*index))?;
+        Ok(slot.ok_or(Need::Block))
+    }
+
+    /// Adds a pair whose key is absent. Returns whether the lane is crowded.
+    pub(super) fn add(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+    ) -> Step<bool> {
+        match self.room(pm, writer)? {
+            Ok(slot) => self.add_at(pm, writer, wanted, value, slot).map(Ok),
+            Err(need) => Ok(Err(need)),
+        }
+    }
+
+    pub(super) fn add_at(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+        slot: Reserved,
+    ) -> Result<bool> {
+        let item = self.append(pm, writer, wanted, value, &slot)?;
+        let change = writer.held.change()?;
+        writer.bucket.push(&item, slot.order);
+        change.end();
+        self.count_added(wanted.hash);
+        Ok(slot.crowded)
+    }
+
+    /// Makes an item and appends it to the log, durably.
+    pub(super) fn append(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+        slot: &Reserved,
+    ) -> Result<Item> {
+        let lane = self.geometry.lane_of(writer.index);
+        let item = match F::item(pm, &self.heap, wanted.hash, wanted.key, value) {
+            Ok(item) => item,
+            Err(error) => {
+                self.give_back(lane, slot)?;
+                return Err(error);
+            }
+        };
+        self.fill(pm, lane, slot, &item)?;
+        Ok(item)
+    }
+
+    /// Gives a key that was found another value. Returns whether the lane is crowded.
+    pub(super) fn replace(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        found: Found,
+        value: F::Value<'_>,
+    ) -> Step<bool> {
+        if F::UPDATE == Update::InPlace {
+            return self.replace_by(pm, writer, wanted, found, value, None).map(Ok);
+        }
+        let slot = match self.room(pm, writer)? {
+            Ok(slot) => slot,
+            Err(need) => return Ok(Err(need)),
+        };
+        // The item may have been relocated.
+        let found = self.find(pm, writer, wanted, &mut Vec::new())?;
+        let found = found.expect("a locked bucket keeps its keys");
+        self.replace_by(pm, writer, wanted, found, value, Some(slot)).map(Ok)
+    }
+
+    /// A crash leaves the old or the new value. Where the new one is an item of its own, it may
+    /// leave both, and recovery keeps the newer one.
+    pub(super) fn replace_by(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        found: Found,
+        value: F::Value<'_>,
+        slot: Option<Reserved>,
+    ) -> Result<bool> {
+        match slot {
+            None => self.replace_in_place(pm, writer, wanted, &found, value).map(|()| false),
+            Some(slot) => {
+                let item = self.append(pm, writer, wanted, value, &slot)?;
+                let order = order_of(writer, &found);
+                self.end_item(pm, writer, &found)?;
+                let change = writer.held.change()?;
+                forget(writer, &found);
+                writer.bucket.push(&item, slot.order);
+                change.end();
+                self.release(self.geometry.lane_of(writer.index), order)?;
+                Ok(slot.crowded)
+            }
+        }
+    }
+
+    pub(super) fn replace_in_place(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        found: &Found,
+        value: F::Value<'_>,
+    ) -> Result<()> {
+        let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
+        match found.place {
+            Place::Unit { entry, slot } => {
+                let at = self.unit_item(writer.segment, &writer.bucket, entry, slot);
+                let at = at.plus(SECOND_WORD);
+                // Readers see this store before its fence: they wait.
+                let change = writer.held.change()?;
+                pm.commit_word(at, item[1], sites::VALUE)?;
+                pm.persist(Span::new(at, 1), sites::VALUE)?;
+                change.end();
+            }
+            Place::Dram { index } => {
+                let order = writer.bucket.item(index).1;
+                self.replace_in_log(pm, self.geometry.lane_of(writer.index), order, item[1])?;
+                let change = writer.held.change()?;
+                writer.bucket.set_item(index, &item, order);
+                change.end();
+            }
+        }
+        self.drop_record(&found.item)
+    }
+
+    /// Ends a pair.
+    ///
+    /// A crash leaves the pair or not.
+    pub(super) fn end(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        hash: u64,
+        found: &Found,
+    ) -> Result<()> {
+        let order = order_of(writer, found);
+        self.end_item(pm, writer, found)?;
+        let change = writer.held.change()?;
+        forget(writer, found);
+        change.end();
+        self.release(self.geometry.lane_of(writer.index), order)?;
+        self.drop_record(&found.item)?;
+        self.count_removed(hash, 1);
+        Ok(())
+    }
+
+    /// Ends an item on the device, durably.
+    pub(super) fn end_item(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        found: &Found,
+    ) -> Result<()> {
+        match found.place {
+            Place::Unit { entry, slot } => {
+                let entry = writer.bucket.entry(entry);
+                let at = self.geometry.unit_at(writer.segment.at(), entry.unit);
+                let live = entry.live & !(1 << slot);
+                let state = UnitState { live, bucket: writer.index };
+                pm.commit_word(at, state.seal(at), sites::END)?;
+                Ok(pm.persist(Span::new(at, LINE_WORDS), sites::END)?)
+            }
+            Place::Dram { index } => {
+                let order = writer.bucket.item(index).1;
+                self.end_in_log(pm, self.geometry.lane_of(writer.index), order)?;
+                Ok(pm.fence(sites::END_IN_LOG)?)
+            }
+        }
+    }
+
+    pub(super) fn drop_record(&self, item: &Item) -> Result<()> {
+        if let Some((at, class)) = F::record(item, Addr::NULL)? {
+            self.heap.give(at, class);
+        }
+        Ok(())
+    }
+
+    /// Relocates what is in the oldest block of a crowded lane. No lock is held.
+    pub(super) fn relieve(&self, pm: &Access<'_, M>, hash: u64, crowded: bool) -> Result<()> {
+        if !crowded {
+            return Ok(());
+        }
+        match self.reclaim(pm, self.geometry.lane_of(self.geometry.bucket_of(hash))) {
+            // The operation itself is done; the log goes on growing while the medium has room.
+            Ok(_) | Err(Error::Full { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// Returns the order number of an item of the D-bucket.
+fn order_of<M: Media>(writer: &Writer<'_, M>, found: &Found) -> Option<u64> {
+    match found.place {
+        Place::Unit { .. } => None,
+        Place::Dram { index } => Some(writer.bucket.item(index).1),
+    }
+}
+
+/// Takes an item that has ended out of the DRAM table. The sequence of its bucket is odd.
+fn forget<M: Media>(writer: &Writer<'_, M>, found: &Found) {
+    match found.place {
+        Place::Unit { entry, slot } => {
+            let known = writer.bucket.entry(entry);
+            let live = known.live & !(1 << slot);
+            writer.bucket.set_entry(entry, Entry { live, ..known });
+        }
+        Place::Dram { index } => writer.bucket.remove(index),
+    }
+}

@@ -1,0 +1,143 @@
+//! Opening a table (ElimDA 3.6), after a clean close and after a crash alike.
+//!
+//! | a crash leaves | recovery |
+//! |---|---|
+//! | stores that are visible and not durable | makes them durable before it relies on any |
+//! | an upper half whose old segment still counts | takes it out of the segment table |
+//! | a segment, an extent, a block or a record to which nothing leads | finds it free |
+//! | copies in the log of what was relocated | finds their numbers not above the watermark |
+//! | a slot of the log that was reserved and not filled | finds its live bit clear |
+//! | an old item of 16-byte pairs beside its newer one | ends the old one |
+//!
+//! No keys are compared, except to find the last row's: watermarks say what is dead.
+//! Segments are read in parallel, then lanes; a bucket belongs to one lane, so that lanes share
+//! nothing.
+
+mod lanes;
+mod segments;
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use everhash_index::{Error, Executor, Form as PairForm, Result};
+use everhash_pmem::{
+    Access, AtomicWord, Heap, Lock, Media, Pool, Primitives, Shutdown, Space, pool,
+};
+
+use super::dram_table::DramTable;
+use super::form::Form;
+use super::layout::{ROOT, Root};
+use super::setup::ElimDaSettings;
+use super::state::{Counter, ElimDa, Judge, SegmentTable};
+use crate::common::hash::KeyedHash;
+
+/// Where recovery persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// Everything that is visible, before recovery relies on it.
+        ACCEPTED = "elimda/recover/accepted";
+        /// What a crash has left behind: the slot of an upper half whose old segment still counts,
+        /// and an item that has a newer one.
+        REPAIRED = "elimda/recover/repaired";
+    }
+}
+
+/// How many counters of items there are.
+///
+/// Unit: counters. Source: ours; two threads of 64 rarely meet.
+const COUNTERS: usize = 64;
+
+/// Opens the table in a pool.
+///
+/// # Errors
+/// [`Error::Corrupt`] and errors of the medium.
+pub fn open<M: Media, F: Form>(
+    pool: Pool<M>,
+    executor: &dyn Executor,
+    judge: Judge<M>,
+) -> Result<ElimDa<M, F>> {
+    if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
+        // After a crash of the process alone, what is visible need not be durable. What is relied
+        // on below, and shown to a reader, must not be lost in the next power failure.
+        pool.access().sync(sites::ACCEPTED)?;
+    }
+    let settings = read_settings(&pool.access())?;
+    let mut table = empty_table::<M, F>(pool, settings, judge)?;
+    let found = segments::find(&table)?;
+    segments::load(&table, &found, executor)?;
+    table.lanes = lanes::load(&table, executor)?;
+    if table.pool.writable() {
+        table.reserve_space()?;
+    }
+    table.pool.recovered()?;
+    Ok(table)
+}
+
+fn read_settings<M: Media>(pm: &Access<'_, M>) -> Result<ElimDaSettings> {
+    let mut words = [0; Root::CHECKSUM + 1];
+    pm.read_words(ROOT, &mut words)?;
+    ElimDaSettings::from_root(&words)
+}
+
+fn empty_table<M: Media, F: Form>(
+    pool: Pool<M>,
+    settings: ElimDaSettings,
+    judge: Judge<M>,
+) -> Result<ElimDa<M, F>> {
+    let form = PairForm::from_code(pool.identity().form);
+    let geometry = settings.geometry(form)?;
+    let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
+    Ok(ElimDa {
+        settings,
+        geometry,
+        hasher: KeyedHash::of(pool.identity())?,
+        ordered: pool.region().media().guarantees().same_line_order,
+        heap: Heap::new(Arc::clone(&space), settings.page_bytes),
+        space,
+        table: DramTable::new(geometry),
+        lanes: Box::new([]),
+        segment_table: Lock::new(SegmentTable {
+            extents: Vec::new(),
+            free: Vec::new(),
+            spare: None,
+            splits: 0,
+            rebuilds: 0,
+        }),
+        segments: AtomicWord::new(0),
+        counters: (0..COUNTERS).map(|_| Counter(AtomicWord::new(0))).collect(),
+        sweep: Lock::new(0),
+        judge,
+        form: core::marker::PhantomData,
+        pool,
+    })
+}
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Takes back the count of an item that has a newer one.
+    fn count_lost(&self) {
+        self.counters[0].0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts items that were found.
+    fn count_found(&self, count: u64) {
+        self.counters[0].0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Runs jobs, and returns the error of one that failed.
+fn run_all<P: Primitives>(
+    executor: &dyn Executor,
+    count: usize,
+    job: &(dyn Fn(usize) -> Result<()> + Sync),
+) -> Result<()> {
+    let failed: P::Mutex<Option<Error>> = Lock::new(None);
+    executor.run(count, &|index| {
+        if let Err(error) = job(index)
+            && let Ok(mut failed) = failed.lock()
+        {
+            failed.get_or_insert(error);
+        }
+    });
+    let first = failed.lock()?.take();
+    first.map_or(Ok(()), Err)
+}

@@ -1,0 +1,221 @@
+//! The lanes: which blocks they have, and which items of the log are live.
+
+use std::collections::VecDeque;
+
+use everhash_index::{Executor, Result};
+use everhash_pmem::{Access, Addr, Lock, Media, Span};
+
+use super::{run_all, sites};
+use crate::elimda::dram_table::{Bucket, Entry, Segment};
+use crate::elimda::form::{Form, Item, Update, corrupt};
+use crate::elimda::insert_ahead_logging::line_state;
+use crate::elimda::lane::{Block, Lane};
+use crate::elimda::layout::{
+    self, BlockHead, Kind, LINE_WORDS, LineState, LogLine, LogSlot, UnitState,
+};
+use crate::elimda::state::{ElimDa, LockOf};
+
+/// Reads all lanes, and fills the D-buckets.
+pub(super) fn load<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    executor: &dyn Executor,
+) -> Result<Box<[LockOf<M, Lane>]>> {
+    let lanes: LockOf<M, Vec<(u64, Lane)>> = Lock::new(Vec::new());
+    run_all::<M::Sync>(executor, table.geometry.lanes as usize, &|lane| {
+        let pm = table.pool.access();
+        let mut reader = Reader {
+            table,
+            pm: &pm,
+            lane: lane as u64,
+            blocks: VecDeque::new(),
+            first: 0,
+            next: 0,
+            repaired: false,
+        };
+        reader.read()?;
+        let Reader { blocks, first, next, .. } = reader;
+        lanes.lock()?.push((lane as u64, Lane::new(blocks, first, next)));
+        Ok(())
+    })?;
+    let mut lanes = core::mem::take(&mut *lanes.lock()?);
+    lanes.sort_by_key(|(lane, _)| *lane);
+    Ok(lanes.into_iter().map(|(_, lane)| Lock::new(lane)).collect())
+}
+
+struct Reader<'t, M: Media, F: Form> {
+    table: &'t ElimDa<M, F>,
+    pm: &'t Access<'t, M>,
+    lane: u64,
+    blocks: VecDeque<Block>,
+    first: u64,
+    next: u64,
+    repaired: bool,
+}
+
+/// An item of the log, and where it is.
+struct Logged {
+    item: Item,
+    hash: u64,
+    order: u64,
+    line: Addr,
+    slot: u64,
+}
+
+impl<M: Media, F: Form> Reader<'_, M, F> {
+    fn read(&mut self) -> Result<()> {
+        let link = layout::first_link(self.lane);
+        let mut next = Some(open_link(self.pm.load(link)?, link, Kind::First)?);
+        // Ends: each block is claimed, which fails for one that is met twice.
+        while let Some(at) = next {
+            next = self.read_block(at)?;
+        }
+        if self.repaired {
+            self.pm.fence(sites::REPAIRED)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a block; returns where the next one lies.
+    fn read_block(&mut self, at: Addr) -> Result<Option<Addr>> {
+        let geometry = &self.table.geometry;
+        if at.is_null() {
+            return Err(corrupt(layout::first_link(self.lane), "a lane has a block"));
+        }
+        self.table.space.claim(geometry.block(at))?;
+        let number = layout::open(self.pm.load(at)?, at, Kind::Number)
+            .filter(|number| geometry.is_number(*number))
+            .ok_or(corrupt(at, "the number of a block matches its check"))?;
+        if self.blocks.is_empty() {
+            self.first = number;
+        } else if number != self.first + self.blocks.len() as u64 {
+            return Err(corrupt(at, "the numbers of blocks rise by one"));
+        }
+        self.blocks.push_back(Block { at, live: 0 });
+        self.next = number * geometry.block_slots();
+        for line in 1..geometry.block_lines {
+            self.read_line(at, number, line)?;
+        }
+        let next = at.plus(BlockHead::NEXT as u64);
+        let target = open_link(self.pm.load(next)?, next, Kind::Next)?;
+        Ok((!target.is_null()).then_some(target))
+    }
+
+    fn read_line(&mut self, block: Addr, number: u64, line: u64) -> Result<()> {
+        let geometry = &self.table.geometry;
+        let at = LogSlot { line, slot: 0 }.line_at(block);
+        let mut words = [0; LINE_WORDS as usize];
+        self.pm.read_words(at, &mut words)?;
+        let state = LineState::open(words[LogLine::STATE], at)
+            .filter(|state| state.number <= number)
+            .ok_or(corrupt(at, "the state of a log line matches its check"))?;
+        if state.number != number {
+            return Ok(());
+        }
+        // A line that was begun is never filled further: a slot that is clear may have been used,
+        // and its number may be below a watermark.
+        self.next = number * geometry.block_slots() + line * geometry.line_slots();
+        for slot in (0..geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
+            let place = LogSlot { line, slot };
+            let item_at = place.item_at(block, geometry.item_words);
+            let mut item = [0; 4];
+            let first = LogLine::ITEMS + slot as usize * F::WORDS;
+            item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
+            let check = layout::key_check(&item, geometry.key_words as usize, item_at);
+            if place.check(words[LogLine::CHECKS]) != check {
+                return Err(corrupt(item_at, "a key in the log matches its check"));
+            }
+            let hash = F::item_hash(&self.table.hasher, &item);
+            if geometry.lane_of(geometry.bucket_of(hash)) != self.lane {
+                return Err(corrupt(item_at, "a key lies in the lane of its bucket"));
+            }
+            let order = geometry.order(number, place);
+            self.take(&Logged { item, hash, order, line: at, slot })?;
+        }
+        Ok(())
+    }
+
+    /// Puts an item into its D-bucket, unless the device table has absorbed it.
+    fn take(&mut self, logged: &Logged) -> Result<()> {
+        let table = self.table;
+        let index = table.geometry.bucket_of(logged.hash);
+        let segment = table.table.segment(table.table.directory.find(logged.hash));
+        let bucket = table.table.bucket(segment, index);
+        if logged.order <= bucket.watermark() {
+            return Ok(());
+        }
+        if F::UPDATE == Update::NewItem {
+            self.end_older(segment, index, &bucket, logged)?;
+        }
+        if bucket.is_full() {
+            return Err(corrupt(logged.line, "a D-bucket holds its items"));
+        }
+        let at = logged.line.plus(LogLine::ITEMS as u64 + logged.slot * F::WORDS as u64);
+        if let Some((record, class)) = F::record(&logged.item, at)? {
+            table.heap.claim(record, class)?;
+        }
+        bucket.push(&logged.item, logged.order);
+        let place = table.geometry.block_number(logged.order) - self.first;
+        self.blocks[place as usize].live += 1;
+        table.count_found(1);
+        Ok(())
+    }
+
+    /// Ends the older item of a key, where a crash came between the new one and its end.
+    fn end_older(
+        &mut self,
+        segment: &Segment<M::Sync>,
+        index: u64,
+        bucket: &Bucket<'_, M::Sync>,
+        newer: &Logged,
+    ) -> Result<()> {
+        let (table, pm) = (self.table, self.pm);
+        for place in 0..bucket.items() {
+            let (item, order) = bucket.item(place);
+            if item[..2] != newer.item[..2] {
+                continue;
+            }
+            bucket.remove(place);
+            let block = (table.geometry.block_number(order) - self.first) as usize;
+            self.blocks[block].live -= 1;
+            let slot = table.geometry.log_slot(order);
+            let line = slot.line_at(self.blocks[block].at);
+            let mut state = line_state(pm, line)?;
+            state.live &= !(1 << slot.slot);
+            self.repair(line, state.seal(line))?;
+            table.count_lost();
+            return Ok(());
+        }
+        for entry in 0..bucket.units() {
+            let mut slots = bucket.candidates(entry, layout::fingerprint(newer.hash));
+            while slots != 0 {
+                let slot = u64::from(slots.trailing_zeros());
+                slots &= slots - 1;
+                let item = table.load_item(pm, table.unit_item(segment, bucket, entry, slot))?;
+                if item[..2] != newer.item[..2] {
+                    continue;
+                }
+                let known = bucket.entry(entry);
+                let live = known.live & !(1 << slot);
+                bucket.set_entry(entry, Entry { live, ..known });
+                let unit = table.geometry.unit_at(segment.at(), known.unit);
+                self.repair(unit, UnitState { live, bucket: index }.seal(unit))?;
+                table.count_lost();
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn repair(&mut self, at: Addr, word: u64) -> Result<()> {
+        if self.table.pool.writable() {
+            self.pm.commit_word(at, word, sites::REPAIRED)?;
+            self.pm.flush(Span::new(at, 1), sites::REPAIRED);
+            self.repaired = true;
+        }
+        Ok(())
+    }
+}
+
+fn open_link(word: u64, at: Addr, kind: Kind) -> Result<Addr> {
+    layout::open_link(word, at, kind).ok_or(corrupt(at, "a link of the log matches its check"))
+}

@@ -1,0 +1,204 @@
+//! The segments: which there are, and what their units hold.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Executor, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span};
+
+use super::{run_all, sites};
+use crate::elimda::dram_table::Entry;
+use crate::elimda::form::{Form, corrupt};
+use crate::elimda::layout::{self, EXTENTS, Kind, Prefix, UnitHead, UnitState};
+use crate::elimda::resize::depth_fits;
+use crate::elimda::state::{ElimDa, SegmentTable};
+
+/// A segment that the segment table names.
+#[derive(Clone, Copy)]
+pub(super) struct Named {
+    slot: u64,
+    /// Where its slot lies.
+    slot_at: Addr,
+    at: Addr,
+    prefix: Prefix,
+}
+
+/// Segments of one recovery job. Unit: segments. Source: ours; some milliseconds of reading.
+const SEGMENTS_PER_JOB: usize = 64;
+
+/// Finds the segments that count, claims their space, and builds the directory. An upper half
+/// whose old segment still counts is dropped.
+pub(super) fn find<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Vec<Named>> {
+    let pm = table.pool.access();
+    let mut segment_table = table.segment_table.lock()?;
+    let mut named = read_table(table, &pm, &mut segment_table)?;
+    named.sort_by_key(|segment| (segment.prefix.start(), segment.prefix.depth));
+    let (kept, dropped) = tile(named)?;
+    let count = kept.len() as u64;
+    for segment in &kept {
+        if !depth_fits(segment.prefix.depth, count) {
+            return Err(corrupt(segment.at, "segments are of similar depths"));
+        }
+        table.space.claim(table.geometry.segment(segment.at))?;
+        table.table.prepare(segment.slot);
+        table.table.directory.point(segment.prefix, segment.slot);
+    }
+    if table.pool.writable() && !dropped.is_empty() {
+        for segment in &dropped {
+            pm.commit_word(segment.slot_at, 0, sites::REPAIRED)?;
+            pm.flush(Span::new(segment.slot_at, 1), sites::REPAIRED);
+        }
+        pm.fence(sites::REPAIRED)?;
+    }
+    segment_table.free.extend(dropped.iter().map(|segment| segment.slot));
+    table.segments.store(count, Ordering::Relaxed);
+    Ok(kept)
+}
+
+fn read_table<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+    segment_table: &mut SegmentTable,
+) -> Result<Vec<Named>> {
+    let initial = table.geometry.initial_segments;
+    let (mut named, mut first) = (Vec::new(), 0);
+    for extent in 0..EXTENTS {
+        let link = layout::extent_link(extent);
+        let word = pm.load(link)?;
+        if word == 0 {
+            continue;
+        }
+        let at = layout::open_link(word, link, Kind::Extent)
+            .ok_or(corrupt(link, "the link to an extent matches its check"))?;
+        if segment_table.extents.len() != extent {
+            return Err(corrupt(link, "extents follow one another"));
+        }
+        table.space.claim(Span::of_bytes(at, layout::extent_bytes(initial, extent)))?;
+        table.table.add_extent(extent);
+        segment_table.extents.push(at);
+        let mut slots = vec![0; layout::extent_slots(initial, extent) as usize];
+        pm.read_words(at, &mut slots)?;
+        for (index, word) in slots.into_iter().enumerate() {
+            let (slot, slot_at) = (first + index as u64, at.plus(index as u64));
+            if word == 0 {
+                segment_table.free.push(slot);
+                continue;
+            }
+            let at = layout::open_link(word, slot_at, Kind::Slot)
+                .ok_or(corrupt(slot_at, "a slot of the segment table matches its check"))?;
+            let prefix = Prefix::open(pm.load(at)?, at)
+                .ok_or(corrupt(at, "the head of a segment matches its check"))?;
+            named.push(Named { slot, slot_at, at, prefix });
+        }
+        first += layout::extent_slots(initial, extent);
+    }
+    // The lowest slots are used first.
+    segment_table.free.reverse();
+    Ok(named)
+}
+
+/// Splits the segments, in the order of their hashes, into those that count and upper halves whose
+/// old segment still counts.
+fn tile(named: Vec<Named>) -> Result<(Vec<Named>, Vec<Named>)> {
+    let (mut kept, mut dropped): (Vec<Named>, Vec<Named>) = (Vec::new(), Vec::new());
+    // The first hash that no segment holds yet; `None` behind the last one.
+    let mut next = Some(0);
+    for segment in named {
+        let whole = kept.last().is_some_and(|old| old.prefix.half(true) == segment.prefix);
+        if whole {
+            dropped.push(segment);
+        } else if next == Some(segment.prefix.start()) {
+            next = segment.prefix.last().checked_add(1);
+            kept.push(segment);
+        } else {
+            return Err(corrupt(segment.slot_at, "each hash belongs to one segment"));
+        }
+    }
+    match next {
+        None => Ok((kept, dropped)),
+        Some(_) => Err(corrupt(layout::extent_link(0), "each hash belongs to one segment")),
+    }
+}
+
+/// Reads the units of all segments: fingerprints, live items, watermarks, records.
+pub(super) fn load<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    segments: &[Named],
+    executor: &dyn Executor,
+) -> Result<()> {
+    let jobs = segments.len().div_ceil(SEGMENTS_PER_JOB);
+    run_all::<M::Sync>(executor, jobs, &|job| {
+        let first = job * SEGMENTS_PER_JOB;
+        let last = segments.len().min(first + SEGMENTS_PER_JOB);
+        segments[first..last].iter().try_for_each(|segment| load_segment(table, segment))
+    })
+}
+
+fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Result<()> {
+    let (pm, geometry) = (table.pool.access(), &table.geometry);
+    let segment = table.table.segment(named.slot);
+    pm.media().will_read(geometry.segment(named.at));
+    for index in 0..geometry.buckets {
+        let at = geometry.watermark_at(named.at, index);
+        let watermark = layout::open(pm.load(at)?, at, Kind::Watermark)
+            .ok_or(corrupt(at, "a watermark matches its check"))?;
+        table.table.bucket(segment, index).reset(watermark);
+    }
+    let (mut used_units, mut items) = (0, 0);
+    for unit in 0..geometry.segment_units {
+        if let Some(live) = load_unit(table, &pm, named, unit)? {
+            used_units = unit + 1;
+            items += live;
+        }
+    }
+    segment.place(named.at, named.prefix, used_units);
+    table.count_found(items);
+    Ok(())
+}
+
+/// Reads a unit; returns its live items, or `None` if it was never written.
+fn load_unit<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+    named: &Named,
+    unit: u64,
+) -> Result<Option<u64>> {
+    let geometry = &table.geometry;
+    let at = geometry.unit_at(named.at, unit);
+    let word = pm.load(at)?;
+    if word == 0 {
+        return Ok(None);
+    }
+    let mut words = vec![0; geometry.unit_words() as usize];
+    pm.read_words(at, &mut words)?;
+    let state = UnitState::open(words[UnitHead::STATE], at)
+        .filter(|state| state.bucket < geometry.buckets && state.live >> geometry.unit_slots == 0)
+        .ok_or(corrupt(at, "the state of a unit matches its check"))?;
+    let mark = at.plus(UnitHead::WATERMARK as u64);
+    let watermark = layout::open(words[UnitHead::WATERMARK], mark, Kind::Watermark)
+        .ok_or(corrupt(mark, "a watermark matches its check"))?;
+    let bucket = table.table.bucket(table.table.segment(named.slot), state.bucket);
+    if bucket.units() as u64 == geometry.bucket_units {
+        return Err(corrupt(at, "a bucket has as many units as it may have"));
+    }
+    let mut fingerprints = Vec::new();
+    for slot in 0..geometry.unit_slots {
+        let mut item = [0; 4];
+        let first = UnitHead::WORDS + slot as usize * F::WORDS;
+        item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
+        if state.live >> slot & 1 == 0 {
+            fingerprints.push(0);
+            continue;
+        }
+        let (item_at, hash) = (geometry.unit_item(at, slot), F::item_hash(&table.hasher, &item));
+        if !named.prefix.covers(hash) || geometry.bucket_of(hash) != state.bucket {
+            return Err(corrupt(item_at, "a key lies in the bucket it hashes to"));
+        }
+        if let Some((record, class)) = F::record(&item, item_at)? {
+            table.heap.claim(record, class)?;
+        }
+        fingerprints.push(layout::fingerprint(hash));
+    }
+    bucket.push_unit(Entry { unit, live: state.live }, &fingerprints);
+    bucket.set_watermark(bucket.watermark().max(watermark));
+    Ok(Some(u64::from(state.live.count_ones())))
+}

@@ -1,0 +1,359 @@
+//! Segment split and rebuild (ElimDA 3.5): DRAM table and device table change together.
+//!
+//! The segment table on the device names every segment, one word each. A split writes both halves
+//! to new space, gives the upper one a slot of its own, and then turns the slot of the old segment
+//! to the lower one: with that one store both halves count and the old segment does not. Until then
+//! the old segment covers the hashes of the upper half, and recovery drops that one.
+//!
+//! A segment that overflows while at most half of its units would be needed is rebuilt at the same
+//! depth, by the turn of its slot alone: churn must not grow the directory.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span};
+
+use super::concurrency::Held;
+use super::dram_table::{Entry, Segment};
+use super::form::{Form, Item};
+use super::layout::{self, Kind, MOST_DEPTH, Prefix, SegmentHead, UnitHead, UnitState};
+use super::state::{ElimDa, SegmentTable};
+
+/// Where a change of the device table persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// A segment to which no slot leads yet.
+        SEGMENT = "elimda/split/segment";
+        /// The slot of an upper half, which counts once the slot of the old segment turns.
+        UPPER = "elimda/split/upper";
+        /// The slot of the old segment, which turns to the lower half or to the rebuilt segment.
+        TURN = "elimda/split/turn";
+        /// An extent of the segment table to which no link leads yet.
+        EXTENT = "elimda/split/extent";
+        /// The link to an extent.
+        EXTENT_LINK = "elimda/split/extent-link";
+    }
+}
+
+/// Entries of the directory per segment, at most: a segment that would need more is full.
+///
+/// Source: ours; with a keyed hash a segment six bits deeper than the mean does not happen, and the
+/// bound keeps hostile pools from taking the memory away.
+const MOST_ENTRIES: u64 = 64;
+
+/// The items of a bucket.
+#[derive(Default)]
+struct Contents {
+    /// Live items of its units, oldest first, with their hashes.
+    units: Vec<(u64, Item)>,
+    /// Items of its D-bucket, with hashes and order numbers.
+    dram: Vec<(u64, Item, u64)>,
+    watermark: u64,
+}
+
+/// A segment that is ready to be named.
+struct Built {
+    at: Addr,
+    prefix: Prefix,
+    used_units: u64,
+    buckets: Vec<BuiltBucket>,
+}
+
+struct BuiltBucket {
+    units: Vec<(Entry, Vec<u16>)>,
+    dram: Vec<(u64, Item, u64)>,
+    watermark: u64,
+}
+
+/// Returns whether a directory of this depth is in proportion to the number of segments.
+pub fn depth_fits(depth: u32, segments: u64) -> bool {
+    depth <= MOST_DEPTH && 1 << depth <= MOST_ENTRIES * segments.max(MOST_ENTRIES)
+}
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Makes room in the bucket of a hash: splits its segment, or rebuilds it. Does nothing if
+    /// there is room.
+    ///
+    /// Only this segment's writers wait; its readers wait while the slot turns. A crash leaves
+    /// the old segment or what replaces it.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; everything is as it was then.
+    pub(super) fn grow(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
+        let index = self.geometry.bucket_of(hash);
+        let (most_units, most) = (self.geometry.bucket_units, self.geometry.segment_units);
+        self.change_segment(pm, hash, |segment| {
+            let units = self.table.bucket(segment, index).units() as u64;
+            units == most_units || segment.used_units() == most
+        })
+    }
+
+    /// As [`ElimDa::grow`], ahead of need: if few units are left.
+    pub(super) fn grow_ahead(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
+        let most = self.geometry.segment_units;
+        self.change_segment(pm, hash, |segment| segment.used_units() * 16 >= most * 15)
+    }
+
+    fn change_segment(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        is_needed: impl Fn(&Segment<M::Sync>) -> bool,
+    ) -> Result<()> {
+        let slot = self.table.directory.find(hash);
+        let segment = self.table.segment(slot);
+        let held: Vec<Held<'_, M>> =
+            segment.locks().iter().map(|lock| lock.hold(pm)).collect::<Result<_>>()?;
+        if self.table.directory.find(hash) != slot || !is_needed(segment) {
+            return Ok(());
+        }
+        let contents = self.read_segment(pm, segment)?;
+        let needed = |bucket: &Contents| bucket.units.len().div_ceil(self.slots()) as u64;
+        let units: u64 = contents.iter().map(needed).sum();
+        let fits = units < self.geometry.segment_units
+            && contents.iter().all(|bucket| needed(bucket) < self.geometry.bucket_units);
+        if fits && units * 2 <= self.geometry.segment_units {
+            return self.rebuild(pm, slot, segment, &held, contents);
+        }
+        match self.split(pm, slot, segment, &held, &contents) {
+            Err(Error::Full { .. }) if fits && units < segment.used_units() => {
+                self.rebuild(pm, slot, segment, &held, contents)
+            }
+            other => other,
+        }
+    }
+
+    fn slots(&self) -> usize {
+        self.geometry.unit_slots as usize
+    }
+
+    /// Reads what a segment holds, bucket by bucket, units in the order in which they were filled.
+    fn read_segment(
+        &self,
+        pm: &Access<'_, M>,
+        segment: &Segment<M::Sync>,
+    ) -> Result<Vec<Contents>> {
+        let mut all = Vec::new();
+        let mut words = vec![0; self.geometry.unit_words() as usize];
+        for index in 0..self.geometry.buckets {
+            let bucket = self.table.bucket(segment, index);
+            let mut contents = Contents { watermark: bucket.watermark(), ..Contents::default() };
+            for entry in (0..bucket.units()).map(|entry| bucket.entry(entry)) {
+                pm.read_words(self.geometry.unit_at(segment.at(), entry.unit), &mut words)?;
+                for slot in (0..self.slots()).filter(|slot| entry.live >> slot & 1 == 1) {
+                    let mut item = [0; 4];
+                    let first = UnitHead::WORDS + slot * F::WORDS;
+                    item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
+                    contents.units.push((F::item_hash(&self.hasher, &item), item));
+                }
+            }
+            for (item, order) in (0..bucket.items()).map(|place| bucket.item(place)) {
+                contents.dram.push((F::item_hash(&self.hasher, &item), item, order));
+            }
+            all.push(contents);
+        }
+        Ok(all)
+    }
+
+    fn rebuild(
+        &self,
+        pm: &Access<'_, M>,
+        slot: u64,
+        segment: &Segment<M::Sync>,
+        held: &[Held<'_, M>],
+        contents: Vec<Contents>,
+    ) -> Result<()> {
+        let (old, prefix) = (segment.at(), segment.prefix());
+        let mut table = self.segment_table.lock()?;
+        let taken = match self.take_segment() {
+            Err(Error::Full { .. }) if table.spare.is_some() => {
+                (table.spare.take().expect("there is one").start, false)
+            }
+            other => other?,
+        };
+        let built = self.build(pm, taken, prefix, &contents)?;
+        pm.fence(sites::SEGMENT)?;
+        self.turn(pm, &table, slot, held, built, None)?;
+        table.rebuilds += 1;
+        self.retire_segment(&mut table, old);
+        Ok(())
+    }
+
+    fn split(
+        &self,
+        pm: &Access<'_, M>,
+        slot: u64,
+        segment: &Segment<M::Sync>,
+        held: &[Held<'_, M>],
+        contents: &[Contents],
+    ) -> Result<()> {
+        let (old, prefix) = (segment.at(), segment.prefix());
+        if !depth_fits(prefix.depth + 1, self.segments() + 1) {
+            return Err(Error::Full { needed: self.geometry.segment(old).bytes() });
+        }
+        let (lower, upper) = (self.take_segment()?, self.take_segment());
+        let give = |at| self.space.give(self.geometry.segment(at));
+        let upper = upper.inspect_err(|_| give(lower.0))?;
+        let mut table = self.segment_table.lock()?;
+        let upper_slot = self.take_slot(pm, &mut table).inspect_err(|_| {
+            give(lower.0);
+            give(upper.0);
+        })?;
+        let lower = self.build(pm, lower, prefix.half(false), contents)?;
+        let upper = self.build(pm, upper, prefix.half(true), contents)?;
+        pm.fence(sites::SEGMENT)?;
+        let at = self.slot_at(&table, upper_slot);
+        pm.commit_word(at, layout::seal(upper.at.byte(), at, Kind::Slot), sites::UPPER)?;
+        pm.persist(Span::new(at, 1), sites::UPPER)?;
+        self.turn(pm, &table, slot, held, lower, Some((upper_slot, upper)))?;
+        table.splits += 1;
+        self.segments.fetch_add(1, Ordering::Relaxed);
+        self.retire_segment(&mut table, old);
+        Ok(())
+    }
+
+    /// Turns the slot of a segment to what replaces it, and the DRAM table with it.
+    fn turn(
+        &self,
+        pm: &Access<'_, M>,
+        table: &SegmentTable,
+        slot: u64,
+        held: &[Held<'_, M>],
+        first: Built,
+        second: Option<(u64, Built)>,
+    ) -> Result<()> {
+        let at = self.slot_at(table, slot);
+        let changes = held.iter().map(Held::change).collect::<Result<Vec<_>>>()?;
+        pm.commit_word(at, layout::seal(first.at.byte(), at, Kind::Slot), sites::TURN)?;
+        pm.persist(Span::new(at, 1), sites::TURN)?;
+        self.install(self.table.segment(slot), &first);
+        if let Some((upper_slot, upper)) = second {
+            self.install(self.table.prepare(upper_slot), &upper);
+            self.table.directory.point(upper.prefix, upper_slot);
+        }
+        changes.into_iter().for_each(everhash_pmem::Change::end);
+        Ok(())
+    }
+
+    /// Writes the part of `contents` whose hashes have `prefix` to new space, not yet fenced.
+    fn build(
+        &self,
+        pm: &Access<'_, M>,
+        (at, zero): (Addr, bool),
+        prefix: Prefix,
+        contents: &[Contents],
+    ) -> Result<Built> {
+        let geometry = &self.geometry;
+        let mut image = vec![0; geometry.segment_words() as usize];
+        image[SegmentHead::PLACE] = prefix.seal(at);
+        let offset = |place: Addr| (place.word() - at.word()) as usize;
+        let mut used_units = 0;
+        let mut buckets = Vec::with_capacity(contents.len());
+        for (index, contents) in contents.iter().enumerate() {
+            let mark = geometry.watermark_at(at, index as u64);
+            image[offset(mark)] = layout::seal(contents.watermark, mark, Kind::Watermark);
+            let items: Vec<&(u64, Item)> =
+                contents.units.iter().filter(|(hash, _)| prefix.covers(*hash)).collect();
+            let mut units = Vec::new();
+            for items in items.chunks(self.slots()) {
+                let unit = geometry.unit_at(at, used_units);
+                let words = &mut image[offset(unit)..][..geometry.unit_words() as usize];
+                let live = ((1u32 << items.len()) - 1) as u16;
+                words[UnitHead::STATE] = UnitState { live, bucket: index as u64 }.seal(unit);
+                let mark = unit.plus(UnitHead::WATERMARK as u64);
+                words[UnitHead::WATERMARK] =
+                    layout::seal(contents.watermark, mark, Kind::Watermark);
+                for (slot, (_, item)) in items.iter().enumerate() {
+                    words[UnitHead::WORDS + slot * F::WORDS..][..F::WORDS]
+                        .copy_from_slice(&item[..F::WORDS]);
+                }
+                let prints = items.iter().map(|(hash, _)| layout::fingerprint(*hash)).collect();
+                units.push((Entry { unit: used_units, live }, prints));
+                used_units += 1;
+            }
+            let dram = contents.dram.iter().filter(|item| prefix.covers(item.0)).copied().collect();
+            buckets.push(BuiltBucket { units, dram, watermark: contents.watermark });
+        }
+        let written = if zero { offset(geometry.unit_at(at, used_units)) } else { image.len() };
+        pm.write_words_nt(at, &image[..written], sites::SEGMENT)?;
+        Ok(Built { at, prefix, used_units, buckets })
+    }
+
+    fn install(&self, segment: &Segment<M::Sync>, built: &Built) {
+        segment.place(built.at, built.prefix, built.used_units);
+        for (index, built) in built.buckets.iter().enumerate() {
+            let bucket = self.table.bucket(segment, index as u64);
+            bucket.reset(built.watermark);
+            for (entry, fingerprints) in &built.units {
+                bucket.push_unit(*entry, fingerprints);
+            }
+            for (_, item, order) in &built.dram {
+                bucket.push(item, *order);
+            }
+        }
+    }
+
+    /// Takes space for a segment; says whether it is known to be zero.
+    fn take_segment(&self) -> Result<(Addr, bool)> {
+        let bytes = self.geometry.segment(Addr::NULL).bytes();
+        let taken = self.space.take(bytes, self.geometry.align_bytes())?;
+        Ok((taken.span.start, taken.zero))
+    }
+
+    /// Gets space for a rebuild ahead of need, if the medium has room.
+    pub(super) fn reserve_segment(&self) -> Result<()> {
+        let mut table = self.segment_table.lock()?;
+        if table.spare.is_none() {
+            match self.take_segment() {
+                Ok((at, _)) => table.spare = Some(self.geometry.segment(at)),
+                Err(Error::Full { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the space of a segment back, to which no slot leads any more, durably.
+    fn retire_segment(&self, table: &mut SegmentTable, at: Addr) {
+        let span = self.geometry.segment(at);
+        match table.spare {
+            None => table.spare = Some(span),
+            Some(_) => self.space.give(span),
+        }
+    }
+
+    fn slot_at(&self, table: &SegmentTable, slot: u64) -> Addr {
+        let (extent, index) = layout::extent_of(self.geometry.initial_segments, slot);
+        table.extents[extent].plus(index)
+    }
+
+    /// Takes a slot of the segment table, which doubles if there is none.
+    ///
+    /// A crash leaves an extent to which no link leads: it is free.
+    fn take_slot(&self, pm: &Access<'_, M>, table: &mut SegmentTable) -> Result<u64> {
+        if let Some(slot) = table.free.pop() {
+            return Ok(slot);
+        }
+        let (initial, extent) = (self.geometry.initial_segments, table.extents.len());
+        let bytes = layout::extent_bytes(initial, extent);
+        if extent == layout::EXTENTS {
+            return Err(Error::Full { needed: bytes });
+        }
+        let taken = self.space.take(bytes, 64)?;
+        if !taken.zero {
+            let zeros = vec![0; taken.span.words as usize];
+            pm.write_words_nt(taken.span.start, &zeros, sites::EXTENT)?;
+            pm.fence(sites::EXTENT)?;
+        }
+        let link = layout::extent_link(extent);
+        let word = layout::seal(taken.span.start.byte(), link, Kind::Extent);
+        pm.commit_word(link, word, sites::EXTENT_LINK)?;
+        // Durable with the fence of the slot that is taken, until when the table stays locked.
+        pm.flush(Span::new(link, 1), sites::EXTENT_LINK);
+        self.table.add_extent(extent);
+        table.extents.push(taken.span.start);
+        let first = if extent == 0 { 0 } else { initial << (extent - 1) };
+        table.free.extend((first..first + layout::extent_slots(initial, extent)).rev());
+        Ok(table.free.pop().expect("an extent has slots"))
+    }
+}

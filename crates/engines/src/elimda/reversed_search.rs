@@ -1,0 +1,128 @@
+//! Reversed search (ElimDA 3.4): the device table through its fingerprints, then the DRAM table.
+
+use everhash_index::Result;
+use everhash_pmem::{Access, Addr, Media};
+
+use super::dram_table::{Bucket, Segment};
+use super::form::{Form, Item};
+use super::layout;
+use super::state::ElimDa;
+
+/// Where an item was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In a unit of the bucket, oldest first, at a slot.
+    Unit {
+        /// Which unit of the bucket.
+        entry: usize,
+        /// Which slot of the unit.
+        slot: u64,
+    },
+    /// In the D-bucket.
+    Dram {
+        /// Which item of the D-bucket.
+        index: usize,
+    },
+}
+
+/// An item that has the key.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Where it is.
+    pub place: Place,
+    /// Its words.
+    pub item: Item,
+}
+
+/// A key and its hash.
+pub struct Wanted<'k, F: Form> {
+    /// The hash of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: F::Key<'k>,
+}
+
+impl<F: Form> Clone for Wanted<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Form> Copy for Wanted<'_, F> {}
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Looks for a key in its bucket. Byte strings leave the value in `bytes`.
+    ///
+    /// # Errors
+    /// Of a damaged pool; also if the bucket is being changed, and the caller tells.
+    #[inline(always)]
+    pub(super) fn search(
+        &self,
+        pm: &Access<'_, M>,
+        segment: &Segment<M::Sync>,
+        bucket: &Bucket<'_, M::Sync>,
+        wanted: Wanted<'_, F>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Found>> {
+        let fingerprint = layout::fingerprint(wanted.hash);
+        for entry in 0..bucket.units() {
+            let mut candidates = bucket.candidates(entry, fingerprint);
+            while candidates != 0 {
+                let slot = u64::from(candidates.trailing_zeros());
+                candidates &= candidates - 1;
+                let at = self.unit_item(segment, bucket, entry, slot);
+                let item = self.load_item(pm, at)?;
+                if F::may_match(&item, wanted.hash, wanted.key)
+                    && F::matches(pm, &item, at, wanted.key, bytes)?
+                {
+                    return Ok(Some(Found { place: Place::Unit { entry, slot }, item }));
+                }
+            }
+        }
+        for index in 0..bucket.items() {
+            let (item, _) = bucket.item(index);
+            if F::may_match(&item, wanted.hash, wanted.key)
+                && F::matches(pm, &item, Addr::NULL, wanted.key, bytes)?
+            {
+                return Ok(Some(Found { place: Place::Dram { index }, item }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks for the first line of the device that a search will read, if there is one.
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
+        let segment = self.table.segment(self.table.directory.find(hash));
+        let bucket = self.table.bucket(segment, self.geometry.bucket_of(hash));
+        let fingerprint = layout::fingerprint(hash);
+        for entry in 0..bucket.units() {
+            let candidates = bucket.candidates(entry, fingerprint);
+            if candidates != 0 {
+                let slot = u64::from(candidates.trailing_zeros());
+                pm.prefetch(self.unit_item(segment, &bucket, entry, slot));
+                return;
+            }
+        }
+    }
+
+    /// Returns where a slot of a bucket's unit lies.
+    #[inline(always)]
+    pub(super) fn unit_item(
+        &self,
+        segment: &Segment<M::Sync>,
+        bucket: &Bucket<'_, M::Sync>,
+        entry: usize,
+        slot: u64,
+    ) -> Addr {
+        let unit = self.geometry.unit_at(segment.at(), bucket.entry(entry).unit);
+        self.geometry.unit_item(unit, slot)
+    }
+
+    /// Loads the item at `at`.
+    #[inline(always)]
+    pub(super) fn load_item(&self, pm: &Access<'_, M>, at: Addr) -> Result<Item> {
+        let mut item = [0; 4];
+        pm.read_words(at, &mut item[..F::WORDS])?;
+        Ok(item)
+    }
+}

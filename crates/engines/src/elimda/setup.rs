@@ -1,0 +1,202 @@
+//! An empty table: its settings, how many bytes it needs, and how it is written.
+
+use everhash_index::{Error, Form, Result};
+use everhash_pmem::{Media, Pool, Space, pool};
+
+use super::layout::{
+    self, BlockHead, Geometry, Kind, MOST_BUCKETS, MOST_LANES, MOST_SLOTS, MOST_UNITS, Prefix,
+    ROOT, Root, SegmentHead, VERSION,
+};
+use crate::common::settings::{self, settings};
+
+settings! {
+    /// The settings of a new table.
+    pub struct ElimDaSettings {
+        unit_slots = 15, |value| (1..=MOST_SLOTS).contains(&value),
+            "items of a D-bucket and of a unit; 1 to 15 (7 of 16-byte pairs)";
+        buckets = 16, |value| value.is_power_of_two() && value <= MOST_BUCKETS,
+            "buckets of a segment; a power of two, at most 256";
+        segment_units = 256, |value| (1..=MOST_UNITS).contains(&value),
+            "units of a segment; buckets to 32768";
+        bucket_units = 20, |value| (1..=MOST_UNITS).contains(&value),
+            "units of one bucket at most; 1 to segment_units, and to 4 times the mean";
+        initial_segments = 16, |value| value.is_power_of_two() && value <= 1 << 24,
+            "segments of a new table; a power of two, at most 2^24";
+        lanes = 16, |value| value.is_power_of_two() && value <= MOST_LANES,
+            "lanes of the backup log; a power of two, at most 64 and at most buckets";
+        block_lines = 64, |value| (2..=1 << 16).contains(&value),
+            "lines of 64 bytes of a block of the backup log; 2 to 65536";
+        log_percent = 150, |value| (100..=10_000).contains(&value),
+            "slots of the backup log per slot of the DRAM table; 100 to 10000 percent";
+        page_bytes = 64 << 10, |value| value.is_power_of_two() && (256..=1 << 20).contains(&value),
+            "page of the record heap; a power of two, 256 to 2^20 bytes";
+    }
+}
+
+impl ElimDaSettings {
+    /// Returns settings so small that a few dozen operations reach every path.
+    pub const fn tiny() -> Self {
+        ElimDaSettings {
+            unit_slots: 3,
+            buckets: 2,
+            segment_units: 8,
+            bucket_units: 6,
+            initial_segments: 1,
+            lanes: 2,
+            block_lines: 4,
+            log_percent: 100,
+            page_bytes: 512,
+        }
+    }
+
+    /// Returns settings for a table that takes `items` pairs without growing.
+    pub fn sized_for(form: Form, items: u64) -> Self {
+        let defaults = ElimDaSettings::default();
+        // Segments of one age fill together; at three quarters none of them has overflowed.
+        let slots = defaults.segment_units * unit_slots(form) * 3 / 4;
+        let initial_segments = (items + 1).div_ceil(slots).next_power_of_two();
+        ElimDaSettings { initial_segments: initial_segments.min(1 << 24), ..defaults }
+    }
+
+    /// Returns the first words of a root: version, settings, checksum.
+    fn root(&self) -> [u64; Root::CHECKSUM + 1] {
+        let mut root = [VERSION; Root::CHECKSUM + 1];
+        root[1..Root::CHECKSUM].copy_from_slice(&self.words());
+        root[Root::CHECKSUM] = settings::checksum(ROOT, &root[..Root::CHECKSUM]);
+        root
+    }
+
+    /// Returns the settings in the first words of a root.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if they do not match their checksum; [`Error::Unsupported`] if they are
+    /// of another version.
+    pub fn from_root(root: &[u64; Root::CHECKSUM + 1]) -> Result<Self> {
+        settings::verify(ROOT, root, "elimda", VERSION)?;
+        let words = root[1..].first_chunk().expect("the settings lie before the checksum");
+        let settings = ElimDaSettings::from_words(*words);
+        settings.check_each()?;
+        Ok(settings)
+    }
+
+    /// Returns the geometry of a table with pairs of `form`.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the settings do not fit one another.
+    pub fn geometry(&self, form: Form) -> Result<Geometry> {
+        self.check_each()?;
+        Geometry::of_root(&self.root(), form).ok_or(Error::Setting {
+            name: "segment_units",
+            why: "there are at least as many as buckets and bucket_units and a quarter of their \
+                  product, and lanes are at most buckets; raise it"
+                .into(),
+        })
+    }
+}
+
+const _: () = assert!(ElimDaSettings::COUNT + 1 == Root::CHECKSUM, "they fill their place");
+
+/// Returns the items of a unit of the default length.
+const fn unit_slots(form: Form) -> u64 {
+    match form {
+        Form::DOUBLE_WORDS => 7,
+        _ => 15,
+    }
+}
+
+/// Returns how long the pool of an empty table is, at least. Unit: bytes.
+pub const fn bytes_needed(geometry: &Geometry) -> u64 {
+    pool::DATA.byte()
+        + layout::extent_bytes(geometry.initial_segments, 0)
+        + (geometry.initial_segments + 1) * geometry.segment_words() * 8
+        + geometry.lanes * geometry.block_lines * 64
+}
+
+/// Writes an empty table. Durable when the pool's header is.
+///
+/// # Errors
+/// [`Error::Setting`]; [`Error::Full`].
+pub fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()> {
+    let geometry = settings.geometry(Form::from_code(pool.identity().form))?;
+    let space = Space::fresh(pool.region().clone(), pool::DATA);
+    let pm = pool.access();
+    let mut root = [0; Root::WORDS];
+    root[..=Root::CHECKSUM].copy_from_slice(&settings.root());
+    let initial = geometry.initial_segments;
+    let table = space.take(layout::extent_bytes(initial, 0), 64)?.span;
+    pm.write_words(table.start, &vec![0; table.words as usize])?;
+    root[Root::EXTENTS] = layout::seal(table.start.byte(), layout::extent_link(0), Kind::Extent);
+    for index in 0..initial {
+        let span = space.take(geometry.segment(pool::DATA).bytes(), geometry.align_bytes())?.span;
+        let prefix = Prefix { depth: initial.ilog2(), bits: index };
+        pm.write_words(span.start, &empty_segment(&geometry, span.start, prefix))?;
+        let slot = table.start.plus(index);
+        pm.store(slot, layout::seal(span.start.byte(), slot, Kind::Slot))?;
+    }
+    for lane in 0..geometry.lanes {
+        let span = space.take(geometry.block(pool::DATA).bytes(), geometry.align_bytes())?.span;
+        pm.write_words(span.start, &empty_block(&geometry, span.start, 1))?;
+        let link = layout::first_link(lane);
+        root[Root::FIRST + lane as usize] = layout::seal(span.start.byte(), link, Kind::First);
+    }
+    Ok(pm.write_words(ROOT, &root)?)
+}
+
+/// Returns the words of a segment at `at` that has absorbed nothing.
+fn empty_segment(geometry: &Geometry, at: everhash_pmem::Addr, prefix: Prefix) -> Vec<u64> {
+    let mut words = vec![0; geometry.segment_words() as usize];
+    words[SegmentHead::PLACE] = prefix.seal(at);
+    for bucket in 0..geometry.buckets {
+        let mark = geometry.watermark_at(at, bucket);
+        words[(mark.word() - at.word()) as usize] = layout::seal(0, mark, Kind::Watermark);
+    }
+    words
+}
+
+/// Returns the words of an empty block at `at`, the last of its lane.
+pub fn empty_block(geometry: &Geometry, at: everhash_pmem::Addr, number: u64) -> Vec<u64> {
+    let mut words = vec![0; geometry.block(at).words as usize];
+    words[..BlockHead::REST].copy_from_slice(&block_head(at, number));
+    words
+}
+
+/// Returns the two words at the start of a block that is the last of its lane.
+pub fn block_head(at: everhash_pmem::Addr, number: u64) -> [u64; BlockHead::REST] {
+    let next = at.plus(BlockHead::NEXT as u64);
+    [layout::seal(number, at, Kind::Number), layout::seal(0, next, Kind::Next)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_the_root_and_damage_does_not_pass() {
+        // Fails if a field is lost on the way, or if a flipped bit is believed.
+        let settings = ElimDaSettings { log_percent: 200, ..ElimDaSettings::tiny() };
+        let mut root = settings.root();
+        assert_eq!(ElimDaSettings::from_root(&root).unwrap(), settings);
+        for bit in 0..root.len() * 64 {
+            root[bit / 64] ^= 1 << (bit % 64);
+            assert!(ElimDaSettings::from_root(&root).is_err(), "bit {bit}");
+            root[bit / 64] ^= 1 << (bit % 64);
+        }
+    }
+
+    #[test]
+    fn a_unit_fills_the_access_unit_of_the_device() {
+        // Fails if a relocation would write a part of a 256-byte unit.
+        for (form, slots) in [(Form::WORDS, 15), (Form::DOUBLE_WORDS, 7), (Form::Variable, 15)] {
+            let geometry = ElimDaSettings::default().geometry(form).unwrap();
+            assert_eq!((geometry.unit_slots, geometry.unit_words() * 8), (slots, 256), "{form}");
+            assert_eq!(geometry.align_bytes(), 256);
+        }
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_one_another_are_refused() {
+        // Fails if a table were made that cannot be opened.
+        let settings = ElimDaSettings { lanes: 16, buckets: 8, ..ElimDaSettings::default() };
+        assert!(matches!(settings.geometry(Form::WORDS), Err(Error::Setting { .. })));
+    }
+}

@@ -1,0 +1,180 @@
+//! What an open table holds in DRAM, and how its parts reach one another.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use everhash_index::{Checked, Error, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Heap, Media, Pool, Primitives, Region, Space, Span};
+
+use super::concurrency::Held;
+use super::dram_table::{Bucket, DramTable, Segment};
+use super::form::Form;
+use super::lane::Lane;
+use super::layout::Geometry;
+use super::setup::ElimDaSettings;
+use crate::common::hash::KeyedHash;
+
+/// A lock of the family that goes with medium `M`.
+pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
+
+/// An atomic word of the family that goes with medium `M`.
+pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// A function that reads a pool at rest, visits every pair, and names what is broken.
+pub type Judge<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
+
+/// How often a write makes room before it gives up.
+///
+/// Unit: rounds. Source: ours; a split that leaves a full half needs one more, and threads that
+/// take what was made free need a few.
+const MOST_ROUNDS: u32 = 64;
+
+/// A counter alone in its pair of lines.
+#[repr(align(128))]
+pub struct Counter<W>(pub W);
+
+/// An open table with pairs of form `F`.
+pub struct ElimDa<M: Media, F: Form> {
+    pub(super) pool: Pool<M>,
+    pub(super) settings: ElimDaSettings,
+    pub(super) geometry: Geometry,
+    pub(super) hasher: KeyedHash,
+    /// Whether a line keeps the order of its stores on this medium.
+    pub(super) ordered: bool,
+    pub(super) space: Arc<Space<M>>,
+    pub(super) heap: Heap<M>,
+    pub(super) table: DramTable<M::Sync>,
+    pub(super) lanes: Box<[LockOf<M, Lane>]>,
+    pub(super) segment_table: LockOf<M, SegmentTable>,
+    /// Segments of the table.
+    pub(super) segments: WordOf<M>,
+    /// Items, modulo 2^64: each counter for some hashes.
+    pub(super) counters: Box<[Counter<WordOf<M>>]>,
+    /// Where the next call of `maintain` goes on.
+    pub(super) sweep: LockOf<M, u64>,
+    /// The judge of pools at rest.
+    pub(super) judge: Judge<M>,
+    pub(super) form: core::marker::PhantomData<fn() -> F>,
+}
+
+/// The segment table on the device.
+pub struct SegmentTable {
+    /// Where its extents lie.
+    pub extents: Vec<Addr>,
+    /// Slots that name no segment.
+    pub free: Vec<u64>,
+    /// A span for one more segment, so that a rebuild needs no room on a full medium.
+    pub spare: Option<Span>,
+    /// Splits since the table was opened.
+    pub splits: u64,
+    /// Rebuilds since the table was opened.
+    pub rebuilds: u64,
+}
+
+/// A bucket that is locked for a write.
+pub struct Writer<'t, M: Media> {
+    /// Its segment.
+    pub segment: &'t Segment<M::Sync>,
+    /// Its index there.
+    pub index: u64,
+    /// Its words in DRAM.
+    pub bucket: Bucket<'t, M::Sync>,
+    /// Its lock.
+    pub held: Held<'t, M>,
+}
+
+/// What a write must wait for, without its lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// A unit for the D-bucket: a split or a rebuild of the segment.
+    Unit,
+    /// A block of the lane: the relocation of what is in the oldest one.
+    Block,
+}
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Locks the bucket of a hash, and calls `write`; makes room and repeats as long as it needs
+    /// something.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and those of `write`.
+    #[inline(always)]
+    pub(super) fn write_to<R>(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        mut write: impl FnMut(&Writer<'_, M>) -> Result<core::result::Result<R, Need>>,
+    ) -> Result<R> {
+        for _ in 0..MOST_ROUNDS {
+            let writer = self.lock(pm, hash)?;
+            let need = match write(&writer)? {
+                Ok(done) => return Ok(done),
+                Err(need) => need,
+            };
+            drop(writer);
+            match need {
+                Need::Unit => self.grow(pm, hash)?,
+                Need::Block => {
+                    let lane = self.geometry.lane_of(self.geometry.bucket_of(hash));
+                    if !self.reclaim(pm, lane)? {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(Error::Full { needed: self.geometry.segment(Addr::NULL).bytes() })
+    }
+
+    /// Locks the bucket of a hash.
+    #[inline(always)]
+    pub(super) fn lock<'t>(&'t self, pm: &'t Access<'_, M>, hash: u64) -> Result<Writer<'t, M>> {
+        let index = self.geometry.bucket_of(hash);
+        // Ends: each further round means that the segment was split meanwhile.
+        loop {
+            let slot = self.table.directory.find(hash);
+            let segment = self.table.segment(slot);
+            let held = segment.lock(index).hold(pm)?;
+            if self.table.directory.find(hash) == slot {
+                let bucket = self.table.bucket(segment, index);
+                return Ok(Writer { segment, index, bucket, held });
+            }
+        }
+    }
+
+    /// Returns the number of segments.
+    pub(super) fn segments(&self) -> u64 {
+        self.segments.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of items. Exact whenever no write is under way.
+    pub fn len(&self) -> u64 {
+        let counts = self.counters.iter().map(|counter| counter.0.load(Ordering::Relaxed));
+        counts.fold(0, u64::wrapping_add)
+    }
+
+    /// Counts an item with this hash that was added.
+    #[inline(always)]
+    pub(super) fn count_added(&self, hash: u64) {
+        self.counter(hash).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts items with hashes like this that were removed.
+    #[inline(always)]
+    pub(super) fn count_removed(&self, hash: u64, count: u64) {
+        self.counter(hash).fetch_sub(count, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn counter(&self, hash: u64) -> &WordOf<M> {
+        &self.counters[hash as usize % self.counters.len()].0
+    }
+
+    /// Returns the error of a write to a table that was opened for reading only.
+    pub(super) fn writable(&self) -> Result<()> {
+        if self.pool.writable() {
+            return Ok(());
+        }
+        let what = "writing to a pool that was opened for reading only; open it for writing";
+        Err(Error::Unsupported { what: what.into() })
+    }
+}

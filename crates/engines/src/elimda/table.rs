@@ -1,0 +1,229 @@
+//! The faces of an open table: byte strings for all forms, words for one.
+
+use core::time::Duration;
+
+use everhash_index::{
+    Change, Checked, Cursor, Form as PairForm, Result, Stats, Table, Upkeep, WordTable, admit,
+    admit_key,
+};
+use everhash_pmem::{Lock, Media, pool};
+
+use super::form::{Bytes, DoubleWords, Form, Item, Words};
+use super::ops::sites;
+use super::reversed_search::Wanted;
+use super::state::ElimDa;
+use crate::common::forms::table_of_forms;
+
+/// How far a batch of reads asks for lines of the device ahead of the key that it compares.
+///
+/// Unit: keys. Source: ours; a core has about a dozen lines on their way at once.
+const AHEAD: usize = 12;
+
+/// An open table, of the form that its pool has.
+pub enum ElimDaTable<M: Media> {
+    /// 8-byte keys and values.
+    Words(ElimDa<M, Words>),
+    /// 16-byte keys and values.
+    DoubleWords(ElimDa<M, DoubleWords>),
+    /// Byte strings.
+    Bytes(ElimDa<M, Bytes>),
+}
+
+/// Is told what a read of many keys found: the key's position, its item, and its value if that is
+/// a byte string.
+type Found<'f> = dyn FnMut(usize, Option<&Item>, &mut Vec<u8>) + 'f;
+
+/// Turns bytes that were admitted into a key or a value.
+fn admitted<T>(part: Option<T>) -> T {
+    part.expect("the form was checked")
+}
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Reads many keys as a pipeline: while one is compared, the lines of the next ones are on
+    /// their way.
+    fn get_pipelined<'k>(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> Option<F::Key<'k>>,
+        found: &mut Found<'_>,
+    ) -> Result<()> {
+        let pm = self.pool.access();
+        let mut waiting: [Option<Wanted<'k, F>>; AHEAD] = [None; AHEAD];
+        let mut value = Vec::new();
+        for place in 0..count + AHEAD {
+            let stage = place % AHEAD;
+            if let Some(done) = place.checked_sub(AHEAD) {
+                let item = match waiting[stage].take() {
+                    Some(wanted) => self.get_wanted(&pm, wanted, &mut value)?,
+                    None => None,
+                };
+                found(done, item.as_ref(), &mut value);
+            }
+            if place < count
+                && let Some(key) = key(place)
+            {
+                let hash = F::hash(&self.hasher, key);
+                self.prefetch(&pm, hash);
+                waiting[stage] = Some(Wanted { hash, key });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Media, F: Form> Table for ElimDa<M, F> {
+    fn form(&self) -> PairForm {
+        F::FORM
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(F::FORM, key, value)?;
+        ElimDa::insert(self, admitted(F::key(key)), admitted(F::value(value)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(F::FORM, key, value)?;
+        ElimDa::put(self, admitted(F::key(key)), admitted(F::value(value)))
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        admit(F::FORM, key, value)?;
+        ElimDa::update(self, admitted(F::key(key)), admitted(F::value(value)))
+    }
+
+    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        admit_key(F::FORM, key)?;
+        ElimDa::modify(self, admitted(F::key(key)), |present| {
+            let change = change(present);
+            if let Change::Put(value) = &change {
+                admit(F::FORM, key, value)?;
+            }
+            Ok(change)
+        })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = match F::key(key) {
+            Some(key) => ElimDa::get(self, key, value)?,
+            None => None,
+        };
+        match &found {
+            Some(item) => F::found_value(item, value),
+            // A record of another key with the same hash may have been read.
+            None => value.clear(),
+        }
+        Ok(found.is_some())
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        match F::key(key) {
+            Some(key) => ElimDa::remove(self, key),
+            None => Ok(false),
+        }
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        Table::get(self, key, &mut Vec::new())
+    }
+
+    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.get_pipelined(keys.len(), |place| F::key(keys[place]), &mut |place, item, value| {
+            if let Some(item) = item {
+                F::found_value(item, value);
+            }
+            found(place, item.map(|_| value.as_slice()));
+        })
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(ElimDa::len(self))
+    }
+
+    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        ElimDa::scan(self, cursor, visit)
+    }
+
+    fn clear(&self) -> Result<()> {
+        ElimDa::clear(self)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.pool.access().sync(sites::SYNC)?)
+    }
+
+    fn maintain(&self, _now: Duration, budget: u32) -> Result<Upkeep> {
+        ElimDa::maintain(self, budget)
+    }
+
+    fn check(&self) -> Result<Checked> {
+        (self.judge)(self.pool.region(), &mut |_, _| {})
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        let (space, heap) = (self.space.usage()?, self.heap.usage()?);
+        let (segments, geometry) = (self.segments(), &self.geometry);
+        let (mut blocks, mut free_blocks) = (0, 0);
+        for lane in &self.lanes {
+            let (used, free) = lane.lock()?.blocks();
+            blocks += used;
+            free_blocks += free;
+        }
+        let table = self.segment_table.lock()?;
+        let unit_slots = geometry.unit_slots;
+        Ok(Stats {
+            items: ElimDa::len(self),
+            slots: segments * geometry.segment_units * unit_slots,
+            device_bytes: self.pool.region().media().bytes(),
+            used_bytes: pool::DATA.byte() + space.used_bytes,
+            dram_bytes: size_of::<Self>() as u64
+                + self.table.dram_bytes(segments)
+                + heap.dram_bytes,
+            growth_steps: table.splits,
+            own: vec![
+                ("segments", segments),
+                ("rebuilds", table.rebuilds),
+                ("global_depth", self.table.directory.depth().into()),
+                ("dram_slots", segments * geometry.buckets * unit_slots),
+                ("log_blocks", blocks),
+                ("free_log_blocks", free_blocks),
+                ("log_slots", blocks * geometry.block_slots()),
+                ("unit_bytes", geometry.unit_words() * 8),
+            ],
+        })
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.pool.close()?)
+    }
+}
+
+impl<M: Media> WordTable for ElimDa<M, Words> {
+    fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
+        self.insert(key, value)
+    }
+
+    fn put_word(&self, key: u64, value: u64) -> Result<bool> {
+        self.put(key, value)
+    }
+
+    fn update_word(&self, key: u64, value: u64) -> Result<bool> {
+        self.update(key, value)
+    }
+
+    fn get_word(&self, key: u64) -> Result<Option<u64>> {
+        Ok(self.get(key, &mut Vec::new())?.map(|item| item[1]))
+    }
+
+    fn remove_word(&self, key: u64) -> Result<bool> {
+        self.remove(key)
+    }
+
+    fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        let count = keys.len().min(values.len());
+        self.get_pipelined(count, |place| Some(keys[place]), &mut |place, item, _| {
+            values[place] = item.map(|item| item[1]);
+        })
+    }
+}
+
+table_of_forms!(ElimDaTable: Words, DoubleWords, Bytes);

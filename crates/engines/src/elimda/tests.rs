@@ -1,0 +1,52 @@
+//! What ElimDA must do: the judges of the contract, and the traps of its paper.
+
+mod counts;
+mod crashes;
+mod damage;
+mod hostile;
+mod splits;
+mod traps;
+
+use everhash_index::{Design, Form};
+use everhash_testkit::{conformance, model, race};
+
+use super::ElimDa;
+
+const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
+
+#[test]
+fn it_is_a_map() {
+    // Fails if any sequence of operations is answered differently from a sorted map.
+    for form in FORMS {
+        let report = model::judge(&Design::of::<ElimDa>(), form, &model::Effort::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    // Fails if a promise of the contract is broken, each by its name.
+    for form in FORMS {
+        let report = conformance::judge(&Design::of::<ElimDa>(), form);
+        println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
+    }
+}
+
+#[test]
+fn threads_do_not_disturb_one_another() {
+    // Fails if a schedule of some threads gives an answer that no order of the operations gives,
+    // or one that a crash takes back.
+    for form in FORMS {
+        let report = race::judge(&race::Subject::of::<ElimDa>(), form, &race::Effort::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn real_threads_do_not_disturb_one_another() {
+    // Fails if the processor's own orders break what all schedules of shuttle keep.
+    for form in FORMS {
+        let report = race::stress(&Design::of::<ElimDa>(), form, &race::Stress::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
+    }
+}

@@ -1,0 +1,69 @@
+//! Pools that somebody forged who knows the format: no panic, no hang, no memory without bound.
+
+use everhash_index::Design;
+use everhash_pmem::Addr;
+use everhash_testkit::hostile::{Effort, judge};
+
+use crate::common::settings::checksum;
+use crate::elimda::ElimDa;
+use crate::elimda::layout::{
+    self, Kind, LINE_WORDS, LogLine, LogSlot, MOST_CONTENT, ROOT, Root, UnitState,
+};
+
+const KINDS: [Kind; 9] = [
+    Kind::Slot,
+    Kind::Extent,
+    Kind::First,
+    Kind::Next,
+    Kind::Number,
+    Kind::Line,
+    Kind::Place,
+    Kind::Watermark,
+    Kind::Unit,
+];
+
+/// Stores a value with the checks that the engine would have stored with it.
+fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
+    let (at, root) = (Addr::new(index as u64 * 8), ROOT.word() as usize);
+    if (root..root + Root::CHECKSUM).contains(&index) {
+        words[index] = value;
+        words[root + Root::CHECKSUM] = checksum(ROOT, &words[root..root + Root::CHECKSUM]);
+        return;
+    }
+    match kind % 12 {
+        choice @ 0..9 => {
+            words[index] = layout::seal(value & MOST_CONTENT, at, KINDS[choice as usize]);
+        }
+        9 => {
+            let state = UnitState { live: value as u16, bucket: value >> 16 & 3 };
+            words[index] = state.seal(at);
+        }
+        // A record word behind its hash.
+        10 => {
+            let tag = u64::from(layout::record_tag(words[index - 1], value));
+            words[index] = value & (u64::MAX >> 12) | tag << 52;
+        }
+        // The key of an item of a log line.
+        _ => {
+            words[index] = value;
+            let line = index - index % LINE_WORDS as usize;
+            let slot = (index % LINE_WORDS as usize).saturating_sub(LogLine::ITEMS) / 2;
+            let item_at = line + LogLine::ITEMS + 2 * slot;
+            let item = [words[item_at], words[item_at + 1], 0, 0];
+            let check = layout::key_check(&item, 1, Addr::new(item_at as u64 * 8));
+            let checks = &mut words[line + LogLine::CHECKS];
+            *checks = LogSlot { line: 0, slot: slot as u64 }.with_check(*checks, check);
+        }
+    }
+}
+
+#[test]
+fn p07_a_forged_pool_costs_no_panic_no_hang_and_no_memory() {
+    // Fails if a number from the medium is used before it is bounded, checks or none.
+    for form in super::FORMS {
+        let effort = Effort { forge: Some(forge), ..Effort::default() };
+        let report = judge(&Design::of::<ElimDa>(), form, &effort).unwrap();
+        println!("{form}: {report}");
+        assert!(report.images > 1000 && report.opened > 100, "{form}: {report}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Upkeep: splits and rebuilds ahead of need, and space in hand for them.
+
+use everhash_index::{Error, Result, Upkeep};
+use everhash_pmem::{Lock, Media};
+
+use super::form::Form;
+use super::state::ElimDa;
+
+impl<M: Media, F: Form> ElimDa<M, F> {
+    /// Looks at up to `budget` segments: one with few units left is split or rebuilt. At the end of
+    /// a round, gets a free block for each lane and space for a rebuild.
+    ///
+    /// # Errors
+    /// As [`ElimDa::insert`], but for [`Error::Full`].
+    pub fn maintain(&self, budget: u32) -> Result<Upkeep> {
+        if !self.pool.writable() {
+            return Ok(Upkeep::default());
+        }
+        let pm = self.pool.access();
+        let Some(mut sweep) = self.sweep.try_lock()? else { return Ok(Upkeep::default()) };
+        for _ in 0..budget {
+            let place = *sweep;
+            let segment = self.table.segment(self.table.directory.find(place));
+            let prefix = segment.prefix();
+            unless_full(self.grow_ahead(&pm, place))?;
+            match prefix.last().checked_add(1) {
+                Some(next) => *sweep = next,
+                None => {
+                    *sweep = 0;
+                    self.reserve_space()?;
+                    return Ok(Upkeep::default());
+                }
+            }
+        }
+        Ok(Upkeep { deadline: None, more: true })
+    }
+
+    /// Gets what lets a full table go on once pairs are removed, as far as the medium has room.
+    pub(super) fn reserve_space(&self) -> Result<()> {
+        (0..self.geometry.lanes).try_for_each(|lane| self.reserve_block(lane))?;
+        self.reserve_segment()
+    }
+}
+
+/// Takes a full medium for nothing to do.
+fn unless_full(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Error::Full { .. }) => Ok(()),
+        other => other,
+    }
+}
