@@ -1,6 +1,6 @@
 //! The crash judge: crashes an engine at every point that matters, and checks the state it leaves.
 //!
-//! A workload runs on a [`Traced`](everhash_pmem::media::traced::Traced) medium. The explorer of
+//! A workload runs on a [`Traced`] medium. The explorer of
 //! [`everhash_pmem::crash`] then builds every image that a crash may leave. For each image the
 //! judge
 //!

@@ -1,7 +1,7 @@
 //! How the pairs of one form lie in slots, whatever the buckets look like in which the slots are.
 //!
 //! An engine with slots is generic over a [`SlotCodec`], and an enum of its tables, one for each
-//! codec, is the table that it opens ([`table_of_forms`](super::forms)). So the form is asked once
+//! codec, is the table that it opens (`table_of_forms`). So the form is asked once
 //! for each call, and the code below it is compiled for the form. An engine that needs more of a
 //! codec, such as where in its buckets a slot lies, adds a trait of its own with this one above
 //! it. `docs/decisions/0012-forms-as-types.md` has the reasons.
