@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use everhash_index::{Checked, Error, Form, Result};
+use everhash_index::{Checked, Error, Form, Result, pass_over};
 use everhash_pmem::{Access, Addr, Media, Pool, RecordWord, Region, Span, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -23,6 +23,8 @@ struct Judge<'a, M: Media> {
     spans: Vec<Span>,
     /// Live slots of the log, by bucket and segment: hash, order number, where the item lies.
     logged: Vec<Logged>,
+    /// Damaged records so far, if they are passed over.
+    damages: Option<Vec<Error>>,
 }
 
 /// A live slot of the log.
@@ -50,19 +52,25 @@ struct Pair {
 /// [`Error::Corrupt`] with the invariant that is broken.
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
     let mut judge = Judge::new(region)?;
-    let segments = judge.segments()?;
-    (0..judge.geometry.lanes).try_for_each(|lane| judge.lane(lane))?;
-    judge.logged.sort_by_key(|logged| (logged.hash, logged.order));
-    let logged = core::mem::take(&mut judge.logged);
-    let (mut items, mut first) = (0, 0);
-    for segment in &segments {
-        let count = logged[first..].partition_point(|one| one.hash <= segment.prefix.last());
-        let pairs = judge.segment(segment, &logged[first..first + count])?;
-        first += count;
-        items += pairs.len() as u64;
-        pairs.iter().for_each(|(key, pair)| visit(key, &pair.value));
-    }
+    let items = judge.pairs(visit)?;
     Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+/// As [`check`], but passes over damaged records, each of which costs its pair. Damage to the
+/// structure ends the reading: the segments before it are visited.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the root is damaged.
+pub fn salvage<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    report: &mut dyn FnMut(Error),
+) -> Result<()> {
+    let mut judge = Judge::new(region)?;
+    judge.damages = Some(Vec::new());
+    let read = judge.pairs(visit);
+    judge.damages.take().into_iter().flatten().for_each(&mut *report);
+    pass_over(read, report)
 }
 
 impl<'a, M: Media> Judge<'a, M> {
@@ -86,7 +94,24 @@ impl<'a, M: Media> Judge<'a, M> {
             .ok_or(corrupt(ROOT, "the settings of a table are in range"))?;
         let hasher = KeyedHash::of(&identity)?;
         let spans = vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())];
-        Ok(Judge { pm, form, hasher, geometry, spans, logged: Vec::new() })
+        Ok(Judge { pm, form, hasher, geometry, spans, logged: Vec::new(), damages: None })
+    }
+
+    /// Visits every pair once; returns how many there are.
+    fn pairs(&mut self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let segments = self.segments()?;
+        (0..self.geometry.lanes).try_for_each(|lane| self.lane(lane))?;
+        self.logged.sort_by_key(|logged| (logged.hash, logged.order));
+        let logged = core::mem::take(&mut self.logged);
+        let (mut items, mut first) = (0, 0);
+        for segment in &segments {
+            let count = logged[first..].partition_point(|one| one.hash <= segment.prefix.last());
+            let pairs = self.segment(segment, &logged[first..first + count])?;
+            first += count;
+            items += pairs.len() as u64;
+            pairs.iter().for_each(|(key, pair)| visit(key, &pair.value));
+        }
+        Ok(items)
     }
 
     /// Notes that a span is in use. It is checked here that it lies inside the pool, so that what
@@ -267,7 +292,13 @@ impl<'a, M: Media> Judge<'a, M> {
         let (key, value): (Vec<u8>, Vec<u8>) = match self.form {
             Form::WORDS => (bytes(&item[..1]), bytes(&item[1..2])),
             Form::DOUBLE_WORDS => (bytes(&item[..2]), bytes(&item[2..])),
-            _ => self.record(&item, at)?,
+            _ => match (self.record(&item, at), &mut self.damages) {
+                (Err(damage @ Error::Corrupt { .. }), Some(damages)) => {
+                    damages.push(damage);
+                    return Ok(hash);
+                }
+                (read, _) => read?,
+            },
         };
         let newer = Pair { value, order };
         let older = pairs.insert(key, newer);

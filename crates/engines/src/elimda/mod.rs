@@ -107,7 +107,7 @@ mod tests;
 mod upkeep;
 mod value_pool;
 
-use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
+use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
 use everhash_pmem::{Media, Pool, Region, Site};
 
 pub use setup::{ElimDaSettings, bytes_needed};
@@ -166,5 +166,13 @@ impl Engine for ElimDa {
 
     fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
         check::check(region, visit)
+    }
+
+    fn salvage<M: Media>(
+        region: &Region<M>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        check::salvage(region, visit, report)
     }
 }
