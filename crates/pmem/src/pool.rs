@@ -1,30 +1,15 @@
 //! The pool: a medium with a header that describes its content.
 //!
-//! The header has two slots, written alternately, each with a checksum: a crash during the write of
-//! one slot leaves the other. The engine's root lies behind the first slot.
+//! The engine's root lies behind the first slot of the header.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+mod header;
+#[cfg(test)]
+mod tests;
 
-use crate::{Access, Addr, Domain, Error, Lock, Media, Primitives, Region, Result, Span};
+use crate::{Access, Addr, Domain, Error, Lock, Media, Primitives, Region, Result};
 
-crate::ruler! {
-    /// One of the two header slots, at byte 0 and byte 4096 of the medium.
-    pub struct Header [512] {
-        0   MAGIC     [1] "the bytes `EVERHASH`; reversed if the machine has the other byte order";
-        8   VERSION   [1] "format version, 1; a program refuses every other";
-        16  SEQUENCE  [1] "rises with every write; of two valid slots the higher one counts";
-        24  ENGINE    [1] "name of the engine, up to eight bytes, zero padded";
-        32  FORM      [1] "0 = byte strings; else key bytes << 32 | value bytes";
-        40  HASH_KIND [1] "which keyed hash function spreads the keys";
-        48  HASH_KEY  [2] "random key of the hash function";
-        64  DATABASE  [2] "random identity of this pool";
-        80  BOOT      [2] "boot of the machine under which the pool was last opened";
-        96  STATE     [1] "1 = closed cleanly, 0 = open or crashed";
-        104 RELAXED   [1] "1 = since it was last closed, fences did not reach the device";
-        112 SPARE     [49] "zero";
-        504 CHECKSUM  [1] "XXH3-64 of all words before, seeded with the slot's byte offset";
-    }
-}
+pub use header::Header;
+use header::{Slot, State, newest, place};
 
 /// Where the engine's root begins.
 pub const ROOT: Addr = Addr::new(512);
@@ -34,17 +19,6 @@ pub const ROOT_WORDS: u64 = 448;
 
 /// Where the space of the engine begins; everything before belongs to the pool.
 pub const DATA: Addr = Addr::new(8192);
-
-/// Where the two slots lie: in different pages, so that one bad page costs one slot.
-const SLOTS: [Addr; 2] = [Addr::new(0), Addr::new(4096)];
-
-/// How often a header can have been written: a sequence beyond it was forged, and would overflow.
-///
-/// Unit: writes. Source: ours; a thousand opens a second take longer than 10^8 years.
-const MOST_WRITES: u64 = 1 << 62;
-
-const MAGIC: u64 = u64::from_le_bytes(*b"EVERHASH");
-const VERSION: u64 = 1;
 
 /// The places where the pool itself persists something.
 pub mod sites {
@@ -152,33 +126,6 @@ struct Written {
     found: Option<Slot>,
 }
 
-#[derive(Clone, Copy)]
-struct Slot {
-    identity: Identity,
-    boot: Boot,
-    sequence: u64,
-    clean: bool,
-    relaxed: bool,
-}
-
-/// The state of the pool since it was last closed.
-#[derive(Clone, Copy)]
-struct State {
-    boot: Boot,
-    clean: bool,
-    relaxed: bool,
-}
-
-impl Slot {
-    fn shutdown(&self, both: bool, boot: Boot) -> Shutdown {
-        match (self.clean && both, self.boot == boot && boot != Boot::default()) {
-            (true, _) => Shutdown::Clean,
-            (false, true) => Shutdown::Process,
-            (false, false) => Shutdown::Power,
-        }
-    }
-}
-
 impl<M: Media> Pool<M> {
     /// Makes a pool: `fill` writes its content; only then the header commits the creation.
     ///
@@ -235,10 +182,10 @@ impl<M: Media> Pool<M> {
         self.persist_slot(found.sequence, sites::FOUND)?;
         if self.previous == Shutdown::Clean {
             self.write_both(&mut header, self.open_state(), sites::OPEN)?;
-        } else if self.relaxed() && !found.relaxed {
+        } else if self.relaxed() && !found.state.relaxed {
             // No fence orders the writes of this recovery. The boot stays: until recovery is
             // complete, an earlier power loss still needs repair.
-            let state = State { boot: found.boot, clean: false, relaxed: true };
+            let state = State { boot: found.state.boot, clean: false, relaxed: true };
             self.write_both(&mut header, state, sites::OPEN)?;
         }
         Ok(())
@@ -272,9 +219,9 @@ impl<M: Media> Pool<M> {
     /// As [`Pool::open`].
     pub fn status(region: &Region<M>, boot: Boot) -> Result<PoolStatus> {
         let (slot, both) = newest(region)?;
-        let previous = slot.shutdown(both, boot);
-        let (identity, boot, relaxed) = (slot.identity, slot.boot, slot.relaxed);
-        Ok(PoolStatus { identity, boot, previous, relaxed })
+        let previous = slot.state.shutdown(both, boot);
+        let State { boot, relaxed, .. } = slot.state;
+        Ok(PoolStatus { identity: slot.identity, boot, previous, relaxed })
     }
 
     /// Returns the region.
@@ -335,7 +282,7 @@ impl<M: Media> Pool<M> {
 
     fn attach(region: Region<M>, boot: Boot, writable: bool) -> Result<Pool<M>> {
         let (slot, both) = newest(&region)?;
-        let previous = slot.shutdown(both, boot);
+        let previous = slot.state.shutdown(both, boot);
         let header = Lock::new(Written { sequence: slot.sequence, found: Some(slot) });
         Ok(Pool { region, identity: slot.identity, boot, previous, writable, header })
     }
@@ -357,31 +304,18 @@ impl<M: Media> Pool<M> {
 
     /// Writes the header into the older slot. A crash leaves the newer one.
     fn write_header(&self, header: &mut Written, state: State, site: crate::Site) -> Result<()> {
-        let next = header.sequence + 1;
-        let at = SLOTS[(next % 2) as usize];
-        let mut words = [0; Header::WORDS];
-        words[Header::MAGIC] = MAGIC;
-        words[Header::VERSION] = VERSION;
-        words[Header::SEQUENCE] = next;
-        words[Header::ENGINE] = u64::from_le_bytes(self.identity.engine);
-        words[Header::FORM] = self.identity.form;
-        words[Header::HASH_KIND] = self.identity.hash_kind;
-        words[Header::HASH_KEY..][..2].copy_from_slice(&self.identity.hash_key);
-        words[Header::DATABASE..][..2].copy_from_slice(&self.identity.database);
-        words[Header::BOOT..][..2].copy_from_slice(&state.boot.0);
-        words[Header::STATE] = u64::from(state.clean);
-        words[Header::RELAXED] = u64::from(state.relaxed);
-        words[Header::CHECKSUM] = checksum(&words, at);
+        let slot = Slot { identity: self.identity, sequence: header.sequence + 1, state };
+        let (at, words) = slot.encode();
         self.access().write_words(at, &words)?;
-        self.persist_slot(next, site)?;
-        header.sequence = next;
+        self.persist_slot(slot.sequence, site)?;
+        header.sequence = slot.sequence;
         Ok(())
     }
 
     /// Makes the header with this sequence number durable.
     fn persist_slot(&self, sequence: u64, site: crate::Site) -> Result<()> {
         let pm = self.access();
-        pm.persist(Span::new(SLOTS[(sequence % 2) as usize], Header::WORDS as u64), site)?;
+        pm.persist(place(sequence), site)?;
         if self.relaxed() {
             // The header decides how far the rest can be trusted: it must reach the device even
             // where fences do not.
@@ -397,271 +331,5 @@ impl<M: Media> core::fmt::Debug for Pool<M> {
             .field("identity", &self.identity)
             .field("previous", &self.previous)
             .finish_non_exhaustive()
-    }
-}
-
-fn checksum(words: &[u64; Header::WORDS], at: Addr) -> u64 {
-    let mut bytes = [0; Header::BYTES];
-    for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
-        target.copy_from_slice(&word.to_le_bytes());
-    }
-    xxh3_64_with_seed(&bytes[..Header::CHECKSUM * 8], at.byte())
-}
-
-/// Returns the newest valid slot, and whether both are valid.
-fn newest<M: Media>(region: &Region<M>) -> Result<(Slot, bool)> {
-    let slots = SLOTS.map(|at| read_slot(region, at));
-    match slots {
-        [Ok(a), Ok(b)] => Ok((if a.sequence > b.sequence { a } else { b }, true)),
-        [Ok(slot), Err(_)] | [Err(_), Ok(slot)] => Ok((slot, false)),
-        // Report damage rather than "not a pool".
-        [Err(error @ Error::Corrupt { .. }), Err(_)] | [Err(_), Err(error)] => Err(error),
-    }
-}
-
-fn read_slot<M: Media>(region: &Region<M>, at: Addr) -> Result<Slot> {
-    let mut words = [0; Header::WORDS];
-    if region.access().read_words(at, &mut words).is_err() {
-        return Err(unsupported("a file that is too short to be an everhash pool"));
-    }
-    if words[Header::MAGIC] == MAGIC.swap_bytes() {
-        return Err(unsupported("a pool of a machine with the other byte order"));
-    }
-    if words[Header::MAGIC] != MAGIC {
-        return Err(unsupported("a file that is not an everhash pool, or was never completed"));
-    }
-    if words[Header::CHECKSUM] != checksum(&words, at) {
-        let at = at.byte();
-        return Err(Error::Corrupt { at, broken: "the checksum of the pool's header matches" });
-    }
-    if words[Header::VERSION] != VERSION {
-        let version = words[Header::VERSION];
-        let what = format!("format version {version}; this program reads version {VERSION}");
-        return Err(unsupported(&what));
-    }
-    if words[Header::SEQUENCE] > MOST_WRITES {
-        let at = at.plus(Header::SEQUENCE as u64).byte();
-        return Err(Error::Corrupt { at, broken: "the header was written at most 2^62 times" });
-    }
-    Ok(Slot {
-        identity: Identity {
-            engine: words[Header::ENGINE].to_le_bytes(),
-            form: words[Header::FORM],
-            hash_kind: words[Header::HASH_KIND],
-            hash_key: [words[Header::HASH_KEY], words[Header::HASH_KEY + 1]],
-            database: [words[Header::DATABASE], words[Header::DATABASE + 1]],
-        },
-        boot: Boot([words[Header::BOOT], words[Header::BOOT + 1]]),
-        sequence: words[Header::SEQUENCE],
-        clean: words[Header::STATE] == 1,
-        relaxed: words[Header::RELAXED] != 0,
-    })
-}
-
-fn unsupported(what: &str) -> Error {
-    Error::Unsupported { what: what.into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Guarantees, Image, Std};
-
-    const IDENTITY: Identity = Identity {
-        engine: *b"demo\0\0\0\0",
-        form: 0,
-        hash_kind: 1,
-        hash_key: [1, 2],
-        database: [3, 4],
-    };
-    const HERE: Boot = Boot([9, 9]);
-
-    fn region() -> Region<Image> {
-        Region::new(Image::<Std>::new(0, 16384))
-    }
-
-    fn create() -> Region<Image> {
-        let region = region();
-        Pool::create(region.clone(), IDENTITY, HERE, |_| Ok::<(), Error>(())).unwrap();
-        region
-    }
-
-    #[test]
-    fn a_pool_records_how_it_was_shut_down() {
-        // Fails if a crash could look like a clean close, or the other way round.
-        let region = create();
-        let pool = Pool::open(region.clone(), HERE).unwrap();
-        assert_eq!(pool.previous_shutdown(), Shutdown::Process);
-        pool.recovered().unwrap();
-        pool.close().unwrap();
-        let pool = Pool::open(region.clone(), HERE).unwrap();
-        assert_eq!(pool.previous_shutdown(), Shutdown::Clean);
-        pool.begin_writes().unwrap();
-        drop(pool);
-        let pool = Pool::open(region.clone(), Boot([1, 1])).unwrap();
-        assert_eq!(pool.previous_shutdown(), Shutdown::Power);
-        assert_eq!(*pool.identity(), IDENTITY);
-        pool.begin_writes().unwrap();
-        // An interrupted recovery does not hide the power loss from the next one.
-        drop(pool);
-        let pool = Pool::open(region, Boot([1, 1])).unwrap();
-        assert_eq!(pool.previous_shutdown(), Shutdown::Power);
-    }
-
-    #[test]
-    fn a_power_failure_without_fences_is_told_apart() {
-        // Fails if a pool whose fences did not reach the device were trusted after a power
-        // failure, or if recovering it carefully did not end the doubt.
-        let strict = || Guarantees {
-            domain: Domain::Synced,
-            same_line_order: false,
-            access_unit_bytes: 4096,
-        };
-        let relaxed = || Guarantees { domain: Domain::Process, ..strict() };
-        let there = Boot([7, 7]);
-        let status = |region: &Region<Image>, boot| Pool::status(region, boot).unwrap();
-        let begin = |region: &Region<Image>, boot| {
-            Pool::open(region.clone(), boot).unwrap().begin_writes().unwrap();
-        };
-        let on = |words: Vec<u64>, guarantees| {
-            let bytes = words.len() as u64 * crate::WORD;
-            Region::new(Image::<Std>::of(&words, bytes, 16384).with_guarantees(guarantees))
-        };
-
-        let region = on(create().media().words(), strict());
-        Pool::open(region.clone(), HERE).unwrap().close().unwrap();
-        begin(&region, HERE);
-        assert!(!status(&region, there).relaxed);
-        // A recovery under relaxed fences may leave anything behind from its first write on.
-        let region = on(region.media().words(), relaxed());
-        begin(&region, there);
-        assert!(status(&region, there).doubtful() && status(&region, Boot([8, 8])).doubtful());
-        assert_eq!(status(&region, HERE).previous, Shutdown::Process);
-        // A complete recovery with fences ends the doubt.
-        let region = on(region.media().words(), strict());
-        Pool::open(region.clone(), HERE).unwrap().recovered().unwrap();
-        assert!(!status(&region, there).relaxed);
-        // So does a clean close.
-        let region = on(region.media().words(), relaxed());
-        let pool = Pool::open(region.clone(), HERE).unwrap();
-        pool.recovered().unwrap();
-        assert!(status(&region, there).doubtful());
-        pool.close().unwrap();
-        assert!(!status(&region, there).doubtful());
-    }
-
-    #[test]
-    fn closing_syncs_the_contents_first_where_fences_do_not_reach_the_device() {
-        // Fails if the header could say "closed cleanly" on the device before the contents are
-        // there, or if a pool pays for a sync that its fences have already done.
-        let syncs = |domain| {
-            let guarantees = Guarantees { domain, same_line_order: false, access_unit_bytes: 4096 };
-            let image = Image::<Std>::new(0, 16384).with_guarantees(guarantees);
-            let region = Region::new(crate::Counted::new(image));
-            let pool = Pool::create(region, IDENTITY, HERE, |_| Ok::<(), Error>(())).unwrap();
-            let before = pool.region().media().traffic().syncs;
-            pool.close().unwrap();
-            pool.region().media().traffic().syncs - before
-        };
-        // The second is the header's own.
-        assert_eq!((syncs(Domain::Synced), syncs(Domain::Process)), (0, 2));
-    }
-
-    #[test]
-    fn a_pool_that_was_never_completed_is_refused() {
-        let region = region();
-        let error = Pool::create(region.clone(), IDENTITY, HERE, |_| Err(Error::Poisoned));
-        assert!(matches!(error, Err(Error::Poisoned)));
-        assert!(matches!(Pool::open(region, HERE), Err(Error::Unsupported { .. })));
-    }
-
-    #[test]
-    fn every_flipped_bit_of_a_clean_header_is_noticed() {
-        // Fails if one damaged slot could be taken for a clean close, or both for a pool.
-        let region = create();
-        let pool = Pool::open(region.clone(), HERE).unwrap();
-        pool.close().unwrap();
-        let pm = region.access();
-        for slot in SLOTS {
-            for bit in 0..Header::BYTES as u64 * 8 {
-                let at = slot.plus(bit / 64);
-                let word = pm.load(at).unwrap();
-                pm.store(at, word ^ 1 << (bit % 64)).unwrap();
-                let (slot, both) = newest(&region).unwrap();
-                assert!(slot.identity == IDENTITY && !both, "bit {bit} of the slot at {at:?}");
-                pm.store(at, word).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn foreign_files_are_refused_with_the_reason() {
-        let refused = |change: &dyn Fn(&mut [u64; Header::WORDS], Addr)| {
-            let region = create();
-            let pm = region.access();
-            for at in SLOTS {
-                let mut words = [0; Header::WORDS];
-                pm.read_words(at, &mut words).unwrap();
-                change(&mut words, at);
-                pm.write_words(at, &words).unwrap();
-            }
-            Pool::open(region.clone(), HERE).unwrap_err().to_string()
-        };
-        assert!(refused(&|words, _| words[0] = MAGIC.swap_bytes()).contains("byte order"));
-        assert!(refused(&|words, _| words[0] = 1).contains("not an everhash pool"));
-        assert!(refused(&|words, _| words[5] ^= 1).contains("damaged at byte"));
-        let version = refused(&|words, at| {
-            words[Header::VERSION] = 2;
-            words[Header::CHECKSUM] = checksum(words, at);
-        });
-        assert!(version.contains("version 2"), "{version}");
-    }
-
-    #[test]
-    fn p08_an_open_writes_nothing_before_the_engine_has_accepted_the_pool() {
-        // Fails if the header said "open" before the engine has looked: a pool that it refuses
-        // would be changed, and would seem to need a recovery.
-        let region = create();
-        let settle = |clean: bool| {
-            let pool = Pool::open(region.clone(), HERE).unwrap();
-            pool.recovered().unwrap();
-            if clean {
-                pool.close().unwrap();
-            }
-        };
-        for (clean, boot) in [(true, HERE), (false, HERE), (false, Boot([1, 1]))] {
-            settle(clean);
-            let before = region.media().words();
-            drop(Pool::open(region.clone(), boot).unwrap());
-            assert_eq!(region.media().words(), before, "{clean} {boot:?}");
-            Pool::open(region.clone(), boot).unwrap().recovered().unwrap();
-            assert_ne!(region.media().words(), before, "{clean} {boot:?}");
-        }
-    }
-
-    #[test]
-    fn p07_a_sequence_number_that_cannot_rise_is_damage() {
-        // Fails if the next write of the header overflowed.
-        let region = create();
-        let pm = region.access();
-        for at in SLOTS {
-            let mut words = [0; Header::WORDS];
-            pm.read_words(at, &mut words).unwrap();
-            words[Header::SEQUENCE] = u64::MAX;
-            words[Header::CHECKSUM] = checksum(&words, at);
-            pm.write_words(at, &words).unwrap();
-        }
-        let error = Pool::open(region.clone(), HERE).unwrap_err();
-        assert!(matches!(error, Error::Corrupt { at: 16 | 4112, .. }), "{error}");
-    }
-
-    #[test]
-    fn reading_needs_a_clean_pool() {
-        let region = create();
-        assert!(Pool::open_read_only(region.clone()).is_err());
-        Pool::open(region.clone(), HERE).unwrap().close().unwrap();
-        let before = region.media().words();
-        Pool::open_read_only(region.clone()).unwrap().close().unwrap();
-        assert_eq!(region.media().words(), before);
     }
 }

@@ -25,7 +25,11 @@ fn chapters() -> Vec<Chapter> {
         Chapter { title, path: path.to_owned(), rulers }
     };
     let shared = [
-        chapter("The pool", "crates/pmem/src/pool.rs", &[&everhash_pmem::pool::Header::RULER]),
+        chapter(
+            "The pool",
+            "crates/pmem/src/pool/header.rs",
+            &[&everhash_pmem::pool::Header::RULER],
+        ),
         chapter(
             "Records of byte strings, in every engine",
             "crates/engines/src/common/record.rs",

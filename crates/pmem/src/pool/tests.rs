@@ -1,0 +1,200 @@
+//! How a pool says what it is, how it was left, and what is wrong with it.
+
+use super::header::{MAGIC, SLOTS, checksum};
+use super::*;
+use crate::{Guarantees, Image, Std};
+
+const IDENTITY: Identity = Identity {
+    engine: *b"demo\0\0\0\0",
+    form: 0,
+    hash_kind: 1,
+    hash_key: [1, 2],
+    database: [3, 4],
+};
+const HERE: Boot = Boot([9, 9]);
+
+fn region() -> Region<Image> {
+    Region::new(Image::<Std>::new(0, 16384))
+}
+
+fn create() -> Region<Image> {
+    let region = region();
+    Pool::create(region.clone(), IDENTITY, HERE, |_| Ok::<(), Error>(())).unwrap();
+    region
+}
+
+#[test]
+fn a_pool_records_how_it_was_shut_down() {
+    // Fails if a crash could look like a clean close, or the other way round.
+    let region = create();
+    let pool = Pool::open(region.clone(), HERE).unwrap();
+    assert_eq!(pool.previous_shutdown(), Shutdown::Process);
+    pool.recovered().unwrap();
+    pool.close().unwrap();
+    let pool = Pool::open(region.clone(), HERE).unwrap();
+    assert_eq!(pool.previous_shutdown(), Shutdown::Clean);
+    pool.begin_writes().unwrap();
+    drop(pool);
+    let pool = Pool::open(region.clone(), Boot([1, 1])).unwrap();
+    assert_eq!(pool.previous_shutdown(), Shutdown::Power);
+    assert_eq!(*pool.identity(), IDENTITY);
+    pool.begin_writes().unwrap();
+    // An interrupted recovery does not hide the power loss from the next one.
+    drop(pool);
+    let pool = Pool::open(region, Boot([1, 1])).unwrap();
+    assert_eq!(pool.previous_shutdown(), Shutdown::Power);
+}
+
+#[test]
+fn a_power_failure_without_fences_is_told_apart() {
+    // Fails if a pool whose fences did not reach the device were trusted after a power
+    // failure, or if recovering it carefully did not end the doubt.
+    let strict =
+        || Guarantees { domain: Domain::Synced, same_line_order: false, access_unit_bytes: 4096 };
+    let relaxed = || Guarantees { domain: Domain::Process, ..strict() };
+    let there = Boot([7, 7]);
+    let status = |region: &Region<Image>, boot| Pool::status(region, boot).unwrap();
+    let begin = |region: &Region<Image>, boot| {
+        Pool::open(region.clone(), boot).unwrap().begin_writes().unwrap();
+    };
+    let on = |words: Vec<u64>, guarantees| {
+        let bytes = words.len() as u64 * crate::WORD;
+        Region::new(Image::<Std>::of(&words, bytes, 16384).with_guarantees(guarantees))
+    };
+
+    let region = on(create().media().words(), strict());
+    Pool::open(region.clone(), HERE).unwrap().close().unwrap();
+    begin(&region, HERE);
+    assert!(!status(&region, there).relaxed);
+    // A recovery under relaxed fences may leave anything behind from its first write on.
+    let region = on(region.media().words(), relaxed());
+    begin(&region, there);
+    assert!(status(&region, there).doubtful() && status(&region, Boot([8, 8])).doubtful());
+    assert_eq!(status(&region, HERE).previous, Shutdown::Process);
+    // A complete recovery with fences ends the doubt.
+    let region = on(region.media().words(), strict());
+    Pool::open(region.clone(), HERE).unwrap().recovered().unwrap();
+    assert!(!status(&region, there).relaxed);
+    // So does a clean close.
+    let region = on(region.media().words(), relaxed());
+    let pool = Pool::open(region.clone(), HERE).unwrap();
+    pool.recovered().unwrap();
+    assert!(status(&region, there).doubtful());
+    pool.close().unwrap();
+    assert!(!status(&region, there).doubtful());
+}
+
+#[test]
+fn closing_syncs_the_contents_first_where_fences_do_not_reach_the_device() {
+    // Fails if the header could say "closed cleanly" on the device before the contents are
+    // there, or if a pool pays for a sync that its fences have already done.
+    let syncs = |domain| {
+        let guarantees = Guarantees { domain, same_line_order: false, access_unit_bytes: 4096 };
+        let image = Image::<Std>::new(0, 16384).with_guarantees(guarantees);
+        let region = Region::new(crate::Counted::new(image));
+        let pool = Pool::create(region, IDENTITY, HERE, |_| Ok::<(), Error>(())).unwrap();
+        let before = pool.region().media().traffic().syncs;
+        pool.close().unwrap();
+        pool.region().media().traffic().syncs - before
+    };
+    // The second is the header's own.
+    assert_eq!((syncs(Domain::Synced), syncs(Domain::Process)), (0, 2));
+}
+
+#[test]
+fn a_pool_that_was_never_completed_is_refused() {
+    let region = region();
+    let error = Pool::create(region.clone(), IDENTITY, HERE, |_| Err(Error::Poisoned));
+    assert!(matches!(error, Err(Error::Poisoned)));
+    assert!(matches!(Pool::open(region, HERE), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn every_flipped_bit_of_a_clean_header_is_noticed() {
+    // Fails if one damaged slot could be taken for a clean close, or both for a pool.
+    let region = create();
+    let pool = Pool::open(region.clone(), HERE).unwrap();
+    pool.close().unwrap();
+    let pm = region.access();
+    for slot in SLOTS {
+        for bit in 0..Header::BYTES as u64 * 8 {
+            let at = slot.plus(bit / 64);
+            let word = pm.load(at).unwrap();
+            pm.store(at, word ^ 1 << (bit % 64)).unwrap();
+            let (slot, both) = newest(&region).unwrap();
+            assert!(slot.identity == IDENTITY && !both, "bit {bit} of the slot at {at:?}");
+            pm.store(at, word).unwrap();
+        }
+    }
+}
+
+#[test]
+fn foreign_files_are_refused_with_the_reason() {
+    let refused = |change: &dyn Fn(&mut [u64; Header::WORDS], Addr)| {
+        let region = create();
+        let pm = region.access();
+        for at in SLOTS {
+            let mut words = [0; Header::WORDS];
+            pm.read_words(at, &mut words).unwrap();
+            change(&mut words, at);
+            pm.write_words(at, &words).unwrap();
+        }
+        Pool::open(region.clone(), HERE).unwrap_err().to_string()
+    };
+    assert!(refused(&|words, _| words[0] = MAGIC.swap_bytes()).contains("byte order"));
+    assert!(refused(&|words, _| words[0] = 1).contains("not an everhash pool"));
+    assert!(refused(&|words, _| words[5] ^= 1).contains("damaged at byte"));
+    let version = refused(&|words, at| {
+        words[Header::VERSION] = 2;
+        words[Header::CHECKSUM] = checksum(words, at);
+    });
+    assert!(version.contains("version 2"), "{version}");
+}
+
+#[test]
+fn p08_an_open_writes_nothing_before_the_engine_has_accepted_the_pool() {
+    // Fails if the header said "open" before the engine has looked: a pool that it refuses
+    // would be changed, and would seem to need a recovery.
+    let region = create();
+    let settle = |clean: bool| {
+        let pool = Pool::open(region.clone(), HERE).unwrap();
+        pool.recovered().unwrap();
+        if clean {
+            pool.close().unwrap();
+        }
+    };
+    for (clean, boot) in [(true, HERE), (false, HERE), (false, Boot([1, 1]))] {
+        settle(clean);
+        let before = region.media().words();
+        drop(Pool::open(region.clone(), boot).unwrap());
+        assert_eq!(region.media().words(), before, "{clean} {boot:?}");
+        Pool::open(region.clone(), boot).unwrap().recovered().unwrap();
+        assert_ne!(region.media().words(), before, "{clean} {boot:?}");
+    }
+}
+
+#[test]
+fn p07_a_sequence_number_that_cannot_rise_is_damage() {
+    // Fails if the next write of the header overflowed.
+    let region = create();
+    let pm = region.access();
+    for at in SLOTS {
+        let mut words = [0; Header::WORDS];
+        pm.read_words(at, &mut words).unwrap();
+        words[Header::SEQUENCE] = u64::MAX;
+        words[Header::CHECKSUM] = checksum(&words, at);
+        pm.write_words(at, &words).unwrap();
+    }
+    let error = Pool::open(region.clone(), HERE).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { at: 16 | 4112, .. }), "{error}");
+}
+
+#[test]
+fn reading_needs_a_clean_pool() {
+    let region = create();
+    assert!(Pool::open_read_only(region.clone()).is_err());
+    Pool::open(region.clone(), HERE).unwrap().close().unwrap();
+    let before = region.media().words();
+    Pool::open_read_only(region.clone()).unwrap().close().unwrap();
+    assert_eq!(region.media().words(), before);
+}
