@@ -1,7 +1,5 @@
 //! Crashes of the pool alone: it always opens, and it says truthfully how it was left.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use core::ops::ControlFlow;
 
 use everhash_pmem::crash::{Explorer, Limits, Log, Memory, Model, Seen};

@@ -21,13 +21,9 @@
 //! A state is a digit for each watched word, `f` for a word that is free, `-` for a word behind the
 //! end.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{Puppet, act_as, at_end, states_here};
+use crate::common::{Puppet, act_as, at_end, states_here};
 use everhash_pmem::crash::{FREED, Memory, Model};
 use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{Access, Addr, Block, Holes, LINE, Media, Region, Simulation, Site, Span};

@@ -1,13 +1,9 @@
 //! The explorer on larger runs: counts, tiers, lazy search, names, mutants, nested crashes.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
-mod common;
-
 use core::ops::ControlFlow;
 use std::collections::BTreeSet;
 
-use common::{at_end, states_here};
+use crate::common::{at_end, states_here};
 use everhash_pmem::crash::{
     Explorer, Limits, Log, Memory, Model, Name, Random, Seen, State, What, debts,
 };
@@ -464,10 +460,10 @@ fn nest(
 #[test]
 fn what_an_operation_used_and_did_not_make_durable_is_its_debt() {
     // Fails if a value that another thread has not persisted can decide a result unnoticed.
-    let medium = Traced::<common::Puppet>::new(Model::Adr, BYTES, BYTES).with_loads();
+    let medium = Traced::<crate::common::Puppet>::new(Model::Adr, BYTES, BYTES).with_loads();
     let region = Region::new(medium);
     let put = |thread, operation, persist| {
-        common::act_as(thread);
+        crate::common::act_as(thread);
         let pm = region.access();
         region.media().begin(operation);
         pm.store(Addr::new(64), u64::from(operation)).unwrap();
@@ -477,7 +473,7 @@ fn what_an_operation_used_and_did_not_make_durable_is_its_debt() {
         }
     };
     let get = |thread, operation| {
-        common::act_as(thread);
+        crate::common::act_as(thread);
         region.media().begin(operation);
         region.access().load(Addr::new(64)).unwrap();
         region.media().returned(operation);

@@ -1,20 +1,16 @@
 //! File media on the real operating system: openers, names, rights, full disks, killed processes.
 
-#![allow(clippy::unwrap_used, reason = "this is a test, also where it is not a test function")]
-
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::support::Directory;
 use everhash_pmem::{
     Addr, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Region,
     Site, Span,
 };
-use support::Directory;
 
 const SITE: Site = Site::new("test");
 /// Tells a child process of a test where to work.
@@ -33,7 +29,9 @@ fn published(directory: &Directory, bytes: u64) -> FileMedium {
 /// Starts the ignored test `name` of this binary in a process of its own.
 fn child(name: &str, place: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--ignored", "--nocapture"]).env(PLACE, place);
+    command
+        .args(["--exact", &format!("file::{name}"), "--ignored", "--nocapture"])
+        .env(PLACE, place);
     command
 }
 

@@ -1,17 +1,13 @@
 //! Every system call of a file medium fails once, at every place.
 
-#![allow(clippy::unwrap_used, reason = "this is a test, also where it is not a test function")]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Directory, Fault, Faulty, options};
 use everhash_pmem::media::file::system::{Call, Os, System};
 use everhash_pmem::{
     Addr, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Region, Result,
     Site, Span, StreamClass, StreamSupport,
 };
-use support::{Directory, Fault, Faulty, options};
 
 const SITE: Site = Site::new("test");
 const EINTR: i32 = 4;
