@@ -1,7 +1,7 @@
 //! Get, insert, put, update, remove (TurboHash 3.4, Algorithms 1 to 3), under the contract's one
 //! meaning of each.
 
-use everhash_index::{Change, Result};
+use everhash_index::{Change, Error, Result};
 use everhash_pmem::{Access, Addr, Media, Site};
 
 use super::bucket::{Bucket, Fences, sites};
@@ -267,6 +267,11 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         while search.vacancy.is_none() {
             self.table.make_room(pm, &self.held, self.index)?;
             search = self.search(pm, &mut Vec::new())?;
+            if let Some((found, _)) = &search.found {
+                // It was there before: only a rehash, which computes the tags anew, has shown it.
+                let at = found.bucket.at().byte();
+                return Err(Error::Corrupt { at, broken: "a tag is that of its key" });
+            }
         }
         let slot = search.vacancy.expect("the loop ends with a vacancy");
         let was_deleted = slot.view.meta.delete() >> slot.slot & 1;
@@ -297,7 +302,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     ) -> Result<()> {
         let (old, old_pair) = found;
         let empty = old.view.empty_slot(self.table.reach().bucket_slots);
-        let new = empty.ok_or(everhash_index::Error::Corrupt {
+        let new = empty.ok_or(Error::Corrupt {
             at: old.bucket.at().byte(),
             broken: "one slot of every bucket is empty",
         })?;

@@ -7,7 +7,7 @@
 //! and one that overflows past the last bucket now belongs to the first stretch, which is written
 //! at the end. So three stretches are in DRAM, however large the shard is.
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media};
 
 use super::bucket::{Bucket, Pair, slots_of};
@@ -42,7 +42,7 @@ impl Census {
     /// Counts the slots of a shard.
     ///
     /// # Errors
-    /// [`everhash_index::Error::Corrupt`].
+    /// [`Error::Corrupt`].
     pub fn of<M: Media>(pm: &Access<'_, M>, place: Place) -> Result<Census> {
         let mut census = Census::default();
         for index in 0..place.buckets() {
@@ -65,13 +65,16 @@ pub(super) enum Swept {
 }
 
 /// Writes the pairs of the shard at `from` to the buckets at `to`, of which there are as many or
-/// more. Every bucket and slot is checked: damage is not carried over.
+/// more. Every bucket and slot is checked, and every pair has a hash that `belongs` to the shard and
+/// to the index of its bucket: damage is not carried over. A shard of pairs that hash elsewhere
+/// would gain pairs that no search finds and no removal takes away, and would grow without bound.
 ///
 /// # Errors
-/// [`everhash_index::Error::Corrupt`].
+/// [`Error::Corrupt`].
 pub(super) fn sweep<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,
     hasher: &KeyedHash,
+    belongs: impl Fn(u64, u64) -> bool,
     reach: Reach,
     (from, to): (Place, Place),
     stretch: u64,
@@ -80,7 +83,7 @@ pub(super) fn sweep<M: Media, C: PairCodec>(
     let homes = (stretch >> (to.log - from.log)).max(reach.scope.next_power_of_two());
     let homes = homes.min(from.buckets());
     let mut building = Building::new(to, reach, homes << (to.log - from.log));
-    let swept = building.fill::<M, C>(pm, hasher, from, homes);
+    let swept = building.fill::<M, C>(pm, hasher, belongs, from, homes);
     if !matches!(swept, Ok(Swept::Whole)) && building.has_written {
         // The place is stored to next by its next owner: what went past the caches must be there.
         pm.fence(sites::BUCKETS)?;
@@ -135,6 +138,7 @@ impl Building {
         &mut self,
         pm: &Access<'_, M>,
         hasher: &KeyedHash,
+        belongs: impl Fn(u64, u64) -> bool,
         from: Place,
         homes: u64,
     ) -> Result<Swept> {
@@ -152,7 +156,11 @@ impl Building {
                 count += 1;
             }
             for pair in &pairs[..count] {
-                if !self.add(C::words_hash(hasher, *pair), *pair) {
+                let hash = C::words_hash(hasher, *pair);
+                if !belongs(hash, index) {
+                    return Err(misplaced(bucket.at()));
+                }
+                if !self.add(hash, *pair) {
                     return Ok(Swept::Overflowed);
                 }
             }
@@ -233,4 +241,9 @@ impl Building {
         words.fill(0);
         Ok(())
     }
+}
+
+#[cold]
+fn misplaced(at: Addr) -> Error {
+    Error::Corrupt { at: at.byte(), broken: "a key lies in its shard, on its path" }
 }

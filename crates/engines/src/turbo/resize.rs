@@ -72,12 +72,17 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     ) -> Result<()> {
         let from = held.place();
         let most = self.settings.max_buckets.ilog2();
+        let (directory, reach) = (&self.directory, self.reach());
+        let belongs = |hash: u64, bucket: u64| {
+            directory.index_of(hash) == index && reach.covers(hash, bucket, from)
+        };
         for log in least..=most.min(self.largest_log(pm, from)?) {
             let bytes = Place { log, ..from }.bytes();
             let span = self.space.take(bytes, Bucket::BYTES as u64)?.span;
             let to = Place { start: span.start, log };
             before_reuse::<M::Sync>();
-            match rehash::sweep::<M, C>(pm, &self.hasher, self.reach(), (from, to), STRETCH) {
+            let places = (from, to);
+            match rehash::sweep::<M, C>(pm, &self.hasher, belongs, reach, places, STRETCH) {
                 Ok(Swept::Whole) => return self.move_to(pm, held, index, to),
                 Ok(Swept::Overflowed) => self.space.give(span),
                 Err(error) => {

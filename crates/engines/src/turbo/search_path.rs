@@ -34,6 +34,13 @@ impl Reach {
         let last = place.buckets() - 1;
         (0..self.scope.min(place.buckets())).map(move |step| (home + step) & last)
     }
+
+    /// Returns whether a key that hashes to `hash` may lie in bucket `index`.
+    #[inline(always)]
+    pub fn covers(self, hash: u64, index: u64, place: Place) -> bool {
+        let steps = index.wrapping_sub(layout::home_of(hash, place.log)) & (place.buckets() - 1);
+        steps < self.scope
+    }
 }
 
 /// A key as it is looked for, with its hash.

@@ -5,6 +5,7 @@ mod damage;
 mod failures;
 mod figures;
 mod full;
+mod hostile;
 mod mechanisms;
 mod rehash;
 mod times;

@@ -39,7 +39,8 @@ fn swept<M: Media>(table: &TurboTable<M>, log: u32, reach: Reach, stretch: u64) 
     let from = inner.directory.shards()[0].place();
     let span = inner.space.take(Place { log, ..from }.bytes(), 256).unwrap().span;
     let to = Place { start: span.start, log };
-    let swept = sweep::<_, Words>(&pm, &inner.hasher, reach, (from, to), stretch).unwrap();
+    let any = |_, _| true;
+    let swept = sweep::<_, Words>(&pm, &inner.hasher, any, reach, (from, to), stretch).unwrap();
     inner.space.give(span);
     (swept, to)
 }
