@@ -3,7 +3,7 @@
 use everhash_pmem::pool::{Boot, Identity, Pool};
 use everhash_pmem::{Media, Region, Site};
 
-use crate::{Capabilities, Checked, Error, Executor, Form, Result, Settings, Table};
+use crate::{Capabilities, Checked, Error, Executor, Form, ParseError, Result, Settings, Table};
 
 /// A published design of a hash index, on any medium.
 ///
@@ -131,11 +131,13 @@ impl core::fmt::Display for HashKind {
 }
 
 impl core::str::FromStr for HashKind {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> core::result::Result<Self, String> {
+    fn from_str(text: &str) -> core::result::Result<Self, ParseError> {
         let known = [HashKind::Sip13, HashKind::Xxh3].into_iter().find(|kind| kind.name() == text);
-        known.ok_or_else(|| format!("'{text}' is no hash function; use 'sip13' or 'xxh3'"))
+        known.ok_or_else(|| {
+            ParseError(format!("'{text}' is no hash function; use 'sip13' or 'xxh3'"))
+        })
     }
 }
 

@@ -71,6 +71,11 @@ pub enum Error {
     Medium(everhash_pmem::Error),
 }
 
+/// A text that says nothing that was asked for; the message says what would.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseError(pub String);
+
 /// The result of an operation on an index.
 pub type Result<T> = core::result::Result<T, Error>;
 

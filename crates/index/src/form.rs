@@ -1,5 +1,7 @@
 //! The form of the pairs in a pool, chosen once when the pool is made.
 
+use crate::ParseError;
+
 /// The form of the pairs in a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Form {
@@ -48,10 +50,12 @@ impl core::fmt::Display for Form {
 }
 
 impl core::str::FromStr for Form {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no form of pairs; use '8/8', '16/16' or 'variable'");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || {
+            ParseError(format!("'{text}' is no form of pairs; use '8/8', '16/16' or 'variable'"))
+        };
         if text == "variable" {
             return Ok(Form::Variable);
         }

@@ -3,14 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use everhash_index::{Change, Checked, Form, HashKind, Stats};
+use everhash_index::{Checked, Form, HashKind, Stats};
 
-use crate::callback::Callback;
 use crate::catalog::EngineInfo;
 use crate::core::Core;
 use crate::error::Shown;
 use crate::maintenance::MaintenanceThread;
-use crate::pairs::Pairs;
 use crate::{Durability, Error, Options, Result, Words};
 
 /// An open database: a map from byte strings to byte strings in one file.
@@ -77,6 +75,14 @@ impl Db {
         Options::default().create(path)
     }
 
+    /// Opens the database `path`, which is made with the default options if it is not there.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open_or_create(path: impl AsRef<Path>) -> Result<Db> {
+        Options::default().create_if_missing(true).open(path)
+    }
+
     /// Opens the database `path` for reading, beside other readers.
     ///
     /// # Errors
@@ -97,123 +103,6 @@ impl Db {
         self.handle.core.as_ref().expect("the table is only taken when the last handle goes")
     }
 
-    /// Adds the pair if the key is absent; returns whether it was.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.core().write(|table| table.insert(key, value))
-    }
-
-    /// Adds the pair or replaces its value; returns whether there was one.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.core().write(|table| table.put(key, value))
-    }
-
-    /// Replaces the value if the key is present; returns whether it was.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.core().write(|table| table.update(key, value))
-    }
-
-    /// Returns the value of a key, or `None` if it is absent.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = Vec::new();
-        Ok(self.get_into(key, &mut value)?.then_some(value))
-    }
-
-    /// Reads the value of a key into `value`, whose contents are replaced; returns whether there
-    /// is one. Allocates nothing if `value` has the capacity.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.core().read(|table| table.get(key, value))
-    }
-
-    /// Returns the values of many keys, in their order.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<_> = keys.iter().map(AsRef::as_ref).collect();
-        let mut values = vec![None; keys.len()];
-        self.core().read(|table| {
-            table.get_many(&keys, &mut |position, value| {
-                values[position] = value.map(<[u8]>::to_vec);
-            })
-        })?;
-        Ok(values)
-    }
-
-    /// Returns whether a key is present.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.core().read(|table| table.contains(key))
-    }
-
-    /// Puts many pairs, in order, as if one by one; returns how many keys were new. Not a
-    /// transaction: if it fails, or the process ends, some first part of the pairs has been put.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(K, V)]) -> Result<u64> {
-        let pairs: Vec<_> =
-            pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
-        self.core().write(|table| table.put_many(&pairs))
-    }
-
-    /// Removes a key; returns whether it was there.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.core().write(|table| table.remove(key))
-    }
-
-    /// Reads and changes one key in one step: no other write to the key comes between.
-    ///
-    /// `change` is called once, while the key is locked: it must not use the database. If it
-    /// panics, nothing has changed, and the panic goes on in the caller.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("pairs.ehdb");
-    /// use everhash_store::{Change, Db};
-    ///
-    /// let db = Db::create(&path)?;
-    /// let append = |value: Option<&[u8]>| Change::Put([value.unwrap_or_default(), b"x"].concat());
-    /// db.modify(b"key", append)?;
-    /// db.modify(b"key", append)?;
-    /// assert_eq!(db.get(b"key")?.as_deref(), Some(&b"xx"[..]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn modify(
-        &self,
-        key: &[u8],
-        mut change: impl FnMut(Option<&[u8]>) -> Change,
-    ) -> Result<()> {
-        let mut callback = Callback::default();
-        let result = self.core().write(|table| {
-            table.modify(key, &mut |value| callback.call(Change::Keep, || change(value)))
-        });
-        callback.resume();
-        result
-    }
-
     /// Returns the number of pairs. Exact whenever no write is under way.
     ///
     /// # Errors
@@ -228,35 +117,6 @@ impl Db {
     /// See [`Db`].
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
-    }
-
-    /// Returns every pair, in no order.
-    ///
-    /// Safe beside writes, and no snapshot: a key that is present throughout comes at least once,
-    /// one that is written meanwhile perhaps not at all, and while the table grows, which it may
-    /// do by itself after a write, a key may come twice.
-    pub fn iter(&self) -> Pairs<'_> {
-        Pairs::of(self)
-    }
-
-    /// Calls `visit` for every pair, in no order; like [`Db::iter`], without an allocation per
-    /// pair. `visit` must not use the database.
-    ///
-    /// # Errors
-    /// See [`Db`].
-    pub fn scan(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        let mut callback = Callback::default();
-        let result = self.core().read(|table| {
-            let mut next = Some(everhash_index::Cursor::default());
-            while let Some(cursor) = next.filter(|_| !callback.has_panicked()) {
-                next = table.scan(cursor, &mut |key, value| {
-                    callback.call((), || visit(key, value));
-                })?;
-            }
-            Ok(())
-        });
-        callback.resume();
-        result
     }
 
     /// Removes every pair; each removal is a step of its own.
@@ -330,6 +190,29 @@ impl Db {
             Some(mut handle) => handle.close(),
             None => Err(Error::InUse { path, others }),
         }
+    }
+
+    /// Closes the database and deletes its file. What was written is lost.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
+    /// [`Error::Forked`] in a child of the process, and [`Error::File`] or [`Error::Denied`] if the
+    /// file cannot be deleted. The database is as it was then, and is closed.
+    pub fn discard(self) -> Result<()> {
+        let path = Shown(self.path().to_owned());
+        let others = Arc::strong_count(&self.handle).saturating_sub(1);
+        let Some(mut handle) = Arc::into_inner(self.handle) else {
+            return Err(Error::InUse { path, others });
+        };
+        if !handle.info.writable {
+            return Err(Error::ReadOnly { path });
+        }
+        if !handle.core.as_ref().is_some_and(|core| core.is_here()) {
+            return handle.close();
+        }
+        // While the lock is held: nobody else has the file open. What fails when the handle is
+        // dropped concerns a file that is gone.
+        std::fs::remove_file(&path.0).map_err(|error| Error::of_system(&path.0, error))
     }
 }
 

@@ -118,19 +118,72 @@ pub enum Error {
     #[error("no random numbers from the operating system: {source}")]
     Random {
         /// The system's own error.
-        source: getrandom::Error,
+        source: std::io::Error,
     },
     /// An error of one pair: too long, or not of the form of the database.
     #[error(transparent)]
-    Pair(everhash_index::Error),
+    Pair(Fault),
+    /// A key or value is no value of the type that a [`Table`](crate::Table) has there.
+    #[error("{path}: holds bytes that are no {wanted}; open it with the types of its pairs")]
+    Typed {
+        /// The name.
+        path: Shown,
+        /// The type.
+        wanted: &'static str,
+    },
     /// Any other error of the file or of what lies in it.
     #[error("{path}: {source}")]
     File {
         /// The name.
         path: Shown,
         /// What happened, and what to do.
-        source: everhash_index::Error,
+        source: Fault,
     },
+}
+
+/// What happened to a pair, to a file, or to what lies in it; [`Error::kind`] tells the cases apart.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Fault(everhash_index::Error);
+
+/// The kind of an [`Error`], for programs that act on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no such file.
+    NotFound,
+    /// There is a file of that name.
+    AlreadyExists,
+    /// Open elsewhere.
+    AlreadyOpen,
+    /// The operating system refuses access.
+    PermissionDenied,
+    /// Power was lost under relaxed durability.
+    PowerLoss,
+    /// It must be opened for writing once.
+    NeedsRecovery,
+    /// An engine, setting or other choice that there is not, or that the database has not.
+    InvalidOption,
+    /// A key or value is too long, or has another length than all pairs have.
+    InvalidPair,
+    /// Opened for reading only.
+    ReadOnly,
+    /// No room on the device, or up to the limit of the database.
+    Full,
+    /// Damaged.
+    Damaged,
+    /// No database, or one of a format that this program does not read.
+    Unsupported,
+    /// Stopped after an earlier failure; open it again.
+    Stopped,
+    /// Used in a child of the process that opened it.
+    Forked,
+    /// Other handles are in use.
+    InUse,
+    /// Closed, but its maintenance had failed.
+    Maintenance,
+    /// The operating system or the device failed; see [`Error::io_error`].
+    Io,
 }
 
 /// The result of an operation on a database.
@@ -153,19 +206,60 @@ impl core::fmt::Debug for Shown {
 }
 
 impl Error {
+    /// Returns the kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            Error::AlreadyOpen { .. } => ErrorKind::AlreadyOpen,
+            Error::Denied { .. } => ErrorKind::PermissionDenied,
+            Error::PowerLoss { .. } => ErrorKind::PowerLoss,
+            Error::NeedsRecovery { .. } => ErrorKind::NeedsRecovery,
+            Error::UnknownEngine { .. } | Error::Mismatch { .. } => ErrorKind::InvalidOption,
+            Error::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Error::Dead { .. } => ErrorKind::Stopped,
+            Error::Maintenance { .. } => ErrorKind::Maintenance,
+            Error::Forked { .. } => ErrorKind::Forked,
+            Error::InUse { .. } => ErrorKind::InUse,
+            Error::Random { .. } => ErrorKind::Io,
+            Error::Typed { .. } => ErrorKind::InvalidPair,
+            Error::Pair(fault) | Error::File { source: fault, .. } => fault.kind(),
+        }
+    }
+
+    /// Returns the error of the operating system that is behind this one, if there is one and
+    /// [`Error::kind`] does not say all of it.
+    pub fn io_error(&self) -> Option<&std::io::Error> {
+        match self {
+            Error::Random { source } => Some(source),
+            Error::File { source: Fault(everhash_index::Error::Medium(medium)), .. } => {
+                match medium {
+                    everhash_pmem::Error::System { source, .. } => Some(source),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// Returns whether the file is damaged.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Error::File { source: everhash_index::Error::Corrupt { .. }, .. })
+        self.kind() == ErrorKind::Damaged
     }
 
     /// Returns whether there was no room left on the device or in the database.
     pub fn is_full(&self) -> bool {
-        matches!(self, Error::File { source: everhash_index::Error::Full { .. }, .. })
+        self.kind() == ErrorKind::Full
     }
 
     /// Returns whether a setting has a name or value that the engine does not take.
     pub fn is_setting(&self) -> bool {
-        matches!(self, Error::File { source: everhash_index::Error::Setting { .. }, .. })
+        matches!(self, Error::File { source: Fault(everhash_index::Error::Setting { .. }), .. })
+    }
+
+    /// Makes the error of a call of the operating system on the file `path`.
+    pub(crate) fn of_system(path: &Path, source: std::io::Error) -> Error {
+        Error::of_medium(path, everhash_pmem::Error::System { doing: "deleting it", source })
     }
 
     /// Makes the error of an operation on the file `path`.
@@ -176,7 +270,7 @@ impl Error {
         let path = Shown(path.to_owned());
         match error {
             Index::KeyTooLong { .. } | Index::ValueTooLong { .. } | Index::WrongForm { .. } => {
-                Error::Pair(error)
+                Error::Pair(Fault(error))
             }
             Index::Medium(Medium::AlreadyOpen) => Error::AlreadyOpen { path },
             Index::Medium(Medium::System { doing, source }) => match source.kind() {
@@ -186,11 +280,11 @@ impl Error {
                     Error::Denied { path, doing }
                 }
                 _ => {
-                    let source = Index::Medium(Medium::System { doing, source });
+                    let source = Fault(Index::Medium(Medium::System { doing, source }));
                     Error::File { path, source }
                 }
             },
-            source => Error::File { path, source },
+            source => Error::File { path, source: Fault(source) },
         }
     }
 
@@ -200,11 +294,28 @@ impl Error {
     }
 }
 
+impl Fault {
+    fn kind(&self) -> ErrorKind {
+        use everhash_index::Error as Index;
+        match &self.0 {
+            Index::KeyTooLong { .. } | Index::ValueTooLong { .. } | Index::WrongForm { .. } => {
+                ErrorKind::InvalidPair
+            }
+            Index::Full { .. } => ErrorKind::Full,
+            Index::Corrupt { .. } => ErrorKind::Damaged,
+            Index::Unsupported { .. } => ErrorKind::Unsupported,
+            Index::Setting { .. } => ErrorKind::InvalidOption,
+            Index::Poisoned | Index::Medium(everhash_pmem::Error::Poisoned) => ErrorKind::Stopped,
+            _ => ErrorKind::Io,
+        }
+    }
+}
+
 /// Tells whether a database of the form `form` takes such a pair: whether it has the lengths that
 /// all pairs there have, or is short enough.
 ///
 /// # Errors
 /// [`Error::Pair`].
 pub fn admit(form: everhash_index::Form, key: &[u8], value: &[u8]) -> Result<()> {
-    everhash_index::admit(form, key, value).map_err(Error::Pair)
+    everhash_index::admit(form, key, value).map_err(|error| Error::Pair(Fault(error)))
 }

@@ -6,13 +6,13 @@
 //! use everhash_store::Db;
 //!
 //! let db = Db::create(&path)?;
-//! db.put(b"key", b"value")?; // survives a killed process from here on
+//! db.put("key", "value")?; // survives a killed process from here on
 //! db.sync()?; // and power loss, which could take back the last five seconds without it
-//! assert_eq!(db.get(b"key")?.as_deref(), Some(&b"value"[..]));
+//! assert_eq!(db.get("key")?.as_deref(), Some(&b"value"[..]));
 //! db.close()?;
 //!
 //! let db = Db::open(&path)?;
-//! assert!(db.remove(b"key")?);
+//! assert!(db.remove("key")?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -21,12 +21,14 @@
 //! locks, a clock, a thread for maintenance, random numbers, and errors that say what to do.
 
 mod backup;
+mod batch;
 mod callback;
 mod catalog;
 mod core;
 mod db;
 mod error;
 mod gate;
+mod keys;
 mod machine;
 mod maintenance;
 mod options;
@@ -34,19 +36,23 @@ mod pairs;
 mod place;
 mod repair;
 mod swap;
+mod table;
 mod words;
 
 #[cfg(test)]
 mod tests;
 
+pub use batch::WriteBatch;
 pub use catalog::{EngineInfo, engine, engines};
 pub use db::{Db, Info};
-pub use error::{Error, Result, Shown, admit};
+pub use error::{Error, ErrorKind, Fault, Result, Shown, admit};
 pub use everhash_index::{
-    Capabilities, Change, Checked, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Setting, Stats,
+    Capabilities, Change, Checked, Cursor, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES,
+    ParseError, Setting, Stats,
 };
 pub use options::{Durability, Options};
 pub use pairs::{Pair, Pairs};
 pub use repair::{Damage, Salvaged};
 pub use swap::Swap;
+pub use table::{Field, Table};
 pub use words::Words;

@@ -24,7 +24,7 @@ fn parse_boot(text: &str) -> Boot {
 pub(crate) fn random<const N: usize>() -> Result<[u64; N]> {
     let mut words = [0; N];
     for word in &mut words {
-        *word = getrandom::u64().map_err(|source| Error::Random { source })?;
+        *word = getrandom::u64().map_err(|error| Error::Random { source: error.into() })?;
     }
     Ok(words)
 }

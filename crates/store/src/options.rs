@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
-use everhash_index::{Form, HashKind};
+use everhash_index::{Form, HashKind, ParseError};
 use everhash_pmem::FileDurability;
 use everhash_pmem::media::file::system::{Os, System};
 
@@ -57,10 +57,10 @@ impl core::fmt::Display for Durability {
 }
 
 impl core::str::FromStr for Durability {
-    type Err = String;
+    type Err = ParseError;
 
     /// Reads `immediate`, `batch`, `process`, or an interval in milliseconds such as `100ms`.
-    fn from_str(text: &str) -> core::result::Result<Self, String> {
+    fn from_str(text: &str) -> core::result::Result<Self, ParseError> {
         let milliseconds = || text.strip_suffix("ms")?.parse().ok().filter(|count| *count > 0);
         match text {
             "immediate" => Ok(Durability::Immediate),
@@ -69,10 +69,10 @@ impl core::str::FromStr for Durability {
             _ => milliseconds()
                 .map(|count| Durability::Interval(Duration::from_millis(count)))
                 .ok_or_else(|| {
-                    format!(
+                    ParseError(format!(
                         "'{text}' is no durability; use 'immediate', 'batch', 'process' or an \
                          interval such as '100ms'"
-                    )
+                    ))
                 }),
         }
     }

@@ -1,4 +1,4 @@
-//! Read, decide and write in one step.
+//! Compare, decide and write in one step.
 
 use everhash_index::Change;
 
@@ -21,20 +21,17 @@ impl Db {
     /// See [`Db`].
     pub fn compare_and_swap(
         &self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<Swap> {
-        let mut swap = Swap::Done;
         self.modify(key, |value| {
             if value != expected {
-                swap = Swap::Differs(value.map(<[u8]>::to_vec));
-                return Change::Keep;
+                return (Change::Keep, Swap::Differs(value.map(<[u8]>::to_vec)));
             }
-            swap = Swap::Done;
-            new.map_or(Change::Remove, |new| Change::Put(new.to_vec()))
-        })?;
-        Ok(swap)
+            let change = new.map_or(Change::Remove, |new| Change::Put(new.to_vec()));
+            (change, Swap::Done)
+        })
     }
 
     /// Replaces the value of a key by what `update` makes of it, in one step; `None` stands for
@@ -47,8 +44,8 @@ impl Db {
     /// # let path = directory.path().join("pairs.ehdb");
     /// let db = everhash_store::Db::create(&path)?;
     /// let count = |value: Option<&[u8]>| Some(vec![value.map_or(1, |value| value[0] + 1)]);
-    /// assert_eq!(db.fetch_update(b"visits", count)?, None);
-    /// assert_eq!(db.fetch_update(b"visits", count)?, Some(vec![1]));
+    /// assert_eq!(db.fetch_update("visits", count)?, None);
+    /// assert_eq!(db.fetch_update("visits", count)?, Some(vec![1]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -56,15 +53,13 @@ impl Db {
     /// See [`Db`].
     pub fn fetch_update(
         &self,
-        key: &[u8],
-        mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+        key: impl AsRef<[u8]>,
+        update: impl FnOnce(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>> {
-        let mut before = None;
         self.modify(key, |value| {
-            before = value.map(<[u8]>::to_vec);
-            update(value).map_or(Change::Remove, Change::Put)
-        })?;
-        Ok(before)
+            let before = value.map(<[u8]>::to_vec);
+            (update(value).map_or(Change::Remove, Change::Put), before)
+        })
     }
 }
 

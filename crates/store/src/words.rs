@@ -29,12 +29,12 @@ impl<'a> Words<'a> {
         (db.info().form == Form::WORDS).then_some(Words { db })
     }
 
-    /// As [`Db::insert`].
+    /// As [`Db::put_if_absent`].
     ///
     /// # Errors
     /// See [`Db`].
     #[inline]
-    pub fn insert(&self, key: u64, value: u64) -> Result<bool> {
+    pub fn put_if_absent(&self, key: u64, value: u64) -> Result<bool> {
         self.db.core().write(|table| words(table).insert_word(key, value))
     }
 

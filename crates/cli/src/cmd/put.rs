@@ -42,7 +42,7 @@ impl Put {
         };
         let db = Db::open(&self.database.database)?;
         let stored = if self.if_absent {
-            db.insert(&key, &value)
+            db.put_if_absent(&key, &value)
         } else if self.if_present {
             db.update(&key, &value)
         } else {

@@ -4,3 +4,4 @@ mod crashes;
 mod opening;
 mod operations;
 mod refusals;
+mod typed;

@@ -235,3 +235,22 @@ fn many_databases_are_open_in_one_process() {
 fn thousands_of_databases_are_open_in_one_process() {
     open_many(4000, true);
 }
+
+#[test]
+fn a_discarded_database_is_gone() {
+    // Fails if a close behind the removal brought the file back, or if another handle lost its file.
+    let (directory, path) = place();
+    let db = Db::open_or_create(&path).unwrap();
+    db.put("key", "value").unwrap();
+    let other = db.clone();
+    assert!(matches!(db.discard(), Err(Error::InUse { .. })));
+    other.close().unwrap();
+    let reader = Db::open_read_only(&path).unwrap();
+    assert!(matches!(reader.discard(), Err(Error::ReadOnly { .. })));
+    assert_eq!(names(directory.path()), ["pairs.ehdb"]);
+    let db = Db::open_or_create(&path).unwrap();
+    assert_eq!(db.len().unwrap(), 1);
+    db.discard().unwrap();
+    assert!(names(directory.path()).is_empty());
+    assert!(Db::open_or_create(&path).unwrap().is_empty().unwrap());
+}

@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use everhash_store::{Change, Db, Durability, Error, Form, Swap};
+use std::ops::ControlFlow;
+
+use everhash_store::{Change, Cursor, Db, Durability, Error, ErrorKind, Form, Swap, WriteBatch};
 
 fn relaxed() -> (tempfile::TempDir, Db) {
     let directory = tempfile::tempdir().unwrap();
@@ -16,19 +18,19 @@ fn relaxed() -> (tempfile::TempDir, Db) {
 fn every_operation_means_what_it_says() {
     let (_directory, db) = relaxed();
     assert!(db.is_empty().unwrap());
-    assert!(db.insert(b"a", b"1").unwrap() && !db.insert(b"a", b"2").unwrap());
+    assert!(db.put_if_absent(b"a", b"1").unwrap() && !db.put_if_absent(b"a", b"2").unwrap());
     assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
     assert!(db.update(b"a", b"2").unwrap() && !db.update(b"b", b"2").unwrap());
     assert!(db.put(b"a", b"3").unwrap() && !db.put(b"b", b"").unwrap());
-    assert!(db.contains(b"b").unwrap() && !db.contains(b"c").unwrap());
+    assert!(db.contains_key(b"b").unwrap() && !db.contains_key(b"c").unwrap());
     assert_eq!(db.get(b"b").unwrap().as_deref(), Some(&b""[..]));
     let keys = [&b"a"[..], b"c", b"b", b"a"];
     let values = [Some(b"3".to_vec()), None, Some(vec![]), Some(b"3".to_vec())];
     assert_eq!(db.get_many(&keys).unwrap(), values);
     assert_eq!(db.put_many(&[("c", "1"), ("a", "4"), ("c", "2")]).unwrap(), 1);
     assert_eq!(db.get(b"c").unwrap().as_deref(), Some(&b"2"[..]));
-    db.modify(b"c", |_| Change::Remove).unwrap();
-    db.modify(b"a", |_| Change::Keep).unwrap();
+    db.modify(b"c", |_| (Change::Remove, ())).unwrap();
+    db.modify(b"a", |_| (Change::Keep, ())).unwrap();
     let mut value = b"old contents".to_vec();
     assert!(!db.get_into(b"c", &mut value).unwrap());
     assert!(db.get_into(b"a", &mut value).unwrap());
@@ -43,6 +45,127 @@ fn every_operation_means_what_it_says() {
 }
 
 #[test]
+fn a_value_can_be_read_in_part_and_taken() {
+    // Fails if a bound of a range is off by one, or if the buffer that a thread keeps shows what an
+    // earlier value left there.
+    let (_directory, db) = relaxed();
+    db.put("long", "0123456789").unwrap();
+    db.put("empty", "").unwrap();
+    let part = |range| db.get_range("long", range).unwrap().unwrap();
+    assert_eq!(part(2..5), b"234");
+    assert_eq!(part(8..50), b"89");
+    assert_eq!(part(20..50), b"");
+    assert_eq!(db.get_range("long", 3..=4).unwrap().unwrap(), b"34");
+    assert_eq!(db.get_range("long", ..).unwrap().unwrap(), b"0123456789");
+    assert_eq!(db.get_range("empty", 0..1).unwrap(), Some(vec![]));
+    assert_eq!(db.get_range("absent", ..).unwrap(), None);
+    assert_eq!(db.size_of("long").unwrap(), Some(10));
+    assert_eq!(db.size_of("empty").unwrap(), Some(0));
+    assert_eq!(db.size_of("absent").unwrap(), None);
+    // The buffer is the thread's: what reads may read again.
+    let nested = db.get_with("long", |outer| {
+        let inner = db.get_with("empty", |inner| inner.map(<[u8]>::len)).unwrap();
+        (outer.map(<[u8]>::len), inner)
+    });
+    assert_eq!(nested.unwrap(), (Some(10), Some(0)));
+    assert_eq!(db.replace("long", "new").unwrap().as_deref(), Some(&b"0123456789"[..]));
+    assert_eq!(db.replace("fresh", "1").unwrap(), None);
+    assert_eq!(db.take("long").unwrap().as_deref(), Some(&b"new"[..]));
+    assert_eq!(db.take("long").unwrap(), None);
+    assert_eq!(db.len().unwrap(), 2);
+}
+
+#[test]
+fn a_change_that_fails_changes_nothing() {
+    let (_directory, db) = relaxed();
+    db.put("count", "7").unwrap();
+    let refused = db.try_modify("count", |value| {
+        assert_eq!(value, Some(&b"7"[..]));
+        Err::<(Change, ()), _>("too many")
+    });
+    assert_eq!(refused.unwrap(), Err("too many"));
+    assert_eq!(db.get("count").unwrap().unwrap(), b"7");
+    let raised = db.try_modify("count", |_| Ok::<_, ()>((Change::Put(b"8".to_vec()), 8)));
+    assert_eq!(raised.unwrap(), Ok(8));
+    assert_eq!(db.get("count").unwrap().unwrap(), b"8");
+}
+
+#[test]
+fn a_batch_does_its_writes_in_their_order() {
+    // Fails if removals were done before or behind all puts, or if a key got another's value.
+    let (_directory, db) = relaxed();
+    db.put("old", "0").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.remove("old").put("a", "1").remove("a").put("a", "2").put("", "none").put("b", "");
+    batch.remove("b").remove("absent").put("old", "3");
+    assert_eq!(batch.len(), 9);
+    db.write(&batch).unwrap();
+    let values = [Some(b"2".to_vec()), Some(b"none".to_vec()), None, Some(b"3".to_vec())];
+    assert_eq!(db.get_many(&["a", "", "b", "old"]).unwrap(), values);
+    batch.clear();
+    assert!(batch.is_empty());
+    db.write(&batch).unwrap();
+    assert_eq!(db.remove_many(&["a", "b", "a", "old"]).unwrap(), 2);
+    assert_eq!(db.len().unwrap(), 1);
+}
+
+#[test]
+fn a_scan_goes_on_where_it_broke_and_misses_nothing() {
+    // Fails if the pairs of the group in which a scan breaks are lost.
+    let (_directory, db) = relaxed();
+    for number in 0..2000u32 {
+        db.put(number.to_be_bytes(), "value").unwrap();
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut next, mut calls) = (Some(Cursor::default()), 0);
+    while let Some(cursor) = next {
+        calls += 1;
+        assert!(calls < 10_000, "the scan does not advance");
+        let mut fresh = 0;
+        next = db
+            .scan_from(cursor, |key, _| {
+                fresh += u32::from(seen.insert(key.to_vec()));
+                if fresh == 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap();
+    }
+    assert_eq!(seen.len(), 2000);
+    assert!(calls > 10, "no scan broke");
+    assert_eq!(db.keys().map(Result::unwrap).collect::<std::collections::BTreeSet<_>>(), seen);
+    assert_eq!(db.into_pairs().count(), 2000);
+}
+
+#[test]
+fn retain_keeps_what_it_is_told_to() {
+    let (_directory, db) = relaxed();
+    for number in 0..1000u32 {
+        db.put(number.to_be_bytes(), number.to_le_bytes()).unwrap();
+    }
+    let is_even = |_: &[u8], value: &[u8]| value[0] % 2 == 0;
+    assert_eq!(db.retain(is_even).unwrap(), 500);
+    assert_eq!(db.retain(is_even).unwrap(), 0);
+    assert_eq!(db.check().unwrap().items, 500);
+    assert!(db.iter().all(|pair| pair.unwrap().1[0] % 2 == 0));
+}
+
+#[test]
+fn an_error_has_a_kind() {
+    let (directory, db) = relaxed();
+    let long = vec![0; (16 << 20) + 1];
+    let error = db.put("key", long).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidPair);
+    assert!(error.io_error().is_none());
+    let missing = Db::open(directory.path().join("absent")).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert_eq!(Db::open(db.path()).unwrap_err().kind(), ErrorKind::AlreadyOpen);
+    let text = directory.path().join("text");
+    std::fs::write(&text, "no database").unwrap();
+    assert_eq!(Db::open(text).unwrap_err().kind(), ErrorKind::Unsupported);
+    let unknown = Db::options().engine("none").create(directory.path().join("new"));
+    assert_eq!(unknown.unwrap_err().kind(), ErrorKind::InvalidOption);
+}
+
+#[test]
 fn a_swap_happens_only_from_the_expected_value() {
     // Fails if "absent" and "empty" were taken for one another.
     let (_directory, db) = relaxed();
@@ -52,7 +175,7 @@ fn a_swap_happens_only_from_the_expected_value() {
     assert_eq!(db.compare_and_swap(b"k", None, two).unwrap(), Swap::Differs(Some(b"1".to_vec())));
     assert_eq!(db.compare_and_swap(b"k", one, two).unwrap(), Swap::Done);
     assert_eq!(db.compare_and_swap(b"k", two, None).unwrap(), Swap::Done);
-    assert!(!db.contains(b"k").unwrap());
+    assert!(!db.contains_key(b"k").unwrap());
 }
 
 #[test]
@@ -61,7 +184,7 @@ fn words_are_the_same_pairs_in_little_endian_order() {
     let options = Db::options().form(Form::WORDS).durability(Durability::Process);
     let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
     let words = db.words().unwrap();
-    assert!(words.insert(1, 10).unwrap() && !words.insert(1, 11).unwrap());
+    assert!(words.put_if_absent(1, 10).unwrap() && !words.put_if_absent(1, 11).unwrap());
     assert!(words.update(1, 12).unwrap() && words.put(1, 0x0102).unwrap());
     assert_eq!(db.get(&1u64.to_le_bytes()).unwrap().unwrap(), [2, 1, 0, 0, 0, 0, 0, 0]);
     let mut values = [None; 2];
@@ -128,7 +251,7 @@ fn a_backup_is_of_one_moment() {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                writer.put(&number.to_be_bytes(), &number.to_be_bytes()).unwrap();
+                writer.put(number.to_be_bytes(), number.to_be_bytes()).unwrap();
             }
         });
         for round in 0..5 {

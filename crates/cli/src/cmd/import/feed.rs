@@ -174,7 +174,7 @@ impl Feed<'_> {
         for ((key, value), line) in batch.pairs.iter().zip(&batch.lines) {
             let was_there = match self.on_duplicate {
                 OnDuplicate::Replace => self.db.put(key, value)?,
-                OnDuplicate::Keep | OnDuplicate::Error => !self.db.insert(key, value)?,
+                OnDuplicate::Keep | OnDuplicate::Error => !self.db.put_if_absent(key, value)?,
             };
             match (was_there, self.on_duplicate) {
                 (false, _) => done.new += 1,

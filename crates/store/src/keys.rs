@@ -1,0 +1,233 @@
+//! The operations on one key.
+
+use std::cell::Cell;
+use std::ops::{Bound, RangeBounds};
+
+use everhash_index::Change;
+
+use crate::callback::Callback;
+use crate::{Db, Result};
+
+/// How much of a value's buffer a thread keeps for the next [`Db::get_with`].
+///
+/// Unit: bytes. Source: ours; longer values cost more to read than a buffer costs to allocate.
+const KEPT_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// The buffer of this thread's last [`Db::get_with`].
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Db {
+    /// Adds the pair if the key is absent; returns whether it was.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        self.core().write(|table| table.insert(key.as_ref(), value.as_ref()))
+    }
+
+    /// Adds the pair or replaces its value; returns whether there was one.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        self.core().write(|table| table.put(key.as_ref(), value.as_ref()))
+    }
+
+    /// Replaces the value if the key is present; returns whether it was.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        self.core().write(|table| table.update(key.as_ref(), value.as_ref()))
+    }
+
+    /// Adds the pair or replaces its value; returns the value before.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn replace(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.modify(key, |before| {
+            (Change::Put(value.as_ref().to_vec()), before.map(<[u8]>::to_vec))
+        })
+    }
+
+    /// Returns the value of a key, or `None` if it is absent.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Reads the value of a key into `value`, whose contents are replaced; returns whether there
+    /// is one. Allocates nothing if `value` has the capacity.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
+        self.core().read(|table| table.get(key.as_ref(), value))
+    }
+
+    /// Calls `read` with the value of a key, and returns what it returns. Allocates nothing for
+    /// values up to 1 MiB once the thread has read a value of that length. The value is a copy:
+    /// `read` may use the database.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("pairs.ehdb");
+    /// let db = everhash_store::Db::create(&path)?;
+    /// db.put("path", "/usr/bin/env")?;
+    /// let slashes = |value: &[u8]| value.iter().filter(|byte| **byte == b'/').count();
+    /// assert_eq!(db.get_with("path", |value| value.map(slashes))?, Some(3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn get_with<R>(
+        &self,
+        key: impl AsRef<[u8]>,
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let mut value = BUFFER.take();
+        let found = self.get_into(key, &mut value)?;
+        let result = read(found.then_some(&value));
+        if value.capacity() <= KEPT_BYTES {
+            BUFFER.set(value);
+        }
+        Ok(result)
+    }
+
+    /// Returns the length of the value of a key, or `None` if it is absent. Unit: bytes.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn size_of(&self, key: impl AsRef<[u8]>) -> Result<Option<usize>> {
+        self.get_with(key, |value| value.map(<[u8]>::len))
+    }
+
+    /// Returns a part of the value of a key, as much of it as there is; `None` if the key is
+    /// absent. The whole value is read and checked, and the part is copied.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn get_range(
+        &self,
+        key: impl AsRef<[u8]>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<Option<Vec<u8>>> {
+        let from = match range.start_bound() {
+            Bound::Included(first) => *first,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => usize::MAX,
+        };
+        self.get_with(key, |value| {
+            value.map(|value| {
+                let to = to.min(value.len());
+                value[from.min(to)..to].to_vec()
+            })
+        })
+    }
+
+    /// Returns whether a key is present.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.core().read(|table| table.contains(key.as_ref()))
+    }
+
+    /// Removes a key; returns whether it was there.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.core().write(|table| table.remove(key.as_ref()))
+    }
+
+    /// Removes a key; returns the value that it had.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn take(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.modify(key, |value| match value {
+            Some(value) => (Change::Remove, Some(value.to_vec())),
+            None => (Change::Keep, None),
+        })
+    }
+
+    /// Reads and changes one key in one step: no other write to the key comes between. Returns
+    /// what `change` returns beside the change.
+    ///
+    /// `change` is called once, while the key is locked: it must not use the database. If it
+    /// panics, nothing has changed, and the panic goes on in the caller.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("pairs.ehdb");
+    /// use everhash_store::{Change, Db};
+    ///
+    /// let db = Db::create(&path)?;
+    /// let append = |value: Option<&[u8]>| {
+    ///     let text = [value.unwrap_or_default(), b"x"].concat();
+    ///     let length = text.len();
+    ///     (Change::Put(text), length)
+    /// };
+    /// assert_eq!(db.modify("key", append)?, 1);
+    /// assert_eq!(db.modify("key", append)?, 2);
+    /// assert_eq!(db.get("key")?.as_deref(), Some(&b"xx"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn modify<R>(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnOnce(Option<&[u8]>) -> (Change, R),
+    ) -> Result<R> {
+        let mut change = Some(change);
+        let mut answer = None;
+        let mut callback = Callback::default();
+        let result = self.core().write(|table| {
+            table.modify(key.as_ref(), &mut |value| {
+                callback.call(Change::Keep, || {
+                    let change = change.take().expect("the contract: called once");
+                    let (change, returned) = change(value);
+                    answer = Some(returned);
+                    change
+                })
+            })
+        });
+        callback.resume();
+        result.map(|()| answer.expect("the contract: called once"))
+    }
+
+    /// As [`Db::modify`], with a `change` that can fail: then nothing is changed, and its error is
+    /// the inner result.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn try_modify<R, E>(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnOnce(Option<&[u8]>) -> core::result::Result<(Change, R), E>,
+    ) -> Result<core::result::Result<R, E>> {
+        self.modify(key, |value| match change(value) {
+            Ok((change, returned)) => (change, Ok(returned)),
+            Err(error) => (Change::Keep, Err(error)),
+        })
+    }
+}
