@@ -17,6 +17,7 @@ mod error;
 mod heap;
 pub mod media;
 pub mod pool;
+#[cfg(feature = "devices")]
 pub mod profile;
 mod record;
 mod region;

@@ -8,14 +8,18 @@
 pub mod counted;
 pub mod dax;
 pub mod dram;
+#[cfg(feature = "devices")]
 pub mod emulated;
 pub mod file;
+#[cfg(feature = "devices")]
 pub mod flash;
 mod hints;
 pub mod image;
 pub mod random;
+#[cfg(feature = "devices")]
 pub mod simulated;
 pub mod traced;
+#[cfg(feature = "devices")]
 pub mod virtual_time;
 
 use crate::{Addr, Error, Primitives, Result, Site, Span};

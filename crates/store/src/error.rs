@@ -141,7 +141,7 @@ pub enum Error {
     },
 }
 
-/// What happened to a pair, to a file, or to what lies in it; [`Error::kind`] tells the cases apart.
+/// What happened to a pair, to a file, or to what lies in it; [`Error::kind`] tells which.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Fault(everhash_index::Error);
@@ -230,13 +230,12 @@ impl Error {
     /// Returns the error of the operating system that is behind this one, if there is one and
     /// [`Error::kind`] does not say all of it.
     pub fn io_error(&self) -> Option<&std::io::Error> {
+        use everhash_index::Error as Index;
+        use everhash_pmem::Error as Medium;
         match self {
             Error::Random { source } => Some(source),
-            Error::File { source: Fault(everhash_index::Error::Medium(medium)), .. } => {
-                match medium {
-                    everhash_pmem::Error::System { source, .. } => Some(source),
-                    _ => None,
-                }
+            Error::File { source: Fault(Index::Medium(Medium::System { source, .. })), .. } => {
+                Some(source)
             }
             _ => None,
         }

@@ -13,8 +13,8 @@ use crate::{Db, Error, Options, Result};
 /// Integers are eight bytes in little-endian order, whatever their width; strings and bytes are as
 /// they are. Implement it to store types of your own.
 pub trait Field: Sized {
-    /// Whether it is a word: then [`Field::to_word`] and [`Field::from_word`] are used where keys and
-    /// values both are, and else its bytes.
+    /// Whether it is a word. Where keys and values both are, [`Field::to_word`] and
+    /// [`Field::from_word`] are used, and else its bytes.
     const IS_WORD: bool = false;
 
     /// Appends its bytes to `bytes`.
@@ -118,8 +118,11 @@ impl<const N: usize> Field for [u8; N] {
 /// ```
 pub struct Table<K, V> {
     db: Db,
-    types: PhantomData<fn(K, V) -> (K, V)>,
+    types: PhantomData<Types<K, V>>,
 }
+
+/// Shared and sent like a function of these types, whatever they are.
+type Types<K, V> = fn(K) -> V;
 
 impl<K: Field, V: Field> Table<K, V> {
     const ARE_WORDS: bool = K::IS_WORD && V::IS_WORD;

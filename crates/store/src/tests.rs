@@ -93,7 +93,7 @@ fn immediate_writes_wait_for_the_device_and_relaxed_ones_do_not() {
         db.put(b"first", b"").unwrap();
         let before = device.syncs();
         for number in 0..10u8 {
-            db.put(&[number], b"value").unwrap();
+            db.put([number], b"value").unwrap();
         }
         device.syncs() - before
     };
@@ -120,7 +120,7 @@ fn an_engine_that_batches_syncs_no_more_often_than_was_chosen() {
         let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
         let before = device.syncs();
         for number in 0..count {
-            db.put(&number.to_be_bytes(), b"value").unwrap();
+            db.put(number.to_be_bytes(), b"value").unwrap();
         }
         let during = device.syncs() - before;
         db.sync().unwrap();
@@ -147,7 +147,7 @@ fn an_interval_ends_with_one_sync_and_idleness_with_none() {
     for round in 0..3 {
         let before = device.syncs();
         let started = Instant::now();
-        db.put(b"key", &[round]).unwrap();
+        db.put(b"key", [round]).unwrap();
         while device.syncs() == before {
             assert!(started.elapsed() < Duration::from_secs(20), "no sync in round {round}");
             std::thread::sleep(Duration::from_millis(1));

@@ -53,7 +53,9 @@ pub mod hostile;
 pub mod measured;
 pub mod model;
 mod open_table;
+#[cfg(feature = "race")]
 pub mod primitives;
+#[cfg(feature = "race")]
 pub mod race;
 pub mod random;
 pub mod reference;

@@ -9,6 +9,7 @@ mod outcome;
 mod readout;
 
 pub use judge::{Effort, Report, Violation, judge, replay};
+#[cfg(feature = "race")]
 pub(crate) use outcome::get;
 pub use outcome::{Outcome, perform};
 pub(crate) use readout::compare;

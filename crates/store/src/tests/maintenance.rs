@@ -67,7 +67,7 @@ fn batches_end_after_a_callback_has_panicked() {
     let mut number = 0u32;
     wait_until("batches end", || {
         number += 1;
-        db.put(&number.to_be_bytes(), b"value").unwrap();
+        db.put(number.to_be_bytes(), b"value").unwrap();
         device.syncs() >= before + 20
     });
     db.sync().unwrap();
@@ -95,7 +95,7 @@ fn p12_a_panic_inside_an_engine_never_ends_durability_in_silence() {
         let mut number = 0u32;
         wait_until("syncs go on, or the handle says that they do not", || {
             number += 1;
-            match db.put(&number.to_be_bytes(), b"value") {
+            match db.put(number.to_be_bytes(), b"value") {
                 Ok(_) => device.syncs() >= before + 10,
                 Err(Error::Dead { cause, .. }) => !cause.is_empty(),
                 // The part that the panic left in doubt; the others go on.
@@ -134,7 +134,7 @@ fn an_interval_ends_although_maintenance_fails_panics_or_has_always_more_to_do()
         let db = faulty::database(&path, &faults, syncs, true);
         for number in 0..3u32 {
             let before = faults.syncs();
-            db.put(&number.to_be_bytes(), b"value").unwrap();
+            db.put(number.to_be_bytes(), b"value").unwrap();
             wait_until("the interval ends", || faults.syncs() > before);
         }
         match (db.close(), closes) {
@@ -191,7 +191,7 @@ fn maintenance_between_writes_goes_on_after_a_panic() {
     );
     let db = faulty::database(&directory.path().join("p.ehdb"), &faults, Syncs::Never, false);
     for number in 0..1000u32 {
-        db.put(&number.to_be_bytes(), b"value").unwrap();
+        db.put(number.to_be_bytes(), b"value").unwrap();
     }
     assert!(faults.maintenances() >= 5, "{}", faults.maintenances());
     db.close().unwrap();
@@ -210,7 +210,7 @@ fn no_interval_is_too_short_or_too_long() {
         let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
         let put_all = || {
             for number in 0..600u32 {
-                db.put(&number.to_be_bytes(), b"value").unwrap();
+                db.put(number.to_be_bytes(), b"value").unwrap();
             }
         };
         // A file that grows is synced whatever the interval: that is over then.

@@ -22,7 +22,7 @@ fn killed_by(directory: &Path, engine: &str, durability: Durability) -> PathBuf 
     let copy = directory.join("copy.ehdb");
     let db = Db::options().engine(engine).durability(durability).create(&path).unwrap();
     for number in 0..PAIRS {
-        db.put(&number.to_be_bytes(), b"value").unwrap();
+        db.put(number.to_be_bytes(), b"value").unwrap();
     }
     std::fs::copy(&path, &copy).unwrap();
     copy
@@ -48,7 +48,7 @@ fn p01_a_killed_process_loses_nothing() {
         let db = Db::open(&path).unwrap();
         assert!(db.info().recovered);
         assert_eq!(db.check().unwrap().items, u64::from(PAIRS));
-        assert!((0..PAIRS).all(|number| db.contains_key(&number.to_be_bytes()).unwrap()));
+        assert!((0..PAIRS).all(|number| db.contains_key(number.to_be_bytes()).unwrap()));
         db.close().unwrap();
         assert!(!Db::open(&path).unwrap().info().recovered);
     }
@@ -66,9 +66,9 @@ fn a_process_that_writes_until_it_is_killed() {
     let db = options.create_if_missing(true).open(path).unwrap();
     let mut out = std::io::stdout().lock();
     for number in db.len().unwrap() as u32.. {
-        db.put(&number.to_be_bytes(), &number.to_le_bytes()).unwrap();
+        db.put(number.to_be_bytes(), number.to_le_bytes()).unwrap();
         if number > 0 {
-            db.put(&0u32.to_be_bytes(), &number.to_le_bytes()).unwrap();
+            db.put(0u32.to_be_bytes(), number.to_le_bytes()).unwrap();
         }
         writeln!(out, "done {number}").unwrap();
     }
@@ -103,10 +103,10 @@ fn p01_a_process_killed_while_it_writes_loses_nothing_that_it_said() {
             let found: u64 = db.check().unwrap().items;
             assert!(found > last && found <= last + 2, "{engine}: {found} pairs, {last} said");
             for number in 1..=last as u32 {
-                let value = db.get(&number.to_be_bytes()).unwrap();
+                let value = db.get(number.to_be_bytes()).unwrap();
                 assert_eq!(value.as_deref(), Some(&number.to_le_bytes()[..]), "{engine}");
             }
-            let updated = db.get(&0u32.to_be_bytes()).unwrap().unwrap();
+            let updated = db.get(0u32.to_be_bytes()).unwrap().unwrap();
             let updated = u64::from(u32::from_le_bytes(updated.try_into().unwrap()));
             assert!((last..=last + 1).contains(&updated), "{engine}: an update was lost");
             db.close().unwrap();
@@ -144,7 +144,7 @@ fn repair_gives_back_all_pairs_of_a_database_that_is_sound() {
             assert!(matches!(Db::open(&path), Err(Error::PowerLoss { .. })));
             assert_eq!(Db::repair(&path).unwrap().items, u64::from(PAIRS), "{}", engine.name);
             let db = Db::open_read_only(&path).unwrap();
-            assert!((0..PAIRS).all(|number| db.contains_key(&number.to_be_bytes()).unwrap()));
+            assert!((0..PAIRS).all(|number| db.contains_key(number.to_be_bytes()).unwrap()));
         }
     }
 }
@@ -159,7 +159,7 @@ fn salvage_gives_back_what_is_intact_and_lists_what_is_not() {
         let [path, copy] = ["pairs.ehdb", "copy.ehdb"].map(|name| directory.path().join(name));
         let db = Db::options().engine(engine.name).create(&path).unwrap();
         for number in 0..PAIRS {
-            db.put(&number.to_be_bytes(), value(number).as_bytes()).unwrap();
+            db.put(number.to_be_bytes(), value(number).as_bytes()).unwrap();
         }
         db.close().unwrap();
         let mut bytes = std::fs::read(&path).unwrap();

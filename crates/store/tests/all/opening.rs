@@ -23,14 +23,14 @@ fn what_was_put_is_there_after_reopening() {
     let (_directory, path) = place();
     let db = Db::create(&path).unwrap();
     for number in 0..1000u32 {
-        db.put(&number.to_be_bytes(), &vec![7; number as usize % 300]).unwrap();
+        db.put(number.to_be_bytes(), vec![7; number as usize % 300]).unwrap();
     }
     db.close().unwrap();
     let db = Db::open(&path).unwrap();
     assert!(!db.info().recovered);
     assert_eq!(db.len().unwrap(), 1000);
     for number in 0..1000u32 {
-        assert_eq!(db.get(&number.to_be_bytes()).unwrap().unwrap().len(), number as usize % 300);
+        assert_eq!(db.get(number.to_be_bytes()).unwrap().unwrap().len(), number as usize % 300);
     }
 }
 
@@ -179,7 +179,7 @@ fn of_many_who_create_all_get_the_same_database() {
                 loop {
                     match Db::options().create_if_missing(true).open(path) {
                         Ok(db) => {
-                            db.put(&[number], b"").unwrap();
+                            db.put([number], b"").unwrap();
                             db.close().unwrap();
                             opened.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                             return;
@@ -217,7 +217,7 @@ fn open_many(count: usize, background: bool) {
     let open = |number: usize| options.create(directory.path().join(format!("{number}.ehdb")));
     let all: Vec<Db> = (0..count).map(|number| open(number).unwrap()).collect();
     for (number, db) in all.iter().enumerate() {
-        db.put(b"number", &number.to_le_bytes()).unwrap();
+        db.put(b"number", number.to_le_bytes()).unwrap();
     }
     for (number, db) in all.iter().enumerate() {
         assert_eq!(db.get(b"number").unwrap().unwrap(), number.to_le_bytes());
@@ -238,7 +238,7 @@ fn thousands_of_databases_are_open_in_one_process() {
 
 #[test]
 fn a_discarded_database_is_gone() {
-    // Fails if a close behind the removal brought the file back, or if another handle lost its file.
+    // Fails if a close behind the removal brought the file back, or if another handle lost it.
     let (directory, path) = place();
     let db = Db::open_or_create(&path).unwrap();
     db.put("key", "value").unwrap();

@@ -141,7 +141,7 @@ fn retain_keeps_what_it_is_told_to() {
     for number in 0..1000u32 {
         db.put(number.to_be_bytes(), number.to_le_bytes()).unwrap();
     }
-    let is_even = |_: &[u8], value: &[u8]| value[0] % 2 == 0;
+    let is_even = |_: &[u8], value: &[u8]| value[0].is_multiple_of(2);
     assert_eq!(db.retain(is_even).unwrap(), 500);
     assert_eq!(db.retain(is_even).unwrap(), 0);
     assert_eq!(db.check().unwrap().items, 500);
@@ -186,7 +186,7 @@ fn words_are_the_same_pairs_in_little_endian_order() {
     let words = db.words().unwrap();
     assert!(words.put_if_absent(1, 10).unwrap() && !words.put_if_absent(1, 11).unwrap());
     assert!(words.update(1, 12).unwrap() && words.put(1, 0x0102).unwrap());
-    assert_eq!(db.get(&1u64.to_le_bytes()).unwrap().unwrap(), [2, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(db.get(1u64.to_le_bytes()).unwrap().unwrap(), [2, 1, 0, 0, 0, 0, 0, 0]);
     let mut values = [None; 2];
     words.get_many(&[2, 1], &mut values).unwrap();
     assert_eq!(values, [None, Some(0x0102)]);
@@ -220,7 +220,7 @@ fn counters_from_many_threads_add_up() {
             scope.spawn(move || {
                 for number in 0..4000u32 {
                     let key = (number % 7).to_be_bytes();
-                    db.fetch_update(&key, |value| {
+                    db.fetch_update(key, |value| {
                         let count = value.map_or(0, |value| value[0].into());
                         let high = value.map_or(0, |value| u32::from(value[1]));
                         let next: u32 = count + (high << 8) + 1;
@@ -264,7 +264,7 @@ fn a_backup_is_of_one_moment() {
             assert_eq!(copied.check().unwrap().items, count);
             assert!(count >= (round + 1) * 2000);
             for number in 0..count as u32 {
-                let value = copied.get(&number.to_be_bytes()).unwrap();
+                let value = copied.get(number.to_be_bytes()).unwrap();
                 assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]), "of {count}");
             }
         }
@@ -292,7 +292,7 @@ fn checks_and_scans_run_beside_writes() {
     const COMING: u32 = 3000;
     let (_directory, db) = relaxed();
     for number in 0..500u32 {
-        db.put(&number.to_be_bytes(), b"stays").unwrap();
+        db.put(number.to_be_bytes(), b"stays").unwrap();
     }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -304,8 +304,8 @@ fn checks_and_scans_run_beside_writes() {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    db.put(&number.to_be_bytes(), b"comes").unwrap();
-                    db.remove(&(number - number % 3).to_be_bytes()).unwrap();
+                    db.put(number.to_be_bytes(), b"comes").unwrap();
+                    db.remove((number - number % 3).to_be_bytes()).unwrap();
                 }
             });
         }

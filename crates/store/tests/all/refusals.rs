@@ -16,7 +16,7 @@ fn options(engine: &str) -> Options {
 fn database(path: &Path, engine: &str, closed: bool) -> Vec<u8> {
     let db = options(engine).create(path).unwrap();
     for number in 0..60u32 {
-        db.put(&number.to_be_bytes(), &[number as u8; 40]).unwrap();
+        db.put(number.to_be_bytes(), [number as u8; 40]).unwrap();
     }
     let killed = std::fs::read(path).unwrap();
     db.close().unwrap();

@@ -1,0 +1,37 @@
+//! An embedded key-value store: one file, byte strings, crash-consistent hash indexes.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("pairs.ehdb");
+//! use everhash::Db;
+//!
+//! let db = Db::open_or_create(&path)?;
+//! db.put("key", "value")?; // survives a killed process from here on
+//! db.sync()?; // and power loss, which could take back the last five seconds without it
+//! assert_eq!(db.get("key")?.as_deref(), Some(&b"value"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | To | See |
+//! |---|---|
+//! | open, read and write | [`Db`] |
+//! | choose the engine, the durability, the form of the pairs | [`Options`] |
+//! | have keys and values with types | [`Table`] |
+//! | do many writes in one call | [`WriteBatch`], [`Db::put_many`] |
+//! | act on an error | [`Error::kind`] |
+//! | list the engines | [`engines`] |
+//!
+//! Features: `contract` for engines and media of your own, `judges` to judge them, `devices` for
+//! emulated devices. None is on by default.
+
+pub use everhash_store::*;
+
+/// The contract of an engine, and its parts.
+#[cfg(feature = "contract")]
+pub use everhash_index as index;
+/// The substrate: media, pools, space and crash images.
+#[cfg(feature = "contract")]
+pub use everhash_pmem as pmem;
+/// The judges of an engine.
+#[cfg(feature = "judges")]
+pub use everhash_testkit as judges;

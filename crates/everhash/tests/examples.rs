@@ -1,0 +1,77 @@
+//! The examples do what they say.
+
+#![allow(dead_code, reason = "their own main functions are not called")]
+#![allow(clippy::unwrap_used, reason = "this is a test, though examples are not")]
+
+use std::time::Duration;
+
+#[path = "../examples/backup_and_reopen.rs"]
+mod backup_and_reopen;
+#[path = "../examples/batch_import.rs"]
+mod batch_import;
+#[path = "../examples/blob_cache.rs"]
+mod blob_cache;
+#[path = "../examples/counters.rs"]
+mod counters;
+#[path = "../examples/seen_urls.rs"]
+mod seen_urls;
+#[path = "../examples/session_cache.rs"]
+mod session_cache;
+
+fn place() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    (directory, path)
+}
+
+#[test]
+fn counters_lose_no_visit() {
+    let (_directory, path) = place();
+    assert_eq!(counters::run(&path).unwrap(), 40_000);
+    assert_eq!(counters::run(&path).unwrap(), 80_000);
+}
+
+#[test]
+fn each_url_is_new_once() {
+    let (_directory, path) = place();
+    assert_eq!(seen_urls::run(&path, 20_000).unwrap(), 20_000);
+    assert_eq!(seen_urls::run(&path, 20_100).unwrap(), 100);
+}
+
+#[test]
+fn a_cache_hits_and_stays_below_its_limit() {
+    let (_directory, path) = place();
+    let (hits, bytes) = blob_cache::run(&path, 100).unwrap();
+    assert!(hits > 30 && hits < 100, "{hits}");
+    assert!(bytes > 0 && bytes <= 32 << 20, "{bytes}");
+}
+
+#[test]
+fn sessions_end() {
+    let (_directory, path) = place();
+    let db = everhash::Db::create(path).unwrap();
+    let at = Duration::from_secs;
+    session_cache::begin(&db, "a", "ann", at(100)).unwrap();
+    session_cache::begin(&db, "b", "bob", at(100)).unwrap();
+    assert!(session_cache::prolong(&db, "b", at(99), at(200)).unwrap());
+    assert_eq!(session_cache::user(&db, "a", at(99)).unwrap().as_deref(), Some("ann"));
+    assert_eq!(session_cache::user(&db, "a", at(100)).unwrap(), None);
+    assert!(!session_cache::prolong(&db, "a", at(100), at(300)).unwrap());
+    assert_eq!(session_cache::sweep(&db, at(150)).unwrap(), 1);
+    assert_eq!(session_cache::user(&db, "b", at(150)).unwrap().as_deref(), Some("bob"));
+}
+
+#[test]
+fn lines_come_in_whole() {
+    let (_directory, path) = place();
+    let lines: String = (0..2500).map(|number| format!("line {number}\n")).collect();
+    assert_eq!(batch_import::run(lines.as_bytes(), &path).unwrap(), 2500);
+    let db = everhash::Db::open(path).unwrap();
+    assert_eq!(db.get(2500u64.to_be_bytes()).unwrap().unwrap(), b"line 2499");
+}
+
+#[test]
+fn a_copy_is_of_one_moment_and_nothing_is_lost() {
+    let (directory, _) = place();
+    assert_eq!(backup_and_reopen::run(directory.path()).unwrap(), (1000, 1001));
+}
