@@ -15,6 +15,7 @@ mod remove;
 mod repair;
 mod scale;
 mod stats;
+mod torture;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -51,6 +52,7 @@ enum Command {
     Bench(bench::Bench),
     Scale(scale::Scale),
     Crash(crash::Crash),
+    Torture(torture::Torture),
     Device(device::Device),
 }
 
@@ -72,6 +74,7 @@ impl Cli {
             Command::Bench(command) => command.run(),
             Command::Scale(command) => command.run(),
             Command::Crash(command) => command.run(),
+            Command::Torture(command) => command.run(),
             Command::Device(command) => command.run(),
         }
     }

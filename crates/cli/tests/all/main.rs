@@ -9,3 +9,4 @@ mod killed;
 mod refusals;
 mod round_trip;
 mod support;
+mod torture;

@@ -1,0 +1,311 @@
+//! `everhash torture`: processes that write, killed at any moment, and what their databases hold.
+
+mod history;
+mod writer;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::{Args, builder::PossibleValuesParser};
+use everhash_store::{Db, Durability, EngineInfo, Form, engine, engines};
+use serde_json::json;
+
+use self::history::{History, Model};
+use self::writer::{ACKNOWLEDGEMENT_BYTES, Writer};
+use super::setting;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// After how many kills a database is read out.
+///
+/// Source: ours; the kills between meet databases that nobody closed, several times in turn.
+const KILLS_BETWEEN: u64 = 4;
+
+/// Kill processes that write, again and again, and check that nothing is lost
+///
+/// A process writes to a database and says of each write that it returned. It is killed at a random
+/// moment: while it makes or recovers the database, writes, grows or collects. The next process goes
+/// on where it stopped, and every few kills the database is checked and compared, pair by pair, with
+/// what the processes said. Engines, forms, durabilities and one or two threads take turns. The last
+/// line has the figures; the status is 1 if anything was lost or came back, and the database stays.
+#[derive(Debug, Args)]
+pub struct Torture {
+    /// The engine; by default each in turn
+    #[arg(long, value_name = "NAME",
+          value_parser = PossibleValuesParser::new(engines().iter().map(|engine| engine.name)))]
+    engine: Option<String>,
+    /// The form of the pairs, variable or 8/8; by default both in turn
+    #[arg(long, value_name = "FORM")]
+    form: Option<Form>,
+    /// When a write is durable: immediate, batch, process or an interval such as 100ms; by default
+    /// batch, process and 5ms in turn
+    #[arg(long, value_name = "WHEN")]
+    durability: Option<Durability>,
+    /// How many processes are killed, for each engine
+    #[arg(long, value_name = "COUNT", default_value_t = 200,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    kills: u64,
+    /// The seed of what is written and of when a process is killed; the moment itself depends on
+    /// the machine
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Setting of the engine, such as one that makes it grow more often; see `everhash engines`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting, requires = "engine")]
+    settings: Vec<(String, u64)>,
+    /// Where the databases are made; by default in the directory for temporary files
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// The process that is killed: the database, the number of threads, and how far each came
+    #[arg(long, hide = true, num_args = 3.., value_names = ["DB", "THREADS", "FROM"])]
+    write: Vec<String>,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    kills: u64,
+    /// Kills of processes that had not yet said anything: they made or recovered the database.
+    early: u64,
+    writes: u64,
+    comparisons: u64,
+}
+
+/// One database and what is known of it.
+struct Victim<'a> {
+    torture: &'a Torture,
+    path: PathBuf,
+    engine: &'static EngineInfo,
+    durability: Durability,
+    model: Model,
+}
+
+impl Torture {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        if !self.write.is_empty() {
+            return self.writer()?.run();
+        }
+        let directory = match &self.directory {
+            Some(directory) => tempfile::tempdir_in(directory),
+            None => tempfile::tempdir(),
+        };
+        let directory = directory.map_err(|error| {
+            Failure::device(format_args!("no directory for the databases: {error}"))
+        })?;
+        let chosen: Vec<_> = match &self.engine {
+            Some(name) => vec![engine(name)?],
+            None => engines().iter().collect(),
+        };
+        let mut total = Figures::default();
+        for engine in chosen {
+            let figures = match self.torture(engine, directory.path()) {
+                Ok(figures) => figures,
+                Err(failure) => {
+                    // What was found is worth more than a tidy disk.
+                    let place = directory.keep();
+                    return Err(failure.after(format_args!("(kept in {})", place.display())));
+                }
+            };
+            output::print(&figures.line(engine.name, self.json))?;
+            total = total.plus(figures);
+        }
+        match self.engine {
+            Some(_) => Ok(()),
+            None => output::print(&total.line("all", self.json)),
+        }
+    }
+
+    fn writer(&self) -> Outcome<Writer> {
+        let wrong = || Failure::usage("--write is what this command calls itself with");
+        let number = |text: &String| text.parse::<u64>().map_err(|_| wrong());
+        let [path, threads, from @ ..] = &self.write[..] else { return Err(wrong()) };
+        let from = from.iter().map(number).collect::<Outcome<Vec<_>>>()?;
+        if number(threads)? != from.len() as u64 {
+            return Err(wrong());
+        }
+        let form = self.form.unwrap_or(Form::Variable);
+        let engine = self.engine.as_deref().ok_or_else(wrong)?;
+        let options = self.options(engine, form, self.durability.unwrap_or_default());
+        let history = History { seed: self.seed, form, threads: from.len() as u64 };
+        Ok(Writer { path: path.into(), options, history, from })
+    }
+
+    fn options(&self, engine: &str, form: Form, durability: Durability) -> everhash_store::Options {
+        let mut options = Db::options().engine(engine).form(form).durability(durability);
+        for (name, value) in &self.settings {
+            options = options.setting(name, *value);
+        }
+        options.create_if_missing(true)
+    }
+
+    /// Kills processes that write to databases of one engine.
+    fn torture(&self, engine: &'static EngineInfo, directory: &Path) -> Outcome<Figures> {
+        let forms = self.form.map_or(vec![Form::Variable, Form::WORDS], |form| vec![form]);
+        let interval = Durability::Interval(Duration::from_millis(5));
+        let durabilities = self
+            .durability
+            .map_or(vec![Durability::Batch, Durability::Process, interval], |durability| {
+                vec![durability]
+            });
+        let mut victims = Vec::new();
+        for (number, (form, durability)) in forms
+            .iter()
+            .flat_map(|form| durabilities.iter().map(move |when| (*form, *when)))
+            .enumerate()
+        {
+            let threads = 1 + number as u64 % 2;
+            let history = History { seed: self.seed.wrapping_add(number as u64), form, threads };
+            victims.push(Victim {
+                torture: self,
+                path: directory.join(format!("{}-{number}.ehdb", engine.name)),
+                engine,
+                durability,
+                model: Model::new(history),
+            });
+        }
+        let mut figures = Figures::default();
+        let count = victims.len() as u64;
+        for kill in 0..self.kills {
+            let victim = &mut victims[(kill % count) as usize];
+            victim.kill(&mut figures)?;
+            if kill / count % KILLS_BETWEEN == KILLS_BETWEEN - 1 {
+                victim.compare(&mut figures)?;
+            }
+        }
+        for victim in &mut victims {
+            victim.compare(&mut figures)?;
+            std::fs::remove_file(&victim.path).map_err(|error| {
+                Failure::device(format_args!("{}: {error}", victim.path.display()))
+            })?;
+        }
+        Ok(figures)
+    }
+}
+
+impl Victim<'_> {
+    /// Lets a process go on with the writes, and kills it.
+    fn kill(&mut self, figures: &mut Figures) -> Outcome {
+        let failed = |error| Failure::device(format_args!("the process that writes: {error}"));
+        let mut process = self.command()?.spawn().map_err(failed)?;
+        let mut pipe = process.stdout.take().expect("its output was asked for");
+        let wait = self.wait(figures.kills);
+        let said = std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let mut said = Vec::new();
+                pipe.read_to_end(&mut said).map(|_| said)
+            });
+            std::thread::sleep(wait);
+            let killed = process.kill();
+            let said = reader.join().expect("a reader does not panic");
+            killed.and(said)
+        })
+        .map_err(failed)?;
+        let status = process.wait().map_err(failed)?;
+        if status.code().is_some() {
+            let path = self.path.display();
+            return Err(Failure::answer(format_args!(
+                "{path}: its writer ended by itself: {status}"
+            )));
+        }
+        let whole = said.chunks_exact(ACKNOWLEDGEMENT_BYTES);
+        let count = whole.len() as u64;
+        for word in whole {
+            let word = u64::from_le_bytes(word.try_into().expect("chunks of this length"));
+            self.model.acknowledge(word).map_err(|what| self.broken(&what))?;
+        }
+        figures.kills += 1;
+        figures.early += u64::from(count == 0);
+        figures.writes += count;
+        Ok(())
+    }
+
+    fn command(&self) -> Outcome<Command> {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::device(format_args!("the path of this program: {error}")))?;
+        let mut command = Command::new(program);
+        let history = self.model.history();
+        command.arg("torture").args(["--engine", self.engine.name]);
+        command.args(["--form", &history.form.to_string()]);
+        command.args(["--durability", &self.durability.to_string()]);
+        command.args(["--seed", &history.seed.to_string()]);
+        for (name, value) in &self.torture.settings {
+            command.args(["--set", &format!("{name}={value}")]);
+        }
+        command.arg("--write").arg(&self.path).arg(history.threads.to_string());
+        command.args(self.model.next().iter().map(u64::to_string));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Ok(command)
+    }
+
+    /// Returns how long a process lives: often so short that it dies while it recovers.
+    fn wait(&self, kills: u64) -> Duration {
+        let random = history::mix(self.model.history().seed ^ history::mix(kills));
+        let most = [4_000, 30_000, 60_000, 300_000][(random % 4) as usize];
+        Duration::from_micros((random >> 8) % most)
+    }
+
+    /// Opens the database and compares it with what the processes said.
+    fn compare(&mut self, figures: &mut Figures) -> Outcome {
+        let history = self.model.history();
+        let options = self.torture.options(self.engine.name, history.form, self.durability);
+        let failed = |error: everhash_store::Error| Failure::answer(error);
+        let db = options.open(&self.path).map_err(failed)?;
+        db.check().map_err(failed)?;
+        let mut pairs = Vec::new();
+        db.scan(|key, value| pairs.push((key.to_vec(), value.to_vec()))).map_err(failed)?;
+        let count = db.len().map_err(failed)?;
+        db.close().map_err(failed)?;
+        if pairs.len() as u64 != count {
+            let what = format!("len says {count}, and a scan finds {} pairs", pairs.len());
+            return Err(self.broken(&what));
+        }
+        figures.comparisons += 1;
+        self.model.compare(pairs).map_err(|what| self.broken(&what))
+    }
+
+    fn broken(&self, what: &str) -> Failure {
+        let history = self.model.history();
+        Failure::answer(format_args!(
+            "{}, {}, {}, {} threads: {what}; {}",
+            self.engine.name,
+            history.form,
+            self.durability,
+            history.threads,
+            self.path.display()
+        ))
+    }
+}
+
+impl Figures {
+    fn plus(self, other: Figures) -> Figures {
+        Figures {
+            kills: self.kills + other.kills,
+            early: self.early + other.early,
+            writes: self.writes + other.writes,
+            comparisons: self.comparisons + other.comparisons,
+        }
+    }
+
+    fn line(&self, engine: &str, json: bool) -> String {
+        let Figures { kills, early, writes, comparisons } = self;
+        if json {
+            return json!({
+                "engine": engine,
+                "kills": kills,
+                "killed_before_a_write": early,
+                "writes": writes,
+                "comparisons": comparisons,
+            })
+            .to_string();
+        }
+        format!(
+            "{engine}: {kills} kills, {early} of them before a write, {writes} writes that returned, \
+             {comparisons} comparisons: nothing was lost"
+        )
+    }
+}

@@ -1,0 +1,228 @@
+//! What the processes write: the same for a seed, so that it need not be stored; and what a
+//! database must hold then.
+
+use std::collections::HashMap;
+
+use everhash_store::Form;
+
+/// How many keys a thread has at most.
+///
+/// Source: ours; tables grow several times, and a comparison takes some milliseconds.
+const MOST_KEYS: u64 = 20_000;
+
+/// After how many writes a phase of a history ends; in every fourth, most writes are removals.
+const PHASE: u64 = 5_000;
+
+/// The number of a thread is in the highest byte of an acknowledgement.
+const THREAD_SHIFT: u32 = 56;
+
+/// The writes of all threads. Threads have keys of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    pub seed: u64,
+    pub form: Form,
+    pub threads: u64,
+}
+
+/// One write.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Write {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    /// Only with one thread: what is removed beside writes is not known.
+    Clear,
+}
+
+impl History {
+    /// Returns the write number `index` of a thread.
+    pub fn write(&self, thread: u64, index: u64) -> Write {
+        let random = self.random(thread, index);
+        if self.threads == 1 && index % (4 * PHASE) == 4 * PHASE - 1 {
+            return Write::Clear;
+        }
+        let keys = (64 + index / 2).min(MOST_KEYS);
+        let key = self.key(thread, mix(random) % keys);
+        let removals = if index / PHASE % 4 == 3 { 6 } else { 2 };
+        match random % 8 < removals {
+            true => Write::Remove(key),
+            false => Write::Put(key, self.value(random)),
+        }
+    }
+
+    fn random(&self, thread: u64, index: u64) -> u64 {
+        mix(self.seed ^ mix(thread << THREAD_SHIFT | index))
+    }
+
+    fn key(&self, thread: u64, number: u64) -> Vec<u8> {
+        match self.form {
+            Form::Variable => {
+                let filling = "k".repeat((mix(number) % 24) as usize);
+                format!("{thread}-{number}-{filling}").into_bytes()
+            }
+            Form::Fixed { .. } => (thread << THREAD_SHIFT | number).to_le_bytes().to_vec(),
+        }
+    }
+
+    /// Returns a value that no other write has: mostly short, sometimes longer than a page, rarely
+    /// longer than a log.
+    fn value(&self, random: u64) -> Vec<u8> {
+        if self.form != Form::Variable {
+            return random.to_le_bytes().to_vec();
+        }
+        let length = match random >> 16 & 0x3ff {
+            0 => 40_000 + (random >> 32) % 60_000,
+            1..30 => (random >> 32) % 6_000,
+            _ => (random >> 32) % 150,
+        };
+        let pattern = random.to_le_bytes();
+        pattern.iter().copied().cycle().take(8 + length as usize).collect()
+    }
+}
+
+/// What a database must hold.
+pub struct Model {
+    history: History,
+    /// How many writes of each thread returned.
+    returned: Vec<u64>,
+    /// Which write gave each key that is there its value: its thread and index.
+    pairs: HashMap<Vec<u8>, (u64, u64)>,
+}
+
+impl Model {
+    pub fn new(history: History) -> Model {
+        let returned = vec![0; history.threads as usize];
+        Model { history, returned, pairs: HashMap::new() }
+    }
+
+    pub fn history(&self) -> History {
+        self.history
+    }
+
+    /// Returns the write with which each thread goes on. It may have been done already, or in part.
+    pub fn next(&self) -> &[u64] {
+        &self.returned
+    }
+
+    /// Takes note that a write returned.
+    pub fn acknowledge(&mut self, word: u64) -> Result<(), String> {
+        let (thread, index) = (word >> THREAD_SHIFT, word & ((1 << THREAD_SHIFT) - 1));
+        match self.returned.get_mut(thread as usize) {
+            Some(returned) if *returned == index => *returned += 1,
+            _ => return Err(format!("thread {thread} said that write {index} returned")),
+        }
+        match self.history.write(thread, index) {
+            Write::Put(key, _) => drop(self.pairs.insert(key, (thread, index))),
+            Write::Remove(key) => drop(self.pairs.remove(&key)),
+            Write::Clear => self.pairs.clear(),
+        }
+        Ok(())
+    }
+
+    /// Compares what a database holds with what it must hold. The write that each thread was at may
+    /// have happened; a clear, to any part.
+    pub fn compare(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
+        let mut missing: HashMap<&[u8], (u64, u64)> =
+            self.pairs.iter().map(|(key, write)| (key.as_slice(), *write)).collect();
+        let under_way: Vec<_> = (0..self.history.threads)
+            .map(|thread| self.history.write(thread, self.returned[thread as usize]))
+            .collect();
+        for (key, value) in pairs {
+            let put = under_way.iter().any(
+                |write| matches!(write, Write::Put(new, newer) if *new == key && *newer == value),
+            );
+            let write = missing.remove(key.as_slice());
+            let is_right = write.is_some_and(|(thread, index)| {
+                matches!(self.history.write(thread, index), Write::Put(_, right) if right == value)
+            });
+            if !put && !is_right {
+                return Err(match write {
+                    Some((_, index)) => format!("a key has not the value of write {index}"),
+                    None => "a key is there that was removed, or never put".into(),
+                });
+            }
+        }
+        let may_miss = |key: &[u8]| {
+            under_way.iter().any(|write| match write {
+                Write::Remove(removed) => removed == key,
+                Write::Clear => true,
+                Write::Put(..) => false,
+            })
+        };
+        match missing.into_iter().find(|(key, _)| !may_miss(key)) {
+            Some((_, (_, index))) => Err(format!("the pair of write {index} is lost")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the word of an acknowledgement.
+pub fn acknowledgement(thread: u64, index: u64) -> u64 {
+    thread << THREAD_SHIFT | index
+}
+
+/// A word that looks random. Source: the finaliser of SplitMix64.
+pub fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a model after `count` writes of one thread, and the pairs of a database that did them.
+    fn after(count: u64) -> (Model, Vec<(Vec<u8>, Vec<u8>)>) {
+        let history = History { seed: 3, form: Form::Variable, threads: 1 };
+        let mut model = Model::new(history);
+        let mut pairs = HashMap::new();
+        for index in 0..count {
+            model.acknowledge(acknowledgement(0, index)).unwrap();
+            match history.write(0, index) {
+                Write::Put(key, value) => drop(pairs.insert(key, value)),
+                Write::Remove(key) => drop(pairs.remove(&key)),
+                Write::Clear => pairs.clear(),
+            }
+        }
+        (model, pairs.into_iter().collect())
+    }
+
+    #[test]
+    fn what_was_said_and_is_there_is_accepted() {
+        for count in [0, 1, 500, 19_999, 20_000, 20_500] {
+            let (model, pairs) = after(count);
+            assert_eq!(model.compare(pairs), Ok(()), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_lost_a_wrong_and_a_revived_pair_are_noticed() {
+        // Fails if the comparison accepts what a kill must not leave.
+        let (model, pairs) = after(900);
+        let (_, older) = after(700);
+        assert!(model.compare(older).is_err());
+        let mut lost = 0;
+        for index in 0..pairs.len() {
+            let mut fewer = pairs.clone();
+            fewer.remove(index);
+            lost += u32::from(model.compare(fewer).is_err());
+            let mut wrong = pairs.clone();
+            wrong[index].1.push(1);
+            assert!(model.compare(wrong).is_err(), "{index}");
+        }
+        // One may be that of the removal which was under way.
+        assert!(lost as usize >= pairs.len() - 1);
+        let mut more = pairs;
+        more.push((b"never".to_vec(), vec![]));
+        assert!(model.compare(more).is_err());
+    }
+
+    #[test]
+    fn writes_return_in_their_order() {
+        let (mut model, _) = after(5);
+        assert!(model.acknowledge(acknowledgement(0, 6)).is_err());
+        assert!(model.acknowledge(acknowledgement(1, 0)).is_err());
+        assert!(model.acknowledge(acknowledgement(0, 5)).is_ok());
+    }
+}

@@ -1,0 +1,60 @@
+//! The process that is killed: it writes, and says of each write that it returned.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use everhash_store::{Db, Options};
+
+use super::history::{History, Write, acknowledgement};
+use crate::failure::{Failure, Outcome};
+
+/// Length of what is said of a write. A pipe takes so few bytes whole or not at all.
+pub const ACKNOWLEDGEMENT_BYTES: usize = 8;
+
+/// A process that writes until it is killed.
+pub struct Writer {
+    pub path: PathBuf,
+    pub options: Options,
+    pub history: History,
+    /// The first write of each thread.
+    pub from: Vec<u64>,
+}
+
+impl Writer {
+    /// Writes until the process is killed, or until nobody listens.
+    pub fn run(self) -> Outcome {
+        let db = self.options.open(&self.path)?;
+        std::thread::scope(|scope| {
+            let db = &db;
+            let history = self.history;
+            let threads: Vec<_> = (0..)
+                .zip(&self.from)
+                .map(|(thread, from)| scope.spawn(move || write(db, history, thread, *from)))
+                .collect();
+            let ends = threads.into_iter().map(|thread| thread.join().expect("no writer panics"));
+            ends.collect::<Outcome<()>>()
+        })
+    }
+}
+
+fn write(db: &Db, history: History, thread: u64, from: u64) -> Outcome {
+    let failed = |error| Failure::device(format_args!("the pipe to who listens: {error}"));
+    // Not the locked and buffered output of the process: what is said is in the pipe at once.
+    let mut pipe = File::from(std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
+    for index in from.. {
+        match history.write(thread, index) {
+            Write::Put(key, value) => drop(db.put(key, value)?),
+            Write::Remove(key) => drop(db.remove(key)?),
+            Write::Clear => db.clear()?,
+        }
+        let word = acknowledgement(thread, index).to_le_bytes();
+        match pipe.write_all(&word) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! Processes that write and are killed.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use crate::support::Place;
+
+#[test]
+fn p01_killed_writers_lose_nothing_with_any_engine() {
+    // Fails if a kill takes back a write that returned, or leaves a database that does not open.
+    let place = Place::new();
+    let text = String::from_utf8(place.ok(&["torture", "--kills", "18", "--json"])).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (total, engines) = lines.split_last().unwrap();
+    assert_eq!(engines.len(), everhash_store::engines().len());
+    assert!(engines.iter().all(|engine| engine["kills"] == 18));
+    assert!(engines.iter().all(|engine| engine["writes"].as_u64().unwrap() > 100), "{text}");
+    assert_eq!(total["engine"], "all");
+}
+
+#[test]
+fn a_writer_that_ends_by_itself_is_a_finding() {
+    // Fails if the command counts a process that refused to work as one that was killed.
+    let place = Place::new();
+    let arguments = ["torture", "--engine", "wophi", "--set", "no_such_setting=1", "--kills", "1"];
+    let output = place.command(&arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("no_such_setting") && message.contains("ended by itself"), "{message}");
+}
