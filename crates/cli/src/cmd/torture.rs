@@ -26,10 +26,11 @@ const KILLS_BETWEEN: u64 = 4;
 /// Kill processes that write, again and again, and check that nothing is lost
 ///
 /// A process writes to a database and says of each write that it returned. It is killed at a random
-/// moment: while it makes or recovers the database, writes, grows or collects. The next process goes
-/// on where it stopped, and every few kills the database is checked and compared, pair by pair, with
-/// what the processes said. Engines, forms, durabilities and one or two threads take turns. The last
-/// line has the figures; the status is 1 if anything was lost or came back, and the database stays.
+/// moment: while it makes or recovers the database, writes, grows or collects. The next process
+/// goes on where it stopped, and every few kills the database is checked and compared, pair by
+/// pair, with what the processes said. Engines, forms, durabilities and one or two threads take
+/// turns. The last line has the figures; the status is 1 if anything was lost or came back, and the
+/// database stays.
 #[derive(Debug, Args)]
 pub struct Torture {
     /// The engine; by default each in turn

@@ -25,5 +25,8 @@ fn a_writer_that_ends_by_itself_is_a_finding() {
     let output = place.command(&arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("no_such_setting") && message.contains("ended by itself"), "{message}");
+    assert!(
+        message.contains("no_such_setting") && message.contains("ended by itself"),
+        "{message}"
+    );
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use everhash_store::Form;
+use everhash_store::{Form, Pair};
 
 /// How many keys a thread has at most.
 ///
@@ -120,7 +120,7 @@ impl Model {
 
     /// Compares what a database holds with what it must hold. The write that each thread was at may
     /// have happened; a clear, to any part.
-    pub fn compare(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
+    pub fn compare(&self, pairs: Vec<Pair>) -> Result<(), String> {
         let mut missing: HashMap<&[u8], (u64, u64)> =
             self.pairs.iter().map(|(key, write)| (key.as_slice(), *write)).collect();
         let under_way: Vec<_> = (0..self.history.threads)
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     /// Returns a model after `count` writes of one thread, and the pairs of a database that did them.
-    fn after(count: u64) -> (Model, Vec<(Vec<u8>, Vec<u8>)>) {
+    fn after(count: u64) -> (Model, Vec<Pair>) {
         let history = History { seed: 3, form: Form::Variable, threads: 1 };
         let mut model = Model::new(history);
         let mut pairs = HashMap::new();
