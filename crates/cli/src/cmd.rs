@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod check;
+mod completions;
 mod crash;
 mod create;
 mod device;
@@ -29,7 +30,8 @@ use crate::records::tsv;
 
 /// Crash-consistent hash indexes as a key-value store: one file, byte strings, no server
 #[derive(Debug, Parser)]
-#[command(name = "everhash", version, after_help = STATUSES, disable_help_subcommand = true)]
+#[command(name = "everhash", version = env!("EVERHASH_VERSION"))]
+#[command(after_help = STATUSES, disable_help_subcommand = true)]
 #[command(max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
@@ -54,6 +56,8 @@ enum Command {
     Crash(crash::Crash),
     Torture(torture::Torture),
     Device(device::Device),
+    Completions(completions::Completions),
+    Man(completions::Man),
 }
 
 impl Cli {
@@ -76,6 +80,8 @@ impl Cli {
             Command::Crash(command) => command.run(),
             Command::Torture(command) => command.run(),
             Command::Device(command) => command.run(),
+            Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(),
         }
     }
 }

@@ -305,8 +305,8 @@ impl Figures {
             .to_string();
         }
         format!(
-            "{engine}: {kills} kills, {early} of them before a write, {writes} writes that returned, \
-             {comparisons} comparisons: nothing was lost"
+            "{engine}: {kills} kills, {early} of them before a write, {writes} writes that \
+             returned, {comparisons} comparisons: nothing was lost"
         )
     }
 }

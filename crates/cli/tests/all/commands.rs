@@ -120,3 +120,21 @@ fn a_wrong_command_line_has_its_own_status() {
     let help = String::from_utf8(place.ok(&["--help"])).unwrap();
     assert!(help.contains("Exit status:"), "{help}");
 }
+
+#[test]
+fn shells_and_manuals_know_every_command() {
+    // Fails if a command were left out, or if a directory that is missing were made or ignored.
+    let place = Place::new();
+    let script = String::from_utf8(place.ok(&["completions", "bash"])).unwrap();
+    std::fs::create_dir(place.path("man1")).unwrap();
+    place.ok(&["man", "man1"]);
+    for command in ["import", "torture", "completions"] {
+        assert!(script.contains(command), "{command}");
+        let page =
+            std::fs::read_to_string(place.path(&format!("man1/everhash-{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{page}");
+    }
+    assert!(place.path("man1/everhash.1").exists());
+    assert_eq!(place.command(&["man", "nowhere"]).output().unwrap().status.code(), Some(3));
+    assert!(!place.path("nowhere").exists());
+}

@@ -172,7 +172,7 @@ pub fn mix(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns a model after `count` writes of one thread, and the pairs of a database that did them.
+    /// Returns a model after `count` writes of one thread, and what a database holds then.
     fn after(count: u64) -> (Model, Vec<Pair>) {
         let history = History { seed: 3, form: Form::Variable, threads: 1 };
         let mut model = Model::new(history);
