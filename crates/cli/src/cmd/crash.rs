@@ -143,6 +143,7 @@ impl Crash {
             operations: self.operations.into(),
             depth: self.depth.into(),
             threads: self.threads.into(),
+            watch: show_progress,
             ..Effort::default()
         }
     }
@@ -312,6 +313,15 @@ impl Crash {
         }
         Err(Failure::no())
     }
+}
+
+/// Shows that a violation was found, and how short it is by now.
+fn show_progress(violation: &Violation) {
+    let count = violation.operations.len();
+    // Not `eprintln`, which would panic where standard error is closed.
+    let line =
+        format!("violation with {count} operations, being shortened: {}\n", violation.failure);
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 fn states(counts: &Counts) -> u64 {

@@ -8,10 +8,11 @@ use everhash_pmem::Site;
 use everhash_pmem::crash::{Limits, Model};
 use everhash_pmem::media::traced::Met;
 
+use super::Violation;
 use crate::workload::{Bias, Workload};
 
 /// How much the crash judge does.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Effort {
     /// What a crash may leave.
     pub model: Model,
@@ -47,6 +48,9 @@ pub struct Effort {
     pub overwrite_freed: bool,
     /// How many threads; 0 for one per core.
     pub threads: usize,
+    /// Called with a violation as it was found, and whenever it became shorter: shortening may take
+    /// minutes.
+    pub watch: fn(&Violation),
 }
 
 impl Default for Effort {
@@ -70,6 +74,7 @@ impl Default for Effort {
             shorten_executions: 500_000,
             overwrite_freed: true,
             threads: 0,
+            watch: |_| (),
         }
     }
 }

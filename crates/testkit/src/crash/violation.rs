@@ -128,16 +128,23 @@ pub(super) fn shorten(
         growth_one_in: 1,
         ..effort.clone()
     };
-    let mut found = found;
+    let (engine, model) = (design.name, effort.model);
+    let mut shortest = {
+        let Found { crashes, sites, failure } = found;
+        Violation { engine, form, model, mutant, seed, operations, crashes, sites, failure }
+    };
+    (effort.watch)(&shortest);
     let mut budget = effort.shorten_executions;
-    let operations = minimise(operations, |operations| {
+    minimise(shortest.operations.clone(), |operations| {
         let mut checker =
             CrashChecker::new(design, form, &close, mutant).with_budget(EXECUTIONS.min(budget));
         let outcome = if budget > 0 { checker.try_seed(operations) } else { Ok(()) };
         budget = budget.saturating_sub(checker.executions());
-        outcome.map_err(|shorter| found = shorter).is_err()
+        let Err(Found { crashes, sites, failure }) = outcome else { return false };
+        let operations = operations.to_vec();
+        shortest = Violation { operations, crashes, sites, failure, ..shortest.clone() };
+        (effort.watch)(&shortest);
+        true
     });
-    let Found { crashes, sites, failure } = found;
-    let (engine, model) = (design.name, effort.model);
-    Violation { engine, form, model, mutant, seed, operations, crashes, sites, failure }
+    shortest
 }

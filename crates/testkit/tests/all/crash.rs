@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use std::sync::Mutex;
+
 use crate::notes::Notes;
 use crate::rows::{Rows, bug};
 use everhash_index::{Design, Engine, Form};
@@ -103,6 +105,22 @@ fn caught(bug: u64, model: Model) -> Violation {
     let again = replay(&with(bug), Form::WORDS, &effort, &operations, &crashes.join(" "));
     assert_eq!(again.unwrap_err().to_string(), violation.failure.to_string());
     violation
+}
+
+#[test]
+fn a_violation_is_shown_before_it_is_short() {
+    // Fails if whoever waits for a violation learns of it only when it has been shortened.
+    static LENGTHS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let watch = |violation: &Violation| {
+        assert!(!violation.crashes.is_empty());
+        LENGTHS.lock().unwrap().push(violation.operations.len());
+    };
+    let effort = Effort { watch, ..small(Model::Adr) };
+    let violation = judge(&with(bug::NO_FLUSH), Form::WORDS, &effort).unwrap_err();
+    let lengths = LENGTHS.lock().unwrap();
+    assert_eq!(lengths[0], 60);
+    assert_eq!(lengths.last(), Some(&violation.operations.len()));
+    assert!(lengths.is_sorted_by(|longer, shorter| longer > shorter), "{lengths:?}");
 }
 
 #[test]

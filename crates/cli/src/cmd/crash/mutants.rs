@@ -127,7 +127,7 @@ impl Crash {
 
     /// The efforts by which mutants are judged. Only few get as far as the last one.
     fn mutant_efforts(&self, executions: u64) -> [Effort; 3] {
-        let effort = Effort { executions, ..self.all_seeds() };
+        let effort = Effort { executions, watch: |_| (), ..self.all_seeds() };
         let seeds = self.seed..self.seed.saturating_add(EXCUSED_SEEDS);
         let few = Effort { seeds, ..effort.clone() };
         [effort.clone().under(Model::Adr), effort.under(Model::File), few.under(Model::Arm)]
