@@ -5,6 +5,7 @@
 pub mod common;
 pub mod elimda;
 mod registry;
+pub mod tiered;
 pub mod turbo;
 pub mod walsh;
 pub mod wophi;

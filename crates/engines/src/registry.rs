@@ -81,4 +81,6 @@ engines! {
         "chained buckets, pre-allocated; log-free commits of eight bytes";
     elimda::ElimDa "ElimDA" USUAL,
         "a backup log, a table in DRAM and one of its shape on the device, relocated in units";
+    tiered::Tiered "Tiered Hashing" USUAL,
+        "a pyramid of layers; writes that reach a lower layer take pairs along with their flush";
 }

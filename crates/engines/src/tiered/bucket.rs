@@ -1,0 +1,192 @@
+//! A bucket (Tiered Hashing 3.1): two lines, and the overflow lines behind them, as a search reads
+//! them.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Block, LINE, Media, WORD};
+
+use super::layout::{self, Head, LINE_WORDS, Line as Ruler, SLOTS};
+use crate::common::hash::KeyedHash;
+use crate::common::slot_codec::SlotCodec;
+
+/// The two words of a slot.
+pub type Words = [u64; 2];
+
+/// A codec whose slots have the two words that a line of Tiered Hashing has for each.
+pub trait PairCodec: SlotCodec<Words = Words> {}
+
+impl<C: SlotCodec<Words = Words>> PairCodec for C {}
+
+/// A key that is looked for, with its hash.
+pub struct HashedKey<'k, C: PairCodec> {
+    /// The hash of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: C::Key<'k>,
+}
+
+impl<C: PairCodec> Clone for HashedKey<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C: PairCodec> Copy for HashedKey<'_, C> {}
+
+/// A line on the medium, and what its head said when it was loaded.
+pub struct Line<'a, M: Media> {
+    block: M::Block<'a, LINE_WORDS>,
+    /// The head.
+    pub head: Head,
+}
+
+impl<M: Media> Clone for Line<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Media> Copy for Line<'_, M> {}
+
+impl<'a, M: Media> Line<'a, M> {
+    /// Loads the head of the line at `at`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; also if a write comes between, and the caller tells.
+    #[inline(always)]
+    pub fn of(pm: &'a Access<'_, M>, at: Addr) -> Result<Self> {
+        let block = pm.block::<LINE_WORDS>(at)?;
+        let head = Head::decode(block.load(Ruler::HEAD), at)
+            .ok_or_else(|| corrupt(at, "the flags of a line match their check"))?;
+        Ok(Line { block, head })
+    }
+
+    /// Returns where it lies.
+    #[inline(always)]
+    pub fn at(&self) -> Addr {
+        self.block.start()
+    }
+
+    /// Loads the words of a slot.
+    #[inline(always)]
+    pub fn words(&self, slot: usize) -> Words {
+        let first = layout::slot_word(slot);
+        [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)]
+    }
+
+    /// Returns where the link leads.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline(always)]
+    pub fn next(&self) -> Result<Option<Addr>> {
+        let target = layout::open_link(self.block.load_relaxed(Ruler::LINK), self.at())
+            .ok_or_else(|| corrupt(self.at(), "a link matches its check"))?;
+        Ok((!target.is_null()).then_some(target))
+    }
+
+    /// Returns the slots that can be read.
+    #[inline(always)]
+    pub fn readable(&self) -> impl Iterator<Item = usize> + use<M> {
+        let head = self.head;
+        (0..SLOTS).filter(move |slot| layout::is_readable(head.state(*slot)))
+    }
+
+    /// Returns the hash of the key in a slot that can be read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the fingerprint of the slot is another one's.
+    #[inline(always)]
+    pub fn hash<C: PairCodec>(&self, hasher: &KeyedHash, slot: usize) -> Result<u64> {
+        let hash = C::words_hash(hasher, self.words(slot));
+        if layout::print_of(hash) != layout::print(self.head.state(slot)) {
+            return Err(corrupt(self.at(), "a fingerprint is that of its key"));
+        }
+        Ok(hash)
+    }
+
+    /// Returns the slot that holds a key. A record's value is left in `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline(always)]
+    pub fn find<C: PairCodec>(
+        &self,
+        pm: &Access<'_, M>,
+        hasher: &KeyedHash,
+        wanted: HashedKey<'_, C>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<(usize, C::Pair)>> {
+        let print = layout::print_of(wanted.hash);
+        for slot in self.readable() {
+            if layout::print(self.head.state(slot)) != print {
+                continue;
+            }
+            let pair = C::decode(self.words(slot), layout::slot_at(self.at(), slot))?;
+            if C::holds(pm, pair, wanted.hash, wanted.key, bytes)? {
+                return Ok(Some((slot, pair)));
+            }
+            // One of 4,096 other keys has this fingerprint; or the key of the slot is damaged.
+            self.hash::<C>(hasher, slot)?;
+        }
+        Ok(None)
+    }
+}
+
+/// The lines of a bucket, one after the other.
+pub struct Lines<'a, 'm, M: Media> {
+    pm: &'a Access<'m, M>,
+    next: Option<Addr>,
+    taken: u64,
+}
+
+impl<'a, 'm, M: Media> Lines<'a, 'm, M> {
+    /// Begins with the first line of the bucket at `at`.
+    #[inline(always)]
+    pub fn of(pm: &'a Access<'m, M>, at: Addr) -> Self {
+        Lines { pm, next: Some(at), taken: 0 }
+    }
+
+    /// Returns the next line, and how many there were before it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], also if the overflow lines go round in a circle.
+    #[inline(always)]
+    pub fn advance(&mut self) -> Result<Option<(Line<'a, M>, u64)>> {
+        let Some(at) = self.next else { return Ok(None) };
+        let line = Line::of(self.pm, at)?;
+        let before = self.taken;
+        self.taken += 1;
+        self.next = match before {
+            0 => Some(at.plus(LINE / WORD)),
+            _ => line.next()?,
+        };
+        // Chains are short: the bound is looked at where only damage leads to.
+        if before > 64 && before > self.pm.media().bytes() / LINE {
+            return Err(corrupt(at, "the overflow lines of a bucket end"));
+        }
+        Ok(Some((line, before)))
+    }
+}
+
+/// Returns whether two slots hold the same key.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub fn same_key<C: PairCodec, M: Media>(
+    pm: &Access<'_, M>,
+    (one, one_at): (Words, Addr),
+    (two, two_at): (Words, Addr),
+) -> Result<bool> {
+    if one[0] != two[0] || !C::RECORDS || one[1] == two[1] {
+        return Ok(one[0] == two[0]);
+    }
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    C::read(pm, C::decode(one, one_at)?, &mut key, &mut value)?;
+    C::holds(pm, C::decode(two, two_at)?, one[0], C::key(&key), &mut value)
+}
+
+/// Makes the error of a broken invariant.
+#[cold]
+pub fn corrupt(at: Addr, broken: &'static str) -> Error {
+    Error::Corrupt { at: at.byte(), broken }
+}

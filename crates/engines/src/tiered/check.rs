@@ -1,0 +1,303 @@
+//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//!
+//! Shares the rulers with the code that serves the table, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use everhash_index::{Checked, Error, Form, Result, pass_over};
+use everhash_pmem::{Access, Addr, LINE, Media, Pool, RecordWord, Region, Span, WORD, pool};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::layout::{
+    self, Head, KeyedHash, LINE_WORDS, Line, Listed, MOST_LAYERS, PLACES, Place, ROOT, Root, SLOTS,
+    VERSION, is_deleted, is_readable, is_second, is_shadow, record,
+};
+
+/// Everything that the judge knows of a pool.
+struct Judge<'a, M: Media> {
+    pm: Access<'a, M>,
+    form: Form,
+    hasher: KeyedHash,
+    layers: Vec<Place>,
+    line_slots: usize,
+    /// Logarithm of the number of parts in which the pool is read.
+    parts_log: u32,
+    /// What is in use; a record is there once, however many copies lead to it.
+    spans: BTreeSet<Span>,
+}
+
+/// A copy of a key.
+struct Copy {
+    rank: usize,
+    at: Addr,
+    state: u16,
+    value: Vec<u8>,
+}
+
+/// The copies of every key of a part of the pool, the topmost first.
+type Columns = BTreeMap<Vec<u8>, Vec<Copy>>;
+
+/// Visits every pair once. What a crash may leave to be cleaned up later is passed over.
+///
+/// # Errors
+/// [`Error::Corrupt`] with the invariant that is broken.
+pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    let mut judge = Judge::new(region)?;
+    let mut items = 0;
+    for part in 0..1 << judge.parts_log {
+        let columns = judge.part(part, &mut Err)?;
+        for (key, copies) in &columns {
+            items += u64::from(judge.pair(key, copies, visit)?);
+        }
+    }
+    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+}
+
+/// As [`check`], but passes over lines and slots that are damaged. A damaged link costs the overflow
+/// lines behind it; of a key whose newest copy is damaged, an older one may be visited.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the root is damaged.
+pub fn salvage<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    report: &mut dyn FnMut(Error),
+) -> Result<()> {
+    let mut judge = Judge::new(region)?;
+    for part in 0..1 << judge.parts_log {
+        let columns = judge.part(part, &mut |error| pass_over(Err::<(), _>(error), report))?;
+        for (key, copies) in &columns {
+            pass_over(judge.pair(key, copies, visit), report)?;
+        }
+    }
+    Ok(())
+}
+
+impl<'a, M: Media> Judge<'a, M> {
+    fn new(region: &'a Region<M>) -> Result<Self> {
+        let identity = Pool::inspect(region)?;
+        let pm = region.access();
+        let mut root = [0; Root::CHECKSUM + 1];
+        pm.read_words(ROOT, &mut root)?;
+        let bytes: Vec<u8> = root[..Root::CHECKSUM].iter().flat_map(|w| w.to_le_bytes()).collect();
+        if xxh3_64_with_seed(&bytes, ROOT.byte()) != root[Root::CHECKSUM] {
+            let at = ROOT.plus(Root::CHECKSUM as u64);
+            return Err(corrupt(at, "the checksum of the settings matches"));
+        }
+        if root[Root::VERSION] != VERSION {
+            let what = format!("layout {} of engine tiered", root[Root::VERSION]);
+            return Err(Error::Unsupported { what });
+        }
+        let (layers, line_slots) = (root[Root::LAYERS], root[Root::LINE_SLOTS]);
+        let in_range = (2..=MOST_LAYERS as u64).contains(&layers)
+            && (1..=SLOTS as u64).contains(&line_slots)
+            && root[Root::TOP_PAGES].is_power_of_two();
+        if !in_range {
+            return Err(corrupt(ROOT, "the settings of a table are in range"));
+        }
+        let mut judge = Judge {
+            pm,
+            form: Form::from_code(identity.form),
+            hasher: KeyedHash::of(&identity)?,
+            layers: Vec::new(),
+            line_slots: line_slots as usize,
+            parts_log: layout::groups_log(root[Root::TOP_PAGES]),
+            spans: BTreeSet::from([Span::of_bytes(Addr::NULL, pool::DATA.byte())]),
+        };
+        judge.read_layers(layers as usize)?;
+        Ok(judge)
+    }
+
+    fn read_layers(&mut self, usual: usize) -> Result<()> {
+        let mut is_dropped = true;
+        for index in 0..PLACES {
+            let at = layout::place_at(index);
+            let word = self.pm.load(at)?;
+            if word == 0 {
+                continue;
+            }
+            let listed = Listed::decode(word, at)
+                .ok_or(corrupt(at, "the place of a layer matches its check"))?;
+            match listed {
+                Listed::Dropped if is_dropped => {}
+                Listed::Live(place) => {
+                    is_dropped = false;
+                    let span = Span::of_bytes(place.start, place.bytes());
+                    let is_lower = self.layers.last().is_none_or(|above| above.log < place.log);
+                    if !is_lower || place.log < self.parts_log {
+                        return Err(corrupt(at, "each layer is larger than the one above"));
+                    }
+                    self.reach(span)?;
+                    self.layers.push(place);
+                }
+                Listed::Dropped => return Err(corrupt(at, "the top layer is dropped first")),
+            }
+        }
+        if !(usual..=usual + 1).contains(&self.layers.len()) {
+            return Err(corrupt(ROOT, "there are as many layers as settings say"));
+        }
+        Ok(())
+    }
+
+    /// Notes that a span is in use, which lies inside the pool.
+    fn reach(&mut self, span: Span) -> Result<()> {
+        if span.end_byte() > self.pm.media().bytes() {
+            return Err(corrupt(span.start, "everything lies inside the pool"));
+        }
+        self.spans.insert(span);
+        Ok(())
+    }
+
+    /// Reads the buckets of a part of all layers. `damaged` says what becomes of what is broken.
+    fn part(&mut self, part: u64, damaged: &mut dyn FnMut(Error) -> Result<()>) -> Result<Columns> {
+        let mut columns = Columns::new();
+        for rank in 0..self.layers.len() {
+            let place = self.layers[rank];
+            let shift = place.log - self.parts_log;
+            for index in part << shift..(part + 1) << shift {
+                let mut at = place.bucket(index);
+                let mut number = 0u64;
+                loop {
+                    let next = match self.line((rank, index), at, number, &mut columns, damaged) {
+                        Ok(next) => next,
+                        Err(error) => {
+                            damaged(error)?;
+                            None
+                        }
+                    };
+                    number += 1;
+                    at = match (number, next) {
+                        (1, _) => at.plus(LINE / WORD),
+                        (_, Some(next)) => next,
+                        (_, None) => break,
+                    };
+                }
+            }
+        }
+        Ok(columns)
+    }
+
+    /// Reads a line; returns where its link leads.
+    fn line(
+        &mut self,
+        (rank, index): (usize, u64),
+        at: Addr,
+        number: u64,
+        columns: &mut Columns,
+        damaged: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<Option<Addr>> {
+        let span = Span::new(at, LINE_WORDS as u64);
+        if number > 1 {
+            if self.spans.contains(&span) {
+                return Err(corrupt(at, "one link leads to an overflow line"));
+            }
+            self.reach(span)?;
+        }
+        let mut words = [0; LINE_WORDS];
+        self.pm.read_words(at, &mut words)?;
+        match Head::decode(words[Line::HEAD], at) {
+            Some(head) if head.is_plausible(self.line_slots) => {
+                for slot in (0..SLOTS).filter(|slot| is_readable(head.state(*slot))) {
+                    let read =
+                        self.slot((rank, index), (&words, at), (slot, head.state(slot)), columns);
+                    if let Err(error) = read {
+                        damaged(error)?;
+                    }
+                }
+            }
+            _ => damaged(corrupt(at, "the flags of a line match their check"))?,
+        }
+        let target = layout::open_link(words[Line::LINK], at)
+            .ok_or(corrupt(at, "a link matches its check"))?;
+        Ok((!target.is_null()).then_some(target))
+    }
+
+    fn slot(
+        &mut self,
+        (rank, index): (usize, u64),
+        (words, at): (&[u64; LINE_WORDS], Addr),
+        (slot, state): (usize, u16),
+        columns: &mut Columns,
+    ) -> Result<()> {
+        let first = layout::slot_word(slot);
+        let pair = [words[first], words[first + 1]];
+        let (key, value) = match self.form {
+            Form::WORDS => (pair[0].to_le_bytes().to_vec(), pair[1].to_le_bytes().to_vec()),
+            _ => self.record(pair, layout::slot_at(at, slot))?,
+        };
+        let hash = self.hasher.bytes(&key);
+        if layout::print_of(hash) != layout::print(state) {
+            return Err(corrupt(at, "a fingerprint is that of its key"));
+        }
+        let position = layout::position(hash, is_second(state));
+        if layout::bucket_of(position, self.layers[rank].log) != index {
+            return Err(corrupt(at, "a key lies in the bucket it hashes to"));
+        }
+        columns.entry(key).or_default().push(Copy { rank, at, state, value });
+        Ok(())
+    }
+
+    fn record(&mut self, pair: [u64; 2], at: Addr) -> Result<(Vec<u8>, Vec<u8>)> {
+        let pointer = RecordWord::from_medium(at, pair[1])?
+            .filter(|pointer| pointer.tag == record::tag_of(pair[0], pair[1]))
+            .ok_or(corrupt(at, "a record word matches its check"))?;
+        let mut key = Vec::new();
+        let key_bytes = record::read(&self.pm, pointer, pair[0], &mut key)?;
+        let value = key.split_off(key_bytes);
+        if self.hasher.bytes(&key) != pair[0] {
+            return Err(corrupt(at, "a slot holds the hash of its key"));
+        }
+        self.reach(Span::of_bytes(pointer.addr, pointer.class.bytes()))?;
+        Ok((key, value))
+    }
+
+    /// Visits the newest copy of a key; returns whether it is there.
+    fn pair(
+        &self,
+        key: &[u8],
+        copies: &[Copy],
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        let topmost = &copies[0];
+        for pair in copies.windows(2) {
+            if is_second(pair[0].state) != is_second(pair[1].state) {
+                return Err(corrupt(pair[1].at, "the copies of a key lie in one column"));
+            }
+            if pair[0].rank == pair[1].rank {
+                return Err(corrupt(pair[1].at, "a key is in a layer once"));
+            }
+        }
+        // Another pair may be written over a shadow at any time: the next copy says the same.
+        for (index, shadow) in copies.iter().enumerate().take_while(|(_, c)| is_shadow(c.state)) {
+            let is_safe = match copies.get(index + 1) {
+                Some(next) if is_deleted(shadow.state) => is_deleted(next.state),
+                Some(next) => !is_deleted(next.state) && next.value == shadow.value,
+                None => is_deleted(shadow.state),
+            };
+            if !is_safe {
+                return Err(corrupt(shadow.at, "what a shadow says holds without it"));
+            }
+        }
+        if is_deleted(topmost.state) {
+            return Ok(false);
+        }
+        visit(key, &topmost.value);
+        Ok(true)
+    }
+
+    /// Returns how many bytes are in use, which lie apart from one another.
+    fn reachable_bytes(self) -> Result<u64> {
+        let mut end = 0;
+        for span in &self.spans {
+            if span.start.byte() < end {
+                return Err(corrupt(span.start, "nothing lies in two places"));
+            }
+            end = span.end_byte();
+        }
+        Ok(self.spans.iter().map(|span| span.bytes()).sum())
+    }
+}
+
+fn corrupt(at: Addr, broken: &'static str) -> Error {
+    Error::Corrupt { at: at.byte(), broken }
+}

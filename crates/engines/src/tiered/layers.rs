@@ -1,0 +1,134 @@
+//! The pyramid (Tiered Hashing 3.1): which layers there are and where each lies, as readers and
+//! writers see it; and the stream of each.
+
+use core::sync::atomic::Ordering;
+
+use everhash_pmem::{Access, Addr, AtomicWord, Bits, Media, Primitives, Span, StreamClass};
+
+use super::layout::{MOST_LIVE, PLACES, Place};
+
+const FIRST: Bits = Bits::new(0, 8);
+const COUNT: Bits = Bits::new(8, 8);
+
+/// Where every layer lies that was ever added, and which of them are in use.
+pub struct Layers<P: Primitives> {
+    /// The number of the top layer, and how many layers there are: never twice the same.
+    view: P::AtomicU64,
+    places: Box<[P::AtomicU64]>,
+    /// Layers of a table that does not grow.
+    usual: usize,
+}
+
+/// The layers that were in use at one moment, the top one first.
+#[derive(Clone, Copy)]
+pub struct View {
+    word: u64,
+    places: [Place; MOST_LIVE],
+    usual: usize,
+}
+
+impl View {
+    /// Returns how many layers there are.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        COUNT.get(self.word) as usize
+    }
+
+    /// Returns the number of the top layer in the root.
+    pub fn first(&self) -> usize {
+        FIRST.get(self.word) as usize
+    }
+
+    /// Returns whether the top layer is being drained, so that a layer of it may be dropped: it
+    /// takes no new keys (Tiered Hashing 3.8).
+    #[inline(always)]
+    pub fn draining(&self) -> bool {
+        self.count() > self.usual
+    }
+
+    /// Returns the first layer that takes new keys.
+    #[inline(always)]
+    pub fn open(&self) -> usize {
+        usize::from(self.draining())
+    }
+
+    /// Returns where a layer lies, counted from the top.
+    #[inline(always)]
+    pub fn place(&self, rank: usize) -> Place {
+        self.places[rank]
+    }
+
+    /// Returns the bottom layer.
+    #[inline(always)]
+    pub fn bottom(&self) -> Place {
+        self.places[self.count() - 1]
+    }
+
+    /// Returns every layer, the top one first.
+    pub fn all(&self) -> &[Place] {
+        &self.places[..self.count()]
+    }
+
+    /// Returns the number of buckets of all layers.
+    pub fn buckets(&self) -> u64 {
+        self.all().iter().map(|place| place.buckets()).sum()
+    }
+}
+
+impl<P: Primitives> Layers<P> {
+    /// Makes the pyramid of some layers, the top one of which is number `first` in the root.
+    pub fn new(first: usize, places: &[Place], usual: usize) -> Self {
+        let layers: Self = Layers { view: AtomicWord::new(0), places: P::words(PLACES), usual };
+        for (index, place) in places.iter().enumerate() {
+            layers.places[first + index].store(place.packed(), Ordering::Relaxed);
+        }
+        layers.publish(first, places.len());
+        layers
+    }
+
+    /// Returns the layers in use.
+    #[inline(always)]
+    pub fn view(&self) -> View {
+        let word = self.view.load(Ordering::Acquire);
+        let mut places = [Place { start: Addr::NULL, log: 0 }; MOST_LIVE];
+        let first = FIRST.get(word) as usize;
+        for (rank, place) in places.iter_mut().enumerate().take(COUNT.get(word) as usize) {
+            *place = Place::of_packed(self.places[first + rank].load(Ordering::Relaxed));
+        }
+        View { word, places, usual: self.usual }
+    }
+
+    /// Returns whether the layers are those of a view. The caller has fenced (acquire).
+    #[inline(always)]
+    pub fn is_same(&self, view: View) -> bool {
+        self.view.load(Ordering::Relaxed) == view.word
+    }
+
+    /// Adds a bottom layer, to which the root leads durably. The caller excludes other changes.
+    pub fn add(&self, place: Place) {
+        let view = self.view();
+        let index = view.first() + view.count();
+        self.places[index].store(place.packed(), Ordering::Relaxed);
+        self.publish(view.first(), view.count() + 1);
+    }
+
+    /// Drops the top layer. The caller excludes other changes.
+    pub fn drop_top(&self) {
+        let view = self.view();
+        self.publish(view.first() + 1, view.count() - 1);
+    }
+
+    fn publish(&self, first: usize, count: usize) {
+        self.view.store(COUNT.set(first as u64, count as u64), Ordering::Release);
+    }
+}
+
+/// Tells the medium which stream each layer has: that of its rank, so that a layer which rises as
+/// those above it are dropped becomes hotter. With one stream for all, all have rank 0.
+pub fn announce_streams<M: Media>(pm: &Access<'_, M>, view: &View, apart: bool) {
+    for (rank, place) in view.all().iter().enumerate() {
+        let class = StreamClass(if apart { rank as u8 } else { 0 });
+        // A medium that takes no hints works without.
+        let _ = pm.stream(Span::of_bytes(place.start, place.bytes()), class);
+    }
+}

@@ -1,0 +1,401 @@
+//! Every byte of Tiered Hashing on the medium.
+//!
+//! The root says where the layers lie. A layer is an array of buckets of two lines; a line holds
+//! its pairs and, in its last word, their flags (Tiered Hashing 3.1, Fig. 6). Structure words carry
+//! a check that is bound to their place: a flipped bit is damage, never another answer.
+
+#[cfg(test)]
+mod tests;
+
+use everhash_pmem::{Addr, Bits, LINE, Ruler, WORD, pool};
+
+// Parts of the format that other engines have too.
+pub use crate::common::hash::KeyedHash;
+pub use crate::common::record;
+
+everhash_pmem::ruler! {
+    /// The root, behind the pool's header. The settings never change; the list of layers grows.
+    pub struct Root [3584] {
+        0   VERSION         [1] "layout version, 1";
+        8   LAYERS          [1] "layers of a table that does not grow, 2 to 4";
+        16  RATIO_LOG       [1] "a layer has 2^n times the buckets of the one above: n";
+        24  TOP_PAGES       [1] "pages of the first top layer, a power of two";
+        32  PAGE_BYTES      [1] "page in which pairs are moved together, a power of two";
+        40  LINE_SLOTS      [1] "slots of a line that are used, 1 to 3";
+        48  GROW_PERCENT    [1] "load at which a layer is added";
+        56  HEAP_PAGE_BYTES [1] "page of the record heap, a power of two";
+        64  MOVEMENT        [1] "1 = opportunistic data movement";
+        72  ONE_FLUSH       [1] "1 = moved pairs share the flush of the write that moves them";
+        80  SHADOW_READING  [1] "1 = reads use the source of a moved pair";
+        88  STREAMS         [1] "1 = a stream for each layer, 0 = one for all";
+        96  CHECKSUM        [1] "XXH3-64 of the words before, seeded with their byte offset";
+        104 SPARE           [11] "zero";
+        192 PLACES          [64] "where layer k lies, in the order in which layers were added";
+        704 REST            [360] "zero";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// A line: three slots, a link, and the flags of the slots. A bucket is two neighbouring lines,
+    /// and those that the link of the second one leads to.
+    pub struct Line [64] {
+        0  SLOTS [6] "3 x (key, value), or 3 x (hash of the key, record word)";
+        48 LINK  [1] "link to the next overflow line of the bucket";
+        56 HEAD  [1] "3 x (readable, non-writable, deleted, second hash, 12 bits of hash), check";
+    }
+}
+
+/// Every record of this engine, for `docs/format.md`.
+pub const RULERS: &[&Ruler] = &[&Root::RULER, &Line::RULER, &record::RecordHead::RULER];
+
+/// Where the root begins.
+pub const ROOT: Addr = pool::ROOT;
+
+/// Version of this layout.
+///
+/// Unit: none. Source: ours.
+pub const VERSION: u64 = 1;
+
+/// Slots of a line.
+///
+/// Unit: slots. Source: ours; the paper's pairs of 31 bytes leave room for two, ours of 16 for
+/// three.
+pub const SLOTS: usize = 3;
+
+/// Words of a line, as a type wants them.
+///
+/// Unit: words. Source: x86.
+pub const LINE_WORDS: usize = Line::WORDS;
+
+/// Lines of a bucket without its overflow lines.
+///
+/// Unit: lines. Source: Tiered Hashing 3.1.
+pub const BUCKET_LINES: u64 = 2;
+
+/// A bucket without its overflow lines.
+///
+/// Unit: bytes. Source: Tiered Hashing 3.1.
+pub const BUCKET_BYTES: u64 = BUCKET_LINES * LINE;
+
+/// The most layers that a table without growth can have.
+///
+/// Unit: layers. Source: Tiered Hashing 4.2.4.
+pub const MOST_LAYERS: usize = 4;
+
+/// The most layers at a time: one more while the top layer is drained.
+///
+/// Unit: layers. Source: Tiered Hashing 3.8.
+pub const MOST_LIVE: usize = MOST_LAYERS + 1;
+
+/// Layers that can ever be added: the root has room for so many places.
+///
+/// Unit: layers. Source: ours; each has twice the buckets of the one before, so all are never used.
+pub const PLACES: usize = 64;
+
+/// Logarithm of the most buckets of a layer.
+///
+/// Unit: bits. Source: ours; 2^40 buckets are 128 TiB.
+pub const MOST_LOG: u32 = 40;
+
+/// Logarithm of the most groups.
+///
+/// Unit: bits. Source: ours; 65,536 groups take 8 MiB of DRAM, and two threads rarely meet.
+const MOST_GROUPS_LOG: u32 = 16;
+
+/// The slot can be read.
+///
+/// Unit: bit mask. Source: Tiered Hashing 3.4, Table 1.
+pub const READABLE: u16 = 1;
+
+/// The slot must not be overwritten.
+///
+/// Unit: bit mask. Source: Tiered Hashing 3.4, Table 1.
+pub const NON_WRITABLE: u16 = 2;
+
+/// The slot says that its key is deleted.
+///
+/// Unit: bit mask. Source: Tiered Hashing 3.5, Fig. 6.
+pub const DELETED: u16 = 4;
+
+/// The slot lies in the bucket of the second hash function.
+///
+/// Unit: bit mask. Source: ours; where both functions name one bucket, nothing else says it.
+pub const SECOND: u16 = 8;
+
+/// The flags of a slot; above them lies the fingerprint.
+///
+/// Unit: bit mask. Source: ours.
+const FLAGS: u16 = 15;
+
+/// Bits of a slot's state: four flags and the fingerprint.
+///
+/// Unit: bits. Source: ours.
+const STATE_BITS: u32 = 16;
+
+const HEAD_CHECK: Bits = Bits::new(48, 16);
+const LINK_LINE: Bits = Bits::new(0, 48);
+const LINK_CHECK: Bits = Bits::new(48, 16);
+const PLACE_LINE: Bits = Bits::new(0, 40);
+const PLACE_LOG: Bits = Bits::new(40, 6);
+const PLACE_DROPPED: Bits = Bits::new(46, 1);
+const PLACE_CHECK: Bits = Bits::new(48, 16);
+
+/// The multipliers of all checks, and of the second hash function: odd, and drawn at random until
+/// one or two flipped bits of a factor change the twelve highest bits of the product, always.
+///
+/// Unit: none. Source: ours.
+const MIX: [u64; 2] = [0xcb2d_ce9b_1cca_c475, 0x38ba_a269_a93a_e547];
+
+/// The kinds of checked words: one of another kind does not match its check. Each is its name in
+/// letters.
+#[derive(Clone, Copy)]
+enum Kind {
+    Head = 0x6865_6164,
+    Link = 0x6c69_6e6b,
+    Place = 0x706c_6163,
+}
+
+/// Returns a product of `word` and a place whose sixteen highest bits are a check.
+#[inline(always)]
+const fn mix(word: u64, place: u64, kind: Kind) -> u64 {
+    (word ^ (place ^ (kind as u64) << 32).wrapping_mul(MIX[1])).wrapping_mul(MIX[0])
+}
+
+/// Returns where a hash function puts a key: the leading bits name its bucket in every layer, so
+/// that a page of a layer has one ancestor page in each layer above.
+#[inline(always)]
+pub const fn position(hash: u64, second: bool) -> u64 {
+    if second { (hash.rotate_left(32) ^ MIX[1]).wrapping_mul(MIX[0]) } else { hash }
+}
+
+/// Returns the bucket of a position in a layer of 2^`log` buckets.
+#[inline(always)]
+pub const fn bucket_of(position: u64, log: u32) -> u64 {
+    // A shift by 64 is none: two shifts are one for every `log`.
+    (position >> 1) >> (63 - log)
+}
+
+/// Returns the first position of a bucket in a layer of 2^`log` buckets.
+pub const fn first_position(bucket: u64, log: u32) -> u64 {
+    if log == 0 { 0 } else { bucket << (64 - log) }
+}
+
+/// Returns the fingerprint of a hash: twelve bits above the flags of a slot.
+#[inline(always)]
+pub const fn print_of(hash: u64) -> u16 {
+    // Neither the leading bits, which name the bucket, nor the lowest, which lead the second
+    // position.
+    (hash >> 16) as u16 & !FLAGS
+}
+
+/// Returns the logarithm of the number of groups.
+pub const fn groups_log(top_pages: u64) -> u32 {
+    let log = top_pages.ilog2();
+    if log < MOST_GROUPS_LOG { log } else { MOST_GROUPS_LOG }
+}
+
+/// Returns the logarithm of the buckets of a page.
+pub const fn page_log(page_bytes: u64) -> u32 {
+    (page_bytes / BUCKET_BYTES).ilog2()
+}
+
+/// Returns the logarithm of the buckets of the layer that is added as number `index`: 2^n times the
+/// one above at first (Tiered Hashing 3.1), and twice the one above when a table grows (3.8).
+pub const fn layer_log(top_log: u32, layers: u64, ratio_log: u64, index: u64) -> u32 {
+    let steep = if index < layers { index } else { layers - 1 };
+    top_log + (steep * ratio_log) as u32 + (index - steep) as u32
+}
+
+/// What the head of a line says of its slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head(u64);
+
+impl Head {
+    /// No slot holds anything.
+    pub const EMPTY: Head = Head(0);
+
+    /// Returns the head in `word`, which was read at the line `at`, or `None` if no engine stored
+    /// it there.
+    #[inline(always)]
+    pub const fn decode(word: u64, at: Addr) -> Option<Head> {
+        let head = Head(HEAD_CHECK.set(word, 0));
+        if head.encode(at) == word { Some(head) } else { None }
+    }
+
+    /// Returns the word for the line `at`.
+    #[inline(always)]
+    pub const fn encode(self, at: Addr) -> u64 {
+        HEAD_CHECK.set(self.0, mix(self.0, at.word(), Kind::Head) >> 48)
+    }
+
+    /// Returns the state of a slot: flags and fingerprint; 0 if it is open.
+    #[inline(always)]
+    pub const fn state(self, slot: usize) -> u16 {
+        (self.0 >> (slot as u32 * STATE_BITS)) as u16
+    }
+
+    /// Returns the head with another state of a slot.
+    #[inline(always)]
+    pub const fn with(self, slot: usize, state: u16) -> Head {
+        let shift = slot as u32 * STATE_BITS;
+        Head(self.0 & !((u16::MAX as u64) << shift) | (state as u64) << shift)
+    }
+
+    /// Returns whether every slot is open or holds a state that writes leave, and those from
+    /// `slots` on are open.
+    pub fn is_plausible(self, slots: usize) -> bool {
+        (0..SLOTS).all(|slot| {
+            let state = self.state(slot);
+            state == 0 || (is_readable(state) && slot < slots)
+        })
+    }
+}
+
+/// Returns whether a slot can be read.
+#[inline(always)]
+pub const fn is_readable(state: u16) -> bool {
+    state & READABLE != 0
+}
+
+/// Returns whether a slot is a shadow: readable, and free for another pair.
+#[inline(always)]
+pub const fn is_shadow(state: u16) -> bool {
+    state & (READABLE | NON_WRITABLE) == READABLE
+}
+
+/// Returns whether a slot is valid: readable, and not free.
+#[inline(always)]
+pub const fn is_valid(state: u16) -> bool {
+    state & (READABLE | NON_WRITABLE) == READABLE | NON_WRITABLE
+}
+
+/// Returns whether a slot says that its key is deleted.
+#[inline(always)]
+pub const fn is_deleted(state: u16) -> bool {
+    state & DELETED != 0
+}
+
+/// Returns whether a slot lies in the bucket of the second hash function.
+#[inline(always)]
+pub const fn is_second(state: u16) -> bool {
+    state & SECOND != 0
+}
+
+/// Returns the fingerprint of a slot, as [`print_of`] has it.
+#[inline(always)]
+pub const fn print(state: u16) -> u16 {
+    state & !FLAGS
+}
+
+/// Returns where the words of a slot begin in its line.
+#[inline(always)]
+pub const fn slot_word(slot: usize) -> usize {
+    Line::SLOTS + 2 * slot
+}
+
+/// Returns the last word of a slot of the line at `at`.
+pub const fn slot_at(at: Addr, slot: usize) -> Addr {
+    at.plus(slot_word(slot) as u64 + 1)
+}
+
+/// Returns the word that leads from the line `at` to the line `target`; null for none.
+pub const fn seal_link(target: Addr, at: Addr) -> u64 {
+    let line = target.line();
+    LINK_CHECK.set(line, mix(line, at.word(), Kind::Link) >> 48)
+}
+
+/// Returns where a link of the line `at` leads, null for nowhere, or `None` if it is damaged.
+pub const fn open_link(word: u64, at: Addr) -> Option<Addr> {
+    let line = LINK_LINE.get(word);
+    // The largest line number that is an address.
+    if line > u64::MAX / LINE {
+        return None;
+    }
+    let target = Addr::new(line * LINE);
+    if seal_link(target, at) == word { Some(target) } else { None }
+}
+
+/// Where a layer lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The first line of its first bucket.
+    pub start: Addr,
+    /// Logarithm of the number of buckets.
+    pub log: u32,
+}
+
+impl Place {
+    /// Returns the number of buckets.
+    pub const fn buckets(self) -> u64 {
+        1 << self.log
+    }
+
+    /// Returns the length. Unit: bytes.
+    pub const fn bytes(self) -> u64 {
+        self.buckets() * BUCKET_BYTES
+    }
+
+    /// Returns where a bucket begins.
+    #[inline(always)]
+    pub const fn bucket(self, index: u64) -> Addr {
+        self.start.plus(index * (BUCKET_BYTES / WORD))
+    }
+
+    /// Returns where the bucket of a position begins.
+    #[inline(always)]
+    pub const fn home(self, position: u64) -> Addr {
+        self.bucket(bucket_of(position, self.log))
+    }
+
+    /// Returns the place in one word of DRAM.
+    pub const fn packed(self) -> u64 {
+        PLACE_LOG.set(self.start.line(), self.log as u64)
+    }
+
+    /// Returns the place in a word that [`Place::packed`] made.
+    #[inline(always)]
+    pub const fn of_packed(word: u64) -> Place {
+        Place { start: Addr::new(PLACE_LINE.get(word) * LINE), log: PLACE_LOG.get(word) as u32 }
+    }
+}
+
+/// What the root says of a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listed {
+    /// It lies here.
+    Live(Place),
+    /// It was drained and dropped.
+    Dropped,
+}
+
+impl Listed {
+    /// Returns the word for the place word at `at`.
+    pub const fn encode(self, at: Addr) -> u64 {
+        let word = match self {
+            Listed::Live(place) => place.packed(),
+            Listed::Dropped => PLACE_DROPPED.set(0, 1),
+        };
+        PLACE_CHECK.set(word, mix(word, at.word(), Kind::Place) >> 48)
+    }
+
+    /// Returns what a word at `at` says, or `None` if no engine stored it there.
+    pub const fn decode(word: u64, at: Addr) -> Option<Listed> {
+        let place = Place::of_packed(word);
+        let listed = if PLACE_DROPPED.get(word) == 1 {
+            Listed::Dropped
+        } else if place.log <= MOST_LOG && !place.start.is_null() {
+            Listed::Live(place)
+        } else {
+            return None;
+        };
+        if listed.encode(at) == word { Some(listed) } else { None }
+    }
+}
+
+/// Returns where the root says where layer `index` lies.
+pub const fn place_at(index: usize) -> Addr {
+    ROOT.plus((Root::PLACES + index) as u64)
+}
+
+const _: () = assert!(SLOTS as u32 * STATE_BITS == 48 && Line::SLOTS == 0 && Line::LINK == 6);
+const _: () = assert!(Root::CHECKSUM == 12, "the settings fill their place");

@@ -1,0 +1,44 @@
+//! Checks of the words: what damage they notice, and that keys spread.
+
+use super::*;
+
+/// Every damage of one or two bits, and of one byte.
+fn damages() -> impl Iterator<Item = u64> {
+    let two = (0..64).flat_map(|a| (0..=a).map(move |b| 1u64 << a | 1 << b));
+    let bytes = (0..8).flat_map(|byte| (1..256u64).map(move |by| by << (8 * byte)));
+    two.chain(bytes)
+}
+
+#[test]
+fn small_damage_to_a_structure_word_is_always_noticed() {
+    // Fails if two flipped bits, or one damaged byte, turn a word into another sound one.
+    let at = Addr::new(64 * 1234);
+    let state = NON_WRITABLE | READABLE | SECOND | print_of(0x1234_5678_9abc_def0);
+    let head = Head::EMPTY.with(0, state).with(2, state ^ SECOND).encode(at);
+    let link = seal_link(Addr::new(64 * 99), at);
+    let place = Place { start: Addr::new(64 * 77), log: 9 };
+    let listed = Listed::Live(place).encode(place_at(3));
+    for damage in damages() {
+        assert_eq!(Head::decode(head ^ damage, at), None, "{damage:#x}");
+        assert_eq!(open_link(link ^ damage, at), None, "{damage:#x}");
+        assert_eq!(Listed::decode(listed ^ damage, place_at(3)), None, "{damage:#x}");
+    }
+    assert_eq!(Listed::decode(listed, place_at(3)), Some(Listed::Live(place)));
+    assert_eq!(Listed::decode(listed, place_at(4)), None);
+    assert_eq!(open_link(link, at), Some(Addr::new(64 * 99)));
+}
+
+#[test]
+fn a_page_has_one_ancestor_page_in_every_layer_above() {
+    // Fails if the bucket of a lower layer does not begin with the bits of the upper one.
+    for hash in [0, 1, u64::MAX, 0x0123_4567_89ab_cdef, 1 << 63] {
+        for second in [false, true] {
+            let position = position(hash, second);
+            for log in 1..MOST_LOG {
+                assert_eq!(bucket_of(position, log) >> 1, bucket_of(position, log - 1));
+                let first = first_position(bucket_of(position, log), log);
+                assert_eq!(bucket_of(first, log), bucket_of(position, log));
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Tiered Hashing: a pyramid of layers, so that writes are skewed and flash can keep them apart.
+//!
+//! Jian Zhou, Jianfeng Wu, Weizhou Huang, You Zhou, Fei Wu, Liu Shi, Xiaoyi Zhang, Kun Wang, Feng
+//! Zhu, Shu Li: "Tiered Hashing: Revamping Hash Indexing under a Unified Memory-Storage Hierarchy",
+//! PACT 2022.
+//!
+//! ```text
+//!   layer 0    | bucket 0          | bucket 1          |             stream 0
+//!                 |          \        |         \
+//!   layer 1    | bucket 0 | bucket 1 | bucket 2 | bucket 3 |         stream 1
+//!
+//!   bucket     two lines, and overflow lines behind them
+//!   line       | slot | slot | slot | link | flags |
+//! ```
+//!
+//! New pairs go to the top layer, and when both of their buckets are full there, to the next one. A
+//! write that reaches a lower layer takes along the pairs of the pages above that fit into its page:
+//! these share its flush. Their sources become shadows, which still serve reads, until they are
+//! overwritten. An update or a removal leaves a newer copy above the old one, which sinks later.
+//!
+//! # Where to find what
+//!
+//! | Section | File |
+//! |---|---|
+//! | 3.1: layers, buckets, streams | `layout.rs`, `layers.rs`, `bucket.rs` |
+//! | 3.2, 3.4: searching, shadow reading | `shadow_reading.rs` |
+//! | 3.3: opportunistic data movement | `opportunistic_data_movement.rs` |
+//! | 3.5: lazy updating and deletion | `lazy_updating.rs` |
+//! | 3.6: in-cacheline crash consistency | `in_cacheline_crash_consistency.rs`, `recovery.rs` |
+//! | 3.8: resizing | `resize.rs` |
+//! | ours: overflow lines | `overflow.rs` |
+//! | ours: what `maintain` does | `upkeep.rs` |
+//! | ours: scan and clear | `scan.rs` |
+//! | ours: locks; an open table in DRAM, its operations, its face | `concurrency.rs`, `state.rs`, `ops.rs`, `table.rs` |
+//!
+//! # Where we depart
+//!
+//! | The paper says | We do | Why |
+//! |---|---|---|
+//! | a line has two pairs of 16 + 15 bytes and 2 bytes of flags (3.1; 3.4 swaps the sizes) | three pairs of 8 + 8 bytes, or of hash and record word, a link, and a word of flags with a check | the contract's forms; longer pairs lie in records (1) |
+//! | a log for in-place updates of more than 8 bytes (3.6) | no log | the last word of a slot, a value or what leads to one, changes by one store (1) |
+//! | any open slot of an upper layer takes an update (3.5) | one above every copy of the key, or the topmost copy itself | else an older copy counts after a crash (2) |
+//! | a pair moves to any lower layer (3.3) | only past slots without its key; the older copy where it arrives is overwritten | the same |
+//! | equal copies in two layers: the upper one is removed by recovery (3.6) | it stays, and counts | it is never older; the next move finds it |
+//! | the source is free once it was moved (3.3) | it is a shadow until an operation overwrites it that flushes its line | a crash may bring its flag back (2) |
+//! | stores to one line become durable in order (3.6) | that is asked of the medium; where it is not so, fences go between flags and pairs | pages of files are written while stores go on |
+//! | deletion is a reserved value, or a flag (3.5) | a flag | every value is the user's |
+//! | an insert takes the first free slot | after a search of all layers | an insert is only for absent keys |
+//! | resize at the first collision (3.2) | overflow lines, and a layer at a chosen load | else the first insert fails at a load of a third, and equal hashes double the table for ever |
+//! | the top layer is locked for writing while it is drained (3.8) | for new keys; what is there may be updated there | nothing may be written below a newer copy |
+//! | one thread | a latch and a sequence for each group | see `concurrency.rs` |
+//!
+//! 1. Words of 8 bytes lie in the slot, of all other pairs the 64-bit hash of the key and a record
+//!    word. So there is no value in a slot that is longer than the largest atomic store. What this
+//!    costs is a second fence for records: the record is durable before a slot leads to it.
+//! 2. Down a column, the buckets of one hash function, copies never get newer, in whatever order
+//!    lines become durable: so the topmost copy is the newest one at any time. `check.rs` asks this
+//!    of every pool: a shadow that is the topmost copy has an equal one below it.
+//!
+//! Not covered by a check: the values of the form of words, which has no room for one, and the rest
+//! of a key beyond its fingerprint's 12 bits and its bucket. Every other word is covered, and byte
+//! strings wholly.
+//!
+//! # What an operation costs at least
+//!
+//! | Operation, with words in persistent memory | Lines flushed | Fences |
+//! |---|---|---|
+//! | insert into the top layer, update in place, removal | 1 | 1 |
+//! | insert, mean up to a load of 45 %, all moves included | 1.46 | 1 |
+//! | update, mean at that load, all moves included | 1.75 | 1 |
+//! | the same of a record | and those of the record | 2 |
+//! | on files | as on memory | 1 more where a pair is written, 2 where it replaces a shadow |
+//! | get, a key that is absent included | 0 | 0 |
+//!
+//! Counted by `tests/mechanisms.rs` with two slots a line, 128 a page, as in the paper. An overflow
+//! line costs two fences of its own, and growth one pass over the new layer. A get reads two lines
+//! of each bucket from the top down, four buckets at most with two layers.
+//!
+//! # Not here
+//!
+//! Inline pairs of 16 bytes: they lie in records. Fingerprints in DRAM: those in the flags spare
+//! the comparison of keys, not the read of a line. The paper's bare forms. One file for each layer:
+//! layers are announced as streams to the medium, and an ordinary file takes no such hint. Opening
+//! reads every line, because overflow lines and records are claimed then; the paper's incremental
+//! search for equal pairs is not needed.
+
+mod bucket;
+mod check;
+mod concurrency;
+mod in_cacheline_crash_consistency;
+mod layers;
+pub mod layout;
+mod lazy_updating;
+mod opportunistic_data_movement;
+mod ops;
+mod overflow;
+mod recovery;
+mod resize;
+mod scan;
+mod setup;
+mod shadow_reading;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
+use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
+use everhash_pmem::{Media, Pool, Region, Site};
+
+pub use setup::{TieredSettings, bytes_needed};
+pub use table::TieredTable;
+
+/// The engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tiered;
+
+impl Engine for Tiered {
+    const NAME: &'static str = "tiered";
+
+    const CAPABILITIES: Capabilities = Capabilities {
+        forms: &[Form::WORDS, Form::DOUBLE_WORDS],
+        byte_strings: true,
+        durability: &[Durability::Immediate],
+        bare: false,
+        exact_len: true,
+        grows: true,
+    };
+
+    const SITES: &'static [&'static [Site]] = &[
+        in_cacheline_crash_consistency::sites::ALL,
+        opportunistic_data_movement::sites::ALL,
+        overflow::sites::ALL,
+        resize::sites::ALL,
+        ops::sites::ALL,
+        scan::sites::ALL,
+        recovery::sites::ALL,
+    ];
+
+    type Settings = TieredSettings;
+    type Table<M: Media> = TieredTable<M>;
+
+    fn tiny(_form: Form) -> TieredSettings {
+        TieredSettings::tiny()
+    }
+
+    fn sized_for(_form: Form, items: u64) -> TieredSettings {
+        TieredSettings::sized_for(items)
+    }
+
+    fn format<M: Media>(pool: &Pool<M>, settings: &TieredSettings) -> Result<()> {
+        setup::format(pool, settings)
+    }
+
+    fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<TieredTable<M>> {
+        Ok(match Form::from_code(pool.identity().form) {
+            Form::WORDS => TieredTable::Words(recovery::open(pool, executor, check::check)?),
+            _ => TieredTable::Bytes(recovery::open(pool, executor, check::check)?),
+        })
+    }
+
+    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+        check::check(region, visit)
+    }
+
+    fn salvage<M: Media>(
+        region: &Region<M>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        check::salvage(region, visit, report)
+    }
+}

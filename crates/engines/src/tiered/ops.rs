@@ -1,0 +1,306 @@
+//! Insert, put, update, remove (Tiered Hashing 3.2 to 3.5), under the contract's one meaning of
+//! each; get stands in `shadow_reading.rs`.
+
+use everhash_index::{Change, Result};
+use everhash_pmem::{Access, Addr, Media, Span};
+
+use super::bucket::{HashedKey, PairCodec};
+use super::concurrency::Held;
+use super::in_cacheline_crash_consistency::{Plan, valid};
+use super::layers::View;
+use super::layout::{self, is_deleted};
+use super::lazy_updating::{Target, position_of, target};
+use super::opportunistic_data_movement::{Moves, sites as move_sites};
+use super::overflow::Newcomer;
+use super::shadow_reading::Survey;
+use super::state::Tiered;
+use crate::common::edit::{Edit, Step};
+
+/// Where writes persist something of their own.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// A record, before a slot leads to it.
+        RECORD = "tiered/write/record";
+        /// Everything, on media whose fences wait for nothing.
+        SYNC = "tiered/sync/all";
+    }
+}
+
+/// A key whose groups are held for a write.
+struct Writer<'t, 'k, M: Media, C: PairCodec> {
+    table: &'t Tiered<M, C>,
+    held: Held<'t, M>,
+    view: View,
+    wanted: HashedKey<'k, C>,
+}
+
+impl<M: Media, C: PairCodec> Tiered<M, C> {
+    /// Does what `edit` says; returns the operation's answer.
+    ///
+    /// A crash leaves the key as it was, or as the answer says.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Full`], and as [`Tiered::get`].
+    #[inline(always)]
+    pub fn write(&self, key: C::Key<'_>, edit: Edit<C::Value<'_>>) -> Result<bool> {
+        self.edit(key, |found, _| Ok(edit.decide(found.is_some())))
+    }
+
+    /// Reads a key and does with it what `change` says, in one step.
+    ///
+    /// # Errors
+    /// As [`Tiered::write`], and those of `change`, which returns values of the pool's form only.
+    pub fn modify(
+        &self,
+        key: C::Key<'_>,
+        change: impl FnOnce(Option<&[u8]>) -> Result<Change>,
+    ) -> Result<()> {
+        let mut owned = Vec::new();
+        let owned = &mut owned;
+        self.edit(key, move |found, bytes| {
+            if let Some(pair) = found {
+                C::found_value(pair, bytes);
+            }
+            let step = match change(found.is_some().then_some(bytes.as_slice()))? {
+                Change::Keep => Step::Keep,
+                Change::Put(value) => {
+                    *owned = value;
+                    Step::Put(C::value(owned))
+                }
+                Change::Remove => Step::Remove,
+            };
+            Ok(((), step))
+        })
+    }
+
+    /// Surveys a key under the latches of its groups, lets `decide` say what becomes of it, and
+    /// does that: one step for everybody else. `decide` is given the pair of the key, if there is
+    /// one, and bytes that hold the value of a record.
+    ///
+    /// An error means that nothing has changed, unless the medium failed: then the group is
+    /// poisoned, and the next open finds the pair as it was or as it should be.
+    ///
+    /// # Errors
+    /// As [`Tiered::write`], and those of `decide`.
+    #[inline(always)]
+    fn edit<'v, T>(
+        &self,
+        key: C::Key<'_>,
+        decide: impl FnOnce(Option<C::Pair>, &mut Vec<u8>) -> Result<(T, Step<C::Value<'v>>)>,
+    ) -> Result<T> {
+        self.writable()?;
+        let pm = self.pool.access();
+        let wanted = self.hashed(key);
+        let (answer, correction) = {
+            let writer = self.writer(&pm, wanted)?;
+            let mut bytes = Vec::new();
+            let survey = self.survey(&pm, &writer.view, wanted, &mut bytes)?;
+            let topmost = survey.topmost().filter(|copy| !is_deleted(copy.state()));
+            let pair = topmost.map(|copy| copy.pair);
+            let (answer, step) = decide(pair, &mut bytes)?;
+            let correction = match (step, pair) {
+                (Step::Keep, _) | (Step::Remove, None) => return Ok(answer),
+                (Step::Remove, Some(pair)) => writer.remove(&pm, &survey, pair)?,
+                (Step::Put(value), _) => writer.put(&pm, &survey, value, pair.is_some())?,
+            };
+            (answer, correction)
+        };
+        self.estimated(&pm, correction, wanted.hash);
+        Ok(answer)
+    }
+
+    #[inline(always)]
+    fn writer<'t, 'k>(
+        &'t self,
+        pm: &'t Access<'_, M>,
+        wanted: HashedKey<'k, C>,
+    ) -> Result<Writer<'t, 'k, M, C>> {
+        // Before the latches, which wait for the flush of this thread's last write.
+        let positions = self.prefetch(pm, wanted.hash);
+        let held = self.groups.hold(pm, positions.map(|position| self.groups.of(position)))?;
+        Ok(Writer { table: self, held, view: self.layers.view(), wanted })
+    }
+
+    /// Fetches the lines where a search for a hash begins; returns its positions.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) -> [u64; 2] {
+        let view = self.layers.view();
+        [false, true].map(|second| {
+            let position = layout::position(hash, second);
+            for place in view.all() {
+                let home = place.home(position);
+                pm.prefetch(home);
+                pm.prefetch(home.plus(layout::LINE_WORDS as u64));
+            }
+            position
+        })
+    }
+}
+
+impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
+    /// Gives a key a value; returns what the estimate of the table is to be changed by.
+    ///
+    /// A crash leaves the old value or the new one, or the key absent or with the value.
+    #[inline(always)]
+    fn put<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        survey: &Survey<'a, M, C>,
+        value: C::Value<'_>,
+        is_present: bool,
+    ) -> Result<Option<i64>> {
+        let HashedKey { hash, key } = self.wanted;
+        let pair = C::make(pm, &self.table.heap, hash, key, value, sites::RECORD)?;
+        let written = self.write_pair(pm, survey, pair);
+        let position = match written {
+            Ok(position) => position,
+            Err(error) => {
+                // If the medium has failed, the group is poisoned, and the record stays in use: a
+                // slot may lead to it.
+                if let (Some(record), true) = (C::record(pair), self.is_whole()) {
+                    self.table.heap.give(record.addr, record.class);
+                }
+                return Err(error);
+            }
+        };
+        let limit = self.table.drift_limit(&self.view);
+        Ok(if is_present { None } else { self.held.count(position, 1, limit) })
+    }
+
+    /// Returns whether no write to the groups has failed.
+    fn is_whole(&self) -> bool {
+        [false, true].into_iter().all(|second| {
+            let position = layout::position(self.wanted.hash, second);
+            self.held.change(position).map(everhash_pmem::Change::end).is_ok()
+        })
+    }
+
+    #[inline(always)]
+    fn write_pair<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        survey: &Survey<'a, M, C>,
+        pair: C::Pair,
+    ) -> Result<u64> {
+        if C::RECORDS {
+            pm.fence(sites::RECORD)?;
+        }
+        let (hash, words) = (self.wanted.hash, C::encode(pair));
+        let (mut plan, mut moves) = (Plan::default(), Moves::default());
+        let (position, rank) = match target(&self.view, survey) {
+            Target::Fill { rank, second, room } => {
+                self.table.note_ended(&room, &plan, &mut moves);
+                plan.fill(&room.line, room.slot, valid(hash, second, false), words);
+                (layout::position(hash, second), rank)
+            }
+            Target::Rewrite(copy) => {
+                let (line, slot, state) = (&copy.line, copy.slot, copy.state());
+                moves.ended.push((line.words(slot), state, layout::slot_at(line.at(), slot)));
+                let second = layout::is_second(state);
+                plan.rewrite(line, slot, valid(hash, second, false), words[1]);
+                (position_of(hash, copy), copy.rank)
+            }
+            Target::Overflow => return self.overflow(pm, words),
+        };
+        self.commit(pm, (position, rank), plan, moves, true)?;
+        Ok(position)
+    }
+
+    /// Adds a pair whose key has no copy and no room.
+    #[cold]
+    fn overflow(&self, pm: &Access<'_, M>, words: [u64; 2]) -> Result<u64> {
+        let hash = self.wanted.hash;
+        let position = layout::position(hash, false);
+        let newcomer = Newcomer { position, state: valid(hash, false, false), words };
+        let fresh: Vec<Addr> = self.table.take_lines(1)?;
+        let change = self.held.change(position)?;
+        for at in fresh {
+            self.table.extend(pm, self.view.bottom(), &newcomer, at)?;
+        }
+        change.end();
+        self.held.count_write(position, true);
+        Ok(position)
+    }
+
+    /// Removes a key that is present; returns what the estimate of the table is to be changed by.
+    ///
+    /// A crash leaves the key there or not.
+    fn remove<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        survey: &Survey<'a, M, C>,
+        pair: C::Pair,
+    ) -> Result<Option<i64>> {
+        let hash = self.wanted.hash;
+        let (mut plan, mut moves) = (Plan::default(), Moves::default());
+        let at = match target(&self.view, survey) {
+            Target::Fill { rank, second, room } => {
+                self.table.note_ended(&room, &plan, &mut moves);
+                plan.fill(&room.line, room.slot, valid(hash, second, true), C::encode(pair));
+                (layout::position(hash, second), rank)
+            }
+            Target::Rewrite(copy) => {
+                let (line, slot, state) = (&copy.line, copy.slot, copy.state());
+                let second = layout::is_second(state);
+                if survey.is_covering() {
+                    plan.flag(line, slot, valid(hash, second, true));
+                } else {
+                    plan.flag(line, slot, 0);
+                    moves.ended.push((line.words(slot), state, layout::slot_at(line.at(), slot)));
+                }
+                (position_of(hash, copy), copy.rank)
+            }
+            // There is a copy, so there is a slot.
+            Target::Overflow => return Ok(None),
+        };
+        self.commit(pm, at, plan, moves, false)?;
+        self.table.note_litter();
+        Ok(self.held.count(at.0, -1, self.table.drift_limit(&self.view)))
+    }
+
+    /// Makes a planned write durable, and what moves with it (Tiered Hashing 3.3).
+    #[inline(always)]
+    fn commit(
+        &self,
+        pm: &Access<'_, M>,
+        (position, rank): (u64, usize),
+        mut plan: Plan,
+        mut moves: Moves,
+        takes_along: bool,
+    ) -> Result<()> {
+        let table = self.table;
+        let carries = takes_along && rank > 0 && table.settings.movement == 1;
+        if carries && table.settings.one_flush == 1 {
+            let more = table.plan_moves(pm, &self.view, (position, rank), &mut plan)?;
+            moves.sources = more.sources;
+            moves.ended.extend(more.ended);
+        }
+        let change = self.held.change(position)?;
+        plan.commit(pm, table.ordered)?;
+        if !moves.sources.is_empty() {
+            table.mark_sources(pm, &moves)?;
+        }
+        if carries && table.settings.one_flush == 0 {
+            self.move_apart(pm, (position, rank))?;
+        }
+        change.end();
+        self.held.count_write(position, rank > 0);
+        table.drop_ended(pm, &self.view, &moves);
+        Ok(())
+    }
+
+    /// Moves pairs with flushes of their own: what the policy of one flush saves (4.4.1).
+    #[cold]
+    fn move_apart(&self, pm: &Access<'_, M>, at: (u64, usize)) -> Result<()> {
+        let mut plan = Plan::default();
+        let moves = self.table.plan_moves(pm, &self.view, at, &mut plan)?;
+        plan.commit_apart(pm, self.table.ordered)?;
+        self.table.mark_sources(pm, &moves)?;
+        for (line, _) in &moves.sources {
+            let site = move_sites::SOURCE;
+            pm.persist(Span::new(*line, layout::LINE_WORDS as u64), site)?;
+        }
+        self.table.drop_ended(pm, &self.view, &moves);
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! Opening a pool, clean or after a crash (Tiered Hashing 3.6).
+//!
+//! A crash leaves nothing to repair: of the copies of a key the topmost one counts, a slot that was
+//! being written is open, and what no link and no slot leads to is free. Shadows whose flag was
+//! lost are valid again; the next move finds the equal copy below. Recovery makes durable what a
+//! killed process has left visible, claims the space that is in use, and counts.
+
+use core::marker::PhantomData;
+use core::ops::Range;
+use std::sync::Arc;
+
+use everhash_index::{Error, Executor, Form, Result};
+use everhash_pmem::{
+    Access, Addr, AtomicWord, Heap, Lock, Media, Pool, Shutdown, Space, Span, pool,
+};
+
+use super::bucket::{Line, Lines, PairCodec, corrupt};
+use super::concurrency::Groups;
+use super::layers::{Layers, View};
+use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
+use super::setup::TieredSettings;
+use super::state::{Growth, Judge, LockOf, Sweep, Tiered, line_class};
+use crate::common::hash::KeyedHash;
+
+/// Where recovery persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// All that is visible, before recovery relies on it.
+        ACCEPTED = "tiered/recover/accepted";
+    }
+}
+
+/// Groups that one job reads.
+///
+/// Unit: groups. Source: ours; enough jobs for every core, and few enough to cost nothing.
+const GROUPS_PER_JOB: u64 = 16;
+
+/// Opens the table in a pool.
+///
+/// # Errors
+/// [`Error::Corrupt`] and errors of the medium.
+pub fn open<M: Media, C: PairCodec>(
+    pool: Pool<M>,
+    executor: &dyn Executor,
+    judge: Judge<M>,
+) -> Result<Tiered<M, C>> {
+    if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
+        // After a crash of the process alone, what is visible need not be durable. What is relied
+        // on below, and shown to a reader, must not be lost in the next power failure.
+        pool.access().sync(sites::ACCEPTED)?;
+    }
+    let settings = read_settings(&pool.access())?;
+    let (first, places) = read_places(&pool.access(), &settings)?;
+    let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
+    for place in &places {
+        // First of all: then all layers together are no longer than the medium.
+        space.claim(Span::of_bytes(place.start, place.bytes()))?;
+    }
+    let mut table = assemble::<M, C>(pool, settings, space, (first, &places), judge)?;
+    table.read_all(executor)?;
+    table.estimate = AtomicWord::new(table.len());
+    table.grow_at = AtomicWord::new(table.items_to_grow());
+    table.pool.recovered()?;
+    table.announce(&table.pool.access());
+    Ok(table)
+}
+
+fn read_settings<M: Media>(pm: &Access<'_, M>) -> Result<TieredSettings> {
+    let mut words = [0; Root::CHECKSUM + 1];
+    pm.read_words(ROOT, &mut words)?;
+    TieredSettings::from_root(&words)
+}
+
+/// Reads which layers there are: those behind all that were dropped.
+fn read_places<M: Media>(
+    pm: &Access<'_, M>,
+    settings: &TieredSettings,
+) -> Result<(usize, Vec<Place>)> {
+    let (mut first, mut places) = (0, Vec::new());
+    let mut ended = false;
+    for index in 0..PLACES {
+        let at = layout::place_at(index);
+        let word = pm.load(at)?;
+        let listed = match word {
+            0 => None,
+            word => {
+                let broken = "the place of a layer matches its check";
+                Some(Listed::decode(word, at).ok_or_else(|| corrupt(at, broken))?)
+            }
+        };
+        match listed {
+            None => ended = true,
+            Some(Listed::Dropped) if !ended && places.is_empty() => first = index + 1,
+            Some(Listed::Live(place))
+                if !ended && place.log == settings.layer_log(index as u64) =>
+            {
+                places.push(place);
+            }
+            Some(_) => return Err(corrupt(at, "layers follow one another")),
+        }
+    }
+    let usual = settings.layers as usize;
+    if !(usual..=usual + 1).contains(&places.len()) || places.len() > MOST_LIVE {
+        return Err(corrupt(layout::place_at(first), "there are as many layers as settings say"));
+    }
+    Ok((first, places))
+}
+
+fn assemble<M: Media, C: PairCodec>(
+    pool: Pool<M>,
+    settings: TieredSettings,
+    space: Arc<Space<M>>,
+    (first, places): (usize, &[Place]),
+    judge: Judge<M>,
+) -> Result<Tiered<M, C>> {
+    Ok(Tiered {
+        form: Form::from_code(pool.identity().form),
+        settings,
+        hasher: KeyedHash::of(pool.identity())?,
+        ordered: pool.region().media().guarantees().same_line_order,
+        heap: Heap::new(Arc::clone(&space), settings.heap_page_bytes),
+        space,
+        groups: Groups::new(layout::groups_log(settings.top_pages)),
+        layers: Layers::new(first, places, settings.layers as usize),
+        estimate: AtomicWord::new(0),
+        grow_at: AtomicWord::new(0),
+        growth: Lock::new(Growth::default()),
+        sweep: Lock::new(Sweep::default()),
+        // What was left behind before is not known.
+        litter: AtomicWord::new(1),
+        moved: AtomicWord::new(0),
+        overflowed: AtomicWord::new(0),
+        judge,
+        pairs: PhantomData,
+        pool,
+    })
+}
+
+impl<M: Media, C: PairCodec> Tiered<M, C> {
+    /// Reads every line: claims overflow lines and records, and counts items.
+    fn read_all(&self, executor: &dyn Executor) -> Result<()> {
+        let groups = self.groups.count();
+        let jobs = groups.div_ceil(GROUPS_PER_JOB);
+        let results: LockOf<M, Vec<Result<()>>> = Lock::new(Vec::new());
+        executor.run(jobs as usize, &|job| {
+            let first = job as u64 * GROUPS_PER_JOB;
+            let read = self.read_groups(first..(first + GROUPS_PER_JOB).min(groups));
+            // A poisoned lock means that another job panicked: that is reported below.
+            if let Ok(mut results) = results.lock() {
+                results.push(read);
+            }
+        });
+        let mut results = results.lock()?;
+        if results.len() as u64 != jobs {
+            return Err(Error::Poisoned);
+        }
+        results.drain(..).collect()
+    }
+
+    fn read_groups(&self, groups: Range<u64>) -> Result<()> {
+        let pm = self.pool.access();
+        let view = self.layers.view();
+        // Lines first: a copy that is looked for must not lie behind a link that goes in a circle.
+        for group in groups.clone() {
+            self.each_line(&pm, &view, group, |_, _, line, number| {
+                if number > 1 {
+                    self.heap.claim(line.at(), line_class())?;
+                }
+                Ok(())
+            })?;
+        }
+        for group in groups {
+            let mut items = 0;
+            self.each_line(&pm, &view, group, |rank, index, line, _| {
+                if !line.head.is_plausible(self.settings.line_slots as usize) {
+                    return Err(corrupt(line.at(), "the flags of a line are those of a write"));
+                }
+                for slot in line.readable() {
+                    self.position_of(line, slot, (view.place(rank), index))?;
+                    items += u64::from(self.is_item(&pm, &view, (rank, line, slot))?);
+                    self.claim_record(&pm, &view, (rank, line, slot))?;
+                }
+                Ok(())
+            })?;
+            self.groups.count_found(group, items);
+        }
+        Ok(())
+    }
+
+    /// Visits every line of a group: with its layer, its bucket, and its number in the bucket.
+    fn each_line(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        group: u64,
+        mut visit: impl FnMut(usize, u64, &Line<'_, M>, u64) -> Result<()>,
+    ) -> Result<()> {
+        for (rank, place) in view.all().iter().enumerate() {
+            let shift = place.log - self.groups.log();
+            for index in group << shift..(group + 1) << shift {
+                let mut lines = Lines::of(pm, place.bucket(index));
+                while let Some((line, number)) = lines.advance()? {
+                    visit(rank, index, &line, number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims the record of a slot, unless a copy further up leads to it too.
+    fn claim_record(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        (rank, line, slot): (usize, &Line<'_, M>, usize),
+    ) -> Result<()> {
+        let (words, at): (_, Addr) = (line.words(slot), layout::slot_at(line.at(), slot));
+        let Some(record) = C::record(C::decode(words, at)?) else { return Ok(()) };
+        let second = layout::is_second(line.head.state(slot));
+        let position = layout::position(words[0], second);
+        for place in &view.all()[..rank] {
+            let mut lines = Lines::of(pm, place.home(position));
+            while let Some((upper, _)) = lines.advance()? {
+                let leads = |slot: usize| {
+                    upper.words(slot) == words
+                        && layout::is_second(upper.head.state(slot)) == second
+                };
+                if upper.readable().any(leads) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(self.heap.claim(record.addr, record.class)?)
+    }
+}

@@ -1,0 +1,245 @@
+//! Walks over all pairs: a resumable scan that takes no lock, and `clear`.
+
+use everhash_index::{Cursor, Result};
+use everhash_pmem::{Access, Addr, Media, Span};
+
+use super::bucket::{Line, Lines, PairCodec, Words};
+use super::layers::View;
+use super::layout::{self, LINE_WORDS, Line as Ruler, is_deleted, is_shadow};
+use super::overflow::unlink_all;
+use super::state::Tiered;
+
+/// Where `clear` persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The flags of a group's lines in one layer.
+        CLEAR = "tiered/clear/flags";
+    }
+}
+
+/// Columns that one call of a scan visits at most.
+///
+/// Unit: buckets of the bottom layer. Source: ours; about a hundred microseconds, so that a caller
+/// can stop in time.
+const COLUMNS_PER_SCAN: u64 = 64;
+
+/// Pairs after which a call of a scan ends with the present column.
+///
+/// Unit: pairs. Source: ours, as [`COLUMNS_PER_SCAN`].
+const PAIRS_PER_SCAN: usize = 64;
+
+/// A key, its value, and whether it is deleted.
+type Copied = (Vec<u8>, Vec<u8>, bool);
+
+/// What a clear has ended.
+#[derive(Default)]
+struct Cleared {
+    records: Vec<(Words, Addr)>,
+    items: i64,
+    /// Whether lines were flushed since the last fence.
+    is_pending: bool,
+}
+
+impl Cleared {
+    fn fence<M: Media>(&mut self, pm: &Access<'_, M>) -> Result<()> {
+        if core::mem::take(&mut self.is_pending) {
+            pm.fence(sites::CLEAR)?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Media, C: PairCodec> Tiered<M, C> {
+    /// Visits some pairs from `cursor` on: a position, from which on the columns of all pairs were
+    /// not visited yet.
+    ///
+    /// A column is a bucket of the bottom layer and what lies above it of the same positions. All
+    /// copies of a key lie in one column, whatever moves and whatever layers come and go, so one
+    /// that is there throughout is met. No lock is held while `visit` runs.
+    ///
+    /// # Errors
+    /// As [`Tiered::get`].
+    pub fn scan(
+        &self,
+        cursor: Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Cursor>> {
+        let pm = self.pool.access();
+        let (mut position, mut visited) = (cursor.0, 0);
+        for _ in 0..COLUMNS_PER_SCAN {
+            let group = self.groups.of(position);
+            let (pairs, next) = self.groups.read(
+                [group, group],
+                || self.layers.view(),
+                |view| self.layers.is_same(view),
+                |view| {
+                    let log = view.bottom().log;
+                    let next = layout::bucket_of(position, log) + 1;
+                    let next = if next >> log == 0 { layout::first_position(next, log) } else { 0 };
+                    Ok((self.copy_column(&pm, &view, position)?, next))
+                },
+            )?;
+            for (key, value, _) in pairs.iter().filter(|(_, _, deleted)| !deleted) {
+                visit(key, value);
+                visited += 1;
+            }
+            if next == 0 {
+                return Ok(None);
+            }
+            position = next;
+            if visited >= PAIRS_PER_SCAN {
+                break;
+            }
+        }
+        Ok(Some(Cursor(position)))
+    }
+
+    /// Copies the newest copy of every key of the column of a position.
+    fn copy_column(&self, pm: &Access<'_, M>, view: &View, position: u64) -> Result<Vec<Copied>> {
+        let log = view.bottom().log;
+        let column = layout::bucket_of(position, log);
+        let mut pairs: Vec<Copied> = Vec::new();
+        for place in view.all() {
+            let index = layout::bucket_of(position, place.log);
+            let mut lines = Lines::of(pm, place.bucket(index));
+            while let Some((line, _)) = lines.advance()? {
+                for slot in line.readable() {
+                    let position = self.position_of(&line, slot, (*place, index))?;
+                    if layout::bucket_of(position, log) != column {
+                        continue;
+                    }
+                    let (mut key, mut value) = (Vec::new(), Vec::new());
+                    let at = layout::slot_at(line.at(), slot);
+                    C::read(pm, C::decode(line.words(slot), at)?, &mut key, &mut value)?;
+                    if pairs.iter().all(|(above, ..)| *above != key) {
+                        pairs.push((key, value, is_deleted(line.head.state(slot))));
+                    }
+                }
+            }
+        }
+        Ok(pairs)
+    }
+
+    /// Removes every pair, group by group. A crash leaves any of them.
+    ///
+    /// # Errors
+    /// As [`Tiered::remove`](Tiered::write).
+    pub fn clear(&self) -> Result<()> {
+        self.writable()?;
+        (0..self.groups.count()).try_for_each(|group| self.clear_group(group))
+    }
+
+    /// Ends all pairs of a group: shadows first, because they must not outlive what they are copies
+    /// of, and then the bottom layer before those above it. So a crash between leaves each key with
+    /// its newest copy, or without any.
+    fn clear_group(&self, group: u64) -> Result<()> {
+        let pm = self.pool.access();
+        let held = self.groups.hold(&pm, [group, group])?;
+        let view = self.layers.view();
+        let position = layout::first_position(group, self.groups.log());
+        let mut cleared = Cleared::default();
+        let change = held.change(position)?;
+        for rank in 0..view.count() {
+            self.end_slots(&pm, &view, (rank, group), is_shadow, &mut cleared)?;
+        }
+        cleared.fence(&pm)?;
+        let mut cut = Vec::new();
+        for rank in (0..view.count()).rev() {
+            self.end_slots(&pm, &view, (rank, group), layout::is_readable, &mut cleared)?;
+            cleared.fence(&pm)?;
+            cut.extend(unlink_all(&pm, self.buckets(&view, rank, group))?);
+        }
+        change.end();
+        let correction = held.count(position, -cleared.items, 1);
+        drop(held);
+        if let Some(correction) = correction {
+            self.correct_estimate(correction);
+        }
+        self.give_lines(cut);
+        self.give_records(cleared.records)
+    }
+
+    /// Returns the buckets of a group in a layer.
+    fn buckets(
+        &self,
+        view: &View,
+        rank: usize,
+        group: u64,
+    ) -> impl Iterator<Item = Addr> + use<M, C> {
+        let place = view.place(rank);
+        let shift = place.log - self.groups.log();
+        (group << shift..(group + 1) << shift).map(move |index| place.bucket(index))
+    }
+
+    /// Ends what some slots of a group hold in a layer, and flushes their lines; the caller fences.
+    fn end_slots(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        (rank, group): (usize, u64),
+        ends: fn(u16) -> bool,
+        cleared: &mut Cleared,
+    ) -> Result<()> {
+        for home in self.buckets(view, rank, group) {
+            let mut lines = Lines::of(pm, home);
+            while let Some((line, _)) = lines.advance()? {
+                let mut head = line.head;
+                for slot in line.readable().filter(|slot| ends(line.head.state(*slot))) {
+                    let at = layout::slot_at(line.at(), slot);
+                    cleared.records.push((line.words(slot), at));
+                    // Shadows are ended before what they are copies of is counted.
+                    let counts = !is_shadow(line.head.state(slot));
+                    cleared.items +=
+                        i64::from(counts && self.is_item(pm, view, (rank, &line, slot))?);
+                    head = head.with(slot, 0);
+                }
+                if head != line.head {
+                    let at = line.at().plus(Ruler::HEAD as u64);
+                    pm.commit_word(at, head.encode(line.at()), sites::CLEAR)?;
+                    pm.flush(Span::new(line.at(), LINE_WORDS as u64), sites::CLEAR);
+                    cleared.is_pending = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a slot is the newest copy of its key, and the key is not deleted.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`].
+    pub(super) fn is_item(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        (rank, line, slot): (usize, &Line<'_, M>, usize),
+    ) -> Result<bool> {
+        let state = line.head.state(slot);
+        if is_deleted(state) {
+            return Ok(false);
+        }
+        let hash = line.hash::<C>(&self.hasher, slot)?;
+        let position = layout::position(hash, layout::is_second(state));
+        for place in &view.all()[..rank] {
+            if self.copy_of(pm, place.home(position), (line, slot))?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives back the records of slots that are gone, each once.
+    fn give_records(&self, mut records: Vec<(Words, Addr)>) -> Result<()> {
+        if !C::RECORDS {
+            return Ok(());
+        }
+        records.sort_unstable();
+        records.dedup_by_key(|(words, _)| *words);
+        for (words, at) in records {
+            if let Some(record) = C::record(C::decode(words, at)?) {
+                self.heap.give(record.addr, record.class);
+            }
+        }
+        Ok(())
+    }
+}

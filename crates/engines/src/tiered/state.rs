@@ -1,0 +1,167 @@
+//! What an open table holds in DRAM, and how its parts reach one another.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use everhash_index::{Checked, Error, Form, Result};
+use everhash_pmem::{
+    Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Primitives, Region, Space,
+};
+
+use super::bucket::{HashedKey, Lines, PairCodec, Words};
+use super::concurrency::Groups;
+use super::layers::{Layers, View};
+use super::layout::{self, is_readable};
+use super::setup::TieredSettings;
+use crate::common::hash::KeyedHash;
+
+/// A lock of the family that goes with medium `M`.
+pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
+
+/// An atomic word of the family that goes with medium `M`.
+pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// A function that reads a pool at rest, visits every pair, and names what is broken.
+pub type Judge<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
+
+/// An open table with pairs of codec `C`.
+pub struct Tiered<M: Media, C: PairCodec> {
+    pub(super) pool: Pool<M>,
+    pub(super) form: Form,
+    pub(super) settings: TieredSettings,
+    pub(super) hasher: KeyedHash,
+    /// Whether a line keeps the order of its stores on this medium.
+    pub(super) ordered: bool,
+    pub(super) space: Arc<Space<M>>,
+    /// Records, and overflow lines.
+    pub(super) heap: Heap<M>,
+    pub(super) groups: Groups<M::Sync>,
+    pub(super) layers: Layers<M::Sync>,
+    /// About how many items there are: exact up to what the groups have not reported yet.
+    pub(super) estimate: WordOf<M>,
+    /// The estimate at which a layer is added.
+    pub(super) grow_at: WordOf<M>,
+    pub(super) growth: LockOf<M, Growth>,
+    pub(super) sweep: LockOf<M, Sweep>,
+    /// Deletions that a sweep may end, and overflow lines, since the last sweep began.
+    pub(super) litter: WordOf<M>,
+    /// Pairs that were moved down since the pool was opened.
+    pub(super) moved: WordOf<M>,
+    /// Overflow lines that were added since the pool was opened.
+    pub(super) overflowed: WordOf<M>,
+    /// The judge of pools at rest.
+    pub(super) judge: Judge<M>,
+    pub(super) pairs: PhantomData<fn() -> C>,
+}
+
+/// How far the top layer is drained.
+#[derive(Default)]
+pub struct Growth {
+    /// The next page that nobody has begun.
+    pub(super) next: u64,
+    /// Pages that could not be drained, for want of space or behind a poisoned latch.
+    pub(super) again: Vec<u64>,
+    /// Pages that are being drained.
+    pub(super) under_way: u64,
+    /// Layers that were added since the pool was opened.
+    pub(super) steps: u64,
+}
+
+/// How far the sweep of `maintain` has come.
+#[derive(Default)]
+pub struct Sweep {
+    /// The next position; 0 between two sweeps.
+    pub(super) next: u64,
+}
+
+/// The size class of an overflow line: a record of the heap that is one line.
+pub fn line_class() -> Class {
+    Class::of(LINE).expect("a line is shorter than the longest record")
+}
+
+impl<M: Media, C: PairCodec> Tiered<M, C> {
+    /// Returns a key with its hash.
+    #[inline(always)]
+    pub(super) fn hashed<'k>(&self, key: C::Key<'k>) -> HashedKey<'k, C> {
+        HashedKey { hash: C::hash(&self.hasher, key), key }
+    }
+
+    /// Returns the number of items. Exact whenever no write is under way.
+    pub fn len(&self) -> u64 {
+        self.groups.items()
+    }
+
+    /// Returns the number of slots of all layers.
+    pub(super) fn slots(&self, view: &View) -> u64 {
+        view.all().iter().map(|place| self.settings.slots_of_log(place.log)).sum()
+    }
+
+    /// Returns the logarithm of the buckets of a page.
+    #[inline(always)]
+    pub(super) fn page_log(&self) -> u32 {
+        layout::page_log(self.settings.page_bytes)
+    }
+
+    /// Returns how far the items of a group may drift from the estimate. Unit: items.
+    #[inline(always)]
+    pub(super) fn drift_limit(&self, view: &View) -> i64 {
+        let slots = self.settings.slots_of_log(view.bottom().log);
+        (slots >> self.groups.log() >> 5).clamp(1, 64) as i64
+    }
+
+    /// Takes a correction into the estimate of the number of items.
+    #[inline(always)]
+    pub(super) fn correct_estimate(&self, correction: i64) {
+        self.estimate.fetch_add(correction as u64, Ordering::Relaxed);
+    }
+
+    /// Returns about how many items there are.
+    pub(super) fn estimated_items(&self) -> u64 {
+        // The sum of what the groups have reported may be below zero for a moment.
+        (self.estimate.load(Ordering::Relaxed) as i64).max(0) as u64
+    }
+
+    /// Notes that something was left for a sweep.
+    #[inline(always)]
+    pub(super) fn note_litter(&self) {
+        self.litter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the error of a write to a table that was opened for reading only.
+    #[inline(always)]
+    pub(super) fn writable(&self) -> Result<()> {
+        if self.pool.writable() {
+            return Ok(());
+        }
+        let what = "writing to a pool that was opened for reading only; open it for writing";
+        Err(Error::Unsupported { what: what.into() })
+    }
+
+    /// Gives a record back, of a slot that ended durably, unless another copy down the column of
+    /// its key leads to it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(super) fn drop_record(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        (words, state, at): (Words, u16, Addr),
+    ) -> Result<()> {
+        let Some(record) = C::record(C::decode(words, at)?) else { return Ok(()) };
+        let position = layout::position(words[0], layout::is_second(state));
+        for place in view.all() {
+            let mut lines = Lines::of(pm, place.home(position));
+            while let Some((line, _)) = lines.advance()? {
+                let leads =
+                    |slot: usize| is_readable(line.head.state(slot)) && line.words(slot) == words;
+                if (0..layout::SLOTS).any(leads) {
+                    return Ok(());
+                }
+            }
+        }
+        self.heap.give(record.addr, record.class);
+        Ok(())
+    }
+}

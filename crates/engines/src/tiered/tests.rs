@@ -1,0 +1,53 @@
+//! What Tiered Hashing must do: the judges of the contract, and the traps of its paper.
+
+mod crashes;
+mod damage;
+mod figures;
+mod hostile;
+mod mechanisms;
+mod traps;
+mod weak_memory;
+
+use everhash_index::{Design, Form};
+use everhash_testkit::{conformance, model, race};
+
+use super::Tiered;
+
+const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
+
+#[test]
+fn it_is_a_map() {
+    // Fails if any sequence of operations is answered differently from a sorted map.
+    for form in FORMS {
+        let report = model::judge(&Design::of::<Tiered>(), form, &model::Effort::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    // Fails if a promise of the contract is broken, each by its name.
+    for form in FORMS {
+        let report = conformance::judge(&Design::of::<Tiered>(), form);
+        println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
+    }
+}
+
+#[test]
+fn p02_no_schedule_of_threads_shows_what_a_crash_takes_back() {
+    // Fails if a schedule of some threads gives an answer that no order of the operations gives,
+    // or one that a crash takes back.
+    for form in FORMS {
+        let report = race::judge(&race::Subject::of::<Tiered>(), form, &race::Effort::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn real_threads_do_not_disturb_one_another() {
+    // Fails if the processor's own orders break what all schedules of shuttle keep.
+    for form in FORMS {
+        let report = race::stress(&Design::of::<Tiered>(), form, &race::Stress::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
+    }
+}

@@ -1,0 +1,93 @@
+//! A scenario for each place where a crash could meet Tiered Hashing as published between two of
+//! its steps: every state of a short workload that leads there, and of crashes after it.
+
+use everhash_index::{Design, Form};
+use everhash_pmem::Site;
+use everhash_pmem::crash::{Limits, Model};
+use everhash_testkit::crash::{Effort, judge_workload};
+use everhash_testkit::workload::parse;
+
+use crate::tiered::{Tiered, in_cacheline_crash_consistency, overflow, resize, scan};
+
+/// A few states of each crash point, so that all scenarios take some seconds.
+fn effort(model: Model) -> Effort {
+    let usual = Effort::default();
+    let limits = Limits { product: 16, lazy: 16, single: 4, pairs: 4, random: 2, ..usual.limits };
+    Effort { model, limits, nested_one_in: 512, killed_one_in: 16, depth: 1, ..usual }
+}
+
+/// Judges a scenario on tables of these settings; it must have persisted something at `site`.
+fn scenario(changes: &'static [(&'static str, u64)], operations: &str, site: Site) {
+    let operations = parse(operations).unwrap();
+    let design = Design::of::<Tiered>().with_settings(changes);
+    for model in [Model::Adr, Model::File] {
+        for form in [Form::WORDS, Form::Variable] {
+            let report = judge_workload(&design, form, &effort(model), &operations);
+            let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+            println!("{form}, {model}: {report}");
+            let met = report.met.sites().any(|(met, _, _)| met == site);
+            assert!(met, "{form}, {model}: the scenario never came to {site:?}");
+        }
+    }
+}
+
+/// Operations on so many keys, as text.
+fn each(count: u16, operation: impl Fn(u16) -> String) -> String {
+    (0..count).map(operation).collect::<Vec<_>>().join(" ")
+}
+
+/// Three layers, so that there are copies in the middle.
+const THREE: &[(&str, u64)] = &[("layers", 3), ("top_pages", 1), ("grow_percent", 100)];
+
+#[test]
+fn t_t1_an_older_copy_never_comes_back_over_a_newer_one() {
+    // Fails if an update is written below a copy of its key, or beside one: the shadow whose flag
+    // was never flushed is valid again after a crash, with the old value.
+    let operations = format!(
+        "{} {} {}",
+        each(20, |key| format!("insert:{key}:{key}")),
+        each(20, |key| format!("update:{key}:{}", 100 + key)),
+        each(20, |key| format!("put:{}:{}", key * 7 % 20, 200 + key)),
+    );
+    scenario(THREE, &operations, in_cacheline_crash_consistency::sites::CLEAR);
+}
+
+#[test]
+fn t_t3_a_deletion_holds_while_it_sinks() {
+    // Fails if a deletion disappears before the copies that it covers, or if one of these is taken
+    // for a pair when the slot of the deletion is used again.
+    let operations = format!(
+        "{} {} {} {}",
+        each(16, |key| format!("insert:{key}:{key}")),
+        each(8, |key| format!("remove:{key}")),
+        each(16, |key| format!("insert:{}:{key}", 20 + key)),
+        each(8, |key| format!("insert:{key}:{}", 300 + key)),
+    );
+    scenario(THREE, &operations, in_cacheline_crash_consistency::sites::FLAGS);
+}
+
+#[test]
+fn t_t2_pairs_of_a_drained_layer_are_there_once_at_least() {
+    // Fails if a page is emptied before what was in it is durable further down, or if the layer is
+    // dropped before its pages are empty.
+    let operations = format!(
+        "{} {}",
+        each(30, |key| format!("insert:{key}:{key}")),
+        each(30, |key| format!("update:{key}:{}", 100 + key)),
+    );
+    scenario(&[("top_pages", 1)], &operations, resize::sites::DROP);
+}
+
+#[test]
+fn a_full_pyramid_overflows_and_clears() {
+    // Fails if a link leads to a line that is not durable, or if a clear shows an older copy.
+    let operations = format!(
+        "{} {} clear {}",
+        each(26, |key| format!("insert:{key}:{key}")),
+        each(9, |key| format!("update:{key}:{}", 100 + key)),
+        each(9, |key| format!("insert:{key}:{}", 200 + key)),
+    );
+    const FULL: &[(&str, u64)] = &[("top_pages", 1), ("grow_percent", 100), ("page_bytes", 256)];
+    scenario(FULL, &operations, overflow::sites::LINK);
+    scenario(FULL, &operations, scan::sites::CLEAR);
+}

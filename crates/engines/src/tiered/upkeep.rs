@@ -1,0 +1,194 @@
+//! What `maintain` does: it drains the top layer, reserves room for the next one, and sweeps away
+//! what no write came by to end: deletions, and overflow lines that hold nothing.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result, Upkeep};
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media};
+
+use super::bucket::{Line, Lines, PairCodec};
+use super::in_cacheline_crash_consistency::Plan;
+use super::layers::View;
+use super::layout::{self, SLOTS, is_deleted, is_valid};
+use super::opportunistic_data_movement::Moves;
+use super::overflow::{link, sites};
+use super::state::{Sweep, Tiered};
+
+impl<M: Media, C: PairCodec> Tiered<M, C> {
+    /// Works on about `budget` buckets. `drain` drains a page of the top layer.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and errors of the medium.
+    pub(super) fn maintain(
+        &self,
+        budget: u32,
+        drain: impl Fn(&Access<'_, M>) -> Result<bool>,
+    ) -> Result<Upkeep> {
+        self.writable()?;
+        let Some(mut sweep) = self.sweep.try_lock()? else { return Ok(Upkeep::default()) };
+        let pm = self.pool.access();
+        let mut left = u64::from(budget).max(1);
+        while left > 0 && self.layers.view().draining() {
+            if !drain(&pm)? {
+                // Full, or in the hands of others.
+                break;
+            }
+            left = left.saturating_sub(1 << self.page_log());
+        }
+        self.reserve_ahead()?;
+        let more = self.sweep(&pm, &mut sweep, left)?;
+        Ok(Upkeep { deadline: None, more: more || left == 0 })
+    }
+
+    /// Reserves room for the next layer when it is nearly due.
+    fn reserve_ahead(&self) -> Result<()> {
+        let view = self.layers.view();
+        let due = self.grow_at.load(Ordering::Relaxed);
+        if view.draining() || self.estimated_items() < due - due / 8 {
+            return Ok(());
+        }
+        match self.space.reserve_ahead(view.bottom().bytes() * 2) {
+            // Not an error yet: the table works on with overflow lines.
+            Ok(()) | Err(everhash_pmem::Error::Full { .. }) => Ok(()),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Sweeps the pages of all layers, the upper ones first; returns whether there is more to do.
+    fn sweep(&self, pm: &Access<'_, M>, sweep: &mut Sweep, mut left: u64) -> Result<bool> {
+        if sweep.next == 0 {
+            let litter = self.litter.load(Ordering::Relaxed);
+            if litter == 0 {
+                return Ok(false);
+            }
+            // What is left behind from here on is for the next sweep.
+            self.litter.fetch_sub(litter, Ordering::Relaxed);
+        }
+        while left > 0 {
+            let view = self.layers.view();
+            // While it is drained the layers may change under the sweep: the drain comes first.
+            let Some((rank, page)) = self.page_at(&view, sweep.next).filter(|_| !view.draining())
+            else {
+                sweep.next = 0;
+                break;
+            };
+            match self.sweep_page(pm, &view, rank, page) {
+                // It stays as it is until the pool is opened again; others do not.
+                Ok(()) | Err(Error::Poisoned) => {}
+                Err(other) => return Err(other),
+            }
+            sweep.next += 1;
+            left = left.saturating_sub(1 << self.page_log());
+        }
+        Ok(sweep.next != 0 || self.litter.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Returns the layer and the page that have a number among all pages.
+    fn page_at(&self, view: &View, mut number: u64) -> Option<(usize, u64)> {
+        for (rank, place) in view.all().iter().enumerate() {
+            let pages = place.buckets() >> self.page_log();
+            if number < pages {
+                return Some((rank, number));
+            }
+            number -= pages;
+        }
+        None
+    }
+
+    /// Ends the deletions of a page, and takes back its overflow lines that hold nothing valid.
+    ///
+    /// First the copies further down end, durably, and then the deletions: a crash between leaves
+    /// the keys deleted.
+    fn sweep_page(&self, pm: &Access<'_, M>, view: &View, rank: usize, page: u64) -> Result<()> {
+        let place = view.place(rank);
+        let first = page << self.page_log();
+        let position = layout::first_position(first, place.log);
+        let group = self.groups.of(position);
+        let held = self.groups.hold(pm, [group, group])?;
+        if !self.layers.is_same(*view) {
+            return Ok(());
+        }
+        let (mut below, mut here) = (Plan::default(), Plan::default());
+        let (mut moves, mut cut) = (Moves::default(), Vec::new());
+        for index in first..first + (1 << self.page_log()) {
+            let home = place.bucket(index);
+            let mut lines = Lines::of(pm, home);
+            while let Some((line, number)) = lines.advance()? {
+                for slot in line.readable().filter(|slot| is_deleted(line.head.state(*slot))) {
+                    let position = self.position_of(&line, slot, (place, index))?;
+                    let source = (line, slot, rank, position);
+                    self.end_below(pm, view, source, &mut below, &mut moves)?;
+                    end(&mut here, &line, slot, &mut moves);
+                }
+                let valid = (0..SLOTS).any(|slot| is_valid(here.head(&line).state(slot)));
+                if number > 1 && !valid {
+                    let left: Vec<usize> = line.readable().collect();
+                    for slot in left {
+                        if !here.touches(line.at(), slot) {
+                            end(&mut here, &line, slot, &mut moves);
+                        }
+                    }
+                    cut.push((home, line.at()));
+                }
+            }
+        }
+        if here.is_empty() && cut.is_empty() {
+            return Ok(());
+        }
+        let change = held.change(position)?;
+        for plan in [&below, &here] {
+            if !plan.is_empty() {
+                plan.commit(pm, self.ordered)?;
+            }
+        }
+        let lines = cut_out(pm, &cut)?;
+        change.end();
+        self.drop_ended(pm, view, &moves);
+        self.give_lines(lines);
+        Ok(())
+    }
+
+    /// Plans the end of every copy of the key of a slot below its layer.
+    fn end_below(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        (line, slot, rank, position): (Line<'_, M>, usize, usize, u64),
+        plan: &mut Plan,
+        moves: &mut Moves,
+    ) -> Result<()> {
+        for lower in &view.all()[rank + 1..] {
+            if let Some((copy, at)) = self.copy_of(pm, lower.home(position), (&line, slot))? {
+                end(plan, &copy, at, moves);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Plans the end of what a slot holds.
+fn end<M: Media>(plan: &mut Plan, line: &Line<'_, M>, slot: usize, moves: &mut Moves) {
+    plan.flag(line, slot, 0);
+    let at = layout::slot_at(line.at(), slot);
+    moves.ended.push((line.words(slot), line.head.state(slot), at));
+}
+
+/// Unlinks overflow lines, each with the bucket that it belongs to, durably; returns them.
+fn cut_out<M: Media>(pm: &Access<'_, M>, cut: &[(Addr, Addr)]) -> Result<Vec<Addr>> {
+    for (home, out) in cut {
+        let mut lines = Lines::of(pm, *home);
+        let mut kept: Option<Addr> = None;
+        while let Some((line, _)) = lines.advance()? {
+            if line.at() == *out {
+                let from = kept.expect("an overflow line has lines before it");
+                link(pm, from, line.next()?.unwrap_or(Addr::NULL), sites::UNLINK)?;
+                break;
+            }
+            kept = Some(line.at());
+        }
+    }
+    if !cut.is_empty() {
+        pm.fence(sites::UNLINK)?;
+    }
+    Ok(cut.iter().map(|(_, line)| *line).collect())
+}
