@@ -3,6 +3,7 @@
 mod mutants;
 mod subject;
 
+use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use clap::{Args, builder::PossibleValuesParser};
@@ -315,13 +316,14 @@ impl Crash {
     }
 }
 
-/// Shows that a violation was found, and how short it is by now.
+/// Shows a person that a violation was found, and how short it is by now.
 fn show_progress(violation: &Violation) {
-    let count = violation.operations.len();
-    // Not `eprintln`, which would panic where standard error is closed.
-    let line =
-        format!("violation with {count} operations, being shortened: {}\n", violation.failure);
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    let mut terminal = std::io::stderr();
+    if terminal.is_terminal() {
+        let (count, failure) = (violation.operations.len(), &violation.failure);
+        // A terminal that is gone is no reason to stop.
+        let _ = writeln!(terminal, "violation with {count} operations, being shortened: {failure}");
+    }
 }
 
 fn states(counts: &Counts) -> u64 {
