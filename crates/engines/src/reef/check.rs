@@ -1,0 +1,335 @@
+//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//!
+//! Shares the ruler with the code that serves the table, and nothing else.
+
+use std::collections::{BTreeMap, HashMap};
+
+use everhash_index::{Checked, Error, Form, Result, admit};
+use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, WORD, pool};
+
+use super::layout::{
+    self, Epoch, KEY_BYTES, Kind, MAGIC, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
+    VALUE_BYTES, VERSION,
+};
+use crate::common::hash::KeyedHash;
+use crate::common::settings;
+
+/// Takes damage: an error ends the reading, otherwise what is damaged is passed over.
+type Damage<'d> = &'d mut dyn FnMut(Error) -> Result<()>;
+
+/// A commit record.
+struct Record {
+    number: u64,
+    words: [u64; Epoch::WORDS],
+}
+
+/// A segment with a sound head.
+struct Segment {
+    at: Addr,
+    head: [u64; SegmentHead::WORDS],
+}
+
+/// The newest value of each key, `None` for a tombstone.
+type Newest = HashMap<Vec<u8>, Option<Vec<u8>>>;
+
+struct Judge<'a, M: Media> {
+    pm: Access<'a, M>,
+    form: Form,
+    hasher: KeyedHash,
+    seed: u64,
+    streams: u64,
+    unit_bytes: u64,
+    is_closed: bool,
+}
+
+/// Visits every pair, or names the invariant that is broken.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    read(region, visit, &mut Err)
+}
+
+/// Visits every pair that is sound; one damaged object costs those behind it in its segment.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the root, or both commit records, are damaged.
+pub fn salvage<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    report: &mut dyn FnMut(Error),
+) -> Result<()> {
+    let mut damage = |error| {
+        report(error);
+        Ok(())
+    };
+    read(region, visit, &mut damage).map(drop)
+}
+
+fn read<M: Media>(
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    damage: Damage<'_>,
+) -> Result<Checked> {
+    let identity = Pool::inspect(region)?;
+    let pm = region.access();
+    let mut root = [0; Root::CHECKSUM + 1];
+    pm.read_words(ROOT, &mut root)?;
+    settings::verify(ROOT, &root, "reef", VERSION)?;
+    let segment_bytes = root[Root::SEGMENT_BYTES];
+    if !segment_bytes.is_power_of_two() || segment_bytes > 1 << 40 {
+        let broken = "segments have a length that is a power of two";
+        return Err(Error::Corrupt { at: ROOT.byte(), broken });
+    }
+    let judge = Judge {
+        pm,
+        form: Form::from_code(identity.form),
+        hasher: KeyedHash::of(&identity)?,
+        seed: layout::seed(identity.database),
+        streams: root[Root::STREAMS],
+        unit_bytes: layout::unit_bytes(segment_bytes),
+        is_closed: Pool::status(region, Boot::default())?.previous == Shutdown::Clean,
+    };
+    let (newest, reachable_bytes) = judge.newest(damage)?;
+    let mut items = 0;
+    for (key, value) in &newest {
+        if let Some(value) = value {
+            visit(key, value);
+            items += 1;
+        }
+    }
+    Ok(Checked { items, reachable_bytes })
+}
+
+impl<M: Media> Judge<'_, M> {
+    /// Reads all objects that count by the newest commit record of which all is there.
+    fn newest(&self, damage: Damage<'_>) -> Result<(Newest, u64)> {
+        let broken = "one of the two commit records is sound";
+        let at = ROOT.plus(Root::EPOCH_A as u64).byte();
+        let mut worst = Error::Corrupt { at, broken };
+        let (records, segments) = (self.records()?, self.segments()?);
+        for record in &records {
+            match self.is_complete(record, &segments) {
+                Ok(()) => return self.replay(record, &segments, damage),
+                Err(error) if self.is_closed => return Err(error),
+                Err(error) => worst = error,
+            }
+        }
+        Err(worst)
+    }
+
+    fn records(&self) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for place in 0..2 {
+            let (at, mut words) = (layout::epoch_place(place), [0; Epoch::WORDS]);
+            self.pm.read_words(at, &mut words)?;
+            let sum = layout::sum(&words[..Epoch::CHECKSUM], at, self.seed);
+            if sum == words[Epoch::CHECKSUM] && words[Epoch::NUMBER] % 2 == place {
+                records.push(Record { number: words[Epoch::NUMBER], words });
+            }
+        }
+        records.sort_by_key(|record| u64::MAX - record.number);
+        Ok(records)
+    }
+
+    /// Returns every segment whose head is sound, wherever one may begin.
+    fn segments(&self) -> Result<Vec<Segment>> {
+        let (first, end) = (pool::DATA.byte(), self.pm.media().bytes());
+        let mut segments = Vec::new();
+        let mut byte = first.next_multiple_of(self.unit_bytes);
+        while byte + self.unit_bytes <= end {
+            let (at, mut head) = (Addr::new(byte), [0; SegmentHead::WORDS]);
+            self.pm.read_words(at, &mut head)?;
+            let sum = layout::sum(&head[..SegmentHead::TAIL], at, self.seed);
+            if head[SegmentHead::MAGIC] == MAGIC && head[SegmentHead::CHECKSUM] == sum {
+                let units = SIZE_UNITS.get(head[SegmentHead::SIZE]);
+                let stream = SIZE_STREAM.get(head[SegmentHead::SIZE]);
+                if units == 0 || units > (end - byte) / self.unit_bytes || stream >= self.streams {
+                    let broken = "a segment lies inside the pool and belongs to a stream";
+                    return Err(Error::Corrupt { at: byte, broken });
+                }
+                segments.push(Segment { at, head });
+            }
+            byte += self.unit_bytes;
+        }
+        Ok(segments)
+    }
+
+    fn exists(&self, segment: &Segment, record: &Record) -> bool {
+        let seal = segment.head[SegmentHead::CHECKSUM];
+        let freed = layout::freed_of(segment.head[SegmentHead::FREED], seal);
+        freed.is_none_or(|epoch| epoch > record.number)
+    }
+
+    /// Demands that every segment is there of which a commit record knows.
+    fn is_complete(&self, record: &Record, segments: &[Segment]) -> Result<()> {
+        let (mut count, mut seals) = (0, 0);
+        for segment in segments.iter().filter(|segment| self.exists(segment, record)) {
+            if segment.sequence() <= record.tail(segment.stream())[0] {
+                count += 1;
+                seals ^= segment.head[SegmentHead::CHECKSUM];
+            }
+        }
+        if [count, seals] != record.words[Epoch::SEGMENTS..=Epoch::SEALS] {
+            let at = layout::epoch_place(record.number).byte();
+            let broken = "every segment of a commit record is there";
+            return Err(Error::Corrupt { at, broken });
+        }
+        Ok(())
+    }
+
+    fn replay(
+        &self,
+        record: &Record,
+        segments: &[Segment],
+        damage: Damage<'_>,
+    ) -> Result<(Newest, u64)> {
+        let (mut newest, mut reachable) = (Newest::new(), pool::DATA.byte());
+        let mut streams = BTreeMap::<u64, BTreeMap<u64, &Segment>>::new();
+        for segment in segments.iter().filter(|segment| self.exists(segment, record)) {
+            let stream = streams.entry(segment.stream()).or_default();
+            if stream.insert(segment.sequence(), segment).is_some() {
+                let broken = "no two segments of a stream have one number";
+                return Err(Error::Corrupt { at: segment.at.byte(), broken });
+            }
+        }
+        for (number, stream) in streams {
+            let tail = record.tail(number);
+            let floor = self.floor(&stream, tail[0]);
+            let mut next = tail[0];
+            for (sequence, segment) in stream {
+                let is_behind = sequence > tail[0];
+                if is_behind {
+                    next += 1;
+                    // Behind the record only what follows without a gap.
+                    if self.is_closed || sequence != next {
+                        break;
+                    }
+                }
+                let words = match self.is_closed && sequence == tail[0] {
+                    true => Some(tail[1]),
+                    false => Tail::of(segment.head[SegmentHead::TAIL], segment.seal())
+                        .map(|tail| tail.words),
+                };
+                let least = if sequence == tail[0] { tail[1] } else { 0 };
+                let words = words.filter(|words| *words <= self.most_words(segment));
+                let Some(words) = words.filter(|words| *words >= least || self.is_closed) else {
+                    let broken = "a segment ends inside its units, and not before its record says";
+                    damage(Error::Corrupt { at: segment.at.byte(), broken })?;
+                    continue;
+                };
+                reachable += (words * WORD).next_multiple_of(self.unit_bytes);
+                if sequence < floor {
+                    continue;
+                }
+                let certain = match sequence.cmp(&tail[0]) {
+                    core::cmp::Ordering::Less => words,
+                    core::cmp::Ordering::Equal => tail[1],
+                    core::cmp::Ordering::Greater => 0,
+                };
+                match self.objects(segment, words, &mut newest) {
+                    Err(Error::Corrupt { at, .. }) if at >= segment.at.plus(certain).byte() => {
+                        break;
+                    }
+                    Err(error @ Error::Corrupt { .. }) => damage(error)?,
+                    outcome => outcome?,
+                }
+            }
+        }
+        Ok((newest, reachable))
+    }
+
+    /// Returns before which segment of a stream nothing counts.
+    fn floor(&self, stream: &BTreeMap<u64, &Segment>, last: u64) -> u64 {
+        let counts = stream.iter().filter(|(sequence, _)| !self.is_closed || **sequence <= last);
+        counts.map(|(_, segment)| segment.head[SegmentHead::FLOOR]).max().unwrap_or(0)
+    }
+
+    fn most_words(&self, segment: &Segment) -> u64 {
+        SIZE_UNITS.get(segment.head[SegmentHead::SIZE]) * (self.unit_bytes / WORD)
+    }
+
+    /// Reads the objects of a segment.
+    fn objects(&self, segment: &Segment, words: u64, newest: &mut Newest) -> Result<()> {
+        let mut offset = SegmentHead::WORDS as u64;
+        // Ends: every object has a length.
+        while offset < words {
+            let at = segment.at.plus(offset);
+            let corrupt = |broken| Error::Corrupt { at: at.byte(), broken };
+            let broken = corrupt("the check of an object matches");
+            let left = words - offset;
+            let Some((kind, key, value, length)) = self.object(at, segment.seal(), left)? else {
+                return Err(broken);
+            };
+            if self.hasher.bytes(&key) >> 52 & (self.streams - 1) != segment.stream() {
+                return Err(corrupt("a key lies in its stream"));
+            }
+            newest.insert(key, (kind == Kind::Put).then_some(value));
+            offset += length;
+        }
+        Ok(())
+    }
+
+    /// Reads an object of at most `left` words: its kind, key, value and length; `None` if it is
+    /// damaged.
+    #[allow(clippy::type_complexity, reason = "the parts of an object, which are used once")]
+    fn object(
+        &self,
+        at: Addr,
+        seal: u64,
+        left: u64,
+    ) -> Result<Option<(Kind, Vec<u8>, Vec<u8>, u64)>> {
+        let head = self.pm.load(at)?;
+        let Some(kind) = Kind::of(head) else { return Ok(None) };
+        let (lengths, head_words) = match self.form {
+            Form::Fixed { key_bytes, value_bytes } => {
+                (VALUE_BYTES.set(u64::from(key_bytes), u64::from(value_bytes)), 1)
+            }
+            Form::Variable => (self.pm.load(at.plus(1))?, 2),
+        };
+        let (key_bytes, value_bytes) = (KEY_BYTES.get(lengths), VALUE_BYTES.get(lengths));
+        let value_bytes = if kind == Kind::Put { value_bytes } else { 0 };
+        let words = layout::object_words(self.form, kind, key_bytes, value_bytes);
+        if words > left {
+            return Ok(None);
+        }
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let key_at = at.plus(head_words);
+        self.pm.read_bytes(key_at, key_bytes, &mut key)?;
+        self.pm.read_bytes(key_at.plus(key_bytes.div_ceil(WORD)), value_bytes, &mut value)?;
+        let bound = layout::bound(seal, at);
+        let check = match self.form {
+            Form::Fixed { .. } => {
+                let mut behind = vec![0; words as usize - 1];
+                self.pm.read_words(key_at, &mut behind)?;
+                layout::fixed_head(bound, kind, &behind)
+            }
+            Form::Variable => layout::variable_head(bound, kind, &key, &value),
+        };
+        let is_sound =
+            check == head && (kind == Kind::Removed || admit(self.form, &key, &value).is_ok());
+        Ok(is_sound.then_some((kind, key, value, words)))
+    }
+}
+
+impl Record {
+    /// Returns the last segment of a stream, and how many words of it count.
+    fn tail(&self, stream: u64) -> [u64; 2] {
+        let first = Epoch::TAILS + 2 * stream as usize;
+        [self.words[first], self.words[first + 1]]
+    }
+}
+
+impl Segment {
+    fn sequence(&self) -> u64 {
+        self.head[SegmentHead::SEQUENCE]
+    }
+
+    fn stream(&self) -> u64 {
+        SIZE_STREAM.get(self.head[SegmentHead::SIZE])
+    }
+
+    fn seal(&self) -> u64 {
+        self.head[SegmentHead::CHECKSUM]
+    }
+}

@@ -1,0 +1,75 @@
+//! Clearing: a new segment in each stream whose head says that nothing before it counts.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Lock, Media};
+
+use super::layout::SegmentHead;
+use super::reserve::Purpose;
+use super::segments::sites;
+use super::state::Reef;
+
+impl<M: Media> Reef<M> {
+    /// Removes every pair.
+    ///
+    /// With batches a crash leaves all of them or none; with immediate durability those of some
+    /// streams.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room for one segment in each stream; nothing is removed then.
+    pub(super) fn clear_all(&self) -> Result<()> {
+        let mut attempt = 0;
+        // Ends: room is made only so many times.
+        loop {
+            match self.clear_once() {
+                Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn clear_once(&self) -> Result<()> {
+        let pm = self.pool.access();
+        let shards: core::result::Result<Vec<_>, _> =
+            self.shards.iter().map(|shard| shard.latch.lock()).collect();
+        let mut shards = shards?;
+        self.alive()?;
+        if shards.iter().all(|members| members.items == 0) {
+            return Ok(());
+        }
+        let mut spans = Vec::new();
+        for _ in &self.streams {
+            match self.take_segment(Purpose::Remove, SegmentHead::WORDS as u64) {
+                Ok(span) => spans.push(span),
+                Err(error) => {
+                    spans.into_iter().try_for_each(|span| self.give(span))?;
+                    return Err(error);
+                }
+            }
+        }
+        // All at once: no cut comes between.
+        let streams: core::result::Result<Vec<_>, _> =
+            self.streams.iter().map(|stream| stream.0.lock()).collect();
+        let mut streams = streams?;
+        for (stream, span) in streams.iter_mut().zip(spans) {
+            let floor = stream.last.sequence + 1;
+            self.begin_segment(&pm, stream, span, floor)?;
+            let all: Vec<u64> = stream.sealed.keys().copied().collect();
+            all.into_iter().try_for_each(|sequence| self.mark_empty(&pm, stream, sequence))?;
+            if self.is_immediate {
+                stream.not_durable(|span| pm.flush(span, sites::OBJECTS));
+            }
+        }
+        if self.is_immediate {
+            self.vital(pm.fence(sites::OBJECTS))?;
+            streams.iter_mut().for_each(|stream| {
+                let position = stream.position();
+                stream.made_durable(position);
+            });
+        }
+        drop(streams);
+        for (shard, members) in self.shards.iter().zip(&mut shards) {
+            shard.clear(members)?;
+        }
+        Ok(())
+    }
+}

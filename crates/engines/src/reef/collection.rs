@@ -1,0 +1,258 @@
+//! Collection: the live objects of a segment are appended to its stream, and the segment is empty.
+//!
+//! An object is alive if the directory still leads to it. A tombstone is alive as long as an older
+//! version of its key may lie in a segment that exists, and no newer one does: only of the oldest
+//! segment of a stream no tombstone is needed any more. When there are many of them, the oldest
+//! segment is collected for their sake.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::Result;
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
+
+use super::directory::damaged;
+use super::layout::{Kind, SegmentHead};
+use super::objects::Head;
+use super::reserve::Purpose;
+use super::segments::{Object, Sealed, Stream};
+use super::state::Reef;
+
+/// How much garbage there may be in a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// Per 16 words in use.
+    pub(super) sixteenths: u64,
+    /// And so many segments.
+    pub(super) segments: u64,
+}
+
+/// What writers allow: a file of 1.6 times its pairs.
+///
+/// Source: ours; uniform overwrites then write about 3.3 bytes for each.
+pub const WRITERS: Allowance = Allowance { sixteenths: 6, segments: 4 };
+
+/// What upkeep allows: 1.23 times.
+///
+/// Source: ours.
+pub const UPKEEP: Allowance = Allowance { sixteenths: 3, segments: 2 };
+
+/// What a full medium allows.
+const NOTHING: Allowance = Allowance { sixteenths: 0, segments: 0 };
+
+/// The part of a stream's words that may be tombstones.
+const TOMBSTONES: u64 = 8;
+
+/// Segments that a full medium collects at most before a write fails.
+///
+/// Source: ours; each gains something.
+const ATTEMPTS: u32 = 64;
+
+/// A segment that is collected.
+#[derive(Clone, Copy, Debug)]
+pub struct Victim {
+    stream: usize,
+    sequence: u64,
+    segment: Sealed,
+    is_oldest: bool,
+    /// What is gained. Unit: words.
+    gain: u64,
+}
+
+impl<M: Media> Reef<M> {
+    /// Returns the segment of a stream from which most is gained, if the stream has more garbage
+    /// than is allowed.
+    fn victim(&self, stream: &Stream, allowance: Allowance) -> Option<Victim> {
+        let oldest = stream.sealed.keys().next().copied()?;
+        let (mut used, mut garbage, mut tombstones) = (0, 0, 0);
+        let mut best: Option<Victim> = None;
+        let number = stream.number as usize;
+        for (sequence, segment) in &stream.sealed {
+            if segment.is_empty {
+                continue;
+            }
+            let is_oldest = *sequence == oldest;
+            let dead = self.units.garbage(segment.span.start);
+            let buried = if is_oldest { segment.tombstones } else { 0 };
+            let gain = (dead + buried).min(segment.fill);
+            used += segment.span.words;
+            garbage += gain;
+            tombstones += segment.tombstones;
+            if best
+                .is_none_or(|best| gain * best.segment.span.words > best.gain * segment.span.words)
+            {
+                let segment = *segment;
+                best =
+                    Some(Victim { stream: number, sequence: *sequence, segment, is_oldest, gain });
+            }
+        }
+        let slack = allowance.segments * self.segment_bytes() / WORD;
+        if tombstones > used / TOMBSTONES + slack || allowance == NOTHING && tombstones > garbage {
+            // Those of the oldest segment are garbage, and then those of the next one.
+            let segment = *stream.sealed.get(&oldest).filter(|segment| !segment.is_empty)?;
+            let gain = self.units.garbage(segment.span.start) + segment.tombstones;
+            let gain = gain.max(1);
+            return Some(Victim {
+                stream: number,
+                sequence: oldest,
+                segment,
+                is_oldest: true,
+                gain,
+            });
+        }
+        let is_due = garbage * 16 > used * allowance.sixteenths + 16 * slack;
+        best.filter(|victim| is_due && victim.gain > 0)
+    }
+
+    /// Collects a segment of a stream if it has more garbage than is allowed; returns whether it
+    /// did.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](everhash_index::Error::Corrupt) if it is damaged; what was moved before
+    /// is moved.
+    pub(super) fn collect_stream(&self, number: usize, allowance: Allowance) -> Result<bool> {
+        let Some(_collecting) = self.collecting.try_lock()? else { return Ok(false) };
+        let victim = {
+            let mut stream = self.streams[number].0.lock()?;
+            let victim = self.victim(&stream, allowance);
+            stream.is_due &= victim.is_some();
+            victim
+        };
+        match victim {
+            Some(victim) => self.collect(&victim).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Moves what is alive in a segment. A crash leaves all of it in the one place or the other.
+    fn collect(&self, victim: &Victim) -> Result<()> {
+        let pm = self.pool.access();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let Sealed { span, seal, fill, .. } = victim.segment;
+        let mut offset = SegmentHead::WORDS as u64;
+        // Ends: every object has a length.
+        while offset < fill {
+            let at = span.start.plus(offset);
+            let head = self.objects.read(&pm, (at, seal), &mut key, &mut value)?;
+            let head = head.ok_or_else(|| damaged(at))?;
+            self.keep(&pm, victim, (at, &head), &key, &value)?;
+            offset += head.words;
+        }
+        let mut stream = self.streams[victim.stream].0.lock()?;
+        self.mark_empty(&pm, &mut stream, victim.sequence)?;
+        self.collected.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Appends an object to its stream anew if it is alive.
+    fn keep(
+        &self,
+        pm: &Access<'_, M>,
+        victim: &Victim,
+        (at, head): (Addr, &Head),
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let hash = self.hash(key);
+        let (shard, number) = self.shard(hash);
+        let _members = shard.latch.lock()?;
+        self.alive()?;
+        let object = Object { kind: head.kind, key, value };
+        match head.kind {
+            Kind::Put => {
+                if let Some(found) = shard.locate_place(hash, at, head.words) {
+                    let (place, _) = self.append(pm, number, Purpose::Move, &object)?;
+                    shard.replace(&found, place);
+                    self.units.add_garbage(at, head.words);
+                }
+            }
+            Kind::Removed if victim.is_oldest => {}
+            Kind::Removed => {
+                let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
+                // Moved behind a newer version it would remove that.
+                if shard.locate(hash, look)?.is_none() {
+                    self.append(pm, number, Purpose::Move, &object)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects and ends epochs until there is room again; returns whether there is any. The caller
+    /// holds no latch.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub(super) fn make_room(&self, attempt: u32) -> Result<bool> {
+        if attempt >= ATTEMPTS {
+            return Ok(false);
+        }
+        let _collecting = self.collecting.lock()?;
+        let mut best: Option<Victim> = None;
+        for stream in &self.streams {
+            let victim = self.victim(&*stream.0.lock()?, NOTHING);
+            if victim.is_some_and(|it| best.is_none_or(|best| it.gain > best.gain)) {
+                best = victim;
+            }
+        }
+        let waits = {
+            let epochs = self.epochs.lock()?;
+            let mut waits = !epochs.wiped.is_empty();
+            for stream in &self.streams {
+                let stream = stream.0.lock()?;
+                waits |= !stream.emptied.is_empty() || !stream.ends.is_empty();
+            }
+            waits
+        };
+        if best.is_none() && !waits {
+            return Ok(false);
+        }
+        if let Some(victim) = best {
+            match self.collect(&victim) {
+                Err(everhash_index::Error::Full { .. }) if waits => {}
+                outcome => outcome?,
+            }
+        }
+        // The first epoch makes the segment empty, the second one its wiping durable.
+        self.commit_epoch()?;
+        self.commit_epoch()?;
+        Ok(true)
+    }
+
+    /// Does what a write leaves to do when it holds no latch any more: bounds what waits for an
+    /// epoch, and the garbage.
+    ///
+    /// # Errors
+    /// Those of the medium, and of damage that collecting meets. The write itself is done.
+    #[cold]
+    pub(super) fn after_write(&self, number: usize) -> Result<()> {
+        let (must_end, is_due) = {
+            let stream = self.streams[number].0.lock()?;
+            (self.must_end_epoch(&stream), stream.is_due)
+        };
+        if must_end {
+            self.bound_pending(number)?;
+        }
+        if is_due {
+            match self.collect_stream(number, WRITERS) {
+                // The write itself is done.
+                Err(everhash_index::Error::Full { .. }) => {}
+                outcome => drop(outcome?),
+            }
+            self.bound_waiting()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the epoch if much of the room waits for it.
+    fn bound_waiting(&self) -> Result<()> {
+        let mut waiting: u64 = self.epochs.lock()?.wiped.iter().map(|span| span.bytes()).sum();
+        for stream in &self.streams {
+            let stream = stream.0.lock()?;
+            waiting += stream.emptied.iter().map(|(_, span)| span.bytes()).sum::<u64>();
+        }
+        match waiting > self.used.load(Ordering::Relaxed) / 8 + 4 * self.segment_bytes() {
+            true => self.commit_epoch(),
+            false => Ok(()),
+        }
+    }
+}

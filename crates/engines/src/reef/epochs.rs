@@ -1,0 +1,205 @@
+//! Epochs: one sync makes the writes of all streams durable together.
+//!
+//! A *cut* takes the latches of all streams and notes where each ends. Then one commit record says
+//! so, and one fence makes it durable together with all that it speaks of, in whatever order:
+//! recovery verifies every object since the record before, and falls back to that one if one is
+//! torn. Two places for records are written in turn.
+//!
+//! | a segment is | as of | it may be |
+//! |---|---|---|
+//! | emptied | its word says: as of epoch n | read by recovery, until n is durable |
+//! | wiped | n is durable: its checksum becomes 0 | found by recovery, which does not read it |
+//! | free | n + 1 is durable, and so is the wiping | anything |
+//!
+//! Without the wiping, a crash could leave the old head above the first words of the next owner.
+
+use core::time::Duration;
+
+use everhash_index::Result;
+use everhash_pmem::{Access, Domain, Lock, Media, Span};
+
+use super::layout::{self, Epoch, SegmentHead};
+use super::segments::{Position, Stream};
+use super::state::Reef;
+
+/// The part of `flush_bytes` at which a writer ends an epoch: while one half waits for the device,
+/// the other half may be written. Upkeep ends it at half of that.
+const WRITERS_SHARE: u64 = 2;
+
+/// Where epochs are persisted.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// Everything that a commit record speaks of.
+        CUT = "reef/epoch/cut";
+        /// The commit record.
+        RECORD = "reef/epoch/record";
+        /// The head of a segment that is empty as of a durable epoch.
+        WIPED = "reef/epoch/wiped";
+        /// Everything, on media whose fences wait for nothing.
+        SYNC = "reef/sync/all";
+    }
+}
+
+/// What is known of epochs.
+#[derive(Debug, Default)]
+pub struct Epochs {
+    /// The last epoch that is durable.
+    pub(super) number: u64,
+    /// When upkeep first saw a write that is in no epoch.
+    pub(super) seen: Option<Duration>,
+    /// Segments whose heads were wiped: free when that is durable.
+    pub(super) wiped: Vec<Span>,
+}
+
+/// Where all streams end at one moment.
+#[derive(Debug, Default)]
+pub struct Cut {
+    pub(super) positions: Vec<Position>,
+    pub(super) census: (u64, u64),
+    emptied: Vec<Vec<(u64, Span)>>,
+    ends: Vec<Span>,
+}
+
+impl<M: Media> Reef<M> {
+    /// Makes every write that returned durable.
+    ///
+    /// A crash inside leaves the epoch before or this one.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn sync_all(&self) -> Result<()> {
+        let mut epochs = self.epochs.lock()?;
+        self.alive()?;
+        if self.is_dirty()? {
+            self.commit_next(&mut epochs)?;
+        }
+        match self.pool.region().media().guarantees().domain {
+            Domain::None | Domain::Process => self.vital(self.pool.access().sync(sites::SYNC)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether there are writes that no epoch covers.
+    fn is_dirty(&self) -> Result<bool> {
+        for stream in &self.streams {
+            let stream = stream.0.lock()?;
+            if stream.position() != stream.durable {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Ends the present epoch, whatever was written.
+    pub(super) fn commit_epoch(&self) -> Result<()> {
+        let mut epochs = self.epochs.lock()?;
+        self.alive()?;
+        self.commit_next(&mut epochs)
+    }
+
+    /// Ends an epoch if a `divisor`-th of what may wait in a stream does.
+    pub(super) fn bound_pending(&self, number: usize) -> Result<()> {
+        let mut epochs = self.epochs.lock()?;
+        self.alive()?;
+        // The latch is free again before the cut takes it.
+        let is_due = self.is_epoch_due(&*self.streams[number].0.lock()?, WRITERS_SHARE);
+        match is_due {
+            true => self.commit_next(&mut epochs),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether more than its part of a `divisor`-th of what may wait does in a stream.
+    pub(super) fn is_epoch_due(&self, stream: &Stream, divisor: u64) -> bool {
+        let streams = self.streams.len() as u64;
+        stream.pending.saturating_mul(divisor * streams) > self.settings.flush_bytes
+    }
+
+    /// Returns whether a writer of a stream should end the epoch.
+    pub(super) fn must_end_epoch(&self, stream: &Stream) -> bool {
+        !self.is_immediate && self.is_epoch_due(stream, WRITERS_SHARE)
+    }
+
+    /// Ends the epoch if a write is older than `age` at `now`, if writers would soon have to, or if
+    /// segments wait for it; returns whether there are writes that wait for one, and whether there
+    /// is more to do.
+    pub(super) fn age_epoch(&self, now: Duration, age: Duration) -> Result<(bool, bool)> {
+        let mut epochs = self.epochs.lock()?;
+        self.alive()?;
+        let (is_dirty, mut is_due, mut waits) = (self.is_dirty()?, false, !epochs.wiped.is_empty());
+        for stream in &self.streams {
+            let stream = stream.0.lock()?;
+            is_due |= self.is_epoch_due(&stream, 2 * WRITERS_SHARE);
+            waits |= !stream.emptied.is_empty() || !stream.ends.is_empty();
+        }
+        let is_old = epochs.seen.is_some_and(|seen| now.saturating_sub(seen) >= age);
+        if is_dirty && (is_old || is_due) || waits && !is_dirty {
+            self.commit_next(&mut epochs)?;
+            return Ok((false, !epochs.wiped.is_empty()));
+        }
+        epochs.seen = if is_dirty { epochs.seen.or(Some(now)) } else { None };
+        Ok((is_dirty, false))
+    }
+
+    /// Ends the present epoch: flushes, one commit record, one fence.
+    pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
+        let (pm, number) = (self.pool.access(), epochs.number + 1);
+        let cut = self.cut(&pm, number)?;
+        for span in &epochs.wiped {
+            pm.flush(Span::new(span.start, SegmentHead::WORDS as u64), sites::WIPED);
+        }
+        self.write_record(&pm, number, &cut)?;
+        (epochs.number, epochs.seen) = (number, None);
+        for span in core::mem::take(&mut epochs.wiped).into_iter().chain(cut.ends) {
+            self.give(span)?;
+        }
+        let streams = self.streams.iter().zip(cut.positions).zip(cut.emptied);
+        for ((stream, position), emptied) in streams {
+            let mut stream = stream.0.lock()?;
+            stream.made_durable(position);
+            for (sequence, span) in emptied {
+                stream.sealed.remove(&sequence);
+                let checksum = span.start.plus(SegmentHead::CHECKSUM as u64);
+                self.vital(pm.commit_word(checksum, 0, sites::WIPED))?;
+                epochs.wiped.push(span);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes where all streams end at this moment, and flushes what is not durable.
+    fn cut(&self, pm: &Access<'_, M>, number: u64) -> Result<Cut> {
+        // Always in this order. Nobody else takes a second one but a clear, in the same order.
+        let streams: core::result::Result<Vec<_>, _> =
+            self.streams.iter().map(|stream| stream.0.lock()).collect();
+        let mut cut = Cut::default();
+        for stream in &mut streams? {
+            stream.not_durable(|span| pm.flush(span, sites::CUT));
+            for (_, span) in &stream.emptied {
+                pm.flush(Span::new(span.start, SegmentHead::WORDS as u64), sites::CUT);
+            }
+            cut.positions.push(stream.position());
+            cut.census = (cut.census.0 + stream.census.0, cut.census.1 ^ stream.census.1);
+            cut.emptied.push(core::mem::take(&mut stream.emptied));
+            cut.ends.append(&mut stream.ends);
+            stream.epoch = number + 1;
+            stream.pending = 0;
+        }
+        Ok(cut)
+    }
+
+    /// Writes a commit record and waits until it, and all that was flushed before, is durable.
+    fn write_record(&self, pm: &Access<'_, M>, number: u64, cut: &Cut) -> Result<()> {
+        let mut record = [0; Epoch::WORDS];
+        record[Epoch::NUMBER] = number;
+        record[Epoch::GENERATION] = self.generation;
+        (record[Epoch::SEGMENTS], record[Epoch::SEALS]) = cut.census;
+        for (tail, position) in record[Epoch::TAILS..].chunks_exact_mut(2).zip(&cut.positions) {
+            tail.copy_from_slice(&[position.sequence, position.fill]);
+        }
+        let at = layout::epoch_place(number);
+        record[Epoch::CHECKSUM] = layout::sum(&record[..Epoch::CHECKSUM], at, self.seed);
+        self.vital(pm.write_words(at, &record))?;
+        self.vital(pm.persist(Span::new(at, Epoch::WORDS as u64), sites::RECORD))
+    }
+}

@@ -1,0 +1,293 @@
+//! Every byte of Reef on the medium.
+//!
+//! The root keeps the settings and two places for commit records, written in turn. All else lies in
+//! segments, which are found by their heads: one may begin at every multiple of a unit.
+
+use everhash_index::Form;
+use everhash_pmem::{Addr, Bits, Ruler, pool};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+everhash_pmem::ruler! {
+    /// The root, behind the pool's header. But for the commit records it never changes.
+    pub struct Root [3584] {
+        0    VERSION           [1]  "layout version, 1";
+        8    STREAMS           [1]  "streams, a power of two";
+        16   SHARDS            [1]  "shards of the directory, a power of two";
+        24   BUCKETS           [1]  "buckets of a new directory, a power of two";
+        32   SEGMENT_BYTES     [1]  "length of a segment of a large table, a power of two";
+        40   DURABILITY        [1]  "0 = batches, 1 = every write";
+        48   FLUSH_INTERVAL_MS [1]  "age at which an epoch ends";
+        56   FLUSH_BYTES       [1]  "most that power loss may take back";
+        64   CHECKSUM          [1]  "XXH3-64 of the words before, seeded with the root's offset";
+        72   SPARE             [7]  "zero";
+        128  EPOCH_A           [72] "commit record of an even epoch";
+        704  EPOCH_B           [72] "commit record of an odd epoch";
+        1280 SPARE_2           [288] "zero";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// A commit record: where each stream ended at the end of an epoch, and which segments there
+    /// were. It and what it speaks of become durable together, in any order.
+    pub struct Epoch [576] {
+        0   NUMBER     [1]  "number of the epoch; rises";
+        8   GENERATION [1]  "rises whenever the pool is opened";
+        16  SEGMENTS   [1]  "how many segments there were";
+        24  SEALS      [1]  "exclusive or of their checksums";
+        32  TAILS      [64] "for each stream: sequence of its last segment, and words used in it";
+        544 SPARE      [3]  "zero";
+        568 CHECKSUM   [1]  "XXH3-64 of the words before, seeded with database and place";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// The head of a segment; objects follow without gaps. A checksum of 0 says that the head was
+    /// wiped. It comes last: of a killed process a head that is sound has a tail.
+    pub struct SegmentHead [64] {
+        0  MAGIC      [1] "the bytes `REEFSEGM`";
+        8  SEQUENCE   [1] "number of the segment in its stream; the next one has the next number";
+        16 SIZE       [1] "units of the segment | stream << 32";
+        24 FLOOR      [1] "no object of the stream before the segment of this number counts";
+        32 GENERATION [1] "of the opening of the pool in which the segment was begun";
+        40 TAIL       [1] "words in use | how it ended << 34 | check << 36";
+        48 CHECKSUM   [1] "XXH3-64 of the words before the tail, seeded with database and place";
+        56 FREED      [1] "epoch as of which the segment is empty | check << 40; else anything";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// The head of an object of a fixed form. The key follows and, but for a tombstone, the value.
+    pub struct FixedHead [8] {
+        0 CHECK [1] "kind in two bits, check of what follows; bound to segment, place";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// The head of an object of variable length; key and value follow, each in whole words.
+    pub struct ObjectHead [16] {
+        0 CHECK   [1] "kind in two bits, check of what follows; bound to segment, place";
+        8 LENGTHS [1] "bytes of the key | bytes of the value << 32";
+    }
+}
+
+/// All rulers, for `docs/format.md`.
+pub static RULERS: &[&Ruler] =
+    &[&Root::RULER, &Epoch::RULER, &SegmentHead::RULER, &FixedHead::RULER, &ObjectHead::RULER];
+
+/// Where the root lies.
+pub const ROOT: Addr = pool::ROOT;
+
+/// Version of this layout.
+///
+/// Unit: none. Source: ours.
+pub const VERSION: u64 = 1;
+
+/// Most streams.
+///
+/// Unit: streams. Source: ours; so many tails fit a commit record.
+pub const MOST_STREAMS: u64 = 32;
+
+/// How many units a segment of a large table has.
+///
+/// Unit: units. Source: ours; what an object that does not fit wastes is at most one of them.
+pub const SEGMENT_UNITS: u64 = 64;
+
+/// The shortest unit.
+///
+/// Unit: bytes. Source: ours; a head and some small objects.
+pub const LEAST_UNIT_BYTES: u64 = 256;
+
+/// What a segment begins with.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"REEFSEGM");
+
+/// Units of a segment.
+pub const SIZE_UNITS: Bits = Bits::new(0, 32);
+/// Stream of a segment.
+pub const SIZE_STREAM: Bits = Bits::new(32, 32);
+
+/// Words in use, the head's among them.
+const TAIL_WORDS: Bits = Bits::new(0, 34);
+/// How the segment ended.
+const TAIL_ENDED: Bits = Bits::new(34, 2);
+/// The check over the bits before.
+const TAIL_CHECK: Bits = Bits::new(36, 28);
+
+/// The epoch as of which a segment is empty.
+const FREED_EPOCH: Bits = Bits::new(0, 40);
+/// The check over the epoch.
+const FREED_CHECK: Bits = Bits::new(40, 24);
+
+/// What an object says: in the lowest bits of its first word.
+const KIND: Bits = Bits::new(0, 2);
+/// Bytes of the key.
+pub const KEY_BYTES: Bits = Bits::new(0, 32);
+/// Bytes of the value.
+pub const VALUE_BYTES: Bits = Bits::new(32, 32);
+
+/// The multiplier of all checks.
+///
+/// Unit: none. Source: ours; 2^64 divided by the golden ratio.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Mixes a word into a check, so that every bit of both reaches its high half.
+#[inline(always)]
+pub const fn mix(check: u64, word: u64) -> u64 {
+    let product = (check ^ word).wrapping_mul(MIX);
+    (product ^ (product >> 32)).wrapping_mul(MIX)
+}
+
+/// What an object says about its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// It has this value.
+    Put,
+    /// It is absent: a tombstone.
+    Removed,
+}
+
+impl Kind {
+    const fn code(self) -> u64 {
+        match self {
+            Kind::Put => 1,
+            Kind::Removed => 2,
+        }
+    }
+
+    /// Returns the kind that an object's first word names.
+    #[inline(always)]
+    pub const fn of(word: u64) -> Option<Kind> {
+        match KIND.get(word) {
+            1 => Some(Kind::Put),
+            2 => Some(Kind::Removed),
+            _ => None,
+        }
+    }
+}
+
+/// Returns what all checks of a database are bound to.
+pub fn seed(database: [u64; 2]) -> u64 {
+    mix(mix(MIX, database[0]), database[1])
+}
+
+/// Returns how long a unit is. Unit: bytes.
+pub const fn unit_bytes(segment_bytes: u64) -> u64 {
+    let unit = segment_bytes / SEGMENT_UNITS;
+    if unit < LEAST_UNIT_BYTES { LEAST_UNIT_BYTES } else { unit }
+}
+
+/// Returns the checksum of words that lie at `at`.
+pub fn sum(words: &[u64], at: Addr, seed: u64) -> u64 {
+    let mut bytes = [0; Epoch::BYTES];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    // Never 0: that is a segment whose head was wiped.
+    xxh3_64_with_seed(&bytes[..8 * words.len()], mix(seed, at.byte())).max(1)
+}
+
+/// Returns where the commit record of an epoch lies.
+pub const fn epoch_place(number: u64) -> Addr {
+    match number.is_multiple_of(2) {
+        true => ROOT.plus(Root::EPOCH_A as u64),
+        false => ROOT.plus(Root::EPOCH_B as u64),
+    }
+}
+
+/// How a segment ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Not yet: it may have been filled further.
+    Not,
+    /// Another segment was begun behind it.
+    Followed,
+    /// An opening of the pool has ended it.
+    Reopened,
+}
+
+/// How far a segment is filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tail {
+    /// Words in use, the head's among them.
+    pub words: u64,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+impl Tail {
+    /// Returns the word; `seal` is the checksum of the segment.
+    #[inline(always)]
+    pub const fn word(self, seal: u64) -> u64 {
+        let ended = match self.ended {
+            Ended::Not => 0,
+            Ended::Followed => 1,
+            Ended::Reopened => 2,
+        };
+        let word = TAIL_ENDED.set(TAIL_WORDS.set(0, self.words), ended);
+        TAIL_CHECK.set(word, mix(seal, word) >> 36)
+    }
+
+    /// Returns what a word says, or `None` if its check does not match.
+    pub fn of(word: u64, seal: u64) -> Option<Tail> {
+        let ended = match TAIL_ENDED.get(word) {
+            0 => Ended::Not,
+            1 => Ended::Followed,
+            2 => Ended::Reopened,
+            _ => return None,
+        };
+        let tail = Tail { words: TAIL_WORDS.get(word), ended };
+        (tail.word(seal) == word).then_some(tail)
+    }
+}
+
+/// Returns the word that says as of which epoch a segment is empty.
+pub const fn freed_word(epoch: u64, seal: u64) -> u64 {
+    let word = FREED_EPOCH.set(0, epoch);
+    FREED_CHECK.set(word, mix(!seal, word) >> 40)
+}
+
+/// Returns a word that says that a segment is not empty.
+pub const fn not_freed_word(seal: u64) -> u64 {
+    !freed_word(0, seal)
+}
+
+/// Returns the epoch as of which a segment is empty; `None` if it holds something.
+pub fn freed_of(word: u64, seal: u64) -> Option<u64> {
+    let epoch = FREED_EPOCH.get(word);
+    (freed_word(epoch, seal) == word).then_some(epoch)
+}
+
+/// Returns what the check of an object at `at` is bound to, in a segment with this checksum.
+#[inline(always)]
+pub const fn bound(seal: u64, at: Addr) -> u64 {
+    mix(seal, at.byte())
+}
+
+/// Returns the first word of an object of a fixed form; `words` are all behind it.
+#[inline(always)]
+pub fn fixed_head(bound: u64, kind: Kind, words: &[u64]) -> u64 {
+    let check = words.iter().fold(mix(bound, kind.code()), |check, word| mix(check, *word));
+    KIND.set(check ^ check >> 32, kind.code())
+}
+
+/// Returns the first word of an object of variable length.
+#[inline(always)]
+pub fn variable_head(bound: u64, kind: Kind, key: &[u8], value: &[u8]) -> u64 {
+    let lengths = VALUE_BYTES.set(KEY_BYTES.set(0, key.len() as u64), value.len() as u64);
+    let check = mix(mix(bound, lengths), kind.code());
+    let check = xxh3_64_with_seed(value, xxh3_64_with_seed(key, check));
+    KIND.set(check, kind.code())
+}
+
+/// Returns how long an object is. Unit: words.
+#[inline(always)]
+pub const fn object_words(form: Form, kind: Kind, key_bytes: u64, value_bytes: u64) -> u64 {
+    let value_bytes = match kind {
+        Kind::Put => value_bytes,
+        Kind::Removed => 0,
+    };
+    let body = key_bytes.div_ceil(8) + value_bytes.div_ceil(8);
+    match form {
+        Form::Fixed { .. } => FixedHead::WORDS as u64 + body,
+        Form::Variable => ObjectHead::WORDS as u64 + body,
+    }
+}

@@ -1,0 +1,153 @@
+//! Reef: append-only segments under a directory of tagged places.
+//!
+//! Ours; no paper. It joins what the papers here teach: WALSH's aggregated log and epochs, ElimDA's
+//! relocation in whole units, TurboHash's line of tags and optimistic readers, WOPHI's work ahead of
+//! need. Read beside it: FASTER (Chandramouli et al., SIGMOD 2018), Viper (Benson et al., VLDB 2021),
+//! bitcask, F2FS (Lee et al., FAST 2015) on cleaning segments.
+//!
+//! ```text
+//!   DRAM    shard                        shard
+//!           [tag place | tag place |..]  [tag place | ...      a bucket is a line of eight words
+//!                   |            |
+//!           .-------'            '-------.
+//!           v                            v
+//!   stream  [head | object | object | object ...]  [head | object | object |   <- appended here
+//!            segment 7, full                        segment 8
+//!
+//!   root    [settings | commit record of epoch 4 | commit record of epoch 5]
+//! ```
+//!
+//! Every write appends an object to the newest segment of the key's stream, and lets one word of the
+//! directory lead there. One commit record says where all streams end; it and what it speaks of
+//! become durable by one sync. A segment whose pairs are mostly replaced is emptied into the newest
+//! one and is free.
+//!
+//! | costs | |
+//! |---|---|
+//! | get | one line of DRAM, one object |
+//! | absent | one line of DRAM; of a million look-ups six read an object |
+//! | insert | no object is read; one is written, in sequence |
+//! | overwrite, remove | the key of one object is read |
+//! | growth of the directory | no object is read or moved; keys are read once in ten doublings |
+//! | durability | of batches one sync for all streams, about 600 bytes |
+//! | room | 8 bytes a pair beside key and value for words, 16 for byte strings, and what collecting leaves |
+//! | DRAM | 10 to 17 bytes a pair |
+//!
+//! # Where to find what
+//!
+//! | Section | File |
+//! |---|---|
+//! | the directory, doubling | `directory.rs`, `growing.rs` |
+//! | streams, segments | `segments.rs`, `units.rs`, `reserve.rs` |
+//! | objects and their checks | `objects.rs` |
+//! | operations on many keys | `batches.rs` |
+//! | batches, commit records | `epochs.rs` |
+//! | collection, tombstones | `collection.rs` |
+//! | clearing | `clearing.rs` |
+//! | recovery | `recovery.rs`, `recovery/found.rs`, `recovery/replay.rs` |
+//! | visiting all pairs | `scan.rs` |
+//! | work ahead of need | `upkeep.rs` |
+//!
+//! There is no `concurrency.rs`: the latches lie in what they guard, and `state.rs` gives their
+//! order. There is no `resize.rs`: a shard doubles in `directory.rs`, and segments are emptied in
+//! `collection.rs`.
+//!
+//! # Where we depart
+//!
+//! There is no paper; these are the choices that our first design made otherwise.
+//!
+//! | The paper says | We do | Why |
+//! |---|---|---|
+//! | 8-byte records downward from a segment's end | none: recovery reads the objects | written once, in one place; one range to verify |
+//! | an object names the place that it replaces | it does not | order in the stream decides, and keys are compared |
+//! | tags of 22 bits | 20, and the distance from home in 2 | a doubling knows each pair's home from DRAM alone |
+//! | a shard doubles some buckets at a time | all at once, under its latch | shards are small and double at different times |
+//! | head and record in any order | the emptied segment waits two epochs | else an old head lies above a new owner's words |
+//! | segments of one length | a 64th of the table, at most `segment_bytes` | a small database stays small |
+//! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
+//!
+//! Not here: a checkpoint of the directory (an opening reads all objects),
+//! a medium that writes out whole megabytes, holes behind emptied segments, atomic batches.
+
+mod batches;
+mod check;
+mod clearing;
+mod collection;
+mod directory;
+mod epochs;
+mod growing;
+pub mod layout;
+mod objects;
+mod ops;
+mod recovery;
+mod reserve;
+mod scan;
+mod segments;
+mod setup;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod units;
+mod upkeep;
+
+use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
+use everhash_pmem::{Media, Pool, Region, Site};
+
+pub use setup::ReefSettings;
+pub use state::Reef as ReefTable;
+
+/// The engine.
+///
+/// In batches, the default, the end of the process takes nothing back. Power loss takes back at most
+/// what was written in the last flush interval, and no more than `flush_bytes` of objects: the whole
+/// table is then as it was at one moment. [`sync`](everhash_index::Table::sync) is the barrier.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reef;
+
+impl Engine for Reef {
+    const NAME: &'static str = "reef";
+
+    const CAPABILITIES: Capabilities = Capabilities {
+        forms: &[Form::WORDS, Form::DOUBLE_WORDS],
+        byte_strings: true,
+        durability: &[Durability::Batch, Durability::Immediate],
+        bare: false,
+        exact_len: true,
+        grows: true,
+    };
+
+    const SITES: &'static [&'static [Site]] =
+        &[segments::sites::ALL, epochs::sites::ALL, recovery::sites::ALL];
+
+    type Settings = ReefSettings;
+    type Table<M: Media> = ReefTable<M>;
+
+    fn tiny(_form: Form) -> ReefSettings {
+        ReefSettings::tiny()
+    }
+
+    fn sized_for(_form: Form, items: u64) -> ReefSettings {
+        ReefSettings::sized_for(items)
+    }
+
+    fn format<M: Media>(pool: &Pool<M>, settings: &ReefSettings) -> Result<()> {
+        setup::format(pool, settings)
+    }
+
+    fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<ReefTable<M>> {
+        recovery::open(pool, executor)
+    }
+
+    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+        check::check(region, visit)
+    }
+
+    fn salvage<M: Media>(
+        region: &Region<M>,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        check::salvage(region, visit, report)
+    }
+}

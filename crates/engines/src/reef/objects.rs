@@ -1,0 +1,267 @@
+//! Objects: a key and a value, or a tombstone, as they lie in a segment.
+//!
+//! An object is written once and never changed. Its check binds it to its place and to one life of
+//! its segment, so that a reader without a lock knows whether what it read was an object.
+
+use everhash_index::{Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
+use everhash_pmem::{Access, Addr, Block, Media, WORD};
+
+use super::layout::{self, FixedHead, KEY_BYTES, Kind, ObjectHead, VALUE_BYTES};
+use super::setup::fixed_words;
+
+/// Words of the longest object of a fixed form.
+const FIXED: usize = 5;
+
+/// What a look at an object told of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// It is of that key. Unit of its length: words.
+    Equal(u64),
+    /// It is sound, and of another key.
+    Other,
+    /// It is damaged, or was no object any more when it was read.
+    Unsound,
+}
+
+/// The head of an object; its lengths are possible ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// The word with the check.
+    pub word: u64,
+    /// What the object says.
+    pub kind: Kind,
+    /// Length of the key. Unit: bytes.
+    pub key_bytes: u64,
+    /// Length of the value. Unit: bytes.
+    pub value_bytes: u64,
+    /// Length of the object. Unit: words.
+    pub words: u64,
+}
+
+/// The objects of a form.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects {
+    form: Form,
+}
+
+impl Objects {
+    /// Returns the objects of a form.
+    pub fn new(form: Form) -> Self {
+        Objects { form }
+    }
+
+    /// Returns how long an object is. Unit: words.
+    #[inline(always)]
+    pub fn words(&self, kind: Kind, key: &[u8], value: &[u8]) -> u64 {
+        layout::object_words(self.form, kind, key.len() as u64, value.len() as u64)
+    }
+
+    /// Stores an object, in a segment with this checksum. A crash leaves any part of it.
+    ///
+    /// # Errors
+    /// If `at` lies outside the medium.
+    #[inline(always)]
+    pub fn write<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let bound = layout::bound(seal, at);
+        if let Form::Fixed { .. } = self.form {
+            let mut words = [0; FIXED];
+            let mut count = FixedHead::WORDS;
+            for chunk in key.as_chunks().0.iter().chain(value.as_chunks().0) {
+                words[count] = u64::from_le_bytes(*chunk);
+                count += 1;
+            }
+            words[FixedHead::CHECK] = layout::fixed_head(bound, kind, &words[1..count]);
+            return Ok(pm.write_words(at, &words[..count])?);
+        }
+        let lengths = VALUE_BYTES.set(KEY_BYTES.set(0, key.len() as u64), value.len() as u64);
+        let check = layout::variable_head(bound, kind, key, value);
+        pm.write_words(at, &[check, lengths])?;
+        let key_at = at.plus(ObjectHead::WORDS as u64);
+        pm.write_bytes(key_at, key)?;
+        Ok(pm.write_bytes(key_at.plus(key.len().div_ceil(8) as u64), value)?)
+    }
+
+    /// Reads the head of an object; `None` if it cannot be one.
+    ///
+    /// # Errors
+    /// If `at` lies outside the medium.
+    #[inline(always)]
+    pub fn head<M: Media>(&self, pm: &Access<'_, M>, at: Addr) -> Result<Option<Head>> {
+        if let Form::Fixed { .. } = self.form {
+            let word = pm.load(at)?;
+            let (key, value) = fixed_words(self.form);
+            return Ok(Kind::of(word).map(|kind| self.headed(word, kind, 8 * key, 8 * value)));
+        }
+        let block = pm.block::<{ ObjectHead::WORDS }>(at)?;
+        let (word, lengths) = (block.load(ObjectHead::CHECK), block.load(ObjectHead::LENGTHS));
+        let (key, value) = (KEY_BYTES.get(lengths) as usize, VALUE_BYTES.get(lengths) as usize);
+        let kind = Kind::of(word).filter(|_| key <= MAX_KEY_BYTES && value <= MAX_VALUE_BYTES);
+        Ok(kind.map(|kind| self.headed(word, kind, key, value)))
+    }
+
+    #[inline(always)]
+    fn headed(&self, word: u64, kind: Kind, key_bytes: usize, value_bytes: usize) -> Head {
+        let value_bytes = if kind == Kind::Put { value_bytes as u64 } else { 0 };
+        let key_bytes = key_bytes as u64;
+        let words = layout::object_words(self.form, kind, key_bytes, value_bytes);
+        Head { word, kind, key_bytes, value_bytes, words }
+    }
+
+    /// Reads a whole object: replaces `key` and `value`. `None` if it is damaged, or none any more.
+    ///
+    /// # Errors
+    /// If it lies outside the medium.
+    pub fn read<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        key: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Head>> {
+        key.clear();
+        value.clear();
+        let Some(head) = self.head(pm, at)? else { return Ok(None) };
+        let key_at = at.plus(self.head_words());
+        pm.read_bytes(key_at, head.key_bytes, key)?;
+        pm.read_bytes(key_at.plus(head.key_bytes.div_ceil(WORD)), head.value_bytes, value)?;
+        let bound = layout::bound(seal, at);
+        let check = match self.form {
+            Form::Fixed { .. } => {
+                let mut words = [0; FIXED];
+                let chunks = key.as_chunks().0.iter().chain(value.as_chunks().0);
+                let count = chunks.zip(&mut words).map(|(chunk, word)| {
+                    *word = u64::from_le_bytes(*chunk);
+                });
+                let count = count.count();
+                layout::fixed_head(bound, head.kind, &words[..count])
+            }
+            Form::Variable => layout::variable_head(bound, head.kind, key, value),
+        };
+        Ok((check == head.word).then_some(head))
+    }
+
+    /// Looks whether the pair at `at` is of `key`, and reads its value if `value` is wanted. Without
+    /// it, the value of an equal key is not looked at.
+    ///
+    /// # Errors
+    /// If it lies outside the medium.
+    #[inline(always)]
+    pub fn look<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        key: &[u8],
+        value: Option<&mut Vec<u8>>,
+    ) -> Result<Look> {
+        if let Form::Fixed { .. } = self.form {
+            return self.look_fixed(pm, (at, seal), key, value);
+        }
+        let Some(head) = self.head(pm, at)? else { return Ok(Look::Unsound) };
+        let key_at = at.plus(ObjectHead::WORDS as u64);
+        let is_equal = head.kind == Kind::Put
+            && head.key_bytes == key.len() as u64
+            && equals(pm, key_at, key)?;
+        if !is_equal {
+            // One in a million: here the whole object is read, so that damage is not passed over.
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            return Ok(match self.read(pm, (at, seal), &mut key, &mut value)? {
+                Some(Head { kind: Kind::Put, .. }) => Look::Other,
+                _ => Look::Unsound,
+            });
+        }
+        if let Some(value) = value {
+            value.clear();
+            pm.read_bytes(key_at.plus(head.key_bytes.div_ceil(WORD)), head.value_bytes, value)?;
+            let bound = layout::bound(seal, at);
+            if layout::variable_head(bound, Kind::Put, key, value) != head.word {
+                return Ok(Look::Unsound);
+            }
+        }
+        Ok(Look::Equal(head.words))
+    }
+
+    #[inline(always)]
+    fn look_fixed<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        key: &[u8],
+        value: Option<&mut Vec<u8>>,
+    ) -> Result<Look> {
+        let (key_words, value_words) = fixed_words(self.form);
+        let count = 1 + key_words + value_words;
+        let mut words = [0; FIXED];
+        pm.read_words(at, &mut words[..count])?;
+        let bound = layout::bound(seal, at);
+        if layout::fixed_head(bound, Kind::Put, &words[1..count]) != words[0] {
+            return Ok(Look::Unsound);
+        }
+        let pairs = words[1..].iter().zip(key.as_chunks().0);
+        let mut differs = 0;
+        pairs.for_each(|(word, chunk)| differs |= word ^ u64::from_le_bytes(*chunk));
+        if differs != 0 {
+            return Ok(Look::Other);
+        }
+        if let Some(value) = value {
+            value.clear();
+            words[1 + key_words..count]
+                .iter()
+                .for_each(|word| value.extend_from_slice(&word.to_le_bytes()));
+        }
+        Ok(Look::Equal(count as u64))
+    }
+
+    /// As [`Objects::look`] for pairs of words; returns the value beside.
+    #[inline(always)]
+    pub fn look_word<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        key: u64,
+    ) -> Result<(Look, u64)> {
+        let block = pm.block::<3>(at)?;
+        let [head, found, value] = [0, 1, 2].map(|index| block.load_relaxed(index));
+        if layout::fixed_head(layout::bound(seal, at), Kind::Put, &[found, value]) != head {
+            return Ok((Look::Unsound, 0));
+        }
+        Ok((if found == key { Look::Equal(3) } else { Look::Other }, value))
+    }
+
+    fn head_words(&self) -> u64 {
+        match self.form {
+            Form::Fixed { .. } => FixedHead::WORDS as u64,
+            Form::Variable => ObjectHead::WORDS as u64,
+        }
+    }
+}
+
+/// Returns whether these bytes lie at `at`.
+#[inline(always)]
+fn equals<M: Media>(pm: &Access<'_, M>, at: Addr, bytes: &[u8]) -> Result<bool> {
+    let mut buffer = [0; 8];
+    for (number, part) in bytes.chunks(8 * buffer.len()).enumerate() {
+        let words = &mut buffer[..part.len().div_ceil(8)];
+        pm.read_words(at.plus(8 * number as u64), words)?;
+        let (whole, rest) = part.as_chunks();
+        let mut differs = 0;
+        for (word, chunk) in words.iter().zip(whole) {
+            differs |= word ^ u64::from_le_bytes(*chunk);
+        }
+        if let [word] = words[whole.len()..] {
+            // Only the bytes of the key: no check covers those that fill up its last word.
+            let filled = u64::MAX >> (8 * (8 - rest.len()));
+            differs |= (word ^ everhash_pmem::word_of(rest)) & filled;
+        }
+        if differs != 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

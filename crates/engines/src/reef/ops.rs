@@ -1,0 +1,228 @@
+//! The operations on one key.
+//!
+//! A write holds the latch of the key's shard: it looks for the key, appends an object, and lets the
+//! directory lead there. A read takes no latch: it loads a word of the directory, reads the object,
+//! and loads the word again.
+
+use everhash_index::{Change, Error, Form, Result};
+use everhash_pmem::{Access, Addr, Lock, Media, Primitives};
+
+use super::directory::{Found, Members, Shard, Sight, damaged};
+use super::layout::Kind;
+use super::objects::Look;
+use super::reserve::Purpose;
+use super::segments::Object;
+use super::state::Reef;
+use crate::common::edit::{Edit, Step, modify_calmly};
+
+impl<M: Media> Reef<M> {
+    /// Reads a value into `value`; returns whether there is one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Poisoned`].
+    #[inline(always)]
+    pub(super) fn get_hashed(&self, hash: u64, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let pm = self.pool.access();
+        let mut look = |at| self.objects.look(&pm, (at, self.units.seal(at)), key, Some(value));
+        self.find(&pm, hash, &mut look)
+    }
+
+    /// Returns the value of a key in a pool of words.
+    ///
+    /// # Errors
+    /// As [`Reef::get_hashed`].
+    #[inline(always)]
+    pub(super) fn get_word_hashed(&self, hash: u64, key: u64) -> Result<Option<u64>> {
+        let (pm, mut value) = (self.pool.access(), 0);
+        let found = self.find(&pm, hash, &mut |at| {
+            let (look, found) = self.objects.look_word(&pm, (at, self.units.seal(at)), key)?;
+            value = found;
+            Ok(look)
+        })?;
+        Ok(found.then_some(value))
+    }
+
+    /// Looks for a key without a latch.
+    #[inline(always)]
+    fn find(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        look: &mut impl FnMut(Addr) -> Result<Look>,
+    ) -> Result<bool> {
+        self.alive()?;
+        let (shard, _) = self.shard(hash);
+        pm.dram(1);
+        let mut attempt = 0;
+        // Ends: each further round means that a writer has changed the shard meanwhile.
+        loop {
+            if let Some(stamp) = shard.sequence.read()? {
+                match shard.search(hash, &mut *look)? {
+                    Sight::Present => return Ok(true),
+                    Sight::Absent if shard.sequence.validate(stamp) => return Ok(false),
+                    Sight::Damaged(place) if shard.sequence.validate(stamp) => {
+                        return Err(damaged(place));
+                    }
+                    _ => {}
+                }
+            }
+            M::Sync::pause(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Writes one key; returns the operation's answer.
+    ///
+    /// A crash leaves the key as it was or as it will be.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; those of the medium.
+    #[inline(always)]
+    pub(super) fn write(&self, hash: u64, key: &[u8], edit: Edit<&[u8]>) -> Result<bool> {
+        let (answer, cares) = match self.write_once(hash, key, edit) {
+            Err(Error::Full { .. }) => self.write_again(hash, key, edit)?,
+            outcome => outcome?,
+        };
+        if cares {
+            self.after_write(self.shard(hash).1)?;
+        }
+        Ok(answer)
+    }
+
+    #[cold]
+    fn write_again(&self, hash: u64, key: &[u8], edit: Edit<&[u8]>) -> Result<(bool, bool)> {
+        let mut attempt = 0;
+        // Ends: room is made only so many times.
+        loop {
+            match self.write_once(hash, key, edit) {
+                Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write_once(&self, hash: u64, key: &[u8], edit: Edit<&[u8]>) -> Result<(bool, bool)> {
+        let pm = self.pool.access();
+        let (shard, number) = self.shard(hash);
+        let mut members = shard.latch.lock()?;
+        self.alive()?;
+        pm.dram(1);
+        let look = |at| self.objects.look(&pm, (at, self.units.seal(at)), key, None);
+        let found = shard.locate(hash, look)?;
+        let (answer, step) = edit.decide(found.is_some());
+        let (kind, value, purpose) = match step {
+            Step::Keep => return Ok((answer, false)),
+            Step::Put(value) => (Kind::Put, value, Purpose::Add),
+            Step::Remove => (Kind::Removed, &[][..], Purpose::Remove),
+        };
+        if found.is_none() {
+            shard.make_room(members.items + 1, hash, |at| self.rehash(&pm, at))?;
+        }
+        let object = Object { kind, key, value };
+        let (place, cares) = self.append(&pm, number, purpose, &object)?;
+        self.publish((shard, &mut members), (hash, kind, place), found)?;
+        Ok((answer, cares))
+    }
+
+    /// Lets the directory lead to a new object, which is as durable as the table promises.
+    #[inline(always)]
+    fn publish(
+        &self,
+        (shard, members): (&Shard<M::Sync>, &mut Members),
+        (hash, kind, place): (u64, Kind, Addr),
+        found: Option<Found<'_, M::Sync>>,
+    ) -> Result<()> {
+        match (&found, kind) {
+            (Some(found), Kind::Put) => shard.replace(found, place),
+            (Some(found), Kind::Removed) => {
+                shard.remove(found)?;
+                members.items -= 1;
+            }
+            (None, _) => {
+                shard.insert(hash, place);
+                members.items += 1;
+            }
+        }
+        if let Some(found) = found {
+            self.units.add_garbage(found.place, found.words);
+        }
+        Ok(())
+    }
+
+    /// Reads the key at a place and returns its hash.
+    pub(super) fn rehash(&self, pm: &Access<'_, M>, at: Addr) -> Result<u64> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let read = self.objects.read(pm, (at, self.units.seal(at)), &mut key, &mut value)?;
+        read.map(|_| self.hash(&key)).ok_or_else(|| damaged(at))
+    }
+
+    /// Reads and changes one key under its latch.
+    ///
+    /// # Errors
+    /// As [`Reef::write`], and those of admitting the value.
+    pub(super) fn modify_hashed(
+        &self,
+        form: Form,
+        hash: u64,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<&[u8]>) -> Change,
+    ) -> Result<()> {
+        modify_calmly(form, key, change, |decide| {
+            let mut decided = None;
+            let mut attempt = 0;
+            // Ends: room is made only so many times.
+            loop {
+                match self.modify_once(hash, key, &mut decided, decide) {
+                    Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                    Ok(true) => return self.after_write(self.shard(hash).1),
+                    outcome => return outcome.map(drop),
+                }
+            }
+        })
+    }
+
+    /// Decides once. If there was no room then, `decided` holds what was decided of which value: it
+    /// stays right as long as the key has that value.
+    fn modify_once(
+        &self,
+        hash: u64,
+        key: &[u8],
+        decided: &mut Option<(Option<Vec<u8>>, Change)>,
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Result<Change>,
+    ) -> Result<bool> {
+        let pm = self.pool.access();
+        let (shard, number) = self.shard(hash);
+        let mut members = shard.latch.lock()?;
+        self.alive()?;
+        let mut present = Vec::new();
+        let look = |at| self.objects.look(&pm, (at, self.units.seal(at)), key, Some(&mut present));
+        let found = shard.locate(hash, look)?;
+        let present = found.is_some().then_some(present);
+        let change = match decided.take() {
+            Some((of, change)) if of == present => change,
+            Some(_) => return Err(Error::Full { needed: 0 }),
+            None => decide(present.as_deref())?,
+        };
+        let (kind, value, purpose) = match &change {
+            Change::Put(value) => (Kind::Put, value.as_slice(), Purpose::Add),
+            Change::Remove if found.is_some() => (Kind::Removed, &[][..], Purpose::Remove),
+            Change::Keep | Change::Remove => return Ok(false),
+        };
+        let object = Object { kind, key, value };
+        let appended = match &found {
+            None => shard.make_room(members.items + 1, hash, |at| self.rehash(&pm, at)),
+            Some(_) => Ok(()),
+        };
+        let appended = appended.and_then(|()| self.append(&pm, number, purpose, &object));
+        let (place, cares) = match appended {
+            Err(full @ Error::Full { .. }) => {
+                *decided = Some((present, change));
+                return Err(full);
+            }
+            appended => appended?,
+        };
+        self.publish((shard, &mut members), (hash, kind, place), found)?;
+        Ok(cares)
+    }
+}

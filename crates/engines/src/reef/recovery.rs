@@ -1,0 +1,366 @@
+//! Opening: which segments there are, how far they count, and then every object in order.
+//!
+//! | the pool was | what counts |
+//! |---|---|
+//! | closed | what the newest commit record says |
+//! | left by a killed process | what the tails in the heads say: every store is visible |
+//! | left by power loss | of batches, what the newest commit record says of which every object is |
+//! | | sound; of immediate writes also all behind it, as far as objects are sound |
+//!
+//! What does not count is marked as empty before a write is answered, and a new segment is begun in
+//! each stream: nothing of an earlier life is ever found behind a newer object.
+
+mod found;
+mod replay;
+
+use core::sync::atomic::Ordering;
+use std::collections::BTreeMap;
+
+use everhash_index::{Error, Executor, Form, Result};
+use everhash_pmem::{
+    Access, AtomicWord, LINE, Latch, Lock, Media, Pool, Shutdown, Space, Span, pool,
+};
+
+use self::found::{FoundSegment, Record, find_segments, read_records};
+use super::directory::Shard;
+use super::epochs::Epochs;
+use super::layout::{self, Ended, ROOT, Root, SegmentHead, Tail};
+use super::objects::Objects;
+use super::segments::{Position, Sealed, Stream};
+use super::setup::ReefSettings;
+use super::state::{OwnLines, Reef};
+use super::units::Units;
+use crate::common::hash::KeyedHash;
+
+/// Where recovery is persisted.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// All that a killed process left, before anything relies on it.
+        VISIBLE = "reef/open/visible";
+        /// Where a segment ends from now on.
+        TAIL = "reef/open/tail";
+        /// A segment that does not count.
+        FREED = "reef/open/freed";
+    }
+}
+
+/// What recovery decided.
+struct Plan {
+    /// The commit record from which it went on.
+    base: Record,
+    /// For each stream the segments that count, by their sequence, each with the words that do.
+    streams: Vec<BTreeMap<u64, (FoundSegment, u64)>>,
+    /// Segments that exist and do not count.
+    left_over: Vec<FoundSegment>,
+}
+
+/// Opens the table in a pool.
+///
+/// # Errors
+/// [`Error::Corrupt`], and those of the medium.
+pub fn open<M: Media>(pool: Pool<M>, _executor: &dyn Executor) -> Result<Reef<M>> {
+    let pm = pool.access();
+    let mut root = [0; Root::CHECKSUM + 1];
+    pm.read_words(ROOT, &mut root)?;
+    let settings = ReefSettings::from_root(&root)?;
+    let objects = Objects::new(Form::from_code(pool.identity().form));
+    let seed = layout::seed(pool.identity().database);
+    if pool.previous_shutdown() == Shutdown::Process {
+        // What is visible need not be durable: it must be, before the first reader relies on it.
+        pool.begin_writes()?;
+        pm.sync(sites::VISIBLE)?;
+    }
+    let mut plan = plan(&pm, &pool, &settings, objects, seed)?;
+    drop(pm);
+    let table = make(pool, settings, objects, seed, &plan)?;
+    for segments in &plan.streams {
+        for (segment, words) in segments.values() {
+            table.claim(segment, *words)?;
+        }
+    }
+    for segments in &plan.streams {
+        table.replay(segments)?;
+    }
+    if table.pool.writable() {
+        table.take_over(&mut plan)?;
+    }
+    table.pool.recovered()?;
+    Ok(table)
+}
+
+/// Decides what counts.
+fn plan<M: Media>(
+    pm: &Access<'_, M>,
+    pool: &Pool<M>,
+    settings: &ReefSettings,
+    objects: Objects,
+    seed: u64,
+) -> Result<Plan> {
+    let segments = find_segments(pm, settings, seed)?;
+    let records = read_records(pm, seed)?;
+    let shutdown = pool.previous_shutdown();
+    let mut broken = Error::Corrupt {
+        at: ROOT.byte() + 8 * Root::EPOCH_A as u64,
+        broken: "one of the two commit records is sound",
+    };
+    for (place, base) in records.iter().enumerate() {
+        let before = records.get(place + 1).filter(|it| it.number + 1 == base.number);
+        match chosen(pm, settings, objects, &segments, (base, before), shutdown) {
+            Ok(plan) => return Ok(plan),
+            // A record that was being written; the one before is there as a whole.
+            Err(error @ Error::Corrupt { .. }) if shutdown == Shutdown::Power && place == 0 => {
+                broken = error;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(broken)
+}
+
+/// Returns what counts if a commit record does.
+///
+/// # Errors
+/// [`Error::Corrupt`] if it speaks of something that is not there.
+fn chosen<M: Media>(
+    pm: &Access<'_, M>,
+    settings: &ReefSettings,
+    objects: Objects,
+    segments: &[FoundSegment],
+    (base, before): (&Record, Option<&Record>),
+    shutdown: Shutdown,
+) -> Result<Plan> {
+    let count = settings.streams as usize;
+    let mut plan =
+        Plan { base: base.clone(), streams: vec![BTreeMap::new(); count], left_over: Vec::new() };
+    let (mut census, mut later) = ((0, 0), vec![BTreeMap::new(); count]);
+    for segment in segments.iter().filter(|it| it.freed.is_none_or(|it| it > base.number)) {
+        let stream = segment.stream as usize;
+        let tail = base.tails[stream];
+        let map = match segment.sequence <= tail.sequence {
+            true => {
+                census = (census.0 + 1, census.1 ^ segment.seal);
+                &mut plan.streams[stream]
+            }
+            false => &mut later[stream],
+        };
+        if map.insert(segment.sequence, (*segment, 0)).is_some() {
+            return Err(segment.corrupt("no two segments of a stream have one number"));
+        }
+    }
+    if census != base.census {
+        let at = layout::epoch_place(base.number).byte();
+        return Err(Error::Corrupt { at, broken: "every segment of a commit record is there" });
+    }
+    let is_immediate = settings.durability == 1;
+    for (stream, later) in later.into_iter().enumerate() {
+        let segments = &mut plan.streams[stream];
+        let tail = base.tails[stream];
+        for (segment, words) in segments.values_mut() {
+            *words = match (segment.sequence == tail.sequence, shutdown) {
+                (_, Shutdown::Process) => segment.tail()?.words,
+                (false, _) => segment.ended()?,
+                (true, _) => tail.fill,
+            };
+            segment.bound(*words)?;
+        }
+        if shutdown == Shutdown::Power {
+            let from = before.map(|it| it.tails[stream]);
+            verify(pm, objects, segments, from)?;
+        }
+        match (shutdown, is_immediate) {
+            (Shutdown::Process, _) => visible(segments, tail, later)?,
+            (Shutdown::Power, true) => {
+                let reached = behind(pm, objects, segments, (base, tail), later)?;
+                plan.left_over.extend(reached);
+            }
+            _ => plan.left_over.extend(later.into_values().map(|(segment, _)| segment)),
+        }
+    }
+    Ok(plan)
+}
+
+/// Demands that every object from a position on is sound; without one, looks at nothing.
+fn verify<M: Media>(
+    pm: &Access<'_, M>,
+    objects: Objects,
+    segments: &BTreeMap<u64, (FoundSegment, u64)>,
+    from: Option<Position>,
+) -> Result<()> {
+    let Some(from) = from else { return Ok(()) };
+    for (sequence, (segment, words)) in segments.range(from.sequence..) {
+        let start = if *sequence == from.sequence { from.fill } else { 0 };
+        let reached = objects.sound_until(pm, segment, start, *words)?;
+        if reached != *words {
+            return Err(segment.corrupt("every object of a commit record is sound"));
+        }
+    }
+    Ok(())
+}
+
+/// Accepts the segments behind a commit record that a killed process left.
+fn visible(
+    segments: &mut BTreeMap<u64, (FoundSegment, u64)>,
+    tail: Position,
+    later: BTreeMap<u64, (FoundSegment, u64)>,
+) -> Result<()> {
+    let mut last = segments.get(&tail.sequence).map(|(segment, _)| *segment);
+    let mut next = tail.sequence;
+    for (sequence, (segment, _)) in later {
+        next = next.wrapping_add(1);
+        if sequence != next {
+            return Err(segment.corrupt("the segments of a stream have consecutive numbers"));
+        }
+        let words = segment.tail()?.words;
+        segment.bound(words)?;
+        segments.insert(sequence, (segment, words));
+        last = Some(segment);
+    }
+    match last {
+        Some(last) if last.tail()?.ended == Ended::Followed => {
+            Err(last.corrupt("the segment is there that follows a full one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Accepts what lies behind a commit record as far as objects are sound; returns the segments that
+/// do not count.
+fn behind<M: Media>(
+    pm: &Access<'_, M>,
+    objects: Objects,
+    segments: &mut BTreeMap<u64, (FoundSegment, u64)>,
+    (base, tail): (&Record, Position),
+    later: BTreeMap<u64, (FoundSegment, u64)>,
+) -> Result<Vec<FoundSegment>> {
+    // An earlier opening has ended its segments: what lies behind their ends never counted.
+    let goes_on = |segment: &FoundSegment| segment.generation == base.generation;
+    if let Some((segment, words)) = segments.get_mut(&tail.sequence)
+        && goes_on(segment)
+    {
+        *words = objects.sound_until(pm, segment, *words, segment.words())?;
+    }
+    let (mut left_over, mut next) = (Vec::new(), tail.sequence);
+    for (sequence, (segment, _)) in later {
+        next = next.wrapping_add(1);
+        if sequence != next || !left_over.is_empty() || !goes_on(&segment) {
+            left_over.push(segment);
+            continue;
+        }
+        let words = objects.sound_until(pm, &segment, 0, segment.words())?;
+        segments.insert(sequence, (segment, words));
+    }
+    Ok(left_over)
+}
+
+fn make<M: Media>(
+    pool: Pool<M>,
+    settings: ReefSettings,
+    objects: Objects,
+    seed: u64,
+    plan: &Plan,
+) -> Result<Reef<M>> {
+    let hasher = KeyedHash::of(pool.identity())?;
+    let form = Form::from_code(pool.identity().form);
+    let unit_bytes = settings.unit_bytes();
+    let space = Space::new(pool.region().clone(), pool::DATA);
+    // A forged number must not take more memory than the pool has bytes.
+    let buckets = pool.region().media().bytes() / LINE / settings.shards;
+    let level = settings.level().min(buckets.max(1).ilog2());
+    let shard = |number| Shard::new(level, number, settings.shards);
+    let streams = plan.streams.iter().enumerate().map(|(number, segments)| {
+        let mut stream = Stream { number: number as u64, ..Stream::default() };
+        let base = plan.base.tails[number];
+        let last = segments
+            .last_key_value()
+            .map(|(sequence, (_, words))| Position { sequence: *sequence, fill: *words });
+        stream.last = last.map_or(base, |last| last.max(base));
+        // Power loss has left it, or the sync above has made it so.
+        stream.durable = stream.last;
+        stream.floor = segments.values().map(|(it, _)| it.floor).max().unwrap_or(1);
+        stream.is_due = true;
+        OwnLines(Latch::new(stream))
+    });
+    Ok(Reef {
+        form,
+        settings,
+        hasher,
+        objects,
+        seed,
+        generation: plan.base.generation.wrapping_add(1),
+        unit_bytes,
+        is_immediate: settings.durability == 1,
+        space,
+        units: Units::new(unit_bytes),
+        shards: (0..settings.shards).map(shard).collect(),
+        streams: streams.collect(),
+        epochs: Lock::new(Epochs { number: plan.base.number, ..Epochs::default() }),
+        kept: Lock::new(Vec::new()),
+        used: AtomicWord::new(0),
+        dead: AtomicWord::new(0),
+        collecting: Lock::new(()),
+        collected: AtomicWord::new(0),
+        pool,
+    })
+}
+
+impl<M: Media> Reef<M> {
+    /// Claims the units of a segment that are in use.
+    fn claim(&self, segment: &FoundSegment, words: u64) -> Result<()> {
+        let span = Span::of_bytes(segment.at, self.whole_units(words));
+        self.space.claim(span)?;
+        self.units.set(span, segment.seal, self.unit_bytes);
+        self.used.fetch_add(span.bytes(), Ordering::Relaxed);
+        let number = segment.stream as usize;
+        let mut stream = self.streams[number].0.lock()?;
+        let (seal, fill) = (segment.seal, words);
+        let sealed = Sealed { span, seal, fill, tombstones: 0, is_empty: false };
+        stream.sealed.insert(segment.sequence, sealed);
+        stream.census = (stream.census.0 + 1, stream.census.1 ^ segment.seal);
+        Ok(())
+    }
+
+    /// Makes what was decided durable: where segments end, which of them are empty, and with them
+    /// the commit record of this opening.
+    ///
+    /// A crash inside leaves what was decided, or what was found.
+    fn take_over(&self, plan: &mut Plan) -> Result<()> {
+        self.pool.begin_writes()?;
+        let pm = self.pool.access();
+        let next = plan.base.number + 1;
+        for (number, segments) in plan.streams.iter().enumerate() {
+            let mut stream = self.streams[number].0.lock()?;
+            stream.epoch = next;
+            // Those behind the commit record too: their last tails need not be durable.
+            let tail = plan.base.tails[number];
+            for (segment, words) in segments.range(tail.sequence..).map(|(_, it)| it) {
+                let tail = Tail { words: *words, ended: Ended::Reopened }.word(segment.seal);
+                let tail_at = segment.at.plus(SegmentHead::TAIL as u64);
+                self.vital(pm.commit_word(tail_at, tail, sites::TAIL))?;
+                pm.flush(Span::new(tail_at, 1), sites::TAIL);
+            }
+            for (segment, _) in segments.values().filter(|(it, _)| it.freed.is_some()) {
+                // It was being emptied as of an epoch that has not come: it is not, as of ours.
+                let freed_at = segment.at.plus(SegmentHead::FREED as u64);
+                self.vital(pm.store(freed_at, layout::not_freed_word(segment.seal)))?;
+                pm.flush(Span::new(freed_at, 1), sites::FREED);
+            }
+            let floor = stream.floor;
+            let before: Vec<u64> = stream.sealed.range(..floor).map(|(it, _)| *it).collect();
+            before.into_iter().try_for_each(|it| self.mark_empty(&pm, &mut stream, it))?;
+        }
+        let mut epochs = self.epochs.lock()?;
+        for segment in plan.left_over.drain(..) {
+            let freed_at = segment.at.plus(SegmentHead::FREED as u64);
+            self.vital(pm.store(freed_at, layout::freed_word(next, segment.seal)))?;
+            pm.flush(Span::new(freed_at, 1), sites::FREED);
+            // Its first unit waits until the head is wiped; the others lead nowhere.
+            let span = Span::of_bytes(segment.at, self.unit_bytes);
+            self.space.claim(span)?;
+            self.used.fetch_add(span.bytes(), Ordering::Relaxed);
+            let mut stream = self.streams[segment.stream as usize].0.lock()?;
+            stream.emptied.push((segment.sequence, span));
+        }
+        self.vital(pm.fence(sites::FREED))?;
+        self.commit_next(&mut epochs)
+    }
+}

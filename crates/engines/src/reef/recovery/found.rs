@@ -1,0 +1,172 @@
+//! What lies on the medium: commit records, and the heads of segments.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Media, WORD, pool};
+
+use crate::reef::layout::{self, Ended, Epoch, MAGIC, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
+use crate::reef::segments::Position;
+use crate::reef::setup::ReefSettings;
+
+/// The highest number of an epoch that is believed: a higher one was forged, and would overflow.
+///
+/// Unit: epochs. Source: ours; a hundred a second for 150 years.
+const MOST_EPOCHS: u64 = 1 << 39;
+
+/// A commit record that is sound.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub(super) number: u64,
+    pub(super) generation: u64,
+    /// How many segments there are, and the exclusive or of their checksums.
+    pub(super) census: (u64, u64),
+    /// Where each stream ends.
+    pub(super) tails: Vec<Position>,
+}
+
+/// A segment whose head is sound.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundSegment {
+    pub(super) at: Addr,
+    pub(super) stream: u64,
+    pub(super) sequence: u64,
+    pub(super) units: u64,
+    pub(super) unit_bytes: u64,
+    pub(super) floor: u64,
+    /// Of the opening of the pool in which it was begun.
+    pub(super) generation: u64,
+    pub(super) seal: u64,
+    /// The epoch as of which it is empty.
+    pub(super) freed: Option<u64>,
+    tail: u64,
+}
+
+impl FoundSegment {
+    /// Returns the error of a segment that is damaged.
+    pub(super) fn corrupt(&self, broken: &'static str) -> Error {
+        Error::Corrupt { at: self.at.byte(), broken }
+    }
+
+    /// Returns how long the segment is. Unit: words.
+    pub(super) fn words(&self) -> u64 {
+        self.units * (self.unit_bytes / WORD)
+    }
+
+    /// Returns what the word in its head says.
+    pub(super) fn tail(&self) -> Result<Tail> {
+        let broken = "the check of a segment's tail matches";
+        Tail::of(self.tail, self.seal).ok_or_else(|| self.corrupt(broken))
+    }
+
+    /// Returns the words in use of a segment that has ended.
+    pub(super) fn ended(&self) -> Result<u64> {
+        match self.tail()? {
+            Tail { ended: Ended::Not, .. } => {
+                Err(self.corrupt("a segment that is not the last one has ended"))
+            }
+            tail => Ok(tail.words),
+        }
+    }
+
+    /// Demands that so many words may be in use.
+    pub(super) fn bound(&self, words: u64) -> Result<()> {
+        match (SegmentHead::WORDS as u64..=self.words()).contains(&words) {
+            true => Ok(()),
+            false => Err(self.corrupt("a segment ends behind its head and inside its units")),
+        }
+    }
+}
+
+/// Returns the commit records that are sound, newest first.
+pub(super) fn read_records<M: Media>(pm: &Access<'_, M>, seed: u64) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for place in 0..2 {
+        let at = layout::epoch_place(place);
+        let mut words = [0; Epoch::WORDS];
+        pm.read_words(at, &mut words)?;
+        let number = words[Epoch::NUMBER];
+        let is_sound = layout::sum(&words[..Epoch::CHECKSUM], at, seed) == words[Epoch::CHECKSUM];
+        if !is_sound || number % 2 != place || number > MOST_EPOCHS {
+            continue;
+        }
+        let tails = words[Epoch::TAILS..Epoch::SPARE].chunks_exact(2);
+        let tails = tails.map(|tail| Position { sequence: tail[0], fill: tail[1] });
+        records.push(Record {
+            number,
+            generation: words[Epoch::GENERATION],
+            census: (words[Epoch::SEGMENTS], words[Epoch::SEALS]),
+            tails: tails.collect(),
+        });
+    }
+    records.sort_by_key(|record| core::cmp::Reverse(record.number));
+    Ok(records)
+}
+
+/// Returns every segment whose head is sound.
+///
+/// Looks at each unit, but for those of segments that count by themselves: of a table with few free
+/// units it looks at little more than heads.
+pub(super) fn find_segments<M: Media>(
+    pm: &Access<'_, M>,
+    settings: &ReefSettings,
+    seed: u64,
+) -> Result<Vec<FoundSegment>> {
+    let unit_bytes = settings.unit_bytes();
+    let end = pm.media().bytes() / unit_bytes;
+    let mut unit = pool::DATA.byte().div_ceil(unit_bytes);
+    let mut segments = Vec::new();
+    while unit < end {
+        let at = Addr::new(unit * unit_bytes);
+        let found = match pm.load(at)? == MAGIC {
+            true => read_head(pm, at, settings, seed)?,
+            false => None,
+        };
+        unit += 1;
+        if let Some(segment) = found {
+            if segment.freed.is_none() && segment.sequence < u64::MAX {
+                // What lies in the units in use is no head, whatever it looks like.
+                let used = Tail::of(segment.tail, segment.seal).map_or(0, |tail| tail.words * WORD);
+                unit += used.div_ceil(unit_bytes).min(segment.units).saturating_sub(1);
+            }
+            segments.push(segment);
+        }
+    }
+    Ok(segments)
+}
+
+fn read_head<M: Media>(
+    pm: &Access<'_, M>,
+    at: Addr,
+    settings: &ReefSettings,
+    seed: u64,
+) -> Result<Option<FoundSegment>> {
+    let mut head = [0; SegmentHead::WORDS];
+    pm.read_words(at, &mut head)?;
+    let seal = layout::sum(&head[..SegmentHead::TAIL], at, seed);
+    if head[SegmentHead::CHECKSUM] != seal {
+        return Ok(None);
+    }
+    let unit_bytes = settings.unit_bytes();
+    let (stream, units) =
+        (SIZE_STREAM.get(head[SegmentHead::SIZE]), SIZE_UNITS.get(head[SegmentHead::SIZE]));
+    let sequence = head[SegmentHead::SEQUENCE];
+    let is_inside = units > 0
+        && units <= (pm.media().bytes() - at.byte()) / unit_bytes
+        && stream < settings.streams
+        && (1..1 << 60).contains(&sequence);
+    if !is_inside {
+        let broken = "a segment lies inside the pool and belongs to a stream";
+        return Err(Error::Corrupt { at: at.byte(), broken });
+    }
+    Ok(Some(FoundSegment {
+        at,
+        stream,
+        sequence,
+        units,
+        unit_bytes,
+        floor: head[SegmentHead::FLOOR],
+        generation: head[SegmentHead::GENERATION],
+        seal,
+        freed: layout::freed_of(head[SegmentHead::FREED], seal),
+        tail: head[SegmentHead::TAIL],
+    }))
+}

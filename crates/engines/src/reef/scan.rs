@@ -1,0 +1,64 @@
+//! Visiting all pairs: shard by shard, and in a shard by home buckets.
+//!
+//! A shard that doubles sends the pairs of a home to that home or to a later one, so that a place in
+//! the order of homes can be resumed: every pair that is present throughout is visited.
+
+use everhash_index::{Cursor, Result};
+use everhash_pmem::{Bits, Lock, Media};
+
+use super::directory::damaged;
+use super::state::Reef;
+
+/// The home bucket with which a scan goes on.
+const HOME: Bits = Bits::new(0, 48);
+/// Its shard.
+const SHARD: Bits = Bits::new(48, 16);
+
+/// After how many bytes of pairs a call of a scan ends.
+///
+/// Unit: bytes. Source: ours; they are copied, so that no latch is held while they are visited.
+const COPIED_BYTES: usize = 16 << 10;
+
+/// How many home buckets a call of a scan looks at, at most.
+///
+/// Unit: buckets. Source: ours; bounds how long writers of the shard wait.
+const HOMES: u64 = 256;
+
+impl<M: Media> Reef<M> {
+    /// As [`everhash_index::Table::scan`].
+    pub(super) fn scan_from(
+        &self,
+        cursor: Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Cursor>> {
+        let (number, home) = (SHARD.get(cursor.0), HOME.get(cursor.0));
+        let Some(shard) = self.shards.get(number as usize) else { return Ok(None) };
+        let pm = self.pool.access();
+        let (mut pairs, mut bytes) = (Vec::new(), 0);
+        let (end, count) = {
+            let _members = shard.latch.lock()?;
+            self.alive()?;
+            let count = shard.buckets();
+            let mut next = home;
+            while next < count && next - home < HOMES && bytes < COPIED_BYTES {
+                shard.at_home(next..next + 1, |at| {
+                    let (mut key, mut value) = (Vec::new(), Vec::new());
+                    let seal = self.units.seal(at);
+                    let read = self.objects.read(&pm, (at, seal), &mut key, &mut value)?;
+                    read.ok_or_else(|| damaged(at))?;
+                    bytes += key.len() + value.len() + 1;
+                    pairs.push((key, value));
+                    Ok(())
+                })?;
+                next += 1;
+            }
+            (next, count)
+        };
+        pairs.iter().for_each(|(key, value)| visit(key, value));
+        Ok(match (end < count, number as usize + 1 < self.shards.len()) {
+            (true, _) => Some(Cursor(SHARD.set(HOME.set(0, end), number))),
+            (false, true) => Some(Cursor(SHARD.set(0, number + 1))),
+            (false, false) => None,
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! Streams and their segments: objects are appended to the newest segment of a stream.
+//!
+//! A shard belongs to one stream for ever, so that the versions of a key stand in order. A segment
+//! is filled upwards, and nothing in it is ever rewritten but three words of its head: the tail,
+//! which leads a process that follows a killed one; the word that says since when it is empty; and
+//! the checksum, when it is wiped.
+
+use core::sync::atomic::Ordering;
+use std::collections::BTreeMap;
+
+use everhash_index::Result;
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
+
+use super::layout::{self, Ended, Kind, MAGIC, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
+use super::reserve::Purpose;
+use super::state::Reef;
+
+/// Where segments are persisted.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// New objects, before a write returns that must survive power loss.
+        OBJECTS = "reef/write/objects";
+        /// How far a segment is filled, for the end of a process.
+        TAIL = "reef/write/tail";
+    }
+}
+
+/// A segment that takes objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    pub(super) span: Span,
+    pub(super) sequence: u64,
+    /// Its checksum.
+    pub(super) seal: u64,
+    /// Words in use, the head's among them.
+    pub(super) fill: u64,
+    /// Of them, words of tombstones.
+    pub(super) tombstones: u64,
+}
+
+/// A full segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed {
+    /// The whole units that are in use.
+    pub(super) span: Span,
+    pub(super) seal: u64,
+    pub(super) fill: u64,
+    pub(super) tombstones: u64,
+    /// Whether nothing in it counts any more. It exists until that is durable.
+    pub(super) is_empty: bool,
+}
+
+/// A place in a stream: the sequence of a segment, and words in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Position {
+    pub(super) sequence: u64,
+    pub(super) fill: u64,
+}
+
+/// A stream of segments, in DRAM.
+#[derive(Debug, Default)]
+pub struct Stream {
+    pub(super) number: u64,
+    pub(super) open: Option<Open>,
+    /// Full segments by their sequence.
+    pub(super) sealed: BTreeMap<u64, Sealed>,
+    /// Sequence of the newest segment.
+    pub(super) last: Position,
+    /// No object before this segment counts.
+    pub(super) floor: u64,
+    /// The number of the epoch that has not begun to end.
+    pub(super) epoch: u64,
+    /// All before is durable.
+    pub(super) durable: Position,
+    /// Bytes stored since the last cut.
+    pub(super) pending: u64,
+    /// Segments that exist as of the present epoch, and the exclusive or of their checksums.
+    pub(super) census: (u64, u64),
+    /// Emptied segments: their heads are wiped when the epoch that says so is durable.
+    pub(super) emptied: Vec<(u64, Span)>,
+    /// Unused ends of full segments: free when the tail is durable.
+    pub(super) ends: Vec<Span>,
+    /// Whether there may be enough garbage to collect.
+    pub(super) is_due: bool,
+}
+
+impl Stream {
+    /// Returns where the stream ends.
+    pub fn position(&self) -> Position {
+        match &self.open {
+            Some(open) => Position { sequence: open.sequence, fill: open.fill },
+            None => self.last,
+        }
+    }
+
+    /// Notes that all before a position is durable.
+    pub fn made_durable(&mut self, position: Position) {
+        self.durable = self.durable.max(position);
+    }
+
+    /// Calls `flush` with what is not durable, in order, heads included.
+    pub fn not_durable(&self, mut flush: impl FnMut(Span)) {
+        let mut part = |sequence: u64, start: Addr, fill: u64| {
+            let head = SegmentHead::WORDS as u64;
+            let from = match sequence == self.durable.sequence {
+                true => self.durable.fill.max(head),
+                false => head,
+            };
+            flush(Span::new(start, head));
+            if from < fill {
+                flush(Span::new(start.plus(from), fill - from));
+            }
+        };
+        for (sequence, sealed) in self.sealed.range(self.durable.sequence..) {
+            part(*sequence, sealed.span.start, sealed.fill);
+        }
+        if let Some(open) = &self.open {
+            part(open.sequence, open.span.start, open.fill);
+        }
+    }
+}
+
+/// What is appended.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'o> {
+    pub(super) kind: Kind,
+    pub(super) key: &'o [u8],
+    pub(super) value: &'o [u8],
+}
+
+impl<M: Media> Reef<M> {
+    /// Appends an object; returns where it lies, and whether [`Reef::after_write`] has to do
+    /// something. With immediate durability it is durable then, unless it is only moved. No
+    /// directory leads to it yet.
+    ///
+    /// A crash leaves it if it is whole and, of batches, if its epoch is durable.
+    ///
+    /// # Errors
+    /// [`Error::Full`](everhash_index::Error::Full); everything is as it was then.
+    #[inline(always)]
+    pub(super) fn append(
+        &self,
+        pm: &Access<'_, M>,
+        number: usize,
+        purpose: Purpose,
+        object: &Object<'_>,
+    ) -> Result<(Addr, bool)> {
+        let latch = &self.streams[number].0;
+        let mut stream = latch.lock()?;
+        let at = self.store(pm, &mut stream, purpose, object)?;
+        let cares = stream.is_due || self.must_end_epoch(&stream);
+        if !self.is_immediate || purpose == Purpose::Move {
+            return Ok((at, cares));
+        }
+        let position = stream.position();
+        // What others have stored before is flushed again: theirs is not fenced yet, and without
+        // it recovery would not come as far as here.
+        stream.not_durable(|span| pm.flush(span, sites::OBJECTS));
+        drop(stream);
+        self.vital(pm.fence(sites::OBJECTS))?;
+        latch.lock()?.made_durable(position);
+        Ok((at, cares))
+    }
+
+    #[inline(always)]
+    fn store(
+        &self,
+        pm: &Access<'_, M>,
+        stream: &mut Stream,
+        purpose: Purpose,
+        object: &Object<'_>,
+    ) -> Result<Addr> {
+        let words = self.objects.words(object.kind, object.key, object.value);
+        if !stream.open.is_some_and(|open| open.fill + words <= open.span.words) {
+            let floor = stream.floor;
+            let span = self.take_segment(purpose, words)?;
+            self.begin_segment(pm, stream, span, floor)?;
+        }
+        let open = stream.open.as_mut().expect("a segment was begun");
+        let at = open.span.start.plus(open.fill);
+        self.objects.write(pm, (at, open.seal), object.kind, object.key, object.value)?;
+        open.fill += words;
+        if object.kind == Kind::Removed {
+            open.tombstones += words;
+        }
+        let tail = Tail { words: open.fill, ended: Ended::Not }.word(open.seal);
+        let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
+        pm.commit_word(tail_at, tail, sites::TAIL)?;
+        stream.pending += words * WORD;
+        Ok(at)
+    }
+
+    /// Ends the newest segment of a stream and begins another one.
+    ///
+    /// A crash inside leaves the stream with or without the new segment, which is empty.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn begin_segment(
+        &self,
+        pm: &Access<'_, M>,
+        stream: &mut Stream,
+        span: Span,
+        floor: u64,
+    ) -> Result<()> {
+        let sequence = stream.last.sequence + 1;
+        let mut head = [0; SegmentHead::CHECKSUM + 1];
+        head[SegmentHead::MAGIC] = MAGIC;
+        head[SegmentHead::SEQUENCE] = sequence;
+        let units = span.bytes() / self.unit_bytes;
+        head[SegmentHead::SIZE] = SIZE_STREAM.set(SIZE_UNITS.set(0, units), stream.number);
+        head[SegmentHead::FLOOR] = floor.max(1);
+        head[SegmentHead::GENERATION] = self.generation;
+        let seal = layout::sum(&head[..SegmentHead::TAIL], span.start, self.seed);
+        head[SegmentHead::CHECKSUM] = seal;
+        let fill = SegmentHead::WORDS as u64;
+        head[SegmentHead::TAIL] = Tail { words: fill, ended: Ended::Not }.word(seal);
+        self.units.set(span, seal, self.unit_bytes);
+        self.vital(pm.write_words(span.start, &head))?;
+        if let Some(open) = stream.open.take() {
+            self.end_segment(pm, stream, &open)?;
+        }
+        stream.open = Some(Open { span, sequence, seal, fill, tombstones: 0 });
+        stream.last = Position { sequence, fill };
+        stream.census = (stream.census.0 + 1, stream.census.1 ^ seal);
+        stream.pending += SegmentHead::BYTES as u64;
+        stream.floor = floor.max(1);
+        stream.is_due = true;
+        Ok(())
+    }
+
+    /// Says in the head of a segment that another one follows. The whole units behind its last
+    /// object are free when that is durable.
+    fn end_segment(&self, pm: &Access<'_, M>, stream: &mut Stream, open: &Open) -> Result<()> {
+        let Open { span, sequence, seal, fill, tombstones } = *open;
+        let tail_at = span.start.plus(SegmentHead::TAIL as u64);
+        let tail = Tail { words: fill, ended: Ended::Followed }.word(seal);
+        self.vital(pm.commit_word(tail_at, tail, sites::TAIL))?;
+        let used = Span::of_bytes(span.start, self.whole_units(fill));
+        if used.words < span.words {
+            stream.ends.push(Span::new(span.start.plus(used.words), span.words - used.words));
+        }
+        let sealed = Sealed { span: used, seal, fill, tombstones, is_empty: false };
+        stream.sealed.insert(sequence, sealed);
+        Ok(())
+    }
+
+    /// Returns the length of the units that hold `words` words. Unit: bytes.
+    pub(super) fn whole_units(&self, words: u64) -> u64 {
+        words.saturating_mul(WORD).div_ceil(self.unit_bytes).saturating_mul(self.unit_bytes)
+    }
+
+    /// Says that a full segment is empty as of the next epoch; the caller holds the latch.
+    ///
+    /// A crash leaves it as it was until that epoch is durable.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn mark_empty(
+        &self,
+        pm: &Access<'_, M>,
+        stream: &mut Stream,
+        sequence: u64,
+    ) -> Result<()> {
+        let Some(sealed) = stream.sealed.get_mut(&sequence).filter(|it| !it.is_empty) else {
+            return Ok(());
+        };
+        sealed.is_empty = true;
+        let word = layout::freed_word(stream.epoch, sealed.seal);
+        let freed_at = sealed.span.start.plus(SegmentHead::FREED as u64);
+        self.vital(pm.store(freed_at, word))?;
+        stream.census = (stream.census.0 - 1, stream.census.1 ^ sealed.seal);
+        stream.emptied.push((sequence, sealed.span));
+        Ok(())
+    }
+
+    /// Returns how long the next segment is. Unit: bytes.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        // A small table has small segments, so that it takes little more than its pairs.
+        let some = self.used.load(Ordering::Relaxed) / SMALL_PART;
+        let some = some.next_power_of_two().min(self.settings.segment_bytes);
+        some.max(self.unit_bytes)
+    }
+}
+
+/// The part of a small table that its next segment is long.
+///
+/// Source: ours; with four streams and what is in reserve, a quarter of a table is empty room.
+const SMALL_PART: u64 = 64;
+
+const _: () = assert!(SegmentHead::BYTES as u64 == LINE, "a head is a line");

@@ -1,0 +1,109 @@
+//! An open table in DRAM.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Form, Result};
+use everhash_pmem::{AtomicWord, Latch, Media, Pool, Primitives, Space, Span};
+
+use super::directory::Shard;
+use super::epochs::Epochs;
+use super::objects::Objects;
+use super::segments::Stream;
+use super::setup::ReefSettings;
+use super::units::Units;
+use crate::common::hash::KeyedHash;
+
+/// A lock of the family that goes with medium `M`.
+pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
+
+/// An atomic word of the family that goes with medium `M`.
+pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// A stream, on lines of its own.
+#[repr(align(128))]
+pub struct OwnLines<T>(pub(super) T);
+
+/// A table, of any form.
+///
+/// Latches are taken in this order: a shard's, a stream's, then what is kept back. An epoch takes
+/// its own lock and then the latches of all streams; a clear those of all shards and all streams.
+pub struct Reef<M: Media> {
+    pub(super) pool: Pool<M>,
+    pub(super) form: Form,
+    pub(super) settings: ReefSettings,
+    pub(super) hasher: KeyedHash,
+    pub(super) objects: Objects,
+    /// Binds checks to the database.
+    pub(super) seed: u64,
+    /// Of this opening of the pool.
+    pub(super) generation: u64,
+    pub(super) unit_bytes: u64,
+    /// Whether every write is durable when it returns.
+    pub(super) is_immediate: bool,
+    pub(super) space: Space<M>,
+    pub(super) units: Units<M::Sync>,
+    pub(super) shards: Box<[Shard<M::Sync>]>,
+    pub(super) streams: Box<[OwnLines<Latch<M::Sync, Stream>>]>,
+    pub(super) epochs: LockOf<M, Epochs>,
+    /// Room that is kept back.
+    pub(super) kept: LockOf<M, Vec<Span>>,
+    /// Room that segments take. Unit: bytes.
+    pub(super) used: WordOf<M>,
+    /// Not 0 after a failure of the medium: nothing can be promised any more.
+    pub(super) dead: WordOf<M>,
+    /// Who collects.
+    pub(super) collecting: LockOf<M, ()>,
+    /// Segments that were collected since the table was opened.
+    pub(super) collected: WordOf<M>,
+}
+
+impl<M: Media> Reef<M> {
+    /// Returns the hash of a key.
+    #[inline(always)]
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        match self.form {
+            Form::WORDS => match key.as_array() {
+                Some(bytes) => self.hasher.word(u64::from_le_bytes(*bytes)),
+                None => self.hasher.bytes(key),
+            },
+            _ => self.hasher.bytes(key),
+        }
+    }
+
+    /// Returns the number of the shard of a hash.
+    #[inline(always)]
+    pub(super) fn shard_number(&self, hash: u64) -> usize {
+        (hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1)
+    }
+
+    /// Returns the shard of a hash, and the number of its stream.
+    #[inline(always)]
+    pub(super) fn shard(&self, hash: u64) -> (&Shard<M::Sync>, usize) {
+        let number = self.shard_number(hash);
+        (&self.shards[number], number & (self.streams.len() - 1))
+    }
+
+    /// Fails after a failure of the medium.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    #[inline(always)]
+    pub(super) fn alive(&self) -> Result<()> {
+        match self.dead.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => Err(Error::Poisoned),
+        }
+    }
+
+    /// Passes a result on; after a failure, nothing can be promised any more.
+    #[inline(always)]
+    pub(super) fn vital<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {
+        if outcome.is_err() {
+            self.dead.store(1, Ordering::Relaxed);
+        }
+        Ok(outcome?)
+    }
+}
+
+/// Where the bits of the hash begin that choose a shard: the highest twelve.
+pub const SHARD_SHIFT: u32 = 52;

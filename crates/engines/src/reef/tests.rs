@@ -1,0 +1,63 @@
+//! What Reef must do.
+
+mod crashes;
+mod damage;
+mod full;
+mod settings;
+
+use everhash_index::{Design, Form};
+use everhash_testkit::{conformance, model, race};
+
+use super::Reef;
+use settings::Immediate;
+
+const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
+
+#[test]
+fn it_is_a_map() {
+    // Fails if any sequence of operations is answered differently from a sorted map.
+    for form in FORMS {
+        let report = model::judge(&Design::of::<Reef>(), form, &model::Effort::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    model::judge(&Design::of::<Immediate>(), Form::WORDS, &model::Effort::default()).unwrap();
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    // Fails if a promise of the contract is broken, each by its name.
+    for form in FORMS {
+        let report = conformance::judge(&Design::of::<Reef>(), form);
+        println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
+        let report = conformance::judge(&Design::of::<Immediate>(), form);
+        report.unwrap_or_else(|violations| panic!("immediate, {form}: {violations}"));
+    }
+}
+
+#[test]
+fn threads_do_not_disturb_one_another() {
+    // Fails if a schedule of a few threads has an answer that no order of them explains.
+    for form in FORMS {
+        // What a crash may take back of a batch is for the crash judge to say.
+        let effort = race::Effort { crash_every: 0, ..race::Effort::default() };
+        let report = race::judge(&race::Subject::of::<Reef>(), form, &effort);
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn threads_show_nothing_that_a_crash_takes_back() {
+    // Fails if, with immediate durability, a reader sees a write before it is durable.
+    let effort = race::Effort { seeds: 0..30, ..race::Effort::default() };
+    let report = race::judge(&race::Subject::of::<Immediate>(), Form::WORDS, &effort);
+    println!("{:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+}
+
+#[test]
+fn real_threads_do_not_disturb_one_another() {
+    // Fails if the processor's own orders break what all schedules of shuttle keep.
+    for form in FORMS {
+        let report = race::stress(&Design::of::<Reef>(), form, &race::Stress::default());
+        println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
+    }
+}

@@ -1,0 +1,73 @@
+//! Every crash leaves what it may leave: of batches the table as it was at one moment since the last
+//! sync, of immediate writes all that returned.
+
+use everhash_index::{Design, Engine, Form, Table};
+use everhash_pmem::crash::{Limits, Model};
+use everhash_testkit::crash::{Effort, judge};
+use everhash_testkit::session::Session;
+
+use super::settings::Immediate;
+use crate::reef::Reef;
+
+/// A few seconds for each form and model. `everhash crash` does more.
+fn effort(model: Model) -> Effort {
+    let all = Effort::default();
+    let limits = Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..all.limits };
+    Effort { model, seeds: 0..3, operations: 50, limits, nested_one_in: 256, shorten_executions: 5_000, ..all }
+}
+
+fn survives<E: Engine>(form: Form, effort: &Effort) {
+    let report = judge(&Design::of::<E>(), form, effort);
+    let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+    println!("{form}, {}: {report}", effort.model);
+    println!("  never met: {:?}", report.never_met(E::SITES));
+    assert!(report.counts.states > 500, "fewer mean that crashes were not tried");
+}
+
+#[test]
+fn p03_power_loss_leaves_one_moment_on_memory() {
+    // Fails if a flush or a fence is missing, or if two stores are taken for one.
+    super::FORMS.into_iter().for_each(|form| survives::<Reef>(form, &effort(Model::Adr)));
+}
+
+#[test]
+fn p03_power_loss_leaves_one_moment_with_durable_caches() {
+    // Fails if stores are made in an order that leaves something between before and after.
+    super::FORMS.into_iter().for_each(|form| survives::<Reef>(form, &effort(Model::Eadr)));
+}
+
+#[test]
+fn p03_power_loss_leaves_one_moment_on_files() {
+    // Fails if the order of stores is relied on where it is not given.
+    super::FORMS.into_iter().for_each(|form| survives::<Reef>(form, &effort(Model::File)));
+}
+
+#[test]
+fn p01_an_immediate_write_survives() {
+    // Fails if a write returns before its object is durable with all objects before it, or if
+    // recovery does not find those behind the commit record.
+    for model in [Model::Adr, Model::Eadr, Model::File] {
+        super::FORMS.into_iter().for_each(|form| survives::<Immediate>(form, &effort(model)));
+    }
+}
+
+#[test]
+fn the_end_of_a_process_loses_nothing() {
+    // Fails if a write is somewhere else than in the mapping when it returns.
+    for form in super::FORMS {
+        let shape = everhash_testkit::workload::Shape::tiny(form);
+        let mut session = Session::<Reef>::tiny(form, 1 << 20).unwrap();
+        for number in 0..300u16 {
+            session.table().put(&shape.key(number), &shape.value(number.into())).unwrap();
+            if number % 7 == 0 {
+                session.kill_unsynced().unwrap();
+            }
+            assert_eq!(session.table().len().unwrap(), u64::from(number) + 1, "{form}");
+        }
+        let mut value = Vec::new();
+        for number in 0..300u16 {
+            assert!(session.table().get(&shape.key(number), &mut value).unwrap());
+            assert_eq!(value, shape.value(number.into()), "{form}");
+        }
+    }
+}
