@@ -4,6 +4,7 @@
 
 pub mod common;
 pub mod elimda;
+pub mod reef;
 mod registry;
 pub mod tiered;
 pub mod turbo;

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use everhash_index::{Checked, Error, Form, Result, admit};
 use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, WORD, pool};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
     self, Epoch, KEY_BYTES, Kind, MAGIC, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
     VALUE_BYTES, VERSION,
 };
 use crate::common::hash::KeyedHash;
-use crate::common::settings;
 
 /// Takes damage: an error ends the reading, otherwise what is damaged is passed over.
 type Damage<'d> = &'d mut dyn FnMut(Error) -> Result<()>;
@@ -75,7 +75,13 @@ fn read<M: Media>(
     let pm = region.access();
     let mut root = [0; Root::CHECKSUM + 1];
     pm.read_words(ROOT, &mut root)?;
-    settings::verify(ROOT, &root, "reef", VERSION)?;
+    let bytes: Vec<u8> =
+        root[..Root::CHECKSUM].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let is_sound = xxh3_64_with_seed(&bytes, ROOT.byte()) == root[Root::CHECKSUM];
+    if !is_sound || root[Root::VERSION] != VERSION {
+        let broken = "the checksum of the settings matches, and the layout is known";
+        return Err(Error::Corrupt { at: ROOT.byte(), broken });
+    }
     let segment_bytes = root[Root::SEGMENT_BYTES];
     if !segment_bytes.is_power_of_two() || segment_bytes > 1 << 40 {
         let broken = "segments have a length that is a power of two";

@@ -4,6 +4,7 @@ mod crashes;
 mod damage;
 mod full;
 mod settings;
+mod times;
 
 use everhash_index::{Design, Form};
 use everhash_testkit::{conformance, model, race};

@@ -13,7 +13,7 @@ use crate::reef::Reef;
 fn effort(model: Model) -> Effort {
     let all = Effort::default();
     let limits = Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..all.limits };
-    Effort { model, seeds: 0..3, operations: 50, limits, nested_one_in: 256, shorten_executions: 5_000, ..all }
+    Effort { model, seeds: 0..3, operations: 50, limits, nested_one_in: 256, ..all }
 }
 
 fn survives<E: Engine>(form: Form, effort: &Effort) {
