@@ -36,9 +36,10 @@ pub mod sites {
     everhash_pmem::sites! {
         /// Everything that is visible, before recovery relies on it.
         ACCEPTED = "elimda/recover/accepted";
-        /// What a crash has left behind: the slot of an upper half whose old segment still counts,
-        /// and an item that has a newer one.
-        REPAIRED = "elimda/recover/repaired";
+        /// The slot of an upper half whose old segment still counts, which becomes free.
+        DROPPED = "elimda/recover/dropped";
+        /// The end of an item that has a newer one.
+        ENDED = "elimda/recover/ended";
     }
 }
 

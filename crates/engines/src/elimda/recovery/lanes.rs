@@ -30,7 +30,7 @@ pub(super) fn load<M: Media, F: Form>(
             blocks: VecDeque::new(),
             first: 0,
             next: 0,
-            repaired: false,
+            ended: false,
         };
         reader.read()?;
         let Reader { blocks, first, next, .. } = reader;
@@ -49,7 +49,7 @@ struct Reader<'t, M: Media, F: Form> {
     blocks: VecDeque<Block>,
     first: u64,
     next: u64,
-    repaired: bool,
+    ended: bool,
 }
 
 /// An item of the log, and where it is.
@@ -69,8 +69,8 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         while let Some(at) = next {
             next = self.read_block(at)?;
         }
-        if self.repaired {
-            self.pm.fence(sites::REPAIRED)?;
+        if self.ended {
+            self.pm.fence(sites::ENDED)?;
         }
         Ok(())
     }
@@ -208,9 +208,9 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
 
     fn repair(&mut self, at: Addr, word: u64) -> Result<()> {
         if self.table.pool.writable() {
-            self.pm.commit_word(at, word, sites::REPAIRED)?;
-            self.pm.flush(Span::new(at, 1), sites::REPAIRED);
-            self.repaired = true;
+            self.pm.commit_word(at, word, sites::ENDED)?;
+            self.pm.flush(Span::new(at, 1), sites::ENDED);
+            self.ended = true;
         }
         Ok(())
     }

@@ -44,12 +44,14 @@ pub(super) fn find<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Vec<Named>
     }
     if table.pool.writable() && !dropped.is_empty() {
         for segment in &dropped {
-            pm.commit_word(segment.slot_at, 0, sites::REPAIRED)?;
-            pm.flush(Span::new(segment.slot_at, 1), sites::REPAIRED);
+            pm.commit_word(segment.slot_at, 0, sites::DROPPED)?;
+            pm.flush(Span::new(segment.slot_at, 1), sites::DROPPED);
         }
-        pm.fence(sites::REPAIRED)?;
+        pm.fence(sites::DROPPED)?;
     }
-    segment_table.free.extend(dropped.iter().map(|segment| segment.slot));
+    // Used last: until then nothing but the stores above keeps the slots from naming space that
+    // another part of the pool has taken.
+    segment_table.free.splice(0..0, dropped.iter().map(|segment| segment.slot));
     table.segments.store(count, Ordering::Relaxed);
     Ok(kept)
 }
