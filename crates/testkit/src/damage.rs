@@ -11,7 +11,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use everhash_index::{Cursor, Design, Error, Form, Inline, Opening, Result, Table};
-use everhash_pmem::{Boot, Image, Region};
+use everhash_pmem::crash::Model;
+use everhash_pmem::{Boot, Guarantees, Image, Region};
 
 use crate::failure::no_panic;
 use crate::model::{Pairs, compare};
@@ -39,6 +40,8 @@ pub struct Effort {
     pub unclosed: Range<usize>,
     /// The seed of the exchanged words.
     pub seed: u64,
+    /// What the medium claims of a crash, so that an engine takes the path of such a medium.
+    pub model: Model,
 }
 
 impl Default for Effort {
@@ -52,6 +55,7 @@ impl Default for Effort {
             bare_pairs: false,
             unclosed: 0..0,
             seed: 1,
+            model: Model::Adr,
         }
     }
 }
@@ -97,6 +101,7 @@ struct Victim {
     pairs: Pairs,
     numbers: u16,
     closed: bool,
+    guarantees: Guarantees,
 }
 
 /// What a judge finds; an error of the engine wraps it.
@@ -128,7 +133,9 @@ pub fn judge(design: &Design<Image>, form: Form, effort: &Effort) -> Judged<Repo
 impl Victim {
     fn new(design: &Design<Image>, form: Form, effort: &Effort, closed: bool) -> Judged<Victim> {
         let shape = Shape::tiny(form);
-        let mut session = OpenTable::tiny(design, form, MORE_BYTES)?;
+        let guarantees = effort.model.guarantees();
+        let medium = Image::new(0, MORE_BYTES).with_guarantees(guarantees);
+        let mut session = OpenTable::create(design, medium, form)?;
         let mut pairs = Pairs::new();
         let mut put = |number: u16, value: u32| -> Result<()> {
             let (key, value) = (shape.key(number), shape.value(value));
@@ -149,13 +156,15 @@ impl Victim {
             session.close()?;
         }
         let words = session.region().media().words();
-        Ok(Victim { design: *design, shape, words, pairs, numbers: effort.pairs, closed })
+        let numbers = effort.pairs;
+        Ok(Victim { design: *design, shape, words, pairs, numbers, closed, guarantees })
     }
 
     /// Opens a damaged pool: a closed one in another boot, one that was left in the same.
     fn open(&self, words: &[u64]) -> Result<(Region<Image>, Box<dyn Table>)> {
         let bytes = words.len() as u64 * 8;
-        let region = Region::new(Image::of(words, bytes, bytes + MORE_BYTES));
+        let image = Image::of(words, bytes, bytes + MORE_BYTES).with_guarantees(self.guarantees);
+        let region = Region::new(image);
         let Boot([machine, boot]) = Opening::default().boot;
         let boot = Boot([machine, boot + u64::from(self.closed)]);
         let table = self.design.open(region.clone(), boot, &Inline)?;

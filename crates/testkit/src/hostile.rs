@@ -13,6 +13,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use everhash_index::{Change, Cursor, Design, Form, Inline, Opening, Table};
+use everhash_pmem::crash::Model;
 use everhash_pmem::pool::Header;
 use everhash_pmem::{AllocationMeter, Boot, Image, Media, Region};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -44,6 +45,8 @@ pub struct Effort {
     pub most_allocated_bytes: u64,
     /// How long one image may take. Unit: seconds; generous, for machines that are busy.
     pub most_seconds: f64,
+    /// What the medium claims of a crash, so that an engine takes the path of such a medium.
+    pub model: Model,
 }
 
 impl Default for Effort {
@@ -56,6 +59,7 @@ impl Default for Effort {
             most_growth_bytes: 256 << 10,
             most_allocated_bytes: 1 << 20,
             most_seconds: 20.0,
+            model: Model::Adr,
         }
     }
 }
@@ -110,7 +114,7 @@ pub fn judge(design: &Design<Image>, form: Form, effort: &Effort) -> Judged<Repo
     let (mut report, begun) = (Report::default(), Instant::now());
     for (number, pairs) in PAIRS.into_iter().enumerate() {
         for closed in [true, false] {
-            let pool = Sound::new(design, form, pairs, closed)?;
+            let pool = Sound::new(design, (form, pairs, closed), effort.model)?;
             // Of its own for each pool: a change to one does not change the images of others.
             let seed = effort.seed << 8 | (number as u64) << 1 | u64::from(closed);
             let place = |told: Failure| {
@@ -131,6 +135,8 @@ struct Sound {
     numbers: u16,
     /// What the same work costs where nothing is overwritten.
     cost: Cost,
+    /// What the medium claims of a crash.
+    model: Model,
 }
 
 /// What work on an image took.
@@ -146,9 +152,14 @@ struct Cost {
 type Store = (usize, u64);
 
 impl Sound {
-    fn new(design: &Design<Image>, form: Form, pairs: u16, closed: bool) -> Judged<Sound> {
+    fn new(
+        design: &Design<Image>,
+        (form, pairs, closed): (Form, u16, bool),
+        model: Model,
+    ) -> Judged<Sound> {
         let shape = Shape::tiny(form);
-        let mut session = OpenTable::tiny(design, form, MORE_BYTES)?;
+        let medium = Image::new(0, MORE_BYTES).with_guarantees(model.guarantees());
+        let mut session = OpenTable::create(design, medium, form)?;
         for number in (0..pairs).chain((0..pairs).step_by(3)) {
             session.table().put(&shape.key(number), &shape.value(number.into()))?;
         }
@@ -160,8 +171,8 @@ impl Sound {
             session.close()?;
         }
         let words = session.region().media().words();
-        let mut pool =
-            Sound { design: *design, shape, words, numbers: 2 * pairs, cost: Cost::default() };
+        let (numbers, cost) = (2 * pairs, Cost::default());
+        let mut pool = Sound { design: *design, shape, words, numbers, cost, model };
         pool.cost = pool.work_on(&pool.words, closed)?;
         if !pool.cost.closed {
             return Err(Failure::new("a sound pool cannot be opened, worked on and closed"));
@@ -172,7 +183,8 @@ impl Sound {
     /// Opens an image in every way there is, and calls everything on it.
     fn work_on(&self, words: &[u64], same_boot: bool) -> Judged<Cost> {
         let bytes = words.len() as u64 * 8;
-        let region = Region::new(Image::of(words, bytes, bytes + MORE_BYTES));
+        let image = Image::of(words, bytes, bytes + MORE_BYTES);
+        let region = Region::new(image.with_guarantees(self.model.guarantees()));
         let (worked, allocated_bytes) =
             AllocationMeter::measure(|| no_panic(|| self.call_everything(&region, same_boot)));
         let growth_bytes = region.media().bytes() - bytes;
@@ -375,7 +387,7 @@ pub fn replay(
     same_boot: bool,
     stores: &[Store],
 ) -> Judged<()> {
-    let pool = Sound::new(design, form, pairs, closed)?;
+    let pool = Sound::new(design, (form, pairs, closed), effort.model)?;
     let mut words = pool.words.clone();
     stores.iter().for_each(|(index, word)| words[*index] = *word);
     judge_image(&pool, effort, &words, same_boot).map(drop)
@@ -398,7 +410,8 @@ mod tests {
     #[test]
     fn a_header_that_is_sealed_again_is_believed() {
         // Fails if the formula of the checksum is not the pool's: no header would be forged then.
-        let pool = Sound::new(&Design::of::<Reference>(), Form::WORDS, 6, true).unwrap();
+        let pool =
+            Sound::new(&Design::of::<Reference>(), (Form::WORDS, 6, true), Model::Adr).unwrap();
         let mut words = pool.words.clone();
         for slot in [0, 512] {
             words[slot + Header::VERSION] = 9;

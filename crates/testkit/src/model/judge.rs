@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use everhash_index::{Design, Form};
 use everhash_pmem::Image;
+use everhash_pmem::crash::Model as CrashModel;
 
 use super::{Model, Outcome, perform};
 use crate::failure::{ensure, no_panic};
@@ -25,12 +26,15 @@ pub struct Effort {
     pub keys: u16,
     /// To what length the medium can grow. Unit: bytes.
     pub capacity_bytes: u64,
+    /// What the medium claims of a crash, so that an engine takes the path of such a medium.
+    pub medium: CrashModel,
 }
 
 impl Default for Effort {
     /// 200 workloads of 200 operations on up to 48 keys.
     fn default() -> Self {
-        Effort { seeds: 0..200, operations: 200, keys: 48, capacity_bytes: 1 << 20 }
+        let medium = CrashModel::Adr;
+        Effort { seeds: 0..200, operations: 200, keys: 48, capacity_bytes: 1 << 20, medium }
     }
 }
 
@@ -135,7 +139,8 @@ fn run(
     let shape = Shape::tiny(form);
     let most = ops.iter().flat_map(Op::keys).max().unwrap_or(0).max(effort.keys);
     let keys: Vec<Vec<u8>> = (0..=most).map(|key| shape.key(key)).collect();
-    let mut session = OpenTable::tiny(design, form, effort.capacity_bytes)?;
+    let medium = Image::new(0, effort.capacity_bytes).with_guarantees(effort.medium.guarantees());
+    let mut session = OpenTable::create(design, medium, form)?;
     let mut model = Model::new(shape);
     let mut now = Duration::ZERO;
     let mut random = Random::new(match readings {

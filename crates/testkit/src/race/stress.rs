@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use everhash_index::{Design, Form, Table};
 use everhash_pmem::Image;
+use everhash_pmem::crash::Model;
 
 use super::tracker::{Clock, Tracker};
 use crate::failure::no_panic;
@@ -28,6 +29,8 @@ pub struct Stress {
     pub capacity_bytes: u64,
     /// The seed of the operations; their order is the machine's.
     pub seed: u64,
+    /// What the medium claims of a crash, so that an engine takes the path of such a medium.
+    pub model: Model,
 }
 
 impl Default for Stress {
@@ -41,6 +44,7 @@ impl Default for Stress {
             keys: 12,
             capacity_bytes: 4 << 20,
             seed: 1,
+            model: Model::Adr,
         }
     }
 }
@@ -74,7 +78,8 @@ pub fn stress(
 
 fn rounds(design: &Design<Image>, form: Form, stress: &Stress) -> Result<StressReport, Failure> {
     let shape = Shape::tiny(form);
-    let mut session = OpenTable::tiny(design, form, stress.capacity_bytes)?;
+    let medium = Image::new(0, stress.capacity_bytes).with_guarantees(stress.model.guarantees());
+    let mut session = OpenTable::create(design, medium, form)?;
     let keys = (0..stress.keys).chain(1000..1000 + GROWTH_KEYS);
     let tracker = Tracker::new(shape, keys);
     let mut report = StressReport::default();
