@@ -9,9 +9,14 @@ use everhash_pmem::{Access, Addr, Media, Pool, RecordWord, Region, Span, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, BlockHead, EXTENTS, Geometry, KeyedHash, Kind, LINE_WORDS, LineState, LogLine, LogSlot,
-    Prefix, ROOT, Root, SECOND_WORD, UnitHead, UnitState, VERSION, record,
+    self, BlockHead, CollectingLog, Control, EXTENTS, Ended, Geometry, KeyedHash, Kind, LINE_WORDS,
+    LOGS_LINK, LineState, LogLine, LogSlot, Prefix, ROOT, Root, SECOND_WORD, UnitHead, UnitState,
+    VERSION, record,
 };
+
+/// The order of what is in a collecting log. What the backup log or a unit holds of the same key
+/// counts instead: a crash came between the two steps of a move, or of an update.
+const COLLECTED: u64 = u64::MAX;
 
 /// Everything that the judge knows of a pool.
 struct Judge<'a, M: Media> {
@@ -101,6 +106,7 @@ impl<'a, M: Media> Judge<'a, M> {
     fn pairs(&mut self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let segments = self.segments()?;
         (0..self.geometry.lanes).try_for_each(|lane| self.lane(lane))?;
+        self.collecting_logs()?;
         self.logged.sort_by_key(|logged| (logged.hash, logged.order));
         let logged = core::mem::take(&mut self.logged);
         let (mut items, mut first) = (0, 0);
@@ -231,6 +237,48 @@ impl<'a, M: Media> Judge<'a, M> {
         Ok(())
     }
 
+    /// Notes every live slot of the collecting logs.
+    fn collecting_logs(&mut self) -> Result<()> {
+        let word = self.pm.load(LOGS_LINK)?;
+        if word == 0 {
+            return Ok(());
+        }
+        let area = layout::open_link(word, LOGS_LINK, Kind::Logs)
+            .filter(|_| self.geometry.collecting_logs > 0)
+            .ok_or(corrupt(LOGS_LINK, "the link to the collecting logs matches its check"))?;
+        let logs = self.geometry.all_logs();
+        self.reach(Span::new(area, logs * CollectingLog::WORDS as u64))?;
+        (0..logs).try_for_each(|log| self.collecting_log(self.geometry.collecting_log(area, log)))
+    }
+
+    fn collecting_log(&mut self, at: Addr) -> Result<()> {
+        let geometry = self.geometry;
+        let mut words = [0; CollectingLog::WORDS];
+        self.pm.read_words(at, &mut words)?;
+        let control = Control::open(words[CollectingLog::CONTROL], at)
+            .filter(|control| control.reserved <= geometry.unit_slots)
+            .ok_or(corrupt(at, "the control word of a collecting log matches its check"))?;
+        let ended_at = at.plus(CollectingLog::ENDED as u64);
+        let ended = Ended::open(words[CollectingLog::ENDED], at)
+            .filter(|ended| ended.generation <= control.generation)
+            .ok_or(corrupt(ended_at, "what has ended in a collecting log matches its check"))?;
+        let live = control.written & !ended.of(control.generation);
+        let mut collector = None;
+        for slot in (0..geometry.unit_slots).filter(|slot| live >> slot & 1 == 1) {
+            let first = CollectingLog::ITEMS + (slot * geometry.item_words) as usize;
+            let mut item = [0; 4];
+            item[..geometry.item_words as usize]
+                .copy_from_slice(&words[first..first + geometry.item_words as usize]);
+            let (hash, at) = (self.hash(&item), at.plus(first as u64));
+            let own = geometry.collector_of(hash);
+            if *collector.get_or_insert(own) != own {
+                return Err(corrupt(at, "a collecting log holds keys of one collector"));
+            }
+            self.logged.push(Logged { hash, order: COLLECTED, at });
+        }
+        Ok(())
+    }
+
     fn hash(&self, item: &[u64; 4]) -> u64 {
         match self.form {
             Form::WORDS => self.hasher.word(item[0]),
@@ -300,6 +348,10 @@ impl<'a, M: Media> Judge<'a, M> {
                 (read, _) => read?,
             },
         };
+        if order == COLLECTED && pairs.get(&key).is_some_and(|moved| moved.order != COLLECTED) {
+            return Ok(hash);
+        }
+        self.reach_record(&item, at)?;
         let newer = Pair { value, order };
         let older = pairs.insert(key, newer);
         match older {
@@ -310,7 +362,18 @@ impl<'a, M: Media> Judge<'a, M> {
         }
     }
 
-    fn record(&mut self, item: &[u64; 4], at: Addr) -> Result<(Vec<u8>, Vec<u8>)> {
+    /// Notes that the record of an item is in use.
+    fn reach_record(&mut self, item: &[u64; 4], at: Addr) -> Result<()> {
+        if self.form != Form::Variable {
+            return Ok(());
+        }
+        match RecordWord::from_medium(at.plus(SECOND_WORD), item[1])? {
+            Some(pointer) => self.reach(Span::of_bytes(pointer.addr, pointer.class.bytes())),
+            None => Ok(()),
+        }
+    }
+
+    fn record(&self, item: &[u64; 4], at: Addr) -> Result<(Vec<u8>, Vec<u8>)> {
         let (hash, word) = (item[0], item[1]);
         let pointer = RecordWord::from_medium(at.plus(SECOND_WORD), word)?
             .filter(|pointer| pointer.tag == layout::record_tag(hash, word))
@@ -321,7 +384,6 @@ impl<'a, M: Media> Judge<'a, M> {
         if self.hasher.bytes(&key) != hash {
             return Err(corrupt(at, "an item holds the hash of its key"));
         }
-        self.reach(Span::of_bytes(pointer.addr, pointer.class.bytes()))?;
         Ok((key, value))
     }
 

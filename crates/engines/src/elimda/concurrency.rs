@@ -9,8 +9,14 @@
 //! | writer | | waits | yes | waits |
 //! | split or rebuild | | | | waits; buckets are locked in ascending order |
 //!
-//! Locks are taken in this order: buckets of one segment, ascending; the segment table; one lane.
-//! Nobody waits for a bucket while it holds a lane, and nobody holds buckets of two segments.
+//! Locks are taken in this order: the flush of a collector; buckets of one segment, ascending; the
+//! segment table; one lane. Nobody waits for a bucket while it holds a lane, and nobody holds
+//! buckets of two segments.
+//!
+//! An append to a collecting log takes no lock. It first looks at the control word of the log, then
+//! for the key in all layers, and hands a slot out by an exchange with that very word: if any other
+//! append to the log came between, it begins again. All other changes of an item in a collecting
+//! log are made as those of its bucket are: locked, and with an odd sequence.
 //!
 //! A reader takes a stamp of the bucket, looks at the directory again, searches, and validates the
 //! stamp. A split changes the directory while the sequences of all buckets of the segment are odd,

@@ -3,12 +3,14 @@
 //! Every structure word holds 48 bits of content and 16 bits of check, bound to its address and its
 //! kind: a flipped bit is damage, never another answer. A word that is zero was never written.
 
+mod collecting;
 mod geometry;
 #[cfg(test)]
 mod tests;
 
 use everhash_pmem::{Addr, Bits, Ruler, pool};
 
+pub use collecting::{CollectingLog, Control, Ended, LOGS_LINK, MOST_LOGS};
 pub use geometry::{Geometry, LogSlot};
 
 // Parts of the format that other engines have too.
@@ -18,7 +20,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. Its settings never change.
     pub struct Root [3584] {
-        0   VERSION          [1]  "layout version, 1";
+        0   VERSION          [1]  "layout version, 2";
         8   UNIT_SLOTS       [1]  "items of a unit, and of a D-bucket, at most";
         16  BUCKETS          [1]  "buckets of a segment, a power of two";
         24  SEGMENT_UNITS    [1]  "units of a segment, shared by its buckets";
@@ -28,11 +30,13 @@ everhash_pmem::ruler! {
         56  BLOCK_LINES      [1]  "lines of a block of the backup log, its head included";
         64  LOG_PERCENT      [1]  "slots of the backup log per slot of the DRAM table, in percent";
         72  PAGE_BYTES       [1]  "page of the record heap, a power of two";
-        80  CHECKSUM         [1]  "XXH3-64 of the words before, seeded with their byte offset";
-        88  SPARE            [5]  "zero";
+        80  COLLECTING_LOGS  [1]  "collecting logs, a power of two, or 0 for none";
+        88  CHECKSUM         [1]  "XXH3-64 of the words before, seeded with their byte offset";
+        96  SPARE            [4]  "zero";
         128 FIRST            [64] "checked address of the oldest block of each lane";
         640 EXTENTS          [40] "checked addresses of the extents of the segment table";
-        960 REST             [328] "zero";
+        960 LOGS             [1]  "checked address of the collecting logs, zero if there are none";
+        968 REST             [327] "zero";
     }
 }
 
@@ -75,8 +79,14 @@ everhash_pmem::ruler! {
 }
 
 /// Every record of this engine, for `docs/format.md`.
-pub const RULERS: &[&Ruler] =
-    &[&Root::RULER, &SegmentHead::RULER, &UnitHead::RULER, &BlockHead::RULER, &LogLine::RULER];
+pub const RULERS: &[&Ruler] = &[
+    &Root::RULER,
+    &SegmentHead::RULER,
+    &UnitHead::RULER,
+    &BlockHead::RULER,
+    &LogLine::RULER,
+    &CollectingLog::RULER,
+];
 
 /// Where the root begins.
 pub const ROOT: Addr = pool::ROOT;
@@ -84,7 +94,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// The most lanes.
 ///
@@ -185,6 +195,12 @@ pub enum Kind {
     Key = 0x6b65_7920,
     /// The tag of a record word.
     Record = 0x7265_636f,
+    /// The address of the collecting logs.
+    Logs = 0x6c6f_6773,
+    /// The control word of a collecting log.
+    Control = 0x636f_6e74,
+    /// What has ended in a collecting log.
+    Ended = 0x656e_6465,
 }
 
 #[inline(always)]

@@ -3,7 +3,7 @@
 mod write;
 
 use everhash_index::{Change, Result};
-use everhash_pmem::{Access, Media};
+use everhash_pmem::{Access, Media, Primitives};
 
 use super::form::{Form, Item, Update};
 use super::reversed_search::Wanted;
@@ -74,14 +74,59 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub fn insert(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         self.writable()?;
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        if self.appending().is_some() {
+            return self.insert_collected(&pm, wanted, value);
+        }
         let added = self.write_to(&pm, wanted.hash, |writer| {
             match self.find(&pm, writer, wanted, &mut Vec::new())? {
                 Some(_) => Ok(Ok(None)),
-                None => Ok(self.add(&pm, writer, wanted, value)?.map(Some)),
+                None => Ok(self.add(&pm, writer, wanted, value, None)?.map(Some)),
             }
         })?;
         self.relieve(&pm, wanted.hash, added == Some(true))?;
         Ok(added.is_some())
+    }
+
+    /// Adds a pair to a collecting log if the key is absent in all layers; returns whether it was.
+    /// No lock is held.
+    ///
+    /// The log is looked at first. The insert takes effect with the exchange that hands out a slot:
+    /// it fails if another insert of the key came between.
+    #[inline(always)]
+    fn insert_collected(
+        &self,
+        pm: &Access<'_, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+    ) -> Result<bool> {
+        let (mut bytes, mut attempt, mut made) = (Vec::new(), 0, None);
+        // Ends: each further round means that another thread has taken a step.
+        loop {
+            let seen = self.look_at_log(pm, wanted.hash)?;
+            let seen = seen.expect("inserts go to collecting logs from the open on");
+            if self.get_wanted(pm, wanted, &mut bytes)?.is_some() {
+                made.map_or(Ok(()), |item| self.drop_record(&item))?;
+                return Ok(false);
+            }
+            // A record is written before the slot is handed out: others wait for the slot.
+            let item = match made {
+                Some(item) => item,
+                None => F::item(pm, &self.heap, wanted.hash, wanted.key, value)?,
+            };
+            made = Some(item);
+            match self.collect(pm, &seen)? {
+                Ok(slot) => {
+                    slot.fill(&item)?;
+                    self.count_added(wanted.hash);
+                    return Ok(true);
+                }
+                Err(Need::Log) => self.flush(pm, self.geometry.collector_of(wanted.hash))?,
+                Err(_) => {
+                    M::Sync::pause(attempt);
+                    attempt = attempt.saturating_add(1);
+                }
+            }
+        }
     }
 
     /// Adds a pair or replaces its value; returns whether there was one.
@@ -92,13 +137,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.writable()?;
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         let (present, crowded) = self.write_to(&pm, wanted.hash, |writer| {
+            let seen = self.look_at_log(&pm, wanted.hash)?;
             match self.find(&pm, writer, wanted, &mut Vec::new())? {
                 Some(found) => {
                     let replaced = self.replace(&pm, writer, wanted, found, value)?;
                     Ok(replaced.map(|crowded| (true, crowded)))
                 }
                 None => {
-                    let added = self.add(&pm, writer, wanted, value)?;
+                    let added = self.add(&pm, writer, wanted, value, seen.as_ref())?;
                     Ok(added.map(|crowded| (false, crowded)))
                 }
             }
@@ -169,9 +215,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         change: &mut Option<impl FnOnce(Option<&[u8]>) -> Result<Change>>,
     ) -> Step<bool> {
         let mut bytes = Vec::new();
+        let seen = self.look_at_log(pm, wanted.hash)?;
         let mut found = self.find(pm, writer, wanted, &mut bytes)?;
-        let mut reserved = None;
-        if found.is_none() || F::UPDATE == Update::NewItem {
+        let (mut reserved, mut collected) = (None, None);
+        if let (None, Some(seen)) = (&found, &seen) {
+            // Inserts into this log wait until the slot is written, or given up.
+            match self.collect(pm, seen)? {
+                Ok(slot) => collected = Some(slot),
+                Err(need) => return Ok(Err(need)),
+            }
+        } else if found.is_none() || F::UPDATE == Update::NewItem {
             match self.room(pm, writer)? {
                 Ok(slot) => reserved = Some(slot),
                 Err(need) => return Ok(Err(need)),
@@ -187,9 +240,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let change = match change(found.as_ref().map(|_| bytes.as_slice())) {
             Ok(Change::Put(value)) => {
                 let value = F::value(&value).expect("`change` gives values of the form only");
-                return match found {
-                    Some(found) => self.replace_by(pm, writer, wanted, found, value, reserved),
-                    None => {
+                return match (found, collected) {
+                    (Some(found), _) => self.replace_by(pm, writer, wanted, found, value, reserved),
+                    (None, Some(slot)) => {
+                        self.add_collected(pm, wanted, value, slot).map(|()| false)
+                    }
+                    (None, None) => {
                         let slot = reserved.expect("an absent key has a slot");
                         self.add_at(pm, writer, wanted, value, slot)
                     }

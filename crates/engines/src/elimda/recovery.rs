@@ -8,11 +8,14 @@
 //! | copies in the log of what was relocated | finds their numbers not above the watermark |
 //! | a slot of the log that was reserved and not filled | finds its live bit clear |
 //! | an old item of 16-byte pairs beside its newer one | ends the old one |
+//! | an item in a collecting log and in the backup log | ends the former |
+//! | a slot of a collecting log that was handed out and not written | ends it |
 //!
 //! No keys are compared, except to find the last row's: watermarks say what is dead.
 //! Segments are read in parallel, then lanes; a bucket belongs to one lane, so that lanes share
 //! nothing.
 
+mod collected;
 mod lanes;
 mod segments;
 
@@ -40,6 +43,12 @@ pub mod sites {
         DROPPED = "elimda/recover/dropped";
         /// The end of an item that has a newer one.
         ENDED = "elimda/recover/ended";
+        /// What a crash has left behind in a collecting log.
+        COLLECTED = "elimda/recover/collected";
+        /// The collecting logs of a new table, to which no link leads yet.
+        LOGS = "elimda/recover/logs";
+        /// The link to the collecting logs.
+        LOGS_LINK = "elimda/recover/logs-link";
     }
 }
 
@@ -67,6 +76,7 @@ pub fn open<M: Media, F: Form>(
     let found = segments::find(&table)?;
     segments::load(&table, &found, executor)?;
     table.lanes = lanes::load(&table, executor)?;
+    collected::load(&mut table)?;
     if table.pool.writable() {
         table.reserve_space()?;
     }
@@ -97,6 +107,7 @@ fn empty_table<M: Media, F: Form>(
         space,
         table: DramTable::new(geometry),
         lanes: Box::new([]),
+        collectors: None,
         segment_table: Lock::new(SegmentTable {
             extents: Vec::new(),
             free: Vec::new(),

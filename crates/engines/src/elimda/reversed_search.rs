@@ -1,4 +1,5 @@
-//! Reversed search (ElimDA 3.4): the device table through its fingerprints, then the DRAM table.
+//! Reversed search (ElimDA 3.4): the device table through its fingerprints, then the DRAM table,
+//! then the collecting logs.
 
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
@@ -22,6 +23,13 @@ pub enum Place {
     Dram {
         /// Which item of the D-bucket.
         index: usize,
+    },
+    /// In a collecting log.
+    Collected {
+        /// Where the log lies.
+        at: Addr,
+        /// Which slot of it.
+        slot: u64,
     },
 }
 
@@ -87,7 +95,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 return Ok(Some(Found { place: Place::Dram { index }, item }));
             }
         }
-        Ok(None)
+        self.search_collected(pm, wanted, bytes)
     }
 
     /// Asks for the first line of the device that a search will read, if there is one.

@@ -1,8 +1,9 @@
 //! Walks over all pairs: a resumable scan that takes no lock, and `clear`.
 //!
-//! A cursor is a hash: its leading bits choose the segment and its trailing bits the bucket. The
-//! halves of a segment lie where the segment lay in this order, so that a split between two calls
-//! hides nothing.
+//! The collecting logs come first: an item only ever moves from there to the buckets, so that what
+//! is there throughout is met. A cursor is a log, or a hash with a mark: the leading bits of a hash
+//! choose the segment and its trailing bits the bucket. The halves of a segment lie where the
+//! segment lay in this order, so that a split between two calls hides nothing.
 
 use everhash_index::{Cursor, Result};
 use everhash_pmem::{Access, Addr, Media, Span};
@@ -10,6 +11,7 @@ use everhash_pmem::{Access, Addr, Media, Span};
 use super::dram_table::Entry;
 use super::form::Form;
 use super::layout::{LINE_WORDS, Prefix, UnitState};
+use super::reversed_search::{Found, Place};
 use super::state::{ElimDa, Writer};
 
 /// Where a clear persists something.
@@ -32,6 +34,11 @@ const BUCKETS_PER_SCAN: u32 = 64;
 /// Unit: pairs. Source: ours, as [`BUCKETS_PER_SCAN`].
 const PAIRS_PER_SCAN: usize = 64;
 
+/// The mark of a cursor that is a hash: a bit between those of the segment and of the bucket.
+///
+/// Unit: none. Source: ours.
+const IN_BUCKETS: u64 = 1 << 23;
+
 /// The key and the value of a pair.
 type Copied = (Vec<u8>, Vec<u8>);
 
@@ -46,7 +53,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Option<Cursor>> {
         let pm = self.pool.access();
-        let (mut place, mut visited) = (cursor.0, 0);
+        let logs = self.collectors.as_ref().map_or(0, |_| self.geometry.all_logs());
+        if cursor.0 & IN_BUCKETS == 0 && cursor.0 < logs {
+            return self.scan_logs(&pm, cursor.0, logs, visit);
+        }
+        let (mut place, mut visited) = (cursor.0 & !IN_BUCKETS, 0);
+        if cursor.0 & IN_BUCKETS == 0 {
+            place = 0;
+        }
         for _ in 0..BUCKETS_PER_SCAN {
             let (prefix, pairs) = self.copy_bucket(&pm, place)?;
             pairs.iter().for_each(|(key, value)| visit(key, value));
@@ -59,7 +73,60 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 break;
             }
         }
-        Ok(Some(Cursor(place)))
+        Ok(Some(Cursor(place | IN_BUCKETS)))
+    }
+
+    fn scan_logs(
+        &self,
+        pm: &Access<'_, M>,
+        first: u64,
+        logs: u64,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Cursor>> {
+        let mut visited = 0;
+        for log in first..logs {
+            let pairs = self.copy_log(pm, log)?;
+            pairs.iter().for_each(|(key, value)| visit(key, value));
+            visited += pairs.len();
+            if visited >= PAIRS_PER_SCAN {
+                return Ok(Some(Cursor(if log + 1 < logs { log + 1 } else { IN_BUCKETS })));
+            }
+        }
+        Ok(Some(Cursor(IN_BUCKETS)))
+    }
+
+    /// Copies the pairs of a collecting log, each as it was at one moment.
+    fn copy_log(&self, pm: &Access<'_, M>, log: u64) -> Result<Vec<Copied>> {
+        let Some(collectors) = &self.collectors else { return Ok(Vec::new()) };
+        let log = self.collecting_log(pm, collectors.at(log));
+        let mut pairs = Vec::new();
+        for slot in log.read()?.slots() {
+            let mut attempt = 0;
+            // Ends: each further round means that a writer has changed the bucket meanwhile.
+            loop {
+                let before = log.read()?;
+                if before.live >> slot & 1 == 0 {
+                    break;
+                }
+                let hash = F::item_hash(&self.hasher, &before.item(slot));
+                let place = self.table.directory.find(hash);
+                let lock = self.table.segment(place).lock(self.geometry.bucket_of(hash));
+                let stamp = lock.stamp(&mut attempt)?;
+                let (mut key, mut value) = (Vec::new(), Vec::new());
+                let items = log.read()?;
+                let item = items.item(slot);
+                if items.live >> slot & 1 == 0 || self.table.directory.find(hash) != place {
+                    continue;
+                }
+                let read = F::read(pm, &item, Addr::NULL, &mut key, &mut value);
+                if lock.accepts(stamp) && F::item_hash(&self.hasher, &item) == hash {
+                    read?;
+                    pairs.push((key, value));
+                    break;
+                }
+            }
+        }
+        Ok(pairs)
     }
 
     /// Returns the hash of the next bucket: of the same segment, or the first of the next one.
@@ -136,10 +203,38 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(())
     }
 
+    /// Returns what the collecting logs hold of a locked bucket.
+    fn collected_of(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Result<Vec<Found>> {
+        let mut all = Vec::new();
+        let Some(collectors) = &self.collectors else { return Ok(all) };
+        let prefix = writer.segment.prefix();
+        let first = self.geometry.collector_of(prefix.start());
+        for collector in first..=self.geometry.collector_of(prefix.last()) {
+            let logs = collectors.logs(collector);
+            for log in logs.in_flight.into_iter().chain([logs.current]) {
+                let at = collectors.at(log);
+                let items = self.collecting_log(pm, at).read()?;
+                for slot in items.slots() {
+                    let item = items.item(slot);
+                    let hash = F::item_hash(&self.hasher, &item);
+                    if prefix.covers(hash) && self.geometry.bucket_of(hash) == writer.index {
+                        all.push(Found { place: Place::Collected { at, slot }, item });
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Each key ends once: those that look for it wait until all of the bucket has ended.
     fn clear_bucket(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>, place: u64) -> Result<()> {
         let Writer { segment, index, bucket, held } = writer;
+        let collected = self.collected_of(pm, writer)?;
         let mut records = Vec::new();
-        let mut removed = 0;
+        let mut removed = collected.len() as u64;
+        for found in &collected {
+            records.extend(F::record(&found.item, Addr::NULL)?);
+        }
         self.each_item(pm, segment.at(), bucket, &mut |item, at| {
             records.extend(F::record(item, at)?);
             removed += 1;
@@ -165,6 +260,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             bucket.set_entry(entry, Entry { live: 0, ..bucket.entry(entry) });
         }
         bucket.clear_items();
+        for found in &collected {
+            if let Place::Collected { at, slot } = found.place {
+                self.collecting_log(pm, at).end(slot)?;
+            }
+        }
         change.end();
         self.release(lane, orders)?;
         records.into_iter().for_each(|(at, class)| self.heap.give(at, class));

@@ -4,8 +4,8 @@ use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Media, Pool, Space, pool};
 
 use super::layout::{
-    self, BlockHead, Geometry, Kind, MOST_BUCKETS, MOST_LANES, MOST_SLOTS, MOST_UNITS, Prefix,
-    ROOT, Root, SegmentHead, VERSION,
+    self, BlockHead, Geometry, Kind, MOST_BUCKETS, MOST_LANES, MOST_LOGS, MOST_SLOTS, MOST_UNITS,
+    Prefix, ROOT, Root, SegmentHead, VERSION,
 };
 use crate::common::settings::{self, settings};
 
@@ -30,6 +30,8 @@ settings! {
             "slots of the backup log per slot of the DRAM table; 100 to 10000 percent";
         page_bytes = 64 << 10, |value| value.is_power_of_two() && (256..=1 << 20).contains(&value),
             "page of the record heap; a power of two, 256 to 2^20 bytes";
+        collecting_logs = 8192, |value| value == 0 || value.is_power_of_two() && value <= MOST_LOGS,
+            "logs before the backup log, if caches are durable; a power of two to 2^16, or 0";
     }
 }
 
@@ -46,6 +48,7 @@ impl ElimDaSettings {
             block_lines: 4,
             log_percent: 100,
             page_bytes: 512,
+            collecting_logs: 2,
         }
     }
 
@@ -55,7 +58,10 @@ impl ElimDaSettings {
         // Segments of one age fill together; at three quarters none of them has overflowed.
         let slots = defaults.segment_units * unit_slots(form) * 3 / 4;
         let initial_segments = (items + 1).div_ceil(slots).next_power_of_two();
-        ElimDaSettings { initial_segments: initial_segments.min(1 << 24), ..defaults }
+        // At most a sixteenth of the pairs wait in collecting logs.
+        let collecting_logs = (items / 256).next_power_of_two().min(defaults.collecting_logs);
+        let initial_segments = initial_segments.min(1 << 24);
+        ElimDaSettings { initial_segments, collecting_logs, ..defaults }
     }
 
     /// Returns the first words of a root: version, settings, checksum.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use everhash_index::{Checked, Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Heap, Media, Pool, Primitives, Region, Space, Span};
 
+use super::collectors::Collectors;
 use super::concurrency::Held;
 use super::dram_table::{Bucket, DramTable, Segment};
 use super::form::Form;
@@ -45,6 +46,8 @@ pub struct ElimDa<M: Media, F: Form> {
     pub(super) heap: Heap<M>,
     pub(super) table: DramTable<M::Sync>,
     pub(super) lanes: Box<[LockOf<M, Lane>]>,
+    /// The cache layer, where there is one.
+    pub(super) collectors: Option<Collectors<M::Sync>>,
     pub(super) segment_table: LockOf<M, SegmentTable>,
     /// Segments of the table.
     pub(super) segments: WordOf<M>,
@@ -90,6 +93,10 @@ pub enum Need {
     Unit,
     /// A block of the lane: the relocation of what is in the oldest one.
     Block,
+    /// A slot of a collecting log: the flush of the full one.
+    Log,
+    /// Another look at the collecting log, to which another thread appends.
+    Append,
 }
 
 impl<M: Media, F: Form> ElimDa<M, F> {
@@ -105,14 +112,22 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         hash: u64,
         mut write: impl FnMut(&Writer<'_, M>) -> Result<core::result::Result<R, Need>>,
     ) -> Result<R> {
-        for _ in 0..MOST_ROUNDS {
+        let (mut rounds, mut attempt) = (0, 0);
+        // Ends: what does not count as a round means that another thread has taken a step.
+        while rounds < MOST_ROUNDS {
             let writer = self.lock(pm, hash)?;
             let need = match write(&writer)? {
                 Ok(done) => return Ok(done),
                 Err(need) => need,
             };
             drop(writer);
+            rounds += u32::from(matches!(need, Need::Unit | Need::Block));
             match need {
+                Need::Log => self.flush(pm, self.geometry.collector_of(hash))?,
+                Need::Append => {
+                    M::Sync::pause(attempt);
+                    attempt = attempt.saturating_add(1);
+                }
                 Need::Unit => self.grow(pm, hash)?,
                 Need::Block => {
                     let lane = self.geometry.lane_of(self.geometry.bucket_of(hash));

@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use everhash_index::{
-    Change, Checked, Cursor, Form as PairForm, Result, Stats, Table, Upkeep, WordTable, admit,
-    admit_key,
+    Change, Checked, Cursor, Error, Form as PairForm, Result, Stats, Table, Upkeep, WordTable,
+    admit, admit_key,
 };
 use everhash_pmem::{Lock, Media, pool};
 
+use super::collectors::Collectors;
 use super::form::{Bytes, DoubleWords, Form, Item, Words};
 use super::ops::sites;
 use super::reversed_search::Wanted;
@@ -170,6 +171,7 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
         }
         let table = self.segment_table.lock()?;
         let unit_slots = geometry.unit_slots;
+        let collecting_logs = self.appending().map_or(0, |_| geometry.all_logs());
         Ok(Stats {
             items: ElimDa::len(self),
             slots: segments * geometry.segment_units * unit_slots,
@@ -177,6 +179,7 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
             used_bytes: pool::DATA.byte() + space.used_bytes,
             dram_bytes: size_of::<Self>() as u64
                 + self.table.dram_bytes(segments)
+                + self.collectors.as_ref().map_or(0, Collectors::dram_bytes)
                 + heap.dram_bytes,
             growth_steps: table.splits,
             own: vec![
@@ -187,12 +190,20 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
                 ("log_blocks", blocks),
                 ("free_log_blocks", free_blocks),
                 ("log_slots", blocks * geometry.block_slots()),
+                ("collecting_logs", collecting_logs),
                 ("unit_bytes", geometry.unit_words() * 8),
             ],
         })
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        // A medium without room keeps them where they are.
+        if self.pool.writable()
+            && let Err(error) = self.drain(&self.pool.access())
+            && !matches!(error, Error::Full { .. })
+        {
+            return Err(error);
+        }
         Ok(self.pool.close()?)
     }
 }

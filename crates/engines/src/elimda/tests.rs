@@ -1,11 +1,14 @@
 //! What ElimDA must do: the judges of the contract, and the traps of its paper.
 
+mod collecting;
 mod counts;
 mod crashes;
 mod damage;
+mod figures;
 mod hostile;
 mod splits;
 mod traps;
+mod weak_memory;
 
 use everhash_index::{Design, Form};
 use everhash_testkit::{conformance, model, race};

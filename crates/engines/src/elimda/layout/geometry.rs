@@ -4,8 +4,8 @@ use everhash_index::Form;
 use everhash_pmem::{Addr, Span};
 
 use super::{
-    LINE_WORDS, LogLine, MOST_BUCKETS, MOST_CONTENT, MOST_LANES, MOST_NUMBER, MOST_SLOTS,
-    MOST_UNITS, Root, SegmentHead, UNIT_BYTES, UnitHead,
+    LINE_WORDS, LogLine, MOST_BUCKETS, MOST_CONTENT, MOST_LANES, MOST_LOGS, MOST_NUMBER,
+    MOST_SLOTS, MOST_UNITS, Root, SegmentHead, UNIT_BYTES, UnitHead,
 };
 
 /// The lengths and counts of a table: its settings, and what follows from the form of its pairs.
@@ -29,6 +29,8 @@ pub struct Geometry {
     pub lanes: u64,
     /// Lines of a block, the head's included.
     pub block_lines: u64,
+    /// Collecting logs without the spare ones; 0 for none.
+    pub collecting_logs: u64,
 }
 
 impl Geometry {
@@ -47,6 +49,7 @@ impl Geometry {
             initial_segments: root[Root::INITIAL_SEGMENTS],
             lanes: root[Root::LANES],
             block_lines: root[Root::BLOCK_LINES],
+            collecting_logs: root[Root::COLLECTING_LOGS],
         };
         let sound = (1..=MOST_SLOTS).contains(&unit_slots)
             && geometry.buckets.is_power_of_two()
@@ -58,7 +61,9 @@ impl Geometry {
             && geometry.initial_segments <= 1 << 24
             && geometry.lanes.is_power_of_two()
             && geometry.lanes <= geometry.buckets.min(MOST_LANES)
-            && (2..=1 << 16).contains(&geometry.block_lines);
+            && (2..=1 << 16).contains(&geometry.block_lines)
+            && (geometry.collecting_logs == 0 || geometry.collecting_logs.is_power_of_two())
+            && geometry.collecting_logs <= MOST_LOGS;
         sound.then_some(geometry)
     }
 

@@ -4,11 +4,13 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, Span};
 
 use super::{Step, sites};
+use crate::elimda::collecting_log::Seen;
 use crate::elimda::dram_table::Entry;
 use crate::elimda::form::{Form, Item, Update};
 use crate::elimda::insert_ahead_logging::Reserved;
 use crate::elimda::layout::{LINE_WORDS, SECOND_WORD, UnitState};
 use crate::elimda::reversed_search::{Found, Place, Wanted};
+use crate::elimda::shadow_log::CollectingSlot;
 use crate::elimda::state::{ElimDa, Need, Writer};
 
 impl<M: Media, F: Form> ElimDa<M, F> {
@@ -28,7 +30,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Makes room for an item in the D-bucket, and reserves a slot of the log for it.
-    pub(super) fn room(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Step<Reserved> {
+    pub(in crate::elimda) fn room(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+    ) -> Step<Reserved> {
         let Writer { segment, index, bucket, held } = writer;
         if bucket.is_full() && !self.relocate(pm, segment, *index, bucket, held)? {
             return Ok(Err(Need::Unit));
@@ -38,17 +44,40 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Adds a pair whose key is absent. Returns whether the lane is crowded.
+    /// `seen` is the collecting log as it was before the key was looked for.
     pub(super) fn add(
         &self,
         pm: &Access<'_, M>,
         writer: &Writer<'_, M>,
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
+        seen: Option<&Seen>,
     ) -> Step<bool> {
+        if let Some(seen) = seen {
+            return Ok(match self.collect(pm, seen)? {
+                Ok(slot) => Ok(self.add_collected(pm, wanted, value, slot).map(|()| false)?),
+                Err(need) => Err(need),
+            });
+        }
         match self.room(pm, writer)? {
             Ok(slot) => self.add_at(pm, writer, wanted, value, slot).map(Ok),
             Err(need) => Ok(Err(need)),
         }
+    }
+
+    /// Adds a pair whose key is absent to a collecting log.
+    #[inline(always)]
+    pub(super) fn add_collected(
+        &self,
+        pm: &Access<'_, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+        slot: CollectingSlot<'_, M>,
+    ) -> Result<()> {
+        let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
+        slot.fill(&item)?;
+        self.count_added(wanted.hash);
+        Ok(())
     }
 
     pub(super) fn add_at(
@@ -128,7 +157,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 let order = order_of(writer, &found);
                 self.end_item(pm, writer, &found)?;
                 let change = writer.held.change()?;
-                forget(writer, &found);
+                self.forget(pm, writer, &found)?;
                 writer.bucket.push(&item, slot.order);
                 change.end();
                 self.release(self.geometry.lane_of(writer.index), order)?;
@@ -146,24 +175,26 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         value: F::Value<'_>,
     ) -> Result<()> {
         let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
-        match found.place {
+        let on_device = match found.place {
             Place::Unit { entry, slot } => {
-                let at = self.unit_item(writer.segment, &writer.bucket, entry, slot);
-                let at = at.plus(SECOND_WORD);
-                // Readers see this store before its fence: they wait.
-                let change = writer.held.change()?;
-                pm.commit_word(at, item[1], sites::VALUE)?;
-                pm.persist(Span::new(at, 1), sites::VALUE)?;
-                change.end();
+                self.unit_item(writer.segment, &writer.bucket, entry, slot)
             }
+            Place::Collected { at, slot } => self.collecting_log(pm, at).item_at(slot),
             Place::Dram { index } => {
                 let order = writer.bucket.item(index).1;
                 self.replace_in_log(pm, self.geometry.lane_of(writer.index), order, item[1])?;
                 let change = writer.held.change()?;
                 writer.bucket.set_item(index, &item, order);
                 change.end();
+                return self.drop_record(&found.item);
             }
-        }
+        };
+        let at = on_device.plus(SECOND_WORD);
+        // Readers see this store before its fence: they wait.
+        let change = writer.held.change()?;
+        pm.commit_word(at, item[1], sites::VALUE)?;
+        pm.persist(Span::new(at, 1), sites::VALUE)?;
+        change.end();
         self.drop_record(&found.item)
     }
 
@@ -180,7 +211,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let order = order_of(writer, found);
         self.end_item(pm, writer, found)?;
         let change = writer.held.change()?;
-        forget(writer, found);
+        self.forget(pm, writer, found)?;
         change.end();
         self.release(self.geometry.lane_of(writer.index), order)?;
         self.drop_record(&found.item)?;
@@ -188,7 +219,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(())
     }
 
-    /// Ends an item on the device, durably.
+    /// Ends an item on the device, durably. Readers would see that of a collecting log at once: it
+    /// ends when it is forgotten.
     pub(super) fn end_item(
         &self,
         pm: &Access<'_, M>,
@@ -209,7 +241,22 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 self.end_in_log(pm, self.geometry.lane_of(writer.index), order)?;
                 Ok(pm.fence(sites::END_IN_LOG)?)
             }
+            Place::Collected { .. } => Ok(()),
         }
+    }
+
+    /// Takes an item that has ended out of what readers see. The sequence of its bucket is odd.
+    fn forget(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>, found: &Found) -> Result<()> {
+        match found.place {
+            Place::Unit { entry, slot } => {
+                let known = writer.bucket.entry(entry);
+                let live = known.live & !(1 << slot);
+                writer.bucket.set_entry(entry, Entry { live, ..known });
+            }
+            Place::Dram { index } => writer.bucket.remove(index),
+            Place::Collected { at, slot } => self.collecting_log(pm, at).end(slot)?,
+        }
+        Ok(())
     }
 
     pub(super) fn drop_record(&self, item: &Item) -> Result<()> {
@@ -220,7 +267,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Relocates what is in the oldest block of a crowded lane. No lock is held.
-    pub(super) fn relieve(&self, pm: &Access<'_, M>, hash: u64, crowded: bool) -> Result<()> {
+    pub(in crate::elimda) fn relieve(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        crowded: bool,
+    ) -> Result<()> {
         if !crowded {
             return Ok(());
         }
@@ -235,19 +287,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 /// Returns the order number of an item of the D-bucket.
 fn order_of<M: Media>(writer: &Writer<'_, M>, found: &Found) -> Option<u64> {
     match found.place {
-        Place::Unit { .. } => None,
+        Place::Unit { .. } | Place::Collected { .. } => None,
         Place::Dram { index } => Some(writer.bucket.item(index).1),
-    }
-}
-
-/// Takes an item that has ended out of the DRAM table. The sequence of its bucket is odd.
-fn forget<M: Media>(writer: &Writer<'_, M>, found: &Found) {
-    match found.place {
-        Place::Unit { entry, slot } => {
-            let known = writer.bucket.entry(entry);
-            let live = known.live & !(1 << slot);
-            writer.bucket.set_entry(entry, Entry { live, ..known });
-        }
-        Place::Dram { index } => writer.bucket.remove(index),
     }
 }

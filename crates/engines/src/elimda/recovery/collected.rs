@@ -1,0 +1,202 @@
+//! The collecting logs: made where caches are durable, moved away where they are not.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Domain, Media, Span};
+
+use super::sites;
+use crate::elimda::collecting_log::CollectingLog;
+use crate::elimda::collectors::{Collectors, Logs};
+use crate::elimda::form::{Form, Item, Update, corrupt};
+use crate::elimda::layout::{self, CollectingLog as Log, Control, Ended, Kind, LOGS_LINK};
+use crate::elimda::state::ElimDa;
+
+/// Finds the collecting logs and what is in them.
+///
+/// Inserts go to them where a visible store is durable. Elsewhere they are moved to the backup log,
+/// and their space becomes free; on a medium without room for that, they are only read.
+pub(super) fn load<M: Media, F: Form>(table: &mut ElimDa<M, F>) -> Result<()> {
+    let domain = table.pool.region().media().guarantees().domain;
+    let durable = matches!(domain, Domain::Eadr | Domain::Process) && table.pool.writable();
+    let found = find(table)?;
+    let area = match found {
+        None if durable && table.geometry.collecting_logs > 0 => make(table)?,
+        found => found,
+    };
+    let Some(area) = area else { return Ok(()) };
+    let mut collectors = Collectors::new(area, table.geometry);
+    Loader { table, collectors: &collectors, empty: Vec::new(), current: Vec::new() }.load()?;
+    collectors.appends = durable;
+    table.collectors = Some(collectors);
+    if durable || !table.pool.writable() {
+        return Ok(());
+    }
+    let pm = table.pool.access();
+    match table.drain(&pm) {
+        Ok(()) => {
+            pm.commit_word(LOGS_LINK, 0, sites::LOGS_LINK)?;
+            pm.persist(Span::new(LOGS_LINK, 1), sites::LOGS_LINK)?;
+            drop(pm);
+            table.collectors = None;
+            table.space.give(span_of(table, area));
+            Ok(())
+        }
+        Err(Error::Full { .. }) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+fn span_of<M: Media, F: Form>(table: &ElimDa<M, F>, area: Addr) -> Span {
+    Span::new(area, table.geometry.all_logs() * Log::WORDS as u64)
+}
+
+fn find<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Option<Addr>> {
+    let word = table.pool.access().load(LOGS_LINK)?;
+    if word == 0 {
+        return Ok(None);
+    }
+    let area = layout::open_link(word, LOGS_LINK, Kind::Logs)
+        .filter(|_| table.geometry.collecting_logs > 0)
+        .ok_or(corrupt(LOGS_LINK, "the link to the collecting logs matches its check"))?;
+    table.space.claim(span_of(table, area))?;
+    Ok(Some(area))
+}
+
+/// Makes empty logs, if the medium has room.
+fn make<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Option<Addr>> {
+    let pm = table.pool.access();
+    let span = span_of(table, Addr::NULL);
+    let taken = match table.space.take(span.bytes(), Log::WORDS as u64 * 8) {
+        Err(everhash_pmem::Error::Full { .. }) => return Ok(None),
+        other => other?,
+    };
+    let at = taken.span.start;
+    if !taken.zero {
+        pm.write_words_nt(at, &vec![0; span.words as usize], sites::LOGS)?;
+        pm.fence(sites::LOGS)?;
+    }
+    let word = layout::seal(at.byte(), LOGS_LINK, Kind::Logs);
+    pm.commit_word(LOGS_LINK, word, sites::LOGS_LINK)?;
+    pm.persist(Span::new(LOGS_LINK, 1), sites::LOGS_LINK)?;
+    Ok(Some(at))
+}
+
+struct Loader<'t, M: Media, F: Form> {
+    table: &'t ElimDa<M, F>,
+    collectors: &'t Collectors<M::Sync>,
+    /// Logs without items.
+    empty: Vec<u64>,
+    /// For each collector its current log and the one that was being flushed.
+    current: Vec<[Option<u64>; 2]>,
+}
+
+impl<M: Media, F: Form> Loader<'_, M, F> {
+    fn load(mut self) -> Result<()> {
+        let (table, pm) = (self.table, self.table.pool.access());
+        self.current = vec![[None; 2]; table.geometry.collecting_logs as usize];
+        for log in 0..table.geometry.all_logs() {
+            self.load_log(&pm, log)?;
+        }
+        pm.fence(sites::COLLECTED)?;
+        for (collector, [current, in_flight]) in self.current.into_iter().enumerate() {
+            // Where no spare log is left, one was being flushed in its place.
+            let logs = match (current.or_else(|| self.empty.pop()), in_flight) {
+                (Some(current), in_flight) => Logs { current, in_flight },
+                (None, Some(current)) => Logs { current, in_flight: None },
+                (None, None) => {
+                    return Err(corrupt(self.collectors.area, "each collector has a log"));
+                }
+            };
+            self.collectors.set_logs(collector as u64, logs);
+        }
+        self.empty.into_iter().try_for_each(|log| self.collectors.give_spare(log))
+    }
+
+    fn load_log(&mut self, pm: &Access<'_, M>, index: u64) -> Result<()> {
+        let table = self.table;
+        let log = table.collecting_log(pm, self.collectors.at(index));
+        let control = log.look()?.control;
+        let items = log.read()?;
+        let (mut live, mut collector) = (items.live, None);
+        for slot in items.slots() {
+            let (item, at) = (items.item(slot), log.item_at(slot));
+            let hash = F::item_hash(&table.hasher, &item);
+            let own = table.geometry.collector_of(hash);
+            if *collector.get_or_insert(own) != own {
+                return Err(corrupt(at, "a collecting log holds keys of one collector"));
+            }
+            if has_moved(table, pm, hash, &item)? {
+                live &= !(1 << slot);
+                continue;
+            }
+            if let Some((record, class)) = F::record(&item, at)? {
+                table.heap.claim(record, class)?;
+            }
+            table.count_found(1);
+        }
+        if table.pool.writable() {
+            tidy(&log, control, live)?;
+        }
+        match collector.filter(|_| live != 0) {
+            None => self.empty.push(index),
+            Some(collector) => {
+                let place = &mut self.current[collector as usize][usize::from(control.sealed)];
+                if place.replace(index).is_some() {
+                    return Err(corrupt(log.at, "a collector has one log of each kind"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a crash has left an item of a collecting log in the DRAM table or in the device
+/// table, too.
+fn has_moved<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+    hash: u64,
+    item: &Item,
+) -> Result<bool> {
+    let index = table.geometry.bucket_of(hash);
+    let segment = table.table.segment(table.table.directory.find(hash));
+    let bucket = table.table.bucket(segment, index);
+    let key_words = table.geometry.key_words as usize;
+    // Hashes of byte strings may be equal: their record words tell.
+    let is_copy = |other: &Item| {
+        other[..key_words] == item[..key_words]
+            && (F::UPDATE == Update::NewItem || !F::RECORDS || other[1] == item[1])
+    };
+    for entry in 0..bucket.units() {
+        let mut slots = bucket.candidates(entry, layout::fingerprint(hash));
+        while slots != 0 {
+            let slot = u64::from(slots.trailing_zeros());
+            slots &= slots - 1;
+            let at = table.unit_item(segment, &bucket, entry, slot);
+            if is_copy(&table.load_item(pm, at)?) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok((0..bucket.items()).any(|place| is_copy(&bucket.item(place).0)))
+}
+
+/// Ends what is not live, and empties a log that holds nothing.
+fn tidy<M: Media>(log: &CollectingLog<'_, M>, control: Control, live: u64) -> Result<()> {
+    let all = (1 << control.reserved) - 1;
+    let (pm, at) = (log.pm, log.at);
+    let mut next = Control { written: all, ..control };
+    if live == 0 && control.reserved > 0 {
+        next = control.emptied().unwrap_or(next);
+    } else {
+        let place = at.plus(Log::ENDED as u64);
+        let ended = Ended { slots: all & !live, generation: control.generation }.seal(at);
+        if control.reserved > 0 && pm.load(place)? != ended {
+            pm.commit_word(place, ended, sites::COLLECTED)?;
+        }
+    }
+    if next != control {
+        pm.commit_word(at, next.seal(at), sites::COLLECTED)?;
+    }
+    pm.flush(Span::new(at, Log::ITEMS as u64), sites::COLLECTED);
+    Ok(())
+}

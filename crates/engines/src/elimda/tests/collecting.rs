@@ -1,0 +1,238 @@
+//! The cache layer: what its logs cost, who may meet in them, and pools that move between machines
+//! with durable caches and others.
+
+use everhash_index::{Design, Form, Table};
+use everhash_pmem::crash::Model;
+use everhash_pmem::{Addr, Image};
+use everhash_testkit::measured::{MEMORY, Measured};
+use everhash_testkit::session::Session;
+use everhash_testkit::{model, race};
+
+use crate::elimda::layout::{
+    CollectingLog, Control, Ended, Geometry, Kind, LOGS_LINK, Root, open_link,
+};
+use crate::elimda::{ElimDa, ElimDaSettings};
+
+#[test]
+fn it_is_a_map_with_durable_caches() {
+    // Fails if a key is missed or doubled between a collecting log and the layers below.
+    for form in super::FORMS {
+        let effort = model::Effort { medium: Model::Eadr, ..model::Effort::default() };
+        let report = model::judge(&Design::of::<ElimDa>(), form, &effort);
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn threads_do_not_disturb_one_another_with_durable_caches() {
+    // Fails if a key that moves from layer to layer is missed, inserted twice, or changed in a
+    // place that it has left; and if an answer is taken back by a crash.
+    for form in super::FORMS {
+        let effort = race::Effort { model: Model::Eadr, ..race::Effort::default() };
+        let report = race::judge(&race::Subject::of::<ElimDa>(), form, &effort);
+        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn real_threads_do_not_disturb_one_another_with_durable_caches() {
+    // Fails as above, in the orders of the processor.
+    for form in super::FORMS {
+        let stress = race::Stress { model: Model::Eadr, ..race::Stress::default() };
+        let report = race::stress(&Design::of::<ElimDa>(), form, &stress);
+        println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
+    }
+}
+
+#[test]
+fn an_insert_into_a_collecting_log_flushes_nothing() {
+    // Fails if the path for volatile caches is taken, or if a log is flushed before it is full.
+    let eadr = Model::Eadr.guarantees();
+    let measured = Measured::<ElimDa>::new(Form::WORDS, &ElimDaSettings::default(), eadr).unwrap();
+    let insert = |key: u64| {
+        let key = key.to_le_bytes();
+        assert!(measured.table.insert(&key, &key).unwrap());
+        assert!(!measured.table.insert(&key, &[0; 8]).unwrap());
+    };
+    let cost = measured.cost(0..1000, insert);
+    assert_eq!((cost.lines, cost.fences, cost.commits), (0.0, 0.0, 2.0));
+    assert_eq!(measured.table.check().unwrap().items, 1000);
+}
+
+#[test]
+fn collecting_logs_are_used_only_where_caches_are_durable() {
+    // Fails if inserts rely on durable caches that the medium does not claim.
+    for model in Model::ALL {
+        let guarantees = model.guarantees();
+        let settings = ElimDaSettings::tiny();
+        let measured = Measured::<ElimDa>::new(Form::WORDS, &settings, guarantees).unwrap();
+        let stats = measured.table.stats().unwrap();
+        let logs = stats.own.iter().find(|(own, _)| *own == "collecting_logs").unwrap().1;
+        assert_eq!(logs > 0, model == Model::Eadr, "{model}");
+    }
+    let none = ElimDaSettings { collecting_logs: 0, ..ElimDaSettings::default() };
+    let eadr = Model::Eadr.guarantees();
+    let measured = Measured::<ElimDa>::new(Form::WORDS, &none, eadr).unwrap();
+    let cost = measured.cost(0..100, |key| {
+        assert!(measured.table.insert(&key.to_le_bytes(), &[0; 8]).unwrap());
+    });
+    assert_eq!(cost.fences, 1.0);
+}
+
+fn image_of(words: &[u64], model: Model) -> Image {
+    let bytes = words.len() as u64 * 8;
+    Image::of(words, bytes, 1 << 20).with_guarantees(model.guarantees())
+}
+
+fn pair(form: Form, key: u64) -> Vec<u8> {
+    let bytes = key.to_le_bytes().to_vec();
+    if form == Form::DOUBLE_WORDS { bytes.repeat(2) } else { bytes }
+}
+
+#[test]
+fn a_pool_moves_between_machines_with_durable_caches_and_others() {
+    // Fails if an open without durable caches forgets what the collecting logs hold, leaves them
+    // behind, or counts a pair twice; and if logs cannot be made for a pool that has none.
+    for form in super::FORMS {
+        let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+        let session = Session::<ElimDa>::create(eadr, form, &ElimDaSettings::tiny()).unwrap();
+        for key in 0..50 {
+            assert!(session.table().insert(&pair(form, key), &pair(form, key)).unwrap());
+        }
+        assert!(session.table().remove(&pair(form, 49)).unwrap());
+        let mut words = session.region().media().words();
+        let logged = session.table().check().unwrap().items;
+        assert_eq!(logged, 49);
+        for model in [Model::Adr, Model::Eadr, Model::File] {
+            let session = Session::<ElimDa>::open(image_of(&words, model), form).unwrap();
+            let link = session.region().access().load(LOGS_LINK).unwrap();
+            assert_eq!(link != 0, model == Model::Eadr, "{form}, {model}");
+            assert_eq!(session.table().len().unwrap(), 49, "{form}, {model}");
+            assert_eq!(session.table().check().unwrap().items, 49, "{form}, {model}");
+            for key in 0..49 {
+                let mut value = Vec::new();
+                assert!(session.table().get(&pair(form, key), &mut value).unwrap(), "{key}");
+                assert_eq!(value, pair(form, key));
+            }
+            words = session.region().media().words();
+        }
+    }
+}
+
+#[test]
+fn a_pool_with_collecting_logs_can_be_read_without_being_written() {
+    // Fails if a reader that may not repair misses what the logs hold.
+    let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+    let session = Session::<ElimDa>::create(eadr, Form::WORDS, &ElimDaSettings::tiny()).unwrap();
+    for key in 0..10u64 {
+        assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+    }
+    let words = session.region().media().words();
+    let mut items = 0;
+    let image = everhash_pmem::Region::new(image_of(&words, Model::Adr));
+    let checked = <ElimDa as everhash_index::Engine>::check(&image, &mut |_, _| items += 1);
+    assert_eq!((checked.unwrap().items, items), (10, 10));
+    assert_eq!(image.media().words(), words);
+}
+
+/// The logs of a tiny pool: where they lie, and how many there are.
+fn logs_of(words: &[u64]) -> (Addr, Geometry) {
+    let link = LOGS_LINK.word() as usize;
+    let area = open_link(words[link], LOGS_LINK, Kind::Logs).unwrap();
+    let root = everhash_pmem::pool::ROOT.word() as usize;
+    (area, Geometry::of_root(&words[root..root + Root::WORDS], Form::WORDS).unwrap())
+}
+
+#[test]
+fn an_item_that_a_crash_left_in_two_layers_is_there_once() {
+    // Fails if recovery, or the judge of pools at rest, counts the copy in the collecting log, too:
+    // a removal would then take one of them away, and the other would come back.
+    let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+    let session = Session::<ElimDa>::create(eadr, Form::WORDS, &ElimDaSettings::tiny()).unwrap();
+    for key in 0..40u64 {
+        assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+    }
+    let mut words = session.region().media().words();
+    let (area, geometry) = logs_of(&words);
+    let mut doubled = 0;
+    for log in 0..geometry.all_logs() {
+        let at = geometry.collecting_log(area, log);
+        let first = at.word() as usize;
+        let control = Control::open(words[first + CollectingLog::CONTROL], at).unwrap();
+        if control.generation > 0 && control.written == 0 {
+            // As it was before it was emptied, with nothing in it that is known to have moved.
+            let full = Control {
+                reserved: geometry.unit_slots,
+                written: (1 << geometry.unit_slots) - 1,
+                sealed: true,
+                generation: control.generation - 1,
+            };
+            words[first + CollectingLog::CONTROL] = full.seal(at);
+            words[first + CollectingLog::ENDED] =
+                Ended { slots: 0, generation: full.generation }.seal(at);
+            doubled += 1;
+        }
+    }
+    assert!(doubled > 0, "no log was emptied");
+    let session = Session::<ElimDa>::open(image_of(&words, Model::Eadr), Form::WORDS).unwrap();
+    assert_eq!(session.table().len().unwrap(), 40);
+    assert_eq!(session.table().check().unwrap().items, 40);
+    for key in 0..40u64 {
+        assert!(session.table().remove(&key.to_le_bytes()).unwrap(), "{key}");
+    }
+    let words = session.region().media().words();
+    for model in [Model::Eadr, Model::Adr] {
+        let session = Session::<ElimDa>::open(image_of(&words, model), Form::WORDS).unwrap();
+        assert_eq!(session.table().len().unwrap(), 0, "{model}");
+    }
+}
+
+#[test]
+fn a_slot_that_was_handed_out_and_not_written_holds_up_nobody_after_a_crash() {
+    // Fails if recovery leaves the slot to a thread that is gone: the next insert waits for ever.
+    let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+    let session = Session::<ElimDa>::create(eadr, Form::WORDS, &ElimDaSettings::tiny()).unwrap();
+    let mut words = session.region().media().words();
+    let (area, geometry) = logs_of(&words);
+    for log in 0..geometry.all_logs() {
+        let at = geometry.collecting_log(area, log);
+        let control = Control { reserved: 2, written: 0, sealed: false, generation: 0 };
+        words[at.word() as usize + CollectingLog::CONTROL] = control.seal(at);
+    }
+    let session = Session::<ElimDa>::open(image_of(&words, Model::Eadr), Form::WORDS).unwrap();
+    for key in 0..40u64 {
+        assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+    }
+    assert_eq!(session.table().check().unwrap().items, 40);
+}
+
+#[test]
+fn a_change_that_panics_holds_up_no_insert() {
+    // Fails if the slot that was handed out for it is never written.
+    let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+    let session = Session::<ElimDa>::create(eadr, Form::WORDS, &ElimDaSettings::tiny()).unwrap();
+    let table = session.table();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        table.modify(&7u64.to_le_bytes(), &mut |_| panic!("on purpose"))
+    }));
+    assert!(panicked.is_err());
+    let (mut added, mut poisoned) = (0, 0);
+    for key in 100..140u64 {
+        match table.insert(&key.to_le_bytes(), &[1; 8]) {
+            Ok(true) => added += 1,
+            _ => poisoned += 1,
+        }
+    }
+    assert!(added > 0, "{poisoned} inserts were refused");
+}
+
+#[test]
+fn memory_without_durable_caches_costs_one_fence_as_before() {
+    // Fails if the settings of the cache layer change the path for volatile caches.
+    let measured =
+        Measured::<ElimDa>::new(Form::WORDS, &ElimDaSettings::default(), MEMORY).unwrap();
+    let cost = measured.cost(0..1, |key| {
+        assert!(measured.table.insert(&key.to_le_bytes(), &[0; 8]).unwrap());
+    });
+    assert_eq!((cost.lines, cost.fences), (1.0, 1.0));
+}

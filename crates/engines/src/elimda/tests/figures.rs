@@ -1,0 +1,90 @@
+//! What the media of the paper's device write and read (ElimDA 4.2, Exp#5, Exp#6), with volatile
+//! and with durable caches.
+
+use everhash_index::{Form, Inline, Opening, WordTable, create};
+use everhash_pmem::media::emulated::{Counters, Emulated, Timing};
+use everhash_pmem::profile::{MemoryDevice, Profile};
+use everhash_pmem::{Region, Std};
+
+use crate::elimda::{ElimDa, ElimDaSettings, ElimDaTable};
+
+/// Pairs of a run.
+///
+/// The paper has 20 million beside a cache of 36 MiB and 8,192 logs; all three are made smaller
+/// alike, so that the table is many times as large as the cache and the logs a small part of it.
+const ITEMS: u64 = 300_000;
+const CACHE_BYTES: u64 = 3 << 20;
+const LOGS: u64 = 512;
+
+/// What one operation comes to.
+#[derive(Debug)]
+struct PerOperation {
+    /// Bytes that the media wrote for an insert.
+    written: f64,
+    /// Bytes that the media read for an insert.
+    read: f64,
+    /// Units that the media read for a search that finds its key.
+    found: f64,
+    /// Units that the media read for a search that finds nothing.
+    absent: f64,
+    /// Nanoseconds of an insert.
+    insert_ns: f64,
+}
+
+fn device(name: &str) -> MemoryDevice {
+    let profile = Profile::named(name).unwrap();
+    MemoryDevice { cache_bytes: CACHE_BYTES, ..profile.memory().unwrap().clone() }
+}
+
+fn measure(device: &MemoryDevice, settings: &ElimDaSettings) -> PerOperation {
+    let region = Region::new(Emulated::<Std>::new(device, Timing::Virtual, 0, 64 << 20));
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let table = create::<ElimDa, _>(region.clone(), &opening, settings, &Inline).unwrap();
+    let ElimDaTable::Words(table) = &table else { panic!("the form has words") };
+    let counted = || -> (Counters, u64) {
+        region.media().drain();
+        (region.media().counters(), region.media().elapsed_ps())
+    };
+    let per = |what: u64| what as f64 / ITEMS as f64;
+    let (empty, begun) = counted();
+    for item in 0..ITEMS {
+        assert!(table.insert_word(item, !item).unwrap());
+    }
+    let (loaded, ended) = counted();
+    // In another order than they came: neighbours in time share a unit.
+    for item in (0..ITEMS).map(|item| item * 100_003 % ITEMS) {
+        assert_eq!(table.get_word(item).unwrap(), Some(!item));
+    }
+    let (found, _) = counted();
+    for item in ITEMS..2 * ITEMS {
+        assert_eq!(table.get_word(item).unwrap(), None);
+    }
+    let (absent, _) = counted();
+    let inserts = loaded - empty;
+    PerOperation {
+        written: per(inserts.media_bytes_written()),
+        read: per(inserts.media_bytes_read()),
+        found: per((found - loaded).demand_reads),
+        absent: per((absent - found).demand_reads),
+        insert_ns: per(ended - begun) / 1000.0,
+    }
+}
+
+#[test]
+fn the_media_write_and_read_whole_units_and_few() {
+    // Fails if lines are written to the media one by one or twice, if an insert reads, or if a
+    // search reads more than the unit that holds its key.
+    let logs = ElimDaSettings { collecting_logs: LOGS, ..ElimDaSettings::default() };
+    let none = ElimDaSettings { collecting_logs: 0, ..logs };
+    let adr = measure(&device("elimda-adr"), &logs);
+    println!("volatile caches: {adr:.3?}");
+    let eadr = measure(&device("elimda"), &logs);
+    println!("durable caches: {eadr:.3?}");
+    let bare = measure(&device("elimda"), &none);
+    println!("durable caches, no collecting logs: {bare:.3?}");
+    for cost in [&adr, &eadr] {
+        assert!(cost.written <= 110.0, "{cost:?}");
+        assert!(cost.found <= 1.05 && cost.absent <= 0.02, "{cost:?}");
+    }
+    assert!(eadr.written < 0.6 * adr.written, "durable caches combine nothing");
+}
