@@ -5,7 +5,9 @@
 //! ordered load may return. What they find differs, so the small protocols are checked by both.
 
 mod loom;
+mod loom_medium;
 mod shuttle;
 
 pub use loom::{Loom, LoomMutex, LoomWord};
+pub use loom_medium::{ACQUIRE, LoomBlock, LoomMedium, NO_FENCE, RELEASE, Without, read_beside};
 pub use shuttle::{Shuttle, ShuttleMutex, ShuttleWord};

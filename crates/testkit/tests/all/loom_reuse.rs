@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 
 use everhash_pmem::{Addr, AtomicWord, Class, Heap, Image, LINE, Primitives, Region, Space, Span};
-use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
+use everhash_testkit::primitives::{Loom, LoomWord, RELEASE, Without};
 
 /// What hands out space and takes it back.
 trait Source: Send + Sync + 'static {
@@ -119,32 +119,11 @@ fn no_reader_accepts_a_word_of_the_next_owner_of_a_record() {
 #[test]
 fn a_missing_release_fence_shows() {
     // Fails if the model is too small to show what the fence is for.
-    type Space1 = Space<Image<Without>>;
-    type Heap1 = Heap<Image<Without>>;
-    for found in [read_beside_reuse::<Without, Space1>, read_beside_reuse::<Without, Heap1>] {
+    type Mutant = Without<RELEASE>;
+    type Space1 = Space<Image<Mutant>>;
+    type Heap1 = Heap<Image<Mutant>>;
+    for found in [read_beside_reuse::<Mutant, Space1>, read_beside_reuse::<Mutant, Heap1>] {
         let found = catch_unwind(AssertUnwindSafe(found)).unwrap();
         assert!(found.contains(&Some(9)), "{found:?}");
-    }
-}
-
-/// Loom without release fences.
-struct Without;
-
-impl Primitives for Without {
-    type AtomicU64 = LoomWord;
-    type Mutex<T: Send> = LoomMutex<T>;
-
-    fn fence(order: Ordering) {
-        if order != Release {
-            Loom::fence(order);
-        }
-    }
-
-    fn pause(attempt: u32) {
-        Loom::pause(attempt);
-    }
-
-    fn thread() -> u32 {
-        Loom::thread()
     }
 }

@@ -1,0 +1,252 @@
+//! A medium of a few words that loom explores, and the mutants of the fences around them.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{self, Relaxed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use everhash_pmem::{
+    Addr, AtomicWord, Block, Domain, Error, Guarantees, Hints, Holes, Media, Primitives, Result,
+    Simulation, Site, Span,
+};
+
+use super::{Loom, LoomMutex, LoomWord};
+
+/// A medium of which a few words are explored and the others never change.
+///
+/// A line keeps the order of its stores. What a fence makes durable is one number, which a test
+/// names before it: a reader that accepts anything asks whether that is durable.
+pub struct LoomMedium<P> {
+    explored: BTreeMap<u64, LoomWord>,
+    fixed: BTreeMap<u64, u64>,
+    /// What the next fence makes durable, and what is durable.
+    next: AtomicU64,
+    durable: LoomWord,
+    primitives: PhantomData<fn() -> P>,
+}
+
+impl<P: Primitives> LoomMedium<P> {
+    /// Makes a medium of words that loom explores, and of words that nobody stores to. Fewer
+    /// explored words mean fewer steps.
+    pub fn new(
+        explored: impl IntoIterator<Item = (Addr, u64)>,
+        fixed: impl IntoIterator<Item = (Addr, u64)>,
+    ) -> Self {
+        let explored = explored.into_iter().map(|(at, word)| (at.word(), LoomWord::new(word)));
+        LoomMedium {
+            explored: explored.collect(),
+            fixed: fixed.into_iter().map(|(at, word)| (at.word(), word)).collect(),
+            next: AtomicU64::new(0),
+            durable: LoomWord::new(0),
+            primitives: PhantomData,
+        }
+    }
+
+    /// Names what the next fence makes durable.
+    pub fn will_be_durable(&self, value: u64) {
+        self.next.store(value, Relaxed);
+    }
+
+    /// Returns what is durable.
+    pub fn durable(&self) -> u64 {
+        // What is durable is so for every thread: without the fence a reader that saw that nothing
+        // is pending might not see the fence which made it so.
+        Loom::fence(Ordering::Acquire);
+        self.durable.load(Relaxed)
+    }
+
+    fn load(&self, at: Addr, order: Ordering) -> u64 {
+        match (self.explored.get(&at.word()), self.fixed.get(&at.word())) {
+            (Some(word), _) => word.load(order),
+            (None, Some(word)) => *word,
+            (None, None) => panic!("{at:?} is no word of the medium"),
+        }
+    }
+
+    fn store(&self, at: Addr, value: u64, order: Ordering) {
+        self.explored
+            .get(&at.word())
+            .expect("only explored words are stored to")
+            .store(value, order);
+    }
+}
+
+/// A window of words of a [`LoomMedium`].
+pub struct LoomBlock<'a, P> {
+    medium: &'a LoomMedium<P>,
+    start: Addr,
+}
+
+impl<P> Clone for LoomBlock<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for LoomBlock<'_, P> {}
+
+impl<P: Primitives> LoomBlock<'_, P> {
+    fn at(&self, index: usize) -> Addr {
+        self.start.plus(index as u64)
+    }
+}
+
+impl<P: Primitives, const N: usize> Block<N> for LoomBlock<'_, P> {
+    fn start(&self) -> Addr {
+        self.start
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.medium.load(self.at(index), Ordering::Acquire)
+    }
+
+    fn load_relaxed(&self, index: usize) -> u64 {
+        self.medium.load(self.at(index), Relaxed)
+    }
+
+    fn store(&self, index: usize, value: u64) {
+        self.medium.store(self.at(index), value, Relaxed);
+    }
+
+    fn commit_word(&self, index: usize, value: u64, _site: Site) {
+        self.medium.store(self.at(index), value, Ordering::Release);
+    }
+
+    fn compare_exchange(
+        &self,
+        index: usize,
+        current: u64,
+        new: u64,
+        _site: Site,
+    ) -> core::result::Result<u64, u64> {
+        let word = self.medium.explored.get(&self.at(index).word());
+        let word = word.expect("only explored words are stored to");
+        word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+impl<P: Primitives> Media for LoomMedium<P> {
+    type Sync = P;
+    type Context = ();
+    type Block<'a, const N: usize> = LoomBlock<'a, P>;
+
+    fn context(&self) {}
+
+    fn bytes(&self) -> u64 {
+        let last = self.explored.keys().chain(self.fixed.keys()).max();
+        last.map_or(0, |word| (word + 1) * 8)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 }
+    }
+
+    fn block<'a, const N: usize>(&'a self, _cx: &'a (), start: Addr) -> Result<LoomBlock<'a, P>> {
+        Ok(LoomBlock { medium: self, start })
+    }
+
+    fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
+        (0..).zip(out).for_each(|(i, word)| *word = self.load(at.plus(i), Ordering::Acquire));
+        Ok(())
+    }
+
+    fn write_words(&self, _cx: &(), at: Addr, words: &[u64]) -> Result<()> {
+        (0..).zip(words).for_each(|(i, word)| self.store(at.plus(i), *word, Relaxed));
+        Ok(())
+    }
+
+    fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], _site: Site) -> Result<()> {
+        self.write_words(cx, at, words)
+    }
+
+    fn flush(&self, _cx: &(), _span: Span, _site: Site) {}
+
+    fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
+        self.durable.store(self.next.load(Relaxed), Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self, cx: &(), site: Site) -> Result<()> {
+        self.fence(cx, site)
+    }
+
+    fn grow(&self, _bytes: u64) -> Result<()> {
+        Err(Error::Full { needed: 0 })
+    }
+}
+
+impl<P: Primitives> Hints for LoomMedium<P> {}
+
+impl<P: Primitives> Holes for LoomMedium<P> {}
+
+impl<P: Primitives> Simulation<()> for LoomMedium<P> {}
+
+/// Loom without fences of one kind, or with other words: mutants that a model must catch.
+pub struct Without<const KIND: u8, W = LoomWord>(PhantomData<fn() -> W>);
+
+/// The kind of fence that a mutant leaves out: none.
+pub const NO_FENCE: u8 = 0;
+/// The kind of fence that a mutant leaves out: release.
+pub const RELEASE: u8 = 1;
+/// The kind of fence that a mutant leaves out: acquire.
+pub const ACQUIRE: u8 = 2;
+
+impl<const KIND: u8, W: AtomicWord + 'static> Primitives for Without<KIND, W> {
+    type AtomicU64 = W;
+    type Mutex<T: Send> = LoomMutex<T>;
+
+    fn fence(order: Ordering) {
+        let kind = if order == Ordering::Release { RELEASE } else { ACQUIRE };
+        if kind != KIND {
+            Loom::fence(order);
+        }
+    }
+
+    fn pause(attempt: u32) {
+        Loom::pause(attempt);
+    }
+
+    fn thread() -> u32 {
+        Loom::thread()
+    }
+}
+
+/// Returns what `read` returns beside a writer, and beside another one if there is a second, in
+/// every schedule with up to `preemptions` preemptions.
+///
+/// The reader is a spawned thread: the other way round, loom leaves out the schedules in which the
+/// writer is ahead of it.
+pub fn read_beside<T, R>(
+    preemptions: usize,
+    make: fn() -> T,
+    read: fn(&T) -> R,
+    write: fn(&T),
+    then: Option<fn(&T)>,
+) -> BTreeSet<R>
+where
+    T: Send + Sync + 'static,
+    R: Ord + Clone + Send + 'static,
+{
+    let accepted = Arc::new(Mutex::new(BTreeSet::new()));
+    let all = Arc::clone(&accepted);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        let table = Arc::new(make());
+        let (reader, all) = (Arc::clone(&table), Arc::clone(&all));
+        let reader = loom::thread::spawn(move || {
+            let found = read(&reader);
+            all.lock().expect("no thread of the model panicked").insert(found);
+        });
+        let writer = then.map(|then| {
+            let table = Arc::clone(&table);
+            loom::thread::spawn(move || then(&table))
+        });
+        write(&table);
+        for thread in writer.into_iter().chain([reader]) {
+            thread.join().expect("no thread of the model panicked");
+        }
+    });
+    accepted.lock().expect("no thread of the model panicked").clone()
+}
