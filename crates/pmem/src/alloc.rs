@@ -9,10 +9,9 @@ mod map;
 #[cfg(test)]
 mod tests;
 
-use core::sync::atomic::Ordering;
-
 use map::{FreeMap, align_up};
 
+use crate::seq::before_reuse;
 use crate::{Addr, Error, LINE, Lock, LockPoisoned, Media, Primitives, Region, Result, Span, WORD};
 
 /// The largest step by which the medium grows, unless more is needed at once.
@@ -306,15 +305,11 @@ fn whole_lines(span: Span) -> bool {
     span.start.byte().is_multiple_of(LINE) && span.bytes().is_multiple_of(LINE)
 }
 
-/// Orders the stores of the calling thread to reused space behind the unlinking of its last owner.
-///
-/// A reader that holds no pin may still load there. If it loads one of these stores, fences
-/// (acquire) and looks at the link again, it finds the link changed. The lock of the map orders the
-/// two writers, and no reader: without a release fence between them and the stores, the C11 model
-/// lets the reader see the new words and the old link.
+/// Orders the stores of the calling thread to what it has taken behind the unlinking of that by its
+/// last owner: see [`before_reuse`].
 #[inline(always)]
 pub(crate) fn before_stores<M: Media, T>(taken: T) -> T {
-    M::Sync::fence(Ordering::Release);
+    before_reuse::<M::Sync>();
     taken
 }
 

@@ -43,7 +43,7 @@ pub use media::{
 pub use pool::{Boot, Identity, Pool, PoolStatus, Shutdown};
 pub use record::{Bits, Field, Ruler};
 pub use region::{Access, Region, word_of};
-pub use seq::{Change, Sequence, Stamp};
+pub use seq::{Change, Sequence, Stamp, before_reuse};
 pub use site::Site;
 pub use sync::{AtomicWord, Lock, LockPoisoned, Primitives, Std};
 pub use sys::flush::WriteBack;

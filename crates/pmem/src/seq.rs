@@ -7,6 +7,20 @@ use crate::{AtomicWord, Error, Primitives, Result};
 /// The word after a change that failed. Odd, so that no reader accepts anything.
 const POISON: u64 = u64::MAX;
 
+/// Must come before the first store to words that were in use before and are free, if readers may
+/// still be loading them: the stores of this thread are ordered behind the store that made them
+/// free, whoever stored it.
+///
+/// A reader that loads one of the new words, fences (acquire), and validates the sequence, META
+/// word or link that led it there, finds that changed. Locks and free lists in DRAM order one
+/// writer behind the other, but no reader: without this fence the C11 model lets a reader see the
+/// new words and the old link. [`Space::take`](crate::Space::take) and
+/// [`Heap::take`](crate::Heap::take) call it for their callers. It takes no instruction on x86.
+#[inline(always)]
+pub fn before_reuse<P: Primitives>() {
+    P::fence(Ordering::Release);
+}
+
 /// A sequence word in DRAM for data on the medium: odd from before the first store of a change
 /// until the change is durable, and two higher after each change.
 ///
