@@ -133,7 +133,7 @@ fn sip_round([a, b, c, d]: &mut [u64; 4]) {
 }
 
 impl core::fmt::Debug for KeyedHash {
-    /// Prints the kind only: who knows the key can make colliding keys.
+    /// Prints the kind only: the key of the hash lets an attacker make colliding keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("KeyedHash").field("kind", &self.kind).finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! Records of variable length: a key and a value behind a checksum, found through a record word.
 //!
-//! The record word names the size class, and no length that a record claims is believed beyond
-//! it: a damaged record costs at most the memory of its class.
+//! The record word names the size class, which bounds the lengths in the record: a damaged record
+//! costs at most the memory of its class.
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Class, Media, RecordWord, Span, WORD};
@@ -67,7 +67,7 @@ pub fn write<M: Media>(
 /// returns the length of the key.
 ///
 /// May run while the record is being replaced: the result is then an error or another record, and
-/// the caller's own validation tells.
+/// the caller's own validation detects that.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the lengths exceed the class or the checksum does not match.

@@ -1,4 +1,4 @@
-//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//! Verifies a pool at rest: reads its pairs, or reports the invariant that is broken.
 //!
 //! Shares the ruler with the code that serves the table, and nothing else.
 
@@ -13,8 +13,8 @@ use super::layout::{
     VERSION, record,
 };
 
-/// Everything that the judge knows of a pool.
-struct Judge<'a, M: Media> {
+/// What was read of a pool.
+struct Checker<'a, M: Media> {
     pm: Access<'a, M>,
     form: Form,
     hasher: KeyedHash,
@@ -50,24 +50,24 @@ impl Shard {
 /// # Errors
 /// [`Error::Corrupt`] with the invariant that is broken.
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    let mut judge = Judge::new(region)?;
+    let mut checker = Checker::new(region)?;
     let mut items = 0;
-    for index in 0..judge.shards {
-        let shard = judge.read_shard(index)?;
-        items += judge.pairs(&shard, visit)?;
+    for index in 0..checker.shards {
+        let shard = checker.read_shard(index)?;
+        items += checker.pairs(&shard, visit)?;
     }
-    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+    Ok(Checked { items, reachable_bytes: checker.reachable_bytes()? })
 }
 
-/// As [`check`], but passes over the pairs that are damaged, and over the shards whose buckets are.
+/// As [`check`], but skips the pairs that are damaged, and the shards whose buckets are.
 pub fn salvage<M: Media>(
     region: &Region<M>,
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
-    let mut judge = Judge::new(region)?;
-    for index in 0..judge.shards {
-        let shard = match judge.read_shard(index) {
+    let mut checker = Checker::new(region)?;
+    for index in 0..checker.shards {
+        let shard = match checker.read_shard(index) {
             Ok(shard) => shard,
             Err(error) => {
                 pass_over::<()>(Err(error), report)?;
@@ -76,13 +76,13 @@ pub fn salvage<M: Media>(
         };
         let mut keys = BTreeSet::new();
         for (bucket, slot) in shard.live() {
-            pass_over(judge.slot(&shard, (bucket, slot), &mut keys, visit), report)?;
+            pass_over(checker.slot(&shard, (bucket, slot), &mut keys, visit), report)?;
         }
     }
     Ok(())
 }
 
-impl<'a, M: Media> Judge<'a, M> {
+impl<'a, M: Media> Checker<'a, M> {
     fn new(region: &'a Region<M>) -> Result<Self> {
         let identity = Pool::inspect(region)?;
         let pm = region.access();
@@ -108,7 +108,7 @@ impl<'a, M: Media> Judge<'a, M> {
             .ok_or(corrupt(ROOT.plus(Root::DIRECTORY as u64), "an address is one of a word"))?;
         let head = Span::of_bytes(Addr::NULL, pool::DATA.byte());
         let spans = vec![head, Span::of_bytes(directory, layout::directory_bytes(shards, lanes))];
-        Ok(Judge {
+        Ok(Checker {
             pm,
             form: Form::from_code(identity.form),
             hasher: KeyedHash::of(&identity)?,

@@ -60,8 +60,8 @@ everhash_pmem::ruler! {
 }
 
 everhash_pmem::ruler! {
-    /// A lane: a note of where a thread is writing. Never flushed: it serves the recovery from the
-    /// end of a process, which leaves every visible word.
+    /// A lane: a note of where a thread is writing. Never flushed: it serves the recovery after a
+    /// killed process, which leaves every visible word.
     pub struct Lane [64] {
         0 NOTE [1] "byte address of a bucket, or shard << 1 | 1 for all of its buckets; 0 = none";
         8 REST [7] "zero";

@@ -17,7 +17,7 @@
 //!
 //! META is one word: which slots are valid, which are deleted, and a sequence number. An insert
 //! writes its pair into a free slot; an update writes the new pair into the slot that every bucket
-//! keeps empty; then one 8-byte store of META makes it true, and ends the old pair with it. So all
+//! keeps empty; then one 8-byte store of META publishes it, and deletes the old pair with it. So all
 //! that an operation writes lies in one 256-byte block. Readers take no lock. Only shards grow.
 //!
 //! # Where to find what
@@ -40,19 +40,19 @@
 //! | The paper says | We do | Why |
 //! |---|---|---|
 //! | the META word has two 16-bit bitmaps and a 32-bit sequence number | 14 bits each, 12 bits, 12 bits of check over META and 12 over the tags of live pairs; a search that finds its key needs the first only | damage to a structure word is an error, not another answer: always of one bit or byte, 4095 times of 4096 of more |
-//! | the sequence number has 32 bits, and is taken never to come round during a read | when it comes round the writer also counts a move of the shard, which readers compare | a torn pair must be impossible, not unlikely |
+//! | the sequence number has 32 bits, and is assumed never to wrap around during a read | when it wraps around the writer also counts a move of the shard, which readers compare | a torn pair must be impossible, not unlikely |
 //! | 10 bytes of a bucket are unassigned | a 5-bit check for each slot | the same, for pairs: every single flip is found, 31 of 32 other damages |
 //! | flush and fence the pair, then META | one flush and fence for a pair in the line of META, where a line keeps the order of its stores; else both, and every line that was touched | the published code leaves the lines of most slots unflushed |
 //! | a reader compares the sequence number before and after | it also looks whether the bucket is pending: META stored and not yet fenced | what a reader saw must not be taken back by a crash |
-//! | a miss is returned at once | it is validated like a hit | a slot may have been turned meanwhile |
+//! | a miss is returned at once | it is validated like a hit | an update may have switched slots meanwhile |
 //! | the search goes on to the last bucket | it wraps around inside the shard | padding would end the peak load at 0.54 instead of 0.93 with 16 buckets |
 //! | 64 Ki shards of 16 buckets | for a known number of pairs about 1024 of 64 to 1024 buckets; by default 4096 of one, which grow | their lines of DRAM stay in a core's second cache at ten million pairs |
 //! | the directory in DRAM has 8 bytes a shard | 64 bytes: place, moves, pending bucket, items, lock | one line holds all that an operation needs |
 //! | old shards and records wait for epochs | they are reused at once | a reader validates whatever it has read (`concurrency.rs` says why that is enough), and two atomic additions a lookup are saved |
 //! | a leak-free allocator on the device | none: the space in use is what descriptors and slots name, and is found at open | no allocation can leak or be lost; with records, opening takes time in proportion to their number |
-//! | recovery reads the directory | and makes durable again what writers had noted in lanes | after the end of a process what is visible need not be durable |
+//! | recovery reads the directory | and makes durable again what writers had noted in lanes | after a killed process what is visible need not be durable |
 //! | AVX-512 compares the tags of a bucket, where the processor has it | SSE2 or NEON, which all processors of their kind have | the tags are one register of sixteen bytes: nothing is left to choose at run time |
-//! | (3.6) a record is persisted before its slot | both wait for one fence, and META for it | one wait less; until META is durable, a crash leaves neither |
+//! | (3.6) a record is persisted before its slot | both wait for one fence, and META for it | one fence less; until META is durable, a crash leaves neither |
 //! | all items are counted, and visited, under the locks of their shards | `len` is stored at a clean close, and counted under the locks after a crash; a scan takes no lock, and reads a home again if a write came between | a visitor must not stop writers |
 //! | a pair at the pointer has the key if the hash is equal | whole keys are compared | two keys may have one hash |
 //! | a shard doubles when a search finds no room | it keeps its size if at most 55 % of its slots are live and some are deleted; it doubles more than once if need be, and is full at `max_buckets`, or at 64 buckets a pair | deleted slots alone must not double a shard, and a skewed shard must not loop |

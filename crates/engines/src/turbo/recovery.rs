@@ -29,7 +29,7 @@ pub mod sites {
     everhash_pmem::sites! {
         /// What was visible, and perhaps not durable, when the process was killed.
         NOTED = "turbo/recovery/noted";
-        /// All that is accepted, where nobody noted what may not be durable.
+        /// All that is accepted, where no lane notes what may not be durable.
         ACCEPTED = "turbo/recovery/accepted";
     }
 }
@@ -91,11 +91,11 @@ fn read_root<M: Media>(pool: &Pool<M>) -> Result<Found> {
     Ok(Found { settings, directory, items: counted.then_some(root[Root::ITEMS]) })
 }
 
-/// Makes durable what was visible when the process ended, before a reader sees it.
+/// Makes durable what was visible when the process was killed, before a reader sees it.
 ///
 /// Only descriptors and META words can be visible without being durable: what they lead to was
 /// fenced before them, or lies in the line of META. What is flushed here is fenced with the header
-/// that says that the pool is open, by this thread; a crash before that leaves it to be done again.
+/// that says that the pool is open, by this thread; after a crash before that it is done again.
 fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<()> {
     let pm = pool.access();
     let lanes = found.settings.lanes;
@@ -110,7 +110,7 @@ fn accept<M: Media>(pool: &Pool<M>, found: &Found, places: &[Place]) -> Result<(
     for lane in 0..lanes {
         let at = layout::lane_at(found.directory, found.settings.shards, lane);
         let note = pm.load(at.plus(Lane::NOTE as u64))?;
-        // After a power failure a note may be anything: a flush does no harm anywhere.
+        // After power loss a note may be anything: a flush does no harm anywhere.
         if note & 1 == 1 {
             shards.insert(note >> 1);
         } else if let Some(bucket) = Addr::from_medium(note).filter(|at| !at.is_null()) {

@@ -42,14 +42,14 @@ const PAIRS_PER_BUCKET: f64 = 8.5;
 /// Shards of a table that is sized for its pairs, while each has 64 to 1024 buckets.
 ///
 /// Unit: shards. Source: ours, where TurboHash 4.7 has 64 Ki of 16 buckets. Each has a line of
-/// DRAM, and a get waits for it before it can ask for the bucket: so they shall stay in a core's
-/// second cache, beside what gets fetch through it.
+/// DRAM, and a get waits for it before it can fetch the bucket: so they should stay in a core's
+/// second-level cache, beside the lines that gets fetch through it.
 const SIZED_SHARDS: u64 = 1024;
 
 /// Buckets of a shard in a table that is sized for its pairs.
 ///
 /// Unit: buckets. Source: ours; fewer in a small table, so that writers seldom wait for each other,
-/// and no more in a large one, so that none of them waits long for a rehash.
+/// and no more in a large one, so that no writer waits long for a rehash.
 const SIZED_BUCKETS: core::ops::RangeInclusive<u64> = 64..=1024;
 
 /// The fewest buckets of a shard, and the fewest shards, in a table that is sized for its pairs.
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn settings_survive_the_root_and_damage_does_not_pass() {
-        // Fails if a field is lost on the way, or if a flipped bit is believed.
+        // Fails if a field is lost, or if a flipped bit goes unnoticed.
         let settings = TurboSettings { lanes: 3, gc_probes: 77, ..TurboSettings::tiny() };
         let mut root = settings.root(Addr::new(8192));
         assert_eq!(TurboSettings::from_root(&root).unwrap(), settings);

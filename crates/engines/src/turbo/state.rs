@@ -32,11 +32,11 @@ pub struct Turbo<M: Media, C: PairCodec> {
     pub(super) heap: Heap<M>,
     pub(super) directory: Directory<M::Sync>,
     pub(super) lanes: Lanes<M::Sync>,
-    /// The items there were when the pool was opened; `None` until somebody asks after a crash.
+    /// The number of items when the pool was opened; after a crash `None` until it is first needed.
     pub(super) opened_with: LockOf<M, Option<u64>>,
-    /// Shards whose deleted slots upkeep shall collect.
+    /// Shards whose deleted slots maintenance shall collect.
     pub(super) due: LockOf<M, Vec<u64>>,
-    /// Bytes that resizes have taken since upkeep last looked.
+    /// Bytes that resizes have taken since the last maintenance.
     pub(super) taken: WordOf<M>,
     /// How often a shard has doubled, and was collected, since the pool was opened.
     pub(super) doublings: WordOf<M>,
@@ -57,7 +57,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         HashedKey { hash: C::hash(&self.hasher, key), key }
     }
 
-    /// Returns the number of items. Exact whenever no write is under way.
+    /// Returns the number of items. Exact whenever no write is in progress.
     ///
     /// After a crash the first call counts them, shard by shard: recovery does not.
     ///

@@ -119,8 +119,8 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WophiSettings) -> Result<()> 
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root());
     for extent in 0..EXTENTS {
         let [main, pab] = if extent == 0 { [main.start, pab.start] } else { [Addr::NULL; 2] };
-        root[Root::MAIN + extent] = layout::seal_link(main, layout::main_link(extent));
-        root[Root::PAB + extent] = layout::seal_link(pab, layout::pab_link(extent));
+        root[Root::MAIN + extent] = layout::encode_link(main, layout::main_link(extent));
+        root[Root::PAB + extent] = layout::encode_link(pab, layout::pab_link(extent));
     }
     Ok(pool.access().write_words(ROOT, &root)?)
 }
@@ -132,8 +132,8 @@ fn write_buckets<M: Media>(pool: &Pool<M>, main: Span, bucket_bytes: u64) -> Res
     let mut words = vec![0; bucket_words as usize];
     for index in 0..main.words / bucket_words {
         let at = main.start.plus(index * bucket_words);
-        words[layout::TOKEN] = Token::empty(0).seal(at, Kind::Main);
-        words[layout::NEXT] = layout::seal_link(Addr::NULL, at.plus(layout::NEXT as u64));
+        words[layout::TOKEN] = Token::empty(0).encode(at, Kind::Main);
+        words[layout::NEXT] = layout::encode_link(Addr::NULL, at.plus(layout::NEXT as u64));
         pm.write_words(at, &words)?;
     }
     Ok(())
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn settings_survive_the_root_and_damage_does_not_pass() {
-        // Fails if a field is lost on the way, or if a flipped bit is believed.
+        // Fails if a field is lost, or if a flipped bit goes unnoticed.
         let settings = WophiSettings { rotate: 0, ..WophiSettings::tiny() };
         let mut root = settings.root();
         assert_eq!(WophiSettings::from_root(&root).unwrap(), settings);

@@ -1,4 +1,4 @@
-//! Notes of where writers are, for the recovery from the end of a process.
+//! Notes of where writers are, for the recovery after a killed process.
 
 use core::sync::atomic::Ordering;
 
@@ -9,9 +9,9 @@ use crate::turbo::layout::Lane as LaneRuler;
 
 /// The lanes in which writers note where they write.
 ///
-/// After the end of a process every visible word is there, and what was not yet durable looks like
-/// the rest. The notes say where that can be: at most one bucket, or shard, for each writer of
-/// that moment. They are never flushed, because only the end of a process needs them.
+/// A killed process leaves every visible word, and what was not yet durable looks like the rest.
+/// The notes say where that can be: at most one bucket, or shard, for each writer of that moment.
+/// They are never flushed, because power loss leaves no word that was visible and not durable.
 pub struct Lanes<P: Primitives> {
     first: Addr,
     lanes: Box<[LaneState<P>]>,
@@ -35,7 +35,8 @@ pub struct InLane<'l, P: Primitives> {
 const BUSY: u64 = 1 << 63;
 
 impl<P: Primitives> Lanes<P> {
-    /// Makes `count` lanes that begin at `first` on the medium; none if nobody needs the notes.
+    /// Makes `count` lanes that begin at `first` on the medium; none if no recovery needs the
+    /// notes.
     pub fn new(first: Addr, count: u64) -> Self {
         let lane = |_| LaneState { note: AtomicWord::new(0) };
         Lanes { first, lanes: (0..count).map(lane).collect() }
@@ -72,7 +73,7 @@ impl<P: Primitives> Lanes<P> {
             return Ok(InLane { lane: None });
         }
         let mine = P::thread() as usize;
-        // Ends: whoever is in a lane leaves it after one write.
+        // Ends: a writer leaves its lane after one write.
         for attempt in 0usize.. {
             let index = (mine + attempt) % self.lanes.len();
             let lane = &self.lanes[index].note;

@@ -129,7 +129,7 @@ impl Meta {
         SEQ.get(self.0)
     }
 
-    /// Returns whether the number of writes has come round to where it began.
+    /// Returns whether the number of writes has wrapped around.
     #[inline(always)]
     pub const fn has_wrapped(self) -> bool {
         self.seq() == 1
