@@ -6,3 +6,4 @@ pub mod hash;
 pub mod record;
 pub(crate) mod settings;
 pub mod slot_codec;
+pub mod slot_table;

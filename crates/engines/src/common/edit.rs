@@ -1,4 +1,4 @@
-//! What a write does to a key, decided under its lock; and what all faces of a table do around it.
+//! What a write does to a key, decided under the lock of its part of a table.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -55,8 +55,8 @@ pub fn has_form(form: Form, key: &[u8]) -> bool {
 /// Runs `modify`, which calls what it is given once, under the lock of `key`. That calls `change`
 /// and admits its value.
 ///
-/// A panic of `change` keeps the key as it was and goes on when the lock is free again: nothing is
-/// half done, so nothing is poisoned.
+/// A panic of `change` leaves the key as it was and is resumed when the lock is free again: nothing
+/// was stored, so nothing is poisoned.
 ///
 /// # Errors
 /// As [`admit`] for the value that `change` returns, and those of `modify`.
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_change_waits_until_the_lock_is_free() {
-        // Fails if the panic passes through whoever holds the lock, or is swallowed.
+        // Fails if the panic unwinds through the holder of the lock, or is swallowed.
         let lock = std::sync::Mutex::new(());
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let change = &mut |_: Option<&[u8]>| resume_unwind(Box::new("thrown"));

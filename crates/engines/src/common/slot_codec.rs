@@ -6,10 +6,8 @@
 //! codec, such as where in its buckets a slot lies, adds a trait of its own with this one above
 //! it. `docs/decisions/0012-forms-as-types.md` has the reasons.
 
-use core::sync::atomic::Ordering;
-
 use everhash_index::{Error, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Heap, Media, Primitives, RecordWord, Site, word_of};
+use everhash_pmem::{Access, Addr, Heap, Media, RecordWord, Site, word_of};
 
 use super::hash::KeyedHash;
 use super::record;
@@ -68,14 +66,14 @@ pub trait SlotCodec: Send + Sync + Sized + 'static {
     /// Returns the record that a pair leads to.
     fn record(pair: Self::Pair) -> Option<RecordWord>;
 
-    /// Returns whether a pair is that of `key`, or `None` if only the record tells.
+    /// Returns whether a pair is that of `key`, or `None` if that takes reading a record.
     fn has_key(pair: Self::Pair, key: Self::Key<'_>) -> Option<bool>;
 
     /// Returns whether a pair is that of `key`, which hashes to `hash`. If it is, a record's value
     /// replaces the contents of `bytes`; if it is not, they may be anything.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; also if a write comes between, and the caller's validation tells.
+    /// [`Error::Corrupt`]; also if a write comes between, which the caller's validation detects.
     fn holds<M: Media>(
         pm: &Access<'_, M>,
         pair: Self::Pair,
@@ -309,9 +307,6 @@ impl SlotCodec for Bytes {
         let class =
             record::class_of(key.len(), value.len()).ok_or(Error::ValueTooLong { bytes, limit })?;
         let addr = heap.take(class)?;
-        // Readers may still be in what lay here before: those that see a store of the new record
-        // see that the slot has changed which led here.
-        M::Sync::fence(Ordering::Release);
         let span = record::write(pm, addr, hash, key, value)?;
         pm.flush(span, site);
         let untagged = RecordWord { addr, class, tag: 0 };

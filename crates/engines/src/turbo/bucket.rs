@@ -8,10 +8,8 @@
 //! | update (near-place) | as an insert | META: the new slot valid, the old one empty |
 //! | delete | nothing | META: deleted |
 
-use core::sync::atomic::Ordering;
-
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, Block, Media, Primitives, Site, Span, equal_bytes};
+use everhash_pmem::{Access, Addr, Block, Media, Site, Span, before_reuse, equal_bytes};
 
 use super::concurrency::Pending;
 use super::layout::{
@@ -21,7 +19,7 @@ use super::layout::{
 /// Where a write to a bucket persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// A pair, before META makes it true; where a line keeps no order, its tag too.
+        /// A pair, before META publishes it; where a line keeps no order, its tag too.
         PAIR = "turbo/write/pair";
         /// META with the slot of an inserted pair.
         INSERT = "turbo/insert/meta";
@@ -121,7 +119,7 @@ impl<'a, M: Media> Bucket<'a, M> {
     /// Loads what the bucket says of its slots, beside the META `word` that was loaded before.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; also if a write comes between, and the caller tells.
+    /// [`Error::Corrupt`]; also if a write comes between, which the caller's validation detects.
     #[inline(always)]
     pub fn view_of(&self, word: u64) -> Result<View> {
         let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
@@ -191,7 +189,7 @@ impl<'a, M: Media> Bucket<'a, M> {
         let words = layout::with_slot(view.words, slot, tag, check);
         // Pairs with the fence of a reader before its second look: a reader that sees one of the
         // stores below sees that the slot is no longer live.
-        M::Sync::fence(Ordering::Release);
+        before_reuse::<M::Sync>();
         let first = Ruler::SLOTS + 2 * slot;
         self.block.store(first, pair[0]);
         self.block.store(first + 1, pair[1]);
@@ -245,10 +243,10 @@ impl<'a, M: Media> Bucket<'a, M> {
         pm.flush(self.head(), site);
     }
 
-    /// Empties the slots of a bucket that has no pair and whose path nobody needs; flushes META, so
-    /// that no dirty line stays behind.
+    /// Empties the slots of a bucket that has no pair and that no other key's path crosses; flushes
+    /// META, so that no dirty line remains.
     ///
-    /// It is no commit, and nobody waits for it: a crash leaves slots that are deleted, or empty.
+    /// It is no commit, and is not fenced: a crash leaves slots that are deleted, or empty.
     pub fn empty(&self, pm: &Access<'_, M>, view: &View, site: Site) {
         // Two writes after what the view said: the pairs were deleted by the first.
         let meta = view.meta.next(0, 0).next(0, 0);

@@ -1,18 +1,18 @@
-//! Who may run beside whom. Locks, notes of what is pending and counters lie in DRAM; a crash
-//! leaves none.
+//! Which operations may run concurrently. Locks, notes of what is pending and counters lie in DRAM;
+//! a crash leaves none.
 //!
 //! | beside | reader | writer, same bucket | writer, same shard | resize of the shard |
 //! |---|---|---|---|---|
 //! | reader | yes | repeats | yes | yes, and repeats once when it ends |
 //! | writer | | waits | waits | waits |
 //!
-//! A writer holds its shard's lock. Before the store that makes a change true it names the bucket
-//! as pending, until after the fence: what a reader returns was durable when it looked.
+//! A writer holds its shard's lock. Before the store that publishes a change it marks the bucket as
+//! pending, until after the fence: what a reader returns was durable when it looked.
 //!
 //! A reader takes no lock. In each bucket it loads META, then the rest, then META and the pending
 //! bucket again, and at the end the number of moves of the shard; a miss is validated like a hit.
-//! A bucket that is whole and durable when read is enough: a key changes its bucket only by a
-//! removal and another insert, so that a reader that found it nowhere met a moment without it.
+//! A bucket that is consistent and durable when read is enough: a key changes its bucket only by a
+//! removal and another insert, so there was a moment without a key that a reader found nowhere.
 //!
 //! The fences are those of a seqlock over atomic data: a release fence before a writer stores into
 //! a slot, or into space that was in use before, and an acquire fence before the reader's second
@@ -37,7 +37,7 @@ pub use lanes::Lanes;
 const SETTLED: u64 = 0;
 /// Every bucket is pending.
 const ALL: u64 = u64::MAX - 1;
-/// A write failed after its commit store: nobody knows what is durable.
+/// A write failed after its commit store: what is durable is unknown.
 const POISON: u64 = u64::MAX;
 
 /// What the DRAM directory knows of a shard, on a line of its own (TurboHash 3.1).
@@ -45,7 +45,7 @@ const POISON: u64 = u64::MAX;
 pub struct Shard<P: Primitives> {
     /// Where its buckets lie: [`Place::packed`].
     place: P::AtomicU64,
-    /// How often `place` has changed, or the sequence number of a bucket has come round.
+    /// How often `place` has changed, or the sequence number of a bucket has wrapped around.
     moves: P::AtomicU64,
     /// The bucket whose META may be visible and not durable, counted from 1.
     pending: P::AtomicU64,
@@ -54,13 +54,13 @@ pub struct Shard<P: Primitives> {
     lock: Latch<P, Garbage>,
 }
 
-/// What the holder of a shard's lock knows of its deleted slots.
+/// What is counted of a shard's deleted slots, under its lock.
 #[derive(Default)]
 struct Garbage {
     /// How many there are, without those from before the pool was opened; below zero if some of
     /// those are in use again.
     deleted: Cell<i64>,
-    /// Whether the shard is in the list of those that upkeep will collect.
+    /// Whether the shard is queued for maintenance to collect.
     is_due: Cell<bool>,
 }
 
@@ -71,21 +71,21 @@ pub struct Held<'t, M: Media> {
     lock: LatchGuard<'t, M::Sync, Garbage>,
 }
 
-/// A bucket that readers keep away from. Dropped without [`Pending::end`], by an error or a panic,
-/// it poisons the shard: what readers would see may be lost by a crash.
+/// A bucket whose META may be visible and not durable: no reader accepts it. Dropped without
+/// [`Pending::end`], by an error or a panic, it poisons the shard.
 #[must_use = "readers wait until it ends"]
 pub struct Pending<'a, P: Primitives> {
     pending: &'a P::AtomicU64,
     outcome: u64,
 }
 
-/// A reader's stay in a shard.
+/// The number of moves of a shard when a read began.
 #[derive(Clone, Copy)]
 pub struct Visit {
     moves: u64,
 }
 
-/// What a reader found, if it was whole and durable.
+/// What a reader found, if it was consistent and durable.
 pub enum Look<R> {
     /// It was.
     Whole(R),
@@ -105,16 +105,16 @@ impl<P: Primitives> Shard<P> {
         }
     }
 
-    /// Repeats `look` until nothing came between, and returns what it found then.
+    /// Repeats `look` until no write came between, and returns what it found then.
     ///
-    /// What `look` loads may be half done, or lie where the shard lay before. An error of its own
-    /// counts only if it lies there still.
+    /// What `look` loads may be torn, or lie where the shard lay before. Its error counts only if
+    /// the shard has not moved.
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a write that failed; those of `look`.
     #[inline(always)]
     pub fn read<R>(&self, mut look: impl FnMut(Place) -> Result<Look<R>>) -> Result<R> {
-        // Ends: each further round means that a writer came between, which ends or poisons.
+        // Ends: each further round means that a write came between, which ends or poisons.
         for attempt in 0u32.. {
             let (place, visit) = self.enter();
             let found = look(place);
@@ -131,7 +131,7 @@ impl<P: Primitives> Shard<P> {
         Err(Error::Poisoned)
     }
 
-    /// Returns where the shard lies, and what [`Shard::is_there_still`] wants to know.
+    /// Returns where the shard lies, and what [`Shard::is_there_still`] compares.
     #[inline(always)]
     pub fn enter(&self) -> (Place, Visit) {
         let visit = Visit { moves: self.moves.load(Ordering::Acquire) };
@@ -148,7 +148,7 @@ impl<P: Primitives> Shard<P> {
     /// has fenced (acquire) since.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if nobody knows, and never will.
+    /// [`Error::Poisoned`] if a write failed and that stays unknown.
     #[inline(always)]
     pub fn settled(&self, index: u64) -> Result<bool> {
         match self.pending.load(Ordering::Relaxed) {
@@ -192,7 +192,7 @@ impl<P: Primitives> Shard<P> {
         Ok(held)
     }
 
-    /// Returns whether a write to the shard failed half-way, or its holder panicked.
+    /// Returns whether a write to the shard failed after its commit store, or a holder panicked.
     pub fn is_poisoned(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != SETTLED || self.lock.try_lock().is_err()
     }
@@ -211,7 +211,7 @@ impl<M: Media> Held<'_, M> {
         self.shard.place()
     }
 
-    /// Keeps readers from bucket `index`: before the commit store of `meta`, until its fence.
+    /// Marks bucket `index` as pending: before the commit store of `meta`, until its fence.
     #[inline(always)]
     pub fn pending(&self, index: u64, meta: Meta) -> Pending<'_, M::Sync> {
         if meta.has_wrapped() {
@@ -220,14 +220,14 @@ impl<M: Media> Held<'_, M> {
         self.begin(index + 1)
     }
 
-    /// Keeps readers from all buckets of the shard.
+    /// Marks all buckets of the shard as pending.
     pub fn pending_all(&self) -> Pending<'_, M::Sync> {
         self.restart_readers();
         self.begin(ALL)
     }
 
-    /// Lets no reader accept what it loaded before: the sequence number of a bucket comes round,
-    /// and its META may be what it was when the reader began.
+    /// Invalidates every read in progress: the sequence number of a bucket wraps around, and its
+    /// META may be what it was when the reader began.
     #[cold]
     fn restart_readers(&self) {
         self.shard.moves.fetch_add(1, Ordering::Release);
@@ -240,10 +240,10 @@ impl<M: Media> Held<'_, M> {
         Pending { pending: &self.shard.pending, outcome: POISON }
     }
 
-    /// Lets readers and writers go on at `place`, where the same pairs lie, durably. What lay at
-    /// the place before may be reused from now on.
+    /// Directs readers and writers to `place`, where the same pairs lie, durably. The old place may
+    /// be reused from now on.
     pub fn moved(&self, place: Place) {
-        // In this order: a reader who has read the new number also has the new place.
+        // In this order: a reader that loaded the new number also loads the new place.
         self.shard.place.store(place.packed(), Ordering::Release);
         self.shard.moves.fetch_add(1, Ordering::Release);
     }
@@ -262,7 +262,7 @@ impl<M: Media> Held<'_, M> {
         self.lock.deleted.set(self.lock.deleted.get() + deleted);
     }
 
-    /// Counts no deleted slot any more.
+    /// Resets the count of deleted slots.
     pub fn forget_deleted(&self) {
         self.lock.deleted.set(0);
     }
@@ -273,13 +273,13 @@ impl<M: Media> Held<'_, M> {
         self.lock.deleted.get()
     }
 
-    /// Returns whether upkeep was told of the shard.
+    /// Returns whether the shard is queued for maintenance.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.lock.is_due.get()
     }
 
-    /// Says whether upkeep was told of the shard.
+    /// Sets whether the shard is queued for maintenance.
     pub fn set_due(&self, due: bool) {
         self.lock.is_due.set(due);
     }
@@ -292,15 +292,8 @@ impl<M: Media> Drop for Held<'_, M> {
     }
 }
 
-/// Comes before stores to space that was in use before. Readers may still be there: a reader that
-/// sees one of these stores also sees that the slot or the shard has changed which led there.
-#[inline(always)]
-pub fn before_reuse<P: Primitives>() {
-    P::fence(Ordering::Release);
-}
-
 impl<P: Primitives> Pending<'_, P> {
-    /// Lets readers in again: the change is durable.
+    /// Ends the pending state: the change is durable.
     #[inline(always)]
     pub fn end(mut self) {
         self.outcome = SETTLED;

@@ -1,7 +1,7 @@
 //! Get, insert, put, update, remove (TurboHash 3.4, Algorithms 1 to 3), under the contract's one
 //! meaning of each.
 
-use everhash_index::{Change, Error, Result};
+use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Access, Addr, Media, Site};
 
 use super::bucket::{Bucket, Fences, sites};
@@ -11,7 +11,8 @@ use super::search_path::{HashedKey, Search, Slot, fetch, get_along_path, search,
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use super::variable_size_items::sites::RECORD;
-use crate::common::edit::{Edit, Step};
+use crate::common::edit::Step;
+use crate::common::slot_table::SlotTable;
 
 /// A shard that is locked for a write to one key.
 struct Writer<'t, 'k, M: Media, C: PairCodec> {
@@ -22,13 +23,15 @@ struct Writer<'t, 'k, M: Media, C: PairCodec> {
     wanted: HashedKey<'k, C>,
 }
 
-impl<M: Media, C: PairCodec> Turbo<M, C> {
-    /// Returns the pair of a key. A record's value is left in `bytes`.
-    ///
-    /// # Errors
-    /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
+impl<M: Media, C: PairCodec> SlotTable for Turbo<M, C> {
+    type Codec = C;
+
+    fn pair_form(&self) -> Form {
+        self.form
+    }
+
     #[inline(always)]
-    pub fn get(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
+    fn find(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
         let wanted = self.hashed(key);
         match self.try_fast_get(wanted, false) {
             Some(found) => Ok(found),
@@ -36,7 +39,32 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         }
     }
 
-    /// Returns the pair of a key, if a look at its home bucket is enough.
+    /// As Algorithms 2 and 3.
+    #[inline(always)]
+    fn edit<'v, T>(
+        &self,
+        key: C::Key<'_>,
+        _may_put: bool,
+        decide: impl FnOnce(Option<C::Pair>, &mut Vec<u8>) -> Result<(T, Step<C::Value<'v>>)>,
+    ) -> Result<T> {
+        let pm = self.pool.access();
+        let mut writer = self.writer(&pm, key)?;
+        let mut bytes = Vec::new();
+        let search = writer.search(&pm, &mut bytes)?;
+        let pair = search.found.as_ref().map(|(_, pair)| *pair);
+        let (answer, step) = decide(pair, &mut bytes)?;
+        match (step, &search.found) {
+            (Step::Keep, _) | (Step::Remove, None) => {}
+            (Step::Remove, Some(found)) => writer.end(&pm, found)?,
+            (Step::Put(value), Some(found)) => writer.replace(&pm, found, value)?,
+            (Step::Put(value), None) => writer.add(&pm, search, value)?,
+        }
+        Ok(answer)
+    }
+}
+
+impl<M: Media, C: PairCodec> Turbo<M, C> {
+    /// Returns the pair of a key, if its home bucket is enough to tell.
     #[inline(always)]
     pub(super) fn try_fast_get(
         &self,
@@ -58,14 +86,15 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         get_along_path(&pm, self.directory.of(wanted.hash), self.reach(), wanted, bytes)
     }
 
-    /// Looks for `count` keys, and says of each what was found; a record's value is left in
-    /// `bytes`. A key that has no form of the pool's is `None`, and not there.
+    /// Looks up `count` keys, and calls `found` for each; a record's value is left in `bytes`. A
+    /// key that does not have the form of the pool's keys is `None`, and absent.
     ///
-    /// Three groups are on the way at a time: of one the lines are fetched that say where the keys
-    /// can be, of the one before the lines where they are, and the first is looked up.
+    /// Lookups are interleaved with software prefetch, three groups at a time: the first lines of
+    /// the home buckets are fetched for one, the lines of the slots for the group before it, and
+    /// the oldest is looked up.
     ///
     /// # Errors
-    /// As [`Turbo::get`].
+    /// As [`SlotTable::find`].
     #[inline(always)]
     pub(super) fn get_all<'k>(
         &self,
@@ -104,7 +133,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         Ok(())
     }
 
-    /// Fetches the line that says where a key can be.
+    /// Prefetches the first line of a key's home bucket, which has the tags.
     #[inline(always)]
     fn prefetch_home(&self, pm: &Access<'_, M>, key: C::Key<'_>) -> Probe {
         let hash = self.hashed(key).hash;
@@ -112,74 +141,6 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let home = place.bucket(layout::home_of(hash, place.log));
         pm.prefetch(home);
         Probe { hash, home }
-    }
-
-    /// Does what `edit` says; returns the operation's answer.
-    ///
-    /// A crash leaves the key as it was, or as the answer says.
-    ///
-    /// # Errors
-    /// [`everhash_index::Error::Full`], and as [`Turbo::get`].
-    #[inline(always)]
-    pub fn write(&self, key: C::Key<'_>, edit: Edit<C::Value<'_>>) -> Result<bool> {
-        self.edit(key, |found, _| Ok(edit.decide(found.is_some())))
-    }
-
-    /// Reads a key and does with it what `change` says, in one step.
-    ///
-    /// # Errors
-    /// As [`Turbo::write`], and those of `change`, which returns values of the pool's form only.
-    pub fn modify(
-        &self,
-        key: C::Key<'_>,
-        change: impl FnOnce(Option<&[u8]>) -> Result<Change>,
-    ) -> Result<()> {
-        let mut owned = Vec::new();
-        let owned = &mut owned;
-        self.edit(key, move |found, bytes| {
-            if let Some(pair) = found {
-                C::found_value(pair, bytes);
-            }
-            let step = match change(found.is_some().then_some(bytes.as_slice()))? {
-                Change::Keep => Step::Keep,
-                Change::Put(value) => {
-                    *owned = value;
-                    Step::Put(C::value(owned))
-                }
-                Change::Remove => Step::Remove,
-            };
-            Ok(((), step))
-        })
-    }
-
-    /// Looks for a key under the lock of its shard, lets `decide` say what becomes of it, and does
-    /// that: one step for everybody else (Algorithms 2 and 3). `decide` is given the pair of the
-    /// key, if there is one, and bytes that hold the value of a record.
-    ///
-    /// An error means that nothing has changed, unless the medium failed: then the shard is
-    /// poisoned, and the next open finds the pair as it was or as it should be.
-    ///
-    /// # Errors
-    /// As [`Turbo::write`], and those of `decide`.
-    #[inline(always)]
-    fn edit<'v, T>(
-        &self,
-        key: C::Key<'_>,
-        decide: impl FnOnce(Option<C::Pair>, &mut Vec<u8>) -> Result<(T, Step<C::Value<'v>>)>,
-    ) -> Result<T> {
-        let pm = self.pool.access();
-        let mut writer = self.writer(&pm, key)?;
-        let mut bytes = Vec::new();
-        let search = writer.search(&pm, &mut bytes)?;
-        let pair = search.found.as_ref().map(|(_, pair)| *pair);
-        let (answer, step) = decide(pair, &mut bytes)?;
-        match (step, &search.found) {
-            (Step::Keep, _) | (Step::Remove, None) => {}
-            (Step::Remove, Some(found)) => writer.end(&pm, found)?,
-            (Step::Put(value), Some(found)) => writer.replace(&pm, found, value)?,
-            (Step::Put(value), None) => writer.add(&pm, search, value)?,
-        }
-        Ok(answer)
     }
 
     #[inline(always)]
@@ -192,14 +153,14 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let wanted = self.hashed(key);
         let index = self.directory.index_of(wanted.hash);
         let shard = &self.directory.shards()[index as usize];
-        // Before the lock, which waits for the flush of this thread's last write.
+        // Before the lock: that waits for the flush of this thread's last write.
         let place = shard.place();
         fetch(pm, place.bucket(layout::home_of(wanted.hash, place.log)));
         let held = shard.hold(pm)?;
         Ok(Writer { table: self, held, index, wanted })
     }
 
-    /// Gives the record of a pair back that no slot leads to any more.
+    /// Frees the record of a pair that no slot leads to any more.
     #[inline(always)]
     fn drop_record(&self, pair: C::Pair) {
         if let Some(record) = C::record(pair) {
@@ -208,10 +169,10 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     }
 }
 
-/// Keys that are looked for together.
+/// Keys that are looked up together.
 ///
-/// Unit: keys. Source: ours; sixteen lines can be on the way to a core of the present, of which one
-/// group takes eight at its first stage and the one before it up to eight at its second.
+/// Unit: keys. Source: ours; a core of today fetches sixteen lines at once, of which one group
+/// takes eight at its first stage and the group before it up to eight at its second.
 const GROUP: usize = 8;
 
 /// Returns which of `count` positions are in a group.
@@ -221,7 +182,7 @@ fn group(number: Option<usize>, count: usize) -> core::ops::Range<usize> {
     first.min(count)..(first + GROUP).min(count)
 }
 
-/// A search that has set out: what it looks for, and where it begins.
+/// A lookup whose home bucket was prefetched: the hash of its key, and where it begins.
 #[derive(Clone, Copy)]
 struct Probe {
     hash: u64,
@@ -235,10 +196,11 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// Fetches the line where the key is, if the first one promises it; that is there by now.
+    /// Prefetches the line of the first slot with the key's tag. The line with the tags has arrived
+    /// by now.
     #[inline(always)]
     fn prefetch_slot<M: Media>(&self, pm: &Access<'_, M>) {
-        // Outside of the medium: the search will say so.
+        // An error if it lies outside the medium: the lookup reports that.
         let bucket = Bucket::hint(pm, self.home).ok();
         if let Some(slot) = bucket.and_then(|bucket| bucket.guess(layout::tag_of(self.hash))) {
             pm.prefetch(slot);
@@ -284,8 +246,8 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         if search.probes >= self.table.settings.gc_probes
             && search.deleted * 4 >= search.probes * bucket_slots
         {
-            // The pair is there already: what hinders the collection is no error of this write.
-            // It will be met again by whoever needs what is damaged, or the medium that failed.
+            // The pair is durable already: what prevents the collection is no error of this write.
+            // The next operation that needs the damaged words, or the medium, reports it.
             let _ = self.table.collect(pm, &self.held, self.index);
         }
         Ok(())
@@ -312,7 +274,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         Ok(())
     }
 
-    /// Ends a pair (Algorithm 3, lines 19 to 25).
+    /// Deletes a pair (Algorithm 3, lines 19 to 25).
     ///
     /// A crash leaves the pair or not.
     fn end(&mut self, pm: &Access<'_, M>, found: &(Slot<'_, M>, C::Pair)) -> Result<()> {

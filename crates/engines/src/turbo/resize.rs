@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Access, AtomicWord, Lock, Media, Span};
 
-use super::concurrency::{Held, before_reuse};
+use super::concurrency::Held;
 use super::layout::{Bucket, Place};
 use super::rehash::{self, Census, STRETCH, Swept};
 use super::state::Turbo;
@@ -21,17 +21,18 @@ const KEEP_PERCENT: u64 = 55;
 /// The buckets that a shard may have for each of its pairs.
 ///
 /// Unit: buckets. Source: ours; sixteen pairs on a path of two buckets meet in a shard of 64 times
-/// as many once in 10^20 times. One pair takes 16 KiB at most, whoever chose its key.
+/// as many once in 10^20 times. One pair takes 16 KiB at most, even if its key was chosen to
+/// collide.
 const BUCKETS_PER_PAIR: u64 = 64;
 
-/// The most space that upkeep reserves ahead of need.
+/// The most space that maintenance reserves ahead of need.
 ///
 /// Unit: bytes. Source: ours; a quarter of the largest step by which a medium grows.
 const MOST_AHEAD_BYTES: u64 = 64 << 20;
 
 impl<M: Media, C: PairCodec> Turbo<M, C> {
-    /// Makes room in shard `index`, in which a search met no vacancy: at the same size if that
-    /// promises to be enough, else at twice the size, or more if that is not enough.
+    /// Rebuilds shard `index`, in which a search found no vacancy: at the same size if collecting
+    /// the deleted slots should be enough, else at twice the size, or more if that is not enough.
     ///
     /// A crash leaves the shard at the old place or at the new one, with the same pairs.
     ///
@@ -62,7 +63,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         self.rebuild(pm, held, index, held.place().log)
     }
 
-    /// Puts a shard in use at a new place of 2^`least` buckets, or more if its pairs need them.
+    /// Moves a shard to a new place of 2^`least` buckets, or more if its pairs need them.
     fn rebuild(
         &self,
         pm: &Access<'_, M>,
@@ -80,7 +81,6 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
             let bytes = Place { log, ..from }.bytes();
             let span = self.space.take(bytes, Bucket::BYTES as u64)?.span;
             let to = Place { start: span.start, log };
-            before_reuse::<M::Sync>();
             let places = (from, to);
             match rehash::sweep::<M, C>(pm, &self.hasher, belongs, reach, places, STRETCH) {
                 Ok(Swept::Whole) => return self.move_to(pm, held, index, to),
@@ -104,7 +104,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Turns shard `index` to the place where its pairs were written.
     fn move_to(&self, pm: &Access<'_, M>, held: &Held<'_, M>, index: u64, to: Place) -> Result<()> {
         let from = held.place();
-        // If it fails, nobody knows which place the descriptor names: neither is given back.
+        // After an error either place may be the one that the descriptor names: neither is freed.
         self.directory.turn(pm, index, to)?;
         held.moved(to);
         held.forget_deleted();
@@ -137,7 +137,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
                 ignore_full(self.collect(&pm, &held, index))?;
             }
         }
-        // What the last resizes took, the next will: they come in waves.
+        // Resizes come in waves: the next ones will take as much as the last ones.
         let taken = self.taken.load(Ordering::Relaxed);
         if taken > 0 {
             self.taken.fetch_sub(taken, Ordering::Relaxed);
@@ -147,9 +147,9 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         Ok(Upkeep { deadline: None, more: !self.due.lock()?.is_empty() })
     }
 
-    /// Tells upkeep of a shard that holds many deleted slots.
+    /// Queues a shard with many deleted slots for maintenance.
     pub(super) fn note_deleted(&self, held: &Held<'_, M>, index: u64) {
-        // A poisoned list, by a panic while memory ran out: nothing is collected from then on.
+        // The list is poisoned if memory ran out in here: nothing is collected from then on.
         if !held.is_due()
             && self.many_deleted(held)
             && let Ok(mut due) = self.due.lock()
@@ -167,7 +167,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     }
 }
 
-/// Passes over a full medium: what was to be done can wait.
+/// Ignores a full medium: the work can wait.
 fn ignore_full(done: Result<()>) -> Result<()> {
     match done {
         Err(Error::Full { .. }) => Ok(()),

@@ -35,11 +35,11 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Visits some pairs from `cursor` on: a shard, and the highest hash bits of a home in it.
     ///
     /// The pairs of one home are visited together, wherever on their path they lie. Their home is
-    /// where it was when a shard has moved, or was split into two, so one that is there throughout
-    /// is met once at least. No lock is held while `visit` runs.
+    /// where it was when a shard has moved, or was split into two, so a pair that is present
+    /// throughout is visited at least once. No lock is held while `visit` runs.
     ///
     /// # Errors
-    /// As [`Turbo::get`].
+    /// [`Error::Corrupt`], [`Error::Poisoned`].
     pub fn scan(
         &self,
         cursor: Cursor,
@@ -99,7 +99,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Removes every pair, shard by shard. A crash leaves any of them.
     ///
     /// # Errors
-    /// As [`Turbo::remove`].
+    /// As [`Turbo::scan`], and errors of the medium.
     pub fn clear(&self) -> Result<()> {
         self.writable()?;
         (0..self.directory.shards().len() as u64).try_for_each(|index| self.clear_shard(index))

@@ -1,10 +1,10 @@
-//! The faces of an open table: byte strings for all forms, and words for one.
+//! The face of an open table: byte strings for all forms, and words for one.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit, admit_key,
+    Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 
@@ -14,11 +14,12 @@ use super::layout::{self, ROOT, Root};
 use super::shard::Shard;
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
-use crate::common::edit::{Edit, has_form, modify_calmly};
+use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
 use crate::common::slot_codec::{Bytes, Words};
+use crate::common::slot_table::SlotTable;
 
-/// Where the faces persist something.
+/// Where the face persists something.
 pub mod sites {
     everhash_pmem::sites! {
         /// Everything, on media whose fences wait for nothing.
@@ -36,65 +37,41 @@ pub enum TurboTable<M: Media> {
     Bytes(Turbo<M, Bytes>),
 }
 
-impl<M: Media, C: PairCodec> Turbo<M, C> {
-    /// Admits a pair, and does with it what `edit` makes of its value.
-    fn admit_and_write<'v>(
-        &self,
-        key: &[u8],
-        value: &'v [u8],
-        edit: fn(C::Value<'v>) -> Edit<C::Value<'v>>,
-    ) -> Result<bool> {
-        admit(self.form, key, value)?;
-        self.write(C::key(key), edit(C::value(value)))
-    }
-}
-
 impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
     fn form(&self) -> Form {
         self.form
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.admit_and_write(key, value, Edit::Insert)
+        self.write_bytes(key, value, Edit::Insert)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.admit_and_write(key, value, Edit::Put)
+        self.write_bytes(key, value, Edit::Put)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.admit_and_write(key, value, Edit::Update)
+        self.write_bytes(key, value, Edit::Update)
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        admit_key(self.form, key)?;
-        modify_calmly(self.form, key, change, |change| Turbo::modify(self, C::key(key), change))
+        self.modify_bytes(key, change)
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found =
-            if has_form(self.form, key) { Turbo::get(self, C::key(key), value)? } else { None };
-        match found {
-            Some(pair) => C::found_value(pair, value),
-            // A record of another key with the same hash may have been read.
-            None => value.clear(),
-        }
-        Ok(found.is_some())
+        self.get_bytes(key, value)
     }
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
-        if has_form(self.form, key) { self.write(C::key(key), Edit::Remove) } else { Ok(false) }
+        self.remove_bytes(key)
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        Table::get(self, key, &mut Vec::new())
+        self.get_bytes(key, &mut Vec::new())
     }
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let key = |position: usize| {
-            let key = keys[position];
-            has_form(self.form, key).then(|| C::key(key))
-        };
+        let key = |position: usize| self.key_of(keys[position]);
         self.get_all(keys.len(), key, &mut Vec::new(), |position, pair, value| {
             if let Some(pair) = pair {
                 C::found_value(pair, value);
@@ -151,11 +128,11 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
         })
     }
 
-    /// Also stores the number of items, which the next open believes if nothing came between.
+    /// Also stores the number of items, which the next open uses if no crash came between.
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() {
-            // What a write that failed has left may be visible and not durable: such a pool is not
-            // closed cleanly, and the next open recovers it.
+            // What a failed write left may be visible and not durable: such a pool is not closed
+            // cleanly, and the next open recovers it.
             if self.directory.shards().iter().any(Shard::is_poisoned) {
                 return Err(Error::Poisoned);
             }

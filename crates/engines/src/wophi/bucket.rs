@@ -1,15 +1,91 @@
-//! One bucket, as it is met on a walk along a chain: checked before anything in it is believed.
+//! A bucket (WOPHI III-A, Fig. 1): its first line, verified before anything in it is used, and its
+//! slots, as the pairs of each form lie in them.
+
+mod codecs;
 
 use core::marker::PhantomData;
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Block, LINE, Media, Site, Span};
 
-use super::form::Form;
 use super::layout::{self, Kind, LINE_WORDS, NEXT, TOKEN, Token};
+use crate::common::hash::KeyedHash;
+use crate::common::slot_codec::SlotCodec;
 
-/// The first line of a bucket, and the contents of its token word when it was met.
-pub struct Bucket<'a, M: Media + 'a, F: Form> {
+/// How an update publishes a new value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Update {
+    /// By one store of the slot's last word.
+    LastWord,
+    /// By a second slot and a switch of tokens.
+    TwoSlots,
+}
+
+/// Where in its bucket a slot lies, and how the slot of a key is found there.
+pub trait BucketCodec: SlotCodec {
+    /// Slots of a bucket.
+    const SLOTS: usize;
+    /// Lines of a bucket.
+    const LINES: u64;
+    /// How an update publishes a new value.
+    const UPDATE: Update;
+
+    /// Returns the line of its bucket in which a slot lies.
+    fn line(slot: usize) -> u64;
+
+    /// Returns the index of the last word of a slot in its bucket.
+    fn last_index(slot: usize) -> usize;
+
+    /// Returns the last word of a slot.
+    fn last_word(words: Self::Words) -> u64;
+
+    /// Loads the words of a slot.
+    ///
+    /// # Errors
+    /// As the medium, if the slot does not lie inside.
+    fn load<M: Media>(
+        pm: &Access<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
+        slot: usize,
+    ) -> Result<Self::Words>;
+
+    /// Stores the words of a slot, without its token. Nothing is flushed.
+    ///
+    /// # Errors
+    /// As the medium, if the slot does not lie inside.
+    fn store<M: Media>(
+        pm: &Access<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
+        slot: usize,
+        hash: u64,
+        words: Self::Words,
+    ) -> Result<()>;
+
+    /// Returns the slot that holds `key`. A record's value is left in `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; also if a write comes between, which the caller's validation detects.
+    fn find<M: Media>(
+        pm: &Access<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
+        hash: u64,
+        key: Self::Key<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<usize>>;
+
+    /// Returns whether two pairs have the same key, for [`Update::TwoSlots`]. With the other update
+    /// no crash leaves a key twice: then `false` is an answer.
+    fn is_same_key(a: Self::Pair, b: Self::Pair) -> bool;
+}
+
+/// Returns the hash of the key of a pair.
+#[inline(always)]
+pub fn hash_of<C: SlotCodec>(hasher: &KeyedHash, pair: C::Pair) -> u64 {
+    C::words_hash(hasher, C::encode(pair))
+}
+
+/// The first line of a bucket, and what its token word said when that was loaded.
+pub struct Bucket<'a, M: Media + 'a, C: BucketCodec> {
     /// Where it begins.
     pub at: Addr,
     /// Whether it is addressed or chained.
@@ -17,39 +93,48 @@ pub struct Bucket<'a, M: Media + 'a, F: Form> {
     /// What its token word said.
     pub token: Token,
     head: M::Block<'a, LINE_WORDS>,
-    form: PhantomData<fn() -> F>,
+    codec: PhantomData<fn() -> C>,
 }
 
-impl<M: Media, F: Form> Clone for Bucket<'_, M, F> {
+impl<M: Media, C: BucketCodec> Clone for Bucket<'_, M, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: Media, F: Form> Copy for Bucket<'_, M, F> {}
+impl<M: Media, C: BucketCodec> Copy for Bucket<'_, M, C> {}
 
-impl<'a, M: Media, F: Form> Bucket<'a, M, F> {
-    /// Meets the bucket at `at`.
+impl<'a, M: Media, C: BucketCodec> Bucket<'a, M, C> {
+    /// Reads the bucket at `at`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the token word does not match its check.
     #[inline(always)]
-    pub fn meet(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Result<Self> {
+    pub fn read(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Result<Self> {
         let head = pm.block::<LINE_WORDS>(at)?;
-        match Token::open(head.load(TOKEN), at, kind, F::SLOTS) {
-            Some(token) => Ok(Bucket { at, kind, token, head, form: PhantomData }),
+        match Token::decode(head.load(TOKEN), at, kind, C::SLOTS) {
+            Some(token) => Ok(Bucket { at, kind, token, head, codec: PhantomData }),
             None => Err(corrupt(at, "a token word matches its check")),
         }
     }
 
-    /// Makes a bucket of whatever lies at `at`: an empty one with `token`, once it is committed.
-    ///
-    /// Nothing leads to it yet. Its link is set to none; nothing is flushed.
+    /// Makes a bucket of whatever lies at `at`, which no link leads to: it has `token` once that is
+    /// stored. Its link is set to none; nothing is flushed.
     pub fn fresh(pm: &'a Access<'_, M>, at: Addr, kind: Kind, token: Token) -> Result<Self> {
         let head = pm.block::<LINE_WORDS>(at)?;
-        let bucket: Self = Bucket { at, kind, token, head, form: PhantomData };
-        bucket.head.store(NEXT, layout::seal_link(Addr::NULL, bucket.link_at()));
+        let bucket: Self = Bucket { at, kind, token, head, codec: PhantomData };
+        bucket.head.store(NEXT, layout::encode_link(Addr::NULL, bucket.link_at()));
         Ok(bucket)
+    }
+
+    /// Loads the pair in a slot.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the words of the slot show damage.
+    #[inline(always)]
+    pub fn pair(&self, pm: &Access<'_, M>, slot: usize) -> Result<C::Pair> {
+        let last = self.at.plus(C::last_index(slot) as u64);
+        C::decode(C::load(pm, self, slot)?, last)
     }
 
     /// Returns the words of the first line.
@@ -58,18 +143,18 @@ impl<'a, M: Media, F: Form> Bucket<'a, M, F> {
         &self.head
     }
 
-    /// Meets the bucket at `at`; `None` if it is out of bounds or damaged.
+    /// As [`Bucket::read`], with `None` for an error.
     #[inline(always)]
-    pub fn glance(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Option<Self> {
+    pub fn try_read(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Option<Self> {
         let head = pm.block::<LINE_WORDS>(at).ok()?;
-        let token = Token::open(head.load(TOKEN), at, kind, F::SLOTS)?;
-        Some(Bucket { at, kind, token, head, form: PhantomData })
+        let token = Token::decode(head.load(TOKEN), at, kind, C::SLOTS)?;
+        Some(Bucket { at, kind, token, head, codec: PhantomData })
     }
 
-    /// Returns whether the chain surely ends here.
+    /// Returns whether the chain ends here; `false` also if the link is damaged.
     #[inline(always)]
     pub fn is_last(&self) -> bool {
-        self.head.load(NEXT) == layout::seal_link(Addr::NULL, self.link_at())
+        self.head.load(NEXT) == layout::encode_link(Addr::NULL, self.link_at())
     }
 
     /// Returns where the next bucket of the chain begins.
@@ -78,31 +163,31 @@ impl<'a, M: Media, F: Form> Bucket<'a, M, F> {
     /// [`Error::Corrupt`] if the link does not match its check.
     #[inline(always)]
     pub fn next(&self) -> Result<Option<Addr>> {
-        match layout::open_link(self.head.load(NEXT), self.link_at()) {
+        match layout::decode_link(self.head.load(NEXT), self.link_at()) {
             Some(next) => Ok((!next.is_null()).then_some(next)),
             None => Err(corrupt(self.link_at(), "a link matches its check")),
         }
     }
 
-    /// Stores another link: the commit word of what hangs behind it.
+    /// Stores another link: the commit word of the bucket that it leads to.
     pub fn commit_next(&self, next: Addr, site: Site) {
-        self.head.commit_word(NEXT, layout::seal_link(next, self.link_at()), site);
+        self.head.commit_word(NEXT, layout::encode_link(next, self.link_at()), site);
     }
 
-    /// Stores another link into a bucket that nothing leads to yet.
+    /// Stores another link into a bucket that no link leads to yet.
     pub fn store_next(&self, next: Addr) {
-        self.head.store(NEXT, layout::seal_link(next, self.link_at()));
+        self.head.store(NEXT, layout::encode_link(next, self.link_at()));
     }
 
     /// Stores another token word: the commit word of the slots.
     #[inline(always)]
     pub fn commit_token(&self, token: Token, site: Site) {
-        self.head.commit_word(TOKEN, token.seal(self.at, self.kind), site);
+        self.head.commit_word(TOKEN, token.encode(self.at, self.kind), site);
     }
 
-    /// Stores the token word of a bucket that nothing leads to yet.
+    /// Stores the token word of a bucket that no link leads to yet.
     pub fn store_token(&self, token: Token) {
-        self.head.store(TOKEN, token.seal(self.at, self.kind));
+        self.head.store(TOKEN, token.encode(self.at, self.kind));
     }
 
     /// Begins the write-back of the first line.
@@ -123,19 +208,19 @@ impl<'a, M: Media, F: Form> Bucket<'a, M, F> {
     }
 }
 
-/// Meets a chained bucket that must belong to main bucket `owner`.
+/// Reads a chained bucket that must belong to main bucket `owner`.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it does not.
 #[inline]
-pub fn meet_chained<'a, M: Media, F: Form>(
+pub fn read_chained<'a, M: Media, C: BucketCodec>(
     pm: &'a Access<'_, M>,
     at: Addr,
     owner: u64,
-) -> Result<Bucket<'a, M, F>> {
-    let bucket = Bucket::meet(pm, at, Kind::Chained)?;
+) -> Result<Bucket<'a, M, C>> {
+    let bucket = Bucket::read(pm, at, Kind::Chained)?;
     if bucket.token.home() != owner {
-        return Err(corrupt(at, "a chained bucket belongs to the chain that it hangs in"));
+        return Err(corrupt(at, "a chained bucket belongs to the chain that it is linked into"));
     }
     Ok(bucket)
 }

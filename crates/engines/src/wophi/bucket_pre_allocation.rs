@@ -1,21 +1,23 @@
-//! Bucket pre-allocation (WOPHI III-A-2): empty buckets at hand, so that no insert that collides
+//! Bucket pre-allocation (WOPHI III-A-2): buckets are kept ready, so that no insert that collides
 //! waits for the allocator.
 //!
 //! Which of them are free is known in DRAM only: a bucket that a chain reaches is in use, and all
 //! else is free. Recovery finds that out by walking the chains, so a crash can neither lose a
-//! bucket nor give one to two chains. What hands a bucket out again is up to the medium's word
-//! alone: the link that led to it is durably gone before.
+//! bucket nor give one to two chains. Before a bucket is handed out again, the removal of the link
+//! that led to it is durable.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use everhash_index::Result;
-use everhash_pmem::{Addr, AtomicWord, LINE, Lock, Media, Primitives, Space, Span, WORD};
+use everhash_pmem::{
+    Addr, AtomicWord, LINE, Lock, Media, Primitives, Space, Span, WORD, before_reuse,
+};
 
 type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
-/// The buckets that chains are made of.
+/// The buckets of which chains are made, and which of them are free.
 pub struct PreAllocated<M: Media> {
     space: Arc<Space<M>>,
     bucket_bytes: u64,
@@ -86,7 +88,7 @@ impl<M: Media> PreAllocated<M> {
         self.used.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Hands out a bucket; its words may hold anything.
+    /// Hands out a bucket; its words may hold anything, and the caller may store to it at once.
     ///
     /// # Errors
     /// [`Error::Full`] if none is at hand and the space has no room.
@@ -103,6 +105,7 @@ impl<M: Media> PreAllocated<M> {
             }
         };
         self.used.fetch_add(1, Ordering::Relaxed);
+        before_reuse::<M::Sync>();
         Ok(at)
     }
 

@@ -1,4 +1,4 @@
-//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//! Verifies a pool at rest: reads its pairs, or reports the invariant that is broken.
 //!
 //! Shares the ruler with the code that serves the table, and nothing else.
 
@@ -13,8 +13,8 @@ use super::layout::{
     VERSION, WordBucket, record,
 };
 
-/// Everything that the judge knows of a pool.
-struct Judge<'a, M: Media> {
+/// What was read of a pool.
+struct Checker<'a, M: Media> {
     pm: Access<'a, M>,
     form: Form,
     hasher: KeyedHash,
@@ -42,53 +42,53 @@ struct Found {
     record: Option<Span>,
 }
 
-/// Visits every pair once. What a crash may leave to recovery is passed over.
+/// Visits every pair once, and skips what a crash may leave to recovery.
 ///
 /// # Errors
 /// [`Error::Corrupt`] with the invariant that is broken.
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    let mut judge = Judge::new(region)?;
-    let (level, lower) = (judge.level(), judge.lower());
+    let mut checker = Checker::new(region)?;
+    let (level, lower) = (checker.level(), checker.lower());
     let mut items = 0;
     for index in 0..lower {
-        let depth = judge.lower_depth(index)?;
-        items += judge.chain(index, depth, level, visit)?;
+        let depth = checker.lower_depth(index)?;
+        items += checker.chain(index, depth, level, visit)?;
         if depth == level && level > 0 {
-            items += judge.upper_chain(index + lower, visit)?;
+            items += checker.upper_chain(index + lower, visit)?;
         }
     }
-    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+    Ok(Checked { items, reachable_bytes: checker.reachable_bytes()? })
 }
 
-/// As [`check`], but passes over the chains that are damaged.
+/// As [`check`], but skips the chains that are damaged.
 pub fn salvage<M: Media>(
     region: &Region<M>,
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
-    let mut judge = Judge::new(region)?;
-    let (level, lower) = (judge.level(), judge.lower());
+    let mut checker = Checker::new(region)?;
+    let (level, lower) = (checker.level(), checker.lower());
     for index in 0..lower {
-        let depth = judge.lower_depth(index);
+        let depth = checker.lower_depth(index);
         // Where the lower half does not say whether it was split, the upper half may.
         let is_split = level > 0 && depth.as_ref().ok().is_none_or(|depth| *depth == level);
-        let chain = depth.and_then(|depth| judge.chain(index, depth, level, visit));
+        let chain = depth.and_then(|depth| checker.chain(index, depth, level, visit));
         pass_over(chain, report)?;
-        judge.moved.clear();
+        checker.moved.clear();
         if is_split {
-            pass_over(judge.upper_chain(index + lower, visit), report)?;
+            pass_over(checker.upper_chain(index + lower, visit), report)?;
         }
     }
     Ok(())
 }
 
-impl<'a, M: Media> Judge<'a, M> {
+impl<'a, M: Media> Checker<'a, M> {
     fn new(region: &'a Region<M>) -> Result<Self> {
         let identity = Pool::inspect(region)?;
         let form = Form::from_code(identity.form);
         let bucket_bytes =
             if form == Form::DOUBLE_WORDS { DoubleBucket::BYTES } else { WordBucket::BYTES };
-        let mut judge = Judge {
+        let mut checker = Checker {
             pm: region.access(),
             form,
             hasher: KeyedHash::of(&identity)?,
@@ -100,8 +100,8 @@ impl<'a, M: Media> Judge<'a, M> {
             spans: vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())],
             moved: Vec::new(),
         };
-        judge.root()?;
-        Ok(judge)
+        checker.root()?;
+        Ok(checker)
     }
 
     /// Returns how often the main array has doubled, the last time perhaps not for all buckets.
@@ -122,7 +122,7 @@ impl<'a, M: Media> Judge<'a, M> {
         }
     }
 
-    /// As [`Judge::chain`], for the upper half of a bucket that was split.
+    /// As [`Checker::chain`], for the upper half of a bucket that was split.
     fn upper_chain(&mut self, index: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let level = self.level();
         match self.depth(index)? == level {
@@ -182,7 +182,7 @@ impl<'a, M: Media> Judge<'a, M> {
     fn depth(&self, index: u64) -> Result<u64> {
         let at = self.main_at(index);
         let slots = layout::slots(self.form) as usize;
-        match Token::open(self.pm.load(at.plus(TOKEN as u64))?, at, Kind::Main, slots) {
+        match Token::decode(self.pm.load(at.plus(TOKEN as u64))?, at, Kind::Main, slots) {
             Some(token) => Ok(token.home()),
             None => Err(corrupt(at, "a token word matches its check")),
         }
@@ -206,7 +206,7 @@ impl<'a, M: Media> Judge<'a, M> {
         while let Some(at) = next {
             let mut words = [0; DoubleBucket::WORDS];
             self.pm.read_words(at, &mut words[..self.bucket_words as usize])?;
-            let token = Token::open(words[TOKEN], at, kind, slots)
+            let token = Token::decode(words[TOKEN], at, kind, slots)
                 .ok_or(corrupt(at, "a token word matches its check"))?;
             if kind == Kind::Chained {
                 if token.home() != index {
@@ -268,7 +268,7 @@ impl<'a, M: Media> Judge<'a, M> {
             if slot > 0 {
                 let (word, shift) = layout::print_place(slot);
                 let print = words[word] >> shift & u64::from(u32::MAX);
-                if print != layout::seal_print(self.hasher.bytes(&key), at, slot) {
+                if print != layout::encode_print(self.hasher.bytes(&key), at, slot) {
                     return Err(corrupt(at, "a fingerprint is that of its key"));
                 }
             }
@@ -282,7 +282,7 @@ impl<'a, M: Media> Judge<'a, M> {
         }
         let at = at.plus(first as u64 + 1);
         let pointer = RecordWord::from_medium(at, word)?
-            .filter(|pointer| pointer.tag == layout::record_tag(hash, word))
+            .filter(|pointer| pointer.tag == record::tag_of(hash, word))
             .ok_or(corrupt(at, "a record word matches its check"))?;
         let mut key = Vec::new();
         let key_bytes = record::read(&self.pm, pointer, hash, &mut key)?;
@@ -337,7 +337,7 @@ impl<'a, M: Media> Judge<'a, M> {
 
 /// Returns where a link leads to.
 fn link(word: u64, at: Addr) -> Result<Option<Addr>> {
-    match layout::open_link(word, at) {
+    match layout::decode_link(word, at) {
         Some(target) => Ok((!target.is_null()).then_some(target)),
         None => Err(corrupt(at, "a link matches its check")),
     }

@@ -1,5 +1,5 @@
-//! Log-free failure-atomic writes (WOPHI III-A-1): a pair first, then one 8-byte store that makes
-//! it true. Nothing is written twice.
+//! Log-free failure-atomic writes (WOPHI III-A-1): a pair first, then one 8-byte store that
+//! publishes it. Nothing is written twice.
 //!
 //! | write | made durable before | commit word |
 //! |---|---|---|
@@ -11,11 +11,9 @@
 //! | update of a 16-byte value | the new pair | token word: new token set, old one cleared |
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Block, Media, Site};
+use everhash_pmem::{Access, Block, Media, Site, before_reuse};
 
-use super::bucket::Bucket;
-use super::concurrency::before_reuse;
-use super::form::Form;
+use super::bucket::{Bucket, BucketCodec};
 use super::layout::{Token, successor};
 
 /// Where a write persists something.
@@ -27,7 +25,7 @@ pub mod sites {
         PAIR = "wophi/write/pair";
         /// The line of the token word where its pair and fingerprint must be durable before.
         PAIR_HEAD = "wophi/write/head";
-        /// The token that makes an inserted pair true.
+        /// The token that publishes an inserted pair.
         INSERT = "wophi/insert/token";
         /// The token that ends a pair.
         REMOVE = "wophi/remove/token";
@@ -49,9 +47,9 @@ pub mod sites {
 /// The search begins behind the one used last (`rotate`), so that not every insert of a bucket
 /// that is filled and emptied again wears out one line; without it, at slot 0 as in the paper.
 #[inline(always)]
-pub fn free_slot<F: Form>(token: Token, rotate: bool) -> Option<usize> {
-    let first = if rotate { token.version() as usize % F::SLOTS } else { 0 };
-    (first..F::SLOTS).chain(0..first).find(|slot| token.slot(*slot) == 0)
+pub fn free_slot<C: BucketCodec>(token: Token, rotate: bool) -> Option<usize> {
+    let first = if rotate { token.version() as usize % C::SLOTS } else { 0 };
+    (first..C::SLOTS).chain(0..first).find(|slot| token.slot(*slot) == 0)
 }
 
 /// Writes a pair into a free slot; its token may follow.
@@ -61,26 +59,27 @@ pub fn free_slot<F: Form>(token: Token, rotate: bool) -> Option<usize> {
 /// # Errors
 /// As the medium.
 #[inline(always)]
-pub fn write_pair<F: Form, M: Media>(
+pub fn write_pair<C: BucketCodec, M: Media>(
     pm: &Access<'_, M>,
-    bucket: &Bucket<'_, M, F>,
+    bucket: &Bucket<'_, M, C>,
     slot: usize,
     hash: u64,
-    pair: &F::Pair,
+    pair: C::Pair,
     ordered: bool,
 ) -> Result<()> {
+    // A reader may still be in the slot: the removal that freed it may be another thread's.
     before_reuse::<M::Sync>();
-    F::store(pm, bucket, slot, hash, pair)?;
-    let apart = F::line(slot) != 0;
+    C::store(pm, bucket, slot, hash, C::encode(pair))?;
+    let apart = C::line(slot) != 0;
     if apart {
-        pm.flush(bucket.line(F::line(slot)), sites::PAIR);
+        pm.flush(bucket.line(C::line(slot)), sites::PAIR);
     }
     if !ordered {
         bucket.flush(pm, sites::PAIR_HEAD);
     }
     // In the token's line the pair, or the fingerprint, cannot become durable after the token
     // where a line keeps the order of its stores: one flush and one fence do for both.
-    if apart || !ordered || F::RECORDS {
+    if apart || !ordered || C::RECORDS {
         pm.fence(sites::PAIR)?;
     }
     Ok(())
@@ -93,9 +92,9 @@ pub fn write_pair<F: Form, M: Media>(
 /// # Errors
 /// As the medium.
 #[inline(always)]
-pub fn commit<M: Media, F: Form>(
+pub fn commit<M: Media, C: BucketCodec>(
     pm: &Access<'_, M>,
-    bucket: &Bucket<'_, M, F>,
+    bucket: &Bucket<'_, M, C>,
     token: Token,
     site: Site,
 ) -> Result<()> {
@@ -110,14 +109,14 @@ pub fn commit<M: Media, F: Form>(
 ///
 /// # Errors
 /// As the medium.
-pub fn commit_last_word<F: Form, M: Media>(
+pub fn commit_last_word<C: BucketCodec, M: Media>(
     pm: &Access<'_, M>,
-    bucket: &Bucket<'_, M, F>,
+    bucket: &Bucket<'_, M, C>,
     slot: usize,
-    pair: &F::Pair,
+    pair: C::Pair,
 ) -> Result<()> {
-    let (index, word) = F::last_word(pair, slot);
-    bucket.head().commit_word(index, word, sites::UPDATE_WORD);
+    let word = C::last_word(C::encode(pair));
+    bucket.head().commit_word(C::last_index(slot), word, sites::UPDATE_WORD);
     bucket.flush(pm, sites::UPDATE_WORD);
     Ok(pm.fence(sites::UPDATE_WORD)?)
 }

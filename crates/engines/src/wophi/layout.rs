@@ -14,7 +14,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. The settings never change; the two lists grow.
     pub struct Root [3584] {
-        0    VERSION         [1] "layout version, 1";
+        0    VERSION         [1] "layout version, 2";
         8    INITIAL_BUCKETS [1] "main buckets of extent 0, a power of two";
         16   STRIPES         [1] "locks, a power of two, at most INITIAL_BUCKETS";
         24   GROUP_BUCKETS   [1] "neighbours that split together, a power of two";
@@ -33,7 +33,7 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// A bucket of 8-byte keys and values, or of byte strings: one line.
     pub struct WordBucket [64] {
-        0  TOKEN [1] "tokens, home, version, check: the word that makes slots true";
+        0  TOKEN [1] "tokens, home, version, check: the commit word of the slots";
         8  NEXT  [1] "link to the next bucket of the chain";
         16 SLOTS [6] "3 x (key, value), or 3 x (hash of the key, record word)";
     }
@@ -63,7 +63,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Extents that the root has links for: extent 0 has n buckets, extent k > 0 has n * 2^(k - 1).
 ///
@@ -142,7 +142,7 @@ const fn mix(word: u64, place: u64, seed: u64) -> u64 {
     (word ^ (place ^ seed << 32).wrapping_mul(MIX)).wrapping_mul(MIX)
 }
 
-/// Whether a bucket can be addressed or hangs in a chain.
+/// Whether a bucket is addressed directly or reached through a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A main bucket.
@@ -161,7 +161,7 @@ impl Token {
         Token(HOME.set(0, home + 1))
     }
 
-    /// Makes a token word of any contents, sound or not; the check is left out.
+    /// Makes a token word of any contents, valid or not; the check is left out.
     #[cfg(test)]
     pub const fn from_contents(word: u64) -> Token {
         Token(TOKEN_CHECK.set(word, 0))
@@ -170,17 +170,17 @@ impl Token {
     /// Returns the contents of `word`, which was read from the bucket of `slots` slots at `at`, or
     /// `None` if the check does not match, or if a slot has a token and is not there.
     #[inline(always)]
-    pub const fn open(word: u64, at: Addr, kind: Kind, slots: usize) -> Option<Token> {
+    pub const fn decode(word: u64, at: Addr, kind: Kind, slots: usize) -> Option<Token> {
         let token = Token(TOKEN_CHECK.set(word, 0));
-        // A bucket without a home was never written: a hole in the file, for example. And a check
-        // keeps nobody from forging a token of a slot that the bucket does not have.
+        // A bucket without a home was never written: a hole in the file, for example. A forged word
+        // may match its check and have a token of a slot that the bucket lacks.
         let sound = HOME.get(word) != 0 && TOKENS.get(word) >> (2 * slots) == 0;
-        if token.seal(at, kind) == word && sound { Some(token) } else { None }
+        if token.encode(at, kind) == word && sound { Some(token) } else { None }
     }
 
     /// Returns the word for the bucket at `at`.
     #[inline(always)]
-    pub const fn seal(self, at: Addr, kind: Kind) -> u64 {
+    pub const fn encode(self, at: Addr, kind: Kind) -> u64 {
         let seed = match kind {
             Kind::Main => MAIN_SEED,
             Kind::Chained => CHAINED_SEED,
@@ -262,21 +262,21 @@ pub const fn successor(token: u64) -> u64 {
 /// Returns the link to `target`, a multiple of a line or [`Addr::NULL`] for none, for the place
 /// `at`.
 #[inline(always)]
-pub const fn seal_link(target: Addr, at: Addr) -> u64 {
+pub const fn encode_link(target: Addr, at: Addr) -> u64 {
     LINK_CHECK.set(target.line(), mix(target.line(), at.word(), LINK_SEED) >> 48)
 }
 
 /// Returns where the link `word`, read at `at`, leads to, [`Addr::NULL`] for nowhere; `None` if
 /// its check does not match.
 #[inline(always)]
-pub const fn open_link(word: u64, at: Addr) -> Option<Addr> {
+pub const fn decode_link(word: u64, at: Addr) -> Option<Addr> {
     let target = Addr::new(LINK_LINE.get(word).wrapping_mul(LINE));
-    if seal_link(target, at) == word { Some(target) } else { None }
+    if encode_link(target, at) == word { Some(target) } else { None }
 }
 
 /// Returns the fingerprint field of a key that hashes to `hash`, in a slot of the bucket at `at`.
 #[inline(always)]
-pub const fn seal_print(hash: u64, at: Addr, slot: usize) -> u64 {
+pub const fn encode_print(hash: u64, at: Addr, slot: usize) -> u64 {
     let print = hash >> 40;
     PRINT_CHECK.set(print, mix(print, at.word() + slot as u64, PRINT_SEED) >> 56)
 }
@@ -284,7 +284,7 @@ pub const fn seal_print(hash: u64, at: Addr, slot: usize) -> u64 {
 /// Returns whether a fingerprint field is one that this engine could have stored there.
 #[inline(always)]
 pub const fn is_print(field: u64, at: Addr, slot: usize) -> bool {
-    seal_print(PRINT.get(field) << 40, at, slot) == field
+    encode_print(PRINT.get(field) << 40, at, slot) == field
 }
 
 /// Returns in which word of a double bucket the fingerprint of `slot` (1 to 3) lies, and at which
@@ -292,12 +292,6 @@ pub const fn is_print(field: u64, at: Addr, slot: usize) -> bool {
 #[inline(always)]
 pub const fn print_place(slot: usize) -> (usize, u32) {
     (DoubleBucket::PRINTS + (slot - 1) / 2, 32 * ((slot as u32 - 1) % 2))
-}
-
-/// Returns the twelve-bit tag of a record word: a check over the slot, that is the hash of the key
-/// and the record word without its tag.
-pub const fn record_tag(hash: u64, record_word: u64) -> u16 {
-    (mix(hash ^ (record_word & ((1 << 52) - 1)), 0, 0) >> 52) as u16
 }
 
 /// Returns the slots of a bucket.
@@ -348,21 +342,17 @@ mod tests {
             let at = Addr::new((random >> 20) << 6);
             let token = Token::empty(random >> 23).with_slot(1, i % 4).bumped();
             for kind in [Kind::Main, Kind::Chained] {
-                let word = token.seal(at, kind);
-                assert_eq!(Token::open(word, at, kind, 4), Some(token));
-                assert!((0..64).all(|bit| Token::open(word ^ 1 << bit, at, kind, 4).is_none()));
+                let word = token.encode(at, kind);
+                assert_eq!(Token::decode(word, at, kind, 4), Some(token));
+                assert!((0..64).all(|bit| Token::decode(word ^ 1 << bit, at, kind, 4).is_none()));
             }
             let target = if i % 5 == 0 { Addr::NULL } else { Addr::new((random >> 22) << 6) };
-            let link = seal_link(target, at);
-            assert_eq!(open_link(link, at), Some(target));
-            assert!((0..64).all(|bit| open_link(link ^ 1 << bit, at).is_none()));
-            let print = seal_print(random, at, 1);
+            let link = encode_link(target, at);
+            assert_eq!(decode_link(link, at), Some(target));
+            assert!((0..64).all(|bit| decode_link(link ^ 1 << bit, at).is_none()));
+            let print = encode_print(random, at, 1);
             assert!(is_print(print, at, 1));
             assert!((0..32).all(|bit| !is_print(print ^ 1 << bit, at, 1)));
-            let record = random & ((1 << 52) - 1);
-            let tag = record_tag(random, record);
-            assert!((0..52).all(|bit| record_tag(random, record ^ 1 << bit) != tag));
-            assert!((0..64).all(|bit| record_tag(random ^ 1 << bit, record) != tag));
         }
     }
 
@@ -379,23 +369,23 @@ mod tests {
     fn a_hole_is_not_an_empty_bucket() {
         // Fails if zeros pass as a main bucket: a hole in the file would lose keys silently.
         for line in 0..100_000 {
-            assert_eq!(Token::open(0, Addr::new(line * LINE), Kind::Main, 3), None);
+            assert_eq!(Token::decode(0, Addr::new(line * LINE), Kind::Main, 3), None);
         }
     }
 
     #[test]
     fn a_main_bucket_is_not_a_chained_one() {
         // Fails if a link into the main array could be followed.
-        let word = Token::empty(3).seal(AT, Kind::Main);
-        assert_eq!(Token::open(word, AT, Kind::Chained, 3), None);
+        let word = Token::empty(3).encode(AT, Kind::Main);
+        assert_eq!(Token::decode(word, AT, Kind::Chained, 3), None);
     }
 
     #[test]
     fn a_token_of_a_slot_that_is_not_there_is_damage() {
         // Fails if a forged token word could lead beyond the slots of a bucket.
         for slots in [3, 4] {
-            let word = Token::empty(3).with_slot(3, 1).seal(AT, Kind::Main);
-            assert_eq!(Token::open(word, AT, Kind::Main, slots).is_some(), slots == 4);
+            let word = Token::empty(3).with_slot(3, 1).encode(AT, Kind::Main);
+            assert_eq!(Token::decode(word, AT, Kind::Main, slots).is_some(), slots == 4);
         }
     }
 

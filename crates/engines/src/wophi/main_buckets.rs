@@ -6,11 +6,10 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Bits, Media, Primitives};
 
-use super::bucket::{Bucket, corrupt};
-use super::form::Form;
+use super::bucket::{Bucket, BucketCodec, corrupt};
 use super::layout::{EXTENTS, Kind, LINE_WORDS, extent_start};
 
-/// Whether the next doubling is under way.
+/// Whether the next doubling is in progress.
 const GROWING: Bits = Bits::new(0, 1);
 /// How often the array has doubled.
 const LEVEL: Bits = Bits::new(1, 7);
@@ -22,14 +21,14 @@ const MASK: Bits = Bits::new(8, 56);
 pub struct View {
     /// How often the array has doubled, all buckets split.
     pub level: u32,
-    /// Whether the next doubling is under way: some buckets may be split once more.
+    /// Whether the next doubling is in progress: some buckets may be split once more.
     pub growing: bool,
 }
 
 /// Where each main bucket lies, and which of them a hash leads to.
 ///
 /// Bucket b of n splits into b and b + n: the hash decides by one more of its low bits.
-pub struct MainBuckets<P: Primitives, F: Form> {
+pub struct MainBuckets<P: Primitives, C: BucketCodec> {
     initial: u64,
     /// The logarithm of `initial`.
     initial_log: u32,
@@ -37,11 +36,11 @@ pub struct MainBuckets<P: Primitives, F: Form> {
     view: P::AtomicU64,
     /// Where bucket 0 would lie if each extent reached back to it. Unit: words, modulo 2^64.
     origins: [P::AtomicU64; EXTENTS],
-    form: PhantomData<fn() -> F>,
+    codec: PhantomData<fn() -> C>,
 }
 
-impl<P: Primitives, F: Form> MainBuckets<P, F> {
-    const BUCKET_WORDS: u64 = F::LINES * LINE_WORDS as u64;
+impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
+    const BUCKET_WORDS: u64 = C::LINES * LINE_WORDS as u64;
 
     /// Makes the map of an array that begins with `initial` buckets, a power of two.
     pub fn new(initial: u64) -> Self {
@@ -50,17 +49,17 @@ impl<P: Primitives, F: Form> MainBuckets<P, F> {
             initial_log: initial.trailing_zeros(),
             view: AtomicWord::new(MASK.set(0, initial - 1)),
             origins: core::array::from_fn(|_| AtomicWord::new(0)),
-            form: PhantomData,
+            codec: PhantomData,
         }
     }
 
-    /// Says where extent `extent` lies; before the view says that it is there.
+    /// Sets where extent `extent` lies; before the view that includes it is set.
     pub fn set_extent(&self, extent: usize, at: Addr) {
         let back = extent_start(self.initial, extent).wrapping_mul(Self::BUCKET_WORDS);
         self.origins[extent].store(at.word().wrapping_sub(back), Ordering::Release);
     }
 
-    /// Says how far the array has grown.
+    /// Sets how far the array has grown.
     pub fn set_view(&self, view: View) {
         let word = GROWING.set(0, view.growing.into());
         let word = MASK.set(LEVEL.set(word, view.level.into()), self.count(view.level) - 1);
@@ -103,15 +102,15 @@ impl<P: Primitives, F: Form> MainBuckets<P, F> {
         Addr::NULL.plus(origin.wrapping_add(index.wrapping_mul(Self::BUCKET_WORDS)))
     }
 
-    /// Returns the main bucket of a hash; `None` if that needs a closer look, or finds damage.
+    /// As [`MainBuckets::home`], with `None` for an error, and for what a growth makes ambiguous.
     #[inline(always)]
     pub fn settled_home<'a, M: Media>(
         &self,
         pm: &'a Access<'_, M>,
         hash: u64,
-    ) -> Option<Bucket<'a, M, F>> {
+    ) -> Option<Bucket<'a, M, C>> {
         let (view, mask) = self.view_and_mask();
-        let bucket = Bucket::glance(pm, self.at(hash & mask), Kind::Main)?;
+        let bucket = Bucket::try_read(pm, self.at(hash & mask), Kind::Main)?;
         let depth = bucket.token.home();
         if depth == u64::from(view.level) {
             return Some(bucket);
@@ -119,28 +118,28 @@ impl<P: Primitives, F: Form> MainBuckets<P, F> {
         if !view.growing || depth != u64::from(view.level) + 1 {
             return None;
         }
-        // Split once more: the next bit of the hash tells which half it is.
+        // Split once more: the next bit of the hash chooses the half.
         if hash & (mask + 1) == 0 {
             return Some(bucket);
         }
-        let upper = Bucket::glance(pm, self.at(hash & (2 * mask + 1)), Kind::Main)?;
+        let upper = Bucket::try_read(pm, self.at(hash & (2 * mask + 1)), Kind::Main)?;
         (upper.token.home() == depth).then_some(upper)
     }
 
     /// Returns the main bucket of a hash, with its index.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](everhash_index::Error::Corrupt), also if a split comes between, and the
-    /// caller tells.
+    /// [`Error::Corrupt`](everhash_index::Error::Corrupt); also if a split comes between, which the
+    /// caller's validation detects.
     #[inline(always)]
     pub fn home<'a, M: Media>(
         &self,
         pm: &'a Access<'_, M>,
         hash: u64,
-    ) -> Result<(u64, Bucket<'a, M, F>)> {
+    ) -> Result<(u64, Bucket<'a, M, C>)> {
         let view = self.view();
         let low = hash & (self.count(view.level) - 1);
-        let bucket = Bucket::meet(pm, self.at(low), Kind::Main)?;
+        let bucket = Bucket::read(pm, self.at(low), Kind::Main)?;
         let depth = bucket.token.home();
         if depth == u64::from(view.level) {
             return Ok((low, bucket));
@@ -154,8 +153,8 @@ impl<P: Primitives, F: Form> MainBuckets<P, F> {
         pm: &'a Access<'_, M>,
         hash: u64,
         view: View,
-        base: (u64, Bucket<'a, M, F>),
-    ) -> Result<(u64, Bucket<'a, M, F>)> {
+        base: (u64, Bucket<'a, M, C>),
+    ) -> Result<(u64, Bucket<'a, M, C>)> {
         let depth = base.1.token.home();
         if !view.growing || depth != u64::from(view.level) + 1 {
             return Err(corrupt(base.1.at, "a bucket was split as often as the array doubled"));
@@ -164,7 +163,7 @@ impl<P: Primitives, F: Form> MainBuckets<P, F> {
         if index == base.0 {
             return Ok(base);
         }
-        let bucket = Bucket::meet(pm, self.at(index), Kind::Main)?;
+        let bucket = Bucket::read(pm, self.at(index), Kind::Main)?;
         if bucket.token.home() != depth {
             return Err(corrupt(bucket.at, "both halves of a split have one depth"));
         }
@@ -179,7 +178,7 @@ impl<P: Primitives, F: Form> MainBuckets<P, F> {
         &self,
         pm: &'a Access<'_, M>,
         index: u64,
-    ) -> Result<Option<Bucket<'a, M, F>>> {
+    ) -> Result<Option<Bucket<'a, M, C>>> {
         // A bucket's own index is a hash that leads to it, or to its lower half.
         let (found, bucket) = self.home(pm, index)?;
         Ok((found == index).then_some(bucket))

@@ -13,20 +13,19 @@
 //! ```
 //!
 //! An insert writes the pair, and then its token with one 8-byte store; a delete clears the token.
-//! Where a line keeps the order of its stores, pair and token lie in one line and need one flush
-//! and one fence together. A full chain takes a bucket that is ready.
+//! Where a line keeps the order of its stores, pair and token lie in one line and share one flush
+//! and one fence. A full chain takes a pre-allocated bucket.
 //!
 //! # Where to find what
 //!
 //! | Section | File |
 //! |---|---|
-//! | III-A, Fig. 1: a bucket | `layout.rs`, `bucket.rs` |
+//! | III-A, Fig. 1: a bucket and its slots | `layout.rs`, `bucket.rs` |
 //! | III-A, main buckets | `main_buckets.rs` |
-//! | III-A, Fig. 1: slots | `form.rs` |
 //! | III-A-1, log-free failure-atomic writes | `failure_atomic_writes.rs` |
 //! | III-A-2, bucket pre-allocation | `bucket_pre_allocation.rs` |
 //! | III-B, Algorithms 1 and 2 | `ops.rs` |
-//! | ours: an open table in DRAM | `state.rs` |
+//! | ours: an open table in DRAM, its face | `state.rs`, `table.rs` |
 //! | ours: growth | `resize.rs` |
 //! | ours: refilling, unlinking | `upkeep.rs` |
 //! | ours: scan and clear | `scan.rs` |
@@ -53,7 +52,7 @@
 //! | no end of a chain | at most as many buckets as the medium holds | cycles in damaged pools |
 //! | no iteration | a chain is copied without its lock | readers block no writer (9) |
 //! | one thread | stripes of locks and sequences | see `concurrency.rs` |
-//! | a token is read before its flush | readers wait | a crash takes nothing back (6) |
+//! | a token is read before its flush | readers wait until it is durable | a crash takes nothing back (6) |
 //! | a freed slot is reused | at once, as buckets and records are | walks are validated (6) |
 //! | 16-byte pairs | byte strings too, in records | two fences an insert (7) |
 //! | no recovery | a walk over all chains | see `recovery.rs` |
@@ -83,7 +82,7 @@
 //!
 //! 8. The images of the upper buckets, then the token words of the lower ones. Pairs that moved out
 //!    of chained buckets are ended under a third fence, and only where there are some: left there,
-//!    dead by address, they would make every walk hash each key that it meets. `tests/counts.rs`
+//!    dead by address, they would make every walk hash each key on it. `tests/counts.rs`
 //!    bounds what that costs: three lines an insert, all of growth included.
 //! 9. The copy counts if the sequence of the stripe did not change, as with a get. `len` is the sum
 //!    of a counter per stripe, and recovery counts anew (`tests/upkeep.rs`).
@@ -95,22 +94,19 @@
 //!
 //! # What limits a get
 //!
-//! A get reads one line, and a processor could have a dozen of them on their way at once. But it
-//! looks ahead by some hundred instructions, and SipHash of an 8-byte key alone is 85. The bench
-//! measures what that leaves (`hash + random read`): on a virtual Xeon of 2023 not a quarter of the
-//! rate of independent reads, of which a get with all its checks is four tenths. So a get at a
-//! fifth of independent reads, one by one and with this hash, cannot be had there. Batches can
-//! (three tenths), because the next lines are asked for before the first is looked at, and XXH3
-//! helps (an eighth) where keys need no defence.
-//!
-//! There is no `table.rs`: the face of an open table is `ops/faces.rs`.
+//! A get reads one line, and a processor can fetch a dozen lines at once. But it looks ahead by some
+//! hundred instructions, and SipHash of an 8-byte key alone takes 85. The bench measures what that
+//! leaves (`hash + random read`): on a virtual Xeon of 2023 less than a quarter of the rate of
+//! independent reads, and a get with all its checks reaches four tenths of that. So single gets with
+//! this hash cannot reach a fifth of independent reads there. Batches can (three tenths), because
+//! they prefetch the next lines before the first is compared, and XXH3 helps (an eighth) where keys
+//! need no defence.
 
 mod bucket;
 mod bucket_pre_allocation;
 mod check;
 mod concurrency;
 mod failure_atomic_writes;
-mod form;
 pub mod layout;
 mod main_buckets;
 mod ops;
@@ -119,6 +115,7 @@ mod resize;
 mod scan;
 mod setup;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -126,8 +123,8 @@ mod upkeep;
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
 use everhash_pmem::{Media, Pool, Region, Site};
 
-pub use ops::WophiTable;
 pub use setup::{WophiSettings, bytes_needed};
+pub use table::WophiTable;
 
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -151,6 +148,7 @@ impl Engine for Wophi {
         resize::sites::ALL,
         upkeep::sites::ALL,
         recovery::sites::ALL,
+        table::sites::ALL,
     ];
 
     type Settings = WophiSettings;
@@ -170,11 +168,9 @@ impl Engine for Wophi {
 
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<WophiTable<M>> {
         Ok(match Form::from_code(pool.identity().form) {
-            Form::WORDS => WophiTable::Words(recovery::open(pool, executor, check::check)?),
-            Form::DOUBLE_WORDS => {
-                WophiTable::DoubleWords(recovery::open(pool, executor, check::check)?)
-            }
-            _ => WophiTable::Bytes(recovery::open(pool, executor, check::check)?),
+            Form::WORDS => WophiTable::Words(recovery::open(pool, executor)?),
+            Form::DOUBLE_WORDS => WophiTable::DoubleWords(recovery::open(pool, executor)?),
+            _ => WophiTable::Bytes(recovery::open(pool, executor)?),
         })
     }
 

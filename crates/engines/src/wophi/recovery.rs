@@ -1,16 +1,16 @@
 //! Opening a table (the paper has no recovery): one walk over all chains finds what is in use.
 //!
-//! The walk is the same after a clean close and after a crash; only the latter leaves something to
-//! repair. Each repair is one store that ends a pair which no reader would be given anyway, so it
+//! The walk is the same after a clean close and after a crash; only a crash leaves something to
+//! repair. Each repair is one store that removes a pair which no reader would find anyway, so it
 //! may be repeated, and a crash between two of them changes nothing.
 //!
 //! | a crash leaves | recovery |
 //! |---|---|
-//! | stores that are visible and not durable | makes them durable before it believes any |
+//! | stores that are visible and not durable | persists them before it relies on any |
 //! | a bucket that no link leads to | finds it free |
-//! | an upper bucket whose lower half is not split | passes over it; growth writes it again |
-//! | pairs that moved to the upper half, in the lower half's chain | ends them |
-//! | two equal keys in different buckets | ends the one that is not the successor |
+//! | an upper bucket whose lower half is not split | ignores it; growth writes it again |
+//! | pairs that moved to the upper half, in the lower half's chain | clears their tokens |
+//! | two equal keys in different buckets | clears the token that is not the successor |
 //! | a record that no slot leads to | finds it free |
 
 mod walk;
@@ -18,29 +18,27 @@ mod walk;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use everhash_index::{Executor, Result};
+use everhash_index::{Executor, Form, Result};
 use everhash_pmem::{
     Access, Addr, AtomicWord, Heap, LINE, Lock, Media, Pool, Shutdown, Space, Span, pool,
 };
 
 use self::walk::{Found, Walk};
-use super::bucket::corrupt;
+use super::bucket::{BucketCodec, corrupt};
 use super::bucket_pre_allocation::PreAllocated;
 use super::concurrency::Stripes;
-use super::form::Form;
 use super::layout::{self, EXTENTS, MOST_BUCKETS, ROOT, Root};
 use super::main_buckets::{MainBuckets, View};
 use super::setup::WophiSettings;
-use super::state::{Growth, Judge, Wophi};
-use super::upkeep::Sweep;
+use super::state::{Growth, Sweep, Wophi};
 use crate::common::hash::KeyedHash;
 
 /// Where recovery persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// Everything that is visible, before recovery believes it.
+        /// Everything that is visible, before recovery relies on it.
         ACCEPTED = "wophi/recover/accepted";
-        /// The tokens of pairs that a crash has left behind.
+        /// The tokens of pairs that an interrupted split or update left.
         ENDED = "wophi/recover/ended";
     }
 }
@@ -55,20 +53,19 @@ struct Extents {
 ///
 /// # Errors
 /// [`everhash_index::Error::Corrupt`] and errors of the medium.
-pub fn open<M: Media, F: Form>(
+pub fn open<M: Media, C: BucketCodec>(
     pool: Pool<M>,
     executor: &dyn Executor,
-    judge: Judge<M>,
-) -> Result<Wophi<M, F>> {
+) -> Result<Wophi<M, C>> {
     if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
-        // After a crash of the process alone, what is visible need not be durable. What is
-        // believed below, and shown to a reader, must not be lost in the next power failure.
+        // After a killed process, what is visible need not be durable. What the walk relies on,
+        // and a reader is shown, must survive the next power loss.
         pool.access().sync(sites::ACCEPTED)?;
     }
     let settings = read_settings(&pool.access())?;
     let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
-    let extents = read_extents::<M, F>(&pool.access(), &settings, &space)?;
-    let mut table = empty_table::<M, F>(pool, settings, space, judge)?;
+    let extents = read_extents::<M, C>(&pool.access(), &settings, &space)?;
+    let mut table = empty_table::<M, C>(pool, settings, space)?;
     let level = extents.main.len() as u32 - 1;
     for (extent, at) in extents.main.into_iter().enumerate() {
         table.main.set_extent(extent, at);
@@ -76,7 +73,7 @@ pub fn open<M: Media, F: Form>(
     if table.pool.previous_shutdown() != Shutdown::Clean {
         table.pool.begin_writes()?;
     }
-    // As if the last growth were still under way: the walk finds out.
+    // As if the last growth were still in progress: the walk finds out.
     let lower = level.saturating_sub(1);
     table.main.set_view(View { level: lower, growing: level > 0 });
     let walk = Walk::new(&table, extents.pab, level);
@@ -95,7 +92,7 @@ fn read_settings<M: Media>(pm: &Access<'_, M>) -> Result<WophiSettings> {
 }
 
 /// Reads where the arrays lie, and claims their space.
-fn read_extents<M: Media, F: Form>(
+fn read_extents<M: Media, C: BucketCodec>(
     pm: &Access<'_, M>,
     settings: &WophiSettings,
     space: &Space<M>,
@@ -110,12 +107,12 @@ fn read_extents<M: Media, F: Form>(
         if extents.main.len() != extent || buckets > MOST_BUCKETS / 2 {
             return Err(corrupt(layout::main_link(extent), "extents follow one another"));
         }
-        space.claim(Span::of_bytes(main, buckets * F::LINES * LINE))?;
+        space.claim(Span::of_bytes(main, buckets * C::LINES * LINE))?;
         extents.main.push(main);
         // Without its main extent it was never used: a crash came between the two links.
         if let Some(pab) = pab {
             let count = layout::pab_buckets(initial, settings.pab_divisor, extent);
-            let array = Span::of_bytes(pab, count * F::LINES * LINE);
+            let array = Span::of_bytes(pab, count * C::LINES * LINE);
             space.claim(array)?;
             extents.pab.push(array);
         }
@@ -127,25 +124,25 @@ fn read_extents<M: Media, F: Form>(
 }
 
 fn read_link<M: Media>(pm: &Access<'_, M>, at: Addr) -> Result<Option<Addr>> {
-    match layout::open_link(pm.load(at)?, at) {
+    match layout::decode_link(pm.load(at)?, at) {
         Some(target) => Ok((!target.is_null()).then_some(target)),
         None => Err(corrupt(at, "a link of the root matches its check")),
     }
 }
 
-fn empty_table<M: Media, F: Form>(
+fn empty_table<M: Media, C: BucketCodec>(
     pool: Pool<M>,
     settings: WophiSettings,
     space: Arc<Space<M>>,
-    judge: Judge<M>,
-) -> Result<Wophi<M, F>> {
+) -> Result<Wophi<M, C>> {
     Ok(Wophi {
+        form: Form::from_code(pool.identity().form),
         settings,
         hasher: KeyedHash::of(pool.identity())?,
         ordered: pool.region().media().guarantees().same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.page_bytes),
         main: MainBuckets::new(settings.initial_buckets),
-        pab: PreAllocated::new(Arc::clone(&space), F::LINES * LINE),
+        pab: PreAllocated::new(Arc::clone(&space), C::LINES * LINE),
         stripes: Stripes::new(settings.stripes),
         space,
         pool,
@@ -156,13 +153,12 @@ fn empty_table<M: Media, F: Form>(
         sweep: Lock::new(Sweep::default()),
         emptied: AtomicWord::new(0),
         longest_chain: AtomicWord::new(1),
-        judge,
-        form: core::marker::PhantomData,
+        codec: core::marker::PhantomData,
     })
 }
 
-impl<M: Media, F: Form> Wophi<M, F> {
-    /// Takes over what the walk found, and goes on with a growth that was under way.
+impl<M: Media, C: BucketCodec> Wophi<M, C> {
+    /// Takes over what the walk found, and continues a growth that was in progress.
     fn resume(&mut self, level: u32, found: &Found) {
         self.recovered_items = found.items;
         self.estimate.store(found.items, Ordering::Relaxed);

@@ -1,29 +1,29 @@
 //! Growth (the paper has none): the main array doubles, a group of neighbours at a time, without
-//! a log and without stopping anybody.
+//! a log and without stopping readers or other writers.
 //!
 //! Bucket b of n splits into b and b + n. The upper half is a new extent; half of the items stay
 //! where they are. For a group of neighbours, under their locks:
 //!
 //! 1. complete images of the upper buckets, and of the chains behind them, are written and fenced:
-//!    nobody reads them before step 2, so the extent needs no preparation;
-//! 2. one store of the token word of each lower bucket says that it is split, and ends in it the
-//!    pairs that moved; fenced;
-//! 3. the tokens of moved pairs in the chains behind the lower buckets are ended; fenced.
+//!    no reader looks there before step 2, so the extent needs no preparation;
+//! 2. one store of the token word of each lower bucket says that it is split, and clears the tokens
+//!    of the pairs that moved; fenced;
+//! 3. the tokens of moved pairs in the chains behind the lower buckets are cleared; fenced.
 //!
-//! After a crash before 2 is durable for a bucket, its upper half was never there. After one
-//! before 3, pairs are left that hash to the other half: dead by address. Recovery ends them.
+//! After a crash before 2 is durable for a bucket, its upper half was never there. A crash before 3
+//! leaves pairs that hash to the other half: dead by address. Recovery clears their tokens.
 
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Change, LINE, Lock, Media, Span};
+use everhash_pmem::{Access, Addr, AtomicWord, Change, LINE, Lock, Media, Span, before_reuse};
 
-use super::bucket::{Bucket, corrupt};
-use super::concurrency::{Held, before_reuse};
-use super::form::Form;
+use super::bucket::{Bucket, BucketCodec, corrupt, hash_of};
+use super::concurrency::Held;
 use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, Token};
 use super::main_buckets::View;
 use super::state::Wophi;
+use crate::common::slot_codec::SlotCodec;
 
 /// Where growth persists something.
 pub mod sites {
@@ -42,24 +42,23 @@ pub mod sites {
 }
 
 /// A pair with the hash of its key.
-type Hashed<F> = (u64, <F as Form>::Pair);
+type Hashed<C> = (u64, <C as SlotCodec>::Pair);
 
-/// What the split of a group comes to.
-struct Plan<'a, M: Media, F: Form> {
+/// What the split of a group stores.
+struct Plan<'a, M: Media, C: BucketCodec> {
     /// Lower buckets, with the token words that say that they are split.
-    lower: Vec<(Bucket<'a, M, F>, Token)>,
+    lower: Vec<(Bucket<'a, M, C>, Token)>,
     /// Chained buckets that lose pairs, with their token words afterwards.
-    chained: Vec<(Bucket<'a, M, F>, Token)>,
+    chained: Vec<(Bucket<'a, M, C>, Token)>,
     /// Upper buckets by index, with what moves there.
-    upper: Vec<(u64, Vec<Hashed<F>>)>,
+    upper: Vec<(u64, Vec<Hashed<C>>)>,
 }
 
-impl<M: Media, F: Form> Wophi<M, F> {
-    /// Takes `correction` into the estimate of the number of items, and begins to grow if that is
-    /// due.
+impl<M: Media, C: BucketCodec> Wophi<M, C> {
+    /// Adds `correction` to the estimated number of items, and begins a growth if one is due.
     ///
     /// A growth that cannot begin is no error of the write that found it due: that is committed.
-    /// Chains grow longer instead. A medium that has failed says so at the next write.
+    /// Chains grow longer instead. A failed medium is reported by the next write.
     #[inline(always)]
     pub(super) fn estimated(&self, pm: &Access<'_, M>, correction: Option<i64>) {
         if let Some(correction) = correction {
@@ -92,12 +91,12 @@ impl<M: Media, F: Form> Wophi<M, F> {
         if view.growing || extent == EXTENTS || buckets * 2 > MOST_BUCKETS {
             return Ok(());
         }
-        let bucket_bytes = F::LINES * LINE;
+        let bucket_bytes = C::LINES * LINE;
         let main = match self.space.take(buckets * bucket_bytes, LINE) {
             Ok(taken) => taken.span,
             Err(everhash_pmem::Error::Full { .. }) => {
                 // Chains may still be extended. The next attempt is a sixteenth later.
-                self.grow_at.fetch_add(buckets * F::SLOTS as u64 / 16 + 1, Ordering::Relaxed);
+                self.grow_at.fetch_add(buckets * C::SLOTS as u64 / 16 + 1, Ordering::Relaxed);
                 return Ok(());
             }
             Err(other) => return Err(other.into()),
@@ -111,7 +110,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         };
         let pab_start = pab.map_or(Addr::NULL, |span| span.start);
         // One after the other: behind a durable link to the extent, a link that an earlier crash
-        // has left to other pre-allocated buckets would be believed.
+        // has left to other pre-allocated buckets would be followed.
         commit_link(pm, pab_start, layout::pab_link(extent), sites::PAB)?;
         commit_link(pm, main.start, layout::main_link(extent), sites::EXTENT)?;
         if let Some(span) = pab {
@@ -129,8 +128,8 @@ impl<M: Media, F: Form> Wophi<M, F> {
         self.settings.group_buckets.min(self.main.count(level))
     }
 
-    /// Splits a group if a growth is under way and it is this insert's turn: one of as many as a
-    /// group has buckets, so that a growth ends long before the next one is due.
+    /// Splits a group if a growth is in progress and it is this write's turn: one of as many writes
+    /// as a group has buckets, so that a growth ends long before the next one is due.
     ///
     /// # Errors
     /// [`Error::Corrupt`] and errors of the medium; a device without room is none.
@@ -157,7 +156,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         };
         let split = self.split_group(pm, level, group);
         let mut growth = self.growth.lock()?;
-        growth.under_way -= 1;
+        growth.in_progress -= 1;
         if split.is_err() {
             growth.again.push_back(group);
         } else if growth.is_done() {
@@ -167,7 +166,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         }
         match split {
             Ok(()) => Ok(true),
-            // The caller's own write may well succeed: a poisoned stripe, for one, is not its own.
+            // The caller's own write may succeed: a poisoned stripe, for one, need not be its own.
             Err(Error::Full { .. } | Error::Poisoned) => Ok(false),
             Err(other) => Err(other),
         }
@@ -186,11 +185,11 @@ impl<M: Media, F: Form> Wophi<M, F> {
         if plan.lower.is_empty() {
             return Ok(());
         }
-        let chained = |pairs: usize| pairs.div_ceil(F::SLOTS).saturating_sub(1);
+        let chained = |pairs: usize| pairs.div_ceil(C::SLOTS).saturating_sub(1);
         let needed = plan.upper.iter().map(|(_, moved)| chained(moved.len())).sum();
         let spare = self.pab.take_many(needed)?;
         if let Err(error) = self.write_images(pm, level, &plan, &spare) {
-            // Nothing leads to them yet, and the group is tried again.
+            // No link leads to them yet, and the group is tried again.
             spare.into_iter().try_for_each(|at| self.pab.give(at))?;
             return Err(error);
         }
@@ -205,17 +204,17 @@ impl<M: Media, F: Form> Wophi<M, F> {
         Ok(())
     }
 
-    /// Finds out what of bucket `index` and its chain moves.
+    /// Plans which pairs of bucket `index` and its chain move.
     fn plan_split<'a>(
         &self,
         pm: &'a Access<'_, M>,
         level: u32,
         index: u64,
-        plan: &mut Plan<'a, M, F>,
+        plan: &mut Plan<'a, M, C>,
     ) -> Result<()> {
-        let lower = Bucket::meet(pm, self.main.at(index), Kind::Main)?;
+        let lower = Bucket::read(pm, self.main.at(index), Kind::Main)?;
         if lower.token.home() != u64::from(level) {
-            // A crash has interrupted this group, and recovery left it to be completed.
+            // A crash has interrupted this group: recovery leaves it to the next split.
             return Ok(());
         }
         let buckets = self.main.count(level);
@@ -224,8 +223,8 @@ impl<M: Media, F: Form> Wophi<M, F> {
         while let Some(bucket) = next {
             let mut token = bucket.token;
             for slot in bucket.token.live_slots() {
-                let pair = F::load(pm, &bucket, slot)?;
-                let hash = F::pair_hash(&self.hasher, &pair);
+                let pair = bucket.pair(pm, slot)?;
+                let hash = hash_of::<C>(&self.hasher, pair);
                 if hash & (buckets - 1) != index {
                     return Err(corrupt(bucket.at, "a key lies in the bucket it hashes to"));
                 }
@@ -251,20 +250,21 @@ impl<M: Media, F: Form> Wophi<M, F> {
         &self,
         pm: &Access<'_, M>,
         level: u32,
-        plan: &Plan<'_, M, F>,
+        plan: &Plan<'_, M, C>,
         spare: &[Addr],
     ) -> Result<()> {
         let mut spare = spare.iter().copied();
+        // Of its own: what is written here may have been taken from the space by another thread.
         before_reuse::<M::Sync>();
         for (index, moved) in &plan.upper {
             let mut at = self.main.at(*index);
             let mut empty = (Kind::Main, Token::empty(u64::from(level) + 1));
             let mut rest = moved.as_slice();
             loop {
-                let (here, behind) = rest.split_at(rest.len().min(F::SLOTS));
+                let (here, behind) = rest.split_at(rest.len().min(C::SLOTS));
                 let next = (!behind.is_empty())
                     .then(|| spare.next().expect("as many were taken as are needed"));
-                write_image::<F, M>(pm, at, empty, here, next)?;
+                write_image::<C, M>(pm, at, empty, here, next)?;
                 let Some(next) = next else { break };
                 (at, empty, rest) = (next, (Kind::Chained, Token::empty(*index)), behind);
             }
@@ -274,29 +274,29 @@ impl<M: Media, F: Form> Wophi<M, F> {
 }
 
 /// Writes and flushes one bucket that nothing leads to yet.
-fn write_image<F: Form, M: Media>(
+fn write_image<C: BucketCodec, M: Media>(
     pm: &Access<'_, M>,
     at: Addr,
     (kind, mut token): (Kind, Token),
-    pairs: &[Hashed<F>],
+    pairs: &[Hashed<C>],
     next: Option<Addr>,
 ) -> Result<()> {
-    let bucket = Bucket::<M, F>::fresh(pm, at, kind, token)?;
+    let bucket = Bucket::<M, C>::fresh(pm, at, kind, token)?;
     bucket.store_next(next.unwrap_or(Addr::NULL));
     for (slot, (hash, pair)) in pairs.iter().enumerate() {
-        F::store(pm, &bucket, slot, *hash, pair)?;
+        C::store(pm, &bucket, slot, *hash, C::encode(*pair))?;
         token = token.with_slot(slot, 1).bumped();
     }
     bucket.store_token(token);
-    let lines = 1 + pairs.len().checked_sub(1).map_or(0, F::line);
+    let lines = 1 + pairs.len().checked_sub(1).map_or(0, C::line);
     pm.flush(Span::new(at, lines * layout::LINE_WORDS as u64), sites::IMAGE);
     Ok(())
 }
 
 /// Stores token words and makes all of them durable. A crash leaves any of them.
-fn commit_all<M: Media, F: Form>(
+fn commit_all<M: Media, C: BucketCodec>(
     pm: &Access<'_, M>,
-    buckets: &[(Bucket<'_, M, F>, Token)],
+    buckets: &[(Bucket<'_, M, C>, Token)],
     site: everhash_pmem::Site,
 ) -> Result<()> {
     for (bucket, token) in buckets {
@@ -313,7 +313,7 @@ fn commit_link<M: Media>(
     at: Addr,
     site: everhash_pmem::Site,
 ) -> Result<()> {
-    pm.commit_word(at, layout::seal_link(target, at), site)?;
+    pm.commit_word(at, layout::encode_link(target, at), site)?;
     pm.flush(Span::new(at, 1), site);
     Ok(pm.fence(site)?)
 }

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Cursor, Result};
 use everhash_pmem::{AtomicWord, Media};
 
+use super::bucket::BucketCodec;
 use super::failure_atomic_writes::sites;
-use super::form::Form;
 use super::state::Wophi;
 
 /// Chains that one call of a scan visits at most.
@@ -22,14 +22,14 @@ const PAIRS_PER_SCAN: usize = 64;
 /// The key and the value of a pair.
 type Copied = (Vec<u8>, Vec<u8>);
 
-impl<M: Media, F: Form> Wophi<M, F> {
+impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// Visits some pairs from `cursor` on, which is the index of a main bucket.
     ///
-    /// Pairs move to higher buckets only, so one that is there throughout is met once at least.
-    /// No lock is held while `visit` runs.
+    /// Pairs move to higher buckets only, so one that is present throughout is visited at least
+    /// once. No lock is held while `visit` runs.
     ///
     /// # Errors
-    /// As [`Wophi::get`].
+    /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
     pub fn scan(
         &self,
         cursor: Cursor,
@@ -72,9 +72,8 @@ impl<M: Media, F: Form> Wophi<M, F> {
         let mut next = self.main.visit(&pm, index)?;
         while let Some(bucket) = next {
             for slot in bucket.token.live_slots() {
-                let pair = F::load(&pm, &bucket, slot)?;
                 let (mut key, mut value) = Copied::default();
-                F::read(&pm, &pair, &mut key, &mut value)?;
+                C::read(&pm, bucket.pair(&pm, slot)?, &mut key, &mut value)?;
                 pairs.push((key, value));
             }
             next = self.follow(&pm, &bucket, index, &mut steps)?;
@@ -85,11 +84,11 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// Removes every pair. A crash leaves any of them.
     ///
     /// # Errors
-    /// As [`Wophi::remove`].
+    /// As [`Wophi::scan`], and errors of the medium.
     pub fn clear(&self) -> Result<()> {
         self.writable()?;
-        // A bucket and whatever it has split into by then are cleared in one step: a key that is
-        // added behind the sweep, and moved up by a growth, must not be removed once more.
+        // A bucket and all that it has split into by then are cleared in one step: a key that is
+        // added behind the sweep, and moved up by a growth, must not be removed again.
         let classes = self.main.count(self.main.view().level);
         (0..classes).try_for_each(|class| self.clear_class(class, classes))
     }
@@ -104,7 +103,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
             let mut next = self.main.visit(&pm, index)?;
             while let Some(bucket) = next {
                 for slot in bucket.token.live_slots() {
-                    records.extend(F::record(&F::load(&pm, &bucket, slot)?));
+                    records.extend(C::record(bucket.pair(&pm, slot)?));
                     removed += 1;
                 }
                 if bucket.token.count() > 0 {
@@ -124,7 +123,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         }
         pm.fence(sites::CLEAR)?;
         change.end();
-        records.into_iter().for_each(|(at, class)| self.heap.give(at, class));
+        records.into_iter().for_each(|record| self.heap.give(record.addr, record.class));
         self.emptied.fetch_add(emptied, Ordering::Relaxed);
         let correction = held.count(-removed, 1);
         drop(held);

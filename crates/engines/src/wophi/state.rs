@@ -4,16 +4,14 @@ use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use everhash_index::{Checked, Result};
-use everhash_pmem::{Access, AtomicWord, Heap, Media, Pool, Primitives, Region, Space};
+use everhash_index::{Form, Result};
+use everhash_pmem::{Access, AtomicWord, Heap, Media, Pool, Primitives, Space};
 
-use super::bucket::{Bucket, corrupt, meet_chained};
+use super::bucket::{Bucket, BucketCodec, corrupt, read_chained};
 use super::bucket_pre_allocation::PreAllocated;
 use super::concurrency::Stripes;
-use super::form::Form;
 use super::main_buckets::{MainBuckets, View};
 use super::setup::WophiSettings;
-use super::upkeep::Sweep;
 use crate::common::hash::KeyedHash;
 
 /// A lock of the family that goes with medium `M`.
@@ -22,24 +20,22 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
-/// A function that reads a pool at rest, visits every pair, and names what is broken.
-pub type Judge<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
-
-/// An open table with pairs of form `F`.
-pub struct Wophi<M: Media, F: Form> {
+/// An open table with pairs of codec `C`.
+pub struct Wophi<M: Media, C: BucketCodec> {
     pub(super) pool: Pool<M>,
+    pub(super) form: Form,
     pub(super) settings: WophiSettings,
     pub(super) hasher: KeyedHash,
     /// Whether a line keeps the order of its stores on this medium.
     pub(super) ordered: bool,
     pub(super) space: Arc<Space<M>>,
     pub(super) heap: Heap<M>,
-    pub(super) main: MainBuckets<M::Sync, F>,
+    pub(super) main: MainBuckets<M::Sync, C>,
     pub(super) pab: PreAllocated<M>,
     pub(super) stripes: Stripes<M::Sync>,
     /// Items that recovery found.
     pub(super) recovered_items: u64,
-    /// About how many items there are: exact up to what the stripes have not reported yet.
+    /// The estimated number of items: exact but for what the stripes have not reported yet.
     pub(super) estimate: WordOf<M>,
     /// The estimate beyond which growth begins.
     pub(super) grow_at: WordOf<M>,
@@ -49,22 +45,29 @@ pub struct Wophi<M: Media, F: Form> {
     pub(super) emptied: WordOf<M>,
     /// Buckets of the longest chain that an insert has walked.
     pub(super) longest_chain: WordOf<M>,
-    /// The judge of pools at rest.
-    pub(super) judge: Judge<M>,
-    pub(super) form: core::marker::PhantomData<fn() -> F>,
+    pub(super) codec: core::marker::PhantomData<fn() -> C>,
 }
 
-/// Which groups of a growth are still to be split. Empty if no growth is under way.
+/// How far the sweep for empty buckets has come.
+#[derive(Default)]
+pub struct Sweep {
+    /// The next main bucket; 0 between two sweeps.
+    pub(super) next: u64,
+    /// The level for whose growth space was reserved.
+    pub(super) reserved: Option<u32>,
+}
+
+/// Which groups of a growth are still to be split. Empty if no growth is in progress.
 #[derive(Default)]
 pub struct Growth {
-    /// The next group that nobody has begun.
+    /// The next group that was not begun.
     next: u64,
     /// The number of groups.
     end: u64,
-    /// Groups that could not be split: for want of space, or behind a lock that a panic poisoned.
+    /// Groups that could not be split: for lack of space, or behind a poisoned stripe.
     pub(super) again: VecDeque<u64>,
     /// Groups that are being split.
-    pub(super) under_way: u64,
+    pub(super) in_progress: u64,
     /// Growths that were begun since the table was opened.
     pub(super) steps: u64,
 }
@@ -88,23 +91,23 @@ impl Growth {
         } else {
             self.again.pop_front()?
         };
-        self.under_way += 1;
+        self.in_progress += 1;
         Some(group)
     }
 
     /// Returns whether every group is split.
     pub(super) fn is_done(&self) -> bool {
-        self.next == self.end && self.again.is_empty() && self.under_way == 0
+        self.next == self.end && self.again.is_empty() && self.in_progress == 0
     }
 }
 
-impl<M: Media, F: Form> Wophi<M, F> {
-    /// Returns the number of items. Exact whenever no write is under way.
+impl<M: Media, C: BucketCodec> Wophi<M, C> {
+    /// Returns the number of items. Exact whenever no write is in progress.
     pub fn len(&self) -> u64 {
         self.recovered_items.wrapping_add(self.stripes.items())
     }
 
-    /// Returns about how many items there are.
+    /// Returns the estimated number of items.
     pub(super) fn estimated_items(&self) -> u64 {
         // The sum of what the stripes have reported may be below zero for a moment.
         (self.estimate.load(Ordering::Relaxed) as i64).max(0) as u64
@@ -112,7 +115,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
 
     /// Returns the number of items at which the table doubles once more.
     pub(super) fn items_at(&self, level: u32) -> u64 {
-        let slots = self.main.count(level) * F::SLOTS as u64;
+        let slots = self.main.count(level) * C::SLOTS as u64;
         (u128::from(slots) * u128::from(self.settings.grow_percent) / 100) as u64
     }
 
@@ -122,7 +125,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
     /// threads write it once in 64 inserts into a large table.
     #[inline(always)]
     pub(super) fn drift_limit(&self, view: View) -> i64 {
-        let slots = self.main.count(view.level) * F::SLOTS as u64;
+        let slots = self.main.count(view.level) * C::SLOTS as u64;
         (slots / self.stripes.count() / 32).clamp(1, 64) as i64
     }
 
@@ -135,19 +138,19 @@ impl<M: Media, F: Form> Wophi<M, F> {
     pub(super) fn follow<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        bucket: &Bucket<'a, M, F>,
+        bucket: &Bucket<'a, M, C>,
         index: u64,
         steps: &mut u64,
-    ) -> Result<Option<Bucket<'a, M, F>>> {
+    ) -> Result<Option<Bucket<'a, M, C>>> {
         match bucket.next()? {
             None => Ok(None),
             Some(at) => {
                 *steps += 1;
-                // Chains are short: the bound is looked at where only damage leads to.
-                if *steps > 64 && *steps > pm.media().bytes() / (F::LINES * everhash_pmem::LINE) {
+                // Chains are short: the exact bound is computed only for long ones.
+                if *steps > 64 && *steps > pm.media().bytes() / (C::LINES * everhash_pmem::LINE) {
                     return Err(corrupt(bucket.at, "a chain ends"));
                 }
-                meet_chained(pm, at, index).map(Some)
+                read_chained(pm, at, index).map(Some)
             }
         }
     }

@@ -5,10 +5,9 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media};
 
-use super::bucket::Bucket;
-use super::form::Form;
+use super::bucket::{Bucket, BucketCodec};
 use super::layout::Kind;
-use super::state::Wophi;
+use super::state::{Sweep, Wophi};
 
 /// Where upkeep persists something.
 pub mod sites {
@@ -18,16 +17,7 @@ pub mod sites {
     }
 }
 
-/// How far the sweep for empty buckets has come.
-#[derive(Default)]
-pub struct Sweep {
-    /// The next main bucket; 0 between two sweeps.
-    next: u64,
-    /// The level for whose growth space was reserved.
-    reserved: Option<u32>,
-}
-
-impl<M: Media, F: Form> Wophi<M, F> {
+impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// Works on about `budget` buckets.
     ///
     /// # Errors
@@ -64,7 +54,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
         sweep.reserved = Some(view.level);
         let buckets = self.main.count(view.level);
         let share = buckets / self.settings.pab_divisor + 1;
-        match self.space.reserve_ahead((buckets + share) * F::LINES * LINE) {
+        match self.space.reserve_ahead((buckets + share) * C::LINES * LINE) {
             // Not an error yet: the table works on with longer chains.
             Ok(()) | Err(everhash_pmem::Error::Full { .. }) => Ok(()),
             Err(other) => Err(other.into()),
@@ -78,7 +68,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
             if emptied == 0 {
                 return Ok(false);
             }
-            // What is emptied from here on is for the next sweep.
+            // Buckets that are emptied from here on are left to the next sweep.
             self.emptied.fetch_sub(emptied, Ordering::Relaxed);
         }
         let end = self.main.reachable().min(sweep.next.saturating_add(left));
@@ -100,7 +90,7 @@ impl<M: Media, F: Form> Wophi<M, F> {
     fn unlink_empty(&self, pm: &Access<'_, M>, index: u64) -> Result<()> {
         let held = self.stripes.of(index).hold(pm)?;
         let Some(main) = self.main.visit(pm, index)? else { return Ok(()) };
-        let mut links: Vec<(Bucket<'_, M, F>, Addr)> = Vec::new();
+        let mut links: Vec<(Bucket<'_, M, C>, Addr)> = Vec::new();
         let mut empty = Vec::new();
         let (mut kept, mut skipped, mut steps) = (main, false, 0);
         let mut next = self.follow(pm, &main, index, &mut steps)?;

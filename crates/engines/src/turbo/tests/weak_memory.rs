@@ -1,23 +1,20 @@
 //! The read protocol under loom: no reader is shown what is torn, not yet durable, or of another
 //! shard, in any order of a few steps and on weak memory either.
 
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{self, Relaxed};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::LazyLock;
 
-use everhash_pmem::{
-    Addr, AtomicWord, Block, Domain, Error, Guarantees, Hints, Holes, Media, Primitives, Region,
-    Result, Simulation, Site, Span,
+use everhash_pmem::{Addr, AtomicWord, Primitives, Region, before_reuse};
+use everhash_testkit::primitives::{
+    self, ACQUIRE, Loom, LoomMedium, LoomWord, NO_FENCE, RELEASE, Without,
 };
-use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
 
 use crate::common::slot_codec::Words;
 use crate::turbo::bucket::{Bucket, Fences, Pair, sites};
-use crate::turbo::concurrency::{Shard, before_reuse};
-use crate::turbo::layout::{self, BUCKET_WORDS, Bucket as Ruler, LINE_WORDS, Meta, Place};
+use crate::turbo::concurrency::Shard;
+use crate::turbo::layout::{self, Bucket as Ruler, LINE_WORDS, Meta, Place};
 use crate::turbo::search_path::{HashedKey, Reach, try_fast_get};
 
 /// Where the only bucket of the shard lies, and where it may move to.
@@ -33,36 +30,9 @@ const HASH: u64 = 7;
 const FENCES: Fences = Fences { is_ordered: true, after_record: false };
 const REACH: Reach = Reach { scope: 1, bucket_slots: 4 };
 
-/// A medium of two buckets whose words loom explores: the first line of each, more is not used.
-struct Buckets<P> {
-    words: Vec<LoomWord>,
-    /// What the next commit makes durable, and what is durable.
-    next: AtomicU64,
-    durable: LoomWord,
-    primitives: PhantomData<fn() -> P>,
-}
-
-impl<P: Primitives> Buckets<P> {
-    fn new() -> Self {
-        let words = [HERE, THERE].into_iter().flat_map(|place| bucket(place.start));
-        Buckets {
-            words: words.map(LoomWord::new).collect(),
-            next: AtomicU64::new(0),
-            durable: LoomWord::new(0),
-            primitives: PhantomData,
-        }
-    }
-
-    fn word(&self, at: Addr) -> &LoomWord {
-        let (bucket, word) = (at.word() / BUCKET_WORDS as u64 - 1, at.word() % BUCKET_WORDS as u64);
-        assert!(word < LINE_WORDS as u64);
-        &self.words[bucket as usize * LINE_WORDS + word as usize]
-    }
-}
-
 /// A bucket whose first slot holds `KEY` with 0. Tags and checks are there already that the writes
 /// below would store: with fewer steps loom is through sooner.
-fn bucket(at: Addr) -> [u64; LINE_WORDS] {
+fn bucket(at: Addr) -> impl Iterator<Item = (Addr, u64)> {
     let pairs = [[KEY, 0], [KEY, 1]];
     let mut words = [0; 3];
     for (slot, pair) in pairs.into_iter().enumerate() {
@@ -73,12 +43,12 @@ fn bucket(at: Addr) -> [u64; LINE_WORDS] {
     bucket[Ruler::META] = Meta::first(1).encode([words[0], words[1]], at);
     bucket[Ruler::TAGS..][..3].copy_from_slice(&words);
     bucket[Ruler::SLOTS..][..2].copy_from_slice(&pairs[0]);
-    bucket
+    (0..).map(move |word| at.plus(word)).zip(bucket)
 }
 
 /// Returns a pair of another key that passes the check of the first slot, whose value also does
 /// beside `KEY`: a reader shall not be saved by the check.
-fn pair_that_passes() -> Pair {
+static OTHER: LazyLock<Pair> = LazyLock::new(|| {
     let passes = |key, value| {
         let check = |pair: Pair| layout::check_of(pair, HERE.start, 0);
         check([key, value]) == check([KEY, 0])
@@ -87,125 +57,18 @@ fn pair_that_passes() -> Pair {
     let other = other.expect("one key in 32 passes with 0");
     let value = (2..100_000).find(|value| passes(KEY, *value) && passes(other, *value));
     [other, value.expect("one value in 1024 passes with both")]
-}
-
-/// A window of words of [`Buckets`].
-struct Window<'a, P, const N: usize> {
-    buckets: &'a Buckets<P>,
-    start: Addr,
-}
-
-impl<P, const N: usize> Clone for Window<'_, P, N> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P, const N: usize> Copy for Window<'_, P, N> {}
-
-impl<P: Primitives, const N: usize> Window<'_, P, N> {
-    fn word(&self, index: usize) -> &LoomWord {
-        self.buckets.word(self.start.plus(index as u64))
-    }
-}
-
-impl<P: Primitives, const N: usize> Block<N> for Window<'_, P, N> {
-    fn start(&self) -> Addr {
-        self.start
-    }
-
-    fn load(&self, index: usize) -> u64 {
-        self.word(index).load(Ordering::Acquire)
-    }
-
-    fn load_relaxed(&self, index: usize) -> u64 {
-        self.word(index).load(Relaxed)
-    }
-
-    fn store(&self, index: usize, value: u64) {
-        self.word(index).store(value, Relaxed);
-    }
-
-    fn commit_word(&self, index: usize, value: u64, _site: Site) {
-        self.word(index).store(value, Ordering::Release);
-    }
-
-    fn compare_exchange(
-        &self,
-        index: usize,
-        current: u64,
-        new: u64,
-        _site: Site,
-    ) -> core::result::Result<u64, u64> {
-        self.word(index).compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
-    }
-}
-
-impl<P: Primitives> Media for Buckets<P> {
-    type Sync = P;
-    type Context = ();
-    type Block<'a, const N: usize> = Window<'a, P, N>;
-
-    fn context(&self) {}
-
-    fn bytes(&self) -> u64 {
-        THERE.start.byte() + THERE.bytes()
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 }
-    }
-
-    fn block<'a, const N: usize>(&'a self, _cx: &'a (), start: Addr) -> Result<Window<'a, P, N>> {
-        Ok(Window { buckets: self, start })
-    }
-
-    fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
-        let words = (0..).zip(out);
-        words.for_each(|(i, word)| *word = self.word(at.plus(i)).load(Ordering::Acquire));
-        Ok(())
-    }
-
-    fn write_words(&self, _cx: &(), at: Addr, words: &[u64]) -> Result<()> {
-        (0..).zip(words).for_each(|(i, word)| self.word(at.plus(i)).store(*word, Relaxed));
-        Ok(())
-    }
-
-    fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], _site: Site) -> Result<()> {
-        self.write_words(cx, at, words)
-    }
-
-    fn flush(&self, _cx: &(), _span: Span, _site: Site) {}
-
-    fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
-        self.durable.store(self.next.load(Relaxed), Relaxed);
-        Ok(())
-    }
-
-    fn sync(&self, cx: &(), site: Site) -> Result<()> {
-        self.fence(cx, site)
-    }
-
-    fn grow(&self, _bytes: u64) -> Result<()> {
-        Err(Error::Full { needed: 0 })
-    }
-}
-
-impl<P: Primitives> Hints for Buckets<P> {}
-
-impl<P: Primitives> Holes for Buckets<P> {}
-
-impl<P: Primitives> Simulation<()> for Buckets<P> {}
+});
 
 /// A shard of one bucket, and the medium on which it lies.
 struct Table<P: Primitives> {
-    region: Region<Buckets<P>>,
+    region: Region<LoomMedium<P>>,
     shard: Shard<P>,
 }
 
 impl<P: Primitives> Table<P> {
     fn new() -> Self {
-        Table { region: Region::new(Buckets::new()), shard: Shard::new(HERE) }
+        let words = [HERE, THERE].into_iter().flat_map(|place| bucket(place.start));
+        Table { region: Region::new(LoomMedium::new(words, [])), shard: Shard::new(HERE) }
     }
 
     /// Looks for the key once, and returns its value if the reader accepts what it saw.
@@ -214,21 +77,18 @@ impl<P: Primitives> Table<P> {
         let found = try_fast_get(&self.region.access(), &self.shard, REACH, wanted, true)?;
         let Some([key, value]) = found else { return Some(ABSENT) };
         assert!(key == KEY && value <= 1, "torn, or of another shard: {value}");
-        // What is durable is so for everybody, whoever has heard of it: without the fence a reader
-        // who saw that nothing is pending might not yet have been told why.
-        Loom::fence(Ordering::Acquire);
-        let durable = self.region.media().durable.load(Relaxed);
+        let durable = self.region.media().durable();
         assert!(durable >= value, "accepted before it was durable");
         Some(value)
     }
 
     /// Gives the key the value 1 in the second slot, and the first slot to another key.
-    fn update_and_insert(&self, other: Pair) {
+    fn update_and_insert(&self) {
         let pm = self.region.access();
         let held = self.shard.hold(&pm).unwrap();
         let bucket = Bucket::of(&pm, HERE, 0).unwrap();
-        for (slot, pair) in [(1, [KEY, 1]), (0, other)] {
-            self.region.media().next.store(1, Relaxed);
+        for (slot, pair) in [(1, [KEY, 1]), (0, *OTHER)] {
+            self.region.media().will_be_durable(1);
             let view = bucket.view_of(bucket.meta_word()).unwrap();
             let tag = layout::tag_of(HASH);
             let filled = bucket.fill(&pm, &view, slot, tag, pair, FENCES).unwrap();
@@ -239,14 +99,14 @@ impl<P: Primitives> Table<P> {
 
     /// Removes the key, gives its slot to another value and then to the first one again, as 4095
     /// writes do after which META is what it was.
-    fn come_round(&self, other: Pair) {
+    fn come_round(&self) {
         let pm = self.region.access();
         let held = self.shard.hold(&pm).unwrap();
         let bucket = Bucket::of(&pm, HERE, 0).unwrap();
         let view = bucket.view_of(bucket.meta_word()).unwrap();
         let removed = view.removed(0);
         bucket.commit(&pm, &view, removed, held.pending(0, removed), sites::REMOVE).unwrap();
-        for pair in [[KEY, other[1]], [KEY, 0]] {
+        for pair in [[KEY, OTHER[1]], [KEY, 0]] {
             bucket.fill(&pm, &view, 0, layout::tag_of(HASH), pair, FENCES).unwrap();
         }
         assert!(view.meta.has_wrapped());
@@ -255,36 +115,18 @@ impl<P: Primitives> Table<P> {
     }
 
     /// Moves the shard; another one stores a pair where it lay before.
-    fn move_and_reuse(&self, other: Pair) {
+    fn move_and_reuse(&self) {
         let pm = self.region.access();
         let held = self.shard.hold(&pm).unwrap();
         held.moved(THERE);
         before_reuse::<P>();
-        pm.store(HERE.start.plus(Ruler::SLOTS as u64 + 1), other[1]).unwrap();
+        pm.store(HERE.start.plus(Ruler::SLOTS as u64 + 1), OTHER[1]).unwrap();
     }
 }
 
 /// Returns what a reader accepted beside `write`, in every schedule with up to three preemptions.
-///
-/// The reader is the spawned thread: the other way round, loom leaves out the schedules in which
-/// the writer is ahead of it.
-fn read_beside<P: Primitives>(write: fn(&Table<P>, Pair)) -> BTreeSet<Option<u64>> {
-    let other = pair_that_passes();
-    let accepted = Arc::new(Mutex::new(BTreeSet::new()));
-    let all = Arc::clone(&accepted);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
-        let table = Arc::new(Table::<P>::new());
-        let (reader, all) = (Arc::clone(&table), Arc::clone(&all));
-        let reader = loom::thread::spawn(move || {
-            let found = reader.read();
-            all.lock().unwrap().insert(found);
-        });
-        write(&table, other);
-        reader.join().unwrap();
-    });
-    accepted.lock().unwrap().clone()
+fn read_beside<P: Primitives>(write: fn(&Table<P>)) -> BTreeSet<Option<u64>> {
+    primitives::read_beside(3, Table::<P>::new, Table::read, write, None)
 }
 
 #[test]
@@ -313,42 +155,15 @@ fn no_reader_accepts_what_was_written_while_a_sequence_number_came_round() {
 #[test]
 fn a_missing_fence_or_pending_bucket_is_caught() {
     // Fails if the models above are too small to show what the fences and the word are for.
-    fn is_caught<P: Primitives>(write: fn(&Table<P>, Pair)) -> bool {
+    fn is_caught<P: Primitives>(write: fn(&Table<P>)) -> bool {
         catch_unwind(AssertUnwindSafe(|| read_beside::<P>(write))).is_err()
     }
-    assert!(is_caught::<Without<RELEASE, LoomWord>>(Table::update_and_insert));
-    assert!(is_caught::<Without<ACQUIRE, LoomWord>>(Table::update_and_insert));
+    assert!(is_caught::<Without<RELEASE>>(Table::update_and_insert));
+    assert!(is_caught::<Without<ACQUIRE>>(Table::update_and_insert));
     assert!(is_caught::<Without<NO_FENCE, Forgetful>>(Table::update_and_insert));
     assert!(is_caught::<Without<NO_FENCE, Forgetful>>(Table::come_round));
-    assert!(is_caught::<Without<RELEASE, LoomWord>>(Table::move_and_reuse));
-    assert!(is_caught::<Without<ACQUIRE, LoomWord>>(Table::move_and_reuse));
-}
-
-const NO_FENCE: u8 = 0;
-const RELEASE: u8 = 1;
-const ACQUIRE: u8 = 2;
-
-/// Loom without fences of one kind, or with other words: the mutants that must be caught.
-struct Without<const KIND: u8, W>(PhantomData<fn() -> W>);
-
-impl<const KIND: u8, W: AtomicWord + 'static> Primitives for Without<KIND, W> {
-    type AtomicU64 = W;
-    type Mutex<T: Send> = LoomMutex<T>;
-
-    fn fence(order: Ordering) {
-        let kind = if order == Ordering::Release { RELEASE } else { ACQUIRE };
-        if kind != KIND {
-            Loom::fence(order);
-        }
-    }
-
-    fn pause(attempt: u32) {
-        Loom::pause(attempt);
-    }
-
-    fn thread() -> u32 {
-        Loom::thread()
-    }
+    assert!(is_caught::<Without<RELEASE>>(Table::move_and_reuse));
+    assert!(is_caught::<Without<ACQUIRE>>(Table::move_and_reuse));
 }
 
 /// A word that forgets to store 1, which is how the first bucket is called pending, and to count.

@@ -1,4 +1,5 @@
-//! The walk over all chains: what they reach, what they hold, and what a crash has left in them.
+//! The walk over all chains: which buckets and records they reach, and what a crash has left in
+//! them.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -8,14 +9,13 @@ use everhash_index::{Error, Executor, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Shutdown, Span, WORD};
 
 use super::sites;
-use crate::wophi::bucket::{Bucket, corrupt};
-use crate::wophi::form::{Form, Update};
+use crate::wophi::bucket::{Bucket, BucketCodec, Update, corrupt, hash_of};
 use crate::wophi::layout::{Kind, Token, successor};
 use crate::wophi::state::{LockOf, Wophi, WordOf};
 
 /// Chains that one job walks at least.
 ///
-/// Unit: main buckets. Source: ours; a job of a thousand lines is worth a thread's attention.
+/// Unit: main buckets. Source: ours; a thousand lines are worth the cost of a job.
 const CHAINS_PER_JOB: u64 = 1024;
 
 /// What the walk of one job found.
@@ -34,8 +34,8 @@ pub struct Found {
 }
 
 /// Everything that the jobs share.
-pub struct Walk<'t, M: Media, F: Form> {
-    table: &'t Wophi<M, F>,
+pub struct Walk<'t, M: Media, C: BucketCodec> {
+    table: &'t Wophi<M, C>,
     /// The pre-allocated arrays, with one bit for each bucket: 1 = a chain leads to it.
     arrays: Vec<(Span, Vec<WordOf<M>>)>,
     /// The number of lower buckets.
@@ -44,10 +44,10 @@ pub struct Walk<'t, M: Media, F: Form> {
     depth: u64,
 }
 
-/// A pair on the walk along one chain.
-struct Met<F: Form> {
+/// A pair of the chain at hand.
+struct Met<C: BucketCodec> {
     hash: u64,
-    pair: F::Pair,
+    pair: C::Pair,
     /// Index of its bucket in the chain.
     bucket: usize,
     slot: usize,
@@ -55,11 +55,11 @@ struct Met<F: Form> {
     older: bool,
 }
 
-impl<'t, M: Media, F: Form> Walk<'t, M, F> {
+impl<'t, M: Media, C: BucketCodec> Walk<'t, M, C> {
     /// Prepares the walk over a table whose main array has doubled `level` times, the last time
     /// perhaps not for all buckets, and whose pre-allocated buckets lie in `arrays`.
-    pub fn new(table: &'t Wophi<M, F>, arrays: Vec<Span>, level: u32) -> Self {
-        let arrays = arrays.into_iter().map(|array| (array, reach_bits::<M, F>(array)));
+    pub fn new(table: &'t Wophi<M, C>, arrays: Vec<Span>, level: u32) -> Self {
+        let arrays = arrays.into_iter().map(|array| (array, reach_bits::<M, C>(array)));
         Walk {
             table,
             arrays: arrays.collect(),
@@ -74,7 +74,7 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
     /// [`Error::Poisoned`].
     pub fn add_arrays(&self) -> Result<()> {
         for (array, reached) in &self.arrays {
-            self.table.pab.add_array(*array, free_runs::<M, F>(*array, reached))?;
+            self.table.pab.add_array(*array, free_runs::<M, C>(*array, reached))?;
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
         let mut found = Found::default();
         let mut chain = Chain { buckets: Vec::new(), met: Vec::new(), moved: Vec::new() };
         for index in range {
-            let lower = Bucket::meet(&pm, self.table.main.at(index), Kind::Main)?;
+            let lower = Bucket::read(&pm, self.table.main.at(index), Kind::Main)?;
             let depth = lower.token.home();
             if depth != self.depth && depth + 1 != self.depth {
                 return Err(corrupt(lower.at, "a bucket was split as often as the others"));
@@ -114,7 +114,7 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
                 found.unsplit = found.unsplit.or(Some(index));
             } else if depth > 0 {
                 let index = index + self.buckets;
-                let upper = Bucket::meet(&pm, self.table.main.at(index), Kind::Main)?;
+                let upper = Bucket::read(&pm, self.table.main.at(index), Kind::Main)?;
                 if upper.token.home() != depth {
                     return Err(corrupt(upper.at, "both halves of a split have one depth"));
                 }
@@ -130,13 +130,14 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
         Ok(found)
     }
 
-    /// Walks a chain, claims what it reaches, and ends what a crash has left behind.
+    /// Walks a chain, claims what it reaches, and removes the pairs that an interrupted split or
+    /// update left.
     fn walk_chain<'a>(
         &self,
         pm: &'a Access<'_, M>,
         index: u64,
-        main: Bucket<'a, M, F>,
-        chain: &mut Chain<'a, M, F>,
+        main: Bucket<'a, M, C>,
+        chain: &mut Chain<'a, M, C>,
         found: &mut Found,
     ) -> Result<()> {
         chain.buckets.clear();
@@ -144,8 +145,8 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
         let (mut next, mut steps) = (Some(main), 0);
         while let Some(bucket) = next {
             for slot in bucket.token.live_slots() {
-                let pair = F::load(pm, &bucket, slot)?;
-                let hash = F::pair_hash(&self.table.hasher, &pair);
+                let pair = bucket.pair(pm, slot)?;
+                let hash = hash_of::<C>(&self.table.hasher, pair);
                 let place = chain.buckets.len();
                 chain.met.push(Met { hash, pair, bucket: place, slot, older: false });
             }
@@ -156,12 +157,12 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
             }
         }
         self.end_moved(index, chain)?;
-        if F::UPDATE == Update::TwoSlots {
+        if C::UPDATE == Update::TwoSlots {
             chain.end_older();
         }
         for met in &chain.met {
-            if let Some((at, class)) = F::record(&met.pair) {
-                self.table.heap.claim(at, class)?;
+            if let Some(record) = C::record(met.pair) {
+                self.table.heap.claim(record.addr, record.class)?;
             }
         }
         found.items += chain.met.len() as u64;
@@ -169,9 +170,9 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
         self.repair(pm, chain, found)
     }
 
-    /// Ends the pairs that a split has moved to the upper half, and finds those that lie where
-    /// nothing could have put them.
-    fn end_moved(&self, index: u64, chain: &mut Chain<'_, M, F>) -> Result<()> {
+    /// Removes the pairs that a split has moved to the upper half, and reports those that no write
+    /// could have put where they lie.
+    fn end_moved(&self, index: u64, chain: &mut Chain<'_, M, C>) -> Result<()> {
         let main = chain.buckets[0].0;
         let depth = main.token.home();
         let count = self.table.main.count(depth as u32);
@@ -179,7 +180,7 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
         let was_split = depth > 0 && depth == self.depth && index < count / 2;
         for met in &chain.met {
             let home = met.hash & (count - 1);
-            // In the main bucket they were ended by the store that split it.
+            // The store that split a main bucket has removed them from it.
             let may_move = was_split && met.bucket > 0 && home == upper;
             if home != index && !may_move {
                 let at = chain.buckets[met.bucket].0.at;
@@ -193,8 +194,8 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
         Ok(())
     }
 
-    /// Stores the token words that lost a pair. Flushed; the job fences.
-    fn repair(&self, pm: &Access<'_, M>, chain: &Chain<'_, M, F>, found: &mut Found) -> Result<()> {
+    /// Stores the token words of buckets that lost a pair. Flushed; the job fences.
+    fn repair(&self, pm: &Access<'_, M>, chain: &Chain<'_, M, C>, found: &mut Found) -> Result<()> {
         for (bucket, token) in &chain.buckets {
             found.empty += u64::from(bucket.kind == Kind::Chained && token.count() == 0);
             if *token == bucket.token {
@@ -215,7 +216,7 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
     /// # Errors
     /// [`Error::Corrupt`] if one did before, or if no bucket begins there.
     fn claim_bucket(&self, at: Addr) -> Result<()> {
-        let bucket = Span::of_bytes(at, F::LINES * LINE);
+        let bucket = Span::of_bytes(at, C::LINES * LINE);
         let array = self.arrays.iter().find(|(array, _)| array.overlaps(bucket));
         let Some((array, reached)) = array else {
             // It was allocated directly.
@@ -241,25 +242,25 @@ impl<'t, M: Media, F: Form> Walk<'t, M, F> {
     }
 }
 
-/// A chain, as it was met and as it is to be.
-struct Chain<'a, M: Media, F: Form> {
+/// A chain, as it was read and as it is to be.
+struct Chain<'a, M: Media, C: BucketCodec> {
     /// Buckets, with the token words that they shall have.
-    buckets: Vec<(Bucket<'a, M, F>, Token)>,
+    buckets: Vec<(Bucket<'a, M, C>, Token)>,
     /// The pairs that stay.
-    met: Vec<Met<F>>,
+    met: Vec<Met<C>>,
     /// Pairs of the lower half that must be in the upper one.
     moved: Vec<(u64, u64)>,
 }
 
-impl<F: Form> Met<F> {
-    /// Returns what tells the pair from others: the hash of its key and the last word of its slot.
+impl<C: BucketCodec> Met<C> {
+    /// Returns what identifies the pair: the hash of its key and the last word of its slot.
     fn mark(&self) -> (u64, u64) {
-        (self.hash, F::last_word(&self.pair, 0).1)
+        (self.hash, C::last_word(C::encode(self.pair)))
     }
 }
 
-impl<M: Media, F: Form> Chain<'_, M, F> {
-    /// Returns whether the chain holds what its lower half has passed on, and forgets about it.
+impl<M: Media, C: BucketCodec> Chain<'_, M, C> {
+    /// Returns whether the chain holds what moved from its lower half, and clears that list.
     fn holds_moved(&mut self) -> bool {
         if self.moved.is_empty() {
             return true;
@@ -268,7 +269,7 @@ impl<M: Media, F: Form> Chain<'_, M, F> {
         self.moved.drain(..).all(|moved| held.contains(&moved))
     }
 
-    fn end_where(&mut self, mut ends: impl FnMut(&Met<F>) -> bool) {
+    fn end_where(&mut self, mut ends: impl FnMut(&Met<C>) -> bool) {
         let buckets = &mut self.buckets;
         self.met.retain(|met| {
             let ended = ends(met);
@@ -280,7 +281,7 @@ impl<M: Media, F: Form> Chain<'_, M, F> {
         });
     }
 
-    /// Of two equal keys, ends the one that the other is the successor of.
+    /// Of two equal keys, removes the one whose successor the other is.
     ///
     /// An interrupted update leaves two. More, or two that do not follow one another, can only
     /// have been inserted blindly: they stay.
@@ -289,10 +290,10 @@ impl<M: Media, F: Form> Chain<'_, M, F> {
             return;
         }
         self.met.sort_unstable_by_key(|met| met.hash);
-        let same_key = |a: &Met<F>, b: &Met<F>| a.hash == b.hash && F::same_key(&a.pair, &b.pair);
+        let same_key = |a: &Met<C>, b: &Met<C>| a.hash == b.hash && C::is_same_key(a.pair, b.pair);
         for equal in self.met.chunk_by_mut(same_key) {
             let [a, b] = equal else { continue };
-            let token = |met: &Met<F>| self.buckets[met.bucket].1.slot(met.slot);
+            let token = |met: &Met<C>| self.buckets[met.bucket].1.slot(met.slot);
             let (token_a, token_b) = (token(a), token(b));
             a.older = successor(token_a) == token_b;
             b.older = successor(token_b) == token_a;
@@ -314,14 +315,14 @@ impl Found {
 }
 
 /// Makes a bit for each bucket of an array, all 0.
-fn reach_bits<M: Media, F: Form>(array: Span) -> Vec<WordOf<M>> {
-    let count = array.bytes() / (F::LINES * LINE);
+fn reach_bits<M: Media, C: BucketCodec>(array: Span) -> Vec<WordOf<M>> {
+    let count = array.bytes() / (C::LINES * LINE);
     (0..count.div_ceil(64)).map(|_| AtomicWord::new(0)).collect()
 }
 
 /// Returns the runs of buckets of an array that no chain leads to.
-fn free_runs<M: Media, F: Form>(array: Span, reached: &[WordOf<M>]) -> Vec<Span> {
-    let words = F::LINES * LINE / WORD;
+fn free_runs<M: Media, C: BucketCodec>(array: Span, reached: &[WordOf<M>]) -> Vec<Span> {
+    let words = C::LINES * LINE / WORD;
     let is_free = |bucket: &u64| {
         let bits = reached[(bucket / 64) as usize].load(Ordering::Relaxed);
         bits >> (bucket % 64) & 1 == 0

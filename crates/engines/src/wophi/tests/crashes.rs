@@ -61,7 +61,7 @@ fn two_crashes_in_the_beginnings_of_growths_are_survived() {
     drop(table);
     let mut words = region.media().words();
     let link = layout::main_link(1);
-    words[link.word() as usize] = layout::seal_link(Addr::NULL, link);
+    words[link.word() as usize] = layout::encode_link(Addr::NULL, link);
     for model in Model::ALL {
         let (tried, moved, refused) = crash_in_growth(model, &words, pairs, None);
         println!("{model}: {tried} states, {moved} growths elsewhere");

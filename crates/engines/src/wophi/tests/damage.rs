@@ -6,7 +6,7 @@ use everhash_pmem::{Addr, Bits, LINE};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 
-use crate::common::settings;
+use crate::common::{record, settings};
 use crate::wophi::Wophi;
 use crate::wophi::layout::{self, Kind, Root, Token};
 
@@ -29,16 +29,16 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
 /// Stores a value as settings, link, token word, record word or plain word, with its check.
 fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
     let (at, root) = (Addr::new(index as u64 * 8), ROOT.word() as usize);
-    let link = || layout::seal_link(Addr::new((value & ((1 << 48) - 1)) * LINE), at);
+    let link = || layout::encode_link(Addr::new((value & ((1 << 48) - 1)) * LINE), at);
     if at >= DATA {
         words[index] = match kind % 8 {
-            0 | 1 => Token::from_contents(value).seal(at, Kind::Main),
-            2 | 3 => Token::from_contents(value).seal(at, Kind::Chained),
+            0 | 1 => Token::from_contents(value).encode(at, Kind::Main),
+            2 | 3 => Token::from_contents(value).encode(at, Kind::Chained),
             4 | 5 => link(),
             6 => {
                 let tag = Bits::new(52, 12);
                 let word = tag.set(value, 0);
-                tag.set(word, layout::record_tag(words[index - 1], word).into())
+                tag.set(word, record::tag_of(words[index - 1], word).into())
             }
             _ => value,
         };

@@ -1,5 +1,6 @@
 //! Media that fail: an error of a fence stays local, and no failed growth is forgotten.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,11 +11,13 @@ use everhash_pmem::{
 };
 
 use super::upkeep::{figure, maintain};
-use crate::wophi::{Wophi, WophiSettings, WophiTable};
+use crate::wophi::{Wophi, WophiSettings, WophiTable, ops, resize};
 
-/// An image whose fences and growths fail when they are told to.
+/// An image whose fences and growths fail as a test demands.
 struct Faulty {
     image: Image,
+    /// The site of which one fence fails.
+    failing: Mutex<Option<Site>>,
     /// After how many fences one fails, and after how many growths one does; each once.
     fences: AtomicU64,
     growths: AtomicU64,
@@ -26,7 +29,11 @@ const NEVER: u64 = 1 << 40;
 impl Faulty {
     fn new(image: Image) -> Region<Faulty> {
         let [fences, growths] = [NEVER; 2].map(AtomicU64::new);
-        Region::new(Faulty { image, fences, growths })
+        Region::new(Faulty { image, failing: Mutex::new(None), fences, growths })
+    }
+
+    fn fail_once_at(&self, site: Site) {
+        *self.failing.lock().unwrap() = Some(site);
     }
 
     fn is_due(counter: &AtomicU64) -> bool {
@@ -67,7 +74,10 @@ impl Media for Faulty {
 
     fn flush(&self, _cx: &(), _span: Span, _site: Site) {}
 
-    fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
+    fn fence(&self, _cx: &(), site: Site) -> Result<()> {
+        if self.failing.lock().unwrap().take_if(|failing| *failing == site).is_some() {
+            return Err(Fault::Poisoned);
+        }
         if Faulty::is_due(&self.fences) { Err(Fault::Poisoned) } else { Ok(()) }
     }
 
@@ -213,5 +223,59 @@ fn a_growth_that_finds_no_room_at_any_call_is_not_forgotten() {
             assert!(after <= free, "{form}, call {call}: {after} buckets, {free} before");
             table.maintain(Duration::ZERO, 8).unwrap();
         }
+    }
+}
+
+#[test]
+fn a_split_that_fails_before_its_commit_gives_its_buckets_back() {
+    // Fails if the chained buckets of an upper half are lost with every attempt to write them.
+    let settings = WophiSettings { grow_percent: 300, pab_divisor: 1, ..settings() };
+    let (region, table) = make(&settings);
+    let words = table.words().unwrap();
+    let mut key = 0u64;
+    while figure(&table, "growing") == 0 {
+        assert!(words.insert_word(key, key).unwrap());
+        key += 1;
+    }
+    let buckets = |table: &WophiTable<Faulty>| {
+        ["pab_free", "chained_buckets", "direct_allocations"].map(|name| figure(table, name))
+    };
+    let before = buckets(&table);
+    for attempt in 0..40 {
+        region.media().fail_once_at(resize::sites::IMAGE);
+        table.maintain(Duration::ZERO, 2).unwrap();
+        assert!(region.media().failing.lock().unwrap().is_none(), "{attempt}: nothing was split");
+        assert_eq!(buckets(&table), before, "attempt {attempt}");
+    }
+    maintain(&table, 2);
+    assert_eq!(figure(&table, "growing"), 0);
+    let after = buckets(&table);
+    assert!(after[1] > before[1], "no split needed a chained bucket");
+    assert_eq!(table.check().unwrap().items, key);
+    drop(table);
+    assert_eq!(figure(&reopen(&region), "chained_buckets"), after[1], "buckets in no chain");
+}
+
+#[test]
+fn an_append_that_fails_before_its_link_gives_its_bucket_back() {
+    // Fails if a bucket is lost when the fence fails that makes it durable.
+    let crowded = WophiSettings { grow_percent: 1000, ..settings() };
+    for form in super::FORMS {
+        let region = Faulty::new(Image::<Std>::new(0, 1 << 20));
+        let opening = Opening { form, ..Opening::default() };
+        let table = create::<Wophi, _>(region.clone(), &opening, &crowded, &Inline).unwrap();
+        let mut failed = 0;
+        for number in 0..200u64 {
+            let key = number.to_le_bytes().repeat(if form == Form::DOUBLE_WORDS { 2 } else { 1 });
+            let before = figure(&table, "chained_buckets");
+            region.media().fail_once_at(ops::sites::APPEND_BUCKET);
+            if table.insert(&key, &key).is_err() {
+                failed += 1;
+                assert_eq!(figure(&table, "chained_buckets"), before, "{form}, {number}");
+                assert!(table.insert(&key, &key).unwrap());
+            }
+        }
+        assert!(failed > 20, "{form}: {failed} appends");
+        assert_eq!(table.check().unwrap().items, 200);
     }
 }

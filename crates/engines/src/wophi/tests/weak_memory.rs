@@ -1,26 +1,19 @@
 //! Readers under loom: what they accept is whole, durable, and of the key that they look for, in
 //! any order of a few steps and on weak memory too.
 
-use core::marker::PhantomData;
-use core::sync::atomic::Ordering::{self, Relaxed};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use everhash_index::{Inline, Opening, Table, create};
-use everhash_pmem::media::{Hints, Holes, Simulation};
-use everhash_pmem::{
-    Addr, AtomicWord, Block, Domain, Error, Guarantees, Image, Media, Primitives, Region, Result,
-    Site, Span, Std,
-};
-use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
+use everhash_pmem::{Addr, Image, Primitives, Region, Std};
+use everhash_testkit::primitives::{self, ACQUIRE, Loom, LoomMedium, RELEASE, Without};
 
 use crate::common::hash::KeyedHash;
-use crate::wophi::bucket::Bucket;
+use crate::common::slot_codec::Words;
+use crate::wophi::bucket::{Bucket, BucketCodec};
 use crate::wophi::concurrency::Stripes;
 use crate::wophi::failure_atomic_writes::{commit, commit_last_word, sites, write_pair};
-use crate::wophi::form::{Form, Words};
 use crate::wophi::layout::{self, Kind, LINE_WORDS, NEXT, TOKEN, Token};
 use crate::wophi::main_buckets::{MainBuckets, View};
 use crate::wophi::{Wophi, WophiSettings};
@@ -47,7 +40,7 @@ fn no_reader_takes_the_level_of_one_view_with_the_mask_of_another() {
     for hash in (0..keys).map(|key| hasher.word(key)) {
         // Only where a main bucket lies is anything found that could be taken for the key's own.
         let at = Addr::new((hash & 511) * 64);
-        let found = too_far(hash).and_then(|word| Token::open(word, at, Kind::Main, 3));
+        let found = too_far(hash).and_then(|word| Token::decode(word, at, Kind::Main, 3));
         if found.is_some() {
             tried += 1;
             race_with_the_end_of_a_growth(&region, &words, hash);
@@ -62,7 +55,7 @@ fn race_with_the_end_of_a_growth(region: &Region<Image>, words: &Arc<Vec<u64>>, 
         let main = Arc::new(MainBuckets::<Loom, Words>::new(128));
         for extent in 0..2 {
             let at = layout::main_link(extent);
-            main.set_extent(extent, layout::open_link(words[at.word() as usize], at).unwrap());
+            main.set_extent(extent, layout::decode_link(words[at.word() as usize], at).unwrap());
         }
         main.set_view(View { level: 0, growing: true });
         let grown = Arc::clone(&main);
@@ -83,168 +76,37 @@ const KEY: u64 = 1;
 const OTHER: u64 = 2;
 const HASH: u64 = 0;
 
-/// A medium of one bucket, with those of its words for loom that the tests below store to.
-struct OneBucket<P> {
-    token: LoomWord,
-    slot: [LoomWord; 2],
-    /// What the next fence makes durable, and what is durable.
-    next: AtomicU64,
-    durable: LoomWord,
-    primitives: PhantomData<fn() -> P>,
+/// A line whose first slot holds `KEY` with 0: what the tests store to, and the rest.
+fn bucket<P: Primitives>() -> LoomMedium<P> {
+    let token = Token::empty(0).with_slot(0, 1).encode(HERE, Kind::Main);
+    let link = layout::encode_link(Addr::NULL, HERE.plus(NEXT as u64));
+    let words = [token, link, KEY, 0, 0, 0, 0, 0];
+    let words = (0..).map(|word| HERE.plus(word)).zip(words);
+    let is_stored =
+        |(at, _): &(Addr, u64)| [TOKEN as u64, 2, 3].contains(&(at.word() - HERE.word()));
+    let (explored, fixed): (Vec<_>, Vec<_>) = words.partition(is_stored);
+    LoomMedium::new(explored, fixed)
 }
-
-impl<P: Primitives> OneBucket<P> {
-    /// Makes a bucket whose first slot holds `KEY` with 0.
-    fn new() -> Self {
-        let token = Token::empty(0).with_slot(0, 1);
-        OneBucket {
-            token: LoomWord::new(token.seal(HERE, Kind::Main)),
-            slot: [KEY, 0].map(LoomWord::new),
-            next: AtomicU64::new(0),
-            durable: LoomWord::new(0),
-            primitives: PhantomData,
-        }
-    }
-}
-
-/// The line of [`OneBucket`].
-struct Line<'a, P>(&'a OneBucket<P>);
-
-impl<P> Clone for Line<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for Line<'_, P> {}
-
-impl<P: Primitives> Line<'_, P> {
-    fn word(&self, index: usize) -> Option<&LoomWord> {
-        match index {
-            TOKEN => Some(&self.0.token),
-            2 | 3 => Some(&self.0.slot[index - 2]),
-            _ => None,
-        }
-    }
-
-    fn load_as(&self, index: usize, order: Ordering) -> u64 {
-        match self.word(index) {
-            Some(word) => word.load(order),
-            None if index == NEXT => layout::seal_link(Addr::NULL, HERE.plus(NEXT as u64)),
-            None => 0,
-        }
-    }
-
-    fn store_as(&self, index: usize, value: u64, order: Ordering) {
-        self.word(index).expect("only these words are stored to").store(value, order);
-    }
-}
-
-impl<P: Primitives, const N: usize> Block<N> for Line<'_, P> {
-    fn start(&self) -> Addr {
-        HERE
-    }
-
-    fn load(&self, index: usize) -> u64 {
-        self.load_as(index, Ordering::Acquire)
-    }
-
-    fn load_relaxed(&self, index: usize) -> u64 {
-        self.load_as(index, Relaxed)
-    }
-
-    fn store(&self, index: usize, value: u64) {
-        self.store_as(index, value, Relaxed);
-    }
-
-    fn commit_word(&self, index: usize, value: u64, _site: Site) {
-        self.store_as(index, value, Ordering::Release);
-    }
-
-    fn compare_exchange(
-        &self,
-        _index: usize,
-        _current: u64,
-        _new: u64,
-        _site: Site,
-    ) -> core::result::Result<u64, u64> {
-        unreachable!("WOPHI commits by plain stores")
-    }
-}
-
-impl<P: Primitives> Media for OneBucket<P> {
-    type Sync = P;
-    type Context = ();
-    type Block<'a, const N: usize> = Line<'a, P>;
-
-    fn context(&self) {}
-
-    fn bytes(&self) -> u64 {
-        HERE.byte() + 64
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        Guarantees { domain: Domain::Adr, same_line_order: true, access_unit_bytes: 256 }
-    }
-
-    fn block<'a, const N: usize>(&'a self, _cx: &'a (), start: Addr) -> Result<Line<'a, P>> {
-        assert!(start == HERE && N == LINE_WORDS);
-        Ok(Line(self))
-    }
-
-    fn read_words(&self, _cx: &(), _at: Addr, _out: &mut [u64]) -> Result<()> {
-        unreachable!("buckets are read through blocks")
-    }
-
-    fn write_words(&self, _cx: &(), _at: Addr, _words: &[u64]) -> Result<()> {
-        unreachable!("buckets are written through blocks")
-    }
-
-    fn write_words_nt(&self, _cx: &(), _at: Addr, _words: &[u64], _site: Site) -> Result<()> {
-        unreachable!("buckets are written through blocks")
-    }
-
-    fn flush(&self, _cx: &(), _span: Span, _site: Site) {}
-
-    fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
-        self.durable.store(self.next.load(Relaxed), Relaxed);
-        Ok(())
-    }
-
-    fn sync(&self, cx: &(), site: Site) -> Result<()> {
-        self.fence(cx, site)
-    }
-
-    fn grow(&self, _bytes: u64) -> Result<()> {
-        Err(Error::Full { needed: 0 })
-    }
-}
-
-impl<P: Primitives> Hints for OneBucket<P> {}
-
-impl<P: Primitives> Holes for OneBucket<P> {}
-
-impl<P: Primitives> Simulation<()> for OneBucket<P> {}
 
 /// The stripe of a bucket, and the medium on which that lies.
 struct Chain<P: Primitives> {
-    region: Region<OneBucket<P>>,
+    region: Region<LoomMedium<P>>,
     stripes: Stripes<P>,
 }
 
 impl<P: Primitives> Chain<P> {
     fn new() -> Self {
-        Chain { region: Region::new(OneBucket::new()), stripes: Stripes::new(1) }
+        Chain { region: Region::new(bucket()), stripes: Stripes::new(1) }
     }
 
     /// Looks for `KEY` once, as a get does first; returns what the reader accepted.
     fn read(&self) -> Option<Option<u64>> {
         let pm = self.region.access();
         let stripe = self.stripes.of(HASH);
-        let stamp = stripe.glimpse()?;
-        let bucket = Bucket::<_, Words>::glance(&pm, HERE, Kind::Main)?;
+        let stamp = stripe.try_stamp()?;
+        let bucket = Bucket::<_, Words>::try_read(&pm, HERE, Kind::Main)?;
         let found = match Words::find(&pm, &bucket, HASH, KEY, &mut Vec::new()).ok()? {
-            Some(slot) => Some(Words::load(&pm, &bucket, slot).ok()?),
+            Some(slot) => Some(bucket.pair(&pm, slot).ok()?),
             None => None,
         };
         if !stripe.accepts(stamp) {
@@ -252,8 +114,7 @@ impl<P: Primitives> Chain<P> {
         }
         if let Some([key, value]) = found {
             assert!(key == KEY && value <= 1, "torn, or of another key: {key} {value}");
-            Loom::fence(Ordering::Acquire);
-            let durable = self.region.media().durable.load(Relaxed);
+            let durable = self.region.media().durable();
             assert!(durable >= value, "accepted before it was durable");
         }
         Some(found.map(|pair| pair[1]))
@@ -263,10 +124,10 @@ impl<P: Primitives> Chain<P> {
     fn update(&self) {
         let pm = self.region.access();
         let held = self.stripes.of(HASH).hold(&pm).unwrap();
-        let bucket = Bucket::<_, Words>::meet(&pm, HERE, Kind::Main).unwrap();
-        self.region.media().next.store(1, Relaxed);
+        let bucket = Bucket::<_, Words>::read(&pm, HERE, Kind::Main).unwrap();
+        self.region.media().will_be_durable(1);
         let change = held.change().unwrap();
-        commit_last_word::<Words, _>(&pm, &bucket, 0, &[KEY, 1]).unwrap();
+        commit_last_word::<Words, _>(&pm, &bucket, 0, [KEY, 1]).unwrap();
         change.end();
     }
 
@@ -274,7 +135,7 @@ impl<P: Primitives> Chain<P> {
     fn remove(&self) {
         let pm = self.region.access();
         let held = self.stripes.of(HASH).hold(&pm).unwrap();
-        let bucket = Bucket::<_, Words>::meet(&pm, HERE, Kind::Main).unwrap();
+        let bucket = Bucket::<_, Words>::read(&pm, HERE, Kind::Main).unwrap();
         let change = held.change().unwrap();
         commit(&pm, &bucket, bucket.token.with_slot(0, 0), sites::REMOVE).unwrap();
         change.end();
@@ -284,11 +145,11 @@ impl<P: Primitives> Chain<P> {
     fn insert_other(&self) {
         let pm = self.region.access();
         let held = self.stripes.of(HASH).hold(&pm).unwrap();
-        let bucket = Bucket::<_, Words>::meet(&pm, HERE, Kind::Main).unwrap();
+        let bucket = Bucket::<_, Words>::read(&pm, HERE, Kind::Main).unwrap();
         if bucket.token.count() > 0 {
             return;
         }
-        write_pair::<Words, _>(&pm, &bucket, 0, HASH, &[OTHER, 7], true).unwrap();
+        write_pair::<Words, _>(&pm, &bucket, 0, HASH, [OTHER, 7], true).unwrap();
         let change = held.change().unwrap();
         commit(&pm, &bucket, bucket.token.with_slot(0, 1), sites::INSERT).unwrap();
         change.end();
@@ -301,26 +162,7 @@ fn read_beside<P: Primitives>(
     write: fn(&Chain<P>),
     then: Option<fn(&Chain<P>)>,
 ) -> BTreeSet<Option<Option<u64>>> {
-    let accepted = Arc::new(Mutex::new(BTreeSet::new()));
-    let all = Arc::clone(&accepted);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(move || {
-        let chain = Arc::new(Chain::<P>::new());
-        let (reader, all) = (Arc::clone(&chain), Arc::clone(&all));
-        let reader = loom::thread::spawn(move || {
-            let found = reader.read();
-            all.lock().unwrap().insert(found);
-        });
-        let writer = then.map(|then| {
-            let chain = Arc::clone(&chain);
-            loom::thread::spawn(move || then(&chain))
-        });
-        write(&chain);
-        writer.into_iter().for_each(|writer| writer.join().unwrap());
-        reader.join().unwrap();
-    });
-    accepted.lock().unwrap().clone()
+    primitives::read_beside(2, Chain::<P>::new, Chain::read, write, then)
 }
 
 #[test]
@@ -348,30 +190,4 @@ fn a_missing_fence_is_caught() {
     assert!(is_caught::<Without<ACQUIRE>>(Chain::update, None));
     assert!(is_caught::<Without<RELEASE>>(Chain::remove, Some(Chain::insert_other)));
     assert!(is_caught::<Without<ACQUIRE>>(Chain::remove, Some(Chain::insert_other)));
-}
-
-const RELEASE: u8 = 1;
-const ACQUIRE: u8 = 2;
-
-/// Loom without fences of one kind: the mutants that must be caught.
-struct Without<const KIND: u8>;
-
-impl<const KIND: u8> Primitives for Without<KIND> {
-    type AtomicU64 = LoomWord;
-    type Mutex<T: Send> = LoomMutex<T>;
-
-    fn fence(order: Ordering) {
-        let kind = if order == Ordering::Release { RELEASE } else { ACQUIRE };
-        if kind != KIND {
-            Loom::fence(order);
-        }
-    }
-
-    fn pause(attempt: u32) {
-        Loom::pause(attempt);
-    }
-
-    fn thread() -> u32 {
-        Loom::thread()
-    }
 }

@@ -1,22 +1,32 @@
-//! The faces of an open table: byte strings for all forms, words for one, the paper's bare forms.
+//! The face of an open table: byte strings for all forms, words for one, the paper's bare forms.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    BareTable, Change, Checked, Cursor, Error, Form as PairForm, Result, Stats, Table, Upkeep,
-    WordTable, admit, admit_key,
+    BareTable, Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
 };
 use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
 
-use super::sites;
+use super::bucket::BucketCodec;
+use super::check;
+use super::state::Wophi;
+use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
-use crate::wophi::form::{Bytes, DoubleWords, Form, Words};
-use crate::wophi::state::Wophi;
+use crate::common::slot_codec::{Bytes, DoubleWords, Words};
+use crate::common::slot_table::SlotTable;
 
-/// Keys that are looked for together: their lines are on the way while the first is compared.
+/// Where the face persists something.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// Everything, on media whose fences wait for nothing.
+        SYNC = "wophi/sync/all";
+    }
+}
+
+/// Keys that are looked up together: their lines are prefetched before the first is compared.
 ///
-/// Unit: keys. Source: ours; twelve lines can be on the way to a core of the present.
+/// Unit: keys. Source: ours; a core of today fetches twelve lines at once.
 const BATCH: usize = 16;
 
 /// An open table, of the form that its pool has.
@@ -29,81 +39,54 @@ pub enum WophiTable<M: Media> {
     Bytes(Wophi<M, Bytes>),
 }
 
-/// Turns bytes that were admitted into a key or a value.
-fn admitted<T>(part: Option<T>) -> T {
-    part.expect("the form was checked")
-}
-
-impl<M: Media, F: Form> Table for Wophi<M, F> {
-    fn form(&self) -> PairForm {
-        F::FORM
+impl<M: Media, C: BucketCodec> Table for Wophi<M, C> {
+    fn form(&self) -> Form {
+        self.form
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(F::FORM, key, value)?;
-        Wophi::insert(self, admitted(F::key(key)), admitted(F::value(value)))
+        self.write_bytes(key, value, Edit::Insert)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(F::FORM, key, value)?;
-        Wophi::put(self, admitted(F::key(key)), admitted(F::value(value)))
+        self.write_bytes(key, value, Edit::Put)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(F::FORM, key, value)?;
-        Wophi::update(self, admitted(F::key(key)), admitted(F::value(value)))
+        self.write_bytes(key, value, Edit::Update)
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        admit_key(F::FORM, key)?;
-        Wophi::modify(self, admitted(F::key(key)), |present| {
-            let change = change(present);
-            if let Change::Put(value) = &change {
-                admit(F::FORM, key, value)?;
-            }
-            Ok(change)
-        })
+        self.modify_bytes(key, change)
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found = match F::key(key) {
-            Some(key) => Wophi::get(self, key, value)?,
-            None => None,
-        };
-        match &found {
-            Some(pair) => F::found_value(pair, value),
-            // A record of another key with the same hash may have been read.
-            None => value.clear(),
-        }
-        Ok(found.is_some())
+        self.get_bytes(key, value)
     }
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
-        match F::key(key) {
-            Some(key) => Wophi::remove(self, key),
-            None => Ok(false),
-        }
+        self.remove_bytes(key)
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        Table::get(self, key, &mut Vec::new())
+        self.get_bytes(key, &mut Vec::new())
     }
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let pm = self.pool.access();
         let mut value = Vec::new();
         for (batch, keys) in keys.chunks(BATCH).enumerate() {
-            let keys: Vec<_> = keys.iter().map(|key| F::key(key)).collect();
+            let keys: Vec<_> = keys.iter().map(|key| self.key_of(key)).collect();
             let hashes: Vec<_> =
-                keys.iter().map(|key| key.map(|key| F::hash(&self.hasher, key))).collect();
+                keys.iter().map(|key| key.map(|key| C::hash(&self.hasher, key))).collect();
             hashes.iter().flatten().for_each(|hash| self.prefetch(&pm, *hash));
             for (place, (key, hash)) in keys.into_iter().zip(hashes).enumerate() {
                 let pair = match (key, hash) {
                     (Some(key), Some(hash)) => self.get_hashed(&pm, hash, key, &mut value)?,
                     _ => None,
                 };
-                if let Some(pair) = &pair {
-                    F::found_value(pair, &mut value);
+                if let Some(pair) = pair {
+                    C::found_value(pair, &mut value);
                 }
                 found(batch * BATCH + place, pair.map(|_| value.as_slice()));
             }
@@ -132,7 +115,7 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
     }
 
     fn check(&self) -> Result<Checked> {
-        (self.judge)(self.pool.region(), &mut |_, _| {})
+        check::check(self.pool.region(), &mut |_, _| {})
     }
 
     fn stats(&self) -> Result<Stats> {
@@ -142,7 +125,7 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
         let steps = self.growth.lock()?.steps;
         Ok(Stats {
             items: Wophi::len(self),
-            slots: buckets * F::SLOTS as u64,
+            slots: buckets * C::SLOTS as u64,
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
             dram_bytes: size_of::<Self>() as u64
@@ -159,14 +142,14 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
                 ("chained_permille", pab.used * 1000 / buckets),
                 ("longest_chain", self.longest_chain.load(Ordering::Relaxed)),
                 ("direct_allocations", pab.direct),
-                ("bucket_bytes", F::LINES * LINE),
+                ("bucket_bytes", C::LINES * LINE),
             ],
         })
     }
 
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() && self.stripes.is_poisoned() {
-            // What a failed change has left behind is for recovery: the pool stays as it is.
+            // Recovery repairs what a failed change left: such a pool is not closed cleanly.
             return Err(Error::Poisoned);
         }
         Ok(self.pool.close()?)
@@ -177,10 +160,10 @@ impl<M: Media, F: Form> Table for Wophi<M, F> {
     }
 }
 
-impl<M: Media, F: Form> BareTable for Wophi<M, F> {
+impl<M: Media, C: BucketCodec> BareTable for Wophi<M, C> {
     fn insert_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        admit(F::FORM, key, value)?;
-        Wophi::insert_blind(self, admitted(F::key(key)), admitted(F::value(value)))
+        admit(self.form, key, value)?;
+        Wophi::insert_blind(self, C::key(key), C::value(value))
     }
 
     fn update_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -195,36 +178,36 @@ impl<M: Media, F: Form> BareTable for Wophi<M, F> {
 impl<M: Media> Wophi<M, Words> {
     #[cold]
     #[inline(never)]
-    fn get_word_patiently(&self, hash: u64, key: u64) -> Result<Option<u64>> {
+    fn get_word_along_chain(&self, hash: u64, key: u64) -> Result<Option<u64>> {
         let pm = self.pool.access();
-        Ok(self.get_patiently(&pm, hash, key, &mut Vec::new())?.map(|pair| pair[1]))
+        Ok(self.get_along_chain(&pm, hash, key, &mut Vec::new())?.map(|pair| pair[1]))
     }
 }
 
 impl<M: Media> WordTable for Wophi<M, Words> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.insert(key, value)
+        self.write(key, Edit::Insert(value))
     }
 
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.put(key, value)
+        self.write(key, Edit::Put(value))
     }
 
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.update(key, value)
+        self.write(key, Edit::Update(value))
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
         let (pm, hash) = (self.pool.access(), self.hasher.word(key));
-        match self.glance(&pm, hash, key, &mut Vec::new()) {
+        match self.try_fast_get(&pm, hash, key, &mut Vec::new()) {
             Some(found) => Ok(found.map(|pair| pair[1])),
-            // Out of line, with nothing of the above: so the common case needs no frame.
-            None => self.get_word_patiently(hash, key),
+            // Not inlined: the fast path then has fewer registers to save.
+            None => self.get_word_along_chain(hash, key),
         }
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
-        self.remove(key)
+        self.write(key, Edit::Remove)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
