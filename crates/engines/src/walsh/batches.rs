@@ -245,7 +245,7 @@ impl<M: Media> Walsh<M> {
     fn prefetch_area(&self, pm: &Access<'_, M>, hash: u64) {
         let area = self.area(hash);
         prefetch_for_store(&area.state);
-        pm.prefetch_for_store(area.record.plus(AreaRecord::LIVE as u64));
+        pm.prefetch_for_store(area.record.plus(AreaRecord::VISIBLE_TAIL as u64));
     }
 }
 

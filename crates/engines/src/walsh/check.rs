@@ -11,9 +11,9 @@ use everhash_pmem::{Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Spa
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, AreaRecord, Checkpoint, DIRECTORY_HASH, INFO_CLEARED, INFO_ESTIMATED, Info, Kind,
-    LOG_AREA, LOG_SEQUENCE, Link, LogHead, MOST_LEVEL, ObjectHead, PART_WORDS, RECORD_HASH,
-    RECORD_OFFSET, ROOT, Root, Tail, mix,
+    self, AreaRecord, Checkpoint, DIRECTORY_HASH, INFO_ESTIMATED, Info, Kind, LOG_AREA,
+    LOG_SEQUENCE, Link, LogHead, MOST_LEVEL, ObjectHead, PART_WORDS, RECORD_HASH, RECORD_OFFSET,
+    ROOT, Root, Tail, mix,
 };
 use crate::common::hash::KeyedHash;
 
@@ -27,7 +27,7 @@ struct Judge<'a, M: Media> {
     seal_words: u64,
     /// Directories of a block in a checkpoint.
     block_directories: u64,
-    /// Whether checkpoints are to be believed.
+    /// Whether the pool was closed: only then checkpoints count.
     is_closed: bool,
     /// What is in use.
     spans: Vec<Span>,
@@ -132,6 +132,10 @@ fn begin<M: Media>(region: &Region<M>) -> Result<(Judge<'_, M>, RootWords)> {
         is_closed: Pool::status(region, Boot::default())?.previous == Shutdown::Clean,
         spans: Vec::new(),
     };
+    let is_of_this_engine = matches!(judge.form, Form::WORDS | Form::DOUBLE_WORDS | Form::Variable);
+    if !is_of_this_engine {
+        return corrupt(Addr::NULL, "pairs have one of the forms of the engine");
+    }
     let mut root = [0; Root::CHECKSUM + 1];
     judge.pm.read_words(ROOT, &mut root)?;
     if layout::sum(&root[..Root::CHECKSUM], ROOT.byte()) != root[Root::CHECKSUM] {
@@ -148,6 +152,9 @@ fn begin<M: Media>(region: &Region<M>) -> Result<(Judge<'_, M>, RootWords)> {
     }
     judge.seal_words = layout::seal_words(root[Root::DURABILITY]);
     judge.block_directories = root[Root::BLOCK_DIRECTORIES];
+    if !judge.block_directories.is_power_of_two() || judge.block_directories > 1024 {
+        return corrupt(ROOT, "a block has up to 1024 directories, a power of two");
+    }
     judge.spans.push(layout::area_table(table, areas));
     Ok((judge, RootWords { table, areas, epoch }))
 }
@@ -161,7 +168,7 @@ impl<M: Media> Judge<'_, M> {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<u64> {
         let info = self.info(record)?;
-        let live = record.plus(AreaRecord::LIVE as u64);
+        let live = record.plus(AreaRecord::VISIBLE_TAIL as u64);
         let tail = Tail::open(self.pm.load(live)?, live);
         let Some(tail) = tail else { return corrupt(live, "the check of a live word matches") };
         let logs = self.logs(number, tail, &info)?;
@@ -172,10 +179,8 @@ impl<M: Media> Judge<'_, M> {
         let mut items = 0;
         let mut last = Replayed { changes: 0, fill: 0, sum: 0 };
         for (position, log) in logs.iter().enumerate() {
-            // Behind a clearing, the first log may still count what was cleared.
-            let is_first = position == 0 && INFO_CLEARED.get(info[Info::FLAGS]) == 1;
             if position == 0 {
-                items = if is_first { 0 } else { log.head[LogHead::ITEMS] };
+                items = log.head[LogHead::ITEMS];
             } else if !is_estimated && items != log.head[LogHead::ITEMS] {
                 return corrupt(log.at, "the count of live pairs in a log's head is true");
             }
@@ -212,7 +217,7 @@ impl<M: Media> Judge<'_, M> {
 
     /// Demands that what a power failure would leave of an area can be read.
     fn durable(&self, record: Addr, epoch: u64) -> Result<()> {
-        let (mut at, mut info) = (record.plus(AreaRecord::TAIL as u64), [0; Info::WORDS]);
+        let (mut at, mut info) = (record.plus(AreaRecord::DURABLE_TAIL as u64), [0; Info::WORDS]);
         if epoch > 0 {
             let place = [AreaRecord::EPOCH_B, AreaRecord::EPOCH_A][(epoch % 2) as usize];
             let cut = record.plus(place as u64);
@@ -266,6 +271,10 @@ impl<M: Media> Judge<'_, M> {
             }
             let number = head[LogHead::NUMBER];
             let after = logs.last().map(|log| log.head[LogHead::NUMBER]);
+            if after.is_none() && number < start {
+                // The area was cleared after its last write.
+                return Ok(logs);
+            }
             if number < start || after.is_some_and(|after| after != number.wrapping_add(1)) {
                 return corrupt(next.at, "the logs of an area have successive numbers");
             }
@@ -344,7 +353,8 @@ impl<M: Media> Judge<'_, M> {
                 let (block, rest) = words.split_at(1 + block_words);
                 words = rest;
                 for (index, slot) in block[1..].chunks_exact(2).enumerate() {
-                    let directory = block[0] * self.block_directories + index as u64;
+                    let first = block[0].saturating_mul(self.block_directories);
+                    let directory = first.saturating_add(index as u64);
                     let expected = generation.heads.get(&directory);
                     let (head, filter) =
                         expected.map_or((0, 0), |head| (head.at.word(), head.filter));
@@ -452,9 +462,10 @@ impl<M: Media> Judge<'_, M> {
     fn object(&self, at: Addr) -> Result<Object> {
         let broken = "the check of an object matches";
         let (head_words, lengths) = match self.form {
-            Form::Fixed { key_bytes, value_bytes } => {
-                (1 + (key_bytes + value_bytes) as usize / 8, (key_bytes.into(), value_bytes.into()))
-            }
+            Form::Fixed { key_bytes, value_bytes } => (
+                1 + (key_bytes as usize + value_bytes as usize) / 8,
+                (key_bytes.into(), value_bytes.into()),
+            ),
             Form::Variable => {
                 let word = self.pm.load(at.plus(ObjectHead::LENGTHS as u64))?;
                 (ObjectHead::WORDS, (word & u64::from(u32::MAX), word >> 32))

@@ -4,7 +4,7 @@
 //! Each area's word leads to a head, which names the area's end: its newest log, the objects in it,
 //! and the sequence of its info. As numbers only rise, an area that still ends there holds what it
 //! held, and a checkpoint of any other moment is passed over. It lies in free space, and nobody
-//! keeps it there once the pool is open: it is believed only of a pool that was closed.
+//! keeps it there once the pool is open: only a pool that was closed uses it.
 //!
 //! | a close finds | it leaves |
 //! |---|---|
@@ -37,7 +37,7 @@ const MOST_OF_RECORDS: u64 = 4;
 /// Words that a checkpoint has for each log.
 const WORDS_OF_LOG: u64 = 2;
 
-/// A checkpoint that was believed, and the end of the area that it names.
+/// A checkpoint that was loaded, and the end of the area that it names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Saved {
     span: Span,
@@ -147,7 +147,7 @@ impl<M: Media> Walsh<M> {
     /// Saves every area for which it is worth the room. Everything else is durable already; this is
     /// when the medium is synced.
     ///
-    /// A crash inside leaves a pool that was not closed: no checkpoint is believed.
+    /// A crash inside leaves a pool that was not closed: no checkpoint is used.
     ///
     /// # Errors
     /// Those of the medium; want of room is none.
@@ -270,8 +270,8 @@ impl<M: Media> Walsh<M> {
         }
         state.items = head[Checkpoint::ITEMS];
         state.item_bytes = head[Checkpoint::ITEM_BYTES];
-        state.chained = head[Checkpoint::CHAINED];
         state.stored = logs.iter().map(|log| log.count).sum::<u64>() + open.count;
+        state.chained = head[Checkpoint::CHAINED].min(state.stored);
         let spans = logs.iter().map(|log| log.span).chain([open.span]).collect();
         (state.logs, state.open, state.saved) = (logs, Some(open), Some(saved));
         Ok(Some(spans))
@@ -320,7 +320,8 @@ impl<M: Media> Walsh<M> {
             && LOG_AREA.get(head[LogHead::OWNER]) == area.number
             && number == info.start.wrapping_add(checkpoint[Checkpoint::LOGS]);
         let fits = tail.count <= entries.min(MOST_ENTRIES)
-            && (layout::objects_offset(entries)..=span.words).contains(&fill);
+            && (layout::objects_offset(entries)..=span.words).contains(&fill)
+            && span.end_byte() <= pm.media().bytes();
         if !is_ours || !fits {
             return None;
         }
@@ -365,7 +366,7 @@ fn read_logs<M: Media>(
         let tail = Tail::open(words[0], place)?;
         let span = Span::of_bytes(tail.at, words[1].saturating_mul(LINE));
         let number = info.start.wrapping_add(position);
-        if span.words == 0 {
+        if span.words == 0 || span.end_byte() > reader.pm.media().bytes() {
             return None;
         }
         logs.push_back(Log { number, span, count: tail.count });

@@ -84,7 +84,7 @@ impl<M: Media> Walsh<M> {
     pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
         let (pm, next) = (self.pool.access(), epochs.number + 1);
         let freed = self.cut(&pm, next)?;
-        self.vital(pm.sync(sites::CUT))?;
+        self.poison_on_error(pm.sync(sites::CUT))?;
         self.write_epoch(&pm, next)?;
         (epochs.number, epochs.seen) = (next, None);
         self.give_spans(freed)
@@ -92,11 +92,11 @@ impl<M: Media> Walsh<M> {
 
     /// Stores which epoch counts, 0 for none, and waits until that is durable.
     pub(super) fn write_epoch(&self, pm: &Access<'_, M>, number: u64) -> Result<()> {
-        self.vital(pm.commit_word(EPOCH, layout::seal_epoch(number), sites::WORD))?;
+        self.poison_on_error(pm.commit_word(EPOCH, layout::seal_epoch(number), sites::WORD))?;
         if self.is_grouped {
-            return self.vital(pm.sync(sites::WORD));
+            return self.poison_on_error(pm.sync(sites::WORD));
         }
-        self.vital(pm.persist(Span::new(EPOCH, 1), sites::WORD))
+        self.poison_on_error(pm.persist(Span::new(EPOCH, 1), sites::WORD))
     }
 
     /// Notes in every area's record what it holds at this instant; returns the logs that no later
@@ -110,7 +110,7 @@ impl<M: Media> Walsh<M> {
             let at = area.record.plus(epoch_place(epoch));
             let mut info = state.info.words(state.sequence);
             info[Info::TAIL] = state.newest().seal(at.plus(Info::TAIL as u64));
-            self.vital(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
+            self.poison_on_error(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
         }
         self.pending.store(0, Ordering::Relaxed);
         self.housekeeping.store(0, Ordering::Relaxed);

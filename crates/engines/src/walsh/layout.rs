@@ -33,9 +33,9 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// A log area (the paper's log_info, 3.2): six lines.
     pub struct AreaRecord [384] {
-        0   TAIL   [1] "the newest log and its durable objects: what a power failure leaves";
+        0   DURABLE_TAIL [1] "the newest log and its durable objects: what a power failure leaves";
         8   PAD    [7] "zero";
-        64  LIVE   [1] "the newest log and its objects: what the end of a process leaves";
+        64  VISIBLE_TAIL [1] "the newest log and all its objects: what a killed process leaves";
         72  CHECKPOINT [1] "where a clean close has saved the directories, 0 = nowhere; check";
         80  PAD_2  [6] "zero";
         128 INFO_A [8] "one of two infos; of the valid ones the later counts";
@@ -49,11 +49,11 @@ everhash_pmem::ruler! {
     /// Which logs an area has and how many directories, written into two places in turn.
     pub struct Info [64] {
         0  SEQUENCE [1] "rises with every info of the area";
-        8  START    [1] "number of the oldest log";
+        8  START    [1] "number of the oldest log; if the newest has a lower one, there is none";
         16 END      [1] "number of the last log that is being rehashed, 0 = none is";
         24 LEVEL    [1] "base-2 logarithm of the area's directories";
         32 OLD      [1] "the same for the directories that are set aside";
-        40 FLAGS    [1] "1 = no pair from before START is alive | 2 = live pairs are estimated";
+        40 FLAGS    [1] "1 = live pairs are estimated";
         48 TAIL     [1] "of an epoch: the newest log and its objects; else zero";
         56 CHECKSUM [1] "XXH3-64 of the words before, seeded with database and place";
     }
@@ -163,6 +163,12 @@ pub const PART_WORDS: u64 = 4096;
 /// Unit: none. Source: ours; the bits of the hash that choose a directory.
 pub const MOST_LEVEL: u32 = 32;
 
+/// Most words of the directories' indexes in DRAM for each word of the medium.
+///
+/// Unit: none. Source: ours; an area doubles when it holds pairs of 48 bytes or more for each
+/// directory, which are 6 words for 3 of an index, and a new pool is a quarter of its index.
+pub const MOST_INDEX: u64 = 4;
+
 /// Bits of the hash that a directory record keeps: 16 for the filter, 32 for the directory. The
 /// area has the rest, so that no bit is used twice.
 pub const RECORD_HASH: Bits = Bits::new(0, 48);
@@ -173,10 +179,8 @@ pub const DIRECTORY_HASH: Bits = Bits::new(16, 32);
 /// The bits of the hash that choose the area.
 pub const AREA_HASH: Bits = Bits::new(48, 16);
 
-/// Whether no pair from before the oldest log is alive, whatever the head of that says.
-pub const INFO_CLEARED: Bits = Bits::new(0, 1);
 /// Whether all counts of live pairs are estimates: there were blind writes.
-pub const INFO_ESTIMATED: Bits = Bits::new(1, 1);
+pub const INFO_ESTIMATED: Bits = Bits::new(0, 1);
 
 /// The area of a log.
 pub const LOG_AREA: Bits = Bits::new(0, 16);

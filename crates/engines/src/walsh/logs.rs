@@ -11,8 +11,8 @@ use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span, WORD};
 
 use super::layout::{
-    self, AreaRecord, INFO_CLEARED, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead,
-    RECORD_HASH, RECORD_OFFSET, Tail,
+    self, AreaRecord, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH,
+    RECORD_OFFSET, Tail,
 };
 use super::object::Content;
 use super::reserve::Purpose;
@@ -53,8 +53,6 @@ pub struct NewInfo {
     pub(super) end: u64,
     /// Base-2 logarithms of the directories, and of those set aside.
     pub(super) levels: [u32; 2],
-    /// Whether no pair from before is alive.
-    pub(super) cleared: bool,
     /// Whether the count of live pairs is an estimate: see `ops/blind.rs`.
     pub(super) estimated: bool,
 }
@@ -67,8 +65,7 @@ impl NewInfo {
         (info[Info::START], info[Info::END]) = (self.start, self.end);
         info[Info::LEVEL] = self.levels[0].into();
         info[Info::OLD] = self.levels[1].into();
-        let flags = INFO_CLEARED.set(0, self.cleared.into());
-        info[Info::FLAGS] = INFO_ESTIMATED.set(flags, self.estimated.into());
+        info[Info::FLAGS] = INFO_ESTIMATED.set(0, self.estimated.into());
         info
     }
 }
@@ -102,7 +99,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Returns the most objects of an ordinary log.
-    fn entries(&self) -> u64 {
+    pub(super) fn entries(&self) -> u64 {
         match self.form {
             Form::Variable => self.settings.log_entries,
             _ => (self.object_words() / self.objects.least_words()).max(1),
@@ -121,7 +118,7 @@ impl<M: Media> Walsh<M> {
             return (1, words);
         }
         let (entries, object_words) = self.ordinary_room(state, words);
-        if purpose == Purpose::Move {
+        if matches!(purpose, Purpose::Move | Purpose::Collect) {
             // What is kept for moving is counted in ordinary logs.
             return (entries, object_words);
         }
@@ -189,7 +186,7 @@ impl<M: Media> Walsh<M> {
         log.count += 1;
         log.fill += words;
         state.stored += 1;
-        set_live(pm, area, Tail { at: log.span.start, count: log.count })?;
+        set_visible_tail(pm, area, Tail { at: log.span.start, count: log.count })?;
         match purpose {
             Purpose::Add | Purpose::Remove => self.add_pending((words + 1) * WORD),
             // The logs that the pair comes from are there until an epoch covers the new ones.
@@ -225,11 +222,11 @@ impl<M: Media> Walsh<M> {
         pm.flush(Span::new(start.plus(first), end - first), sites::CONTENTS);
         let objects = Span::new(start.plus(log.durable_fill), log.fill - log.durable_fill);
         pm.flush(objects, sites::CONTENTS);
-        self.vital(pm.fence(sites::CONTENTS))?;
-        let tail = area.record.plus(AreaRecord::TAIL as u64);
+        self.poison_on_error(pm.fence(sites::CONTENTS))?;
+        let tail = area.record.plus(AreaRecord::DURABLE_TAIL as u64);
         let word = Tail { at: start, count: log.count }.seal(tail);
-        self.vital(pm.commit_word(tail, word, sites::TAIL))?;
-        self.vital(pm.persist(Span::new(tail, 1), sites::TAIL))?;
+        self.poison_on_error(pm.commit_word(tail, word, sites::TAIL))?;
+        self.poison_on_error(pm.persist(Span::new(tail, 1), sites::TAIL))?;
         (log.durable, log.durable_fill, log.known) = (log.count, log.fill, true);
         log.told = log.count;
         Ok(())
@@ -248,7 +245,7 @@ impl<M: Media> Walsh<M> {
         if log.durable < log.count {
             let from = log.span.start.plus(log.durable_fill);
             pm.flush(Span::new(from, log.fill - log.durable_fill), sites::SEALED);
-            self.vital(pm.fence(sites::SEALED))?;
+            self.poison_on_error(pm.fence(sites::SEALED))?;
             (log.durable, log.durable_fill) = (log.count, log.fill);
         }
         Ok(())
@@ -266,8 +263,7 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
         words: u64,
     ) -> Result<()> {
-        let (entries, object_words) = self.room(state, purpose, words);
-        let span = self.take_log(state, purpose, layout::log_bytes(entries, object_words))?;
+        let (span, entries) = self.take_log(area.number, state, purpose, words)?;
         if let Err(error) = self.flush(pm, area, state) {
             self.space.give(span);
             return Err(error);
@@ -284,7 +280,8 @@ impl<M: Media> Walsh<M> {
                 state.logs.push_back(Log { number, span, count });
                 number
             }
-            None => state.logs.back().map_or(0, |log| log.number),
+            // The next one is the oldest.
+            None => state.info.start.wrapping_sub(1),
         };
         let number = before.wrapping_add(1);
         let mut head = [0; LogHead::WORDS];
@@ -299,8 +296,9 @@ impl<M: Media> Walsh<M> {
         head[LogHead::ITEMS] = state.items;
         head[LogHead::ITEM_BYTES] = state.item_bytes;
         let head = layout::seal_head(head, span.start, self.seed);
-        self.vital(pm.write_words(span.start, &head))?;
+        self.poison_on_error(pm.write_words(span.start, &head))?;
         self.add_housekeeping(LogHead::BYTES as u64);
+        *self.bytes_of(state, span) += span.bytes();
         let fill = layout::objects_offset(entries);
         state.open = Some(OpenLog {
             number,
@@ -314,12 +312,27 @@ impl<M: Media> Walsh<M> {
             told: 0,
             checksum: head[LogHead::CHECKSUM],
         });
-        self.vital(set_live(pm, area, Tail { at: span.start, count: 0 }))?;
+        self.poison_on_error(set_visible_tail(pm, area, Tail { at: span.start, count: 0 }))?;
         match self.settings.durability {
             // Recovery must know the log before it looks for objects behind its tail.
             1 => self.flush(pm, area, state),
             _ => Ok(()),
         }
+    }
+
+    /// Lets the words that lead to an area's newest log lead nowhere. The info says already that
+    /// the area has no logs.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    pub(super) fn forget_logs(&self, pm: &Access<'_, M>, area: &Area<M>) -> Result<()> {
+        self.poison_on_error(set_visible_tail(pm, area, Tail::default()))?;
+        if self.is_grouped {
+            return Ok(());
+        }
+        let tail = area.record.plus(AreaRecord::DURABLE_TAIL as u64);
+        self.poison_on_error(pm.commit_word(tail, Tail::default().seal(tail), sites::TAIL))?;
+        self.poison_on_error(pm.persist(Span::new(tail, 1), sites::TAIL))
     }
 
     /// Makes another info of the area true: numbers of logs, numbers of directories.
@@ -337,10 +350,10 @@ impl<M: Media> Walsh<M> {
     ) -> Result<()> {
         let info = new.words(state.sequence + 1);
         let at = area.record.plus(info_place(state.sequence + 1));
-        self.vital(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
+        self.poison_on_error(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
         self.add_housekeeping(Info::BYTES as u64);
         if !self.is_grouped {
-            self.vital(pm.persist(Span::new(at, Info::WORDS as u64), sites::INFO))?;
+            self.poison_on_error(pm.persist(Span::new(at, Info::WORDS as u64), sites::INFO))?;
         }
         (state.sequence, state.info) = (state.sequence + 1, *new);
         Ok(())
@@ -349,8 +362,12 @@ impl<M: Media> Walsh<M> {
 
 /// Says up to where objects are whole, for the end of a process. Never flushed for its own sake.
 #[inline(always)]
-fn set_live<M: Media>(pm: &Access<'_, M>, area: &Area<M>, tail: Tail) -> everhash_pmem::Result<()> {
-    let live = area.record.plus(AreaRecord::LIVE as u64);
+pub(super) fn set_visible_tail<M: Media>(
+    pm: &Access<'_, M>,
+    area: &Area<M>,
+    tail: Tail,
+) -> everhash_pmem::Result<()> {
+    let live = area.record.plus(AreaRecord::VISIBLE_TAIL as u64);
     pm.commit_word(live, tail.seal(live), sites::LIVE)
 }
 

@@ -32,7 +32,7 @@
 //! | 3.2, partial resizing and garbage collection | `resize.rs`, `resize/turns.rs`, `moving.rs` |
 //! | 3.3, four-phase concurrency control | `concurrency.rs` |
 //! | 3.2.2, 3.4.1, what a close saves | `checkpoint.rs` |
-//! | 3.4, recovery | `recovery.rs` |
+//! | 3.4, recovery | `recovery.rs`, `recovery/read.rs` |
 //! | ours: many keys at a time | `batches.rs` |
 //! | ours: an open table in DRAM | `state.rs` |
 //! | ours: one sync for all areas on files | `epochs.rs` |
@@ -51,7 +51,7 @@
 //! | 24 bytes of directory log a write (3.1.2) | 8: part of the hash, and where | (5) |
 //! | circular queues of logs (3.1.3) | each log leads to the one before | never too short (3) |
 //! | updates, deletes do not look (3.1.4) | they do, or do not (11) | the contract asks for it |
-//! | every version lengthens a chain (3.1.4) | not if its key is the head's | hot keys |
+//! | every version lengthens a chain (3.1.4) | not if its key is the head's | hot keys (13) |
 //! | a write-ahead log (3.1.5) | the newest log is one | an object is written once (6) |
 //! | a 64-byte atomic tail (3.1.7) | an 8-byte one | no machine has the former |
 //! | over 1/16 updates: only collect (3.2.1) | if live pairs fill at most 3/4 | (7) |
@@ -61,6 +61,7 @@
 //! | one key after the other (3.3.1) | many together, if so asked | their misses overlap |
 //! | a search compares heads (3.3.1) | views of the area | objects never change (8) |
 //! | who finds an area due rehashes it (3.2.1) | every write does a step | no write waits long |
+//! | an info counts objects, updates, chains (3.2) | heads of logs count live pairs | (12) |
 //! | phase 4 frees the old logs (3.3.2) | flushes the new ones first | else both are lost |
 //! | areas flush on their own (3.1.2) | on files all at once, in epochs | a sync each (10) |
 //! | 512 areas (4) | 64 on files | the last pages of each are written again and again |
@@ -94,6 +95,11 @@
 //!    To move a key twice does nothing.
 //! 10. A power failure then leaves all areas as they were at one instant: see `epochs.rs`.
 //! 11. The paper's own are the bare forms: see `ops/blind.rs`.
+//! 12. Objects are counted by the logs themselves, and what is not live is garbage. A crash cannot
+//!     leave a count that differs from them. The average chain is known in DRAM; after a crash it
+//!     is an upper bound until the next rehash.
+//! 13. Hot keys that share a chain and are written in turn lengthen it, until their garbage makes
+//!     the area due. The bound is that of all garbage, and readers never wait for it.
 //!
 //! # What can be taken away, to compare
 //!

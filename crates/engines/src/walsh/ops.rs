@@ -8,7 +8,7 @@ mod blind;
 use std::borrow::Cow;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, Media, WORD};
+use everhash_pmem::{Access, Addr, Lock, Media, WORD};
 
 use super::directory::{Directory, Slot};
 use super::layout::{Kind, Link};
@@ -113,7 +113,7 @@ impl<M: Media> Walsh<M> {
             Step::Put(value) => (if live { Kind::Replaced } else { Kind::Added }, value.as_ref()),
         };
         let new = NewVersion { hash, kind, content: Content::Bytes { key, value } };
-        self.write_and_tend(&pm, area, state, &new, &before)?;
+        self.write_and_maintain(&pm, area, state, &new, &before)?;
         Ok(answer)
     }
 
@@ -181,14 +181,14 @@ impl<M: Media> Walsh<M> {
         // In a tombstone the place of the value is zero.
         let content = Content::Words([key, value.unwrap_or(0)]);
         let before = Before { slot, directory, version: found };
-        self.write_and_tend(&pm, area, state, &NewVersion { hash, kind, content }, &before)?;
+        self.write_and_maintain(&pm, area, state, &NewVersion { hash, kind, content }, &before)?;
         Ok(answer)
     }
 
     /// Writes a version, in the room of the area's own garbage if there is no other, and does what
     /// is due then.
     #[inline(always)]
-    fn write_and_tend<'a>(
+    fn write_and_maintain<'a>(
         &self,
         pm: &Access<'_, M>,
         area: &'a Area<M>,
@@ -200,8 +200,8 @@ impl<M: Media> Walsh<M> {
             self.write_in_garbage(pm, area, &mut state, new, error)?;
         }
         pm.unlocking(area.number);
-        if self.is_tended(area, &state) {
-            self.tend_after_write(pm, area, state)?;
+        if self.needs_maintenance(area, &state) {
+            self.maintain_after_write(pm, area, state)?;
         } else {
             drop(state);
             self.help(pm)?;
@@ -219,7 +219,8 @@ impl<M: Media> Walsh<M> {
         new: &NewVersion<'_>,
         error: Error,
     ) -> Result<()> {
-        if !matches!(error, Error::Full { .. }) || !self.collect(pm, area, state)? {
+        let is_full = matches!(error, Error::Full { .. });
+        if !is_full || !self.is_collectable(state) || !self.collect(pm, area, state, false)? {
             return Err(error);
         }
         let before =
@@ -316,27 +317,28 @@ impl<M: Media> Walsh<M> {
         self.with_room(|| self.edit_unseen(key, |is_there| (is_there, Step::Remove)))
     }
 
-    /// Does a write, and again when other areas have given back what they do not need.
+    /// Does a write, and again when room was made for it.
     #[inline(always)]
     fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut round = 0;
-        // Ends: room is made a few times only.
-        loop {
-            match write() {
-                Err(Error::Full { .. }) if self.make_room(&mut round)? => {}
-                outcome => return outcome,
-            }
+        match write() {
+            Err(Error::Full { .. }) => self.write_making_room(write),
+            outcome => outcome,
         }
     }
 
-    /// Lets other areas give back what they do not need; returns whether there was anything.
+    /// Makes room, and does a write that found none; one thread at a time, so that none takes the
+    /// room that another one is making.
     #[cold]
-    fn make_room(&self, round: &mut u32) -> Result<bool> {
-        *round += 1;
-        if *round > ROUNDS {
-            return Ok(false);
+    fn write_making_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+        let _one = self.rescue.lock()?;
+        let mut outcome = Err(Error::Full { needed: 0 });
+        for _ in 0..ROUNDS {
+            let any = self.make_room()?;
+            outcome = write();
+            if !any || !matches!(outcome, Err(Error::Full { .. })) {
+                break;
+            }
         }
-        let any = self.collect_others()?;
-        Ok(self.end_limbo()? || any)
+        outcome
     }
 }

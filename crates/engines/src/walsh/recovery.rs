@@ -13,33 +13,38 @@
 //! |---|---|
 //! | objects that the tail does not cover (power) | gives their place another use |
 //! | sealed ones (power, every write durable) | takes them, up to one that is not whole |
-//! | objects that the live word covers (end of a process) | makes them durable, then serves them |
+//! | objects that the visible tail covers (killed process) | makes them durable, then serves them |
 //! | half an info | takes the one before, and writes a whole one over what is there |
 //! | an epoch (power, where areas share them) | takes the cut of the one that counts |
 //! | logs behind the newest, or before the oldest | finds their space free |
 //! | an area that is being rehashed | rebuilds both sides; the next write goes on |
 //!
-//! Nothing is believed that is not made durable first, and doing it twice does nothing.
+//! State is persisted before it is relied on, and a second recovery changes nothing.
 
+mod read;
+
+use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 
 use everhash_index::{Executor, Form, Result};
 use everhash_pmem::{
-    Access, Addr, AtomicWord, LINE, Lock, Media, Pool, Shutdown, Space, Span, WORD, pool,
+    Access, Addr, AtomicWord, Lock, Media, Pool, Shutdown, Space, Span, WORD, pool,
 };
 
 use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side, Stock};
-use super::epochs::{Epochs, epoch_place};
+use super::epochs::Epochs;
 use super::layout::{
-    self, AreaRecord, EPOCH, INFO_CLEARED, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, LogHead,
-    MOST_ENTRIES, MOST_LEVEL, RECORD_HASH, RECORD_OFFSET, ROOT, Root, Tail,
+    self, AreaRecord, EPOCH, Kind, LogHead, MOST_ENTRIES, MOST_INDEX, PART_WORDS, RECORD_HASH,
+    RECORD_OFFSET, ROOT, Root,
 };
 use super::logs::{NewInfo, corrupt, info_place};
 use super::object::Objects;
+use super::reserve::Reserve;
 use super::setup::WalshSettings;
-use super::state::{Area, Counted, LockOf, Log, OpenLog, OwnLine, Rehash, Spare, State, Walsh};
+use super::state::{Area, Counted, LockOf, Log, OpenLog, OwnLine, Rehash, State, Walsh, WordOf};
 use crate::common::hash::KeyedHash;
+use read::{DecodedRecord, LogHeader, MOST_NUMBER, Reader};
 
 /// Where recovery persists something.
 pub mod sites {
@@ -58,38 +63,12 @@ pub mod sites {
 /// Unit: none. Source: ours; the last one to end keeps the others waiting for a small part only.
 const JOBS_OF_THREAD: usize = 4;
 
-/// What an area's record says.
-struct Said {
-    /// The newest log and its objects.
-    tail: Tail,
-    info: NewInfo,
-    /// The highest sequence of any info.
-    sequence: u64,
-    /// Where infos lie of which there is a part only. Unit: words of the record.
-    broken: Vec<u64>,
-    /// Whether the words that change with every write say something else.
-    is_cut: bool,
-}
-
-/// A log as it was read.
-struct Known {
-    at: Addr,
-    head: [u64; LogHead::WORDS],
-    count: u64,
-}
-
-impl Known {
-    fn number(&self) -> u64 {
-        self.head[LogHead::NUMBER]
-    }
-
-    fn span(&self) -> Span {
-        Span::of_bytes(self.at, (self.head[LogHead::SIZE] >> 32) * LINE)
-    }
-
-    fn entries(&self) -> u64 {
-        self.head[LogHead::SIZE] & u64::from(u32::MAX)
-    }
+/// What all threads of a recovery share.
+struct Recovery<'t, M: Media> {
+    table: &'t Walsh<M>,
+    epoch: u64,
+    /// Words of the indexes of all areas so far.
+    index_words: WordOf<M>,
 }
 
 /// Opens a table, and recovers it if it was not closed.
@@ -101,6 +80,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
     pool.access().read_words(ROOT, &mut root)?;
     let (settings, table_at) = WalshSettings::from_root(&root)?;
     let epoch = layout::open_epoch(pool.access().load(EPOCH)?)
+        .filter(|number| *number < MOST_NUMBER)
         .ok_or_else(|| corrupt(EPOCH, "the check of an epoch matches"))?;
     let space = Space::new(pool.region().clone(), pool::DATA);
     space.claim(layout::area_table(table_at, settings.areas))?;
@@ -124,7 +104,8 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         space,
         blocks: Blocks::new(settings.block_directories),
         areas: (0..settings.areas).map(area).collect(),
-        spare: Lock::new(Spare::default()),
+        spare: Lock::new(Reserve::default()),
+        rescue: Lock::new(()),
         epochs: Lock::new(Epochs { number: epoch, ..Epochs::default() }),
         pending: AtomicWord::new(0),
         housekeeping: AtomicWord::new(0),
@@ -182,8 +163,9 @@ fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) 
     };
     let outcomes: Vec<LockOf<M, Result<Vec<Span>>>> =
         (0..jobs).map(|_| Lock::new(Ok(Vec::new()))).collect();
+    let recovery = Recovery { table, epoch, index_words: AtomicWord::new(0) };
     executor.run(jobs, &|job| {
-        let outcome = recover_some(table, table.areas.iter().skip(job).step_by(jobs), epoch);
+        let outcome = recover_some(&recovery, table.areas.iter().skip(job).step_by(jobs));
         if let Ok(mut slot) = outcomes[job].lock() {
             *slot = outcome;
         }
@@ -198,16 +180,15 @@ fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) 
 
 /// Recovers some areas, one after the other; returns the space of their logs in ascending order.
 fn recover_some<'t, M: Media>(
-    table: &'t Walsh<M>,
+    recovery: &Recovery<'t, M>,
     areas: impl ExactSizeIterator<Item = &'t Area<M>>,
-    epoch: u64,
 ) -> Result<Vec<Span>> {
     let mut stock = Stock::new(areas.len() as u64);
     let mut spans = Vec::new();
     for area in areas {
-        recover_area(table, area, epoch, &mut stock, &mut spans)?;
+        recover_area(recovery, area, &mut stock, &mut spans)?;
     }
-    table.blocks.put_back(stock)?;
+    recovery.table.blocks.put_back(stock)?;
     spans.sort_by_key(|span| span.start);
     Ok(spans)
 }
@@ -231,51 +212,80 @@ fn runs(spans: &mut [Span]) -> Result<Vec<Span>> {
     Ok(runs)
 }
 
-/// Recovers an area, and notes the space of its logs.
+/// Recovers an area, and collects the spans of its logs.
 fn recover_area<M: Media>(
-    table: &Walsh<M>,
+    recovery: &Recovery<'_, M>,
     area: &Area<M>,
-    epoch: u64,
     stock: &mut Stock,
     spans: &mut Vec<Span>,
 ) -> Result<()> {
+    let Recovery { table, epoch, .. } = *recovery;
     let pm = table.pool.access();
     let shutdown = table.pool.previous_shutdown();
-    let mut said = read_record(&pm, area.record, table.seed, shutdown, epoch)?;
-    let info = said.info;
+    let reader = Reader { pm: &pm, seed: table.seed, shutdown, epoch };
+    let mut record = reader.record(area.record)?;
+    let info = record.info;
+    bound_index(recovery, area.record, &info)?;
     let mut guard = area.state.lock()?;
     let state = &mut *guard;
-    (state.sequence, state.info) = (said.sequence, info);
+    (state.sequence, state.info) = (record.sequence, info);
     let loaded = match shutdown {
-        Shutdown::Clean => table.load(&pm, area, state, said.tail, stock)?,
+        Shutdown::Clean => table.load(&pm, area, state, record.tail, stock)?,
         Shutdown::Process | Shutdown::Power => None,
     };
     let logs = match loaded {
         Some(logs) => logs,
         None => {
-            let logs = read_logs(&pm, table, area, &said)?;
-            let logs_spans: Vec<Span> = logs.iter().map(Known::span).collect();
+            let logs = reader.logs(area.number, &record)?;
+            let logs_spans: Vec<Span> = logs.iter().map(LogHeader::span).collect();
             // Before any is read: so many objects as the medium has room for, and no more.
             runs(&mut logs_spans.clone())?;
             rebuild(&pm, table, area, state, &logs, stock)?;
             // Behind the tail there may be more.
-            said.tail = state.newest();
+            record.tail = state.newest();
             logs_spans
         }
     };
     if table.pool.writable() && !is_settled(table, epoch) {
-        accept(&pm, table, area, state, &said, &logs)?;
+        accept(&pm, table, area, state, &record, &logs)?;
+    }
+    for log in &logs {
+        *table.bytes_of(state, *log) += log.bytes();
     }
     spans.extend(logs);
-    let mut spare = table.spare.lock()?;
-    spare.collect = spare.collect.max(table.collect_logs(state));
-    drop(spare);
+    bound_counts(area, state)?;
+    table.note_need(state)?;
     let [level, old] = info.levels;
     let old = (info.end != 0).then_some(old);
     if old.is_some() {
         state.rehash = Some(Rehash::begun(info.end, counted_behind(&pm, state, info.end)?));
     }
     area.show(state, View::new(level, old));
+    Ok(())
+}
+
+/// Demands that the indexes of all directories are in proportion to the medium: they are taken when
+/// the first pair comes, whatever level an info names.
+fn bound_index<M: Media>(recovery: &Recovery<'_, M>, record: Addr, info: &NewInfo) -> Result<()> {
+    let blocks = &recovery.table.blocks;
+    let old = if info.end == 0 { 0 } else { blocks.most_blocks(info.levels[1]) };
+    let words = blocks.most_blocks(info.levels[0]) + old;
+    let before = recovery.index_words.fetch_add(words, Ordering::Relaxed);
+    let most = MOST_INDEX * (recovery.table.pool.region().media().bytes() / WORD);
+    match before + words > most {
+        true => Err(corrupt(record, "directories are in proportion to the medium")),
+        false => Ok(()),
+    }
+}
+
+/// Bounds what an area is said to count by the logs that it has: the reserve grows with it.
+fn bound_counts<M: Media>(area: &Area<M>, state: &mut State) -> Result<()> {
+    if state.items > state.stored && !state.info.estimated {
+        return Err(corrupt(area.record, "an area has no more live pairs than objects"));
+    }
+    state.items = state.items.min(state.stored);
+    // It may be too much: of what was replaced the length is not known.
+    state.item_bytes = state.item_bytes.min(state.log_bytes + state.long_bytes);
     Ok(())
 }
 
@@ -290,121 +300,13 @@ fn counted_behind<M: Media>(pm: &Access<'_, M>, state: &State, end: u64) -> Resu
     Ok(Counted { items: items?, item_bytes: item_bytes? })
 }
 
-/// Reads what an area's record says: after the end of a process what was stored last, else what is
-/// known to be durable.
-fn read_record<M: Media>(
-    pm: &Access<'_, M>,
-    record: Addr,
-    seed: u64,
-    shutdown: Shutdown,
-    epoch: u64,
-) -> Result<Said> {
-    let mut newest: Option<(u64, NewInfo)> = None;
-    let mut broken = Vec::new();
-    for place in [AreaRecord::INFO_A, AreaRecord::INFO_B] {
-        let at = record.plus(place as u64);
-        let mut info = [0; Info::WORDS];
-        pm.read_words(at, &mut info)?;
-        let sequence = info[Info::SEQUENCE];
-        if !layout::is_sealed(&info, at, seed) || info_place(sequence) != place as u64 {
-            broken.push(place as u64);
-        } else if newest.is_none_or(|(before, _)| before < sequence) {
-            newest = Some((sequence, parse_info(&info, at)?));
-        }
-    }
-    if shutdown == Shutdown::Clean && !broken.is_empty() {
-        // Nothing but a crash leaves half an info, and the recovery after it completes that.
-        return Err(corrupt(record, "the infos of an area are whole"));
-    }
-    if shutdown == Shutdown::Process || epoch == 0 {
-        let (sequence, info) =
-            newest.ok_or_else(|| corrupt(record, "one of two infos is whole"))?;
-        let place = match shutdown {
-            Shutdown::Process => AreaRecord::LIVE,
-            Shutdown::Clean | Shutdown::Power => AreaRecord::TAIL,
-        };
-        let tail = read_tail(pm, record.plus(place as u64))?;
-        return Ok(Said { tail, info, sequence, broken, is_cut: false });
-    }
-    let at = record.plus(epoch_place(epoch));
-    let mut cut = [0; Info::WORDS];
-    pm.read_words(at, &mut cut)?;
-    if !layout::is_sealed(&cut, at, seed) {
-        return Err(corrupt(at, "the checksum of an epoch's info matches"));
-    }
-    let tail = read_tail(pm, at.plus(Info::TAIL as u64))?;
-    let sequence = newest.map_or(0, |(sequence, _)| sequence).max(cut[Info::SEQUENCE]);
-    Ok(Said { tail, info: parse_info(&cut, at)?, sequence, broken, is_cut: true })
-}
-
-fn read_tail<M: Media>(pm: &Access<'_, M>, place: Addr) -> Result<Tail> {
-    let tail = Tail::open(pm.load(place)?, place);
-    tail.ok_or_else(|| corrupt(place, "the check of a tail matches"))
-}
-
-fn parse_info(info: &[u64; Info::WORDS], at: Addr) -> Result<NewInfo> {
-    let most = u64::from(MOST_LEVEL);
-    if info[Info::LEVEL] > most || info[Info::OLD] > most {
-        return Err(corrupt(at, "an area has at most 2^32 directories"));
-    }
-    Ok(NewInfo {
-        start: info[Info::START],
-        end: info[Info::END],
-        levels: [info[Info::LEVEL] as u32, info[Info::OLD] as u32],
-        cleared: INFO_CLEARED.get(info[Info::FLAGS]) == 1,
-        estimated: INFO_ESTIMATED.get(info[Info::FLAGS]) == 1,
-    })
-}
-
-/// Follows the logs from the newest to the oldest; returns them oldest first.
-fn read_logs<M: Media>(
-    pm: &Access<'_, M>,
-    table: &Walsh<M>,
-    area: &Area<M>,
-    said: &Said,
-) -> Result<VecDeque<Known>> {
-    let mut logs: VecDeque<Known> = VecDeque::new();
-    let mut next = said.tail;
-    // Numbers fall from one to the next, so that none comes twice: no more than lines.
-    while !next.at.is_null() {
-        let mut head = [0; LogHead::WORDS];
-        pm.read_words(next.at, &mut head)?;
-        let owner = LOG_AREA.get(head[LogHead::OWNER]);
-        if !layout::is_sealed(&head, next.at, table.seed) || owner != area.number {
-            return Err(corrupt(next.at, "the checksum of a log's head matches"));
-        }
-        if LOG_SEQUENCE.get(head[LogHead::OWNER]) > said.sequence {
-            return Err(corrupt(next.at, "no log is newer than the info of its area"));
-        }
-        let known = Known { at: next.at, head, count: next.count };
-        if known.count > known.entries().min(MOST_ENTRIES) {
-            return Err(corrupt(next.at, "a log has no more objects than it has room for"));
-        }
-        if known.span().words < layout::objects_offset(known.entries()) {
-            return Err(corrupt(next.at, "a log has room for its directory log"));
-        }
-        if logs.front().is_some_and(|after| after.number() != known.number().wrapping_add(1)) {
-            return Err(corrupt(next.at, "the logs of an area have successive numbers"));
-        }
-        let (number, previous) = (known.number(), head[LogHead::PREVIOUS]);
-        let at = next.at;
-        logs.push_front(known);
-        next = Tail::default();
-        if number != said.info.start {
-            next = Tail::open(previous, at)
-                .ok_or_else(|| corrupt(at, "the logs begin at the oldest"))?;
-        }
-    }
-    Ok(logs)
-}
-
-/// Rebuilds the directories, and what is known of an area beside them.
+/// Applies the logs of an area: rebuilds its directories and its counts.
 fn rebuild<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
     area: &Area<M>,
     state: &mut State,
-    logs: &VecDeque<Known>,
+    logs: &VecDeque<LogHeader>,
     stock: &mut Stock,
 ) -> Result<()> {
     let info = state.info;
@@ -419,7 +321,7 @@ fn rebuild<M: Media>(
             return Err(corrupt(log.at, "the checksum of a directory log matches"));
         }
         if after.is_none() {
-            open_newest(pm, table, state, log, &mut records, &info)?;
+            open_newest(pm, table, state, log, &mut records)?;
         } else {
             let (number, count) = (log.number(), log.count);
             state.logs.push_back(Log { number, span: log.span(), count });
@@ -439,7 +341,7 @@ fn rebuild<M: Media>(
 }
 
 /// Returns how many blocks of directories the objects of an area need at most.
-fn most_blocks<M: Media>(table: &Walsh<M>, logs: &VecDeque<Known>, info: &NewInfo) -> u64 {
+fn most_blocks<M: Media>(table: &Walsh<M>, logs: &VecDeque<LogHeader>, info: &NewInfo) -> u64 {
     let (mut objects, mut old) = (0, 0);
     for log in logs {
         let side = if log.number() <= info.end { &mut old } else { &mut objects };
@@ -456,15 +358,14 @@ fn open_newest<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
     state: &mut State,
-    log: &Known,
+    log: &LogHeader,
     records: &mut Vec<u64>,
-    info: &NewInfo,
 ) -> Result<()> {
     let mut fill = layout::objects_offset(log.entries());
-    (state.items, state.item_bytes) = match info.cleared && log.number() == info.start {
-        true => (0, 0),
-        false => (log.head[LogHead::ITEMS], log.head[LogHead::ITEM_BYTES]),
-    };
+    let medium = pm.media().bytes();
+    state.items = log.head[LogHead::ITEMS];
+    // Bounded: what is added below must not overflow.
+    state.item_bytes = log.head[LogHead::ITEM_BYTES].min(medium);
     let is_cut_short = table.pool.previous_shutdown() == Shutdown::Power;
     let is_sealed = is_cut_short && table.settings.durability == 1;
     let most = if is_sealed { log.entries().min(MOST_ENTRIES) } else { log.count };
@@ -487,18 +388,24 @@ fn open_newest<M: Media>(
         }
         fill += found.words;
         state.items = state.items.saturating_add_signed(found.link.kind.items());
-        // What was replaced or removed is not known: too much until the next rehash.
-        state.item_bytes += found.words * WORD;
-    }
-    if fill > span.words {
-        return Err(corrupt(log.at, "the objects of a log lie inside it"));
+        if fill > span.words {
+            return Err(corrupt(log.at, "the objects of a log lie inside it"));
+        }
+        // The length of what was replaced or removed is not known: too much until the next rehash.
+        if matches!(found.link.kind, Kind::Added | Kind::Replaced) {
+            state.item_bytes += found.words * WORD;
+        }
     }
     let count = records.len() as u64;
     if is_sealed {
         pm.write_words(log.at.plus(LogHead::WORDS as u64), records)?;
         // What a rehash moved may lie behind an object that is not whole. Once another is in its
         // place, the next crash must not find them.
-        pm.write_words(log.at.plus(fill), &vec![0; (span.words - fill) as usize])?;
+        let zeros = [0; PART_WORDS as usize];
+        for from in (fill..span.words).step_by(zeros.len()) {
+            let count = (span.words - from).min(PART_WORDS) as usize;
+            pm.write_words(log.at.plus(from), &zeros[..count])?;
+        }
     }
     state.open = Some(OpenLog {
         number: log.number(),
@@ -519,7 +426,7 @@ fn open_newest<M: Media>(
 fn is_behind<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
-    log: &Known,
+    log: &LogHeader,
     fill: u64,
     words: u64,
 ) -> Result<bool> {
@@ -530,22 +437,22 @@ fn is_behind<M: Media>(
 
 /// Makes durable what recovery will serve, and lets all words of the area say the same.
 ///
-/// A crash inside leaves what was believed before. Where areas share epochs, the next one makes it
+/// A crash inside leaves the state before. Where areas share epochs, the next one makes it
 /// durable; after a power failure it is that already.
 fn accept<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
     area: &Area<M>,
     state: &mut State,
-    said: &Said,
+    record: &DecodedRecord,
     logs: &[Span],
 ) -> Result<()> {
-    for place in &said.broken {
+    for place in &record.broken {
         // The next info for this place may differ, and a word of it must not complete this one.
         let is_here = info_place(state.sequence) == *place;
         let sequence = state.sequence.saturating_sub(u64::from(!is_here));
         let at = area.record.plus(*place);
-        let info = layout::seal_head(said.info.words(sequence), at, table.seed);
+        let info = layout::seal_head(record.info.words(sequence), at, table.seed);
         pm.write_words(at, &info)?;
     }
     if !table.is_grouped {
@@ -555,15 +462,15 @@ fn accept<M: Media>(
         logs.iter().rev().take(count).for_each(|log| pm.flush(*log, sites::ACCEPTED));
         pm.fence(sites::ACCEPTED)?;
     }
-    if said.is_cut {
-        table.write_info(pm, area, state, &said.info)?;
+    if record.is_cut {
+        table.write_info(pm, area, state, &record.info)?;
     }
-    let [live, durable] =
-        [AreaRecord::LIVE, AreaRecord::TAIL].map(|place| area.record.plus(place as u64));
-    pm.commit_word(live, said.tail.seal(live), sites::LIVE)?;
+    let [live, durable] = [AreaRecord::VISIBLE_TAIL, AreaRecord::DURABLE_TAIL]
+        .map(|place| area.record.plus(place as u64));
+    pm.commit_word(live, record.tail.seal(live), sites::LIVE)?;
     if table.is_grouped {
         return Ok(());
     }
-    pm.store(durable, said.tail.seal(durable))?;
+    pm.store(durable, record.tail.seal(durable))?;
     Ok(pm.persist(Span::new(durable, 1), sites::RECORD)?)
 }

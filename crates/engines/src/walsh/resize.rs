@@ -25,7 +25,7 @@ use super::logs::{NewInfo, Object, corrupt};
 use super::moving::Moving;
 use super::object::Content;
 use super::reserve::Purpose;
-use super::state::{Area, Counted, Rehash, State, Walsh};
+use super::state::{Area, Counted, Log, OpenLog, Rehash, State, Walsh};
 
 /// Where a rehash persists, and where a crash is worth trying.
 pub mod sites {
@@ -69,8 +69,9 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
+        purpose: Purpose,
     ) -> Result<bool> {
-        was_there_room(self.set_aside(pm, area, state))
+        was_there_room(self.set_aside(pm, area, state, purpose))
     }
 
     /// Phases 2 and 3 for some directories, and phase 4 after the last; returns whether there was
@@ -80,18 +81,25 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
+        purpose: Purpose,
         count: u64,
     ) -> Result<bool> {
-        was_there_room(self.move_chains(pm, area, state, count))
+        was_there_room(self.move_chains(pm, area, state, purpose, count))
     }
 
     /// Sets the directories aside. Whether they double is decided by what is alive.
-    fn set_aside(&self, pm: &Access<'_, M>, area: &Area<M>, state: &mut State) -> Result<()> {
+    fn set_aside(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        purpose: Purpose,
+    ) -> Result<()> {
         let old = state.view.level();
         let (part, whole) = LIVE_OF_THRESHOLD;
         let most = self.limit(area, state) * part / whole;
         let level = if state.items > most { (old + 1).min(MOST_LEVEL) } else { old };
-        self.open_log(pm, area, state, Purpose::Move, 0)?;
+        self.open_log(pm, area, state, purpose, 0)?;
         // The new log is reachable before the info speaks of a border behind which it lies.
         self.flush(pm, area, state)?;
         let border = state.open.as_ref().map_or(1, |log| log.number);
@@ -113,6 +121,7 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
+        purpose: Purpose,
         count: u64,
     ) -> Result<()> {
         let Some(rehash) = state.rehash else { return Ok(()) };
@@ -124,7 +133,7 @@ impl<M: Media> Walsh<M> {
             if directory % MOST_STEP == 0 || directory == rehash.next {
                 self.fetch_chains(pm, area, state, directory..end.min(directory + MOST_STEP));
             }
-            let found = self.move_chain(pm, area, state, directory, &mut moving)?;
+            let found = self.move_chain(pm, area, state, purpose, directory, &mut moving)?;
             directory += 1;
             if let Some(rehash) = &mut state.rehash {
                 rehash.next = directory;
@@ -173,6 +182,7 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
+        purpose: Purpose,
         directory: u64,
         moving: &mut Moving,
     ) -> Result<Counted> {
@@ -188,7 +198,7 @@ impl<M: Media> Walsh<M> {
                 if number % 2 == half {
                     found.items += 1;
                     found.item_bytes += self.objects.words(&content) * WORD;
-                    self.move_pair(pm, area, state, (hash, number), content)?;
+                    self.move_pair(pm, area, state, purpose, (hash, number), content)?;
                 }
             }
         }
@@ -202,6 +212,7 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
+        purpose: Purpose,
         (hash, number): (u64, u64),
         content: Content<'_>,
     ) -> Result<()> {
@@ -217,7 +228,7 @@ impl<M: Media> Walsh<M> {
             }
         }
         let link = Link { next: present.head, kind: Kind::Moved };
-        let at = self.append(pm, area, state, Purpose::Move, &Object { hash, link, content })?;
+        let at = self.append(pm, area, state, purpose, &Object { hash, link, content })?;
         self.make_head(area, state, slot, hash, at)?;
         state.chained += 1;
         Ok(())
@@ -262,7 +273,6 @@ impl<M: Media> Walsh<M> {
             start: end.wrapping_add(1),
             end: 0,
             levels: [view.level(), 0],
-            cleared: false,
             estimated: state.info.estimated,
         };
         self.write_info(pm, area, state, &new)?;
@@ -279,36 +289,37 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Forgets every pair of an area: new logs, and nothing moved to them.
+    /// Forgets every pair of an area, without room for anything: an info says that the oldest log
+    /// is one that does not exist yet.
+    ///
+    /// A crash inside leaves all pairs or none.
     pub(super) fn clear_area(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
     ) -> Result<()> {
-        if state.open.is_none() {
-            return Ok(());
-        }
-        self.open_log(pm, area, state, Purpose::Move, 0)?;
-        self.flush(pm, area, state)?;
-        let number = state.open.as_ref().map_or(1, |log| log.number);
+        let Some(OpenLog { number, span, count, .. }) = state.open else { return Ok(()) };
         let view = state.view;
         let new = NewInfo {
-            start: number,
+            start: number.wrapping_add(1),
             end: 0,
             levels: [view.level(), 0],
-            cleared: true,
             estimated: false,
         };
         self.write_info(pm, area, state, &new)?;
+        // The log that the tail names has another use soon.
+        self.forget_logs(pm, area)?;
         // The next side may be the one that is set aside: nobody may see it half empty.
         area.show(state, view.closed());
         self.blocks.clear(&area.sides[view.side()], view.level())?;
         self.blocks.clear(&area.sides[1 - view.side()], view.old().unwrap_or(0))?;
-        (state.items, state.item_bytes, state.chained, state.rehash) = (0, 0, 0, None);
+        state.logs.push_back(Log { number, span, count });
+        (state.open, state.rehash) = (None, None);
+        (state.items, state.item_bytes, state.chained) = (0, 0, 0);
         self.end_turn(area);
         area.show(state, view.next(view.level(), None));
-        self.give_logs(state, number.wrapping_sub(1))
+        self.give_logs(state, number)
     }
 }
 

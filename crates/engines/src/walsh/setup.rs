@@ -1,10 +1,11 @@
 //! An empty table: its settings, and how it is written.
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{Addr, Domain, LINE, Media, Pool, Space, pool};
+use everhash_pmem::{Addr, Domain, LINE, Media, Pool, Space, WORD, pool};
 
 use super::layout::{
-    self, AreaRecord, Info, MOST_ENTRIES, MOST_LEVEL, MOST_LOG_BYTES, ROOT, Root, Tail, VERSION,
+    self, AreaRecord, Info, MOST_ENTRIES, MOST_INDEX, MOST_LEVEL, MOST_LOG_BYTES, ROOT, Root, Tail,
+    VERSION,
 };
 use crate::common::settings::{self, settings};
 
@@ -161,7 +162,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
     for area in 0..settings.areas {
         let at = layout::area_record(table.start, area);
         let mut record = [0; AreaRecord::WORDS];
-        for place in [AreaRecord::TAIL, AreaRecord::LIVE, AreaRecord::CHECKPOINT] {
+        for place in [AreaRecord::DURABLE_TAIL, AreaRecord::VISIBLE_TAIL, AreaRecord::CHECKPOINT] {
             record[place] = Tail::default().seal(at.plus(place as u64));
         }
         for (sequence, place) in [(1, AreaRecord::INFO_A), (0, AreaRecord::INFO_B)] {
@@ -173,6 +174,9 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
         }
         pm.write_words(at, &record)?;
     }
+    // An open demands that the indexes of all directories are in proportion to the medium.
+    let blocks = (settings.directories / settings.block_directories).max(settings.areas);
+    space.give(space.take(blocks.div_ceil(MOST_INDEX) * WORD, LINE)?.span);
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root(table.start));
     root[Root::EPOCH] = layout::seal_epoch(0);

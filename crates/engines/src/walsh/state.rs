@@ -18,6 +18,7 @@ use super::epochs::Epochs;
 use super::layout::Tail;
 use super::logs::NewInfo;
 use super::object::Objects;
+use super::reserve::Reserve;
 use super::setup::WalshSettings;
 use crate::common::hash::KeyedHash;
 
@@ -42,7 +43,9 @@ pub struct Walsh<M: Media> {
     pub(super) space: Space<M>,
     pub(super) blocks: Blocks<M::Sync>,
     pub(super) areas: Box<[Area<M>]>,
-    pub(super) spare: LockOf<M, Spare>,
+    pub(super) spare: LockOf<M, Reserve>,
+    /// Held by the thread that makes room on a full medium. Taken before `epochs`.
+    pub(super) rescue: LockOf<M, ()>,
     /// Not 0 after a failure of the medium: nothing can be promised any more.
     pub(super) dead: WordOf<M>,
     /// Whether areas share epochs here.
@@ -67,16 +70,6 @@ pub struct Walsh<M: Media> {
     pub(super) taken: WordOf<M>,
     /// The area with which the next upkeep begins.
     pub(super) upkeep: WordOf<M>,
-}
-
-/// Logs that wait for a medium without room, so that removing and collecting work on it too.
-#[derive(Default)]
-pub struct Spare {
-    pub(super) spans: Vec<Span>,
-    /// How many of them the largest area needs to be collected.
-    pub(super) collect: usize,
-    /// Logs to which the present epoch may lead, and no later one.
-    pub(super) limbo: Vec<Span>,
 }
 
 /// A log area, on cache lines of its own: readers need the first one only, which writers change
@@ -132,10 +125,14 @@ pub struct State {
     pub(super) sequence: u64,
     /// Every log but the newest, oldest first.
     pub(super) logs: Logs,
-    /// The checkpoint that was believed when the table was opened.
+    /// The checkpoint that was loaded when the table was opened.
     pub(super) saved: Option<Saved>,
     /// When upkeep first saw the oldest object that is not durable.
     pub(super) seen: Option<Duration>,
+    /// The room that ordinary logs take. Unit: bytes.
+    pub(super) log_bytes: u64,
+    /// The room that longer logs take. Unit: bytes.
+    pub(super) long_bytes: u64,
 }
 
 /// A rehash under way.
@@ -220,12 +217,6 @@ impl Logs {
         let word = LOG_COUNT.set(LOG_LINE.set(0, log.span.start.line()), log.count);
         self.words.push_back(LOG_LINES.set(word, lines.min(LOG_LINES.max())));
         self.bytes += log.span.bytes();
-    }
-
-    /// Returns the newest.
-    pub fn back(&self) -> Option<Log> {
-        let last = self.words.len().checked_sub(1)?;
-        self.words.back().map(|word| self.log(last, *word))
     }
 
     /// Takes the oldest, if `is_it` says so.
@@ -352,7 +343,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Passes on the outcome of something that leaves the table in doubt if it fails.
-    pub(super) fn vital<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {
+    pub(super) fn poison_on_error<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {
         if outcome.is_err() {
             self.dead.store(1, Ordering::Relaxed);
         }
@@ -406,11 +397,11 @@ mod tests {
             (found.number, found.span, found.count) == (number, log(number).span, log(number).count)
         };
         assert!(logs.iter().zip(numbers.clone()).all(|(found, number)| same(&found, number)));
-        assert!(same(&logs.back().unwrap(), 4999) && logs.len() == 4995);
+        assert!(logs.len() == 4995);
         for number in numbers {
             assert!(logs.pop_front_if(|log| log.number < number).is_none());
             assert!(same(&logs.pop_front_if(|log| log.number == number).unwrap(), number));
         }
-        assert!(logs.back().is_none() && logs.long.is_empty() && logs.bytes == 0);
+        assert!(logs.len() == 0 && logs.long.is_empty() && logs.bytes == 0);
     }
 }

@@ -192,7 +192,7 @@ impl<M: Media> Table for Walsh<M> {
             ("log_bytes", self.log_bytes()),
             ("rehashes", self.rehashes.load(Ordering::Relaxed)),
             ("areas_loaded", loaded),
-            ("spare_logs", self.spare.lock()?.spans.len() as u64),
+            ("spare_logs", self.spare.lock()?.logs.len() as u64),
         ];
         Ok(stats)
     }

@@ -40,7 +40,7 @@ impl<M: Media> Walsh<M> {
             }
         }
         match self.is_relaxed {
-            true => self.vital(pm.sync(super::logs::sites::SYNC)),
+            true => self.poison_on_error(pm.sync(super::logs::sites::SYNC)),
             // The fences have waited for everything.
             false => Ok(()),
         }
@@ -69,7 +69,7 @@ impl<M: Media> Walsh<M> {
             let number = self.upkeep.fetch_add(1, Ordering::Relaxed) % count;
             let area = &self.areas[number as usize];
             let mut state = self.lock(area)?;
-            if self.tend(&pm, area, &mut state)? {
+            if self.maintain_area(&pm, area, &mut state)? {
                 drop(state);
                 left -= 1;
                 self.help(&pm)?;

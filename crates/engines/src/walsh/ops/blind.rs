@@ -32,7 +32,7 @@ impl<M: Media> Walsh<M> {
         let slot = self.slot(area, hash, state.view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
         let before = Before { slot, directory, version: None };
-        self.write_and_tend(&pm, area, state, &NewVersion { hash, kind, content }, &before)
+        self.write_and_maintain(&pm, area, state, &NewVersion { hash, kind, content }, &before)
     }
 
     fn write_blindly(&self, key: &[u8], kind: Kind, value: &[u8]) -> Result<()> {

@@ -11,6 +11,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, AtomicWord, Lock, Media};
 
 use super::MOST_STEP;
+use crate::walsh::reserve::Purpose;
 use crate::walsh::state::{Area, GuardOf, State, Walsh};
 
 /// Part of a block of directories whose chains are moved under one hold of the lock.
@@ -65,7 +66,7 @@ impl<M: Media> Walsh<M> {
 
     /// Returns whether a write has to look after its area: a rehash is due, or under way.
     #[inline(always)]
-    pub(crate) fn is_tended(&self, area: &Area<M>, state: &State) -> bool {
+    pub(crate) fn needs_maintenance(&self, area: &Area<M>, state: &State) -> bool {
         state.rehash.is_some() || self.is_due(area, state)
     }
 
@@ -108,9 +109,9 @@ impl<M: Media> Walsh<M> {
             || self.has_garbage(state, OUTRUN_BYTES)
     }
 
-    /// Does what is due after a write to an area that is to be tended.
+    /// Does what is due after a write to an area that needs maintenance.
     #[cold]
-    pub(crate) fn tend_after_write<'a>(
+    pub(crate) fn maintain_after_write<'a>(
         &self,
         pm: &Access<'_, M>,
         area: &'a Area<M>,
@@ -166,8 +167,8 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Begins a rehash, if `begins` and none is under way, and does a step of it; returns whether
-    /// it is to be gone on with. Without room it waits for some: the write that set it off has
-    /// been made.
+    /// steps remain. Pauses when space is exhausted: it stays the area's turn, so that no other
+    /// area takes room for a second generation, and a collection ends what is begun.
     fn advance(
         &self,
         pm: &Access<'_, M>,
@@ -176,23 +177,22 @@ impl<M: Media> Walsh<M> {
         begins: bool,
     ) -> Result<bool> {
         let has_room = match state.rehash {
-            None if begins => self.begin(pm, area, state),
+            None if begins => self.begin(pm, area, state, Purpose::Move),
             _ => Ok(true),
         };
         let outcome = match has_room {
-            Ok(true) => self.step(pm, area, state, self.step_directories()),
+            Ok(true) => self.step(pm, area, state, Purpose::Move, self.step_directories()),
             outcome => outcome,
         };
-        let goes_on = matches!(outcome, Ok(true)) && state.rehash.is_some();
-        if !goes_on {
+        if state.rehash.is_none() || outcome.is_err() {
             self.end_turn(area);
         }
-        outcome.map(|_| goes_on)
+        Ok(outcome? && state.rehash.is_some())
     }
 
     /// Goes on with a rehash, or collects an area of which more than half is garbage, if it is its
     /// turn; returns whether there is more to do.
-    pub(crate) fn tend(
+    pub(crate) fn maintain_area(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
@@ -210,39 +210,60 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Collects an area's garbage under its lock, if there is enough of it to make room; returns
-    /// whether it did.
+    /// Returns whether collecting an area makes room: a rehash is to be ended, or an eighth is
+    /// garbage.
+    pub(crate) fn is_collectable(&self, state: &State) -> bool {
+        let most = self.settings.log_entries.min(state.items / 8 + 2);
+        let garbage = state.stored.saturating_sub(state.items);
+        // Long objects are few: what counts is their room.
+        let is_long = garbage > 0 && state.long_bytes > state.item_bytes / 8 * 9 + self.log_bytes();
+        state.rehash.is_some() || garbage >= most || is_long
+    }
+
+    /// Collects an area under its lock, with the reserve if there is no other room; returns whether
+    /// it did. As the `last` resort, the reserve alone may not be enough for it.
     pub(crate) fn collect(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
+        last: bool,
     ) -> Result<bool> {
-        if self.settings.resize == 0 {
-            return Ok(false);
-        }
-        if state.rehash.is_none()
-            && (state.stored <= state.items || !self.begin(pm, area, state)?)
+        if self.settings.resize == 0
+            || state.open.is_none()
+            || !self.lend_reserve(area.number, state, last)?
         {
             return Ok(false);
         }
+        let outcome = self.collect_all(pm, area, state);
+        self.return_reserve()?;
+        outcome
+    }
+
+    fn collect_all(&self, pm: &Access<'_, M>, area: &Area<M>, state: &mut State) -> Result<bool> {
+        if state.rehash.is_none() && !self.begin(pm, area, state, Purpose::Collect)? {
+            return Ok(false);
+        }
         while state.rehash.is_some() {
-            if !self.step(pm, area, state, u64::MAX >> 1)? {
+            if !self.step(pm, area, state, Purpose::Collect, u64::MAX >> 1)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Collects every area that has a log of garbage; returns whether there was one.
-    pub(crate) fn collect_others(&self) -> Result<bool> {
+    /// Makes room: frees what waits for an epoch, and collects every area that has garbage enough.
+    /// No lock of an area is held. Returns whether there was anything.
+    pub(crate) fn make_room(&self) -> Result<bool> {
         let pm = self.pool.access();
-        let mut any = false;
+        let mut any = self.end_limbo()?;
+        self.restore_reserve()?;
         for area in &self.areas {
             let mut state = self.lock(area)?;
-            let worth = self.settings.log_entries.min(state.items / 8 + 2);
-            if state.stored >= state.items.saturating_add(worth) {
-                any |= self.collect(&pm, area, &mut state)?;
+            if self.is_collectable(&state) && self.collect(&pm, area, &mut state, false)? {
+                any = true;
+                drop(state);
+                self.restore_reserve()?;
             }
         }
         Ok(any)

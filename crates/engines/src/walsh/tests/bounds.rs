@@ -99,17 +99,17 @@ fn nothing_older_than_the_interval_is_lost() {
     // Fails if a write that upkeep has seen waits longer than the interval; the clock is made up.
     for model in [Model::Adr, Model::File] {
         let mut mortal = Mortal::new(model, &SETTINGS);
-        let tend = |mortal: &Mortal, ms| {
+        let maintain = |mortal: &Mortal, ms| {
             mortal.table.maintain(Duration::from_millis(ms), 1).unwrap().deadline
         };
-        assert_eq!(tend(&mortal, 0), None, "there is nothing to wait for");
+        assert_eq!(maintain(&mortal, 0), None, "there is nothing to wait for");
         mortal.insert(0..20);
-        let deadline = tend(&mortal, 10_000).unwrap();
+        let deadline = maintain(&mortal, 10_000).unwrap();
         assert!(deadline <= Duration::from_millis(12_500), "half an interval later");
         assert!(mortal.survivors() < 20);
-        tend(&mortal, deadline.as_millis() as u64);
+        maintain(&mortal, deadline.as_millis() as u64);
         assert_eq!(mortal.survivors(), 20, "{model}");
-        assert_eq!(tend(&mortal, 20_000), None, "all is durable");
+        assert_eq!(maintain(&mortal, 20_000), None, "all is durable");
     }
 }
 
