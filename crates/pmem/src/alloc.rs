@@ -231,6 +231,59 @@ impl<M: Media> Space<M> {
         }
     }
 
+    /// Returns whether the free runs, without `run_bytes` bytes of the longest, together hold
+    /// `wanted` bytes, once the medium has grown for them if it can. Of a run of so many bytes
+    /// `holds` says how many it holds: for spans of one length, as many as fit there.
+    ///
+    /// Nothing is taken: others may take it right afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] and [`Error::System`] as the medium reports them.
+    pub fn has_room(
+        &self,
+        run_bytes: u64,
+        wanted: u64,
+        holds: impl Fn(u64) -> u64,
+    ) -> Result<bool> {
+        let run = run_bytes.div_ceil(LINE);
+        let fits = |state: &State| state.free.fits(run, wanted, |lines| holds(lines * LINE));
+        if fits(&*self.state.lock().map_err(poisoned)?) {
+            return Ok(true);
+        }
+        let _growing = self.growing.lock().map_err(poisoned)?;
+        let least = run.saturating_add(wanted.div_ceil(LINE)).max(1);
+        // A run for all of it at the end, also if it holds half of its length only; or, where
+        // there is no room for that, what is missing at least.
+        for part in [Some(16), Some(1), None] {
+            let state = self.state.lock().map_err(poisoned)?;
+            if fits(&state) {
+                return Ok(true);
+            }
+            let end = match part {
+                Some(part) => {
+                    let all = least.saturating_add(wanted.div_ceil(LINE) / part);
+                    state.free.tail(state.end).saturating_add(all)
+                }
+                None => state.end.saturating_add(least.saturating_sub(state.free.free())),
+            };
+            let end_bytes = end.max(state.end + 1).saturating_mul(LINE);
+            drop(state);
+            match self.grow(end_bytes, least.saturating_mul(LINE)) {
+                Err(Error::Full { .. }) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(fits(&*self.state.lock().map_err(poisoned)?))
+    }
+
+    /// Returns the length of the longest free run, without growing the medium. Unit: bytes.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a panic inside the space.
+    pub fn longest_free_bytes(&self) -> Result<u64> {
+        Ok(self.state.lock().map_err(poisoned)?.free.longest() * LINE)
+    }
+
     /// Returns how full the space is.
     ///
     /// # Errors

@@ -43,6 +43,27 @@ impl FreeMap {
             .or_else(|| near().skip(NEAR).find_map(place))
     }
 
+    /// Returns whether the free runs, without `run` lines of the longest, together hold `wanted`,
+    /// where one of so many lines holds `holds` of them.
+    pub(super) fn fits(&self, run: u64, wanted: u64, holds: impl Fn(u64) -> u64) -> bool {
+        let mut runs = self.by_length.iter().rev().map(|&(length, _)| length);
+        let Some(rest) = runs.next().unwrap_or(0).checked_sub(run) else { return false };
+        let mut left = wanted.saturating_sub(holds(rest));
+        // Longest first: behind a run that holds nothing, none does.
+        for held in runs.map(holds).take_while(|held| *held > 0) {
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(held);
+        }
+        left == 0
+    }
+
+    /// Returns the length of the longest run. Unit: lines.
+    pub(super) fn longest(&self) -> u64 {
+        self.by_length.last().map_or(0, |&(length, _)| length)
+    }
+
     /// Returns where the run that ends just before line `end` starts; `end` if there is none.
     pub(super) fn tail(&self, end: u64) -> u64 {
         match self.lines_at.range(..end).next_back() {

@@ -226,6 +226,29 @@ fn space_ahead_is_one_piece_and_is_grown_once() {
 }
 
 #[test]
+fn room_is_what_can_be_taken_together() {
+    // Fails if a hole is counted twice, if the medium grows although there are holes, or if it does
+    // not grow by what holes lack.
+    let space = space(FROM + 20 * LINE, FROM + 30 * LINE);
+    let spans: Vec<_> = (0..20).map(|_| space.take(LINE, LINE).unwrap().span).collect();
+    // Three holes: of three lines, two, and one.
+    [0, 1, 2, 5, 6, 9].into_iter().for_each(|index| space.give(spans[index]));
+    let has_room = |run, lines, count| {
+        let holds = |bytes: u64| bytes / (lines * LINE) * lines * LINE;
+        space.has_room(run * LINE, count * lines * LINE, holds).unwrap()
+    };
+    assert!(has_room(3, 2, 1) && has_room(0, 1, 6) && has_room(0, 2, 2) && has_room(0, 1, 0));
+    assert_eq!(space.usage().unwrap().growth_steps, 0);
+    assert_eq!(space.longest_free_bytes().unwrap(), 3 * LINE);
+    assert!(has_room(0, 2, 3));
+    assert_eq!(space.usage().unwrap().growth_steps, 1);
+    assert!(has_room(10, 1, 6) && has_room(10, 2, 2), "what is missing is added");
+    assert!(!has_room(10, 1, 7) && !has_room(11, 1, 0) && !has_room(10, 2, 3));
+    space.take(10 * LINE, LINE).unwrap();
+    assert!(has_room(3, 1, 3) && !has_room(4, 1, 0));
+}
+
+#[test]
 #[should_panic(expected = "a span is given once")]
 fn a_span_given_twice_is_a_bug_of_ours() {
     // Fails if a double give is taken for a free of something else.
