@@ -87,7 +87,8 @@ impl<M: Media> Walsh<M> {
         self.poison_on_error(pm.sync(sites::CUT))?;
         self.write_epoch(&pm, next)?;
         (epochs.number, epochs.seen) = (next, None);
-        self.give_spans(freed)
+        self.give_spans(freed);
+        Ok(())
     }
 
     /// Stores which epoch counts, 0 for none, and waits until that is durable.
@@ -115,39 +116,40 @@ impl<M: Media> Walsh<M> {
         self.pending.store(0, Ordering::Relaxed);
         self.housekeeping.store(0, Ordering::Relaxed);
         // Before a lock is free again: what is given back from now on is for the epoch after.
-        Ok(core::mem::take(&mut self.spare.lock()?.limbo))
+        Ok(core::mem::take(&mut self.reserve.lock()?.retired))
     }
 
     /// Gives the logs another use that wait for the next epoch; returns whether there were any.
     ///
     /// The epoch is committed, unless epochs are the caller's business: then the last one may no
     /// longer be whole, which is what relaxed durability says.
-    pub(super) fn end_limbo(&self) -> Result<bool> {
-        if self.spare.lock()?.limbo.is_empty() {
+    pub(super) fn end_retired(&self) -> Result<bool> {
+        if self.reserve.lock()?.retired.is_empty() {
             return Ok(false);
         }
         match self.is_relaxed {
-            true => self.forget_limbo()?,
+            true => self.free_retired()?,
             false => self.commit_epoch()?,
         }
         Ok(true)
     }
 
     /// Without epochs of its own, a table whose logs mostly wait for one waits no longer.
-    pub(super) fn bound_limbo(&self) -> Result<()> {
+    pub(super) fn bound_retired(&self) -> Result<()> {
         if !self.is_relaxed {
             return Ok(());
         }
-        let waiting: u64 = self.spare.lock()?.limbo.iter().map(|span| span.bytes()).sum();
+        let waiting: u64 = self.reserve.lock()?.retired.iter().map(|span| span.bytes()).sum();
         match waiting > self.space.usage()?.used_bytes / 2 {
-            true => self.forget_limbo(),
+            true => self.free_retired(),
             false => Ok(()),
         }
     }
 
-    fn forget_limbo(&self) -> Result<()> {
-        let spans = core::mem::take(&mut self.spare.lock()?.limbo);
-        self.give_spans(spans)
+    fn free_retired(&self) -> Result<()> {
+        let spans = core::mem::take(&mut self.reserve.lock()?.retired);
+        self.give_spans(spans);
+        Ok(())
     }
 
     /// Commits an epoch if there is more that is not durable than may be lost.

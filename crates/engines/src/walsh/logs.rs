@@ -117,14 +117,27 @@ impl<M: Media> Walsh<M> {
             // A long object has a log of its own (3.1.6 does not say where it goes).
             return (1, words);
         }
-        let (entries, object_words) = self.ordinary_room(state, words);
-        if matches!(purpose, Purpose::Move | Purpose::Collect) {
-            // What is kept for moving is counted in ordinary logs.
-            return (entries, object_words);
+        if purpose.moves() {
+            let (entries, room) = self.moved_room(state);
+            return (entries, room.max(words));
         }
+        let (entries, object_words) = self.ordinary_room(state, words);
         let some = state.stored.next_power_of_two().max(FIRST_ENTRIES).min(entries);
         let room = (object_words * some / entries).max(LONG_OBJECTS * words);
         (some, room.min(object_words))
+    }
+
+    /// As [`Walsh::room`], of a log to which pairs are moved: all of them if an ordinary log can
+    /// hold them, and as much again if that can be.
+    pub(super) fn moved_room(&self, state: &State) -> (u64, u64) {
+        let least = self.objects.least_words();
+        let (entries, object_words) = self.ordinary_room(state, least);
+        let some = self.live(state).next_power_of_two().max(FIRST_ENTRIES).min(entries);
+        let room = match self.form {
+            Form::Variable => 2 * (state.item_bytes.min(state.log_bytes) / WORD),
+            Form::Fixed { .. } => some * least,
+        };
+        (some, room.max(FIRST_ENTRIES * least).min(object_words))
     }
 
     /// Returns how an ordinary log, which is always as long, is divided: the most objects, and the
@@ -135,7 +148,9 @@ impl<M: Media> Walsh<M> {
         if self.form != Form::Variable {
             return (most, object_words);
         }
-        let average = (state.item_bytes / WORD).checked_div(state.items).unwrap_or(words);
+        // Without those that have logs of their own.
+        let short = state.item_bytes.saturating_sub(state.long_bytes) / WORD;
+        let average = short.checked_div(state.items).unwrap_or(words);
         let all = most + object_words;
         let usual = all / (average.max(self.objects.least_words()) + 1);
         let entries = (usual + usual / 4 + MORE_ENTRIES).min(most);
@@ -187,10 +202,10 @@ impl<M: Media> Walsh<M> {
         log.fill += words;
         state.stored += 1;
         set_visible_tail(pm, area, Tail { at: log.span.start, count: log.count })?;
-        match purpose {
-            Purpose::Add | Purpose::Remove => self.add_pending((words + 1) * WORD),
+        match purpose.moves() {
+            false => self.add_pending((words + 1) * WORD),
             // The logs that the pair comes from are there until an epoch covers the new ones.
-            _ => self.add_housekeeping((words + 1) * WORD),
+            true => self.add_housekeeping((words + 1) * WORD),
         }
         Ok(at)
     }
@@ -263,7 +278,7 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
         words: u64,
     ) -> Result<()> {
-        let (span, entries) = self.take_log(area.number, state, purpose, words)?;
+        let (span, entries) = self.take_log(state, purpose, words)?;
         if let Err(error) = self.flush(pm, area, state) {
             self.space.give(span);
             return Err(error);

@@ -17,11 +17,7 @@ use super::object::Content;
 use super::reserve::Purpose;
 use super::search::Version;
 use super::state::{Area, GuardOf, State, Walsh};
-
-/// How often room is made for a write at most.
-///
-/// Source: ours; what the first round frees may be what the second needs to free more.
-const ROUNDS: u32 = 3;
+use crate::common::edit::{self, Edit};
 
 /// What a write appends.
 #[derive(Clone, Copy)]
@@ -40,60 +36,61 @@ struct Before<'b, M: Media> {
 }
 
 /// What a write does, once it knows what is there.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Step<'v> {
-    Keep,
-    Put(Cow<'v, [u8]>),
-    Remove,
-}
+pub(super) type Step<'v> = edit::Step<Cow<'v, [u8]>>;
 
-/// What is done with a pair of words, each with the value if there is one.
+/// Whether room has been made for a write, whose thread then holds `rescue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum WordEdit {
-    Insert(u64),
-    Put(u64),
-    Update(u64),
-    Remove,
-}
-
-impl WordEdit {
-    /// Returns the answer, and what becomes of the key: a new value, or none; or `None` if nothing
-    /// does.
-    #[inline(always)]
-    fn decide(self, is_present: bool) -> (bool, Option<Option<u64>>) {
-        match (self, is_present) {
-            (WordEdit::Insert(_), true) => (false, None),
-            (WordEdit::Insert(value), false) => (true, Some(Some(value))),
-            (WordEdit::Put(value), _) => (is_present, Some(Some(value))),
-            (WordEdit::Update(value), true) => (true, Some(Some(value))),
-            (WordEdit::Remove, true) => (true, Some(None)),
-            (WordEdit::Update(_) | WordEdit::Remove, false) => (false, None),
-        }
-    }
+pub(super) enum Room {
+    Usual,
+    Made,
 }
 
 impl<M: Media> Walsh<M> {
     /// Lets `decide` see a key's value and say what becomes of it: one step for everybody else.
-    pub(super) fn edit<'v, T>(
+    ///
+    /// It is asked once. If there was no room, what it decided is done when there is, provided that
+    /// the key still has the value that it saw.
+    pub(super) fn edit<'v>(
         &self,
         key: (u64, &[u8]),
-        decide: impl FnOnce(Option<&[u8]>) -> Result<(T, Step<'v>)>,
-    ) -> Result<T> {
-        self.edit_with(key, Some(Vec::new()), decide)
+        decide: impl FnOnce(Option<&[u8]>) -> Result<Step<'v>>,
+    ) -> Result<()> {
+        let mut decide = Some(decide);
+        let mut decided: Option<(Option<Vec<u8>>, Step<'v>)> = None;
+        self.with_room(|room| {
+            self.edit_with(room, key, Some(Vec::new()), |present| {
+                if let Some(decide) = decide.take() {
+                    let step = decide(present)?;
+                    decided = Some((present.map(<[u8]>::to_vec), step));
+                }
+                match &decided {
+                    Some((seen, step)) if seen.as_deref() == present => Ok(((), step.clone())),
+                    _ => Err(Error::Full { needed: 0 }),
+                }
+            })
+        })
     }
 
-    /// As [`Walsh::edit`], for those who need to know only whether the key is present.
-    fn edit_unseen<'v, T>(
-        &self,
-        key: (u64, &[u8]),
-        decide: impl FnOnce(bool) -> (T, Step<'v>),
-    ) -> Result<T> {
-        self.edit_with(key, None, |present| Ok(decide(present.is_some())))
+    /// Does something with a pair of any form, without a look at its value; returns the answer.
+    pub(super) fn edit_bytes(&self, key: (u64, &[u8]), edit: Edit<&[u8]>) -> Result<bool> {
+        self.with_room(|room| {
+            self.edit_with(room, key, None, |present| {
+                let (answer, step) = edit.decide(present.is_some());
+                let step = match step {
+                    edit::Step::Keep => Step::Keep,
+                    edit::Step::Put(value) => Step::Put(Cow::Borrowed(value)),
+                    edit::Step::Remove => Step::Remove,
+                };
+                Ok((answer, step))
+            })
+        })
     }
 
-    /// As [`Walsh::edit`]; without a buffer for it, the value of a present key is empty.
+    /// Does what `decide` says of a key; without a buffer for it, the value of a present key is
+    /// empty.
     fn edit_with<'v, T>(
         &self,
+        room: Room,
         (hash, key): (u64, &[u8]),
         mut buffer: Option<Vec<u8>>,
         decide: impl FnOnce(Option<&[u8]>) -> Result<(T, Step<'v>)>,
@@ -113,7 +110,7 @@ impl<M: Media> Walsh<M> {
             Step::Put(value) => (if live { Kind::Replaced } else { Kind::Added }, value.as_ref()),
         };
         let new = NewVersion { hash, kind, content: Content::Bytes { key, value } };
-        self.write_and_maintain(&pm, area, state, &new, &before)?;
+        self.write_and_maintain(&pm, area, state, (&new, &before), room)?;
         Ok(answer)
     }
 
@@ -141,23 +138,17 @@ impl<M: Media> Walsh<M> {
     /// The next operation overlaps with this one only as far as the processor looks ahead: what is
     /// seldom needed is in functions of its own.
     #[inline(always)]
-    pub(super) fn edit_word(&self, key: (u64, u64), edit: WordEdit) -> Result<bool> {
-        match self.try_edit_word(key, edit) {
-            Ok(answer) => Ok(answer),
-            Err(error) => self.edit_word_with_room(key, edit, error),
-        }
-    }
-
-    #[cold]
-    fn edit_word_with_room(&self, key: (u64, u64), edit: WordEdit, error: Error) -> Result<bool> {
-        match error {
-            Error::Full { .. } => self.with_room(|| self.try_edit_word(key, edit)),
-            error => Err(error),
+    pub(super) fn edit_word(&self, key: (u64, u64), edit: Edit<u64>) -> Result<bool> {
+        match self.try_edit_word(Room::Usual, key, edit) {
+            Err(Error::Full { .. }) => {
+                self.write_making_room(|room| self.try_edit_word(room, key, edit))
+            }
+            outcome => outcome,
         }
     }
 
     #[inline(always)]
-    fn try_edit_word(&self, (hash, key): (u64, u64), edit: WordEdit) -> Result<bool> {
+    fn try_edit_word(&self, room: Room, (hash, key): (u64, u64), edit: Edit<u64>) -> Result<bool> {
         let area = self.area(hash);
         let pm = self.pool.access();
         let state = self.lock(area)?;
@@ -171,33 +162,40 @@ impl<M: Media> Walsh<M> {
             false => self.search_word(&pm, area, view, directory, (hash, key))?,
         };
         let is_present = found.is_some_and(|version| version.is_live());
-        let (answer, value) = edit.decide(is_present);
-        let Some(value) = value else { return Ok(answer) };
-        let kind = match value {
-            Some(_) if is_present => Kind::Replaced,
-            Some(_) => Kind::Added,
-            None => Kind::Removed,
+        let (answer, step) = edit.decide(is_present);
+        let (kind, value) = match step {
+            edit::Step::Keep => return Ok(answer),
+            edit::Step::Put(value) if is_present => (Kind::Replaced, value),
+            edit::Step::Put(value) => (Kind::Added, value),
+            // In a tombstone the place of the value is zero.
+            edit::Step::Remove => (Kind::Removed, 0),
         };
-        // In a tombstone the place of the value is zero.
-        let content = Content::Words([key, value.unwrap_or(0)]);
+        let new = NewVersion { hash, kind, content: Content::Words([key, value]) };
         let before = Before { slot, directory, version: found };
-        self.write_and_maintain(&pm, area, state, &NewVersion { hash, kind, content }, &before)?;
+        self.write_and_maintain(&pm, area, state, (&new, &before), room)?;
         Ok(answer)
     }
 
-    /// Writes a version, in the room of the area's own garbage if there is no other, and does what
-    /// is due then.
+    /// Writes a version and does what is due then.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; everything is as it was then.
     #[inline(always)]
     fn write_and_maintain<'a>(
         &self,
         pm: &Access<'_, M>,
         area: &'a Area<M>,
         mut state: GuardOf<'a, M>,
-        new: &NewVersion<'_>,
-        before: &Before<'_, M>,
+        (new, before): (&NewVersion<'_>, &Before<'_, M>),
+        room: Room,
     ) -> Result<()> {
-        if let Err(error) = self.write(pm, area, &mut state, new, before) {
-            self.write_in_garbage(pm, area, &mut state, new, error)?;
+        if let Err(error) = self.write(pm, area, &mut state, (new, before), Purpose::Write) {
+            match (room, error) {
+                (Room::Made, Error::Full { .. }) if new.kind == Kind::Removed => {
+                    self.remove_in_reserve(pm, area, &mut state, (new, before))?;
+                }
+                (_, error) => return Err(error),
+            }
         }
         pm.unlocking(area.number);
         if self.needs_maintenance(area, &state) {
@@ -209,23 +207,22 @@ impl<M: Media> Walsh<M> {
         self.bound_pending()
     }
 
-    /// Writes a version that found no room, after the area has been collected.
+    /// Removes a pair where there is no room: by collecting the area without it, or, if there is
+    /// not even room for that, by a tombstone in what is left.
     #[cold]
-    fn write_in_garbage(
+    fn remove_in_reserve(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        new: &NewVersion<'_>,
-        error: Error,
+        (new, before): (&NewVersion<'_>, &Before<'_, M>),
     ) -> Result<()> {
-        let is_full = matches!(error, Error::Full { .. });
-        if !is_full || !self.is_collectable(state) || !self.collect(pm, area, state, false)? {
-            return Err(error);
+        let is_removed =
+            new.content.with_key(|key| self.collect(pm, area, state, Some((new.hash, key))))?;
+        match is_removed {
+            true => Ok(()),
+            false => self.write(pm, area, state, (new, before), Purpose::Rescue),
         }
-        let before =
-            new.content.with_key(|key| self.before(pm, area, state, (new.hash, key), None))?;
-        self.write(pm, area, state, new, &before)
     }
 
     /// Appends a version of a key and makes it the head of its chain.
@@ -235,11 +232,10 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        new: &NewVersion<'_>,
-        before: &Before<'_, M>,
+        (new, before): (&NewVersion<'_>, &Before<'_, M>),
+        purpose: Purpose,
     ) -> Result<()> {
         let NewVersion { hash, kind, content } = *new;
-        let purpose = if kind.is_live() { Purpose::Add } else { Purpose::Remove };
         let head = before.directory.head;
         // A key that is written again and again must not lengthen its chain: the version at the
         // head is passed over.
@@ -287,55 +283,26 @@ impl<M: Media> Walsh<M> {
         self.blocks.push(&area.sides[view.side()], view.level(), hash, at)
     }
 
-    /// Inserts a pair; here and in the other operations the hash of the key comes with it.
-    pub(super) fn insert_bytes(&self, key: (u64, &[u8]), value: &[u8]) -> Result<bool> {
-        let put = || Step::Put(Cow::Borrowed(value));
-        self.with_room(|| {
-            self.edit_unseen(key, |is_there| match is_there {
-                true => (false, Step::Keep),
-                false => (true, put()),
-            })
-        })
-    }
-
-    pub(super) fn put_bytes(&self, key: (u64, &[u8]), value: &[u8]) -> Result<bool> {
-        let put = || Step::Put(Cow::Borrowed(value));
-        self.with_room(|| self.edit_unseen(key, |is_there| (is_there, put())))
-    }
-
-    pub(super) fn update_bytes(&self, key: (u64, &[u8]), value: &[u8]) -> Result<bool> {
-        let put = || Step::Put(Cow::Borrowed(value));
-        self.with_room(|| {
-            self.edit_unseen(key, |is_there| match is_there {
-                true => (true, put()),
-                false => (false, Step::Keep),
-            })
-        })
-    }
-
-    pub(super) fn remove_bytes(&self, key: (u64, &[u8])) -> Result<bool> {
-        self.with_room(|| self.edit_unseen(key, |is_there| (is_there, Step::Remove)))
-    }
-
     /// Does a write, and again when room was made for it.
     #[inline(always)]
-    fn with_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
-        match write() {
+    pub(super) fn with_room<T>(&self, mut write: impl FnMut(Room) -> Result<T>) -> Result<T> {
+        match write(Room::Usual) {
             Err(Error::Full { .. }) => self.write_making_room(write),
             outcome => outcome,
         }
     }
 
-    /// Makes room, and does a write that found none; one thread at a time, so that none takes the
-    /// room that another one is making.
+    /// Makes room, and does a write that found none and changed nothing; one thread at a time, so
+    /// that none takes the room that another one is making.
     #[cold]
-    fn write_making_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+    fn write_making_room<T>(&self, mut write: impl FnMut(Room) -> Result<T>) -> Result<T> {
         let _one = self.rescue.lock()?;
         let mut outcome = Err(Error::Full { needed: 0 });
-        for _ in 0..ROUNDS {
-            let any = self.make_room()?;
-            outcome = write();
-            if !any || !matches!(outcome, Err(Error::Full { .. })) {
+        for compact in [false, true] {
+            if self.make_room(compact)? {
+                outcome = write(Room::Made);
+            }
+            if !matches!(outcome, Err(Error::Full { .. })) {
                 break;
             }
         }

@@ -104,7 +104,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         space,
         blocks: Blocks::new(settings.block_directories),
         areas: (0..settings.areas).map(area).collect(),
-        spare: Lock::new(Reserve::default()),
+        reserve: Lock::new(Reserve::default()),
         rescue: Lock::new(()),
         epochs: Lock::new(Epochs { number: epoch, ..Epochs::default() }),
         pending: AtomicWord::new(0),

@@ -1,124 +1,181 @@
-//! Room for logs, and the reserve: what is kept back of it so that removing and collecting work on
-//! a medium without room.
+//! Room for logs, and the reserve: the room that every write leaves free, so that removing and
+//! collecting work on a medium without room.
 //!
-//! Pairs are added, and areas rehashed step by step, only while the reserve is whole. A collection
-//! that runs to its end under the area's lock may use all of it: the logs that it frees make it
-//! whole again. Removals use what is beyond the largest area's need, and then as much as leaves
-//! what their own area needs.
+//! The reserve is a condition and not a set of spans. A log that takes more pairs, or those that a
+//! rehash moves step by step, is taken only if the largest area could still be collected
+//! afterwards. A collection under its area's lock may use everything: it begins only if there is
+//! room for all of it, and what it frees is the reserve again.
 //!
-//! What a collection frees may lie in pieces. Then the areas whose logs were cut from the reserve
-//! are collected once more: logs shrink to the holes there are, and the reserve is free again.
+//! | For what | May use the reserve |
+//! |---|---|
+//! | a write, a step of a rehash | no |
+//! | a collection that runs to its end | yes: it began with enough |
+//! | the tombstone of a removal, if its area cannot be collected | yes, the smallest log |
+//!
+//! Only the thread that holds `rescue` uses the reserve; all others leave it whole, whatever that
+//! thread has taken so far.
 
 use everhash_index::{Error, Form, Result};
 use everhash_pmem::{LINE, Lock, Media, Span, WORD};
 
-use super::layout;
-use super::state::{State, Walsh};
+use super::layout::{self, LogHead};
+use super::state::{OpenLog, State, Walsh};
 
 /// For what a log is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// For more pairs; not from the reserve.
-    Add,
-    /// To move pairs a step at a time; not from the reserve.
+    /// To add, replace or remove a pair.
+    Write,
+    /// To move pairs, a step at a time.
     Move,
-    /// To remove a pair.
-    Remove,
     /// To move all pairs of an area under its lock.
     Collect,
+    /// To remove a pair where there is no other room.
+    Rescue,
 }
 
-/// Ordinary logs of the reserve for removals, beyond those that collecting needs.
-///
-/// Unit: logs. Source: ours; a removal that finds none collects its area, which makes room if there
-/// is garbage. Two are what recovery may count too much, and the others are for removing.
-const REMOVE_LOGS: usize = 5;
+impl Purpose {
+    /// Returns whether pairs are moved that have been there before.
+    pub fn moves(self) -> bool {
+        matches!(self, Purpose::Move | Purpose::Collect)
+    }
 
-/// Objects of the smallest logs: those of a removal that finds no more room.
+    /// Returns whether the reserve must be whole afterwards.
+    fn keeps_reserve(self) -> bool {
+        matches!(self, Purpose::Write | Purpose::Move)
+    }
+}
+
+/// Objects of the smallest logs.
 ///
 /// Unit: objects. Source: ours; the head of a log takes as much room as two of them.
 const LEAST_ENTRIES: u64 = 4;
 
+/// Lines that a long object takes beside its words: the head of its log, its record, and the rest
+/// of a line.
+///
+/// Unit: lines. Source: ours.
+const LONG_HEAD_LINES: u64 = 3;
+
 /// What collecting an area needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
-    /// Ordinary logs.
-    pub(super) logs: usize,
-    /// Room for logs that are longer. Unit: bytes.
-    pub(super) long_bytes: u64,
+    /// Room for ordinary logs, or what such logs hold. Unit: bytes.
+    wanted: u64,
+    /// Of byte strings, how long the logs are. Unit: bytes.
+    log_bytes: u64,
+    /// Room in one piece for longer logs. Unit: bytes.
+    run_bytes: u64,
 }
 
 impl Need {
     fn max(self, other: Need) -> Need {
-        let long_bytes = self.long_bytes.max(other.long_bytes);
-        Need { logs: self.logs.max(other.logs), long_bytes }
+        Need {
+            wanted: self.wanted.max(other.wanted),
+            log_bytes: self.log_bytes.max(other.log_bytes),
+            run_bytes: self.run_bytes.max(other.run_bytes),
+        }
     }
 }
 
-/// Room that is kept back, and logs that wait for the next epoch.
+/// Objects that an area may take without asking for room. Unit of their length: words.
+#[derive(Clone, Copy, Default)]
+struct More {
+    items: u64,
+    words: u64,
+    long_words: u64,
+}
+
+impl More {
+    /// Returns what fits into the rest of an area's newest log.
+    fn of_rest(log: &OpenLog) -> More {
+        More { items: log.entries - log.count, words: log.span.words - log.fill, long_words: 0 }
+    }
+}
+
+/// What is kept free, and logs that wait for the next epoch.
 #[derive(Debug, Default)]
 pub struct Reserve {
-    /// Spans as long as an ordinary log.
-    pub(super) logs: Vec<Span>,
-    /// What is left of those that shorter logs were cut from.
-    pieces: Vec<Span>,
-    /// For longer logs.
-    long: Option<Span>,
-    /// What collecting the largest area needs.
+    /// What collecting the largest area needs: at least that.
     need: Need,
-    /// Areas whose logs were cut from the reserve since it was whole.
-    users: Vec<u64>,
-    /// Whether an area is being collected: nobody else may use the reserve.
-    is_collecting: bool,
+    /// The same while it is being measured anew.
+    measured: Need,
+    /// Whether areas were compacted since something else became free.
+    is_compact: bool,
     /// Logs to which the present epoch may lead, and no later one.
-    pub(super) limbo: Vec<Span>,
+    pub(super) retired: Vec<Span>,
 }
 
 impl Reserve {
-    fn long_bytes(&self) -> u64 {
-        self.long.map_or(0, Span::bytes)
-    }
-
-    /// Cuts a span of `bytes` bytes, whole lines, for an area; `ordinary` is the length of a log.
-    fn cut(&mut self, area: u64, bytes: u64, ordinary: u64) -> Option<Span> {
-        let whole = if bytes > ordinary {
-            self.long.take_if(|long| long.bytes() >= bytes)?
-        } else {
-            let piece = self.pieces.iter().position(|piece| piece.bytes() >= bytes);
-            piece.map(|piece| self.pieces.swap_remove(piece)).or_else(|| self.logs.pop())?
-        };
-        let span = Span::of_bytes(whole.start, bytes);
-        let rest = Span::new(span.start.plus(span.words), whole.words - span.words);
-        match rest.words {
-            0 => {}
-            _ if bytes > ordinary => self.long = Some(rest),
-            _ => self.pieces.push(rest),
-        }
-        if !self.users.contains(&area) {
-            self.users.push(area);
-        }
-        Some(span)
+    fn add_need(&mut self, need: Need) {
+        (self.need, self.measured) = (self.need.max(need), self.measured.max(need));
     }
 }
 
 impl<M: Media> Walsh<M> {
-    /// Returns what collecting an area needs once an object of `words` words was added.
-    pub(super) fn need(&self, state: &State, words: u64) -> Need {
-        let ordinary = self.object_words() * WORD;
-        let is_long = words * WORD > ordinary;
-        let added = words * WORD;
-        let room = match self.form {
-            // They close three quarters full, or with a few objects more than are usual there.
-            Form::Variable => (ordinary / 9 * 4).max(WORD),
-            Form::Fixed { .. } => self.entries() * self.objects.least_words() * WORD,
+    /// Returns what collecting an area needs, once it has taken some more objects.
+    fn need(&self, state: &State, more: More) -> Need {
+        let items = self.live(state) + more.items;
+        let short = state.item_bytes.min(state.log_bytes) / WORD + more.words;
+        let (entries, object_words) = (self.entries(), self.object_words());
+        let wanted = match self.form {
+            // One more log: the last one is not full.
+            Form::Fixed { .. } => (items + entries) * self.pair_bytes(),
+            // A log closes when it has all the objects that it may have, which are the most or a
+            // quarter more than are usual, or when the next one does not fit: two neighbours
+            // together then hold more than one has room for.
+            Form::Variable => {
+                let by_count =
+                    items.div_ceil(entries) + (short + items).div_ceil(entries + object_words);
+                (by_count + (2 * short).div_ceil(object_words) + 1) * self.log_bytes()
+            }
         };
-        let short = state.item_bytes.min(state.log_bytes) + if is_long { 0 } else { ordinary };
-        let logs = (short / room) as usize + 2;
-        // The head of a log, a record, and less than a line.
-        let heads = (state.item_bytes / ordinary + 1) * 3 * LINE;
-        let long = state.long_bytes.min(state.item_bytes + heads);
-        let long_bytes = long + if is_long { added + 3 * LINE } else { 0 };
-        Need { logs, long_bytes }
+        let long_heads = (state.item_bytes / (object_words * WORD) + 1) * LONG_HEAD_LINES * LINE;
+        let long = state.long_bytes.min(state.item_bytes + long_heads);
+        let more_long = match more.long_words {
+            0 => 0,
+            words => words * WORD + LONG_HEAD_LINES * LINE,
+        };
+        Need { wanted, log_bytes: self.log_bytes(), run_bytes: long + more_long }
+    }
+
+    /// Returns the live pairs of an area: at most, if blind writes have made their count a guess.
+    pub(super) fn live(&self, state: &State) -> u64 {
+        if state.info.estimated { state.stored } else { state.items }
+    }
+
+    /// Returns what a pair of a fixed form takes of a log, with its record. Unit: bytes.
+    fn pair_bytes(&self) -> u64 {
+        (self.objects.least_words() + 1) * WORD
+    }
+
+    /// Returns whether an area can be collected to the end. The caller holds `rescue`.
+    pub(super) fn has_room_to_collect(&self, state: &State) -> Result<bool> {
+        let need = self.need(state, More::default());
+        let (entries, object_words) = self.moved_room(state);
+        let is_one = self.form == Form::Variable
+            && self.live(state) <= entries
+            && state.item_bytes.min(state.log_bytes) <= object_words * WORD;
+        let bytes = layout::log_bytes(entries, object_words);
+        self.is_free(match is_one {
+            // The first log is as long as all of them need.
+            true => Need { wanted: bytes, log_bytes: bytes, ..need },
+            false => need,
+        })
+    }
+
+    /// Returns whether there is room for all of `need`.
+    fn is_free(&self, need: Need) -> Result<bool> {
+        let (log_bytes, pair) = (self.log_bytes(), self.pair_bytes());
+        let holds = |bytes: u64| match self.form {
+            // As many logs as fit there, and then a shorter one.
+            Form::Fixed { .. } => {
+                let rest = (bytes % log_bytes).saturating_sub(LogHead::BYTES as u64) / pair;
+                (bytes / log_bytes * self.entries() + rest) * pair
+            }
+            Form::Variable => bytes / need.log_bytes * need.log_bytes,
+        };
+        Ok(self.space.has_room(need.run_bytes, need.wanted, holds)?)
     }
 
     /// Takes room for a log in which an object of `words` words fits; returns it with the most
@@ -128,47 +185,46 @@ impl<M: Media> Walsh<M> {
     /// [`Error::Full`]; nothing is taken then.
     pub(super) fn take_log(
         &self,
-        area: u64,
         state: &State,
         purpose: Purpose,
         words: u64,
     ) -> Result<(Span, u64)> {
-        let is_whole = self.fill_reserve(state, purpose, words)?;
-        let (entries, object_words) = self.room(state, purpose, words);
-        let bytes = layout::log_bytes(entries, object_words);
-        if !is_whole && matches!(purpose, Purpose::Add | Purpose::Move) {
-            return Err(Error::Full { needed: bytes });
+        let (mut entries, mut object_words) = self.room(state, purpose, words);
+        let needed = layout::log_bytes(entries, object_words);
+        if purpose.keeps_reserve() {
+            let need = self.reserve.lock()?.need;
+            // The medium grows here, while no other area waits for it.
+            self.is_free(need)?;
         }
-        let (mut entries, mut object_words) = (entries, object_words);
-        // Ends: each round halves the objects of the log.
+        // What one area finds free, another must not take before it is looked at again.
+        let mut reserve = self.reserve.lock()?;
+        if purpose.keeps_reserve() {
+            // Until the log is full, nobody asks again.
+            let more = match words > self.object_words() {
+                true => More { items: 1, words: 0, long_words: words },
+                false => More { items: entries, words: object_words, long_words: 0 },
+            };
+            reserve.add_need(self.need(state, more));
+        }
+        // Ends: each round makes the log shorter.
         loop {
             let bytes = layout::log_bytes(entries, object_words);
             match self.space.take(bytes, LINE) {
-                Ok(taken) => return Ok((taken.span, entries)),
+                Ok(taken) if !purpose.keeps_reserve() || self.is_free(reserve.need)? => {
+                    return Ok((taken.span, entries));
+                }
+                Ok(taken) => self.space.give(taken.span),
                 Err(everhash_pmem::Error::Full { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            match self.smaller(entries, object_words, words) {
-                // What moves step by step waits for ordinary logs.
-                Some(smaller) if purpose != Purpose::Move => (entries, object_words) = smaller,
-                _ => break,
-            }
+            let smaller = match (purpose, self.form) {
+                // What moves step by step waits for as much room as it wants.
+                (Purpose::Move, _) => None,
+                (Purpose::Collect, Form::Fixed { .. }) => self.longest_room(entries)?,
+                _ => self.smaller(entries, object_words, words),
+            };
+            (entries, object_words) = smaller.ok_or(Error::Full { needed })?;
         }
-        let (most, most_words) = self.room(state, purpose, words);
-        let taken = match purpose {
-            Purpose::Add | Purpose::Move => None,
-            Purpose::Collect => self.take_reserved(area, most, most_words, Need::default())?,
-            Purpose::Remove => {
-                let all = self.spare.lock()?.need;
-                let most = self.take_reserved(area, most, most_words, all)?;
-                let own = self.need(state, 0);
-                most.map_or_else(
-                    || self.take_reserved(area, entries, object_words, own),
-                    |log| Ok(Some(log)),
-                )?
-            }
-        };
-        taken.ok_or(Error::Full { needed: bytes })
     }
 
     /// Returns the next smaller log in which an object of `words` words fits, if there is one.
@@ -179,89 +235,12 @@ impl<M: Media> Walsh<M> {
         (smaller < (entries, object_words)).then_some(smaller)
     }
 
-    /// Cuts a log from the reserve, if that leaves `kept`.
-    fn take_reserved(
-        &self,
-        area: u64,
-        entries: u64,
-        object_words: u64,
-        kept: Need,
-    ) -> Result<Option<(Span, u64)>> {
-        let (bytes, ordinary) = (layout::log_bytes(entries, object_words), self.log_bytes());
-        let mut reserve = self.spare.lock()?;
-        let is_left = match bytes > ordinary {
-            // The log of a tombstone is no longer than that of the pair which it removes, and
-            // which need not be moved any more.
-            true => reserve.long_bytes() >= bytes.max(kept.long_bytes),
-            false if reserve.pieces.iter().any(|piece| piece.bytes() >= bytes) => true,
-            false => reserve.logs.len() > kept.logs,
-        };
-        if !is_left {
-            return Ok(None);
-        }
-        Ok(reserve.cut(area, bytes, ordinary).map(|span| (span, entries)))
-    }
-
-    /// Fills the reserve as far as there is room; returns whether it is whole.
-    fn fill_reserve(&self, state: &State, purpose: Purpose, words: u64) -> Result<bool> {
-        if purpose == Purpose::Collect {
-            return Ok(true);
-        }
-        let mut reserve = self.spare.lock()?;
-        if purpose == Purpose::Add {
-            reserve.need = reserve.need.max(self.need(state, words));
-        }
-        self.fill(&mut reserve)
-    }
-
-    /// Fills the reserve as far as there is room; returns whether it is whole.
-    fn fill(&self, reserve: &mut Reserve) -> Result<bool> {
-        let wanted = reserve.need.logs + REMOVE_LOGS;
-        if reserve.is_collecting {
-            return Ok(false);
-        }
-        if reserve.logs.len() < wanted {
-            // Neighbours of what was freed, perhaps.
-            reserve.pieces.drain(..).for_each(|piece| self.space.give(piece));
-        }
-        while reserve.logs.len() < wanted {
-            match self.take_if_room(self.log_bytes())? {
-                Some(span) => reserve.logs.push(span),
-                None => return Ok(false),
-            }
-        }
-        self.fill_long(reserve)
-    }
-
-    /// As [`Walsh::fill`], of the room for long logs: one span, as long as all of them.
-    fn fill_long(&self, reserve: &mut Reserve) -> Result<bool> {
-        let wanted = reserve.need.long_bytes.next_multiple_of(LINE);
-        let before = reserve.long_bytes();
-        if before >= wanted {
-            return Ok(true);
-        }
-        // What lies beside it may be free.
-        reserve.long.take().into_iter().for_each(|old| self.space.give(old));
-        // A quarter more: a growing table does not take another one with each pair.
-        let mut bytes = (wanted + wanted / 4).next_multiple_of(LINE);
-        // Ends: with each round less is wanted.
-        while reserve.long.is_none() && bytes >= LINE {
-            reserve.long = self.take_if_room(bytes)?;
-            bytes = match bytes {
-                ample if ample > wanted => wanted,
-                exact if exact > before => before,
-                less => less / 2 / LINE * LINE,
-            };
-        }
-        Ok(reserve.long_bytes() >= wanted)
-    }
-
-    fn take_if_room(&self, bytes: u64) -> Result<Option<Span>> {
-        match self.space.take(bytes, LINE) {
-            Ok(taken) => Ok(Some(taken.span)),
-            Err(everhash_pmem::Error::Full { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    /// Returns the longest log for fewer than `entries` pairs of a fixed form that there is room
+    /// for, if there is one.
+    fn longest_room(&self, entries: u64) -> Result<Option<(u64, u64)>> {
+        let bytes = self.space.longest_free_bytes()?.saturating_sub(LogHead::BYTES as u64);
+        let fitting = (bytes / self.pair_bytes()).min(entries.saturating_sub(1));
+        Ok((fitting > 0).then_some((fitting, fitting * self.objects.least_words())))
     }
 
     /// Notes what collecting an area needs that was just recovered.
@@ -269,128 +248,67 @@ impl<M: Media> Walsh<M> {
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside; in the other functions too.
     pub(super) fn note_need(&self, state: &State) -> Result<()> {
-        let mut reserve = self.spare.lock()?;
-        reserve.need = reserve.need.max(self.need(state, 0));
+        self.reserve.lock()?.add_need(self.need_of_rest(state));
         Ok(())
     }
 
-    /// Lets a collection of an area use the reserve; returns whether it may.
-    ///
-    /// It may not beside another one, and only if the reserve is enough for all of it; for the
-    /// `last` resort the holes beside it count too. A collection that stops half way would use up
-    /// what another one needs.
-    pub(super) fn lend_reserve(&self, area: u64, state: &State, last: bool) -> Result<bool> {
-        let need = self.need(state, 0);
-        let mut reserve = self.spare.lock()?;
-        if reserve.is_collecting {
-            return Ok(false);
-        }
-        self.fill(&mut reserve)?;
-        let ordinary = self.log_bytes();
-        let room = reserve.logs.len() as u64 * ordinary + reserve.long_bytes();
-        let needed = need.logs as u64 * ordinary + need.long_bytes;
-        let is_enough = reserve.logs.len() >= need.logs && reserve.long_bytes() >= need.long_bytes;
-        if is_enough || last && room + self.space.usage()?.free_bytes >= needed {
-            reserve.is_collecting = true;
-            // It uses the reserve again only if it takes a log from it again.
-            reserve.users.retain(|user| *user != area);
-        }
-        Ok(reserve.is_collecting)
+    /// Returns what collecting an area needs once its newest log is full.
+    fn need_of_rest(&self, state: &State) -> Need {
+        self.need(state, state.open.as_ref().map_or(More::default(), More::of_rest))
     }
 
-    /// Ends a collection's use of the reserve.
-    pub(super) fn return_reserve(&self) -> Result<()> {
-        self.spare.lock()?.is_collecting = false;
-        Ok(())
-    }
-
-    /// Makes the reserve whole: frees what waits for an epoch, and collects the areas that used it.
-    /// No lock of an area is held.
-    pub(super) fn restore_reserve(&self) -> Result<()> {
-        let (mut once, mut twice) = (Vec::new(), Vec::new());
-        // Ends: each round takes one more area, no area more often than twice.
-        loop {
-            self.end_limbo()?;
-            self.measure_need()?;
-            let mut reserve = self.spare.lock()?;
-            if self.fill(&mut reserve)? {
-                reserve.users.clear();
-                return Ok(());
-            }
-            // The last one first: it left what it needs itself.
-            let last = |done: &[u64]| {
-                reserve.users.iter().rev().find(|user| !done.contains(user)).copied()
-            };
-            let (again, user) = match last(&once) {
-                Some(user) => (false, Some(user)),
-                None => (true, last(&twice)),
-            };
-            drop(reserve);
-            let (again, user) = match user {
-                Some(user) => (again, user),
-                // After an open nothing says which areas used the reserve before.
-                None => match self.fullest_of_garbage(&once)? {
-                    Some(area) => (false, area),
-                    None => return Ok(()),
-                },
-            };
-            if again { &mut twice } else { &mut once }.push(user);
-            let area = &self.areas[user as usize];
-            let mut state = self.lock(area)?;
-            self.collect(&self.pool.access(), area, &mut state, again)?;
-        }
-    }
-
-    /// Returns the area with the most objects that are garbage, if any has some.
-    fn fullest_of_garbage(&self, done: &[u64]) -> Result<Option<u64>> {
-        let mut fullest = None;
-        for area in self.areas.iter().filter(|area| !done.contains(&area.number)) {
-            let state = self.lock(area)?;
-            let garbage = state.stored.saturating_sub(state.items);
-            fullest = fullest.max((garbage > 0).then_some((garbage, area.number)));
-        }
-        Ok(fullest.map(|(_, area)| area))
-    }
-
-    /// Finds out anew what the largest area needs: less, once pairs were removed.
-    fn measure_need(&self) -> Result<()> {
-        let mut need = Need::default();
+    /// Measures anew what the largest area needs: less, once pairs were removed.
+    pub(super) fn measure_need(&self) -> Result<()> {
+        self.reserve.lock()?.measured = Need::default();
         for area in &self.areas {
-            need = need.max(self.need(&*self.lock(area)?, 0));
+            let need = self.need_of_rest(&*self.lock(area)?);
+            let mut reserve = self.reserve.lock()?;
+            reserve.measured = reserve.measured.max(need);
         }
-        self.spare.lock()?.need = need;
+        let mut reserve = self.reserve.lock()?;
+        reserve.need = reserve.measured;
         Ok(())
+    }
+
+    /// Returns whether collecting areas without garbage may bring free room together, and notes
+    /// that it is done.
+    pub(super) fn begin_compaction(&self) -> Result<bool> {
+        let mut reserve = self.reserve.lock()?;
+        Ok(!core::mem::replace(&mut reserve.is_compact, true))
+    }
+
+    /// Returns the room that is kept free. Unit: bytes.
+    pub(super) fn reserve_bytes(&self) -> Result<u64> {
+        let need = self.reserve.lock()?.need;
+        Ok(need.wanted + need.run_bytes)
     }
 
     /// Gives the logs up to `last` another use. No view leads to them, and no durable word; where
     /// areas share epochs, they wait for the next one.
     pub(super) fn give_logs(&self, state: &mut State, last: u64) -> Result<()> {
-        let mut spans = Vec::new();
+        let (mut spans, mut count) = (Vec::new(), 0);
         while let Some(log) = state.logs.pop_front_if(|log| log.number <= last) {
             state.stored -= log.count;
+            count += log.count;
             *self.bytes_of(state, log.span) -= log.span.bytes();
             spans.push(log.span);
         }
+        if count > state.stored {
+            // There was garbage among them.
+            self.reserve.lock()?.is_compact = false;
+        }
         if self.is_grouped {
             self.add_housekeeping(spans.iter().map(|span| span.bytes()).sum());
-            self.spare.lock()?.limbo.append(&mut spans);
-            return self.bound_limbo();
+            self.reserve.lock()?.retired.append(&mut spans);
+            return self.bound_retired();
         }
-        self.give_spans(spans)
+        self.give_spans(spans);
+        Ok(())
     }
 
-    /// Gives logs another use: some are kept for a medium without room.
-    pub(super) fn give_spans(&self, spans: Vec<Span>) -> Result<()> {
-        let ordinary = self.log_bytes();
-        let mut reserve = self.spare.lock()?;
-        let wanted = reserve.need.logs + REMOVE_LOGS;
-        for span in spans {
-            match reserve.logs.len() < wanted && span.bytes() == ordinary {
-                true => reserve.logs.push(span),
-                false => self.space.give(span),
-            }
-        }
-        Ok(())
+    /// Gives logs another use.
+    pub(super) fn give_spans(&self, spans: Vec<Span>) {
+        spans.into_iter().for_each(|span| self.space.give(span));
     }
 
     /// Returns where the room is counted that an area's logs take: ordinary ones, or longer ones.

@@ -43,7 +43,7 @@ pub struct Walsh<M: Media> {
     pub(super) space: Space<M>,
     pub(super) blocks: Blocks<M::Sync>,
     pub(super) areas: Box<[Area<M>]>,
-    pub(super) spare: LockOf<M, Reserve>,
+    pub(super) reserve: LockOf<M, Reserve>,
     /// Held by the thread that makes room on a full medium. Taken before `epochs`.
     pub(super) rescue: LockOf<M, ()>,
     /// Not 0 after a failure of the medium: nothing can be promised any more.
@@ -344,10 +344,17 @@ impl<M: Media> Walsh<M> {
 
     /// Passes on the outcome of something that leaves the table in doubt if it fails.
     pub(super) fn poison_on_error<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {
-        if outcome.is_err() {
-            self.dead.store(1, Ordering::Relaxed);
+        match outcome {
+            Ok(done) => Ok(done),
+            Err(error) => {
+                self.dead.store(1, Ordering::Relaxed);
+                match error {
+                    // Want of room means that nothing has changed, and the write is done again.
+                    everhash_pmem::Error::Full { .. } => Err(Error::Poisoned),
+                    error => Err(error.into()),
+                }
+            }
         }
-        Ok(outcome?)
     }
 }
 

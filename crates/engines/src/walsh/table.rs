@@ -8,20 +8,18 @@ use everhash_index::{
     BareTable, Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep,
     WordTable, admit, admit_key,
 };
-use everhash_pmem::{AtomicWord, Lock, Media, pool};
+use everhash_pmem::{AtomicWord, Media, pool};
 
 use super::batches::{BytesBatch, WordBatch};
 use super::check;
-use super::ops::{Step, WordEdit};
+use super::ops::Step;
 use super::state::Walsh;
+use crate::common::edit::{Edit, has_form, modify_calmly};
 
 impl<M: Media> Walsh<M> {
     /// Returns whether a key has the form of the pool.
     pub(super) fn may_hold(&self, key: &[u8]) -> bool {
-        match self.form {
-            Form::Fixed { key_bytes, .. } => key.len() == key_bytes as usize,
-            Form::Variable => key.len() <= everhash_index::MAX_KEY_BYTES,
-        }
+        has_form(self.form, key)
     }
 
     /// Demands of every chain in DRAM that its filter forgets no key of it.
@@ -58,31 +56,29 @@ impl<M: Media> Table for Walsh<M> {
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         admit(self.form, key, value)?;
-        self.insert_bytes((self.hash(key), key), value)
+        self.edit_bytes((self.hash(key), key), Edit::Insert(value))
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         admit(self.form, key, value)?;
-        self.put_bytes((self.hash(key), key), value)
+        self.edit_bytes((self.hash(key), key), Edit::Put(value))
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         admit(self.form, key, value)?;
-        self.update_bytes((self.hash(key), key), value)
+        self.edit_bytes((self.hash(key), key), Edit::Update(value))
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
         admit_key(self.form, key)?;
-        self.edit((self.hash(key), key), |present| {
-            let step = match change(present) {
-                Change::Keep => Step::Keep,
-                Change::Put(value) => {
-                    admit(self.form, key, &value)?;
-                    Step::Put(Cow::Owned(value))
-                }
-                Change::Remove => Step::Remove,
-            };
-            Ok(((), step))
+        modify_calmly(self.form, key, change, |change| {
+            self.edit((self.hash(key), key), |present| {
+                Ok(match change(present)? {
+                    Change::Keep => Step::Keep,
+                    Change::Put(value) => Step::Put(Cow::Owned(value)),
+                    Change::Remove => Step::Remove,
+                })
+            })
         })
     }
 
@@ -96,7 +92,7 @@ impl<M: Media> Table for Walsh<M> {
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.may_hold(key) {
-            true => self.remove_bytes((self.hash(key), key)),
+            true => self.edit_bytes((self.hash(key), key), Edit::Remove),
             false => Ok(false),
         }
     }
@@ -118,13 +114,17 @@ impl<M: Media> Table for Walsh<M> {
     }
 
     fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
-        let insert = |table: &Self, key, value| table.edit_word(key, WordEdit::Insert(value));
-        self.write_each(pairs, insert, Walsh::insert_bytes)
+        let insert = |table: &Self, key, value| table.edit_word(key, Edit::Insert(value));
+        self.write_each(pairs, insert, |table, key, value| {
+            table.edit_bytes(key, Edit::Insert(value))
+        })
     }
 
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
-        let put = |table: &Self, key: (u64, &[u8]), value: &[u8]| Ok(!table.put_bytes(key, value)?);
-        let put_pair = |table: &Self, key, value| Ok(!table.edit_word(key, WordEdit::Put(value))?);
+        let put = |table: &Self, key: (u64, &[u8]), value: &[u8]| {
+            Ok(!table.edit_bytes(key, Edit::Put(value))?)
+        };
+        let put_pair = |table: &Self, key, value| Ok(!table.edit_word(key, Edit::Put(value))?);
         self.write_each(pairs, put_pair, put)
     }
 
@@ -192,7 +192,7 @@ impl<M: Media> Table for Walsh<M> {
             ("log_bytes", self.log_bytes()),
             ("rehashes", self.rehashes.load(Ordering::Relaxed)),
             ("areas_loaded", loaded),
-            ("spare_logs", self.spare.lock()?.logs.len() as u64),
+            ("reserve_bytes", self.reserve_bytes()?),
         ];
         Ok(stats)
     }
@@ -219,15 +219,15 @@ impl<M: Media> Table for Walsh<M> {
 
 impl<M: Media> WordTable for Walsh<M> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.edit_word((self.hasher.word(key), key), WordEdit::Insert(value))
+        self.edit_word((self.hasher.word(key), key), Edit::Insert(value))
     }
 
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.edit_word((self.hasher.word(key), key), WordEdit::Put(value))
+        self.edit_word((self.hasher.word(key), key), Edit::Put(value))
     }
 
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.edit_word((self.hasher.word(key), key), WordEdit::Update(value))
+        self.edit_word((self.hasher.word(key), key), Edit::Update(value))
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
@@ -235,7 +235,7 @@ impl<M: Media> WordTable for Walsh<M> {
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
-        self.edit_word((self.hasher.word(key), key), WordEdit::Remove)
+        self.edit_word((self.hasher.word(key), key), Edit::Remove)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

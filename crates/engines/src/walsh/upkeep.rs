@@ -88,8 +88,8 @@ impl<M: Media> Walsh<M> {
         self.taken.fetch_sub(taken, Ordering::Relaxed);
         let usage = self.space.usage()?;
         // The medium grows by a quarter at a time: more would be twice that.
-        let ahead = (taken * AHEAD).min(usage.used_bytes / 4);
-        if usage.free_bytes >= ahead {
+        let ahead = (taken * AHEAD).min(usage.used_bytes / 4) + self.reserve_bytes()?;
+        if taken == 0 || usage.free_bytes >= ahead {
             return Ok(());
         }
         match self.space.reserve_ahead(ahead) {

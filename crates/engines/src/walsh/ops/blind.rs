@@ -11,7 +11,7 @@
 use everhash_index::{BareTable, Form, Result, Table, admit};
 use everhash_pmem::{Media, word_of};
 
-use super::{Before, NewVersion};
+use super::{Before, NewVersion, Room};
 use crate::walsh::directory::{Directory, Slot};
 use crate::walsh::layout::Kind;
 use crate::walsh::logs::NewInfo;
@@ -20,7 +20,8 @@ use crate::walsh::state::Walsh;
 
 impl<M: Media> Walsh<M> {
     /// Appends a version of a key, whatever is there.
-    fn append_blindly(&self, hash: u64, kind: Kind, content: Content<'_>) -> Result<()> {
+    fn append_blindly(&self, room: Room, new: &NewVersion<'_>) -> Result<()> {
+        let hash = new.hash;
         let area = self.area(hash);
         let pm = self.pool.access();
         let mut state = self.lock(area)?;
@@ -32,7 +33,7 @@ impl<M: Media> Walsh<M> {
         let slot = self.slot(area, hash, state.view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
         let before = Before { slot, directory, version: None };
-        self.write_and_maintain(&pm, area, state, &NewVersion { hash, kind, content }, &before)
+        self.write_and_maintain(&pm, area, state, (new, &before), room)
     }
 
     fn write_blindly(&self, key: &[u8], kind: Kind, value: &[u8]) -> Result<()> {
@@ -43,7 +44,8 @@ impl<M: Media> Walsh<M> {
             Form::WORDS => Content::Words([word_of(key), word_of(value)]),
             _ => Content::Bytes { key, value },
         };
-        self.with_room(|| self.append_blindly(hash, kind, content))
+        let new = NewVersion { hash, kind, content };
+        self.with_room(|room| self.append_blindly(room, &new))
     }
 }
 

@@ -10,9 +10,9 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, AtomicWord, Lock, Media};
 
-use super::MOST_STEP;
+use super::{MOST_STEP, Mover};
 use crate::walsh::reserve::Purpose;
-use crate::walsh::state::{Area, GuardOf, State, Walsh};
+use crate::walsh::state::{Area, GuardOf, Rehash, State, Walsh};
 
 /// Part of a block of directories whose chains are moved under one hold of the lock.
 ///
@@ -50,6 +50,11 @@ const OUTRUN_BYTES: u64 = 5;
 /// Unit: logs. Source: ours; one that is being filled, the one before it, and some for the rounding
 /// of a small area.
 const FREE_LOGS: u64 = 4;
+
+/// How often all areas are looked at to make room: what one collection frees, another may need.
+///
+/// Unit: none. Source: ours; a pass that collects nothing is the last.
+const PASSES: u32 = 3;
 
 /// Part of the limit by which those of the first and the last area differ.
 ///
@@ -167,8 +172,8 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Begins a rehash, if `begins` and none is under way, and does a step of it; returns whether
-    /// steps remain. Pauses when space is exhausted: it stays the area's turn, so that no other
-    /// area takes room for a second generation, and a collection ends what is begun.
+    /// steps remain. Pauses when space is exhausted, and ends the area's turn: every step leaves
+    /// the reserve whole, so that the area can be collected whatever the next one begins.
     fn advance(
         &self,
         pm: &Access<'_, M>,
@@ -181,13 +186,14 @@ impl<M: Media> Walsh<M> {
             _ => Ok(true),
         };
         let outcome = match has_room {
-            Ok(true) => self.step(pm, area, state, Purpose::Move, self.step_directories()),
+            Ok(true) => self.step(pm, area, state, Mover::STEP, self.step_directories()),
             outcome => outcome,
         };
-        if state.rehash.is_none() || outcome.is_err() {
+        let remains = matches!(outcome, Ok(true)) && state.rehash.is_some();
+        if !remains {
             self.end_turn(area);
         }
-        Ok(outcome? && state.rehash.is_some())
+        outcome.map(|_| remains)
     }
 
     /// Goes on with a rehash, or collects an area of which more than half is garbage, if it is its
@@ -220,52 +226,71 @@ impl<M: Media> Walsh<M> {
         state.rehash.is_some() || garbage >= most || is_long
     }
 
-    /// Collects an area under its lock, with the reserve if there is no other room; returns whether
-    /// it did. As the `last` resort, the reserve alone may not be enough for it.
+    /// Collects an area under its lock, with all the room there is; returns whether it did. It
+    /// begins only if there is room for all of it. The pair of a key may be left out: that removes
+    /// it without a tombstone.
+    ///
+    /// The caller holds `rescue`.
     pub(crate) fn collect(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        last: bool,
+        without: Option<(u64, &[u8])>,
     ) -> Result<bool> {
+        // What a rehash has moved before cannot be left out any more.
+        let is_possible = without.is_none() || state.rehash.is_none();
         if self.settings.resize == 0
             || state.open.is_none()
-            || !self.lend_reserve(area.number, state, last)?
+            || !is_possible
+            || !self.has_room_to_collect(state)?
         {
             return Ok(false);
         }
-        let outcome = self.collect_all(pm, area, state);
-        self.return_reserve()?;
-        outcome
-    }
-
-    fn collect_all(&self, pm: &Access<'_, M>, area: &Area<M>, state: &mut State) -> Result<bool> {
         if state.rehash.is_none() && !self.begin(pm, area, state, Purpose::Collect)? {
             return Ok(false);
         }
+        let mover = Mover { purpose: Purpose::Collect, without };
         while state.rehash.is_some() {
-            if !self.step(pm, area, state, Purpose::Collect, u64::MAX >> 1)? {
+            if !self.step(pm, area, state, mover, u64::MAX >> 1)? {
+                if let (Some(_), Some(rehash)) = (without, &mut state.rehash) {
+                    // The chains that lack the key are moved once more.
+                    *rehash = Rehash::begun(rehash.end, rehash.before);
+                }
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Makes room: frees what waits for an epoch, and collects every area that has garbage enough.
-    /// No lock of an area is held. Returns whether there was anything.
-    pub(crate) fn make_room(&self) -> Result<bool> {
+    /// Makes room: frees what waits for an epoch, and collects every area that has garbage enough;
+    /// to `compact`, the other areas too, once, so that free room comes together. Returns whether
+    /// there was anything to try.
+    ///
+    /// The caller holds `rescue`, and no lock of an area.
+    pub(crate) fn make_room(&self, compact: bool) -> Result<bool> {
+        if compact && !self.begin_compaction()? {
+            return Ok(false);
+        }
         let pm = self.pool.access();
-        let mut any = self.end_limbo()?;
-        self.restore_reserve()?;
-        for area in &self.areas {
-            let mut state = self.lock(area)?;
-            if self.is_collectable(&state) && self.collect(&pm, area, &mut state, false)? {
-                any = true;
-                drop(state);
-                self.restore_reserve()?;
+        self.end_retired()?;
+        for _ in 0..PASSES {
+            let mut any = false;
+            for area in &self.areas {
+                let mut state = self.lock(area)?;
+                if (compact || self.is_collectable(&state))
+                    && self.collect(&pm, area, &mut state, None)?
+                {
+                    any = true;
+                    drop(state);
+                    self.end_retired()?;
+                }
+            }
+            if compact || !any {
+                break;
             }
         }
-        Ok(any)
+        self.measure_need()?;
+        Ok(true)
     }
 }

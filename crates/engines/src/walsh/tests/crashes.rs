@@ -16,16 +16,7 @@ use crate::walsh::logs::sites;
 /// A second or two for each form and model. `everhash crash` does more.
 fn effort(model: Model) -> Effort {
     let limits = Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..LIMITS };
-    Effort {
-        model,
-        seeds: 0..2,
-        operations: 50,
-        limits,
-        nested_one_in: 256,
-        // The order in which logs are freed differs between runs; lazy searches on files notice.
-        overwrite_freed: model != Model::File,
-        ..Effort::default()
-    }
+    Effort { model, seeds: 0..2, operations: 50, limits, nested_one_in: 256, ..Effort::default() }
 }
 
 /// As many states as an effort has by default.

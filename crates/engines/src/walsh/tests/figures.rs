@@ -209,17 +209,12 @@ fn a_busy_area_does_not_wait_for_its_turn() {
 fn a_small_table_has_small_logs() {
     // Fails if every area began with a log for 256 objects: a thousand pairs took 4 MB then.
     let table = table_of(&WalshSettings::default()).table;
-    let own = |name| {
-        let stats = table.stats().unwrap();
-        stats.own.iter().find(|(own, _)| *own == name).unwrap().1
-    };
     let empty = table.stats().unwrap().used_bytes;
     let per_item = |items: u64| {
         for number in table.len().unwrap()..items {
             assert!(table.insert_word(number, !number).unwrap());
         }
-        let spare = own("spare_logs") * own("log_bytes");
-        (table.stats().unwrap().used_bytes - empty - spare) as f64 / items as f64
+        (table.stats().unwrap().used_bytes - empty) as f64 / items as f64
     };
     // Object and directory record are 32 bytes.
     let [few, some, many] = [1000, 20_000, 200_000].map(per_item);

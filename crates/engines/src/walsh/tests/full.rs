@@ -1,6 +1,6 @@
 //! Media without room: removing and clearing work on any of them, and then there is room again.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -104,8 +104,8 @@ impl Filled {
     fn remove_all(&mut self) {
         for (key, _) in core::mem::take(&mut self.pairs) {
             let removed = self.session.table().remove(&key);
-            let spare = self.session.table().stats().unwrap().own;
-            assert!(removed.as_ref().is_ok_and(|was_there| *was_there), "{removed:?}: {spare:?}");
+            let own = self.session.table().stats().unwrap().own;
+            assert!(removed.as_ref().is_ok_and(|was_there| *was_there), "{removed:?}: {own:?}");
         }
     }
 
@@ -176,7 +176,9 @@ fn a_full_table_of_garbage_goes_on() {
         let count = filled.fill(0, 1) / 3;
         for number in count..3 * count {
             let key = lengths.key(number);
-            assert!(filled.session.table().remove(&key).unwrap());
+            let removed = filled.session.table().remove(&key);
+            let case = || format!("{lengths:?}, {} areas, {medium:?}, {number}", settings.areas);
+            assert!(removed.as_ref().is_ok_and(|was_there| *was_there), "{removed:?}: {}", case());
             filled.pairs.remove(&key);
         }
         for number in 0..6 * count {
@@ -257,6 +259,8 @@ struct Refusing {
     calls: AtomicU64,
     /// The first call that is refused, and the first one behind it that is not.
     refused: [AtomicU64; 2],
+    /// Whether a sync finds no room either.
+    refuses_sync: AtomicBool,
 }
 
 impl Refusing {
@@ -265,6 +269,7 @@ impl Refusing {
             image: Image::new(0, 4 << 20).with_guarantees(guarantees),
             calls: AtomicU64::new(0),
             refused: refused.map(AtomicU64::new),
+            refuses_sync: AtomicBool::new(false),
         }
     }
 }
@@ -335,7 +340,10 @@ impl Media for Refusing {
     }
 
     fn sync(&self, cx: &Self::Context, site: Site) -> everhash_pmem::Result<()> {
-        self.image.sync(cx, site)
+        match self.refuses_sync.load(Ordering::Relaxed) {
+            true => Err(everhash_pmem::Error::Full { needed: 1 }),
+            false => self.image.sync(cx, site),
+        }
     }
 
     fn grow(&self, bytes: u64) -> everhash_pmem::Result<()> {
@@ -442,4 +450,40 @@ fn a_medium_that_refuses_to_grow_at_any_moment_loses_nothing() {
     }
     println!("{refused} operations found no room");
     assert!(refused > 1000);
+}
+
+#[test]
+fn an_insert_is_not_done_again_because_a_sync_found_no_room() {
+    // Fails if want of room behind the write counts as want of room for it: the insert is repeated
+    // then, and says that the key was there.
+    for form in [Form::WORDS, Form::Variable] {
+        let medium = Arc::new(Refusing::new(FILE, [u64::MAX, u64::MAX]));
+        let settings = WalshSettings::tiny();
+        let session: Session<Walsh, Refusing> =
+            Session::create(Arc::clone(&medium), form, &settings).unwrap();
+        medium.refuses_sync.store(true, Ordering::Relaxed);
+        let outcome = (0..1000u64).find_map(|number| {
+            let outcome = session.table().insert(&number.to_le_bytes(), &[1; 8]);
+            (!matches!(outcome, Ok(true))).then_some(outcome)
+        });
+        assert!(matches!(outcome, Some(Err(Error::Poisoned))), "{form}: {outcome:?}");
+    }
+}
+
+#[test]
+fn each_removal_from_a_full_table_survives_the_end_of_the_process() {
+    // Fails if an area that is collected to remove a pair keeps it in a log, or forgets another.
+    for (lengths, guarantees) in
+        [Lengths::Words, Lengths::Short].into_iter().flat_map(|l| [(l, MEMORY), (l, FILE)])
+    {
+        let mut filled = Filled::new(lengths, &WalshSettings::tiny(), (32 << 10, guarantees));
+        filled.fill(0, 1);
+        for key in filled.pairs.keys().cloned().collect::<Vec<_>>() {
+            assert!(filled.session.table().remove(&key).unwrap());
+            assert!(!filled.session.table().remove(&key).unwrap());
+            filled.pairs.remove(&key);
+            filled.session.kill_unsynced().unwrap();
+            filled.holds();
+        }
+    }
 }
