@@ -141,7 +141,7 @@ fn begin<M: Media>(region: &Region<M>) -> Result<(Judge<'_, M>, RootWords)> {
     if layout::sum(&root[..Root::CHECKSUM], ROOT.byte()) != root[Root::CHECKSUM] {
         return corrupt(ROOT, "the checksum of the root matches");
     }
-    let Some(epoch) = layout::open_epoch(judge.pm.load(layout::EPOCH)?) else {
+    let Some(epoch) = layout::decode_epoch(judge.pm.load(layout::EPOCH)?) else {
         return corrupt(layout::EPOCH, "the check of an epoch matches");
     };
     let table = Addr::from_medium(root[Root::AREA_TABLE]);
@@ -169,7 +169,7 @@ impl<M: Media> Judge<'_, M> {
     ) -> Result<u64> {
         let info = self.info(record)?;
         let live = record.plus(AreaRecord::VISIBLE_TAIL as u64);
-        let tail = Tail::open(self.pm.load(live)?, live);
+        let tail = Tail::decode(self.pm.load(live)?, live);
         let Some(tail) = tail else { return corrupt(live, "the check of a live word matches") };
         let logs = self.logs(number, tail, &info)?;
         // Blind writes know nothing of what they replace.
@@ -227,7 +227,7 @@ impl<M: Media> Judge<'_, M> {
             }
             at = cut.plus(Info::TAIL as u64);
         }
-        match Tail::open(self.pm.load(at)?, at) {
+        match Tail::decode(self.pm.load(at)?, at) {
             Some(_) => Ok(()),
             None => corrupt(at, "the check of a tail matches"),
         }
@@ -286,7 +286,7 @@ impl<M: Media> Judge<'_, M> {
                 logs.reverse();
                 return Ok(logs);
             }
-            let Some(before) = Tail::open(previous, at) else {
+            let Some(before) = Tail::decode(previous, at) else {
                 return corrupt(at, "the logs of an area begin at the oldest");
             };
             next = before;
@@ -305,7 +305,7 @@ impl<M: Media> Judge<'_, M> {
         info: &[u64; Info::WORDS],
     ) -> Result<Option<(Addr, [u64; Checkpoint::WORDS])>> {
         let place = record.plus(AreaRecord::CHECKPOINT as u64);
-        let Some(Tail { at, .. }) = Tail::open(self.pm.load(place)?, place) else {
+        let Some(Tail { at, .. }) = Tail::decode(self.pm.load(place)?, place) else {
             return corrupt(place, "the check of a checkpoint's place matches");
         };
         if at.is_null() {
@@ -316,7 +316,7 @@ impl<M: Media> Judge<'_, M> {
         if !layout::is_sealed(&head, at, self.seed) {
             return corrupt(at, "the checksum of a checkpoint's head matches");
         }
-        let names_end = head[Checkpoint::TAIL] == tail.seal(at)
+        let names_end = head[Checkpoint::TAIL] == tail.encode(at)
             && head[Checkpoint::SEQUENCE] == info[Info::SEQUENCE];
         match names_end {
             true => Ok(Some((at, head))),
@@ -341,7 +341,7 @@ impl<M: Media> Judge<'_, M> {
         let (of_logs, mut words) = words.split_at(2 * older.len());
         for (log, pair) in older.iter().zip(of_logs.chunks_exact(2)) {
             let tail = Tail { at: log.at, count: log.count };
-            if pair != [tail.seal(at), log.head[LogHead::SIZE] >> 32] {
+            if pair != [tail.encode(at), log.head[LogHead::SIZE] >> 32] {
                 return corrupt(at, broken);
             }
         }
@@ -475,7 +475,7 @@ impl<M: Media> Judge<'_, M> {
         self.pm.read_words(at, &mut head)?;
         let place = mix(self.seed, at.byte());
         let bound = head[1..].iter().fold(place, |bound, word| mix(bound, *word));
-        let Some(link) = Link::open(head[ObjectHead::LINK], bound) else {
+        let Some(link) = Link::decode(head[ObjectHead::LINK], bound) else {
             return corrupt(at, broken);
         };
         let (key_bytes, value_bytes) = lengths;

@@ -171,7 +171,7 @@ impl<M: Media> Walsh<M> {
             let state = self.lock(area)?;
             let at = self.save_area(&pm, area, &state)?;
             let place = area.record.plus(AreaRecord::CHECKPOINT as u64);
-            pm.store(place, Tail { at, count: 0 }.seal(place))?;
+            pm.store(place, Tail { at, count: 0 }.encode(place))?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl<M: Media> Walsh<M> {
         let mut records = vec![0; log.count as usize];
         pm.read_words(log.span.start.plus(LogHead::WORDS as u64), &mut records)?;
         let mut head = [0; Checkpoint::WORDS];
-        head[Checkpoint::TAIL] = state.newest().seal(span.start);
+        head[Checkpoint::TAIL] = state.newest().encode(span.start);
         head[Checkpoint::SEQUENCE] = state.sequence;
         head[Checkpoint::LOGS] = content.logs;
         [head[Checkpoint::BLOCKS], head[Checkpoint::OLD_BLOCKS]] = content.blocks;
@@ -206,7 +206,7 @@ impl<M: Media> Walsh<M> {
         let at = span.start.plus(Checkpoint::WORDS as u64);
         let mut writer = Writer { pm, head: &head, at, part: Vec::new() };
         for log in state.logs.iter() {
-            writer.put(Tail { at: log.span.start, count: log.count }.seal(span.start))?;
+            writer.put(Tail { at: log.span.start, count: log.count }.encode(span.start))?;
             writer.put(log.span.bytes() / LINE)?;
         }
         for (side, level) in sides.into_iter().flatten() {
@@ -286,14 +286,14 @@ impl<M: Media> Walsh<M> {
         tail: Tail,
     ) -> Option<(Saved, [u64; Checkpoint::WORDS])> {
         let place = area.record.plus(AreaRecord::CHECKPOINT as u64);
-        let at = Tail::open(pm.load(place).ok()?, place)?.at;
+        let at = Tail::decode(pm.load(place).ok()?, place)?.at;
         if at.is_null() {
             return None;
         }
         let mut head = [0; Checkpoint::WORDS];
         pm.read_words(at, &mut head).ok()?;
         let names_end = layout::is_sealed(&head, at, self.seed)
-            && Tail::open(head[Checkpoint::TAIL], at) == Some(tail)
+            && Tail::decode(head[Checkpoint::TAIL], at) == Some(tail)
             && head[Checkpoint::SEQUENCE] == state.sequence;
         let words = Content::of(&head).words(self.blocks.block_words() as u64);
         let span = Span::of_bytes(at, layout::checkpoint_bytes(words));
@@ -336,8 +336,8 @@ impl<M: Media> Walsh<M> {
             fill,
             durable: tail.count,
             durable_fill: fill,
-            known: true,
-            told: tail.count,
+            published: true,
+            committed: tail.count,
             checksum: head[LogHead::CHECKSUM],
         })
     }
@@ -363,7 +363,7 @@ fn read_logs<M: Media>(
     for position in 0..count {
         let mut words = [0; WORDS_OF_LOG as usize];
         reader.fill(&mut words)?;
-        let tail = Tail::open(words[0], place)?;
+        let tail = Tail::decode(words[0], place)?;
         let span = Span::of_bytes(tail.at, words[1].saturating_mul(LINE));
         let number = info.start.wrapping_add(position);
         if span.words == 0 || span.end_byte() > reader.pm.media().bytes() {

@@ -45,7 +45,7 @@ pub mod sites {
 
 /// What is known of epochs.
 #[derive(Debug, Default)]
-pub struct Epochs {
+pub struct CommitEpochs {
     /// The last epoch that is durable; 0 if areas speak for themselves.
     pub(super) number: u64,
     /// When upkeep first saw a write that is in no epoch.
@@ -81,7 +81,7 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Makes the present state the next epoch, whatever was written.
-    pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
+    pub(super) fn commit_next(&self, epochs: &mut CommitEpochs) -> Result<()> {
         let (pm, next) = (self.pool.access(), epochs.number + 1);
         let freed = self.cut(&pm, next)?;
         self.poison_on_error(pm.sync(sites::CUT))?;
@@ -93,7 +93,7 @@ impl<M: Media> Walsh<M> {
 
     /// Stores which epoch counts, 0 for none, and waits until that is durable.
     pub(super) fn write_epoch(&self, pm: &Access<'_, M>, number: u64) -> Result<()> {
-        self.poison_on_error(pm.commit_word(EPOCH, layout::seal_epoch(number), sites::WORD))?;
+        self.poison_on_error(pm.commit_word(EPOCH, layout::encode_epoch(number), sites::WORD))?;
         if self.is_grouped {
             return self.poison_on_error(pm.sync(sites::WORD));
         }
@@ -110,7 +110,7 @@ impl<M: Media> Walsh<M> {
         for (area, state) in self.areas.iter().zip(&states) {
             let at = area.record.plus(epoch_place(epoch));
             let mut info = state.info.words(state.sequence);
-            info[Info::TAIL] = state.newest().seal(at.plus(Info::TAIL as u64));
+            info[Info::TAIL] = state.newest().encode(at.plus(Info::TAIL as u64));
             self.poison_on_error(pm.write_words(at, &layout::seal_head(info, at, self.seed)))?;
         }
         self.pending.store(0, Ordering::Relaxed);

@@ -269,7 +269,7 @@ pub struct Link {
 impl Link {
     /// Returns the word; `bound` is what its check covers beside it.
     #[inline]
-    pub const fn seal(self, bound: u64) -> u64 {
+    pub const fn encode(self, bound: u64) -> u64 {
         let word = LINK_KIND.set(LINK_WORD.set(0, self.next.word()), self.kind.code());
         LINK_CHECK.set(word, mix(bound, word) >> 48)
     }
@@ -282,7 +282,7 @@ impl Link {
 
     /// Returns what `word` says, or `None` if its check does not match.
     #[inline(always)]
-    pub const fn open(word: u64, bound: u64) -> Option<Link> {
+    pub const fn decode(word: u64, bound: u64) -> Option<Link> {
         let kind = match LINK_KIND.get(word) {
             0 => Kind::Added,
             1 => Kind::Replaced,
@@ -290,7 +290,7 @@ impl Link {
             _ => Kind::Moved,
         };
         let link = Link { next: Addr::NULL.plus(LINK_WORD.get(word)), kind };
-        if link.seal(bound) == word { Some(link) } else { None }
+        if link.encode(bound) == word { Some(link) } else { None }
     }
 }
 
@@ -305,16 +305,16 @@ pub struct Tail {
 
 impl Tail {
     /// Returns the word that lies at `place`: one 8-byte store makes the log and its count true.
-    pub const fn seal(self, place: Addr) -> u64 {
+    pub const fn encode(self, place: Addr) -> u64 {
         let word = TAIL_COUNT.set(TAIL_LINE.set(0, self.at.line()), self.count);
         TAIL_CHECK.set(word, mix(place.byte() ^ MIX, word) >> 52)
     }
 
     /// Returns what the word at `place` says, or `None` if its check does not match.
-    pub const fn open(word: u64, place: Addr) -> Option<Tail> {
+    pub const fn decode(word: u64, place: Addr) -> Option<Tail> {
         let at = Addr::new(TAIL_LINE.get(word) * LINE);
         let tail = Tail { at, count: TAIL_COUNT.get(word) };
-        if tail.seal(place) == word { Some(tail) } else { None }
+        if tail.encode(place) == word { Some(tail) } else { None }
     }
 }
 
@@ -330,15 +330,15 @@ pub const fn seal_words(durability: u64) -> u64 {
 }
 
 /// Returns the word that names an epoch.
-pub const fn seal_epoch(number: u64) -> u64 {
+pub const fn encode_epoch(number: u64) -> u64 {
     let word = EPOCH_NUMBER.set(0, number);
     EPOCH_CHECK.set(word, mix(EPOCH.byte(), word) >> 48)
 }
 
 /// Returns the epoch that a word names, or `None` if its check does not match.
-pub const fn open_epoch(word: u64) -> Option<u64> {
+pub const fn decode_epoch(word: u64) -> Option<u64> {
     let number = EPOCH_NUMBER.get(word);
-    if seal_epoch(number) == word { Some(number) } else { None }
+    if encode_epoch(number) == word { Some(number) } else { None }
 }
 
 /// Returns the sum of words: of a head, of a directory log, of a part of a checkpoint.
@@ -416,17 +416,17 @@ mod tests {
         let place = Addr::new(8192);
         let tail = Tail { at: Addr::new(64 * 77), count: 5 };
         let link = Link { next: Addr::new(8 * 1234), kind: Kind::Replaced };
-        assert_eq!(Tail::open(tail.seal(place), place), Some(tail));
-        assert_eq!(Link::open(link.seal(9), 9), Some(link));
-        assert_eq!(open_epoch(seal_epoch(6)), Some(6));
+        assert_eq!(Tail::decode(tail.encode(place), place), Some(tail));
+        assert_eq!(Link::decode(link.encode(9), 9), Some(link));
+        assert_eq!(decode_epoch(encode_epoch(6)), Some(6));
         let noticed = (0..64).filter(|bit| {
-            let (tail, link) = (tail.seal(place) ^ 1 << bit, link.seal(9) ^ 1 << bit);
-            open_epoch(seal_epoch(6) ^ 1 << bit).is_none()
-                && Tail::open(tail, place).is_none()
-                && Link::open(link, 9).is_none()
+            let (tail, link) = (tail.encode(place) ^ 1 << bit, link.encode(9) ^ 1 << bit);
+            decode_epoch(encode_epoch(6) ^ 1 << bit).is_none()
+                && Tail::decode(tail, place).is_none()
+                && Link::decode(link, 9).is_none()
         });
         assert_eq!(noticed.count(), 64);
-        assert!(Tail::open(tail.seal(place), Addr::new(8256)).is_none());
-        assert!(Link::open(link.seal(9), 10).is_none());
+        assert!(Tail::decode(tail.encode(place), Addr::new(8256)).is_none());
+        assert!(Link::decode(link.encode(9), 10).is_none());
     }
 }

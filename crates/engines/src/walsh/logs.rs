@@ -228,22 +228,22 @@ impl<M: Media> Walsh<M> {
         if self.is_grouped {
             return Ok(());
         }
-        if log.known && log.told == log.count {
+        if log.published && log.committed == log.count {
             return Ok(());
         }
         let start = log.span.start;
-        let first = if log.known { LogHead::WORDS as u64 + log.told } else { 0 };
+        let first = if log.published { LogHead::WORDS as u64 + log.committed } else { 0 };
         let end = LogHead::WORDS as u64 + log.count;
         pm.flush(Span::new(start.plus(first), end - first), sites::CONTENTS);
         let objects = Span::new(start.plus(log.durable_fill), log.fill - log.durable_fill);
         pm.flush(objects, sites::CONTENTS);
         self.poison_on_error(pm.fence(sites::CONTENTS))?;
         let tail = area.record.plus(AreaRecord::DURABLE_TAIL as u64);
-        let word = Tail { at: start, count: log.count }.seal(tail);
+        let word = Tail { at: start, count: log.count }.encode(tail);
         self.poison_on_error(pm.commit_word(tail, word, sites::TAIL))?;
         self.poison_on_error(pm.persist(Span::new(tail, 1), sites::TAIL))?;
-        (log.durable, log.durable_fill, log.known) = (log.count, log.fill, true);
-        log.told = log.count;
+        (log.durable, log.durable_fill, log.published) = (log.count, log.fill, true);
+        log.committed = log.count;
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl<M: Media> Walsh<M> {
         head[LogHead::OWNER] = LOG_SEQUENCE.set(LOG_AREA.set(0, area.number), state.sequence);
         head[LogHead::PREVIOUS] = match previous.at.is_null() {
             true => 0,
-            false => previous.seal(span.start),
+            false => previous.encode(span.start),
         };
         head[LogHead::PREVIOUS_SUM] = sum;
         head[LogHead::SIZE] = (span.bytes() / LINE) << 32 | entries;
@@ -323,8 +323,8 @@ impl<M: Media> Walsh<M> {
             fill,
             durable: 0,
             durable_fill: fill,
-            known: false,
-            told: 0,
+            published: false,
+            committed: 0,
             checksum: head[LogHead::CHECKSUM],
         });
         self.poison_on_error(set_visible_tail(pm, area, Tail { at: span.start, count: 0 }))?;
@@ -346,7 +346,7 @@ impl<M: Media> Walsh<M> {
             return Ok(());
         }
         let tail = area.record.plus(AreaRecord::DURABLE_TAIL as u64);
-        self.poison_on_error(pm.commit_word(tail, Tail::default().seal(tail), sites::TAIL))?;
+        self.poison_on_error(pm.commit_word(tail, Tail::default().encode(tail), sites::TAIL))?;
         self.poison_on_error(pm.persist(Span::new(tail, 1), sites::TAIL))
     }
 
@@ -383,7 +383,7 @@ pub(super) fn set_visible_tail<M: Media>(
     tail: Tail,
 ) -> everhash_pmem::Result<()> {
     let live = area.record.plus(AreaRecord::VISIBLE_TAIL as u64);
-    pm.commit_word(live, tail.seal(live), sites::LIVE)
+    pm.commit_word(live, tail.encode(live), sites::LIVE)
 }
 
 /// Returns where the info of a sequence number lies in the area's record. Unit: words.

@@ -225,7 +225,7 @@ impl Objects {
         pair: &[u64; 2],
     ) -> everhash_pmem::Result<()> {
         let object = pm.block::<{ WordObject::WORDS }>(at)?;
-        object.store(WordObject::LINK, link.seal(self.bound(at, pair)));
+        object.store(WordObject::LINK, link.encode(self.bound(at, pair)));
         object.store(WordObject::KEY, pair[0]);
         object.store(WordObject::VALUE, pair[1]);
         Ok(())
@@ -245,7 +245,7 @@ impl Objects {
             *word = word_of(part);
         }
         let words = &mut words[..self.head_words];
-        words[0] = link.seal(self.bound(at, &words[1..]));
+        words[0] = link.encode(self.bound(at, &words[1..]));
         pm.write_words(at, words)
     }
 
@@ -261,7 +261,7 @@ impl Objects {
         let mut head = [0; ObjectHead::WORDS];
         head[ObjectHead::LENGTHS] = lengths.word();
         head[ObjectHead::CHECKSUM] = self.checksum(at, lengths, key, value);
-        head[ObjectHead::LINK] = link.seal(self.bound(at, &head[1..]));
+        head[ObjectHead::LINK] = link.encode(self.bound(at, &head[1..]));
         pm.write_words(at, &head)?;
         let key_at = at.plus(ObjectHead::WORDS as u64);
         pm.write_bytes(key_at, key)?;
@@ -288,7 +288,7 @@ impl Objects {
         let mut words = [0; MOST_FIXED_WORDS];
         let words = &mut words[..self.head_words];
         pm.read_words(at, words)?;
-        let link = Link::open(words[0], self.bound(at, &words[1..])).ok_or_else(|| damaged(at))?;
+        let link = Link::decode(words[0], self.bound(at, &words[1..])).ok_or_else(|| damaged(at))?;
         let found = Found { link, words: words.len() as u64 + self.seal_words };
         let key_words = key.len() / 8;
         let equal = key.chunks_exact(8).zip(&words[1..]).all(|(part, word)| word_of(part) == *word);
@@ -322,7 +322,7 @@ impl Objects {
     pub fn checked<M: Media>(&self, pm: &Access<'_, M>, read: &WordKey) -> Option<(Link, u64)> {
         let object = pm.block::<{ WordObject::WORDS }>(read.at).ok()?;
         let value = object.load_relaxed(WordObject::VALUE);
-        let link = Link::open(read.link, self.bound(read.at, &[read.key, value]))?;
+        let link = Link::decode(read.link, self.bound(read.at, &[read.key, value]))?;
         Some((link, value))
     }
 
@@ -415,7 +415,7 @@ impl Objects {
             let words = &mut words[..self.head_words];
             pm.read_words(at, words)?;
             let bound = self.bound(at, &words[1..]);
-            let link = Link::open(words[0], bound).ok_or_else(|| damaged(at))?;
+            let link = Link::decode(words[0], bound).ok_or_else(|| damaged(at))?;
             let (key_part, value_part) = words[1..].split_at(key_bytes as usize / 8);
             key_part.iter().for_each(|word| key.extend_from_slice(&word.to_le_bytes()));
             value_part.iter().for_each(|word| value.extend_from_slice(&word.to_le_bytes()));
@@ -436,7 +436,7 @@ impl Objects {
         let mut head = [0; ObjectHead::WORDS];
         pm.read_words(at, &mut head)?;
         let bound = self.bound(at, &head[1..]);
-        let link = Link::open(head[ObjectHead::LINK], bound).ok_or_else(|| damaged(at))?;
+        let link = Link::decode(head[ObjectHead::LINK], bound).ok_or_else(|| damaged(at))?;
         let lengths = Lengths::of(head[ObjectHead::LENGTHS]).ok_or_else(|| damaged(at))?;
         let found = Found { link, words: lengths.words() + self.seal_words };
         Ok((found, lengths, head[ObjectHead::CHECKSUM]))

@@ -33,7 +33,7 @@ use everhash_pmem::{
 
 use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side, Stock};
-use super::epochs::Epochs;
+use super::epochs::CommitEpochs;
 use super::layout::{
     self, AreaRecord, EPOCH, Kind, LogHead, MOST_ENTRIES, MOST_INDEX, PART_WORDS, RECORD_HASH,
     RECORD_OFFSET, ROOT, Root,
@@ -79,7 +79,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
     let mut root = [0; Root::CHECKSUM + 1];
     pool.access().read_words(ROOT, &mut root)?;
     let (settings, table_at) = WalshSettings::from_root(&root)?;
-    let epoch = layout::open_epoch(pool.access().load(EPOCH)?)
+    let epoch = layout::decode_epoch(pool.access().load(EPOCH)?)
         .filter(|number| *number < MOST_NUMBER)
         .ok_or_else(|| corrupt(EPOCH, "the check of an epoch matches"))?;
     let space = Space::new(pool.region().clone(), pool::DATA);
@@ -106,7 +106,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         areas: (0..settings.areas).map(area).collect(),
         reserve: Lock::new(Reserve::default()),
         rescue: Lock::new(()),
-        epochs: Lock::new(Epochs { number: epoch, ..Epochs::default() }),
+        epochs: Lock::new(CommitEpochs { number: epoch, ..CommitEpochs::default() }),
         pending: AtomicWord::new(0),
         housekeeping: AtomicWord::new(0),
         dead: AtomicWord::new(0),
@@ -415,8 +415,8 @@ fn open_newest<M: Media>(
         fill,
         durable: count,
         durable_fill: fill,
-        known: true,
-        told: count,
+        published: true,
+        committed: count,
         checksum: log.head[LogHead::CHECKSUM],
     });
     Ok(())
@@ -467,10 +467,10 @@ fn accept<M: Media>(
     }
     let [live, durable] = [AreaRecord::VISIBLE_TAIL, AreaRecord::DURABLE_TAIL]
         .map(|place| area.record.plus(place as u64));
-    pm.commit_word(live, record.tail.seal(live), sites::LIVE)?;
+    pm.commit_word(live, record.tail.encode(live), sites::LIVE)?;
     if table.is_grouped {
         return Ok(());
     }
-    pm.store(durable, record.tail.seal(durable))?;
+    pm.store(durable, record.tail.encode(durable))?;
     Ok(pm.persist(Span::new(durable, 1), sites::RECORD)?)
 }

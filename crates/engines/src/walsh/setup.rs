@@ -163,7 +163,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
         let at = layout::area_record(table.start, area);
         let mut record = [0; AreaRecord::WORDS];
         for place in [AreaRecord::DURABLE_TAIL, AreaRecord::VISIBLE_TAIL, AreaRecord::CHECKPOINT] {
-            record[place] = Tail::default().seal(at.plus(place as u64));
+            record[place] = Tail::default().encode(at.plus(place as u64));
         }
         for (sequence, place) in [(1, AreaRecord::INFO_A), (0, AreaRecord::INFO_B)] {
             let mut info = [0; Info::WORDS];
@@ -179,7 +179,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
     space.give(space.take(blocks.div_ceil(MOST_INDEX) * WORD, LINE)?.span);
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root(table.start));
-    root[Root::EPOCH] = layout::seal_epoch(0);
+    root[Root::EPOCH] = layout::encode_epoch(0);
     Ok(pool.access().write_words(ROOT, &root)?)
 }
 

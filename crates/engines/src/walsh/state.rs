@@ -14,7 +14,7 @@ use everhash_pmem::{
 use super::checkpoint::Saved;
 use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side};
-use super::epochs::Epochs;
+use super::epochs::CommitEpochs;
 use super::layout::Tail;
 use super::logs::NewInfo;
 use super::object::Objects;
@@ -53,7 +53,7 @@ pub struct Walsh<M: Media> {
     /// Whether epochs end at a sync of the caller's only: nothing is promised between two.
     pub(super) is_relaxed: bool,
     /// Taken before any area's lock.
-    pub(super) epochs: LockOf<M, Epochs>,
+    pub(super) epochs: LockOf<M, CommitEpochs>,
     /// Bytes of writes since the last cut: what a power loss takes back. The areas' locks guard the
     /// moment of a cut.
     pub(super) pending: WordOf<M>,
@@ -273,9 +273,9 @@ pub struct OpenLog {
     /// Objects that are durable.
     pub(super) durable: u64,
     /// Whether the head is durable, and the log reachable.
-    pub(super) known: bool,
+    pub(super) published: bool,
     /// Objects that the tail covers; with durability 1 recovery finds the others by their seals.
-    pub(super) told: u64,
+    pub(super) committed: u64,
     /// The checksum of the head, to which seals are bound.
     pub(super) checksum: u64,
 }

@@ -108,7 +108,7 @@ impl<M: Media> Reader<'_, '_, M> {
     }
 
     fn tail(&self, place: Addr) -> Result<Tail> {
-        let tail = Tail::open(self.pm.load(place)?, place);
+        let tail = Tail::decode(self.pm.load(place)?, place);
         tail.ok_or_else(|| corrupt(place, "the check of a tail matches"))
     }
 
@@ -131,7 +131,7 @@ impl<M: Media> Reader<'_, '_, M> {
             logs.push_front(log);
             next = Tail::default();
             if number != record.info.start {
-                next = Tail::open(previous, at)
+                next = Tail::decode(previous, at)
                     .filter(|before| !before.at.is_null())
                     .ok_or_else(|| corrupt(at, "the logs begin at the oldest"))?;
             }

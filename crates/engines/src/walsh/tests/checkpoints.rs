@@ -65,7 +65,7 @@ fn place(number: u64) -> Addr {
 fn without(words: &[u64]) -> Vec<u64> {
     let mut words = words.to_vec();
     for place in [0, 1].map(place) {
-        words[place.word() as usize] = Tail::default().seal(place);
+        words[place.word() as usize] = Tail::default().encode(place);
     }
     words
 }
@@ -136,7 +136,7 @@ fn a_damaged_checkpoint_is_noticed_and_the_logs_are_used() {
     let mut noticed = 0;
     each_closed_pool::<Walsh>(Form::WORDS, |whole, pairs| {
         let mut words = whole.to_vec();
-        let tails = [0, 1].map(|area| Tail::open(words[place(area).word() as usize], place(area)));
+        let tails = [0, 1].map(|area| Tail::decode(words[place(area).word() as usize], place(area)));
         let mut places: Vec<u64> = [0, 1].map(|area| place(area).word()).to_vec();
         for tail in tails.into_iter().flatten().filter(|tail| !tail.at.is_null()) {
             // The head, and the words behind it up to the first checksum.
@@ -171,7 +171,7 @@ fn a_checkpoint_of_another_moment_is_passed_over() {
             let spans = log_spans(&open::<Walsh>(words));
             for place in [0, 1].map(place) {
                 let index = place.word() as usize;
-                let at = Tail::open(before[index], place).unwrap().at;
+                let at = Tail::decode(before[index], place).unwrap().at;
                 let words = (before.len() as u64).saturating_sub(at.word()).min(256);
                 let old = Span::new(at, words);
                 // Its logs must stay.

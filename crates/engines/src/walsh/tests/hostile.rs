@@ -59,7 +59,7 @@ impl Victim {
     /// Returns where a log, or a checkpoint, lies that a word of an area's record leads to.
     fn led(&self, area: u64, place: usize) -> Addr {
         let place = self.record(area).plus(place as u64);
-        Tail::open(self.words[place.word() as usize], place).unwrap().at
+        Tail::decode(self.words[place.word() as usize], place).unwrap().at
     }
 
     /// Returns the pool with one word of a head exchanged, and the head's checksum true.
@@ -128,7 +128,7 @@ fn p07_counts_of_a_log_that_lie_take_no_room() {
             let mut words = victim.lying::<{ LogHead::WORDS }>(victim.led(area, place), word, lie);
             let place = victim.record(area).plus(AreaRecord::CHECKPOINT as u64);
             // Without the checkpoint, which counts itself.
-            words[place.word() as usize] = Tail::default().seal(place);
+            words[place.word() as usize] = Tail::default().encode(place);
             refused += u32::from(is_refused(&victim.ask(&words, victim.boot)));
         }
     }
@@ -206,7 +206,7 @@ fn p07_an_epoch_behind_the_last_is_refused() {
     // Fails if the epoch behind the highest, which is none, is written.
     let victim = Victim::new::<super::settings::Epochal>(40, false);
     let mut words = victim.words.clone();
-    words[layout::EPOCH.word() as usize] = layout::seal_epoch((1 << 48) - 1);
+    words[layout::EPOCH.word() as usize] = layout::encode_epoch((1 << 48) - 1);
     assert!(is_refused(&victim.ask(&words, victim.boot)));
 }
 
@@ -239,7 +239,7 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
         return;
     }
     if place == layout::EPOCH {
-        words[index] = layout::seal_epoch(value);
+        words[index] = layout::encode_epoch(value);
         return;
     }
     let in_line = LINE / WORD;
@@ -249,7 +249,7 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
         2 => Addr::NULL.plus(line.saturating_sub(in_line)),
         _ => {
             words[index] =
-                Tail { at: Addr::new(value % (1 << 40) * LINE), count: kind >> 52 }.seal(place);
+                Tail { at: Addr::new(value % (1 << 40) * LINE), count: kind >> 52 }.encode(place);
             return;
         }
     };
