@@ -25,8 +25,7 @@ use super::directory::{Blocks, Side, Stock};
 use super::layout::{
     self, AreaRecord, Checkpoint, LOG_AREA, LogHead, MOST_ENTRIES, PART_WORDS, Tail,
 };
-use super::logs::NewInfo;
-use super::state::{Area, Log, Logs, OpenLog, State, Walsh};
+use super::state::{Area, Log, Logs, NewInfo, OpenLog, Saved, State, Walsh};
 
 /// Part of the room of an area's directory logs that its checkpoint may take at most.
 ///
@@ -36,14 +35,6 @@ const MOST_OF_RECORDS: u64 = 4;
 
 /// Words that a checkpoint has for each log.
 const WORDS_OF_LOG: u64 = 2;
-
-/// A checkpoint that was loaded, and the end of the area that it names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Saved {
-    span: Span,
-    tail: Tail,
-    sequence: u64,
-}
 
 /// Writes the words behind a head.
 struct Writer<'w, 'a, M: Media> {

@@ -21,7 +21,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, AtomicWord, Lock, Media, Span};
 
 use super::layout::{self, AreaRecord, EPOCH, Info};
-use super::state::{GuardOf, Walsh, WordOf};
+use super::state::{CommitEpochs, GuardOf, Walsh, WordOf};
 
 /// The part of `flush_bytes` at which a writer commits an epoch: while one half waits for the
 /// device, the other half may be written. Upkeep commits at half of that.
@@ -41,15 +41,6 @@ pub mod sites {
         /// The word that makes the cut true, or says that areas speak for themselves.
         WORD = "walsh/epoch/word";
     }
-}
-
-/// What is known of epochs.
-#[derive(Debug, Default)]
-pub struct CommitEpochs {
-    /// The last epoch that is durable; 0 if areas speak for themselves.
-    pub(super) number: u64,
-    /// When upkeep first saw a write that is in no epoch.
-    pub(super) seen: Option<Duration>,
 }
 
 impl<M: Media> Walsh<M> {

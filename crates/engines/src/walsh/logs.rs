@@ -11,12 +11,11 @@ use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span, WORD};
 
 use super::layout::{
-    self, AreaRecord, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH,
-    RECORD_OFFSET, Tail,
+    self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
 };
 use super::object::Content;
 use super::reserve::Purpose;
-use super::state::{Area, Log, OpenLog, State, Walsh};
+use super::state::{Area, Log, NewInfo, OpenLog, State, Walsh};
 
 /// Where logs are persisted.
 pub mod sites {
@@ -42,32 +41,6 @@ pub struct Object<'o> {
     pub(super) hash: u64,
     pub(super) link: Link,
     pub(super) content: Content<'o>,
-}
-
-/// Which logs and directories an area has from now on.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NewInfo {
-    /// The oldest log.
-    pub(super) start: u64,
-    /// The last log that is being rehashed, 0 = none is.
-    pub(super) end: u64,
-    /// Base-2 logarithms of the directories, and of those set aside.
-    pub(super) levels: [u32; 2],
-    /// Whether the count of live pairs is an estimate: see `ops/blind.rs`.
-    pub(super) estimated: bool,
-}
-
-impl NewInfo {
-    /// Returns the words of an info, without its checksum.
-    pub(super) fn words(&self, sequence: u64) -> [u64; Info::WORDS] {
-        let mut info = [0; Info::WORDS];
-        info[Info::SEQUENCE] = sequence;
-        (info[Info::START], info[Info::END]) = (self.start, self.end);
-        info[Info::LEVEL] = self.levels[0].into();
-        info[Info::OLD] = self.levels[1].into();
-        info[Info::FLAGS] = INFO_ESTIMATED.set(0, self.estimated.into());
-        info
-    }
 }
 
 /// Objects of an area's first log, unless the ordinary ones are smaller; the next logs hold as many

@@ -288,7 +288,8 @@ impl Objects {
         let mut words = [0; MOST_FIXED_WORDS];
         let words = &mut words[..self.head_words];
         pm.read_words(at, words)?;
-        let link = Link::decode(words[0], self.bound(at, &words[1..])).ok_or_else(|| damaged(at))?;
+        let link =
+            Link::decode(words[0], self.bound(at, &words[1..])).ok_or_else(|| damaged(at))?;
         let found = Found { link, words: words.len() as u64 + self.seal_words };
         let key_words = key.len() / 8;
         let equal = key.chunks_exact(8).zip(&words[1..]).all(|(part, word)| word_of(part) == *word);

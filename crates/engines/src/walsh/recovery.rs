@@ -33,16 +33,17 @@ use everhash_pmem::{
 
 use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side, Stock};
-use super::epochs::CommitEpochs;
 use super::layout::{
     self, AreaRecord, EPOCH, Kind, LogHead, MOST_ENTRIES, MOST_INDEX, PART_WORDS, RECORD_HASH,
     RECORD_OFFSET, ROOT, Root,
 };
-use super::logs::{NewInfo, corrupt, info_place};
+use super::logs::{corrupt, info_place};
 use super::object::Objects;
-use super::reserve::Reserve;
 use super::setup::WalshSettings;
-use super::state::{Area, Counted, LockOf, Log, OpenLog, OwnLine, Rehash, State, Walsh, WordOf};
+use super::state::{
+    Area, CommitEpochs, Counted, LockOf, Log, NewInfo, OpenLog, OwnLine, Rehash, Reserve, State,
+    Walsh, WordOf,
+};
 use crate::common::hash::KeyedHash;
 use read::{DecodedRecord, LogHeader, MOST_NUMBER, Reader};
 

@@ -19,7 +19,7 @@ use everhash_index::{Error, Form, Result};
 use everhash_pmem::{LINE, Lock, Media, Span, WORD};
 
 use super::layout::{self, LogHead};
-use super::state::{OpenLog, State, Walsh};
+use super::state::{Need, OpenLog, State, Walsh};
 
 /// For what a log is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,27 +57,6 @@ const LEAST_ENTRIES: u64 = 4;
 /// Unit: lines. Source: ours.
 const LONG_HEAD_LINES: u64 = 3;
 
-/// What collecting an area needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Need {
-    /// Room for ordinary logs, or what such logs hold. Unit: bytes.
-    wanted: u64,
-    /// Of byte strings, how long the logs are. Unit: bytes.
-    log_bytes: u64,
-    /// Room in one piece for longer logs. Unit: bytes.
-    run_bytes: u64,
-}
-
-impl Need {
-    fn max(self, other: Need) -> Need {
-        Need {
-            wanted: self.wanted.max(other.wanted),
-            log_bytes: self.log_bytes.max(other.log_bytes),
-            run_bytes: self.run_bytes.max(other.run_bytes),
-        }
-    }
-}
-
 /// Objects that an area may take without asking for room. Unit of their length: words.
 #[derive(Clone, Copy, Default)]
 struct More {
@@ -90,25 +69,6 @@ impl More {
     /// Returns what fits into the rest of an area's newest log.
     fn of_rest(log: &OpenLog) -> More {
         More { items: log.entries - log.count, words: log.span.words - log.fill, long_words: 0 }
-    }
-}
-
-/// What is kept free, and logs that wait for the next epoch.
-#[derive(Debug, Default)]
-pub struct Reserve {
-    /// What collecting the largest area needs: at least that.
-    need: Need,
-    /// The same while it is being measured anew.
-    measured: Need,
-    /// Whether areas were compacted since something else became free.
-    is_compact: bool,
-    /// Logs to which the present epoch may lead, and no later one.
-    pub(super) retired: Vec<Span>,
-}
-
-impl Reserve {
-    fn add_need(&mut self, need: Need) {
-        (self.need, self.measured) = (self.need.max(need), self.measured.max(need));
     }
 }
 

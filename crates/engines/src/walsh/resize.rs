@@ -21,11 +21,11 @@ use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
 use super::directory::{Directory, Slot, directory_of};
 use super::layout::{Kind, Link, MOST_LEVEL};
-use super::logs::{NewInfo, Object, corrupt};
+use super::logs::{Object, corrupt};
 use super::moving::Moving;
 use super::object::Content;
 use super::reserve::Purpose;
-use super::state::{Area, Counted, Log, OpenLog, Rehash, State, Walsh};
+use super::state::{Area, Counted, Log, NewInfo, OpenLog, Rehash, State, Walsh};
 
 /// Where a rehash persists, and where a crash is worth trying.
 pub mod sites {

@@ -1,26 +1,24 @@
 //! An open table in DRAM: areas, what their locks guard, and the locks.
 
+mod queue;
+
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{
-    Addr, AtomicWord, Bits, Domain, LINE, Latch, LatchGuard, Lock, Media, Pool, Primitives, Space,
-    Span, WORD,
+    Addr, AtomicWord, Domain, LINE, Latch, LatchGuard, Lock, Media, Pool, Primitives, Space, Span,
+    WORD,
 };
 
-use super::checkpoint::Saved;
 use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side};
-use super::epochs::CommitEpochs;
-use super::layout::Tail;
-use super::logs::NewInfo;
+use super::layout::{INFO_ESTIMATED, Info, Tail};
 use super::object::Objects;
-use super::reserve::Reserve;
 use super::setup::WalshSettings;
 use crate::common::hash::KeyedHash;
+pub use queue::{Log, Logs};
 
 /// A lock of the family that goes with medium `M`.
 pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
@@ -171,91 +169,6 @@ pub struct Counted {
     pub(super) item_bytes: u64,
 }
 
-/// A log that is full.
-#[derive(Clone, Copy, Debug)]
-pub struct Log {
-    pub(super) number: u64,
-    pub(super) span: Span,
-    /// Its objects.
-    pub(super) count: u64,
-}
-
-/// The full logs of an area, oldest first, a word for each: there is one for a few hundred pairs,
-/// and its room is part of what each pair takes.
-#[derive(Debug, Default)]
-pub struct Logs {
-    /// Number of the oldest; the others follow.
-    first: u64,
-    /// Where each begins, its objects and its length.
-    words: VecDeque<u64>,
-    /// The lengths that do not fit a word, by the numbers of logs. Unit: lines.
-    long: BTreeMap<u64, u64>,
-    /// The room that all of them take. Unit: bytes.
-    bytes: u64,
-}
-
-/// The line in which a log begins.
-const LOG_LINE: Bits = Bits::new(0, 40);
-/// The objects of a log.
-const LOG_COUNT: Bits = Bits::new(40, 12);
-/// The lines of a log, or, if there are more than fit, the largest number.
-const LOG_LINES: Bits = Bits::new(52, 12);
-
-impl Logs {
-    /// Adds the log with the next number.
-    pub fn push_back(&mut self, log: Log) {
-        if self.words.is_empty() {
-            self.first = log.number;
-        }
-        if self.words.len() == self.words.capacity() {
-            self.words.reserve_exact(self.words.len() / 8 + 4);
-        }
-        let lines = log.span.bytes() / LINE;
-        if lines >= LOG_LINES.max() {
-            self.long.insert(log.number, lines);
-        }
-        let word = LOG_COUNT.set(LOG_LINE.set(0, log.span.start.line()), log.count);
-        self.words.push_back(LOG_LINES.set(word, lines.min(LOG_LINES.max())));
-        self.bytes += log.span.bytes();
-    }
-
-    /// Takes the oldest, if `is_it` says so.
-    pub fn pop_front_if(&mut self, is_it: impl Fn(&Log) -> bool) -> Option<Log> {
-        let log = self.iter().next().filter(is_it)?;
-        self.words.pop_front();
-        self.long.remove(&self.first);
-        self.first = self.first.wrapping_add(1);
-        self.bytes -= log.span.bytes();
-        Some(log)
-    }
-
-    /// Returns how many there are.
-    pub fn len(&self) -> usize {
-        self.words.len()
-    }
-
-    /// Returns all of them, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = Log> {
-        self.words.iter().enumerate().map(|(place, word)| self.log(place, *word))
-    }
-
-    /// Returns the DRAM that they take. Unit: bytes.
-    pub fn dram_bytes(&self) -> u64 {
-        // A key and a value of the map, and about as much for its own sake.
-        self.words.capacity() as u64 * WORD + self.long.len() as u64 * 4 * WORD
-    }
-
-    fn log(&self, place: usize, word: u64) -> Log {
-        let number = self.first.wrapping_add(place as u64);
-        let lines = match LOG_LINES.get(word) {
-            most if most == LOG_LINES.max() => self.long.get(&number).copied().unwrap_or(most),
-            lines => lines,
-        };
-        let start = Addr::new(LOG_LINE.get(word) * LINE);
-        Log { number, span: Span::of_bytes(start, lines * LINE), count: LOG_COUNT.get(word) }
-    }
-}
-
 /// The newest log of an area. What every write changes is first, as in [`State`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -278,6 +191,89 @@ pub struct OpenLog {
     pub(super) committed: u64,
     /// The checksum of the head, to which seals are bound.
     pub(super) checksum: u64,
+}
+
+/// Which logs and directories an area has from now on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewInfo {
+    /// The oldest log.
+    pub(super) start: u64,
+    /// The last log that is being rehashed, 0 = none is.
+    pub(super) end: u64,
+    /// Base-2 logarithms of the directories, and of those set aside.
+    pub(super) levels: [u32; 2],
+    /// Whether the count of live pairs is an estimate: see `ops/blind.rs`.
+    pub(super) estimated: bool,
+}
+
+impl NewInfo {
+    /// Returns the words of an info, without its checksum.
+    pub(super) fn words(&self, sequence: u64) -> [u64; Info::WORDS] {
+        let mut info = [0; Info::WORDS];
+        info[Info::SEQUENCE] = sequence;
+        (info[Info::START], info[Info::END]) = (self.start, self.end);
+        info[Info::LEVEL] = self.levels[0].into();
+        info[Info::OLD] = self.levels[1].into();
+        info[Info::FLAGS] = INFO_ESTIMATED.set(0, self.estimated.into());
+        info
+    }
+}
+
+/// A checkpoint that was loaded, and the end of the area that it names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Saved {
+    pub(super) span: Span,
+    pub(super) tail: Tail,
+    pub(super) sequence: u64,
+}
+
+/// The epochs of a table whose areas share them.
+#[derive(Debug, Default)]
+pub struct CommitEpochs {
+    /// The last epoch that is durable; 0 if areas speak for themselves.
+    pub(super) number: u64,
+    /// When upkeep first saw a write that is in no epoch.
+    pub(super) seen: Option<Duration>,
+}
+
+/// What collecting an area needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Need {
+    /// Room for ordinary logs, or what such logs hold. Unit: bytes.
+    pub(super) wanted: u64,
+    /// Of byte strings, how long the logs are. Unit: bytes.
+    pub(super) log_bytes: u64,
+    /// Room in one piece for longer logs. Unit: bytes.
+    pub(super) run_bytes: u64,
+}
+
+impl Need {
+    pub(super) fn max(self, other: Need) -> Need {
+        Need {
+            wanted: self.wanted.max(other.wanted),
+            log_bytes: self.log_bytes.max(other.log_bytes),
+            run_bytes: self.run_bytes.max(other.run_bytes),
+        }
+    }
+}
+
+/// What is kept free, and logs that wait for the next epoch.
+#[derive(Debug, Default)]
+pub struct Reserve {
+    /// What collecting the largest area needs: at least that.
+    pub(super) need: Need,
+    /// The same while it is being measured anew.
+    pub(super) measured: Need,
+    /// Whether areas were compacted since something else became free.
+    pub(super) is_compact: bool,
+    /// Logs to which the present epoch may lead, and no later one.
+    pub(super) retired: Vec<Span>,
+}
+
+impl Reserve {
+    pub(super) fn add_need(&mut self, need: Need) {
+        (self.need, self.measured) = (self.need.max(need), self.measured.max(need));
+    }
 }
 
 impl State {
@@ -387,28 +383,5 @@ mod tests {
         let [view, end] = [offset_of!(Own, view), offset_of!(Own, record) + size_of::<Addr>()];
         assert_eq!([view, state], [0, LINE as usize], "readers and writers");
         assert!(end <= state, "{end}");
-    }
-
-    #[test]
-    fn logs_come_back_as_they_were_whatever_their_lengths() {
-        // Fails if a length, a count or a number is cut off, or if a long log outlives its word.
-        let log = |number: u64| Log {
-            number,
-            span: Span::of_bytes(Addr::new(number << 20), (number % 7 * 3000 + 1) * LINE),
-            count: number % 4096,
-        };
-        let mut logs = Logs::default();
-        let numbers = 5..5000;
-        numbers.clone().for_each(|number| logs.push_back(log(number)));
-        let same = |found: &Log, number| {
-            (found.number, found.span, found.count) == (number, log(number).span, log(number).count)
-        };
-        assert!(logs.iter().zip(numbers.clone()).all(|(found, number)| same(&found, number)));
-        assert!(logs.len() == 4995);
-        for number in numbers {
-            assert!(logs.pop_front_if(|log| log.number < number).is_none());
-            assert!(same(&logs.pop_front_if(|log| log.number == number).unwrap(), number));
-        }
-        assert!(logs.len() == 0 && logs.long.is_empty() && logs.bytes == 0);
     }
 }

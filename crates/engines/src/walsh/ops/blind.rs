@@ -14,9 +14,8 @@ use everhash_pmem::{Media, word_of};
 use super::{Before, NewVersion, Room};
 use crate::walsh::directory::{Directory, Slot};
 use crate::walsh::layout::Kind;
-use crate::walsh::logs::NewInfo;
 use crate::walsh::object::Content;
-use crate::walsh::state::Walsh;
+use crate::walsh::state::{NewInfo, Walsh};
 
 impl<M: Media> Walsh<M> {
     /// Appends a version of a key, whatever is there.

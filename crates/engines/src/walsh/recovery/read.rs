@@ -13,7 +13,8 @@ use crate::walsh::layout::{
     self, AreaRecord, INFO_ESTIMATED, Info, LOG_AREA, LOG_SEQUENCE, LogHead, MOST_ENTRIES,
     MOST_LEVEL, Tail,
 };
-use crate::walsh::logs::{NewInfo, corrupt, info_place};
+use crate::walsh::logs::{corrupt, info_place};
+use crate::walsh::state::NewInfo;
 
 /// Numbers of infos, logs and epochs stay below.
 ///

@@ -136,7 +136,8 @@ fn a_damaged_checkpoint_is_noticed_and_the_logs_are_used() {
     let mut noticed = 0;
     each_closed_pool::<Walsh>(Form::WORDS, |whole, pairs| {
         let mut words = whole.to_vec();
-        let tails = [0, 1].map(|area| Tail::decode(words[place(area).word() as usize], place(area)));
+        let tails =
+            [0, 1].map(|area| Tail::decode(words[place(area).word() as usize], place(area)));
         let mut places: Vec<u64> = [0, 1].map(|area| place(area).word()).to_vec();
         for tail in tails.into_iter().flatten().filter(|tail| !tail.at.is_null()) {
             // The head, and the words behind it up to the first checksum.
