@@ -170,7 +170,7 @@ impl<M: Media> Judge<'_, M> {
         let info = self.info(record)?;
         let live = record.plus(AreaRecord::VISIBLE_TAIL as u64);
         let tail = Tail::decode(self.pm.load(live)?, live);
-        let Some(tail) = tail else { return corrupt(live, "the check of a live word matches") };
+        let Some(tail) = tail else { return corrupt(live, "the check of a visible tail matches") };
         let logs = self.logs(number, tail, &info)?;
         // Blind writes know nothing of what they replace.
         let is_estimated = INFO_ESTIMATED.get(info[Info::FLAGS]) == 1;
@@ -215,7 +215,7 @@ impl<M: Media> Judge<'_, M> {
         }
     }
 
-    /// Demands that what a power failure would leave of an area can be read.
+    /// Demands that what a power loss would leave of an area can be read.
     fn durable(&self, record: Addr, epoch: u64) -> Result<()> {
         let (mut at, mut info) = (record.plus(AreaRecord::DURABLE_TAIL as u64), [0; Info::WORDS]);
         if epoch > 0 {

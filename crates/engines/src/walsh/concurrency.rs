@@ -1,4 +1,4 @@
-//! Who may run beside whom (3.3).
+//! Concurrency control (3.3): which operations may overlap.
 //!
 //! | | beside reads of the area | beside writes of the area | beside its rehash |
 //! |---|---|---|---|
@@ -9,8 +9,8 @@
 //! Areas know nothing of each other. An object never changes once a head leads to it, so a read
 //! takes effect when it loads the head, whatever is added afterwards. Only the end of a rehash
 //! gives logs and directories another use. It changes the area's *view* first; a reader looks at
-//! the view again when it is done, and starts anew if it changed: what it read may have been
-//! anything, and that must do no harm. After [`ATTEMPTS`] it takes the lock.
+//! the view again when it is done, and retries if it changed: until then, what it read may be
+//! arbitrary and must do no harm. After [`ATTEMPTS`] it takes the lock.
 
 use core::sync::atomic::Ordering;
 

@@ -4,12 +4,12 @@
 //! areas flush nothing there. A *cut* takes the locks of all areas and notes in each record, beside
 //! the words that change with every write, the newest log and the info of this moment. One sync
 //! makes everything durable that the cut speaks of, and one word in the root, synced too, makes the
-//! cut true: after a power failure the whole table is as it was at one instant.
+//! cut true: after a power loss the whole table is as it was at one instant.
 //!
-//! | word | believed after |
+//! | word | recovery uses it after |
 //! |---|---|
-//! | live word, infos | the end of the process: every store is visible |
-//! | the cut of the epoch that the root names | a power failure, a clean close |
+//! | visible tail, infos | a killed process: every store is visible |
+//! | the cut of the epoch that the root names | power loss, a clean close |
 //!
 //! Cuts go to two places in turn, so that the one that counts is never being written. Logs that a
 //! rehash gives back wait for the next epoch: the present one may still lead to them.

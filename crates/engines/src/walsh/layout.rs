@@ -19,7 +19,7 @@ everhash_pmem::ruler! {
         48  THRESHOLD         [1] "average length of chains at which an area is rehashed";
         56  DURABILITY        [1] "0 = batches, 1 = every write: a seal follows each object";
         64  FLUSH_INTERVAL_MS [1] "age at which a log is flushed although it is not full";
-        72  FLUSH_BYTES       [1] "most that a power failure may take back";
+        72  FLUSH_BYTES       [1] "most that a power loss may take back";
         80  EPOCHS            [1] "0 = where only a sync makes anything durable, 1 = everywhere";
         88  RESIZE            [1] "0 = never, 1 = under the area's lock, 2 = in four phases";
         96  AREA_TABLE        [1] "byte offset of the first area record";
@@ -33,7 +33,7 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// A log area (the paper's log_info, 3.2): six lines.
     pub struct AreaRecord [384] {
-        0   DURABLE_TAIL [1] "the newest log and its durable objects: what a power failure leaves";
+        0   DURABLE_TAIL [1] "the newest log and its durable objects: what a power loss leaves";
         8   PAD    [7] "zero";
         64  VISIBLE_TAIL [1] "the newest log and all its objects: what a killed process leaves";
         72  CHECKPOINT [1] "where a clean close has saved the directories, 0 = nowhere; check";
@@ -75,8 +75,8 @@ everhash_pmem::ruler! {
 
 everhash_pmem::ruler! {
     /// The head of an area's checkpoint (3.4.1), which holds what an open of a closed pool would
-    /// have to read all directory logs for. It is believed only of a pool that was closed, and only
-    /// if the area still ends where it says.
+    /// have to read all directory logs for. It is used only of a pool that was closed, and only if
+    /// the area still ends where it says.
     ///
     /// Its words follow, in parts of 4096 whose last word is a checksum: for each log but the
     /// newest, oldest first, its tail and its lines; then each block of directories that is there,

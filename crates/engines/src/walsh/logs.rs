@@ -26,7 +26,7 @@ pub mod sites {
         SEALED = "walsh/log/sealed";
         /// The tail that makes it true.
         TAIL = "walsh/log/tail";
-        /// The newest objects, for the end of a process.
+        /// The newest objects, for a killed process.
         LIVE = "walsh/log/live";
         /// Everything, on media whose fences wait for nothing.
         SYNC = "walsh/sync/all";
@@ -141,8 +141,8 @@ impl<M: Media> Walsh<M> {
     /// Appends an object and its directory record to the area's newest logs; returns where the
     /// object lies. No head leads to it yet.
     ///
-    /// A crash leaves it only if it is covered by the tail, or, when only the process ends, by the
-    /// live word.
+    /// A power loss leaves it only if the durable tail covers it, a killed process if the
+    /// visible tail.
     ///
     /// # Errors
     /// [`Error::Full`]; everything is as it was then.
@@ -186,7 +186,7 @@ impl<M: Media> Walsh<M> {
     /// Writes back what the newest logs hold, and then moves the tail: two fences.
     ///
     /// A crash inside leaves the tail before or after. Where areas share epochs, nothing happens:
-    /// whatever the end of a process finds was stored in this order.
+    /// a killed process leaves every store, in this order.
     ///
     /// # Errors
     /// Those of the medium; the table is dead then.
@@ -348,7 +348,7 @@ impl<M: Media> Walsh<M> {
     }
 }
 
-/// Says up to where objects are whole, for the end of a process. Never flushed for its own sake.
+/// Stores up to where objects are whole, for a killed process. Never flushed for its own sake.
 #[inline(always)]
 pub(super) fn set_visible_tail<M: Media>(
     pm: &Access<'_, M>,

@@ -60,7 +60,7 @@
 //! | old logs are loaded in order (3.2.1) | old chains are read in order | neighbours stay so |
 //! | one key after the other (3.3.1) | many together, if so asked | their misses overlap |
 //! | a search compares heads (3.3.1) | views of the area | objects never change (8) |
-//! | who finds an area due rehashes it (3.2.1) | every write does a step | no write waits long |
+//! | the thread that finds an area due rehashes it (3.2.1) | every write does a step | no write waits long |
 //! | an info counts objects, updates, chains (3.2) | heads of logs count live pairs | (12) |
 //! | phase 4 frees the old logs (3.3.2) | flushes the new ones first | else both are lost |
 //! | areas flush on their own (3.1.2) | on files all at once, in epochs | a sync each (10) |
@@ -75,7 +75,7 @@
 //! 2. A scan can be resumed by a place in the order of hashes, whatever doubles meanwhile.
 //! 3. Numbers of logs only rise, and each log vouches for the one before it. To take space for a
 //!    log and to make it reachable is one store, so that a crash leaks nothing.
-//! 4. The writes to the device are the same large ones. The end of a process loses nothing, an
+//! 4. The writes to the device are the same large ones. A killed process loses nothing, an
 //!    object is always read in one place, and nothing is copied. Lines that a cache evicts early
 //!    may be written twice.
 //! 5. Identifier, head and filter of a directory follow from these eight bytes whatever the number
@@ -93,7 +93,7 @@
 //!    one. Only when logs or directories get another use it must look again.
 //! 9. Both sets of directories are rebuilt, from the logs up to the border and from those behind.
 //!    To move a key twice does nothing.
-//! 10. A power failure then leaves all areas as they were at one instant: see `epochs.rs`.
+//! 10. A power loss then leaves all areas as they were at one instant: see `epochs.rs`.
 //! 11. The paper's own are the bare forms: see `ops/blind.rs`.
 //! 12. Objects are counted by the logs themselves, and what is not live is garbage. A crash cannot
 //!     leave a count that differs from them. The average chain is known in DRAM; after a crash it
@@ -121,7 +121,7 @@
 //! looks ahead only some hundreds: next to nothing overlaps here. A loop over plain arrays that
 //! does nothing but hash, head, links and key is 1.5 times as fast as a get, a twentieth of
 //! independent reads. What it does not have leads through area, view, index and block to the
-//! directory, each bounded before it is believed, and checks the object.
+//! directory, each bounded before it is used, and checks the object.
 //!
 //! Where a caller has many keys, batches do not wait like that: they ask for 3.7 lines for each,
 //! one of a directory and those of its objects, of which one in four lies in two. Batches of some
@@ -158,7 +158,7 @@ pub use state::Walsh as WalshTable;
 
 /// The engine.
 ///
-/// In batches, the default, the end of the process takes nothing back. A power failure takes back
+/// In batches, the default, a killed process takes nothing back. A power loss takes back
 /// at most what was written in the last flush interval, and no more than `flush_bytes` of objects.
 /// Of each area, and so of each key, a prefix of the writes survives. On persistent memory there
 /// is no order between areas; on an ordinary file, or with the setting `epochs`, all of them are as

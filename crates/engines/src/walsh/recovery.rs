@@ -52,9 +52,9 @@ pub mod sites {
     everhash_pmem::sites! {
         /// The newest log, before the tail covers it.
         ACCEPTED = "walsh/recover/accepted";
-        /// What an area's record says, before recovery believes it.
+        /// What an area's record says, before recovery relies on it.
         RECORD = "walsh/recover/record";
-        /// The live word of an area after a power failure.
+        /// The tails of an area after a power loss.
         LIVE = "walsh/recover/live";
     }
 }
@@ -439,7 +439,7 @@ fn is_behind<M: Media>(
 /// Makes durable what recovery will serve, and lets all words of the area say the same.
 ///
 /// A crash inside leaves the state before. Where areas share epochs, the next one makes it
-/// durable; after a power failure it is that already.
+/// durable; after a power loss it is that already.
 fn accept<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,

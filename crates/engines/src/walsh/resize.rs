@@ -8,8 +8,8 @@
 //!
 //! A crash between the infos of phases 1 and 4 leaves an area that is still being rehashed: both
 //! sets of directories are rebuilt, from the logs up to the border and from those behind it, and
-//! the rehash begins again. Moving a key twice does nothing: who finds it, or its tombstone,
-//! among the new ones leaves it.
+//! the rehash begins again. Moving a key twice does nothing: a key that a new chain holds already, or
+//! whose tombstone it holds, stays as it is there.
 
 mod turns;
 
@@ -78,7 +78,7 @@ impl Mover<'_> {
     }
 }
 
-/// Who is shown the key, the value and the kind of an object.
+/// Receives the key, the value and the kind of an object.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
 
 impl<M: Media> Walsh<M> {

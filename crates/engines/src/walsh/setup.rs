@@ -30,7 +30,7 @@ settings! {
         flush_interval_ms = 5000, |value| (1..=86_400_000).contains(&value),
             "age at which a log is flushed although it is not full; 1 ms to 1 day";
         flush_bytes = 3 << 20, |value| (128..=1 << 40).contains(&value),
-            "most that a power failure takes back of batches; 128 bytes to 1 TiB";
+            "most that a power loss takes back of batches; 128 bytes to 1 TiB";
         epochs = 0, |value| value <= 1,
             "0 = batches of all areas end together on files, 1 = on every medium";
         resize = 2, |value| value <= 2,

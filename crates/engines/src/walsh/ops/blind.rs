@@ -5,7 +5,7 @@
 //! says so in its info, durably, before the first such write, and its count is not judged any
 //! more; a rehash brings it near the truth again, and clearing the table makes it exact.
 //!
-//! Who does not look does not find a version to pass over either: a key that is written again and
+//! Without a look there is no version to pass over either: a key that is written again and
 //! again lengthens its chain until the next rehash.
 
 use everhash_index::{BareTable, Form, Result, Table, admit};

@@ -1,4 +1,4 @@
-//! Who rehashes what: one area at a time (3.2.1), a step of it with every write.
+//! Turns: one area is rehashed at a time (3.2.1), a step of it with every write.
 //!
 //! The area whose turn it is gets a step from whoever writes, to whatever area: no writer waits for
 //! a whole rehash, and the others that are due wait for their turn. So there is room for two

@@ -76,7 +76,7 @@ fn objects_behind_the_tail_are_found_after_a_power_failure() {
         let key = shape.key(number % 23);
         session.table().put(&key, &shape.value(number.into())).unwrap();
         if number % 5 == 0 {
-            // Without a sync, in another boot: nothing is told by the live word.
+            // Without a sync, in another boot: the visible tail says nothing.
             let medium = session.region().media().clone();
             session = Session::open_after_power(medium, Form::WORDS).unwrap();
         }
