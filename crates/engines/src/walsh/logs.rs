@@ -105,7 +105,7 @@ impl<M: Media> Walsh<M> {
     pub(super) fn moved_room(&self, state: &State) -> (u64, u64) {
         let least = self.objects.least_words();
         let (entries, object_words) = self.ordinary_room(state, least);
-        let some = self.live(state).next_power_of_two().max(FIRST_ENTRIES).min(entries);
+        let some = (self.live(state) + 1).next_power_of_two().max(FIRST_ENTRIES).min(entries);
         let room = match self.form {
             Form::Variable => 2 * (state.item_bytes.min(state.log_bytes) / WORD),
             Form::Fixed { .. } => some * least,
@@ -118,16 +118,31 @@ impl<M: Media> Walsh<M> {
     /// will probably be objects, and some more; `words` is the length of the first.
     fn ordinary_room(&self, state: &State, words: u64) -> (u64, u64) {
         let (most, object_words) = (self.entries(), self.object_words());
-        if self.form != Form::Variable {
-            return (most, object_words);
+        match self.form {
+            Form::Fixed { .. } => (most, object_words),
+            Form::Variable => self.divide(state, most + object_words, words),
         }
-        // Without those that have logs of their own.
+    }
+
+    /// Divides `all` words of a log as [`Walsh::ordinary_room`] does; `words` is the length of an
+    /// object that must fit if one does at all.
+    pub(super) fn divide(&self, state: &State, all: u64, words: u64) -> (u64, u64) {
+        let least = self.objects.least_words();
+        let usual = match self.form {
+            Form::Fixed { .. } => return (all / (least + 1), all / (least + 1) * least),
+            Form::Variable => all / (self.average_words(state, words) + 1),
+        };
+        let entries = (usual + usual / 4 + MORE_ENTRIES).min(self.entries());
+        let entries = entries.min(all.saturating_sub(words));
+        (entries, all - entries)
+    }
+
+    /// Returns the average length of an area's objects, without those that have logs of their own;
+    /// `words` if there are none.
+    pub(super) fn average_words(&self, state: &State, words: u64) -> u64 {
         let short = state.item_bytes.saturating_sub(state.long_bytes) / WORD;
         let average = short.checked_div(state.items).unwrap_or(words);
-        let all = most + object_words;
-        let usual = all / (average.max(self.objects.least_words()) + 1);
-        let entries = (usual + usual / 4 + MORE_ENTRIES).min(most);
-        (entries, all - entries)
+        average.max(self.objects.least_words())
     }
 
     /// Says that the area's newest logs will be appended to.

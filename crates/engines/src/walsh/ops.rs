@@ -192,7 +192,7 @@ impl<M: Media> Walsh<M> {
         if let Err(error) = self.write(pm, area, &mut state, (new, before), Purpose::Write) {
             match (room, error) {
                 (Room::Made, Error::Full { .. }) if new.kind == Kind::Removed => {
-                    self.remove_in_reserve(pm, area, &mut state, (new, before))?;
+                    self.remove_in_reserve(pm, area, &mut state, new)?;
                 }
                 (_, error) => return Err(error),
             }
@@ -207,21 +207,25 @@ impl<M: Media> Walsh<M> {
         self.bound_pending()
     }
 
-    /// Removes a pair where there is no room: by collecting the area without it, or, if there is
-    /// not even room for that, by a tombstone in what is left.
+    /// Removes a pair where there is no room: its tombstone is the first object of a collection of
+    /// the area. If there is not even room for that, it takes what is left.
     #[cold]
     fn remove_in_reserve(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        (new, before): (&NewVersion<'_>, &Before<'_, M>),
+        new: &NewVersion<'_>,
     ) -> Result<()> {
-        let is_removed =
-            new.content.with_key(|key| self.collect(pm, area, state, Some((new.hash, key))))?;
-        match is_removed {
-            true => Ok(()),
-            false => self.write(pm, area, state, (new, before), Purpose::Rescue),
+        let collects = self.begin_to_collect(pm, area, state)?;
+        // The collection has new directories.
+        let before =
+            new.content.with_key(|key| self.before(pm, area, state, (new.hash, key), None))?;
+        self.write(pm, area, state, (new, &before), Purpose::Rescue)?;
+        match collects {
+            // If it finds no room after all, it is ended when there is some.
+            true => self.end_to_collect(pm, area, state).map(drop),
+            false => Ok(()),
         }
     }
 

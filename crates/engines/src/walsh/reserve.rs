@@ -10,7 +10,8 @@
 //! |---|---|
 //! | a write, a step of a rehash | no |
 //! | a collection that runs to its end | yes: it began with enough |
-//! | the tombstone of a removal, if its area cannot be collected | yes, the smallest log |
+//! | a removal | yes: its tombstone is the first object of a collection |
+//! | a removal from an area that cannot be collected | yes: the smallest log |
 //!
 //! Only the thread that holds `rescue` uses the reserve; all others leave it whole, whatever that
 //! thread has taken so far.
@@ -57,19 +58,21 @@ const LEAST_ENTRIES: u64 = 4;
 /// Unit: lines. Source: ours.
 const LONG_HEAD_LINES: u64 = 3;
 
+/// Objects of the average length for which a short log may have no room at its end.
+///
+/// Unit: objects. Source: ours; longer ones need a longer hole, and there is more room than one
+/// collection takes of it.
+const END_OBJECTS: u64 = 4;
+
 /// Objects that an area may take without asking for room. Unit of their length: words.
 #[derive(Clone, Copy, Default)]
 struct More {
     items: u64,
     words: u64,
     long_words: u64,
-}
-
-impl More {
-    /// Returns what fits into the rest of an area's newest log.
-    fn of_rest(log: &OpenLog) -> More {
-        More { items: log.entries - log.count, words: log.span.words - log.fill, long_words: 0 }
-    }
+    /// Ordinary logs beyond these: the last log that a collection takes is not full, and writes
+    /// fill it without asking.
+    logs: u64,
 }
 
 impl<M: Media> Walsh<M> {
@@ -79,15 +82,15 @@ impl<M: Media> Walsh<M> {
         let short = state.item_bytes.min(state.log_bytes) / WORD + more.words;
         let (entries, object_words) = (self.entries(), self.object_words());
         let wanted = match self.form {
-            // One more log: the last one is not full.
-            Form::Fixed { .. } => (items + entries) * self.pair_bytes(),
+            // And the tombstone of a removal that finds no other room.
+            Form::Fixed { .. } => (items + more.logs * entries + 1) * self.pair_bytes(),
             // A log closes when it has all the objects that it may have, which are the most or a
             // quarter more than are usual, or when the next one does not fit: two neighbours
             // together then hold more than one has room for.
             Form::Variable => {
                 let by_count =
                     items.div_ceil(entries) + (short + items).div_ceil(entries + object_words);
-                (by_count + (2 * short).div_ceil(object_words) + 1) * self.log_bytes()
+                (by_count + (2 * short).div_ceil(object_words) + more.logs) * self.log_bytes()
             }
         };
         let long_heads = (state.item_bytes / (object_words * WORD) + 1) * LONG_HEAD_LINES * LINE;
@@ -96,7 +99,8 @@ impl<M: Media> Walsh<M> {
             0 => 0,
             words => words * WORD + LONG_HEAD_LINES * LINE,
         };
-        Need { wanted, log_bytes: self.log_bytes(), run_bytes: long + more_long }
+        let end_bytes = END_OBJECTS * self.average_words(state, LEAST_ENTRIES) * WORD;
+        Need { wanted, log_bytes: self.log_bytes(), end_bytes, run_bytes: long + more_long }
     }
 
     /// Returns the live pairs of an area: at most, if blind writes have made their count a guess.
@@ -114,7 +118,7 @@ impl<M: Media> Walsh<M> {
         let need = self.need(state, More::default());
         let (entries, object_words) = self.moved_room(state);
         let is_one = self.form == Form::Variable
-            && self.live(state) <= entries
+            && self.live(state) < entries
             && state.item_bytes.min(state.log_bytes) <= object_words * WORD;
         let bytes = layout::log_bytes(entries, object_words);
         self.is_free(match is_one {
@@ -127,13 +131,17 @@ impl<M: Media> Walsh<M> {
     /// Returns whether there is room for all of `need`.
     fn is_free(&self, need: Need) -> Result<bool> {
         let (log_bytes, pair) = (self.log_bytes(), self.pair_bytes());
+        let head = LogHead::BYTES as u64;
+        // As many logs as fit there, and then a shorter one.
         let holds = |bytes: u64| match self.form {
-            // As many logs as fit there, and then a shorter one.
             Form::Fixed { .. } => {
-                let rest = (bytes % log_bytes).saturating_sub(LogHead::BYTES as u64) / pair;
+                let rest = (bytes % log_bytes).saturating_sub(head) / pair;
                 (bytes / log_bytes * self.entries() + rest) * pair
             }
-            Form::Variable => bytes / need.log_bytes * need.log_bytes,
+            Form::Variable => {
+                let rest = (bytes % need.log_bytes).saturating_sub(head + need.end_bytes);
+                bytes / need.log_bytes * need.log_bytes + rest
+            }
         };
         Ok(self.space.has_room(need.run_bytes, need.wanted, holds)?)
     }
@@ -161,8 +169,8 @@ impl<M: Media> Walsh<M> {
         if purpose.keeps_reserve() {
             // Until the log is full, nobody asks again.
             let more = match words > self.object_words() {
-                true => More { items: 1, words: 0, long_words: words },
-                false => More { items: entries, words: object_words, long_words: 0 },
+                true => More { items: 1, words: 0, long_words: words, logs: 1 },
+                false => More { items: entries, words: object_words, long_words: 0, logs: 1 },
             };
             reserve.add_need(self.need(state, more));
         }
@@ -180,7 +188,7 @@ impl<M: Media> Walsh<M> {
             let smaller = match (purpose, self.form) {
                 // What moves step by step waits for as much room as it wants.
                 (Purpose::Move, _) => None,
-                (Purpose::Collect, Form::Fixed { .. }) => self.longest_room(entries)?,
+                (Purpose::Collect, _) => self.longest_room(state, bytes, words)?,
                 _ => self.smaller(entries, object_words, words),
             };
             (entries, object_words) = smaller.ok_or(Error::Full { needed })?;
@@ -195,12 +203,14 @@ impl<M: Media> Walsh<M> {
         (smaller < (entries, object_words)).then_some(smaller)
     }
 
-    /// Returns the longest log for fewer than `entries` pairs of a fixed form that there is room
-    /// for, if there is one.
-    fn longest_room(&self, entries: u64) -> Result<Option<(u64, u64)>> {
-        let bytes = self.space.longest_free_bytes()?.saturating_sub(LogHead::BYTES as u64);
-        let fitting = (bytes / self.pair_bytes()).min(entries.saturating_sub(1));
-        Ok((fitting > 0).then_some((fitting, fitting * self.objects.least_words())))
+    /// Returns the longest log below `most` bytes that there is room for, if an object of `words`
+    /// words fits there.
+    fn longest_room(&self, state: &State, most: u64, words: u64) -> Result<Option<(u64, u64)>> {
+        let free = self.space.longest_free_bytes()?.min(most.saturating_sub(LINE));
+        let all = free.saturating_sub(LogHead::BYTES as u64) / WORD;
+        let (entries, object_words) = self.divide(state, all, words.max(1));
+        let fits = entries > 0 && object_words >= words.max(self.objects.least_words());
+        Ok(fits.then_some((entries, object_words)))
     }
 
     /// Notes what collecting an area needs that was just recovered.
@@ -214,7 +224,9 @@ impl<M: Media> Walsh<M> {
 
     /// Returns what collecting an area needs once its newest log is full.
     fn need_of_rest(&self, state: &State) -> Need {
-        self.need(state, state.open.as_ref().map_or(More::default(), More::of_rest))
+        let rest = |log: &OpenLog| [log.entries - log.count, log.span.words - log.fill];
+        let [items, words] = state.open.as_ref().map_or([0, 0], rest);
+        self.need(state, More { items, words, long_words: 0, logs: 1 })
     }
 
     /// Measures anew what the largest area needs: less, once pairs were removed.

@@ -59,25 +59,6 @@ const EMPTY_OF_STEP: u64 = 16;
 /// Source: ours; with 3 of 4, a collection is paid for by one write per directory at least.
 const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
 
-/// How chains are moved.
-#[derive(Clone, Copy)]
-pub(super) struct Mover<'k> {
-    purpose: Purpose,
-    /// A key, with its hash, whose pair is left behind.
-    without: Option<(u64, &'k [u8])>,
-}
-
-impl Mover<'_> {
-    /// Step by step.
-    const STEP: Mover<'static> = Mover { purpose: Purpose::Move, without: None };
-
-    #[inline(always)]
-    fn leaves_out(&self, hash: u64, content: &Content<'_>) -> bool {
-        let is_it = |(left, key): (u64, &[u8])| left == hash && content.with_key(|it| it == key);
-        self.without.is_some_and(is_it)
-    }
-}
-
 /// Receives the key, the value and the kind of an object.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Kind) + 'v;
 
@@ -100,10 +81,10 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        mover: Mover<'_>,
+        purpose: Purpose,
         count: u64,
     ) -> Result<bool> {
-        was_there_room(self.move_chains(pm, area, state, mover, count))
+        was_there_room(self.move_chains(pm, area, state, purpose, count))
     }
 
     /// Sets the directories aside. Whether they double is decided by what is alive.
@@ -140,7 +121,7 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        mover: Mover<'_>,
+        purpose: Purpose,
         count: u64,
     ) -> Result<()> {
         let Some(rehash) = state.rehash else { return Ok(()) };
@@ -152,7 +133,7 @@ impl<M: Media> Walsh<M> {
             if directory % MOST_STEP == 0 || directory == rehash.next {
                 self.fetch_chains(pm, area, state, directory..end.min(directory + MOST_STEP));
             }
-            let found = self.move_chain(pm, area, state, mover, directory, &mut moving)?;
+            let found = self.move_chain(pm, area, state, purpose, directory, &mut moving)?;
             directory += 1;
             if let Some(rehash) = &mut state.rehash {
                 rehash.next = directory;
@@ -201,7 +182,7 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        mover: Mover<'_>,
+        purpose: Purpose,
         directory: u64,
         moving: &mut Moving,
     ) -> Result<Counted> {
@@ -214,10 +195,10 @@ impl<M: Media> Walsh<M> {
         for half in 0..2 {
             for (hash, content) in moving.live() {
                 let number = directory_of(hash, state.view.level());
-                if number % 2 == half && !mover.leaves_out(hash, &content) {
+                if number % 2 == half {
                     found.items += 1;
                     found.item_bytes += self.objects.words(&content) * WORD;
-                    self.move_pair(pm, area, state, mover.purpose, (hash, number), content)?;
+                    self.move_pair(pm, area, state, purpose, (hash, number), content)?;
                 }
             }
         }

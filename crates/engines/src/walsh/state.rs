@@ -8,8 +8,7 @@ use core::time::Duration;
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{
-    Addr, AtomicWord, Domain, LINE, Latch, LatchGuard, Lock, Media, Pool, Primitives, Space, Span,
-    WORD,
+    Addr, AtomicWord, Domain, Latch, LatchGuard, Lock, Media, Pool, Primitives, Space, Span, WORD,
 };
 
 use super::concurrency::{Shown, View};
@@ -243,6 +242,8 @@ pub struct Need {
     pub(super) wanted: u64,
     /// Of byte strings, how long the logs are. Unit: bytes.
     pub(super) log_bytes: u64,
+    /// Of byte strings, what the end of a shorter log cannot hold, usually. Unit: bytes.
+    pub(super) end_bytes: u64,
     /// Room in one piece for longer logs. Unit: bytes.
     pub(super) run_bytes: u64,
 }
@@ -252,6 +253,7 @@ impl Need {
         Need {
             wanted: self.wanted.max(other.wanted),
             log_bytes: self.log_bytes.max(other.log_bytes),
+            end_bytes: self.end_bytes.max(other.end_bytes),
             run_bytes: self.run_bytes.max(other.run_bytes),
         }
     }
@@ -366,7 +368,7 @@ impl<M: Media> Area<M> {
 mod tests {
     use core::mem::offset_of;
 
-    use everhash_pmem::{Image, Std};
+    use everhash_pmem::{Image, LINE, Std};
 
     use super::*;
 

@@ -10,9 +10,9 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, AtomicWord, Lock, Media};
 
-use super::{MOST_STEP, Mover};
+use super::MOST_STEP;
 use crate::walsh::reserve::Purpose;
-use crate::walsh::state::{Area, GuardOf, Rehash, State, Walsh};
+use crate::walsh::state::{Area, GuardOf, State, Walsh};
 
 /// Part of a block of directories whose chains are moved under one hold of the lock.
 ///
@@ -186,7 +186,7 @@ impl<M: Media> Walsh<M> {
             _ => Ok(true),
         };
         let outcome = match has_room {
-            Ok(true) => self.step(pm, area, state, Mover::STEP, self.step_directories()),
+            Ok(true) => self.step(pm, area, state, Purpose::Move, self.step_directories()),
             outcome => outcome,
         };
         let remains = matches!(outcome, Ok(true)) && state.rehash.is_some();
@@ -226,37 +226,35 @@ impl<M: Media> Walsh<M> {
         state.rehash.is_some() || garbage >= most || is_long
     }
 
-    /// Collects an area under its lock, with all the room there is; returns whether it did. It
-    /// begins only if there is room for all of it. The pair of a key may be left out: that removes
-    /// it without a tombstone.
+    /// Begins to collect an area under its lock, with all the room there is; returns whether it
+    /// did, or has been rehashed before and can be so to the end. It begins only if there is room
+    /// for all of it.
     ///
     /// The caller holds `rescue`.
-    pub(crate) fn collect(
+    pub(crate) fn begin_to_collect(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        without: Option<(u64, &[u8])>,
     ) -> Result<bool> {
-        // What a rehash has moved before cannot be left out any more.
-        let is_possible = without.is_none() || state.rehash.is_none();
-        if self.settings.resize == 0
-            || state.open.is_none()
-            || !is_possible
-            || !self.has_room_to_collect(state)?
-        {
+        if self.settings.resize == 0 || state.open.is_none() || !self.has_room_to_collect(state)? {
             return Ok(false);
         }
-        if state.rehash.is_none() && !self.begin(pm, area, state, Purpose::Collect)? {
-            return Ok(false);
+        match state.rehash {
+            None => self.begin(pm, area, state, Purpose::Collect),
+            Some(_) => Ok(true),
         }
-        let mover = Mover { purpose: Purpose::Collect, without };
+    }
+
+    /// Ends what [`Walsh::begin_to_collect`] has begun; returns whether there was room for it.
+    pub(crate) fn end_to_collect(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<bool> {
         while state.rehash.is_some() {
-            if !self.step(pm, area, state, mover, u64::MAX >> 1)? {
-                if let (Some(_), Some(rehash)) = (without, &mut state.rehash) {
-                    // The chains that lack the key are moved once more.
-                    *rehash = Rehash::begun(rehash.end, rehash.before);
-                }
+            if !self.step(pm, area, state, Purpose::Collect, u64::MAX >> 1)? {
                 return Ok(false);
             }
         }
@@ -279,7 +277,8 @@ impl<M: Media> Walsh<M> {
             for area in &self.areas {
                 let mut state = self.lock(area)?;
                 if (compact || self.is_collectable(&state))
-                    && self.collect(&pm, area, &mut state, None)?
+                    && self.begin_to_collect(&pm, area, &mut state)?
+                    && self.end_to_collect(&pm, area, &mut state)?
                 {
                     any = true;
                     drop(state);
