@@ -34,9 +34,9 @@
 //! | 3.2.2, 3.4.1, what a close saves | `checkpoint.rs` |
 //! | 3.4, recovery | `recovery.rs`, `recovery/read.rs` |
 //! | ours: many keys at a time | `batches.rs` |
-//! | ours: an open table in DRAM | `state.rs` |
+//! | ours: an open table in DRAM | `state.rs`, `state/queue.rs` |
 //! | ours: one sync for all areas on files | `epochs.rs` |
-//! | ours: room for logs, and what is kept back | `reserve.rs` |
+//! | ours: room for logs, and how much of it stays free | `reserve.rs` |
 //! | ours: visiting all pairs | `scan.rs` |
 //! | ours: clearing, syncing and looking after all areas | `upkeep.rs` |
 //!
@@ -69,6 +69,7 @@
 //! | directory logs are compacted (3.2.2) | they are not | 8 bytes an object (5) |
 //! | directories are saved at close (3.4.1) | of changed areas; a hint | `checkpoint.rs` |
 //! | a crash undoes a rehash (3.4.2) | it goes on | writes since were acknowledged (9) |
+//! | nothing on a full device | room to collect an area stays free | removing works: `reserve.rs` |
 //!
 //! 1. With the modulo only a block's worth of directories can be reached. Area, directory and
 //!    filter take different bits of the hash, so that a key never changes its area.
