@@ -60,7 +60,7 @@
 //! | old logs are loaded in order (3.2.1) | old chains are read in order | neighbours stay so |
 //! | one key after the other (3.3.1) | many together, if so asked | their misses overlap |
 //! | a search compares heads (3.3.1) | views of the area | objects never change (8) |
-//! | the thread that finds an area due rehashes it (3.2.1) | every write does a step | no write waits long |
+//! | a thread that finds an area due rehashes it (3.2.1) | each write does a step | short waits |
 //! | an info counts objects, updates, chains (3.2) | heads of logs count live pairs | (12) |
 //! | phase 4 frees the old logs (3.3.2) | flushes the new ones first | else both are lost |
 //! | areas flush on their own (3.1.2) | on files all at once, in epochs | a sync each (10) |

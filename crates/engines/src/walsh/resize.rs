@@ -8,8 +8,8 @@
 //!
 //! A crash between the infos of phases 1 and 4 leaves an area that is still being rehashed: both
 //! sets of directories are rebuilt, from the logs up to the border and from those behind it, and
-//! the rehash begins again. Moving a key twice does nothing: a key that a new chain holds already, or
-//! whose tombstone it holds, stays as it is there.
+//! the rehash begins again. Moving a key twice does nothing: what a new chain holds of it already,
+//! be it a tombstone, stays.
 
 mod turns;
 
