@@ -2,7 +2,7 @@
 //! then each key is looked for or written as if it were alone.
 
 use everhash_index::{Result, admit};
-use everhash_pmem::{Access, Media};
+use everhash_pmem::{Access, LINE, Media, WORD};
 
 use super::state::Reef;
 use crate::common::edit::{Edit, has_form};
@@ -21,7 +21,7 @@ impl<M: Media> Reef<M> {
         for hash in hashes {
             if let Some(place) = self.shard(*hash).0.candidate(*hash) {
                 pm.prefetch(place);
-                pm.prefetch(place.plus(8));
+                pm.prefetch(place.plus(LINE / WORD));
             }
         }
     }

@@ -9,8 +9,8 @@ use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, WORD, poo
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, Epoch, KEY_BYTES, Kind, MAGIC, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
-    VALUE_BYTES, VERSION,
+    self, Epoch, KEY_BYTES, Kind, MAGIC, ObjectHead, ROOT, Root, SIZE_STREAM, SIZE_UNITS,
+    SegmentHead, Tail, VALUE_BYTES, VERSION,
 };
 use crate::common::hash::KeyedHash;
 
@@ -291,7 +291,9 @@ impl<M: Media> Judge<'_, M> {
             Form::Fixed { key_bytes, value_bytes } => {
                 (VALUE_BYTES.set(u64::from(key_bytes), u64::from(value_bytes)), 1)
             }
-            Form::Variable => (self.pm.load(at.plus(1))?, 2),
+            Form::Variable => {
+                (self.pm.load(at.plus(ObjectHead::LENGTHS as u64))?, ObjectHead::WORDS as u64)
+            }
         };
         let (key_bytes, value_bytes) = (KEY_BYTES.get(lengths), VALUE_BYTES.get(lengths));
         let value_bytes = if kind == Kind::Put { value_bytes } else { 0 };

@@ -14,8 +14,9 @@ use super::directory::damaged;
 use super::layout::{Kind, SegmentHead};
 use super::objects::Head;
 use super::reserve::Purpose;
-use super::segments::{Object, Sealed, Stream};
+use super::segments::Object;
 use super::state::Reef;
+use super::stream::{Sealed, Stream};
 
 /// How much garbage there may be in a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,12 +30,12 @@ pub struct Allowance {
 /// What writers allow: a file of 1.6 times its pairs.
 ///
 /// Source: ours; uniform overwrites then write about 3.3 bytes for each.
-pub const WRITERS: Allowance = Allowance { sixteenths: 6, segments: 4 };
+pub const WRITERS: Allowance = Allowance { sixteenths: 6, segments: 1 };
 
 /// What upkeep allows: 1.23 times.
 ///
 /// Source: ours.
-pub const UPKEEP: Allowance = Allowance { sixteenths: 3, segments: 2 };
+pub const UPKEEP: Allowance = Allowance { sixteenths: 3, segments: 1 };
 
 /// What a full medium allows.
 const NOTHING: Allowance = Allowance { sixteenths: 0, segments: 0 };

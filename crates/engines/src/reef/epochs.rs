@@ -19,8 +19,8 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Domain, Lock, Media, Span};
 
 use super::layout::{self, Epoch, SegmentHead};
-use super::segments::{Position, Stream};
-use super::state::Reef;
+use super::state::{Epochs, Reef};
+use super::stream::{Position, Stream};
 
 /// The part of `flush_bytes` at which a writer ends an epoch: while one half waits for the device,
 /// the other half may be written. Upkeep ends it at half of that.
@@ -38,17 +38,6 @@ pub mod sites {
         /// Everything, on media whose fences wait for nothing.
         SYNC = "reef/sync/all";
     }
-}
-
-/// What is known of epochs.
-#[derive(Debug, Default)]
-pub struct Epochs {
-    /// The last epoch that is durable.
-    pub(super) number: u64,
-    /// When upkeep first saw a write that is in no epoch.
-    pub(super) seen: Option<Duration>,
-    /// Segments whose heads were wiped: free when that is durable.
-    pub(super) wiped: Vec<Span>,
 }
 
 /// Where all streams end at one moment.

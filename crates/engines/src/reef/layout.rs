@@ -98,6 +98,8 @@ pub const SEGMENT_UNITS: u64 = 64;
 pub const LEAST_UNIT_BYTES: u64 = 256;
 
 /// What a segment begins with.
+///
+/// Unit: none. Source: ours; it is readable in a dump.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"REEFSEGM");
 
 /// Units of a segment.

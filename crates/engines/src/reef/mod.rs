@@ -1,9 +1,9 @@
 //! Reef: append-only segments under a directory of tagged places.
 //!
 //! Ours; no paper. It joins what the papers here teach: WALSH's aggregated log and epochs, ElimDA's
-//! relocation in whole units, TurboHash's line of tags and optimistic readers, WOPHI's work ahead of
-//! need. Read beside it: FASTER (Chandramouli et al., SIGMOD 2018), Viper (Benson et al., VLDB 2021),
-//! bitcask, F2FS (Lee et al., FAST 2015) on cleaning segments.
+//! relocation in whole units, TurboHash's line of tags and optimistic readers, WOPHI's work ahead
+//! of need. Read beside it: FASTER (Chandramouli et al., SIGMOD 2018), Viper (Benson et al., VLDB
+//! 2021), bitcask, F2FS (Lee et al., FAST 2015) on cleaning segments.
 //!
 //! ```text
 //!   DRAM    shard                        shard
@@ -17,8 +17,8 @@
 //!   root    [settings | commit record of epoch 4 | commit record of epoch 5]
 //! ```
 //!
-//! Every write appends an object to the newest segment of the key's stream, and lets one word of the
-//! directory lead there. One commit record says where all streams end; it and what it speaks of
+//! Every write appends an object to the newest segment of the key's stream, and lets one word of
+//! the directory lead there. One commit record says where all streams end; it and what it speaks of
 //! become durable by one sync. A segment whose pairs are mostly replaced is emptied into the newest
 //! one and is free.
 //!
@@ -38,7 +38,7 @@
 //! | Section | File |
 //! |---|---|
 //! | the directory, doubling | `directory.rs`, `growing.rs` |
-//! | streams, segments | `segments.rs`, `units.rs`, `reserve.rs` |
+//! | streams, segments | `stream.rs`, `segments.rs`, `units.rs`, `reserve.rs` |
 //! | objects and their checks | `objects.rs` |
 //! | operations on many keys | `batches.rs` |
 //! | batches, commit records | `epochs.rs` |
@@ -63,11 +63,12 @@
 //! | tags of 22 bits | 20, and the distance from home in 2 | a doubling knows each pair's home from DRAM alone |
 //! | a shard doubles some buckets at a time | all at once, under its latch | shards are small and double at different times |
 //! | head and record in any order | the emptied segment waits two epochs | else an old head lies above a new owner's words |
-//! | segments of one length | a 64th of the table, at most `segment_bytes` | a small database stays small |
+//! | segments of one length | a 256th of the table, at most `segment_bytes` | a small database stays small |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
-//! Not here: a row in the registry, so that no database can be made with it yet; a checkpoint of the directory (an opening reads all objects),
-//! a medium that writes out whole megabytes, holes behind emptied segments, atomic batches.
+//! Not here: a row in the registry, so that no database can be made with it yet; a checkpoint of
+//! the directory (an opening reads all objects), a medium that writes out whole megabytes, holes
+//! behind emptied segments, atomic batches.
 
 mod batches;
 mod check;
@@ -85,6 +86,7 @@ mod scan;
 mod segments;
 mod setup;
 mod state;
+mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -99,9 +101,10 @@ pub use state::Reef as ReefTable;
 
 /// The engine.
 ///
-/// In batches, the default, the end of the process takes nothing back. Power loss takes back at most
-/// what was written in the last flush interval, and no more than `flush_bytes` of objects: the whole
-/// table is then as it was at one moment. [`sync`](everhash_index::Table::sync) is the barrier.
+/// In batches, the default, the end of the process takes nothing back. Power loss takes back at
+/// most what was written in the last flush interval, and no more than `flush_bytes` of objects: the
+/// whole table is then as it was at one moment. [`sync`](everhash_index::Table::sync) is the
+/// barrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reef;
 

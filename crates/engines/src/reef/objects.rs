@@ -147,8 +147,8 @@ impl Objects {
         Ok((check == head.word).then_some(head))
     }
 
-    /// Looks whether the pair at `at` is of `key`, and reads its value if `value` is wanted. Without
-    /// it, the value of an equal key is not looked at.
+    /// Looks whether the pair at `at` is of `key`, and reads its value if `value` is wanted.
+    /// Without it, the value of an equal key is not looked at.
     ///
     /// # Errors
     /// If it lies outside the medium.

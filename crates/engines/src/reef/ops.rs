@@ -1,8 +1,8 @@
 //! The operations on one key.
 //!
-//! A write holds the latch of the key's shard: it looks for the key, appends an object, and lets the
-//! directory lead there. A read takes no latch: it loads a word of the directory, reads the object,
-//! and loads the word again.
+//! A write holds the latch of the key's shard: it looks for the key, appends an object, and lets
+//! the directory lead there. A read takes no latch: it loads a word of the directory, reads the
+//! object, and loads the word again.
 
 use everhash_index::{Change, Error, Form, Result};
 use everhash_pmem::{Access, Addr, Lock, Media, Primitives};

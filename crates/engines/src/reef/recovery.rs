@@ -23,12 +23,11 @@ use everhash_pmem::{
 
 use self::found::{FoundSegment, Record, find_segments, read_records};
 use super::directory::Shard;
-use super::epochs::Epochs;
 use super::layout::{self, Ended, ROOT, Root, SegmentHead, Tail};
 use super::objects::Objects;
-use super::segments::{Position, Sealed, Stream};
 use super::setup::ReefSettings;
-use super::state::{OwnLines, Reef};
+use super::state::{Epochs, OwnLines, Reef};
+use super::stream::{Position, Sealed, Stream};
 use super::units::Units;
 use crate::common::hash::KeyedHash;
 

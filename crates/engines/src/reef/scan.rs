@@ -1,7 +1,7 @@
 //! Visiting all pairs: shard by shard, and in a shard by home buckets.
 //!
-//! A shard that doubles sends the pairs of a home to that home or to a later one, so that a place in
-//! the order of homes can be resumed: every pair that is present throughout is visited.
+//! A shard that doubles sends the pairs of a home to that home or to a later one, so that a place
+//! in the order of homes can be resumed: every pair that is present throughout is visited.
 
 use everhash_index::{Cursor, Result};
 use everhash_pmem::{Bits, Lock, Media};

@@ -6,7 +6,6 @@
 //! the checksum, when it is wiped.
 
 use core::sync::atomic::Ordering;
-use std::collections::BTreeMap;
 
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
@@ -14,6 +13,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
 use super::layout::{self, Ended, Kind, MAGIC, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
 use super::reserve::Purpose;
 use super::state::Reef;
+use super::stream::{Open, Position, Sealed, Stream};
 
 /// Where segments are persisted.
 pub mod sites {
@@ -22,101 +22,6 @@ pub mod sites {
         OBJECTS = "reef/write/objects";
         /// How far a segment is filled, for the end of a process.
         TAIL = "reef/write/tail";
-    }
-}
-
-/// A segment that takes objects.
-#[derive(Clone, Copy, Debug)]
-pub struct Open {
-    pub(super) span: Span,
-    pub(super) sequence: u64,
-    /// Its checksum.
-    pub(super) seal: u64,
-    /// Words in use, the head's among them.
-    pub(super) fill: u64,
-    /// Of them, words of tombstones.
-    pub(super) tombstones: u64,
-}
-
-/// A full segment.
-#[derive(Clone, Copy, Debug)]
-pub struct Sealed {
-    /// The whole units that are in use.
-    pub(super) span: Span,
-    pub(super) seal: u64,
-    pub(super) fill: u64,
-    pub(super) tombstones: u64,
-    /// Whether nothing in it counts any more. It exists until that is durable.
-    pub(super) is_empty: bool,
-}
-
-/// A place in a stream: the sequence of a segment, and words in it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Position {
-    pub(super) sequence: u64,
-    pub(super) fill: u64,
-}
-
-/// A stream of segments, in DRAM.
-#[derive(Debug, Default)]
-pub struct Stream {
-    pub(super) number: u64,
-    pub(super) open: Option<Open>,
-    /// Full segments by their sequence.
-    pub(super) sealed: BTreeMap<u64, Sealed>,
-    /// Sequence of the newest segment.
-    pub(super) last: Position,
-    /// No object before this segment counts.
-    pub(super) floor: u64,
-    /// The number of the epoch that has not begun to end.
-    pub(super) epoch: u64,
-    /// All before is durable.
-    pub(super) durable: Position,
-    /// Bytes stored since the last cut.
-    pub(super) pending: u64,
-    /// Segments that exist as of the present epoch, and the exclusive or of their checksums.
-    pub(super) census: (u64, u64),
-    /// Emptied segments: their heads are wiped when the epoch that says so is durable.
-    pub(super) emptied: Vec<(u64, Span)>,
-    /// Unused ends of full segments: free when the tail is durable.
-    pub(super) ends: Vec<Span>,
-    /// Whether there may be enough garbage to collect.
-    pub(super) is_due: bool,
-}
-
-impl Stream {
-    /// Returns where the stream ends.
-    pub fn position(&self) -> Position {
-        match &self.open {
-            Some(open) => Position { sequence: open.sequence, fill: open.fill },
-            None => self.last,
-        }
-    }
-
-    /// Notes that all before a position is durable.
-    pub fn made_durable(&mut self, position: Position) {
-        self.durable = self.durable.max(position);
-    }
-
-    /// Calls `flush` with what is not durable, in order, heads included.
-    pub fn not_durable(&self, mut flush: impl FnMut(Span)) {
-        let mut part = |sequence: u64, start: Addr, fill: u64| {
-            let head = SegmentHead::WORDS as u64;
-            let from = match sequence == self.durable.sequence {
-                true => self.durable.fill.max(head),
-                false => head,
-            };
-            flush(Span::new(start, head));
-            if from < fill {
-                flush(Span::new(start.plus(from), fill - from));
-            }
-        };
-        for (sequence, sealed) in self.sealed.range(self.durable.sequence..) {
-            part(*sequence, sealed.span.start, sealed.fill);
-        }
-        if let Some(open) = &self.open {
-            part(open.sequence, open.span.start, open.fill);
-        }
     }
 }
 
@@ -285,7 +190,7 @@ impl<M: Media> Reef<M> {
 
 /// The part of a small table that its next segment is long.
 ///
-/// Source: ours; with four streams and what is in reserve, a quarter of a table is empty room.
-const SMALL_PART: u64 = 64;
+/// Source: ours; with four streams and what is kept back, a sixteenth of a table is empty room.
+const SMALL_PART: u64 = 256;
 
 const _: () = assert!(SegmentHead::BYTES as u64 == LINE, "a head is a line");

@@ -1,15 +1,15 @@
 //! An open table in DRAM.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use everhash_index::{Error, Form, Result};
 use everhash_pmem::{AtomicWord, Latch, Media, Pool, Primitives, Space, Span};
 
 use super::directory::Shard;
-use super::epochs::Epochs;
 use super::objects::Objects;
-use super::segments::Stream;
 use super::setup::ReefSettings;
+use super::stream::Stream;
 use super::units::Units;
 use crate::common::hash::KeyedHash;
 
@@ -22,6 +22,17 @@ pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 /// A stream, on lines of its own.
 #[repr(align(128))]
 pub struct OwnLines<T>(pub(super) T);
+
+/// What is known of epochs.
+#[derive(Debug, Default)]
+pub struct Epochs {
+    /// The last epoch that is durable.
+    pub(super) number: u64,
+    /// When upkeep first saw a write that is in no epoch.
+    pub(super) seen: Option<Duration>,
+    /// Segments whose heads were wiped: free when that is durable.
+    pub(super) wiped: Vec<Span>,
+}
 
 /// A table, of any form.
 ///

@@ -4,8 +4,8 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, pool};
 
 use crate::reef::layout::{self, Ended, Epoch, MAGIC, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
-use crate::reef::segments::Position;
 use crate::reef::setup::ReefSettings;
+use crate::reef::stream::Position;
 
 /// The highest number of an epoch that is believed: a higher one was forged, and would overflow.
 ///

@@ -1,5 +1,5 @@
-//! Every crash leaves what it may leave: of batches the table as it was at one moment since the last
-//! sync, of immediate writes all that returned.
+//! Every crash leaves what it may leave: of batches the table as it was at one moment since the
+//! last sync, of immediate writes all that returned.
 
 use everhash_index::{Design, Engine, Form, Table};
 use everhash_pmem::crash::{Limits, Model};

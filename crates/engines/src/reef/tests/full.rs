@@ -19,7 +19,7 @@ fn filled(bytes: u64) -> (Session<Reef>, u64) {
 }
 
 #[test]
-fn p7_a_full_table_removes_every_pair_and_takes_as_many_again() {
+fn a_full_table_removes_every_pair_and_takes_as_many_again() {
     // Fails if removing needs room that only removing could make, or if tombstones pile up.
     for bytes in [64 << 10, 128 << 10] {
         let (session, count) = filled(bytes);
@@ -47,7 +47,7 @@ fn p7_a_full_table_removes_every_pair_and_takes_as_many_again() {
 }
 
 #[test]
-fn p7_a_full_table_can_be_cleared() {
+fn a_full_table_can_be_cleared() {
     // Fails if clearing needs more than what is kept back.
     let (session, count) = filled(64 << 10);
     session.table().clear().unwrap();
