@@ -53,8 +53,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
 }
 
-/// As [`check`], but passes over lines and slots that are damaged. A damaged link costs the overflow
-/// lines behind it; of a key whose newest copy is damaged, an older one may be visited.
+/// As [`check`], but passes over lines and slots that are damaged. A damaged link costs the
+/// overflow lines behind it; of a key whose newest copy is damaged, an older one may be visited.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root is damaged.

@@ -27,8 +27,8 @@ pub mod sites {
         CLEAR = "tiered/line/clear";
         /// A pair, before its flags.
         PAIR = "tiered/line/pair";
-        /// The flags that make pairs readable, or end them; and, where a line keeps the order of its
-        /// stores, everything before them.
+        /// The flags that make pairs readable, or end them; and, where a line keeps the order of
+        /// its stores, everything before them.
         FLAGS = "tiered/line/flags";
     }
 }
@@ -143,6 +143,9 @@ impl Plan {
             if edit.last != edit.first {
                 pm.commit_word(edit.head_at(), edit.last.encode(edit.at), sites::FLAGS)?;
             }
+        }
+        // After all stores: a device that writes pages writes one for all lines in it.
+        for edit in self.edits() {
             pm.flush(edit.span(), sites::FLAGS);
         }
         Ok(pm.fence(sites::FLAGS)?)

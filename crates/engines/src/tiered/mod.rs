@@ -14,9 +14,10 @@
 //! ```
 //!
 //! New pairs go to the top layer, and when both of their buckets are full there, to the next one. A
-//! write that reaches a lower layer takes along the pairs of the pages above that fit into its page:
-//! these share its flush. Their sources become shadows, which still serve reads, until they are
-//! overwritten. An update or a removal leaves a newer copy above the old one, which sinks later.
+//! write that reaches a lower layer takes along the pairs of the pages above that fit into its
+//! page: these share its flush. Their sources become shadows, which still serve reads, until they
+//! are overwritten. An update or a removal leaves a newer copy above the old one, which sinks
+//! later.
 //!
 //! # Where to find what
 //!

@@ -2,9 +2,9 @@
 //! of the bottom layer, for keys whose buckets are full in every layer. So identical hashes do not
 //! double the table, and it is filled to the load that the settings name.
 //!
-//! A new line lies between the second line of its bucket and the overflow line that was first. It is
-//! durable before the link that leads to it. A crash between leaves a line that nothing leads to:
-//! free space.
+//! A new line lies between the second line of its bucket and the overflow line that was first. It
+//! is durable before the link that leads to it. A crash between leaves a line that nothing leads
+//! to: free space.
 
 use core::sync::atomic::Ordering;
 

@@ -253,7 +253,9 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         for (line, head) in &emptied {
             let at = line.at();
             pm.commit_word(at.plus(Ruler::HEAD as u64), head.encode(at), sites::DRAINED)?;
-            pm.flush(Span::new(at, LINE_WORDS as u64), sites::DRAINED);
+        }
+        for (line, _) in &emptied {
+            pm.flush(Span::new(line.at(), LINE_WORDS as u64), sites::DRAINED);
         }
         pm.fence(sites::DRAINED)?;
         change.end();

@@ -36,13 +36,18 @@ type Copied = (Vec<u8>, Vec<u8>, bool);
 struct Cleared {
     records: Vec<(Words, Addr)>,
     items: i64,
-    /// Whether lines were flushed since the last fence.
-    is_pending: bool,
+    /// Lines that are not flushed yet: a device that writes pages writes one for all lines in it.
+    pending: Vec<Addr>,
 }
 
 impl Cleared {
+    /// Makes durable what was ended.
     fn fence<M: Media>(&mut self, pm: &Access<'_, M>) -> Result<()> {
-        if core::mem::take(&mut self.is_pending) {
+        let pending = core::mem::take(&mut self.pending);
+        for line in &pending {
+            pm.flush(Span::new(*line, LINE_WORDS as u64), sites::CLEAR);
+        }
+        if !pending.is_empty() {
             pm.fence(sites::CLEAR)?;
         }
         Ok(())
@@ -171,7 +176,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         (group << shift..(group + 1) << shift).map(move |index| place.bucket(index))
     }
 
-    /// Ends what some slots of a group hold in a layer, and flushes their lines; the caller fences.
+    /// Ends what some slots of a group hold in a layer; the caller flushes their lines and fences.
     fn end_slots(
         &self,
         pm: &Access<'_, M>,
@@ -196,8 +201,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 if head != line.head {
                     let at = line.at().plus(Ruler::HEAD as u64);
                     pm.commit_word(at, head.encode(line.at()), sites::CLEAR)?;
-                    pm.flush(Span::new(line.at(), LINE_WORDS as u64), sites::CLEAR);
-                    cleared.is_pending = true;
+                    cleared.pending.push(line.at());
                 }
             }
         }

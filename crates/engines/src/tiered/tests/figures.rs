@@ -44,7 +44,7 @@ fn device(spare_ratio: f64) -> FlashDevice {
     let profile = Profile::named("tiered").unwrap();
     let blocks = (LOGICAL_PAGES * (1.0 + spare_ratio) / 16.0).ceil() as u64;
     let usual = profile.flash().unwrap().clone();
-    FlashDevice { blocks, block_pages: 16, streams: 4, spare_ratio, ..usual }
+    FlashDevice { blocks, block_pages: 16, streams: 2, spare_ratio, ..usual }
 }
 
 /// A table of 6,144 pages of 128 slots.
@@ -84,7 +84,8 @@ fn run(device: &FlashDevice, settings: &TieredSettings, percent: u64) -> [Phase;
 
 fn print(name: &str, [insert, search, update]: &[Phase; 3]) {
     println!(
-        "{name}: {:?}\n  inserts {:.2} internal, {:.2} external, {:.0} us; updates {:.2}, {:.2}, {:.0} us; \
+        "{name}: {:?}\n  inserts {:.2} internal, {:.2} external, {:.0} us; \
+         updates {:.2}, {:.2}, {:.0} us; \
          searches {:.2} pages, {:.0} us",
         insert.counters,
         insert.internal(),

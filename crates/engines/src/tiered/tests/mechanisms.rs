@@ -159,8 +159,8 @@ fn every_ablation_is_a_map() {
 
 #[test]
 fn an_empty_table_is_as_long_as_it_says() {
-    // Fails if a layer does not lie where a page of the device begins, or if the pool is longer than
-    // announced.
+    // Fails if a layer does not lie where a page of the device begins, or if the pool is longer
+    // than announced.
     for settings in [TieredSettings::default(), TieredSettings::tiny()] {
         let region = Region::new(Image::<Std>::new(0, 64 << 20));
         let opening = Opening::default();

@@ -312,8 +312,8 @@ fn p02_a_shadow_that_is_updated_is_read_when_it_is_durable() {
 
 #[test]
 fn p02_a_shadow_that_is_overwritten_is_read_whole_or_further_down() {
-    // Fails if a reader takes another key's value for that of its key, or misses its key because the
-    // shadow went away while it looked; and if a value is read before it is durable.
+    // Fails if a reader takes another key's value for that of its key, or misses its key because
+    // the shadow went away while it looked; and if a value is read before it is durable.
     let scene = Arc::new(Scene::find());
     assert_eq!(read_beside::<Loom>(&scene, &[overwrite]), BTreeSet::from([Some(OLD)]));
     let accepted = read_beside::<Loom>(&scene, &[overwrite, update]);
