@@ -2,6 +2,7 @@
 
 use everhash_index::Design;
 use everhash_pmem::Addr;
+use everhash_pmem::crash::Model;
 use everhash_testkit::hostile::{Effort, judge};
 
 use crate::common::settings::checksum;
@@ -10,7 +11,7 @@ use crate::elimda::layout::{
     self, Kind, LINE_WORDS, LogLine, LogSlot, MOST_CONTENT, ROOT, Root, UnitState,
 };
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 12] = [
     Kind::Slot,
     Kind::Extent,
     Kind::First,
@@ -20,6 +21,9 @@ const KINDS: [Kind; 9] = [
     Kind::Place,
     Kind::Watermark,
     Kind::Unit,
+    Kind::Logs,
+    Kind::Control,
+    Kind::Ended,
 ];
 
 /// Stores a value with the checks that the engine would have stored with it.
@@ -30,16 +34,16 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
         words[root + Root::CHECKSUM] = checksum(ROOT, &words[root..root + Root::CHECKSUM]);
         return;
     }
-    match kind % 12 {
-        choice @ 0..9 => {
+    match kind % 15 {
+        choice @ 0..12 => {
             words[index] = layout::seal(value & MOST_CONTENT, at, KINDS[choice as usize]);
         }
-        9 => {
+        12 => {
             let state = UnitState { live: value as u16, bucket: value >> 16 & 3 };
             words[index] = state.seal(at);
         }
         // A record word behind its hash.
-        10 => {
+        13 => {
             let tag = u64::from(layout::record_tag(words[index - 1], value));
             words[index] = value & (u64::MAX >> 12) | tag << 52;
         }
@@ -61,9 +65,11 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
 fn p07_a_forged_pool_costs_no_panic_no_hang_and_no_memory() {
     // Fails if a number from the medium is used before it is bounded, checks or none.
     for form in super::FORMS {
-        let effort = Effort { forge: Some(forge), ..Effort::default() };
-        let report = judge(&Design::of::<ElimDa>(), form, &effort).unwrap();
-        println!("{form}: {report}");
-        assert!(report.images > 1000 && report.opened > 100, "{form}: {report}");
+        for model in [Model::Adr, Model::Eadr] {
+            let effort = Effort { forge: Some(forge), model, ..Effort::default() };
+            let report = judge(&Design::of::<ElimDa>(), form, &effort).unwrap();
+            println!("{form}, {model}: {report}");
+            assert!(report.images > 1000 && report.opened > 100, "{form}: {report}");
+        }
     }
 }
