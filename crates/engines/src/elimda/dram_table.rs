@@ -13,7 +13,7 @@ use everhash_pmem::{Addr, AtomicWord, Bits, Primitives, equal_bytes};
 pub use self::directory::Directory;
 use super::concurrency::BucketLock;
 use super::form::Item;
-use super::layout::{self, EXTENTS, Geometry, Prefix};
+use super::layout::{self, EXTENTS, Geometry, MOST_SLOTS, Prefix};
 
 /// All segments of a table, by their slot in the segment table, and the directory over them.
 pub struct DramTable<P: Primitives> {
@@ -35,8 +35,8 @@ pub struct Segment<P: Primitives> {
     used_units: P::AtomicU64,
 }
 
-/// The words of a bucket in DRAM: two counts, a watermark, the D-bucket, and three words for the
-/// head and the fingerprints of each unit.
+/// The words of a bucket in DRAM: two counts, a watermark, the D-bucket, the live bits of all units,
+/// and four words for the fingerprints of each.
 pub struct Bucket<'t, P: Primitives> {
     geometry: &'t Geometry,
     words: &'t [P::AtomicU64],
@@ -56,11 +56,14 @@ const UNITS: usize = 1;
 const WATERMARK: usize = 2;
 const FIRST_ITEM: usize = 3;
 
-/// Words of a unit's entry: index and live bits, two words for each byte plane of fingerprints.
-const ENTRY_WORDS: usize = 5;
+/// Words of a unit's entry: two for each byte plane of fingerprints. A plane has 16 bytes, of which
+/// units use 15; the last bytes of both planes hold the index of the unit.
+const ENTRY_WORDS: usize = 4;
 
-const ENTRY_LIVE: Bits = Bits::new(0, 16);
-const ENTRY_UNIT: Bits = Bits::new(16, 16);
+/// Units whose live bits share a word.
+const LIVES: usize = 4;
+
+const LAST_BYTE: Bits = Bits::new(56, 8);
 
 impl<P: Primitives> DramTable<P> {
     /// Makes a table without segments.
@@ -120,6 +123,7 @@ impl<P: Primitives> DramTable<P> {
 fn bucket_words(geometry: &Geometry) -> usize {
     FIRST_ITEM
         + geometry.unit_slots as usize * item_words(geometry)
+        + (geometry.bucket_units as usize).div_ceil(LIVES)
         + geometry.bucket_units as usize * ENTRY_WORDS
 }
 
@@ -223,9 +227,23 @@ impl<P: Primitives> Bucket<'_, P> {
         FIRST_ITEM + index * item_words(self.geometry)
     }
 
+    /// Returns where the live bits of a unit lie.
+    #[inline(always)]
+    fn live_bits(&self, entry: usize) -> (usize, Bits) {
+        let first = self.item_index(self.geometry.unit_slots as usize);
+        (first + entry / LIVES, Bits::new((entry % LIVES * 16) as u32, 16))
+    }
+
+    #[inline(always)]
+    fn live(&self, entry: usize) -> u16 {
+        let (index, bits) = self.live_bits(entry);
+        bits.get(self.load(index)) as u16
+    }
+
     #[inline(always)]
     fn entry_index(&self, entry: usize) -> usize {
-        self.item_index(self.geometry.unit_slots as usize) + entry * ENTRY_WORDS
+        let lives = (self.geometry.bucket_units as usize).div_ceil(LIVES);
+        self.item_index(self.geometry.unit_slots as usize) + lives + entry * ENTRY_WORDS
     }
 
     /// Returns item `index` of the D-bucket and its order number.
@@ -242,8 +260,9 @@ impl<P: Primitives> Bucket<'_, P> {
     /// Returns what is known of unit `entry` of the bucket; the oldest is 0.
     #[inline(always)]
     pub fn entry(&self, entry: usize) -> Entry {
-        let word = self.load(self.entry_index(entry));
-        Entry { unit: ENTRY_UNIT.get(word), live: ENTRY_LIVE.get(word) as u16 }
+        let first = self.entry_index(entry);
+        let [high, low] = [1, 3].map(|word| LAST_BYTE.get(self.load(first + word)));
+        Entry { unit: high << 8 | low, live: self.live(entry) }
     }
 
     /// Returns the slots of unit `entry` whose live items have this fingerprint, as a mask.
@@ -253,12 +272,13 @@ impl<P: Primitives> Bucket<'_, P> {
     pub fn candidates(&self, entry: usize, fingerprint: u16) -> u32 {
         let first = self.entry_index(entry);
         let [low, high] = fingerprint.to_le_bytes();
-        let found = equal_bytes(&[self.load(first + 1), self.load(first + 2)], high);
+        let found = equal_bytes(&[self.load(first), self.load(first + 1)], high);
         if found == 0 {
             return 0;
         }
-        let both = found & equal_bytes(&[self.load(first + 3), self.load(first + 4)], low);
-        both & u32::from(ENTRY_LIVE.get(self.load(first)) as u16)
+        let both = found & equal_bytes(&[self.load(first + 2), self.load(first + 3)], low);
+        // No unit has a slot 15, where its index lies.
+        both & u32::from(self.live(entry))
     }
 
     // What follows changes the bucket: its sequence is odd.
@@ -303,21 +323,24 @@ impl<P: Primitives> Bucket<'_, P> {
         let units = self.units();
         assert!((units as u64) < self.geometry.bucket_units, "the bucket may have another unit");
         let mut planes = [[0u8; 16]; 2];
-        for (slot, fingerprint) in fingerprints.iter().enumerate() {
-            [planes[1][slot], planes[0][slot]] = fingerprint.to_le_bytes();
+        let index = [entry.unit as u16];
+        let last = MOST_SLOTS as usize;
+        let slots = fingerprints.iter().enumerate().chain([last].into_iter().zip(&index));
+        for (slot, both) in slots {
+            [planes[1][slot], planes[0][slot]] = both.to_le_bytes();
         }
         let first = self.entry_index(units);
         for (word, bytes) in planes.as_flattened().chunks(8).enumerate() {
-            self.store(first + 1 + word, everhash_pmem::word_of(bytes));
+            self.store(first + word, everhash_pmem::word_of(bytes));
         }
-        self.set_entry(units, entry);
+        self.set_live(units, entry.live);
         self.store(UNITS, units as u64 + 1);
     }
 
-    /// Says which unit it is and which of its slots are live.
-    pub fn set_entry(&self, index: usize, entry: Entry) {
-        let word = ENTRY_UNIT.set(u64::from(entry.live), entry.unit);
-        self.store(self.entry_index(index), word);
+    /// Says which slots of unit `entry` are live.
+    pub fn set_live(&self, entry: usize, live: u16) {
+        let (index, bits) = self.live_bits(entry);
+        self.store(index, bits.set(self.load(index), live.into()));
     }
 
     /// Forgets all units and items.

@@ -8,7 +8,6 @@
 use everhash_index::{Cursor, Result};
 use everhash_pmem::{Access, Addr, Media, Span};
 
-use super::dram_table::Entry;
 use super::form::Form;
 use super::layout::{LINE_WORDS, Prefix, UnitState};
 use super::reversed_search::{Found, Place};
@@ -257,7 +256,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm.fence(sites::BUCKET)?;
         let change = held.change()?;
         for entry in 0..bucket.units() {
-            bucket.set_entry(entry, Entry { live: 0, ..bucket.entry(entry) });
+            bucket.set_live(entry, 0);
         }
         bucket.clear_items();
         for found in &collected {

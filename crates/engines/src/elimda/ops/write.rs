@@ -5,7 +5,6 @@ use everhash_pmem::{Access, Addr, Media, Span};
 
 use super::{Step, sites};
 use crate::elimda::collecting_log::Seen;
-use crate::elimda::dram_table::Entry;
 use crate::elimda::form::{Form, Item, Update};
 use crate::elimda::insert_ahead_logging::Reserved;
 use crate::elimda::layout::{LINE_WORDS, SECOND_WORD, UnitState};
@@ -249,9 +248,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     fn forget(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>, found: &Found) -> Result<()> {
         match found.place {
             Place::Unit { entry, slot } => {
-                let known = writer.bucket.entry(entry);
-                let live = known.live & !(1 << slot);
-                writer.bucket.set_entry(entry, Entry { live, ..known });
+                let live = writer.bucket.entry(entry).live & !(1 << slot);
+                writer.bucket.set_live(entry, live);
             }
             Place::Dram { index } => writer.bucket.remove(index),
             Place::Collected { at, slot } => self.collecting_log(pm, at).end(slot)?,

@@ -6,7 +6,7 @@ use everhash_index::{Executor, Result};
 use everhash_pmem::{Access, Addr, Lock, Media, Span};
 
 use super::{run_all, sites};
-use crate::elimda::dram_table::{Bucket, Entry, Segment};
+use crate::elimda::dram_table::{Bucket, Segment};
 use crate::elimda::form::{Form, Item, Update, corrupt};
 use crate::elimda::insert_ahead_logging::line_state;
 use crate::elimda::lane::{Block, Lane};
@@ -196,7 +196,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
                 }
                 let known = bucket.entry(entry);
                 let live = known.live & !(1 << slot);
-                bucket.set_entry(entry, Entry { live, ..known });
+                bucket.set_live(entry, live);
                 let unit = table.geometry.unit_at(segment.at(), known.unit);
                 self.repair(unit, UnitState { live, bucket: index }.seal(unit))?;
                 table.count_lost();
