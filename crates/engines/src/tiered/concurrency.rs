@@ -53,12 +53,15 @@ pub struct Groups<P: Primitives> {
     log: u32,
 }
 
+/// Holds the latch of a group.
+type Guard<'t, M> = LatchGuard<'t, <M as Media>::Sync, Drift>;
+
 /// The groups of a key, latched for a write.
 pub struct Held<'t, M: Media> {
     groups: &'t Groups<M::Sync>,
     pm: &'t Access<'t, M>,
     /// The lower index, and the higher one unless they are one.
-    latches: (LatchGuard<'t, M::Sync, Drift>, Option<LatchGuard<'t, M::Sync, Drift>>),
+    latches: (Guard<'t, M>, Option<Guard<'t, M>>),
     indexes: [u64; 2],
 }
 

@@ -11,11 +11,11 @@ fn effort(model: Model) -> Effort {
     let all = Effort::default();
     let limits = Limits { product: 8, lazy: 16, single: 4, pairs: 4, random: 4, ..all.limits };
     let nested_limits = Limits { lazy: 0, ..limits };
-    // Durable caches leave one state of each crash: more and longer workloads make up for it, and
+    // Durable caches leave one state of each crash: longer workloads make up for it, and
     // fewer ended processes, which leave the same.
     let is_durable = model == Model::Eadr;
     let (seeds, operations, killed_one_in) =
-        if is_durable { (0..12, 90, 64) } else { (0..6, 60, 8) };
+        if is_durable { (0..4, 90, 64) } else { (0..6, 60, 8) };
     let nested_one_in = 2048;
     Effort { model, seeds, operations, killed_one_in, nested_one_in, limits, nested_limits, ..all }
 }
