@@ -2,9 +2,11 @@
 
 mod crashes;
 mod damage;
+mod directory;
 mod full;
 mod settings;
 mod times;
+mod traps;
 
 use everhash_index::{Design, Form};
 use everhash_testkit::{conformance, model, race};

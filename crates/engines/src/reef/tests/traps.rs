@@ -1,0 +1,98 @@
+//! What a log of segments can get wrong, each by its name.
+
+use everhash_index::{Cursor, Form, Table, WordTable};
+use everhash_testkit::session::Session;
+
+use super::settings::Immediate;
+use crate::reef::Reef;
+
+/// Overwrites other keys until segments were collected so often.
+fn churn<E: everhash_index::Engine>(session: &Session<E>, rounds: u64) {
+    let table = session.table().words().unwrap();
+    for round in 0..rounds {
+        for key in 1000..1040 {
+            table.put_word(key, round).unwrap();
+        }
+    }
+}
+
+fn a_removed_key_stays_removed<E: everhash_index::Engine>() {
+    let mut session = Session::<E>::tiny(Form::WORDS, 1 << 20).unwrap();
+    // Pairs that stay: their segments are old, and hold old versions of others.
+    (2000..2100).for_each(|key| {
+        let table = session.table().words().unwrap();
+        table.put_word(key, 1).unwrap();
+        table.put_word(key % 20, key).unwrap();
+    });
+    for round in 0..12 {
+        let key = round % 20;
+        let table = session.table().words().unwrap();
+        (0..5).for_each(|value| drop(table.put_word(key, value).unwrap()));
+        assert!(table.remove_word(key).unwrap());
+        churn(&session, 8);
+        match round % 3 {
+            0 => session.kill().unwrap(),
+            1 => session.reopen().unwrap(),
+            _ => {}
+        }
+        churn(&session, 3);
+        let table = session.table().words().unwrap();
+        for key in 0..=round {
+            assert_eq!(table.get_word(key).unwrap(), None, "key {key} in round {round}");
+        }
+        assert!((2000..2100).all(|key| table.get_word(key).unwrap() == Some(1)));
+    }
+}
+
+#[test]
+fn an_older_version_never_comes_back_when_the_one_between_was_collected() {
+    // Fails if a tombstone is dropped while a segment exists that holds a version of its key.
+    a_removed_key_stays_removed::<Reef>();
+    a_removed_key_stays_removed::<Immediate>();
+}
+
+#[test]
+fn what_was_cleared_never_comes_back() {
+    // Fails if the head that says so is lost with its segment, or is not there after a kill.
+    let mut session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    for round in 0..6u64 {
+        (0..200).for_each(|key| drop(session.table().put_word(key, round).unwrap()));
+        session.table().clear().unwrap();
+        match round % 3 {
+            0 => session.kill_unsynced().unwrap(),
+            1 => session.reopen().unwrap(),
+            _ => {}
+        }
+        assert_eq!(session.table().len().unwrap(), 0, "round {round}");
+        churn(&session, 20);
+        session.kill().unwrap();
+        assert_eq!(session.table().len().unwrap(), 40, "round {round}");
+    }
+}
+
+#[test]
+fn a_hot_key_does_not_outrun_collection() {
+    // Fails if the garbage of one key is collected more slowly than it is made.
+    let session = Session::<Reef>::tiny(Form::WORDS, 64 << 10).unwrap();
+    for value in 0..20_000 {
+        session.table().put_word(7, value).unwrap();
+    }
+    assert_eq!(session.table().get_word(7).unwrap(), Some(19_999));
+}
+
+#[test]
+fn tombstones_of_keys_that_come_and_go_do_not_pile_up() {
+    // Fails if tombstones circulate because one old segment stays as it is.
+    let session = Session::<Reef>::tiny(Form::WORDS, 64 << 10).unwrap();
+    let table = session.table();
+    (0..40).for_each(|key| drop(table.insert_word(key, key).unwrap()));
+    for key in 1000..20_000 {
+        assert!(table.insert_word(key, key).unwrap() && table.remove_word(key).unwrap());
+    }
+    assert_eq!(table.len().unwrap(), 40);
+    let (mut cursor, mut visited) = (Some(Cursor::default()), 0);
+    while let Some(next) = cursor {
+        cursor = table.scan(next, &mut |_, _| visited += 1).unwrap();
+    }
+    assert_eq!(visited, 40);
+}
