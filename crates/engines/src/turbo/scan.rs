@@ -39,7 +39,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// throughout is visited at least once. No lock is held while `visit` runs.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], [`Error::Poisoned`].
+    /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
     pub fn scan(
         &self,
         cursor: Cursor,

@@ -67,10 +67,17 @@ fn two_crashes_in_the_beginnings_of_growths_are_survived() {
         println!("{model}: {tried} states, {moved} growths elsewhere");
         assert!(tried > 100 && moved > 0 && refused == 0, "{model}: {tried}, {moved}, {refused}");
     }
-    // Without the fence between the two links the scenario shows what it is about.
-    let mutant = Mutant { site: resize::sites::PAB, change: Change::DropFence };
-    let (.., refused) = crash_in_growth(Model::Adr, &words, pairs, Some(mutant));
-    assert!(refused > 0, "a missing fence goes unnoticed");
+    // The mutants of the first link, and that of its order before the second, are noticed here and
+    // by no single crash: without that link its buckets look as if they were allocated one by one.
+    let (pab, extent) = (resize::sites::PAB, resize::sites::EXTENT);
+    let changes = [Change::DropFlush, Change::DropFence, Change::DropCommit];
+    let mutants =
+        changes.map(|change| (pab, change)).into_iter().chain([(extent, Change::SwapCommit)]);
+    for (site, change) in mutants {
+        let mutant = Mutant { site, change };
+        let (.., refused) = crash_in_growth(Model::Adr, &words, pairs, Some(mutant));
+        assert!(refused > 0, "{site:?}, {change:?} goes unnoticed");
+    }
 }
 
 /// Tries every crash of growths that begin in a pool of `pairs` pairs. Returns how many states
