@@ -7,11 +7,14 @@ use everhash_pmem::Primitives;
 /// The most parts: each but the first is as long as all before it.
 const PARTS: usize = 32;
 
+/// A part: no words until there is room.
+type Part<P> = OnceLock<Box<[<P as Primitives>::AtomicU64]>>;
+
 /// Words in parts, each but the first as long as all before it.
 pub struct Growing<P: Primitives> {
     /// Length of the first part, as a base-2 logarithm.
     first: u32,
-    parts: Box<[OnceLock<Box<[P::AtomicU64]>>]>,
+    parts: Box<[Part<P>]>,
 }
 
 impl<P: Primitives> Growing<P> {

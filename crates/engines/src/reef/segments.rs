@@ -76,7 +76,7 @@ impl<M: Media> Reef<M> {
         object: &Object<'_>,
     ) -> Result<Addr> {
         let words = self.objects.words(object.kind, object.key, object.value);
-        if !stream.open.is_some_and(|open| open.fill + words <= open.span.words) {
+        if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
             let span = self.take_segment(purpose, words)?;
             self.begin_segment(pm, stream, span, floor)?;

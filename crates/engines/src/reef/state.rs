@@ -19,7 +19,10 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
-/// A stream, on lines of its own.
+/// A stream behind its latch.
+pub type StreamOf<M> = OwnLines<Latch<<M as Media>::Sync, Stream>>;
+
+/// Something on lines of its own.
 #[repr(align(128))]
 pub struct OwnLines<T>(pub(super) T);
 
@@ -54,7 +57,7 @@ pub struct Reef<M: Media> {
     pub(super) space: Space<M>,
     pub(super) units: Units<M::Sync>,
     pub(super) shards: Box<[Shard<M::Sync>]>,
-    pub(super) streams: Box<[OwnLines<Latch<M::Sync, Stream>>]>,
+    pub(super) streams: Box<[StreamOf<M>]>,
     pub(super) epochs: LockOf<M, Epochs>,
     /// Room that is kept back.
     pub(super) kept: LockOf<M, Vec<Span>>,
