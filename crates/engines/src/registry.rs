@@ -83,4 +83,6 @@ engines! {
         "a backup log, a table in DRAM and one of its shape on the device, relocated in units";
     tiered::Tiered "Tiered Hashing" USUAL,
         "a pyramid of layers; writes that reach a lower layer take pairs along with their flush";
+    reef::Reef "Reef" USUAL,
+        "append-only segments under a directory of tagged places; one sync for all streams";
 }

@@ -13,6 +13,9 @@ pub type ValueOf<'v, T> = <<T as SlotTable>::Codec as SlotCodec>::Value<'v>;
 /// A decoded slot of a table.
 pub type PairOf<T> = <<T as SlotTable>::Codec as SlotCodec>::Pair;
 
+/// What becomes of a key, and what the operation returns.
+pub type Decision<T, V> = Result<(T, Step<V>)>;
+
 /// An open table whose pairs lie in slots.
 pub trait SlotTable {
     /// How the pairs lie in their slots.
@@ -41,7 +44,7 @@ pub trait SlotTable {
         &self,
         key: KeyOf<'_, Self>,
         may_put: bool,
-        decide: impl FnOnce(Option<PairOf<Self>>, &mut Vec<u8>) -> Result<(T, Step<ValueOf<'v, Self>>)>,
+        decide: impl FnOnce(Option<PairOf<Self>>, &mut Vec<u8>) -> Decision<T, ValueOf<'v, Self>>,
     ) -> Result<T>;
 
     /// Does what `edit` says; returns the operation's answer.

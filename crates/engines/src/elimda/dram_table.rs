@@ -35,8 +35,8 @@ pub struct Segment<P: Primitives> {
     used_units: P::AtomicU64,
 }
 
-/// The words of a bucket in DRAM: two counts, a watermark, the D-bucket, the live bits of all units,
-/// and four words for the fingerprints of each.
+/// The words of a bucket in DRAM: two counts, a watermark, the D-bucket, the live bits of all
+/// units, and four words for the fingerprints of each.
 pub struct Bucket<'t, P: Primitives> {
     geometry: &'t Geometry,
     words: &'t [P::AtomicU64],

@@ -10,7 +10,7 @@ mod tests;
 
 use everhash_pmem::{Addr, Bits, Ruler, pool};
 
-pub use collecting::{CollectingLog, Control, Ended, LOGS_LINK, MOST_LOGS};
+pub use collecting::{Control, Ended, LOGS_LINK, MOST_LOGS};
 pub use geometry::{Geometry, LogSlot};
 
 // Parts of the format that other engines have too.
@@ -75,6 +75,18 @@ everhash_pmem::ruler! {
         0  STATE  [1] "bit i: slot i is live, 3 bits | number of the block << 3 | check << 48";
         8  CHECKS [1] "for each slot, 16 bits of check of its key";
         16 ITEMS  [6] "3 x (key, value), 3 x (hash of the key, record word), or one of 4 words";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// A collecting log (ElimDA 3.3): one access unit. Its first two words are zero if it was never
+    /// used. CONTROL is the commit point of inserts, ENDED that of moves and removals.
+    pub struct CollectingLog [256] {
+        0  CONTROL [1]  "slots handed out, 4 bits | bit i: slot i is written << 4, 15 bits | \
+                         1 << 19 if it is being flushed | generation << 20, 28 bits | check << 48";
+        8  ENDED   [1]  "bit i: the item of slot i has moved or ended, 15 bits | \
+                         generation << 20, 28 bits | check << 48";
+        16 ITEMS   [30] "15 x (key, value), 15 x (hash of the key, record word), or 7 of 4 words";
     }
 }
 

@@ -4,7 +4,7 @@
 //! submission 98.
 //!
 //! ```text
-//!   caches   collecting log of its leading bits  <->  shadow log                  durable caches only
+//!   caches   collecting log of its leading bits  <->  shadow log              durable caches only
 //!               |  full: item by item
 //!               v
 //!   DRAM     bucket: D-bucket of up to 15 items | fingerprints of its units     x 16 a segment
@@ -94,10 +94,10 @@
 //!
 //! With durable caches an insert is two exchanges of one word and a store of its pair; one in 15
 //! moves 15 pairs to the backup log. Without, it stores one line of the backup log and fences once;
-//! one in 15 also writes a unit with two fences. With byte strings, and on files, there is one fence
-//! more. A get that hits reads one line of the device, or none if the item is in its D-bucket; a
-//! miss reads one in about 370, where a fingerprint is equal by chance. An update or a removal is
-//! one store and one fence. An update of a 16-byte pair takes two.
+//! one in 15 also writes a unit with two fences. With byte strings, and on files, there is one
+//! fence more. A get that hits reads one line of the device, or none if the item is in its
+//! D-bucket; a miss reads one in about 370, where a fingerprint is equal by chance. An update or a
+//! removal is one store and one fence. An update of a 16-byte pair takes two.
 //!
 //! Measured on the emulated test bed of the paper (`tests/figures.rs`: 300,000 pairs beside a cache
 //! of 3 MiB): with volatile caches an insert makes the media write 100 bytes and read 34, with
@@ -106,9 +106,9 @@
 //! it looks at fewer lines. Their use is the append without a lock.
 //!
 //! Not covered by a check: values of the two fixed forms, and their keys in units and collecting
-//! logs, which have no room for one. A flipped bit in such a key is found at open if the key belongs
-//! to another bucket or collector then. Keys in the backup log, every structure word and byte
-//! strings are covered.
+//! logs, which have no room for one. A flipped bit in such a key is found at open if the key
+//! belongs to another bucket or collector then. Keys in the backup log, every structure word and
+//! byte strings are covered.
 
 mod bucket_relocation;
 mod check;

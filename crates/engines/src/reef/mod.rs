@@ -66,9 +66,9 @@
 //! | segments of one length | a 256th of the table, at most `segment_bytes` | a small database stays small |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
-//! Not here: a row in the registry, so that no database can be made with it yet; a checkpoint of
-//! the directory (an opening reads all objects), collecting in steps smaller than a segment, a
-//! medium that writes out whole megabytes, holes behind emptied segments, atomic batches.
+//! Not here: a checkpoint of the directory (an opening reads all objects), collecting in steps
+//! smaller than a segment, a medium that writes out whole megabytes, holes behind emptied segments,
+//! atomic batches.
 
 mod batches;
 mod check;

@@ -17,8 +17,8 @@
 //!
 //! META is one word: which slots are valid, which are deleted, and a sequence number. An insert
 //! writes its pair into a free slot; an update writes the new pair into the slot that every bucket
-//! keeps empty; then one 8-byte store of META publishes it, and deletes the old pair with it. So all
-//! that an operation writes lies in one 256-byte block. Readers take no lock. Only shards grow.
+//! keeps empty; then one 8-byte store of META publishes it, and deletes the old pair with it. So
+//! all that an operation writes lies in one 256-byte block. Readers take no lock. Only shards grow.
 //!
 //! # Where to find what
 //!

@@ -65,8 +65,8 @@ pub(super) enum Swept {
 }
 
 /// Writes the pairs of the shard at `from` to the buckets at `to`, of which there are as many or
-/// more. Every bucket and slot is checked, and every pair has a hash that `belongs` to the shard and
-/// to the index of its bucket: damage is not carried over. A shard of pairs that hash elsewhere
+/// more. Every bucket and slot is checked, and every pair has a hash that `belongs` to the shard
+/// and to the index of its bucket: damage is not carried over. A shard of pairs that hash elsewhere
 /// would gain pairs that no search finds and no removal takes away, and would grow without bound.
 ///
 /// # Errors

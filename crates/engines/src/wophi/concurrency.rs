@@ -131,8 +131,8 @@ impl<P: Primitives> Stripe<P> {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// [`everhash_index::Error::Poisoned`] if a change failed, or a holder panicked: what a change stored is
-    /// visible, and may be incomplete or not durable, so no write may build on it.
+    /// [`everhash_index::Error::Poisoned`] if a change failed, or a holder panicked: what a change
+    /// stored is visible, and may be incomplete or not durable, so no write may build on it.
     #[inline(always)]
     pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
         let drift = self.lock.lock()?;

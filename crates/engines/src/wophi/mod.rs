@@ -94,13 +94,13 @@
 //!
 //! # What limits a get
 //!
-//! A get reads one line, and a processor can fetch a dozen lines at once. But it looks ahead by some
-//! hundred instructions, and SipHash of an 8-byte key alone takes 85. The bench measures what that
-//! leaves (`hash + random read`): on a virtual Xeon of 2023 less than a quarter of the rate of
-//! independent reads, and a get with all its checks reaches four tenths of that. So single gets with
-//! this hash cannot reach a fifth of independent reads there. Batches can (three tenths), because
-//! they prefetch the next lines before the first is compared, and XXH3 helps (an eighth) where keys
-//! need no defence.
+//! A get reads one line, and a processor can fetch a dozen lines at once. But it looks ahead by
+//! some hundred instructions, and SipHash of an 8-byte key alone takes 85. The bench measures what
+//! that leaves (`hash + random read`): on a virtual Xeon of 2023 less than a quarter of the rate of
+//! independent reads, and a get with all its checks reaches four tenths of that. So single gets
+//! with this hash cannot reach a fifth of independent reads there. Batches can (three tenths),
+//! because they prefetch the next lines before the first is compared, and XXH3 helps (an eighth)
+//! where keys need no defence.
 
 mod bucket;
 mod bucket_pre_allocation;

@@ -2,19 +2,7 @@
 
 use everhash_pmem::{Addr, Bits};
 
-use super::{Geometry, Kind, ROOT, Root, leading, open, seal};
-
-everhash_pmem::ruler! {
-    /// A collecting log (ElimDA 3.3): one access unit. Its first two words are zero if it was never
-    /// used. CONTROL is the commit point of inserts, ENDED that of moves and removals.
-    pub struct CollectingLog [256] {
-        0  CONTROL [1]  "slots handed out, 4 bits | bit i: slot i is written << 4, 15 bits | \
-                         1 << 19 if it is being flushed | generation << 20, 28 bits | check << 48";
-        8  ENDED   [1]  "bit i: the item of slot i has moved or ended, 15 bits | \
-                         generation << 20, 28 bits | check << 48";
-        16 ITEMS   [30] "15 x (key, value), 15 x (hash of the key, record word), or 7 of 4 words";
-    }
-}
+use super::{CollectingLog, Geometry, Kind, ROOT, Root, leading, open, seal};
 
 /// Where the address of the collecting logs lies.
 pub const LOGS_LINK: Addr = ROOT.plus(Root::LOGS as u64);

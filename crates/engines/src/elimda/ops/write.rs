@@ -29,11 +29,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Makes room for an item in the D-bucket, and reserves a slot of the log for it.
-    pub(in crate::elimda) fn room(
-        &self,
-        pm: &Access<'_, M>,
-        writer: &Writer<'_, M>,
-    ) -> Step<Reserved> {
+    pub fn room(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Step<Reserved> {
         let Writer { segment, index, bucket, held } = writer;
         if bucket.is_full() && !self.relocate(pm, segment, *index, bucket, held)? {
             return Ok(Err(Need::Unit));
@@ -265,12 +261,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Relocates what is in the oldest block of a crowded lane. No lock is held.
-    pub(in crate::elimda) fn relieve(
-        &self,
-        pm: &Access<'_, M>,
-        hash: u64,
-        crowded: bool,
-    ) -> Result<()> {
+    pub fn relieve(&self, pm: &Access<'_, M>, hash: u64, crowded: bool) -> Result<()> {
         if !crowded {
             return Ok(());
         }

@@ -7,10 +7,10 @@ use everhash_pmem::{Addr, Bits, LINE, Span, WORD};
 /// A log that is full.
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
-    pub(in crate::walsh) number: u64,
-    pub(in crate::walsh) span: Span,
+    pub number: u64,
+    pub span: Span,
     /// Its objects.
-    pub(in crate::walsh) count: u64,
+    pub count: u64,
 }
 
 /// The full logs of an area, oldest first, a word for each: there is one for a few hundred pairs,
