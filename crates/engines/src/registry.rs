@@ -80,7 +80,7 @@ macro_rules! engines {
 engines! {
     walsh::Walsh "WALSH" SHORT,
         "chains in logs, their heads in DRAM; writes are collected and made durable together";
-    turbo::Turbo "TurboHash" BROAD,
+    turbo::Turbo "TurboHash" SHORT,
         "sharded linear probing in buckets of 256 bytes; recovery in O(1)";
     wophi::Wophi "WOPHI" USUAL,
         "chained buckets, pre-allocated; log-free commits of eight bytes";
