@@ -67,8 +67,8 @@
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
 //! Not here: a checkpoint of the directory (an opening reads all objects), collecting in steps
-//! smaller than a segment, salvage behind a damaged object of a segment, a medium that writes out whole megabytes, holes behind emptied segments,
-//! atomic batches.
+//! smaller than a segment, salvage behind a damaged object of a segment, a medium that writes out
+//! whole megabytes, holes behind emptied segments, atomic batches.
 
 mod batches;
 mod check;
