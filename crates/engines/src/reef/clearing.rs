@@ -66,10 +66,11 @@ impl<M: Media> Reef<M> {
                 stream.made_durable(position);
             });
         }
-        drop(streams);
+        // No epoch ends before: it would free segments that the directory still leads to.
         for (shard, members) in self.shards.iter().zip(&mut shards) {
             shard.clear(members)?;
         }
+        drop(streams);
         Ok(())
     }
 }

@@ -38,7 +38,7 @@ pub const WRITERS: Allowance = Allowance { sixteenths: 6, segments: 1 };
 pub const UPKEEP: Allowance = Allowance { sixteenths: 3, segments: 1 };
 
 /// What a full medium allows.
-const NOTHING: Allowance = Allowance { sixteenths: 0, segments: 0 };
+pub const NOTHING: Allowance = Allowance { sixteenths: 0, segments: 0 };
 
 /// The part of a stream's words that may be tombstones.
 const TOMBSTONES: u64 = 8;
@@ -62,7 +62,7 @@ pub struct Victim {
 impl<M: Media> Reef<M> {
     /// Returns the segment of a stream from which most is gained, if the stream has more garbage
     /// than is allowed.
-    fn victim(&self, stream: &Stream, allowance: Allowance) -> Option<Victim> {
+    pub(super) fn victim(&self, stream: &Stream, allowance: Allowance) -> Option<Victim> {
         let oldest = stream.sealed.keys().next().copied()?;
         let (mut used, mut garbage, mut tombstones) = (0, 0, 0);
         let mut best: Option<Victim> = None;
@@ -125,7 +125,7 @@ impl<M: Media> Reef<M> {
     }
 
     /// Moves what is alive in a segment. A crash leaves all of it in the one place or the other.
-    fn collect(&self, victim: &Victim) -> Result<()> {
+    pub(super) fn collect(&self, victim: &Victim) -> Result<()> {
         let pm = self.pool.access();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let Sealed { span, seal, fill, .. } = victim.segment;
@@ -133,8 +133,9 @@ impl<M: Media> Reef<M> {
         // Ends: every object has a length.
         while offset < fill {
             let at = span.start.plus(offset);
-            let head = self.objects.read(&pm, (at, seal), &mut key, &mut value)?;
-            let head = head.ok_or_else(|| damaged(at))?;
+            let Some(head) = self.objects.read(&pm, (at, seal), &mut key, &mut value)? else {
+                return if self.is_gone(victim)? { Ok(()) } else { Err(damaged(at)) };
+            };
             self.keep(&pm, victim, (at, &head), &key, &value)?;
             offset += head.words;
         }
@@ -142,6 +143,12 @@ impl<M: Media> Reef<M> {
         self.mark_empty(&pm, &mut stream, victim.sequence)?;
         self.collected.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns whether a clear has emptied a segment meanwhile: its room may have another use.
+    fn is_gone(&self, victim: &Victim) -> Result<bool> {
+        let stream = self.streams[victim.stream].0.lock()?;
+        Ok(stream.sealed.get(&victim.sequence).is_none_or(|segment| segment.is_empty))
     }
 
     /// Appends an object to its stream anew if it is alive.
@@ -157,6 +164,10 @@ impl<M: Media> Reef<M> {
         let (shard, number) = self.shard(hash);
         let _members = shard.latch.lock()?;
         self.alive()?;
+        if self.units.seal(at) != victim.segment.seal {
+            // After a clear, another segment lies here: what was read is of no time.
+            return Ok(());
+        }
         let object = Object { kind: head.kind, key, value };
         match head.kind {
             Kind::Put => {

@@ -1,10 +1,12 @@
 //! What a log of segments can get wrong, each by its name.
 
 use everhash_index::{Cursor, Form, Table, WordTable};
+use everhash_pmem::Lock;
 use everhash_testkit::session::Session;
 
 use super::settings::Immediate;
 use crate::reef::Reef;
+use crate::reef::collection::NOTHING;
 
 /// Overwrites other keys until segments were collected so often.
 fn churn<E: everhash_index::Engine>(session: &Session<E>, rounds: u64) {
@@ -72,6 +74,26 @@ fn what_was_cleared_never_comes_back() {
         session.kill().unwrap();
         assert_eq!(session.table().len().unwrap(), 40, "round {round}");
     }
+}
+
+#[test]
+fn a_segment_that_was_chosen_before_a_clear_is_not_collected_after_it() {
+    // Fails if collecting takes what lies there now for damage, or brings back what lay there.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    let fill = |value| (0..400).for_each(|key| drop(table.put_word(key, value).unwrap()));
+    (fill(0), fill(1));
+    let chosen = table.streams.iter().filter_map(|stream| {
+        let stream = stream.0.lock().unwrap();
+        table.victim(&stream, NOTHING)
+    });
+    let victims: Vec<_> = chosen.collect();
+    assert!(!victims.is_empty());
+    table.clear().unwrap();
+    (0..3).for_each(|_| table.commit_epoch().unwrap());
+    fill(2);
+    victims.iter().for_each(|victim| table.collect(victim).unwrap());
+    assert!((0..400).all(|key| table.get_word(key).unwrap() == Some(2)));
 }
 
 #[test]
