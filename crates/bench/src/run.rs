@@ -1,6 +1,6 @@
 //! A run: rounds of ceilings and phases, interleaved.
 
-use everhash_engines::designs;
+use everhash_engines::{IN_MEMORY, ON_FILES};
 use everhash_index::{Design, Durability, Engine, Error, Form, HashKind, Result, Table};
 use everhash_pmem::{Dram, FileMedium, WriteBack};
 
@@ -59,13 +59,12 @@ impl Candidate {
 
 /// Returns every engine of the registry.
 pub fn candidates() -> Vec<Candidate> {
-    let designs = designs::<Dram>().into_iter().zip(designs::<FileMedium>());
-    let one = |(in_memory, in_file): (Design<Dram>, _)| Candidate {
+    let one = |(in_memory, in_file): (&Design<Dram>, &Design<FileMedium>)| Candidate {
         name: in_memory.name,
-        in_memory,
-        in_file,
+        in_memory: *in_memory,
+        in_file: *in_file,
     };
-    designs.map(one).collect()
+    IN_MEMORY.iter().zip(&ON_FILES).map(one).collect()
 }
 
 /// Runs `plan` with every candidate that can hold its form; `said` hears what begins.

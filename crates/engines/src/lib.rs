@@ -3,6 +3,8 @@
 //! [`ENGINES`] has a row for each, with its idea in a sentence; each module begins with its paper.
 
 pub mod common;
+#[cfg(not(test))]
+mod compiled;
 pub mod elimda;
 pub mod reef;
 mod registry;
@@ -11,6 +13,8 @@ pub mod turbo;
 pub mod walsh;
 pub mod wophi;
 
+#[cfg(not(test))]
+pub use compiled::*;
 pub use registry::{About, ENGINES, Exploration, designs};
 
 /// Counts what hostile images make an engine allocate.

@@ -69,11 +69,9 @@ macro_rules! engines {
         /// Returns every engine on one medium, in the order of [`ENGINES`].
         ///
         /// This is where engines are compiled for a medium: in the crate that calls it.
-        pub const fn designs<M: Media>() -> [Design<M>; COUNT] {
+        pub const fn designs<M: Media>() -> [Design<M>; ENGINES.len()] {
             [$( Design::of::<crate::$module::$engine>() ),+]
         }
-
-        const COUNT: usize = [$( $title ),+].len();
     };
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use everhash_engines::{ENGINES, designs};
+use everhash_engines::{ENGINES, ON_FILES};
 use everhash_index::{
     Capabilities, Choice, Design, Durability as Mode, Executor, Opening, Result, Setting, Sizing,
     Table,
@@ -36,13 +36,13 @@ pub(crate) struct Chosen<'a> {
 }
 
 static CATALOG: LazyLock<Vec<EngineInfo>> = LazyLock::new(|| {
-    let rows = ENGINES.iter().zip(designs::<FileMedium>());
-    let info = |(about, design): (&everhash_engines::About, Design<FileMedium>)| EngineInfo {
+    let rows = ENGINES.iter().zip(&ON_FILES);
+    let info = |(about, design): (&everhash_engines::About, &Design<FileMedium>)| EngineInfo {
         name: about.name,
         idea: about.idea,
         capabilities: about.capabilities,
         settings: design.settings,
-        design,
+        design: *design,
     };
     rows.map(info).collect()
 });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use everhash_engines::{About, ENGINES, designs};
+use everhash_engines::{About, ENGINES, TRACED};
 use everhash_index::Design;
 use everhash_pmem::Site;
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
@@ -20,8 +20,8 @@ pub struct Subject {
 impl Subject {
     /// Returns every engine of the registry.
     pub fn all() -> impl Iterator<Item = Subject> {
-        let rows = ENGINES.iter().zip(designs::<Traced>());
-        rows.map(|(about, design)| Subject { about, design })
+        let rows = ENGINES.iter().zip(&TRACED);
+        rows.map(|(about, design)| Subject { about, design: *design })
     }
 
     /// Returns the places where the engine persists something.
