@@ -128,10 +128,15 @@ impl<M: Media> Walsh<M> {
     /// object that must fit if one does at all.
     pub(super) fn divide(&self, state: &State, all: u64, words: u64) -> (u64, u64) {
         let least = self.objects.least_words();
-        let usual = match self.form {
-            Form::Fixed { .. } => return (all / (least + 1), all / (least + 1) * least),
-            Form::Variable => all / (self.average_words(state, words) + 1),
-        };
+        match self.form {
+            Form::Fixed { .. } => (all / (least + 1), all / (least + 1) * least),
+            Form::Variable => self.divide_by(self.average_words(state, words), all, words),
+        }
+    }
+
+    /// As [`Walsh::divide`], among byte strings whose objects have `average` words.
+    pub(super) fn divide_by(&self, average: u64, all: u64, words: u64) -> (u64, u64) {
+        let usual = all / (average.max(self.objects.least_words()) + 1);
         let entries = (usual + usual / 4 + MORE_ENTRIES).min(self.entries());
         let entries = entries.min(all.saturating_sub(words));
         (entries, all - entries)

@@ -69,6 +69,7 @@
 //! | directory logs are compacted (3.2.2) | they are not | 8 bytes an object (5) |
 //! | directories are saved at close (3.4.1) | of changed areas; a hint | `checkpoint.rs` |
 //! | a crash undoes a rehash (3.4.2) | it goes on | writes since were acknowledged (9) |
+//! | nothing on long objects (3.1.6) | one longer than a log has its own | fewer, fuller logs (14) |
 //! | nothing on a full device | room to collect an area stays free | removing works: `reserve.rs` |
 //!
 //! 1. With the modulo only a block's worth of directories can be reached. Area, directory and
@@ -101,6 +102,10 @@
 //!     is an upper bound until the next rehash.
 //! 13. Hot keys that share a chain and are written in turn lengthen it, until their garbage makes
 //!     the area due. The bound is that of all garbage, and readers never wait for it.
+//!
+//! 14. Logs follow one another, so that a log for one object ends the log before it, however empty
+//!     that is. With a log of its own for every object from a quarter of a log on, mixed lengths
+//!     took 2.5 times their bytes; now they take at most 1.45 times (`tests/space.rs`).
 //!
 //! # What can be taken away, to compare
 //!

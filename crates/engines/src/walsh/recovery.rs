@@ -118,6 +118,9 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         upkeep: AtomicWord::new(0),
         pool,
     };
+    if table.log_bytes() > table.pool.region().media().bytes() {
+        return Err(corrupt(ROOT, "a log is no longer than the medium"));
+    }
     let media = table.pool.region().media();
     if table.pool.previous_shutdown() != Shutdown::Clean {
         // A quarter of each log is read, and its head: nearly every page.

@@ -90,7 +90,11 @@ impl<M: Media> Walsh<M> {
             Form::Variable => {
                 let by_count =
                     items.div_ceil(entries) + (short + items).div_ceil(entries + object_words);
-                (by_count + (2 * short).div_ceil(object_words) + more.logs) * self.log_bytes()
+                let average = short.checked_div(items).unwrap_or(0);
+                let (_, room) = self.divide_by(average, entries + object_words, 0);
+                // Half of it: those of one log may be much shorter than the average.
+                let room = (room / 2).max(object_words);
+                (by_count + (2 * short).div_ceil(room) + more.logs) * self.log_bytes()
             }
         };
         let long_heads = (state.item_bytes / (object_words * WORD) + 1) * LONG_HEAD_LINES * LINE;

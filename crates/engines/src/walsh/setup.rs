@@ -174,9 +174,11 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
         }
         pm.write_words(at, &record)?;
     }
-    // An open demands that the indexes of all directories are in proportion to the medium.
+    // An open demands that the indexes of all directories are in proportion to the medium, and that
+    // an ordinary log is no longer than it.
     let blocks = (settings.directories / settings.block_directories).max(settings.areas);
-    space.give(space.take(blocks.div_ceil(MOST_INDEX) * WORD, LINE)?.span);
+    let log_bytes = layout::log_bytes(settings.log_entries, settings.log_bytes / WORD);
+    space.give(space.take(log_bytes.max(blocks.div_ceil(MOST_INDEX) * WORD), LINE)?.span);
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root(table.start));
     root[Root::EPOCH] = layout::encode_epoch(0);
