@@ -104,8 +104,8 @@
 //!     the area due. The bound is that of all garbage, and readers never wait for it.
 //!
 //! 14. Logs follow one another, so that a log for one object ends the log before it, however empty
-//!     that is. With a log of its own for every object from a quarter of a log on, mixed lengths
-//!     took 2.5 times their bytes; now they take at most 1.45 times (`tests/space.rs`).
+//!     that is. When each long object had one, mixed lengths took 2.5 times their bytes; now they
+//!     take at most 1.45 times (`tests/space.rs`).
 //!
 //! # What can be taken away, to compare
 //!
