@@ -14,34 +14,34 @@ use super::directory::{Directory, Slot};
 use super::layout::{AreaRecord, Link, WordObject};
 use super::state::Walsh;
 
-/// Searches that are under way together.
+/// Searches that run interleaved.
 ///
-/// Unit: searches. Source: ours; about as many cache misses can a present core have outstanding.
+/// Unit: searches. Source: ours; about as many cache misses as a current core can have outstanding.
 const TOGETHER: usize = 16;
 
 /// Keys whose directories are prefetched before their searches begin.
 ///
-/// Unit: keys. Source: ours; more than a present core can have cache misses outstanding.
+/// Unit: keys. Source: ours; more than the cache misses that a current core can have outstanding.
 const AHEAD: usize = 32;
 
-/// Pairs that are looked for together before they are written one by one.
+/// Pairs that are looked up together before they are written one by one.
 ///
-/// Unit: pairs. Source: ours; what they need fits into the first cache.
+/// Unit: pairs. Source: ours; their objects fit into the first-level cache.
 const WRITES: usize = 32;
 
 /// The longest chain that an interleaved search follows; a longer one is searched on its own.
 ///
-/// Unit: objects. Source: ours; some times the longest chain that is usual.
+/// Unit: objects. Source: ours; a few times the longest usual chain.
 const STEPS: u32 = 32;
 
 /// How a search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// The key is present, and what it was compared with last was its object.
+    /// The key is present; the object that was compared last is its object.
     Present,
     /// The key is absent.
     Absent,
-    /// It is to be looked for on its own.
+    /// The key has to be looked up on its own.
     Unknown,
 }
 
@@ -52,16 +52,16 @@ impl Ending {
     }
 }
 
-/// What a batch is about: keys by their places in it.
+/// The keys of a batch, by position.
 pub trait Batch {
-    /// Returns the hash of the key at a place.
+    /// Returns the hash of the key at a position.
     fn hash(&self, place: usize) -> u64;
 
-    /// Compares the object at an address with the key at a place, and keeps its value if it is of
-    /// that key; returns how the search ended, or where it goes on.
+    /// Compares the object at an address with the key at a position, and keeps the value of a
+    /// match; returns how the search ended, or the next address.
     fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending>;
 
-    /// Takes the answer for the key at a place.
+    /// Receives the answer for the key at a position.
     ///
     /// # Errors
     /// Those of a search on its own.
@@ -75,8 +75,8 @@ struct Begun<'w, M: Media> {
     slot: Option<Slot<'w, M::Sync>>,
 }
 
-/// A search under way: for the key at which place, how it began, and which object it looks at
-/// next, as which of its chain.
+/// A running search: the position of its key, its start, and its next object, with that object's
+/// position in the chain.
 #[derive(Clone, Copy, Default)]
 struct Search {
     place: usize,
@@ -86,17 +86,17 @@ struct Search {
     step: u32,
 }
 
-/// The keys of a batch that no search looks for yet.
+/// The keys of a batch whose searches have not begun.
 struct Waiting<'w, M: Media> {
-    /// By place, modulo their number.
+    /// By position, modulo their number.
     ahead: [Begun<'w, M>; AHEAD],
-    /// Places of keys that are ahead: the directories of others are not fetched yet, or read.
+    /// Positions of the keys whose directories are being prefetched.
     places: core::ops::Range<usize>,
     count: usize,
 }
 
 impl<M: Media> Walsh<M> {
-    /// Looks for the keys at the first `count` places of a batch; says how each search ends.
+    /// Looks up the first `count` keys of a batch, and passes on how each search ends.
     ///
     /// # Errors
     /// Those of [`Batch::end`].
@@ -120,7 +120,7 @@ impl<M: Media> Walsh<M> {
             searches[under_way] = search;
             under_way += 1;
         }
-        // Ends: each round brings every search one object further, at most `STEPS` of them.
+        // Ends: each round advances every search by one object, at most `STEPS` times.
         while under_way > 0 {
             let mut index = 0;
             while index < under_way {
@@ -150,7 +150,7 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Fetches the directory of one more key, if there is one.
+    /// Prefetches the directory of the next key, if there is one.
     #[inline(always)]
     fn fetch_next<'w>(&'w self, waiting: &mut Waiting<'w, M>, batch: &impl Batch) {
         let place = waiting.places.end;
@@ -191,18 +191,18 @@ impl<M: Media> Walsh<M> {
         Ok(None)
     }
 
-    /// Ends a search as it seems to have ended, if the view of its area has not changed.
+    /// Ends a search with its result if the view of its area is unchanged.
     #[inline(always)]
     fn end_search(&self, search: &Search, ending: Ending, batch: &mut impl Batch) -> Result<()> {
         let is_current = self.area(search.hash).view.shows(search.view);
         batch.end(search.place, if is_current { ending } else { Ending::Unknown })
     }
 
-    /// Writes many pairs, in order, by `word` those of a pool of words and by `bytes` the others;
-    /// returns how often these said that they added one.
+    /// Writes many pairs in order, with `word` in a pool of words and with `bytes` in all others;
+    /// returns how many pairs were added.
     ///
-    /// The keys are looked for together first: each write then looks in the cache. What it stores
-    /// to is fetched too, because other processors may have changed it.
+    /// Interleaved lookups come first, so that each write finds its objects in the cache. The ends
+    /// of the logs are prefetched as well, since other processors may have changed them.
     ///
     /// # Errors
     /// Those of a write on its own; the pairs before it are written.
@@ -240,7 +240,7 @@ impl<M: Media> Walsh<M> {
         Ok(added)
     }
 
-    /// Says that the area of a hash will be written to soon.
+    /// Prefetches the area of a hash for a write.
     #[inline(always)]
     fn prefetch_area(&self, pm: &Access<'_, M>, hash: u64) {
         let area = self.area(hash);
@@ -249,14 +249,14 @@ impl<M: Media> Walsh<M> {
     }
 }
 
-/// Says that an object will be read soon: of one in four, key or value lie in the next line.
+/// Prefetches an object, with the next line: there lie key or value of one object in four.
 #[inline(always)]
 fn fetch_object<M: Media>(pm: &Access<'_, M>, at: Addr) {
     pm.prefetch(at);
     pm.prefetch(at.plus(WordObject::WORDS as u64 - 1));
 }
 
-/// A batch of pairs that will be written: what their writes will look at is fetched.
+/// A batch of pairs that will be written: it prefetches what the writes will read.
 struct Ahead<'b, 'a, M: Media> {
     table: &'b Walsh<M>,
     pm: &'b Access<'a, M>,
@@ -309,10 +309,10 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
         self.table.hasher.word(self.keys[place])
     }
 
-    /// Looks at the check of the key's object only, as a search on its own does.
+    /// Verifies the check of the matching object only, as a single search does.
     #[inline(always)]
     fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
-        // What cannot be read is perhaps not an object any more.
+        // An object that cannot be read may have been freed meanwhile.
         let read = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
         if read.key != self.keys[place] {
             return read.next().ok_or(Ending::Unknown);
@@ -337,7 +337,7 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
     }
 }
 
-/// A batch of byte strings; answers are handed out in the order in which searches end.
+/// A batch of byte strings; answers come in the order in which searches end.
 pub struct BytesBatch<'b, 'a, M: Media, F: FnMut(usize, Option<&[u8]>)> {
     pub(super) table: &'b Walsh<M>,
     pub(super) pm: &'b Access<'a, M>,

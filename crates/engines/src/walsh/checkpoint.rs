@@ -2,9 +2,9 @@
 //! loads them instead of one directory record for each object.
 //!
 //! Each area's word leads to a head, which names the area's end: its newest log, the objects in it,
-//! and the sequence of its info. As numbers only rise, an area that still ends there holds what it
-//! held, and a checkpoint of any other moment is passed over. It lies in free space, and nobody
-//! keeps it there once the pool is open: only a pool that was closed uses it.
+//! and the sequence of its info. Numbers only rise, so an area with the same end has the same
+//! contents, and a checkpoint with another end is ignored. A checkpoint lies in free space, which
+//! an open pool reuses: only the open after a clean close reads it.
 //!
 //! | a close finds | it leaves |
 //! |---|---|
@@ -12,10 +12,10 @@
 //! | no room, or more directories than records are worth | none: the logs are read |
 //! | all else | a new one |
 //!
-//! Stores of a close need no order among them: the pool counts as closed only when all are durable.
-//! Whatever is wrong with a checkpoint, the area is rebuilt from its logs: nothing is in it that
-//! they do not say, so that refusing to open would lose pairs for the sake of speed. The check of
-//! the pool reports the damage.
+//! The stores of a close need no order: the pool counts as closed only when all are durable. If
+//! anything is wrong with a checkpoint, the area is rebuilt from its logs, which hold the same
+//! information; to refuse the open would lose pairs for the sake of speed. The check of the pool
+//! reports the damage.
 
 use core::sync::atomic::Ordering;
 use everhash_index::Result;
@@ -27,10 +27,10 @@ use super::layout::{
 };
 use super::state::{Area, Log, Logs, NewInfo, OpenLog, Saved, State, Walsh};
 
-/// Part of the room of an area's directory logs that its checkpoint may take at most.
+/// The most that a checkpoint may take, as a part of its area's directory logs.
 ///
-/// Unit: none. Source: ours; below it, with half an object for each directory, the logs are read as
-/// fast, and a table that was made for many pairs and holds few must not swell when it is closed.
+/// Unit: none. Source: ours; beyond it, with less than half an object a directory, the logs are
+/// read as fast, and a nearly empty table made for many pairs must not grow when it is closed.
 const MOST_OF_RECORDS: u64 = 4;
 
 /// Words that a checkpoint has for each log.
@@ -65,12 +65,12 @@ impl<M: Media> Writer<'_, '_, M> {
     }
 }
 
-/// Reads the words behind a head; `None` says that they are not as they were written.
+/// Reads the words behind a head; `None` if their checksums do not match.
 struct Reader<'r, 'a, M: Media> {
     pm: &'r Access<'a, M>,
     head: &'r [u64; Checkpoint::WORDS],
     at: Addr,
-    /// Words that are not read from the medium yet, without the checksums.
+    /// Words still to be read from the medium, without the checksums.
     left: u64,
     part: Vec<u64>,
     next: usize,
@@ -105,7 +105,7 @@ impl<M: Media> Reader<'_, '_, M> {
     }
 }
 
-/// What a head says of the words behind it.
+/// The layout of the words behind a head.
 struct Content {
     logs: u64,
     /// Blocks of the newest directories, and of those set aside.
@@ -126,7 +126,8 @@ impl Content {
 }
 
 impl<M: Media> Walsh<M> {
-    /// Lets the tail of each area cover all of its objects, for a close: none is looked for then.
+    /// Lets the tail of each area cover all of its objects for a close: an open then searches for
+    /// none behind the tail.
     ///
     /// # Errors
     /// Those of the medium; the table is dead then.
@@ -135,13 +136,13 @@ impl<M: Media> Walsh<M> {
         self.areas.iter().try_for_each(|area| self.flush(&pm, area, &mut *self.lock(area)?))
     }
 
-    /// Saves every area for which it is worth the room. Everything else is durable already; this is
-    /// when the medium is synced.
+    /// Saves every area whose checkpoint is worth its space, and syncs the medium. Everything else
+    /// is durable already.
     ///
     /// A crash inside leaves a pool that was not closed: no checkpoint is used.
     ///
     /// # Errors
-    /// Those of the medium; want of room is none.
+    /// Those of the medium; lack of space is no error.
     pub(super) fn save(&self) -> Result<()> {
         let pm = self.pool.access();
         let is_untouched = self.has_begun.load(Ordering::Relaxed) == 0;
@@ -157,7 +158,7 @@ impl<M: Media> Walsh<M> {
                 changed.push(area);
             }
         }
-        // Those that stay are out of the way now.
+        // The space of the checkpoints that stay is claimed now.
         for area in changed {
             let state = self.lock(area)?;
             let at = self.save_area(&pm, area, &state)?;
@@ -167,7 +168,7 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Saves an area; returns where, or [`Addr::NULL`].
+    /// Saves an area; returns the address of its checkpoint, or [`Addr::NULL`].
     fn save_area(&self, pm: &Access<'_, M>, area: &Area<M>, state: &State) -> Result<Addr> {
         let Some(log) = &state.open else { return Ok(Addr::NULL) };
         let sides = sides_of(area, state);
@@ -216,9 +217,9 @@ impl<M: Media> Walsh<M> {
         Ok(span.start)
     }
 
-    /// Loads what the last close saved of an area whose end is known, with blocks out of `stock`;
-    /// returns the space of its logs, oldest first, or `None` if there is nothing that can be
-    /// believed. The state is as it was then, and no directory is set.
+    /// Loads the checkpoint of an area whose end is known, with blocks out of `stock`; returns the
+    /// spans of its logs, oldest first, or `None` if there is no valid checkpoint. The state is
+    /// unchanged then, and no directory is set.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] after a panic inside.
@@ -334,10 +335,10 @@ impl<M: Media> Walsh<M> {
     }
 }
 
-/// A side of an area, with the base-2 logarithm of its directories.
+/// A side of an area, with the base-2 logarithm of its number of directories.
 type Leveled<'a, M> = (&'a Side<<M as Media>::Sync>, u32);
 
-/// Returns the sides of an area that are in use: the newest, and the one that is set aside.
+/// Returns the sides of an area that are in use: the new one and the old one.
 fn sides_of<'a, M: Media>(area: &'a Area<M>, state: &State) -> [Option<Leveled<'a, M>>; 2] {
     let view = state.view;
     let newest = (&area.sides[view.side()], view.level());
@@ -377,7 +378,7 @@ fn read_blocks<M: Media>(
     count: u64,
 ) -> Result<u64> {
     let mut words = vec![0; 1 + blocks.block_words()];
-    // In ascending order, so that none is there twice.
+    // In ascending order, so that no block appears twice.
     let mut next = 0;
     for done in 0..count {
         let is_whole = reader.fill(&mut words).is_some();

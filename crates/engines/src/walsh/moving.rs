@@ -1,6 +1,6 @@
-//! The pairs of an old chain on their way to new ones: the newest of each key.
+//! The newest version of each key of an old chain, while a rehash moves it to a new chain.
 //!
-//! Pairs of words are carried as they are, others in one buffer.
+//! Pairs of words are held by value, byte strings in one buffer.
 
 use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, Media};
@@ -8,18 +8,18 @@ use everhash_pmem::{Access, Addr, Media};
 use super::object::Content;
 use super::state::Walsh;
 
-/// The pairs of a chain. Used for one chain after the other, so that its buffers are there.
+/// The pairs of a chain. It is reused from chain to chain, so that its buffers are allocated once.
 #[derive(Default)]
 pub struct Moving {
     pairs: Vec<Pair>,
-    /// Keys and values of byte strings, one behind the other.
+    /// Keys and values of byte strings, concatenated.
     bytes: Vec<u8>,
     /// The byte strings that were read last.
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// A pair on its way, or what says that it was removed.
+/// A pair that is moved, or a tombstone.
 struct Pair {
     hash: u64,
     is_live: bool,
@@ -29,7 +29,7 @@ struct Pair {
 #[derive(Clone, Copy)]
 enum Carried {
     Words([u64; 2]),
-    /// Where in the buffer key and value begin, and where they end.
+    /// The ranges of key and value in the buffer.
     Bytes([usize; 3]),
 }
 
@@ -40,8 +40,8 @@ impl Moving {
         self.bytes.clear();
     }
 
-    /// Takes the pair of the next older object of the chain, unless there is a newer one of its
-    /// key; returns where the object behind it lies.
+    /// Adds the pair of the next older object of the chain, unless a newer version of its key was
+    /// added before; returns the address of the object behind it.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`] if the object is damaged.

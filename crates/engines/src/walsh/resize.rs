@@ -4,12 +4,12 @@
 //! |---|---|---|
 //! | 1 | a new log; an info says which logs are old; the directories are set aside | one hold |
 //! | 2, 3 | chain by chain, the newest version of each key is appended anew | a hold per step |
-//! | 4 | the new logs are flushed; an info forgets the old ones; they get another use | one hold |
+//! | 4 | the new logs are flushed; an info drops the old ones; their space is free | one hold |
 //!
 //! A crash between the infos of phases 1 and 4 leaves an area that is still being rehashed: both
 //! sets of directories are rebuilt, from the logs up to the border and from those behind it, and
-//! the rehash begins again. Moving a key twice does nothing: what a new chain holds of it already,
-//! be it a tombstone, stays.
+//! the rehash begins again. Moving a key twice is harmless: a version that the new chain already
+//! holds stays, even if it is a tombstone.
 
 mod turns;
 
@@ -37,24 +37,24 @@ pub mod sites {
     }
 }
 
-/// Most directories whose chains are moved under one hold of the lock.
+/// Directories that a step rehashes at most while it holds the lock.
 ///
 /// Unit: directories. Source: ours; about sixty objects, some microseconds.
 pub(super) const MOST_STEP: u64 = 16;
 
-/// Bytes of objects that end a step: of long values fewer chains are moved under one hold.
+/// Bytes of objects after which a step ends: with long values it moves fewer chains.
 ///
 /// Unit: bytes. Source: ours; some tens of microseconds. Chains of words never come near it.
 const MOST_STEP_BYTES: u64 = 64 << 10;
 
-/// Directories without pairs that a step passes for each chain that it may move: an area with few
-/// long values has many, and each write should bring its rehash on.
+/// Empty directories that a step skips for each chain that it may move. An area with few long
+/// values has many empty directories, and each write should advance its rehash.
 ///
 /// Unit: directories. Source: ours; less work than a chain is.
 const EMPTY_OF_STEP: u64 = 16;
 
-/// Part of the threshold that live pairs may take after a collection without doubling: with more,
-/// garbage would come back too soon and collecting would be all that is done.
+/// The load, as a part of the threshold, up to which an area is only collected and not doubled.
+/// Above it, garbage would build up again at once, and the area would be collected all the time.
 ///
 /// Source: ours; with 3 of 4, a collection is paid for by one write per directory at least.
 const LIVE_OF_THRESHOLD: (u64, u64) = (3, 4);
@@ -87,7 +87,7 @@ impl<M: Media> Walsh<M> {
         was_there_room(self.move_chains(pm, area, state, purpose, count))
     }
 
-    /// Sets the directories aside. Whether they double is decided by what is alive.
+    /// Sets the directories aside. The number of live pairs decides whether the new ones double.
     fn set_aside(
         &self,
         pm: &Access<'_, M>,
@@ -100,11 +100,11 @@ impl<M: Media> Walsh<M> {
         let most = self.limit(area, state) * part / whole;
         let level = if state.items > most { (old + 1).min(MOST_LEVEL) } else { old };
         self.open_log(pm, area, state, purpose, 0)?;
-        // The new log is reachable before the info speaks of a border behind which it lies.
+        // The new log must be reachable before an info names a border in front of it.
         self.flush(pm, area, state)?;
         let border = state.open.as_ref().map_or(1, |log| log.number);
         let end = border.wrapping_sub(1);
-        // The oldest log stays, with what is known of it.
+        // The oldest log stays.
         let new = NewInfo { end, levels: [level, old], ..state.info };
         self.write_info(pm, area, state, &new)?;
         pm.mark(sites::SET_ASIDE);
@@ -115,7 +115,7 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Moves the chains of some directories that are set aside.
+    /// Moves the chains of some of the old directories.
     fn move_chains(
         &self,
         pm: &Access<'_, M>,
@@ -149,8 +149,8 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Fetches the objects of some chains that are set aside, those of all chains together: while
-    /// one is on its way from memory, so are the others.
+    /// Prefetches the objects of some old chains, all chains side by side, so that their cache
+    /// misses overlap.
     fn fetch_chains(
         &self,
         pm: &Access<'_, M>,
@@ -164,19 +164,19 @@ impl<M: Media> Walsh<M> {
             *head = self.blocks.read(set_aside, directory).head;
             pm.prefetch(*head);
         }
-        // Longer chains than are usual wait for their last objects.
+        // The last objects of unusually long chains are not prefetched.
         for _ in 0..2 * self.settings.threshold {
             for head in heads.iter_mut().filter(|head| !head.is_null()) {
-                // Whether the link is sound is for the walk to say.
+                // The walk that follows validates the link.
                 *head = pm.load(*head).map_or(Addr::NULL, Link::next_of);
                 pm.prefetch(*head);
             }
         }
     }
 
-    /// Appends the newest version of each key of an old chain, unless there is a newer one: those
-    /// of one new chain one behind the other, so that a search finds the second in the line of the
-    /// first. Returns what was alive in the chain.
+    /// Appends the newest version of each key of an old chain, unless the new chain has a newer
+    /// one. Objects of one new chain are appended next to each other, so that a search often finds
+    /// the second object in the cache line of the first. Returns the live pairs of the old chain.
     fn move_chain(
         &self,
         pm: &Access<'_, M>,
@@ -191,7 +191,7 @@ impl<M: Media> Walsh<M> {
         moving.clear();
         self.along(head, |at| moving.take(self, pm, at))?;
         let mut found = Counted::default();
-        // Doubling parts a chain by the last bit of the directory.
+        // Doubling splits a chain by the lowest bit of the directory number.
         for half in 0..2 {
             for (hash, content) in moving.live() {
                 let number = directory_of(hash, state.view.level());
@@ -244,7 +244,7 @@ impl<M: Media> Walsh<M> {
         })
     }
 
-    /// Visits the places of the objects of a chain; each visit says where the next one is.
+    /// Visits the addresses of the objects of a chain; each visit returns the next address.
     #[inline(always)]
     fn along(&self, head: Addr, mut visit: impl FnMut(Addr) -> Result<Addr>) -> Result<()> {
         let mut at = head;
@@ -258,7 +258,7 @@ impl<M: Media> Walsh<M> {
         Err(corrupt(head, "a chain of objects ends"))
     }
 
-    /// Phase 4. The copies are durable before the info forgets where they came from.
+    /// Phase 4. The copies are durable before the info drops the logs they came from.
     fn finish(
         &self,
         pm: &Access<'_, M>,
@@ -289,8 +289,8 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Forgets every pair of an area, without room for anything: an info says that the oldest log
-    /// is one that does not exist yet.
+    /// Removes every pair of an area without taking space: an info names as the oldest log one that
+    /// does not exist yet.
     ///
     /// A crash inside leaves all pairs or none.
     pub(super) fn clear_area(
@@ -308,9 +308,9 @@ impl<M: Media> Walsh<M> {
             estimated: false,
         };
         self.write_info(pm, area, state, &new)?;
-        // The log that the tail names has another use soon.
+        // The log that the tail names will be reused soon.
         self.forget_logs(pm, area)?;
-        // The next side may be the one that is set aside: nobody may see it half empty.
+        // The next side may be the old one: no reader may see it half empty.
         area.show(state, view.closed());
         self.blocks.clear(&area.sides[view.side()], view.level())?;
         self.blocks.clear(&area.sides[1 - view.side()], view.old().unwrap_or(0))?;
@@ -323,8 +323,8 @@ impl<M: Media> Walsh<M> {
     }
 }
 
-/// Returns whether a part of a rehash was done. One that finds no room is no error, and waits for
-/// some: the write that set it off has been made.
+/// Returns whether a step of a rehash was done. Lack of space is no error: the step waits for it,
+/// and the write that triggered the step is complete.
 fn was_there_room(outcome: Result<()>) -> Result<bool> {
     match outcome {
         Err(Error::Full { .. }) => Ok(false),

@@ -1,9 +1,9 @@
 //! Turns: one area is rehashed at a time (3.2.1), a step of it with every write.
 //!
-//! The area whose turn it is gets a step from whoever writes, to whatever area: no writer waits for
-//! a whole rehash, and the others that are due wait for their turn. So there is room for two
-//! generations of one area only, however many have grown alike. An area that cannot wait, because
-//! many threads write to it, gets steps from its own writers beside that.
+//! Every write, to whatever area, does one step for the area whose turn it is. So no writer waits
+//! for a whole rehash, and other areas that are due wait for their turn. Two generations of logs
+//! exist for one area at a time, however many areas grow alike. An area that cannot wait, because
+//! many threads write to it, also gets steps from its own writers.
 
 use core::sync::atomic::Ordering;
 
@@ -14,69 +14,69 @@ use super::MOST_STEP;
 use crate::walsh::reserve::Purpose;
 use crate::walsh::state::{Area, GuardOf, State, Walsh};
 
-/// Part of a block of directories whose chains are moved under one hold of the lock.
+/// The part of a block of directories that one step rehashes.
 ///
 /// Unit: none. Source: ours; with the smallest blocks a step is one directory, so that every judge
-/// meets a rehash half done.
+/// meets an unfinished rehash.
 const STEP_OF_BLOCK: u64 = 2;
 
-/// Objects in the chains of an area, as a multiple of those that they may have, from which on its
-/// own writers rehash it without waiting for its turn.
+/// The length of an area's chains, as a multiple of the allowed length, above which its own writers
+/// rehash it without waiting for its turn.
 ///
 /// Unit: none. Source: ours (twice the paper's threshold, before searches are much slower).
 const OUTRUN_CHAINS: u64 = 2;
 
-/// The same for the objects in its logs.
+/// The same limit for the objects in its logs.
 ///
-/// Unit: none. Source: ours; a rehash is due at two. With it neither logs nor what recovery reads
-/// of them can grow without bound.
+/// Unit: none. Source: ours; a rehash is due at two. The limit bounds the logs, and with them the
+/// time of a recovery.
 const OUTRUN_LOGS: u64 = 4;
 
-/// Length of an area's logs, as a multiple of what its live pairs need, from which on its writers
-/// collect it.
+/// The length of an area's logs, as a multiple of its live bytes, above which its writers collect
+/// it.
 ///
-/// Unit: none. Source: ours; so at most two thirds are garbage, and collecting moves at most half
-/// as many bytes as were written since the last time.
+/// Unit: none. Source: ours; at most two thirds are garbage then, and a collection moves at most
+/// half as many bytes as were written since the one before.
 const DUE_BYTES: u64 = 3;
 
-/// The same for upkeep, which nobody waits for.
+/// The same limit for upkeep, for which no writer waits.
 const UPKEEP_BYTES: u64 = 2;
 
-/// The same from which on the writers of an area do not wait for its turn.
+/// The same limit, above which the writers of an area do not wait for its turn.
 const OUTRUN_BYTES: u64 = 5;
 
-/// Ordinary logs of garbage that are not worth a collection.
+/// Garbage that is not worth a collection.
 ///
 /// Unit: logs. Source: ours; one that is being filled, the one before it, and some for the rounding
 /// of a small area.
 const FREE_LOGS: u64 = 4;
 
-/// How often all areas are looked at to make room: what one collection frees, another may need.
+/// Passes over all areas to make room: one collection may need what another has freed.
 ///
 /// Unit: none. Source: ours; a pass that collects nothing is the last.
 const PASSES: u32 = 3;
 
-/// Part of the limit by which those of the first and the last area differ.
+/// The part of a limit by which the limits of the first and the last area differ.
 ///
-/// Unit: none. Source: ours; areas grow alike, and without it all are due within a few writes of
-/// each other: searches and writes then meet 64 rehashes in a row. With a larger part the chains of
-/// some areas would be longer than the paper's.
+/// Unit: none. Source: ours; areas grow alike, and without a difference all become due within a few
+/// writes: 64 rehashes then follow one another. With a larger part some areas would have longer
+/// chains than the paper's.
 const STAGGER: u64 = 16;
 
 impl<M: Media> Walsh<M> {
-    /// Returns how many old directories are rehashed under one hold of the lock.
+    /// Returns how many old directories one step rehashes.
     fn step_directories(&self) -> u64 {
         (self.settings.block_directories / STEP_OF_BLOCK).clamp(1, MOST_STEP)
     }
 
-    /// Returns whether a write has to look after its area: a rehash is due, or under way.
+    /// Returns whether an area needs maintenance after a write: a rehash is due or running.
     #[inline(always)]
     pub(crate) fn needs_maintenance(&self, area: &Area<M>, state: &State) -> bool {
         state.rehash.is_some() || self.is_due(area, state)
     }
 
-    /// Returns how many objects the chains of an area may have: on the average of all areas as many
-    /// as the threshold allows.
+    /// Returns how many objects the chains of an area may have: what the threshold allows, averaged
+    /// over all areas.
     #[inline(always)]
     pub(super) fn limit(&self, area: &Area<M>, state: &State) -> u64 {
         let limit = self.settings.threshold << state.view.level();
@@ -123,11 +123,11 @@ impl<M: Media> Walsh<M> {
         mut state: GuardOf<'a, M>,
     ) -> Result<()> {
         if self.settings.resize == 1 {
-            // Without the four phases: all under one hold of the lock.
+            // Without the four phases: everything while the lock is held.
             while self.advance(pm, area, &mut state, true)? {}
             return Ok(());
         }
-        // What began without a turn goes on without one: nobody else helps.
+        // A rehash that began without a turn continues without one: no other writer helps.
         if self.take_turn(area) || state.rehash.is_some() || self.is_outrun(&state) {
             let is_due = self.is_due(area, &state);
             return self.advance(pm, area, &mut state, is_due).map(drop);
@@ -136,7 +136,7 @@ impl<M: Media> Walsh<M> {
         self.help(pm)
     }
 
-    /// Does a step of the rehash whose turn it is, if there is one and nobody else is at it.
+    /// Does a step for the area whose turn it is, if there is one and no other thread does.
     #[inline(always)]
     pub(crate) fn help(&self, pm: &Access<'_, M>) -> Result<()> {
         match self.turn.load(Ordering::Relaxed) {
@@ -147,7 +147,7 @@ impl<M: Media> Walsh<M> {
 
     #[cold]
     fn help_area(&self, pm: &Access<'_, M>, area: &Area<M>) -> Result<()> {
-        // If it is poisoned, its own writers hear of it.
+        // If that area is poisoned, its own writers get the error.
         let Ok(Some(mut state)) = area.state.try_lock() else { return Ok(()) };
         self.alive()?;
         pm.locked(area.number);
@@ -156,8 +156,8 @@ impl<M: Media> Walsh<M> {
         outcome.map(drop)
     }
 
-    /// Lets it be an area's turn if it is no other's; returns whether it is. The caller holds the
-    /// area's lock.
+    /// Gives an area the turn if no other has it; returns whether the area has it. The caller holds
+    /// the area's lock.
     fn take_turn(&self, area: &Area<M>) -> bool {
         let taken =
             self.turn.compare_exchange(0, area.number + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -167,7 +167,7 @@ impl<M: Media> Walsh<M> {
     /// Ends an area's turn, if it has it. The caller holds the area's lock.
     pub(crate) fn end_turn(&self, area: &Area<M>) {
         let (relaxed, turn) = (Ordering::Relaxed, area.number + 1);
-        // Another's turn is not this one's to end.
+        // Only the area that has the turn ends it.
         let _ = self.turn.compare_exchange(turn, 0, relaxed, relaxed);
     }
 
@@ -196,7 +196,7 @@ impl<M: Media> Walsh<M> {
         outcome.map(|_| remains)
     }
 
-    /// Goes on with a rehash, or collects an area of which more than half is garbage, if it is its
+    /// Continues a rehash, or collects an area that is more than half garbage, if the area has the
     /// turn; returns whether there is more to do.
     pub(crate) fn maintain_area(
         &self,
@@ -221,14 +221,13 @@ impl<M: Media> Walsh<M> {
     pub(crate) fn is_collectable(&self, state: &State) -> bool {
         let most = self.settings.log_entries.min(state.items / 8 + 2);
         let garbage = state.stored.saturating_sub(state.items);
-        // Long objects are few: what counts is their room.
+        // Long objects are few: their bytes count.
         let is_long = garbage > 0 && state.long_bytes > state.item_bytes / 8 * 9 + self.log_bytes();
         state.rehash.is_some() || garbage >= most || is_long
     }
 
-    /// Begins to collect an area under its lock, with all the room there is; returns whether it
-    /// did, or has been rehashed before and can be so to the end. It begins only if there is room
-    /// for all of it.
+    /// Begins to collect an area under its lock, if there is room for the whole collection; returns
+    /// whether a collection or an earlier rehash can now run to its end.
     ///
     /// The caller holds `rescue`.
     pub(crate) fn begin_to_collect(
@@ -261,9 +260,9 @@ impl<M: Media> Walsh<M> {
         Ok(true)
     }
 
-    /// Makes room: frees what waits for an epoch, and collects every area that has garbage enough;
-    /// to `compact`, the other areas too, once, so that free room comes together. Returns whether
-    /// there was anything to try.
+    /// Makes room: frees what waits for an epoch, and collects every area with enough garbage. To
+    /// `compact`, it also collects the other areas once, so that free space becomes contiguous.
+    /// Returns whether there was anything to try.
     ///
     /// The caller holds `rescue`, and no lock of an area.
     pub(crate) fn make_room(&self, compact: bool) -> Result<bool> {
