@@ -243,10 +243,3 @@ impl<M: Media> Drop for Held<'_, M> {
 fn add<A: AtomicWord>(counter: &A, added: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(added), Ordering::Relaxed);
 }
-
-/// Comes before stores to space that was in use before. Readers may still be there: a reader that
-/// sees one of these stores also sees that the group or the layers have changed which led there.
-#[inline(always)]
-pub fn before_reuse<P: Primitives>() {
-    P::fence(Ordering::Release);
-}

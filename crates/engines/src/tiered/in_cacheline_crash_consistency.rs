@@ -14,10 +14,9 @@
 //! it leads to by one store.
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, LINE, Media, Span};
+use everhash_pmem::{Access, Addr, LINE, Media, Span, before_reuse};
 
 use super::bucket::{Line, Words};
-use super::concurrency::before_reuse;
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, READABLE};
 
 /// Where the change of a line persists something.

@@ -9,10 +9,9 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span, WORD};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span, WORD, before_reuse};
 
 use super::bucket::{Line, Lines, PairCodec, Words};
-use super::concurrency::before_reuse;
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Place};
 use super::setup::empty_line;
 use super::state::{Tiered, line_class};

@@ -87,7 +87,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             }
             Err(other) => return Err(other.into()),
         };
-        super::concurrency::before_reuse::<M::Sync>();
         write_empty_lines(pm, span, Some(sites::LAYER))?;
         pm.fence(sites::LAYER)?;
         let place = Place { start: span.start, log };
