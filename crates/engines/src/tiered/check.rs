@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
-use everhash_pmem::{Access, Addr, LINE, Media, Pool, RecordWord, Region, Span, WORD, pool};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use everhash_pmem::{Access, Addr, LINE, Media, Pool, Region, Span, WORD, pool};
 
 use super::layout::{
     self, Head, KeyedHash, LINE_WORDS, Line, Listed, MOST_LAYERS, PLACES, Place, ROOT, Root, SLOTS,
-    VERSION, is_deleted, is_readable, is_second, is_shadow, record,
+    VERSION, is_deleted, is_readable, is_second, is_shadow,
 };
+use crate::common::check::{corrupt, reachable_bytes, read_record, verify_root};
 
 /// Everything that the judge knows of a pool.
 struct Judge<'a, M: Media> {
@@ -50,7 +50,9 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
             items += u64::from(judge.pair(key, copies, visit)?);
         }
     }
-    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+    let spans = judge.spans.into_iter().collect();
+    let reachable_bytes = reachable_bytes(spans, region.media().bytes())?;
+    Ok(Checked { items, reachable_bytes })
 }
 
 /// As [`check`], but passes over lines and slots that are damaged. A damaged link costs the
@@ -79,15 +81,7 @@ impl<'a, M: Media> Judge<'a, M> {
         let pm = region.access();
         let mut root = [0; Root::CHECKSUM + 1];
         pm.read_words(ROOT, &mut root)?;
-        let bytes: Vec<u8> = root[..Root::CHECKSUM].iter().flat_map(|w| w.to_le_bytes()).collect();
-        if xxh3_64_with_seed(&bytes, ROOT.byte()) != root[Root::CHECKSUM] {
-            let at = ROOT.plus(Root::CHECKSUM as u64);
-            return Err(corrupt(at, "the checksum of the settings matches"));
-        }
-        if root[Root::VERSION] != VERSION {
-            let what = format!("layout {} of engine tiered", root[Root::VERSION]);
-            return Err(Error::Unsupported { what });
-        }
+        verify_root(&root, "tiered", VERSION)?;
         let (layers, line_slots) = (root[Root::LAYERS], root[Root::LINE_SLOTS]);
         let in_range = (2..=MOST_LAYERS as u64).contains(&layers)
             && (1..=SLOTS as u64).contains(&line_slots)
@@ -223,7 +217,12 @@ impl<'a, M: Media> Judge<'a, M> {
         let pair = [words[first], words[first + 1]];
         let (key, value) = match self.form {
             Form::WORDS => (pair[0].to_le_bytes().to_vec(), pair[1].to_le_bytes().to_vec()),
-            _ => self.record(pair, layout::slot_at(at, slot))?,
+            _ => {
+                let at = layout::slot_at(at, slot);
+                let (key, value, span) = read_record(&self.pm, &self.hasher, pair, at)?;
+                self.reach(span)?;
+                (key, value)
+            }
         };
         let hash = self.hasher.bytes(&key);
         if layout::print_of(hash) != layout::print(state) {
@@ -235,20 +234,6 @@ impl<'a, M: Media> Judge<'a, M> {
         }
         columns.entry(key).or_default().push(Copy { rank, at, state, value });
         Ok(())
-    }
-
-    fn record(&mut self, pair: [u64; 2], at: Addr) -> Result<(Vec<u8>, Vec<u8>)> {
-        let pointer = RecordWord::from_medium(at, pair[1])?
-            .filter(|pointer| pointer.tag == record::tag_of(pair[0], pair[1]))
-            .ok_or(corrupt(at, "a record word matches its check"))?;
-        let mut key = Vec::new();
-        let key_bytes = record::read(&self.pm, pointer, pair[0], &mut key)?;
-        let value = key.split_off(key_bytes);
-        if self.hasher.bytes(&key) != pair[0] {
-            return Err(corrupt(at, "a slot holds the hash of its key"));
-        }
-        self.reach(Span::of_bytes(pointer.addr, pointer.class.bytes()))?;
-        Ok((key, value))
     }
 
     /// Visits the newest copy of a key; returns whether it is there.
@@ -284,20 +269,4 @@ impl<'a, M: Media> Judge<'a, M> {
         visit(key, &topmost.value);
         Ok(true)
     }
-
-    /// Returns how many bytes are in use, which lie apart from one another.
-    fn reachable_bytes(self) -> Result<u64> {
-        let mut end = 0;
-        for span in &self.spans {
-            if span.start.byte() < end {
-                return Err(corrupt(span.start, "nothing lies in two places"));
-            }
-            end = span.end_byte();
-        }
-        Ok(self.spans.iter().map(|span| span.bytes()).sum())
-    }
-}
-
-fn corrupt(at: Addr, broken: &'static str) -> Error {
-    Error::Corrupt { at: at.byte(), broken }
 }

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
-use everhash_pmem::{Access, Addr, Media, Pool, RecordWord, Region, Span, pool};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use everhash_pmem::{Access, Addr, Media, Pool, Region, Span, pool};
 
 use super::layout::{
     self, BUCKET_WORDS, Bucket, Descriptor, KeyedHash, MOST_SHARDS, Meta, Place, ROOT, Root, SLOTS,
-    VERSION, record,
+    VERSION,
 };
+use crate::common::check::{corrupt, reachable_bytes, read_record, verify_root};
 
 /// What was read of a pool.
 struct Checker<'a, M: Media> {
@@ -56,7 +56,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
         let shard = checker.read_shard(index)?;
         items += checker.pairs(&shard, visit)?;
     }
-    Ok(Checked { items, reachable_bytes: checker.reachable_bytes()? })
+    let reachable_bytes = reachable_bytes(checker.spans, region.media().bytes())?;
+    Ok(Checked { items, reachable_bytes })
 }
 
 /// As [`check`], but skips the pairs that are damaged, and the shards whose buckets are.
@@ -88,15 +89,7 @@ impl<'a, M: Media> Checker<'a, M> {
         let pm = region.access();
         let mut root = [0; Root::CHECKSUM + 1];
         pm.read_words(ROOT, &mut root)?;
-        let bytes: Vec<u8> = root[..Root::CHECKSUM].iter().flat_map(|w| w.to_le_bytes()).collect();
-        if xxh3_64_with_seed(&bytes, ROOT.byte()) != root[Root::CHECKSUM] {
-            let at = ROOT.plus(Root::CHECKSUM as u64);
-            return Err(corrupt(at, "the checksum of the settings matches"));
-        }
-        if root[Root::VERSION] != VERSION {
-            let what = format!("layout {} of engine turbo", root[Root::VERSION]);
-            return Err(Error::Unsupported { what });
-        }
+        verify_root(&root, "turbo", VERSION)?;
         let (shards, lanes) = (root[Root::SHARDS], root[Root::LANES]);
         let in_range = (1..=MOST_SHARDS).contains(&shards)
             && (2..=SLOTS as u64).contains(&root[Root::BUCKET_SLOTS])
@@ -217,36 +210,8 @@ impl<'a, M: Media> Checker<'a, M> {
             return Ok((pair[0].to_le_bytes().to_vec(), pair[1].to_le_bytes().to_vec()));
         }
         let at = at.plus(first as u64 + 1);
-        let pointer = RecordWord::from_medium(at, pair[1])?
-            .filter(|pointer| pointer.tag == record::tag_of(pair[0], pair[1]))
-            .ok_or(corrupt(at, "a record word matches its check"))?;
-        let mut key = Vec::new();
-        let key_bytes = record::read(&self.pm, pointer, pair[0], &mut key)?;
-        let value = key.split_off(key_bytes);
-        if self.hasher.bytes(&key) != pair[0] {
-            return Err(corrupt(at, "a slot holds the hash of its key"));
-        }
-        self.spans.push(Span::of_bytes(pointer.addr, pointer.class.bytes()));
+        let (key, value, span) = read_record(&self.pm, &self.hasher, pair, at)?;
+        self.spans.push(span);
         Ok((key, value))
     }
-
-    /// Returns how many bytes are in use, which lie inside the pool and apart from one another.
-    fn reachable_bytes(mut self) -> Result<u64> {
-        self.spans.sort_unstable();
-        for pair in self.spans.windows(2) {
-            if pair[0].end_byte() > pair[1].start.byte() {
-                return Err(corrupt(pair[1].start, "nothing lies in two places"));
-            }
-        }
-        if let Some(last) = self.spans.last()
-            && last.end_byte() > self.pm.media().bytes()
-        {
-            return Err(corrupt(last.start, "everything lies inside the pool"));
-        }
-        Ok(self.spans.iter().map(|span| span.bytes()).sum())
-    }
-}
-
-fn corrupt(at: Addr, broken: &'static str) -> Error {
-    Error::Corrupt { at: at.byte(), broken }
 }

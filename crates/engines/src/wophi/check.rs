@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
-use everhash_pmem::{Access, Addr, LINE, Media, Pool, RecordWord, Region, Span, WORD, pool};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use everhash_pmem::{Access, Addr, LINE, Media, Pool, Region, Span, WORD, pool};
 
 use super::layout::{
     self, DoubleBucket, EXTENTS, KeyedHash, Kind, MOST_BUCKETS, NEXT, ROOT, Root, TOKEN, Token,
-    VERSION, WordBucket, record,
+    VERSION, WordBucket,
 };
+use crate::common::check::{corrupt, reachable_bytes, read_record, verify_root};
 
 /// What was read of a pool.
 struct Checker<'a, M: Media> {
@@ -57,7 +57,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
             items += checker.upper_chain(index + lower, visit)?;
         }
     }
-    Ok(Checked { items, reachable_bytes: checker.reachable_bytes()? })
+    let reachable_bytes = reachable_bytes(checker.spans, region.media().bytes())?;
+    Ok(Checked { items, reachable_bytes })
 }
 
 /// As [`check`], but skips the chains that are damaged.
@@ -135,16 +136,7 @@ impl<'a, M: Media> Checker<'a, M> {
     fn root(&mut self) -> Result<()> {
         let mut root = [0; Root::REST];
         self.pm.read_words(ROOT, &mut root)?;
-        let settings: Vec<u8> =
-            root[..Root::CHECKSUM].iter().flat_map(|word| word.to_le_bytes()).collect();
-        if xxh3_64_with_seed(&settings, ROOT.byte()) != root[Root::CHECKSUM] {
-            let at = ROOT.plus(Root::CHECKSUM as u64);
-            return Err(corrupt(at, "the checksum of the settings matches"));
-        }
-        if root[Root::VERSION] != VERSION {
-            let what = format!("layout {} of engine wophi", root[Root::VERSION]);
-            return Err(Error::Unsupported { what });
-        }
+        verify_root(&root[..=Root::CHECKSUM], "wophi", VERSION)?;
         let (initial, divisor) = (root[Root::INITIAL_BUCKETS], root[Root::PAB_DIVISOR]);
         if !initial.is_power_of_two() || initial > MOST_BUCKETS || divisor == 0 {
             return Err(corrupt(ROOT, "the settings of a table are in range"));
@@ -281,17 +273,8 @@ impl<'a, M: Media> Checker<'a, M> {
             return Ok(Found { key, value, token, at, record: None });
         }
         let at = at.plus(first as u64 + 1);
-        let pointer = RecordWord::from_medium(at, word)?
-            .filter(|pointer| pointer.tag == record::tag_of(hash, word))
-            .ok_or(corrupt(at, "a record word matches its check"))?;
-        let mut key = Vec::new();
-        let key_bytes = record::read(&self.pm, pointer, hash, &mut key)?;
-        let value = key.split_off(key_bytes);
-        if self.hasher.bytes(&key) != hash {
-            return Err(corrupt(at, "a slot holds the hash of its key"));
-        }
-        let record = Some(Span::of_bytes(pointer.addr, pointer.class.bytes()));
-        Ok(Found { key, value, token, at, record })
+        let (key, value, span) = read_record(&self.pm, &self.hasher, [hash, word], at)?;
+        Ok(Found { key, value, token, at, record: Some(span) })
     }
 
     /// Leaves out the older one of two equal keys, where an update was interrupted.
@@ -317,22 +300,6 @@ impl<'a, M: Media> Checker<'a, M> {
         }
         Ok(newest)
     }
-
-    /// Returns how many bytes are in use, which lie inside the pool and apart from one another.
-    fn reachable_bytes(mut self) -> Result<u64> {
-        self.spans.sort_unstable();
-        for pair in self.spans.windows(2) {
-            if pair[0].end_byte() > pair[1].start.byte() {
-                return Err(corrupt(pair[1].start, "nothing lies in two places"));
-            }
-        }
-        if let Some(last) = self.spans.last()
-            && last.end_byte() > self.pm.media().bytes()
-        {
-            return Err(corrupt(last.start, "everything lies inside the pool"));
-        }
-        Ok(self.spans.iter().map(|span| span.bytes()).sum())
-    }
 }
 
 /// Returns where a link leads to.
@@ -341,10 +308,6 @@ fn link(word: u64, at: Addr) -> Result<Option<Addr>> {
         Some(target) => Ok((!target.is_null()).then_some(target)),
         None => Err(corrupt(at, "a link matches its check")),
     }
-}
-
-fn corrupt(at: Addr, broken: &'static str) -> Error {
-    Error::Corrupt { at: at.byte(), broken }
 }
 
 const _: () = assert!(LINE == 64 && DoubleBucket::SLOT_1 == 8 && DoubleBucket::SLOT_3 == 16);

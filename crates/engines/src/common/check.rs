@@ -1,0 +1,75 @@
+//! What the checks of pools at rest share. The code that serves a table uses nothing of it: the
+//! same mistake in both would go unnoticed.
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, Media, RecordWord, Span, pool};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::hash::KeyedHash;
+use super::record;
+
+/// Makes the error of a broken invariant.
+pub(crate) fn corrupt(at: Addr, broken: &'static str) -> Error {
+    Error::Corrupt { at: at.byte(), broken }
+}
+
+/// Verifies the first words of a root, from the version to the checksum of those before it.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the checksum does not match; [`Error::Unsupported`] if the layout of
+/// `engine` is not of `version`.
+pub(crate) fn verify_root(root: &[u64], engine: &str, version: u64) -> Result<()> {
+    let (checksum, words) = root.split_last().expect("a root has a version and a checksum");
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if xxh3_64_with_seed(&bytes, pool::ROOT.byte()) != *checksum {
+        let at = pool::ROOT.plus(words.len() as u64);
+        return Err(corrupt(at, "the checksum of the settings matches"));
+    }
+    if words[0] != version {
+        let what = format!("layout {} of engine {engine}", words[0]);
+        return Err(Error::Unsupported { what });
+    }
+    Ok(())
+}
+
+/// Reads the record to which the slot with the last word at `at` leads: its key, its value, and
+/// what it occupies.
+///
+/// # Errors
+/// [`Error::Corrupt`] if a check does not match, or if the record is one of another key.
+pub(crate) fn read_record<M: Media>(
+    pm: &Access<'_, M>,
+    hasher: &KeyedHash,
+    [hash, word]: [u64; 2],
+    at: Addr,
+) -> Result<(Vec<u8>, Vec<u8>, Span)> {
+    let pointer = RecordWord::from_medium(at, word)?
+        .filter(|pointer| pointer.tag == record::tag_of(hash, word))
+        .ok_or(corrupt(at, "a record word matches its check"))?;
+    let mut key = Vec::new();
+    let key_bytes = record::read(pm, pointer, hash, &mut key)?;
+    let value = key.split_off(key_bytes);
+    if hasher.bytes(&key) != hash {
+        return Err(corrupt(at, "a slot holds the hash of its key"));
+    }
+    Ok((key, value, Span::of_bytes(pointer.addr, pointer.class.bytes())))
+}
+
+/// Returns how many bytes are in use on a medium of `medium_bytes`.
+///
+/// # Errors
+/// [`Error::Corrupt`] if two spans overlap, or if one lies beyond the end.
+pub(crate) fn reachable_bytes(mut spans: Vec<Span>, medium_bytes: u64) -> Result<u64> {
+    spans.sort_unstable();
+    let mut end = 0;
+    for span in &spans {
+        if span.start.byte() < end {
+            return Err(corrupt(span.start, "nothing lies in two places"));
+        }
+        end = span.end_byte();
+        if end > medium_bytes {
+            return Err(corrupt(span.start, "everything lies inside the pool"));
+        }
+    }
+    Ok(spans.iter().map(|span| span.bytes()).sum())
+}
