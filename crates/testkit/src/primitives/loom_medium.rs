@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{self, Relaxed};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use everhash_pmem::{
@@ -13,13 +13,14 @@ use everhash_pmem::{
 
 use super::{Loom, LoomMutex, LoomWord};
 
-/// A medium of which a few words are explored and the others never change.
+/// A medium of which a few words are explored and the others do not change while threads run.
 ///
 /// A line keeps the order of its stores. What a fence makes durable is one number, which a test
 /// names before it: a reader that accepts anything asks whether that is durable.
 pub struct LoomMedium<P> {
     explored: BTreeMap<u64, LoomWord>,
-    fixed: BTreeMap<u64, u64>,
+    fixed: BTreeMap<u64, AtomicU64>,
+    is_sealed: AtomicBool,
     /// What the next fence makes durable, and what is durable.
     next: AtomicU64,
     durable: LoomWord,
@@ -36,11 +37,23 @@ impl<P: Primitives> LoomMedium<P> {
         let explored = explored.into_iter().map(|(at, word)| (at.word(), LoomWord::new(word)));
         LoomMedium {
             explored: explored.collect(),
-            fixed: fixed.into_iter().map(|(at, word)| (at.word(), word)).collect(),
+            fixed: fixed.into_iter().map(|(at, word)| (at.word(), AtomicU64::new(word))).collect(),
+            is_sealed: AtomicBool::new(true),
             next: AtomicU64::new(0),
             durable: LoomWord::new(0),
             primitives: PhantomData,
         }
+    }
+
+    /// Lets one thread store to the other words too, until [`LoomMedium::seal`]: to open a table.
+    pub fn unsealed(self) -> Self {
+        self.is_sealed.store(false, Relaxed);
+        self
+    }
+
+    /// Lets nobody store to the other words from now on.
+    pub fn seal(&self) {
+        self.is_sealed.store(true, Relaxed);
     }
 
     /// Names what the next fence makes durable.
@@ -59,16 +72,17 @@ impl<P: Primitives> LoomMedium<P> {
     fn load(&self, at: Addr, order: Ordering) -> u64 {
         match (self.explored.get(&at.word()), self.fixed.get(&at.word())) {
             (Some(word), _) => word.load(order),
-            (None, Some(word)) => *word,
+            (None, Some(word)) => word.load(Relaxed),
             (None, None) => panic!("{at:?} is no word of the medium"),
         }
     }
 
     fn store(&self, at: Addr, value: u64, order: Ordering) {
-        self.explored
-            .get(&at.word())
-            .expect("only explored words are stored to")
-            .store(value, order);
+        match (self.explored.get(&at.word()), self.fixed.get(&at.word())) {
+            (Some(word), _) => word.store(value, order),
+            (None, Some(word)) if !self.is_sealed.load(Relaxed) => word.store(value, Relaxed),
+            _ => panic!("only explored words are stored to: not {at:?}"),
+        }
     }
 }
 
@@ -134,8 +148,8 @@ impl<P: Primitives> Media for LoomMedium<P> {
     fn context(&self) {}
 
     fn bytes(&self) -> u64 {
-        let last = self.explored.keys().chain(self.fixed.keys()).max();
-        last.map_or(0, |word| (word + 1) * 8)
+        let last = [self.explored.keys().next_back(), self.fixed.keys().next_back()];
+        last.into_iter().flatten().max().map_or(0, |word| (word + 1) * 8)
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -232,6 +246,8 @@ where
     let all = Arc::clone(&accepted);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
+    // Enough for an engine that opens a whole table.
+    builder.max_branches = 100_000;
     builder.check(move || {
         let table = Arc::new(make());
         let (reader, all) = (Arc::clone(&table), Arc::clone(&all));
