@@ -41,7 +41,7 @@ pub use effort::{Counts, Effort, Report};
 pub use mutants::{Detection, MutantOutcome, mutants, mutants_among};
 pub use violation::{Violation, replay, replay_mutant};
 
-use everhash_index::{Design, Form};
+use everhash_index::{Design, Engine, Form};
 use everhash_pmem::media::traced::{Mutant, Traced};
 use std::time::Instant;
 
@@ -60,6 +60,18 @@ pub fn judge(
     effort: &Effort,
 ) -> Result<Report, Box<Violation>> {
     judge_mutant(design, form, effort, None)
+}
+
+/// As [`judge`], for a test: prints the report, and the sites that no workload came to.
+///
+/// # Panics
+/// With the violation.
+pub fn survives<E: Engine>(form: Form, effort: &Effort) -> Counts {
+    let report = judge(&Design::of::<E>(), form, effort);
+    let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+    println!("{form}, {}: {report}", effort.model);
+    println!("  never met: {:?}", report.never_met(E::SITES));
+    report.counts
 }
 
 /// As [`judge`], with one site of the engine changed.
