@@ -98,6 +98,22 @@ pub trait SlotCodec: Send + Sync + Sized + 'static {
     fn found_value(pair: Self::Pair, value: &mut Vec<u8>);
 }
 
+/// A key as it is looked for, with its hash.
+pub struct HashedKey<'k, C: SlotCodec> {
+    /// The hash of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: C::Key<'k>,
+}
+
+impl<C: SlotCodec> Clone for HashedKey<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C: SlotCodec> Copy for HashedKey<'_, C> {}
+
 /// A key or a value of fixed length: one word, or two.
 pub trait Part: Copy + PartialEq + Send + Sync + 'static {
     /// Returns the part that `bytes` are.

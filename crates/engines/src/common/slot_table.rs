@@ -136,3 +136,67 @@ pub trait SlotTable {
         })
     }
 }
+
+/// Writes those methods of `Table` that a [`SlotTable`] has under other names.
+macro_rules! methods_of_slot_table {
+    () => {
+        fn form(&self) -> everhash_index::Form {
+            self.pair_form()
+        }
+
+        fn insert(&self, key: &[u8], value: &[u8]) -> everhash_index::Result<bool> {
+            self.write_bytes(key, value, $crate::common::edit::Edit::Insert)
+        }
+
+        fn put(&self, key: &[u8], value: &[u8]) -> everhash_index::Result<bool> {
+            self.write_bytes(key, value, $crate::common::edit::Edit::Put)
+        }
+
+        fn update(&self, key: &[u8], value: &[u8]) -> everhash_index::Result<bool> {
+            self.write_bytes(key, value, $crate::common::edit::Edit::Update)
+        }
+
+        fn modify(
+            &self,
+            key: &[u8],
+            change: &mut dyn FnMut(Option<&[u8]>) -> everhash_index::Change,
+        ) -> everhash_index::Result<()> {
+            self.modify_bytes(key, change)
+        }
+
+        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> everhash_index::Result<bool> {
+            self.get_bytes(key, value)
+        }
+
+        fn remove(&self, key: &[u8]) -> everhash_index::Result<bool> {
+            self.remove_bytes(key)
+        }
+
+        fn contains(&self, key: &[u8]) -> everhash_index::Result<bool> {
+            self.get_bytes(key, &mut Vec::new())
+        }
+    };
+}
+
+/// Writes those methods of `WordTable` that change a key, for a [`SlotTable`] of words.
+macro_rules! writes_of_word_table {
+    () => {
+        fn insert_word(&self, key: u64, value: u64) -> everhash_index::Result<bool> {
+            self.write(key, $crate::common::edit::Edit::Insert(value))
+        }
+
+        fn put_word(&self, key: u64, value: u64) -> everhash_index::Result<bool> {
+            self.write(key, $crate::common::edit::Edit::Put(value))
+        }
+
+        fn update_word(&self, key: u64, value: u64) -> everhash_index::Result<bool> {
+            self.write(key, $crate::common::edit::Edit::Update(value))
+        }
+
+        fn remove_word(&self, key: u64) -> everhash_index::Result<bool> {
+            self.write(key, $crate::common::edit::Edit::Remove)
+        }
+    };
+}
+
+pub(crate) use {methods_of_slot_table, writes_of_word_table};

@@ -6,7 +6,7 @@ use everhash_pmem::{Access, Addr, Block, LINE, Media, WORD};
 
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, SLOTS};
 use crate::common::hash::KeyedHash;
-use crate::common::slot_codec::SlotCodec;
+use crate::common::slot_codec::{HashedKey, SlotCodec};
 
 /// The two words of a slot.
 pub type Words = [u64; 2];
@@ -15,22 +15,6 @@ pub type Words = [u64; 2];
 pub trait PairCodec: SlotCodec<Words = Words> {}
 
 impl<C: SlotCodec<Words = Words>> PairCodec for C {}
-
-/// A key that is looked for, with its hash.
-pub struct HashedKey<'k, C: PairCodec> {
-    /// The hash of the key.
-    pub hash: u64,
-    /// The key.
-    pub key: C::Key<'k>,
-}
-
-impl<C: PairCodec> Clone for HashedKey<'_, C> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<C: PairCodec> Copy for HashedKey<'_, C> {}
 
 /// A line on the medium, and what its head said when it was loaded.
 pub struct Line<'a, M: Media> {

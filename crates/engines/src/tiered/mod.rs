@@ -78,7 +78,7 @@
 //! of each bucket from the top down, four buckets at most with two layers.
 //!
 //! On the emulated flash device of the paper at a small scale, its spare space a quarter, up to a
-//! load of 80 % (`tests/figures.rs`, which prints them):
+//! load of 80 % (`tests/flash.rs` of this crate, which prints them):
 //!
 //! | | Insert: internal, external | Update: internal, external | Pages read by a search |
 //! |---|---|---|---|
@@ -169,8 +169,8 @@ impl Engine for Tiered {
 
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<TieredTable<M>> {
         Ok(match Form::from_code(pool.identity().form) {
-            Form::WORDS => TieredTable::Words(recovery::open(pool, executor, check::check)?),
-            _ => TieredTable::Bytes(recovery::open(pool, executor, check::check)?),
+            Form::WORDS => TieredTable::Words(recovery::open(pool, executor)?),
+            _ => TieredTable::Bytes(recovery::open(pool, executor)?),
         })
     }
 

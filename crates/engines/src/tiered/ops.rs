@@ -1,10 +1,10 @@
 //! Insert, put, update, remove (Tiered Hashing 3.2 to 3.5), under the contract's one meaning of
 //! each; get stands in `shadow_reading.rs`.
 
-use everhash_index::{Change, Result};
+use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, Media, Span};
 
-use super::bucket::{HashedKey, PairCodec};
+use super::bucket::PairCodec;
 use super::concurrency::Held;
 use super::in_cacheline_crash_consistency::{Plan, valid};
 use super::layers::View;
@@ -14,7 +14,9 @@ use super::opportunistic_data_movement::{Moves, sites as move_sites};
 use super::overflow::Newcomer;
 use super::shadow_reading::Survey;
 use super::state::Tiered;
-use crate::common::edit::{Edit, Step};
+use crate::common::edit::Step;
+use crate::common::slot_codec::HashedKey;
+use crate::common::slot_table::SlotTable;
 
 /// Where writes persist something of their own.
 pub mod sites {
@@ -34,58 +36,23 @@ struct Writer<'t, 'k, M: Media, C: PairCodec> {
     wanted: HashedKey<'k, C>,
 }
 
-impl<M: Media, C: PairCodec> Tiered<M, C> {
-    /// Does what `edit` says; returns the operation's answer.
-    ///
-    /// A crash leaves the key as it was, or as the answer says.
-    ///
-    /// # Errors
-    /// [`everhash_index::Error::Full`], and as [`Tiered::get`].
+impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
+    type Codec = C;
+
+    fn pair_form(&self) -> Form {
+        self.form
+    }
+
     #[inline(always)]
-    pub fn write(&self, key: C::Key<'_>, edit: Edit<C::Value<'_>>) -> Result<bool> {
-        self.edit(key, |found, _| Ok(edit.decide(found.is_some())))
+    fn find(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
+        self.get_hashed(&self.pool.access(), self.hashed(key), bytes)
     }
 
-    /// Reads a key and does with it what `change` says, in one step.
-    ///
-    /// # Errors
-    /// As [`Tiered::write`], and those of `change`, which returns values of the pool's form only.
-    pub fn modify(
-        &self,
-        key: C::Key<'_>,
-        change: impl FnOnce(Option<&[u8]>) -> Result<Change>,
-    ) -> Result<()> {
-        let mut owned = Vec::new();
-        let owned = &mut owned;
-        self.edit(key, move |found, bytes| {
-            if let Some(pair) = found {
-                C::found_value(pair, bytes);
-            }
-            let step = match change(found.is_some().then_some(bytes.as_slice()))? {
-                Change::Keep => Step::Keep,
-                Change::Put(value) => {
-                    *owned = value;
-                    Step::Put(C::value(owned))
-                }
-                Change::Remove => Step::Remove,
-            };
-            Ok(((), step))
-        })
-    }
-
-    /// Surveys a key under the latches of its groups, lets `decide` say what becomes of it, and
-    /// does that: one step for everybody else. `decide` is given the pair of the key, if there is
-    /// one, and bytes that hold the value of a record.
-    ///
-    /// An error means that nothing has changed, unless the medium failed: then the group is
-    /// poisoned, and the next open finds the pair as it was or as it should be.
-    ///
-    /// # Errors
-    /// As [`Tiered::write`], and those of `decide`.
     #[inline(always)]
     fn edit<'v, T>(
         &self,
         key: C::Key<'_>,
+        _may_put: bool,
         decide: impl FnOnce(Option<C::Pair>, &mut Vec<u8>) -> Result<(T, Step<C::Value<'v>>)>,
     ) -> Result<T> {
         self.writable()?;
@@ -108,6 +75,50 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         self.estimated(&pm, correction, wanted.hash);
         Ok(answer)
     }
+}
+
+/// How far a batch of reads fetches lines ahead of the key that it looks up.
+///
+/// Unit: keys. Source: ours; each fetches up to eight lines, and a core has about a dozen on their
+/// way at once, of which many are neighbours.
+const AHEAD: usize = 4;
+
+impl<M: Media, C: PairCodec> Tiered<M, C> {
+    /// Looks up `count` keys, and calls `found` for each; a record's value is left in `bytes`. A
+    /// key that does not have the form of the pool's keys is `None`, and absent.
+    ///
+    /// While one key is looked up, the lines of the next ones are prefetched.
+    ///
+    /// # Errors
+    /// As [`SlotTable::find`].
+    pub(super) fn get_all<'k>(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> Option<C::Key<'k>>,
+        bytes: &mut Vec<u8>,
+        mut found: impl FnMut(usize, Option<C::Pair>, &mut Vec<u8>),
+    ) -> Result<()> {
+        let pm = self.pool.access();
+        let mut hashes = [0; AHEAD];
+        for step in 0..count + AHEAD {
+            if let Some(position) = step.checked_sub(AHEAD) {
+                let hash = hashes[step % AHEAD];
+                let pair = match key(position) {
+                    Some(key) => self.get_hashed(&pm, HashedKey { hash, key }, bytes)?,
+                    None => None,
+                };
+                found(position, pair, bytes);
+            }
+            if step < count
+                && let Some(key) = key(step)
+            {
+                let hash = self.hashed(key).hash;
+                self.prefetch(&pm, hash);
+                hashes[step % AHEAD] = hash;
+            }
+        }
+        Ok(())
+    }
 
     #[inline(always)]
     fn writer<'t, 'k>(
@@ -123,7 +134,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Fetches the lines where a search for a hash begins; returns its positions.
     #[inline(always)]
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) -> [u64; 2] {
+    fn prefetch(&self, pm: &Access<'_, M>, hash: u64) -> [u64; 2] {
         let view = self.layers.view();
         [false, true].map(|second| {
             let position = layout::position(hash, second);

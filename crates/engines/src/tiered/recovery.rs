@@ -19,7 +19,7 @@ use super::concurrency::Groups;
 use super::layers::{Layers, View};
 use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
 use super::setup::TieredSettings;
-use super::state::{Growth, Judge, LockOf, Sweep, Tiered, line_class};
+use super::state::{Growth, LockOf, Sweep, Tiered, line_class};
 use crate::common::hash::KeyedHash;
 
 /// Where recovery persists something.
@@ -42,7 +42,6 @@ const GROUPS_PER_JOB: u64 = 16;
 pub fn open<M: Media, C: PairCodec>(
     pool: Pool<M>,
     executor: &dyn Executor,
-    judge: Judge<M>,
 ) -> Result<Tiered<M, C>> {
     if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
         // After a crash of the process alone, what is visible need not be durable. What is relied
@@ -56,7 +55,7 @@ pub fn open<M: Media, C: PairCodec>(
         // First of all: then all layers together are no longer than the medium.
         space.claim(Span::of_bytes(place.start, place.bytes()))?;
     }
-    let mut table = assemble::<M, C>(pool, settings, space, (first, &places), judge)?;
+    let mut table = assemble::<M, C>(pool, settings, space, (first, &places))?;
     table.read_all(executor)?;
     table.estimate = AtomicWord::new(table.len());
     table.grow_at = AtomicWord::new(table.items_to_grow());
@@ -111,7 +110,6 @@ fn assemble<M: Media, C: PairCodec>(
     settings: TieredSettings,
     space: Arc<Space<M>>,
     (first, places): (usize, &[Place]),
-    judge: Judge<M>,
 ) -> Result<Tiered<M, C>> {
     Ok(Tiered {
         form: Form::from_code(pool.identity().form),
@@ -130,7 +128,6 @@ fn assemble<M: Media, C: PairCodec>(
         litter: AtomicWord::new(1),
         moved: AtomicWord::new(0),
         overflowed: AtomicWord::new(0),
-        judge,
         pairs: PhantomData,
         pool,
     })

@@ -63,7 +63,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// that is there throughout is met. No lock is held while `visit` runs.
     ///
     /// # Errors
-    /// As [`Tiered::get`].
+    /// As [`Tiered::get_hashed`].
     pub fn scan(
         &self,
         cursor: Cursor,
@@ -128,7 +128,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Removes every pair, group by group. A crash leaves any of them.
     ///
     /// # Errors
-    /// As [`Tiered::remove`](Tiered::write).
+    /// As a removal.
     pub fn clear(&self) -> Result<()> {
         self.writable()?;
         (0..self.groups.count()).try_for_each(|group| self.clear_group(group))

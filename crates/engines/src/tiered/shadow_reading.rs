@@ -4,10 +4,11 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
 
-use super::bucket::{HashedKey, Line, Lines, PairCodec};
+use super::bucket::{Line, Lines, PairCodec};
 use super::layers::View;
 use super::layout::{self, MOST_LIVE, is_deleted, is_shadow};
 use super::state::Tiered;
+use crate::common::slot_codec::HashedKey;
 
 /// A copy of a key.
 pub struct Copied<'a, M: Media, C: PairCodec> {
@@ -87,16 +88,10 @@ pub fn better_room<'a, M: Media>(
 }
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
-    /// Returns the pair of a key. A record's value is left in `bytes`.
+    /// Returns the pair of a key with its hash. A record's value is left in `bytes`.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
-    #[inline(always)]
-    pub fn get(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
-        self.get_hashed(&self.pool.access(), self.hashed(key), bytes)
-    }
-
-    /// As [`Tiered::get`], for a key with its hash.
     #[inline(always)]
     pub(super) fn get_hashed(
         &self,

@@ -4,26 +4,22 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use everhash_index::{Checked, Error, Form, Result};
-use everhash_pmem::{
-    Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Primitives, Region, Space,
-};
+use everhash_index::{Error, Form, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Primitives, Space};
 
-use super::bucket::{HashedKey, Lines, PairCodec, Words};
+use super::bucket::{Lines, PairCodec, Words};
 use super::concurrency::Groups;
 use super::layers::{Layers, View};
 use super::layout::{self, is_readable};
 use super::setup::TieredSettings;
 use crate::common::hash::KeyedHash;
+use crate::common::slot_codec::HashedKey;
 
 /// A lock of the family that goes with medium `M`.
 pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
-
-/// A function that reads a pool at rest, visits every pair, and names what is broken.
-pub type Judge<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
 
 /// An open table with pairs of codec `C`.
 pub struct Tiered<M: Media, C: PairCodec> {
@@ -50,8 +46,6 @@ pub struct Tiered<M: Media, C: PairCodec> {
     pub(super) moved: WordOf<M>,
     /// Overflow lines that were added since the pool was opened.
     pub(super) overflowed: WordOf<M>,
-    /// The judge of pools at rest.
-    pub(super) judge: Judge<M>,
     pub(super) pairs: PhantomData<fn() -> C>,
 }
 

@@ -7,11 +7,12 @@ use everhash_pmem::{Access, Addr, Media, Site};
 use super::bucket::{Bucket, Fences, sites};
 use super::concurrency::Held;
 use super::layout::{self, Meta};
-use super::search_path::{HashedKey, Search, Slot, fetch, get_along_path, search, try_fast_get};
+use super::search_path::{Search, Slot, fetch, get_along_path, search, try_fast_get};
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use super::variable_size_items::sites::RECORD;
 use crate::common::edit::Step;
+use crate::common::slot_codec::HashedKey;
 use crate::common::slot_table::SlotTable;
 
 /// A shard that is locked for a write to one key.

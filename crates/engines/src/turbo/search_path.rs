@@ -10,6 +10,7 @@ use super::bucket::{Bucket, View, slots_of};
 use super::concurrency::{Look, Shard};
 use super::layout::{self, BUCKET_WORDS, LINE_WORDS, Place};
 use super::variable_size_items::PairCodec;
+use crate::common::slot_codec::HashedKey;
 
 /// How far searches go.
 #[derive(Clone, Copy, Debug)]
@@ -42,22 +43,6 @@ impl Reach {
         steps < self.scope
     }
 }
-
-/// A key as it is looked for, with its hash.
-pub struct HashedKey<'k, C: PairCodec> {
-    /// The hash of the key.
-    pub hash: u64,
-    /// The key.
-    pub key: C::Key<'k>,
-}
-
-impl<C: PairCodec> Clone for HashedKey<'_, C> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<C: PairCodec> Copy for HashedKey<'_, C> {}
 
 /// A slot, the bucket in which it lies, and what that said.
 pub struct Slot<'a, M: Media> {

@@ -8,11 +8,12 @@ use everhash_pmem::{Heap, Lock, Media, Pool, Primitives, Space};
 
 use super::bucket::Bucket;
 use super::concurrency::Lanes;
-use super::search_path::{HashedKey, Reach};
+use super::search_path::Reach;
 use super::setup::TurboSettings;
 use super::shard::Directory;
 use super::variable_size_items::PairCodec;
 use crate::common::hash::KeyedHash;
+use crate::common::slot_codec::HashedKey;
 
 /// A lock of the family that goes with medium `M`.
 pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;

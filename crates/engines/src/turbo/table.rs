@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable,
+    Checked, Cursor, Error, Result, Stats, Table, Upkeep, WordTable,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 
@@ -14,10 +14,9 @@ use super::layout::{self, ROOT, Root};
 use super::shard::Shard;
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
-use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
 use crate::common::slot_codec::{Bytes, Words};
-use crate::common::slot_table::SlotTable;
+use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// Where the face persists something.
 pub mod sites {
@@ -38,37 +37,7 @@ pub enum TurboTable<M: Media> {
 }
 
 impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
-    fn form(&self) -> Form {
-        self.form
-    }
-
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.write_bytes(key, value, Edit::Insert)
-    }
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.write_bytes(key, value, Edit::Put)
-    }
-
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.write_bytes(key, value, Edit::Update)
-    }
-
-    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.modify_bytes(key, change)
-    }
-
-    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.get_bytes(key, value)
-    }
-
-    fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.remove_bytes(key)
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.get_bytes(key, &mut Vec::new())
-    }
+    methods_of_slot_table!();
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let key = |position: usize| self.key_of(keys[position]);
@@ -147,17 +116,7 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
 }
 
 impl<M: Media> WordTable for Turbo<M, Words> {
-    fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.write(key, Edit::Insert(value))
-    }
-
-    fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.write(key, Edit::Put(value))
-    }
-
-    fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.write(key, Edit::Update(value))
-    }
+    writes_of_word_table!();
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
         let wanted = self.hashed(key);
@@ -166,10 +125,6 @@ impl<M: Media> WordTable for Turbo<M, Words> {
             None => self.get_along_path(wanted, &mut Vec::new())?,
         };
         Ok(found.map(|pair| pair[1]))
-    }
-
-    fn remove_word(&self, key: u64) -> Result<bool> {
-        self.write(key, Edit::Remove)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

@@ -4,17 +4,16 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    BareTable, Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
+    BareTable, Checked, Cursor, Error, Result, Stats, Table, Upkeep, WordTable, admit,
 };
 use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
 
 use super::bucket::BucketCodec;
 use super::check;
 use super::state::Wophi;
-use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
 use crate::common::slot_codec::{Bytes, DoubleWords, Words};
-use crate::common::slot_table::SlotTable;
+use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// Where the face persists something.
 pub mod sites {
@@ -40,37 +39,7 @@ pub enum WophiTable<M: Media> {
 }
 
 impl<M: Media, C: BucketCodec> Table for Wophi<M, C> {
-    fn form(&self) -> Form {
-        self.form
-    }
-
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.write_bytes(key, value, Edit::Insert)
-    }
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.write_bytes(key, value, Edit::Put)
-    }
-
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.write_bytes(key, value, Edit::Update)
-    }
-
-    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.modify_bytes(key, change)
-    }
-
-    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.get_bytes(key, value)
-    }
-
-    fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.remove_bytes(key)
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.get_bytes(key, &mut Vec::new())
-    }
+    methods_of_slot_table!();
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let pm = self.pool.access();
@@ -185,17 +154,7 @@ impl<M: Media> Wophi<M, Words> {
 }
 
 impl<M: Media> WordTable for Wophi<M, Words> {
-    fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.write(key, Edit::Insert(value))
-    }
-
-    fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.write(key, Edit::Put(value))
-    }
-
-    fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.write(key, Edit::Update(value))
-    }
+    writes_of_word_table!();
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
         let (pm, hash) = (self.pool.access(), self.hasher.word(key));
@@ -204,10 +163,6 @@ impl<M: Media> WordTable for Wophi<M, Words> {
             // Not inlined: the fast path then has fewer registers to save.
             None => self.get_word_along_chain(hash, key),
         }
-    }
-
-    fn remove_word(&self, key: u64) -> Result<bool> {
-        self.write(key, Edit::Remove)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

@@ -7,10 +7,10 @@ use everhash_pmem::{Counted, Image, Region, Std};
 
 use everhash_testkit::measured::{MEMORY, Measured};
 
-use crate::common::slot_codec::{Bytes, Words};
+use crate::common::slot_codec::{Bytes, HashedKey, Words};
 use crate::turbo::bucket::Bucket;
 use crate::turbo::layout::{self, Place};
-use crate::turbo::search_path::{HashedKey, search};
+use crate::turbo::search_path::search;
 use crate::turbo::state::Turbo as Inner;
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 

@@ -11,11 +11,11 @@ use everhash_testkit::primitives::{
     self, ACQUIRE, Loom, LoomMedium, LoomWord, NO_FENCE, RELEASE, Without,
 };
 
-use crate::common::slot_codec::Words;
+use crate::common::slot_codec::{HashedKey, Words};
 use crate::turbo::bucket::{Bucket, Fences, Pair, sites};
 use crate::turbo::concurrency::Shard;
 use crate::turbo::layout::{self, Bucket as Ruler, LINE_WORDS, Meta, Place};
-use crate::turbo::search_path::{HashedKey, Reach, try_fast_get};
+use crate::turbo::search_path::{Reach, try_fast_get};
 
 /// Where the only bucket of the shard lies, and where it may move to.
 const HERE: Place = Place { start: Addr::new(256), log: 0 };
