@@ -2,7 +2,6 @@
 
 mod crashes;
 mod damage;
-mod figures;
 mod hostile;
 mod mechanisms;
 mod traps;
