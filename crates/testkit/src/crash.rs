@@ -38,7 +38,7 @@ mod quiet;
 mod violation;
 
 pub use effort::{Counts, Effort, Report};
-pub use mutants::{Detection, MutantOutcome, mutants, mutants_among};
+pub use mutants::{Detection, MutantOutcome, mutants, mutants_among, survivors};
 pub use violation::{Violation, replay, replay_mutant};
 
 use everhash_index::{Design, Engine, Form};

@@ -99,6 +99,35 @@ pub fn mutants_among(
     Ok(outcomes)
 }
 
+/// As [`mutants`], for a test: with each of some forms, first by a little of every workload and
+/// then by all of it. Prints what became of each mutant, and returns those that were noticed with
+/// no form.
+///
+/// # Errors
+/// As [`mutants`].
+pub fn survivors(
+    design: &Design<Traced>,
+    forms: &[Form],
+    efforts: &[Effort],
+) -> Result<BTreeSet<Mutant>, Box<Violation>> {
+    let (mut met, mut killed) = (BTreeSet::new(), BTreeSet::new());
+    for executions in [MEETING_EXECUTIONS, u64::MAX] {
+        let efforts: Vec<Effort> =
+            efforts.iter().map(|effort| Effort { executions, ..effort.clone() }).collect();
+        for form in forms {
+            let seeds = |mutant: &Mutant| if killed.contains(mutant) { 0 } else { u64::MAX };
+            for outcome in mutants_among(design, *form, &efforts, &seeds)? {
+                println!("{form}: {outcome}");
+                met.insert(outcome.mutant);
+                if outcome.detection.is_some() {
+                    killed.insert(outcome.mutant);
+                }
+            }
+        }
+    }
+    Ok(&met - &killed)
+}
+
 /// Runs every workload, with a few crashes of each, and returns what the engine persists in them.
 fn meet(design: &Design<Traced>, form: Form, efforts: &[Effort]) -> Result<Met, Box<Violation>> {
     let mut met = Met::default();
