@@ -16,6 +16,7 @@ use everhash_testkit::workload::render;
 use serde_json::json;
 
 use self::subject::Subject;
+use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -73,6 +74,9 @@ pub struct Crash {
     /// those that the options say
     #[arg(long, conflicts_with_all = ["mutants", "list_sites", "drop", "replay", "form"])]
     brief: bool,
+    /// Change a setting of the tiny tables, for example durability=1; may be given again
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, u64)>,
     /// Threads; 0 is one per processor. The figures do not depend on it
     #[arg(long, default_value_t = 0)]
     threads: u16,
@@ -100,7 +104,8 @@ impl Crash {
     /// Runs the command.
     pub fn run(mut self) -> Outcome {
         let subject = Subject::all().find(|subject| subject.about.name == self.engine);
-        let subject = &subject.expect("the parser admits no other name");
+        let subject = subject.expect("the parser admits no other name");
+        let subject = &subject.with_settings(&self.settings)?;
         if self.list_sites {
             return subject.sites().try_for_each(|site| output::print(site.name()));
         }
@@ -282,8 +287,10 @@ impl Crash {
         let sites: Vec<_> =
             violation.sites.iter().map(|site| site.map(|site| site.name())).collect();
         let dropped = mutant.map_or(String::new(), |mutant| format!(" --drop {mutant}"));
+        let set: String =
+            self.settings.iter().map(|(name, value)| format!(" --set {name}={value}")).collect();
         let replay = format!(
-            "everhash crash --engine {} --form {form} --model {} --depth {}{dropped} \
+            "everhash crash --engine {} --form {form} --model {} --depth {}{set}{dropped} \
              --replay '{state}'",
             self.engine,
             model.name(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use everhash_engines::{About, ENGINES, TRACED};
-use everhash_index::Design;
+use everhash_index::{Choice, Design, Sizing};
 use everhash_pmem::Site;
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 
@@ -22,6 +22,24 @@ impl Subject {
     pub fn all() -> impl Iterator<Item = Subject> {
         let rows = ENGINES.iter().zip(&TRACED);
         rows.map(|(about, design)| Subject { about, design: *design })
+    }
+
+    /// Returns the same engine with other settings of its tables.
+    ///
+    /// # Errors
+    /// Usage, if the engine has no such setting or not with this value.
+    pub fn with_settings(self, settings: &[(String, u64)]) -> Outcome<Subject> {
+        // A design has settings for ever, and a process makes one such design.
+        let changes: Vec<_> =
+            settings.iter().map(|(name, value)| (&*name.clone().leak(), *value)).collect();
+        let design = self.design.with_settings(changes.leak());
+        for (name, _) in settings {
+            for form in self.about.capabilities.all_forms() {
+                let tiny = Choice { sizing: Sizing::Tiny, changes: &[] };
+                design.setting(form, tiny, name).map_err(Failure::usage)?;
+            }
+        }
+        Ok(Subject { design, ..self })
     }
 
     /// Returns the places where the engine persists something.
