@@ -1,21 +1,30 @@
 //! The commands: one file each.
 
+mod add;
 mod backup;
 mod bench;
 mod check;
+mod clear;
+mod compact;
 mod completions;
+mod contains;
+mod count;
 mod crash;
 mod create;
 mod device;
 mod engines;
+mod examples;
 mod export;
+mod figures;
 mod get;
 mod import;
+mod keys;
 mod put;
 mod remove;
 mod repair;
 mod scale;
 mod stats;
+mod top;
 mod torture;
 
 use std::ffi::OsString;
@@ -26,6 +35,7 @@ use clap::{Args, Parser, Subcommand};
 use everhash_store::{Db, Error, Form, HashKind, Options};
 
 use crate::failure::{Failure, Outcome, STATUSES};
+use crate::output;
 use crate::records::tsv;
 
 /// Crash-consistent hash indexes as a key-value store: one file, byte strings, no server
@@ -40,23 +50,55 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(after_help = examples::IMPORT)]
     Import(import::Import),
+    #[command(after_help = examples::EXPORT)]
     Export(export::Export),
+    #[command(after_help = examples::GET)]
     Get(get::Get),
+    #[command(after_help = examples::PUT)]
     Put(put::Put),
+    #[command(after_help = examples::REMOVE)]
     Remove(remove::Remove),
+    #[command(after_help = examples::CONTAINS)]
+    Contains(contains::Contains),
+    #[command(after_help = examples::KEYS)]
+    Keys(keys::Keys),
+    #[command(after_help = examples::COUNT)]
+    Count(count::Count),
+    #[command(after_help = examples::ADD)]
+    Add(add::Add),
+    #[command(after_help = examples::CLEAR)]
+    Clear(clear::Clear),
+    #[command(after_help = examples::CREATE)]
     Create(create::Create),
+    #[command(after_help = examples::STATS)]
     Stats(stats::Stats),
+    #[command(after_help = examples::TOP)]
+    Top(top::Top),
+    #[command(after_help = examples::CHECK)]
     Check(check::Check),
+    #[command(after_help = examples::REPAIR)]
     Repair(repair::Repair),
+    #[command(after_help = examples::COMPACT)]
+    Compact(compact::Compact),
+    #[command(after_help = examples::BACKUP)]
     Backup(backup::Backup),
+    #[command(after_help = examples::ENGINES)]
     Engines(engines::Engines),
+    #[command(after_help = examples::BENCH)]
     Bench(bench::Bench),
+    #[command(after_help = examples::SCALE)]
     Scale(scale::Scale),
+    #[command(after_help = examples::CRASH)]
     Crash(crash::Crash),
+    #[command(after_help = examples::TORTURE)]
     Torture(torture::Torture),
+    #[command(after_help = examples::DEVICE)]
     Device(device::Device),
+    #[command(after_help = examples::COMPLETIONS)]
     Completions(completions::Completions),
+    #[command(after_help = examples::MAN)]
     Man(completions::Man),
 }
 
@@ -69,10 +111,17 @@ impl Cli {
             Command::Get(command) => command.run(),
             Command::Put(command) => command.run(),
             Command::Remove(command) => command.run(),
+            Command::Contains(command) => command.run(),
+            Command::Keys(command) => command.run(),
+            Command::Count(command) => command.run(),
+            Command::Add(command) => command.run(),
+            Command::Clear(command) => command.run(),
             Command::Create(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Top(command) => command.run(),
             Command::Check(command) => command.run(),
             Command::Repair(command) => command.run(),
+            Command::Compact(command) => command.run(),
             Command::Backup(command) => command.run(),
             Command::Engines(command) => command.run(),
             Command::Bench(command) => command.run(),
@@ -102,6 +151,9 @@ struct NewDatabase {
     /// Number of pairs that a new database will hold, so that it need not grow up to there
     #[arg(long, value_name = "COUNT")]
     expect: Option<u64>,
+    /// Mode of the file of a new database, in octal, less the umask; by default 600, its owner alone
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<u32>,
     /// Setting of the engine of a new database; see `everhash engines`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, u64)>,
@@ -122,6 +174,9 @@ impl NewDatabase {
         if let Some(count) = self.expect {
             options = options.expected_items(count);
         }
+        if let Some(mode) = self.mode {
+            options = options.mode(mode);
+        }
         for (name, value) in self.settings {
             options = options.setting(name, value);
         }
@@ -138,6 +193,13 @@ impl NewDatabase {
             database.display()
         )))
     }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0);
+    // A database that its owner cannot read and write is of no use.
+    let mode = mode.filter(|mode| mode & 0o600 == 0o600);
+    mode.ok_or_else(|| "write three octal digits, the first of them 6 or 7".into())
 }
 
 fn setting(text: &str) -> Result<(String, u64), String> {
@@ -161,6 +223,18 @@ impl Escapes {
             return Ok(bytes);
         }
         tsv::unescape(&bytes, 1).map_err(|what| Failure::usage(what.replace(" of the line", "")))
+    }
+
+    /// Prints a value, and the end of a line unless it is to be `raw`.
+    fn print(&self, value: &[u8], raw: bool) -> Outcome {
+        let mut escaped = Vec::new();
+        let value = if self.escapes {
+            tsv::escape(value, &mut escaped).expect("memory takes every byte");
+            &escaped
+        } else {
+            value
+        };
+        output::bytes(&[value, if raw { b"" } else { b"\n" }])
     }
 }
 

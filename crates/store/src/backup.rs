@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use everhash_index::{Cursor, Table};
+
 use crate::place::New;
 use crate::{Db, Durability, Error, Options, Result};
 
@@ -36,15 +38,9 @@ impl Db {
             hash: Some(info.hash),
             ..options.clone()
         };
+        spanned!(info, "backup", target);
         let mut copy = NewCopy::begin(&options, target)?;
-        self.core().still(|table| {
-            let mut next = Some(everhash_index::Cursor::default());
-            while let Some(cursor) = next.filter(|_| copy.failure.is_none()) {
-                // A scan may visit a key twice, even without writes.
-                next = table.scan(cursor, &mut |key, value| copy.add(key, value))?;
-            }
-            Ok(())
-        })?;
+        self.core().still(|table| copy.add_all(table))?;
         copy.finish()
     }
 }
@@ -73,6 +69,16 @@ impl<'p> NewCopy<'p> {
             Ok(added) => self.count += u64::from(added),
             Err(error) => self.failure = Some(error),
         }
+    }
+
+    /// Adds every pair of a table to which nobody writes.
+    pub(crate) fn add_all(&mut self, table: &dyn Table) -> everhash_index::Result<()> {
+        let mut next = Some(Cursor::default());
+        while let Some(cursor) = next.filter(|_| self.failure.is_none()) {
+            // A scan may visit a key twice, even without writes.
+            next = table.scan(cursor, &mut |key, value| self.add(key, value))?;
+        }
+        Ok(())
     }
 
     /// Makes the copy durable and gives it its name; returns the number of pairs.

@@ -141,6 +141,20 @@ impl Db {
         self.core().write(|table| table.put_many(&pairs))
     }
 
+    /// Adds many pairs, in order, as if one by one: of each key that is absent. Returns how many
+    /// were. No transaction: see [`Db::write`].
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn put_many_if_absent<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(K, V)],
+    ) -> Result<u64> {
+        let pairs: Vec<_> =
+            pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
+        self.core().write(|table| table.insert_many(&pairs))
+    }
+
     /// Removes many keys, in order, as if one by one; returns how many were there. No transaction:
     /// see [`Db::write`].
     ///

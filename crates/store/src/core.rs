@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use everhash_index::{Durability as Mode, Table, Upkeep};
+use everhash_index::{Durability as Mode, Stats, Table, Upkeep};
 use everhash_pmem::Origin;
 
+use crate::catalog::File;
 use crate::error::Shown;
 use crate::gate::{Gate, Pass, Stillness};
 use crate::maintenance::Maintenance;
+use crate::metrics::{Counters, Kind};
 use crate::{Error, Result};
 
 /// How much work one call of [`Table::maintain`] may do. Unit: buckets or records.
@@ -33,6 +35,10 @@ pub(crate) struct Core {
     /// Whether a write is to be durable when it returns, and the table batches.
     syncs_each: bool,
     pub(crate) maintenance: Maintenance,
+    /// The calls, where they are to be counted.
+    counters: Option<Box<Counters>>,
+    /// The file, for its figures alone.
+    file: Option<File>,
 }
 
 impl Core {
@@ -56,7 +62,30 @@ impl Core {
             opened: Instant::now(),
             syncs_each,
             maintenance,
+            counters: None,
+            file: None,
         }
+    }
+
+    /// Makes figures of the file and, where they are to be counted, of the calls available.
+    pub(crate) fn observed(self, file: File, count_calls: bool) -> Core {
+        let counters = count_calls.then(Box::default);
+        Core { counters, file: Some(file), ..self }
+    }
+
+    pub(crate) fn counters(&self) -> Option<&Counters> {
+        self.counters.as_deref()
+    }
+
+    /// Returns how many syncs of the device began since the database was opened.
+    pub(crate) fn device_syncs(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.media().syncs())
+    }
+
+    /// Returns the figures of the table, unless it cannot be asked any more.
+    pub(crate) fn stats_if_possible(&self) -> Option<Stats> {
+        self.admit().ok()?;
+        self.table.stats().ok()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -70,7 +99,10 @@ impl Core {
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
     ) -> Result<T> {
         self.admit()?;
-        run(&*self.table).map_err(|error| self.failed(error))
+        let began = self.begin();
+        let result = run(&*self.table).map_err(|error| self.failed(error));
+        self.count(Kind::Read, began, result.is_err());
+        result
     }
 
     /// Runs a write, when the gate is open.
@@ -83,15 +115,30 @@ impl Core {
         if !self.writable {
             return Err(Error::ReadOnly { path: self.shown() });
         }
-        let result = {
+        let began = self.begin();
+        let mut result = {
             let _pass = self.enter();
             run(&*self.table).map_err(|error| self.failed(error))
         };
         self.maintenance.written(self);
         if self.syncs_each && result.is_ok() {
-            self.sync()?;
+            result = self.sync().and(result);
         }
+        self.count(Kind::Write, began, result.is_err());
         result
+    }
+
+    /// Begins to measure a call, where calls are counted.
+    #[inline(always)]
+    fn begin(&self) -> Option<Instant> {
+        self.counters.as_ref().map(|_| Instant::now())
+    }
+
+    #[inline(always)]
+    fn count(&self, kind: Kind, began: Option<Instant>, failed: bool) {
+        if let (Some(counters), Some(began)) = (&self.counters, began) {
+            counters.count(kind, began.elapsed(), failed);
+        }
     }
 
     /// Runs something that no write may disturb.
@@ -118,11 +165,15 @@ impl Core {
         if !self.writable {
             return Ok(());
         }
-        self.table.sync().map_err(|error| {
+        spanned!(debug, "sync", self.path);
+        let began = self.begin();
+        let result = self.table.sync().map_err(|error| {
             // Whatever the reason: what the device holds is unknown from here on.
             self.stop(error.to_string());
             Error::of(&self.path, error)
-        })
+        });
+        self.count(Kind::Sync, began, result.is_err());
+        result
     }
 
     /// Does some maintenance of the engine.
@@ -131,6 +182,7 @@ impl Core {
         if !self.writable {
             return Ok(Upkeep::default());
         }
+        spanned!(trace, "maintain", self.path);
         let _pass = self.enter();
         let result = self.table.maintain(self.opened.elapsed(), BUDGET);
         result.map_err(|error| self.failed(error))
@@ -149,6 +201,8 @@ impl Core {
     /// Stops the handle: every later call fails and says why. The first cause stays.
     #[cold]
     pub(crate) fn stop(&self, cause: String) {
+        #[cfg(feature = "tracing")]
+        tracing::error!(target: "everhash", database = %self.path.display(), cause, "stopped");
         let _ = self.cause.set(cause);
         self.stopped.store(true, Ordering::Release);
     }
@@ -165,6 +219,7 @@ impl Core {
         }
         let failure = self.maintenance.failure();
         let path = self.path;
+        spanned!(info, "close", path);
         self.table.close().map_err(|error| Error::of(&path, error))?;
         match failure {
             Some(cause) => Err(Error::Maintenance { path: Shown(path.to_path_buf()), cause }),

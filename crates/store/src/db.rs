@@ -9,6 +9,7 @@ use crate::catalog::EngineInfo;
 use crate::core::Core;
 use crate::error::Shown;
 use crate::maintenance::MaintenanceThread;
+use crate::metrics::Publisher;
 use crate::{Durability, Error, Options, Result, Words};
 
 /// An open database: a map from byte strings to byte strings in one file.
@@ -33,7 +34,10 @@ struct Handle {
     /// Taken when the handle is dropped, and not before.
     core: Option<Arc<Core>>,
     thread: Option<MaintenanceThread>,
+    publisher: Option<Publisher>,
     info: Info,
+    /// By which it was opened, for when it is opened again.
+    options: Options,
 }
 
 /// What a database is.
@@ -91,11 +95,17 @@ impl Db {
         Options::default().open_read_only(path)
     }
 
-    pub(crate) fn of(core: Core, info: Info, background: bool) -> Db {
+    pub(crate) fn of(core: Core, info: Info, options: &Options) -> Result<Db> {
         let core = Arc::new(core);
-        let wanted = background && info.writable;
+        let wanted = options.background && info.writable;
         let thread = if wanted { MaintenanceThread::start(&core) } else { None };
-        Db { handle: Arc::new(Handle { core: Some(core), thread, info }) }
+        let options = options.clone();
+        // From here on dropping the handle ends the thread.
+        let mut handle = Handle { core: Some(core), thread, publisher: None, info, options };
+        if let (Some((path, every)), Some(core)) = (&handle.options.metrics_file, &handle.core) {
+            handle.publisher = Some(Publisher::start(core, info, path, *every)?);
+        }
+        Ok(Db { handle: Arc::new(handle) })
     }
 
     #[inline(always)]
@@ -199,6 +209,16 @@ impl Db {
     /// [`Error::Forked`] in a child of the process, and [`Error::File`] or [`Error::Denied`] if the
     /// file cannot be deleted. The database is as it was then, and is closed.
     pub fn discard(self) -> Result<()> {
+        let (alone, path) = self.alone()?;
+        // While the lock is held: nobody else has the file open. What fails when the handle is
+        // dropped concerns a file that is gone.
+        let deleted = std::fs::remove_file(&path.0);
+        drop(alone);
+        deleted.map_err(|error| Error::of_system(&path.0, "deleting it", error))
+    }
+
+    /// Returns this handle and its path if there is no other one and it may write.
+    pub(crate) fn alone(self) -> Result<(Db, Shown)> {
         let path = Shown(self.path().to_owned());
         let others = Arc::strong_count(&self.handle).saturating_sub(1);
         let Some(mut handle) = Arc::into_inner(self.handle) else {
@@ -208,11 +228,13 @@ impl Db {
             return Err(Error::ReadOnly { path });
         }
         if !handle.core.as_ref().is_some_and(|core| core.is_here()) {
-            return handle.close();
+            handle.close()?;
         }
-        // While the lock is held: nobody else has the file open. What fails when the handle is
-        // dropped concerns a file that is gone.
-        std::fs::remove_file(&path.0).map_err(|error| Error::of_system(&path.0, error))
+        Ok((Db { handle: Arc::new(handle) }, path))
+    }
+
+    pub(crate) fn options_of_open(&self) -> &Options {
+        &self.handle.options
     }
 }
 
@@ -223,13 +245,16 @@ impl Handle {
             // A child of the process: it has no thread to stop, and closing would take the lock
             // away from its parent and write over what the parent writes.
             let path = Shown(core.path().to_owned());
-            std::mem::forget((core, self.thread.take()));
+            std::mem::forget((core, self.thread.take(), self.publisher.take()));
             return Err(Error::Forked { path });
         }
         if let Some(thread) = self.thread.take() {
             thread.stop(&core);
         }
-        Arc::into_inner(core).expect("the thread that shared the table has ended").close()
+        if let Some(publisher) = self.publisher.take() {
+            publisher.stop();
+        }
+        Arc::into_inner(core).expect("the threads that shared the table have ended").close()
     }
 }
 

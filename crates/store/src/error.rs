@@ -257,8 +257,8 @@ impl Error {
     }
 
     /// Makes the error of a call of the operating system on the file `path`.
-    pub(crate) fn of_system(path: &Path, source: std::io::Error) -> Error {
-        Error::of_medium(path, everhash_pmem::Error::System { doing: "deleting it", source })
+    pub(crate) fn of_system(path: &Path, doing: &'static str, source: std::io::Error) -> Error {
+        Error::of_medium(path, everhash_pmem::Error::System { doing, source })
     }
 
     /// Makes the error of an operation on the file `path`.

@@ -20,10 +20,14 @@
 //! the designs to choose from. The crate adds what an engine must not know: files and their names,
 //! locks, a clock, a thread for maintenance, random numbers, and errors that say what to do.
 
+#[macro_use]
+mod trace;
+
 mod backup;
 mod batch;
 mod callback;
 mod catalog;
+mod compact;
 mod core;
 mod db;
 mod error;
@@ -31,6 +35,7 @@ mod gate;
 mod keys;
 mod machine;
 mod maintenance;
+mod metrics;
 mod options;
 mod pairs;
 mod place;
@@ -50,6 +55,7 @@ pub use everhash_index::{
     Capabilities, Change, Checked, Cursor, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES,
     ParseError, Setting, Stats,
 };
+pub use metrics::{Calls, Durations, Metrics};
 pub use options::{Durability, Options};
 pub use pairs::{Pair, Pairs};
 pub use repair::{Damage, Salvaged};

@@ -1,7 +1,7 @@
 //! How a database is made and opened.
 
 use core::time::Duration;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everhash_index::{Form, HashKind, ParseError};
@@ -109,6 +109,10 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) threads: usize,
     pub(crate) capacity_bytes: u64,
+    pub(crate) mode: u32,
+    pub(crate) count_calls: bool,
+    /// The file for the figures, and how often it is written.
+    pub(crate) metrics_file: Option<(PathBuf, Duration)>,
     /// The operating system; tests put their own in between.
     pub(crate) system: Arc<dyn System>,
 }
@@ -128,6 +132,9 @@ impl Default for Options {
             background: true,
             threads: 0,
             capacity_bytes: 1 << 40,
+            mode: 0o600,
+            count_calls: false,
+            metrics_file: None,
             system: Arc::new(Os),
         }
     }
@@ -214,6 +221,33 @@ impl Options {
     pub fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
+    }
+
+    /// Chooses who may read and write the file of a new database, as bits of a mode; bits of the
+    /// process's umask are taken away. Default: `0o600`, its owner alone.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Chooses whether calls are counted and measured, for [`Db::metrics`]. Costs two looks at the
+    /// clock a call. Default: no, unless there is a file for the figures.
+    pub fn count_calls(mut self, count: bool) -> Self {
+        self.count_calls = count;
+        self
+    }
+
+    /// Writes the figures of [`Db::metrics`] to the file `path` while the database is open: at once,
+    /// then every `every`, and when it is closed. The file is replaced as a whole, so that
+    /// `everhash top`, and the collector for text files of Prometheus, can read it at any time.
+    /// Default: no such file.
+    pub fn metrics_file(mut self, path: impl Into<PathBuf>, every: Duration) -> Self {
+        self.metrics_file = Some((path.into(), every));
+        self
+    }
+
+    pub(crate) fn counts_calls(&self) -> bool {
+        self.count_calls || self.metrics_file.is_some()
     }
 
     /// Opens the database `path` for reading and writing, and recovers it if it was not closed.

@@ -17,6 +17,7 @@ use crate::{Db, Durability, Error, Options, Result};
 
 impl Db {
     pub(crate) fn open_with(options: &Options, path: &Path) -> Result<Db> {
+        spanned!(info, "open", path);
         let file = match FileMedium::open(path, &file_options(options, options.durability)) {
             Ok(file) => Region::new(file),
             Err(error) => {
@@ -45,10 +46,14 @@ impl Db {
         boot: Boot,
     ) -> Result<Db> {
         let info = describe(options, path, status, true)?;
+        #[cfg(feature = "tracing")]
+        if info.recovered {
+            tracing::info!(target: "everhash", "was not closed cleanly, and is recovered");
+        }
         let threads = Threads::new(options.threads);
-        let table = info.engine.design.open(file, boot, &threads);
+        let table = info.engine.design.open(file.clone(), boot, &threads);
         let table = table.map_err(|error| Error::of(path, error))?;
-        Ok(assemble(options, path, table, info))
+        assemble(options, path, file, table, info)
     }
 
     /// Another process may make the database at the same time: then it is opened.
@@ -63,12 +68,14 @@ impl Db {
     }
 
     pub(crate) fn create_with(options: &Options, path: &Path) -> Result<Db> {
+        spanned!(info, "create", path);
         let new = New::begin(options, path, options.durability)?;
         new.file.media().publish().map_err(|error| Error::of_medium(path, error))?;
-        Ok(assemble(options, path, new.table, new.info))
+        assemble(options, path, new.file, new.table, new.info)
     }
 
     pub(crate) fn open_read_only_with(options: &Options, path: &Path) -> Result<Db> {
+        spanned!(info, "open", path);
         let file = read_only(options, path)?;
         let status = status(path, &file)?;
         let info = describe(options, path, &status, false)?;
@@ -78,9 +85,10 @@ impl Db {
         if status.previous != Shutdown::Clean {
             return Err(Error::NeedsRecovery { path: shown(path) });
         }
-        let table = info.engine.design.open_read_only(file, &Threads::new(options.threads));
+        let threads = Threads::new(options.threads);
+        let table = info.engine.design.open_read_only(file.clone(), &threads);
         let table = table.map_err(|error| Error::of(path, error))?;
-        Ok(assemble(options, path, table, info))
+        assemble(options, path, file, table, info)
     }
 
     /// Checks the database `path` as it lies there, without opening or changing it: not even a
@@ -142,6 +150,7 @@ pub(crate) fn file_options(options: &Options, durability: Durability) -> FileOpt
         capacity_bytes: options.capacity_bytes,
         durability: durability.of_file(),
         trust_file_system: options.trust_file_system,
+        mode: options.mode,
         system: Arc::clone(&options.system),
     }
 }
@@ -175,7 +184,13 @@ fn describe(options: &Options, path: &Path, status: &PoolStatus, writable: bool)
     Ok(Info { engine, form, hash, durability: options.durability, recovered, writable })
 }
 
-fn assemble(options: &Options, path: &Path, table: Box<dyn Table>, mut info: Info) -> Db {
+fn assemble(
+    options: &Options,
+    path: &Path,
+    file: File,
+    table: Box<dyn Table>,
+    mut info: Info,
+) -> Result<Db> {
     if info.durability == Durability::Batch && table.durability() == Mode::Immediate {
         info.durability = Durability::Immediate;
     }
@@ -187,7 +202,7 @@ fn assemble(options: &Options, path: &Path, table: Box<dyn Table>, mut info: Inf
     let immediate = info.durability == Durability::Immediate;
     let (path, maintenance) = (Arc::from(path), Maintenance::new(syncs));
     let core = Core::new(table, path, Origin::here(), info.writable, immediate, maintenance);
-    Db::of(core, info, options.background)
+    Db::of(core.observed(file, options.counts_calls()), info, options)
 }
 
 fn shown(path: &Path) -> Shown {

@@ -49,6 +49,7 @@ impl Db {
     /// second check failed.
     pub fn repair(path: impl AsRef<Path>) -> Result<Checked> {
         let (path, options) = (path.as_ref(), Options::default());
+        spanned!(info, "repair", path);
         Self::check_at_rest(path)?;
         let file = FileMedium::open(path, &file_options(&options, options.durability));
         let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
@@ -78,6 +79,7 @@ impl Db {
         options: &Options,
     ) -> Result<Salvaged> {
         let (path, target) = (path.as_ref(), target.as_ref());
+        spanned!(info, "salvage", path);
         let file = read_only(options, path)?;
         let identity = status(path, &file)?.identity;
         let engine = engine(identity.engine_name())?;

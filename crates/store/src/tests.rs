@@ -184,7 +184,7 @@ fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     let elsewhere = Origin::of_process(std::process::id() + 1);
     let (shared, maintenance) = (Arc::from(path.as_path()), Maintenance::new(Syncs::Never));
     let core = Core::new(new.table, shared, elsewhere, true, true, maintenance);
-    let db = Db::of(core, new.info, true);
+    let db = Db::of(core, new.info, &Db::options()).unwrap();
     let before = std::fs::read(&path).unwrap();
     assert!(matches!(db.put(b"key", b"value"), Err(Error::Forked { .. })));
     assert!(matches!(db.get(b"key"), Err(Error::Forked { .. })));

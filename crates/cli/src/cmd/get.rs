@@ -7,7 +7,6 @@ use clap::Args;
 use super::{Database, Escapes, open_to_read};
 use crate::failure::{Failure, Outcome};
 use crate::output;
-use crate::records::tsv;
 
 /// Print the value of a key; status 1 if it is absent
 #[derive(Debug, Args)]
@@ -19,6 +18,12 @@ pub struct Get {
     /// Print the value alone, without an end of line
     #[arg(long)]
     raw: bool,
+    /// Print the length of the value in bytes instead
+    #[arg(long, conflicts_with_all = ["raw", "range", "escapes"])]
+    length: bool,
+    /// Print a part of the value: bytes FROM to before TO, counted from 0; either may be left out
+    #[arg(long, value_name = "FROM..TO", value_parser = range)]
+    range: Option<(usize, usize)>,
     #[command(flatten)]
     escapes: Escapes,
 }
@@ -28,12 +33,20 @@ impl Get {
     pub fn run(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
         let db = open_to_read(&self.database.database)?;
-        let mut value = db.get(&key)?.ok_or_else(Failure::no)?;
-        if self.escapes.escapes {
-            let mut escaped = Vec::new();
-            tsv::escape(&value, &mut escaped).expect("memory takes every byte");
-            value = escaped;
+        if self.length {
+            return output::print(&db.size_of(&key)?.ok_or_else(Failure::no)?.to_string());
         }
-        output::bytes(&[&value, if self.raw { b"" } else { b"\n" }])
+        let (from, to) = self.range.unwrap_or((0, usize::MAX));
+        let value = db.get_range(&key, from..to)?.ok_or_else(Failure::no)?;
+        self.escapes.print(&value, self.raw)
     }
+}
+
+fn range(text: &str) -> Result<(usize, usize), String> {
+    let (from, to) = text.split_once("..").ok_or("write FROM..TO")?;
+    let bound = |text: &str, otherwise| match text {
+        "" => Ok(otherwise),
+        text => text.parse().map_err(|_| "FROM and TO must be whole numbers"),
+    };
+    Ok((bound(from, 0)?, bound(to, usize::MAX)?))
 }

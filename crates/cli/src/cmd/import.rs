@@ -4,7 +4,7 @@ mod feed;
 mod progress;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use everhash_store::{Durability, Form, admit};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use self::feed::{Feed, Imported};
 use self::progress::Progress;
-use super::NewDatabase;
+use super::{NewDatabase, figures};
 use crate::failure::{Failure, Outcome};
 use crate::input::Lines;
 use crate::output;
@@ -48,6 +48,9 @@ pub struct Import {
     /// waits, else one per processor
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    /// Write figures to DB.prom every second, for `everhash top DB` in another terminal
+    #[arg(long)]
+    metrics: bool,
     #[command(flatten)]
     new: NewDatabase,
     /// Print the summary as JSON
@@ -82,7 +85,11 @@ impl Import {
         }
         let by_default = if existed { Durability::Batch } else { Durability::Process };
         let durability = self.durability.unwrap_or(by_default);
-        let options = self.new.options().durability(durability).create_if_missing(true);
+        let mut options = self.new.options().durability(durability).create_if_missing(true);
+        if self.metrics {
+            let every = Duration::from_secs(1);
+            options = options.metrics_file(figures::file_of(&self.database), every);
+        }
         let db = options.open(&self.database)?;
         let threads = threads(self.threads, db.info().durability, self.on_duplicate);
 

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::io::Read;
 
 use clap::Args;
-use everhash_store::{Db, MAX_VALUE_BYTES};
+use everhash_store::{Db, MAX_VALUE_BYTES, Swap};
 
 use super::{Database, Escapes};
 use crate::failure::{Failure, Outcome};
 
-/// Store a pair, durably; status 1 if --if-absent or --if-present forbids it
+/// Store a pair, durably; status 1 if --if-absent, --if-present or --if-value forbids it
 #[derive(Debug, Args)]
 pub struct Put {
     #[command(flatten)]
@@ -23,11 +23,17 @@ pub struct Put {
     #[arg(long, conflicts_with = "value")]
     stdin: bool,
     /// Store only if the key is absent
-    #[arg(long, conflicts_with = "if_present")]
+    #[arg(long, conflicts_with_all = ["if_present", "if_value", "print_old"])]
     if_absent: bool,
     /// Store only if the key is present
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["if_value", "print_old"])]
     if_present: bool,
+    /// Store only if the key has this value
+    #[arg(long, value_name = "OLD", conflicts_with = "print_old")]
+    if_value: Option<OsString>,
+    /// Print the value that the key had before, if it had one
+    #[arg(long)]
+    print_old: bool,
     #[command(flatten)]
     escapes: Escapes,
 }
@@ -40,17 +46,26 @@ impl Put {
             Some(value) => self.escapes.bytes(value)?,
             None => standard_input()?,
         };
+        let expected = self.if_value.map(|old| self.escapes.bytes(old)).transpose()?;
         let db = Db::open(&self.database.database)?;
+        let mut old = None;
         let stored = if self.if_absent {
-            db.put_if_absent(&key, &value)
+            db.put_if_absent(&key, &value)?
         } else if self.if_present {
-            db.update(&key, &value)
+            db.update(&key, &value)?
+        } else if expected.is_some() {
+            db.compare_and_swap(&key, expected.as_deref(), Some(&value))? == Swap::Done
+        } else if self.print_old {
+            old = db.replace(&key, &value)?;
+            true
         } else {
-            db.put(&key, &value).map(|_| true)
+            db.put(&key, &value)?;
+            true
         };
-        // An error of the pair is one of the command line here: there is no line of a file.
-        let stored = stored?;
         db.close()?;
+        if let Some(old) = old {
+            self.escapes.print(&old, false)?;
+        }
         if stored { Ok(()) } else { Err(Failure::no()) }
     }
 }

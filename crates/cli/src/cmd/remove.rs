@@ -1,4 +1,4 @@
-//! `everhash remove`: one key.
+//! `everhash remove`: keys that go.
 
 use std::ffi::OsString;
 
@@ -8,13 +8,17 @@ use everhash_store::Db;
 use super::{Database, Escapes};
 use crate::failure::{Failure, Outcome};
 
-/// Remove a key, durably; status 1 if it is absent
+/// Remove keys, durably; status 1 if one was absent
 #[derive(Debug, Args)]
 pub struct Remove {
     #[command(flatten)]
     database: Database,
-    /// The key
-    key: OsString,
+    /// The key, or several
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<OsString>,
+    /// Print the value that each key had, a line each
+    #[arg(long)]
+    print_old: bool,
     #[command(flatten)]
     escapes: Escapes,
 }
@@ -22,10 +26,22 @@ pub struct Remove {
 impl Remove {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        let key = self.escapes.bytes(self.key)?;
+        let keys: Vec<_> =
+            self.keys.into_iter().map(|key| self.escapes.bytes(key)).collect::<Outcome<_>>()?;
         let db = Db::open(&self.database.database)?;
-        let removed = db.remove(&key)?;
+        let (mut old, mut removed) = (Vec::new(), 0);
+        if self.print_old {
+            for key in &keys {
+                old.extend(db.take(key)?);
+            }
+            removed += old.len();
+        } else {
+            removed += db.remove_many(&keys)? as usize;
+        }
         db.close()?;
-        if removed { Ok(()) } else { Err(Failure::no()) }
+        for value in old {
+            self.escapes.print(&value, false)?;
+        }
+        if removed == keys.len() { Ok(()) } else { Err(Failure::no()) }
     }
 }

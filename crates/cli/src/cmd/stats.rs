@@ -1,8 +1,12 @@
 //! `everhash stats`: figures of a database.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use super::figures::Source;
+use super::top::{interval, print_lines};
 use super::{Database, open_to_read};
 use crate::failure::Outcome;
 use crate::output;
@@ -15,12 +19,33 @@ pub struct Stats {
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
+    /// Print the figures as Prometheus reads them; those of a program that has the database open, if
+    /// it writes them to DB.prom, are in that file
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    prometheus: bool,
+    /// Print a line every so many seconds; while a program has the database open, from what it
+    /// writes to DB.prom
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+          require_equals = true, value_parser = interval, conflicts_with = "json")]
+    watch: Option<f64>,
+    /// End after so many lines of --watch
+    #[arg(long, value_name = "COUNT", requires = "watch",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
 }
 
 impl Stats {
     /// Runs the command.
     pub fn run(self) -> Outcome {
+        if let Some(every) = self.watch {
+            let source = Source::new(&self.database.database);
+            let (looks, every) = (self.count.unwrap_or(u64::MAX), Duration::from_secs_f64(every));
+            return print_lines(looks, every, || source.read());
+        }
         let db = open_to_read(&self.database.database)?;
+        if self.prometheus {
+            return output::bytes(&[db.metrics().to_string().as_bytes()]);
+        }
         let (info, stats) = (db.info(), db.stats()?);
         let per_item = |bytes: u64| (stats.items > 0).then(|| bytes as f64 / stats.items as f64);
         let own: Map<String, Value> =

@@ -26,6 +26,61 @@ fn pairs_are_put_got_and_removed() {
 }
 
 #[test]
+fn one_key_can_be_asked_and_changed_in_every_way() {
+    // Fails if a verb answered for another key, changed what it should only read, or hid its answer.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.ok(&["put", "a.ehdb", "key", "value"]);
+    place.ok(&["contains", "a.ehdb", "key"]);
+    assert_eq!(place.run(&["contains", "a.ehdb", "other"]).status, 1);
+    assert_eq!(place.ok(&["get", "a.ehdb", "key", "--length"]), b"5\n");
+    for (range, part) in [("1..3", "al"), ("..2", "va"), ("3..", "ue"), ("9..", ""), ("3..1", "")] {
+        let got = place.ok(&["get", "a.ehdb", "key", "--range", range]);
+        assert_eq!(String::from_utf8(got).unwrap(), format!("{part}\n"), "{range}");
+    }
+    assert_eq!(place.run(&["get", "a.ehdb", "key", "--range", "1-3"]).status, 2);
+    assert_eq!(place.run(&["put", "a.ehdb", "key", "new", "--if-value", "wrong"]).status, 1);
+    assert_eq!(place.run(&["put", "a.ehdb", "none", "new", "--if-value", ""]).status, 1);
+    assert_eq!(place.ok(&["put", "a.ehdb", "key", "new", "--print-old"]), b"value\n");
+    place.ok(&["put", "a.ehdb", "key", "newer", "--if-value", "new"]);
+    assert_eq!(place.ok(&["put", "a.ehdb", "fresh", "1", "--print-old"]), b"");
+    assert_eq!(place.ok(&["remove", "a.ehdb", "key", "fresh", "--print-old"]), b"newer\n1\n");
+    assert_eq!(place.ok(&["count", "a.ehdb"]), b"0\n");
+}
+
+#[test]
+fn numbers_are_added_and_nothing_else_is_taken_for_one() {
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    assert_eq!(place.ok(&["add", "a.ehdb", "n"]), b"1\n");
+    assert_eq!(place.ok(&["add", "a.ehdb", "n", "-43"]), b"-42\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "n"]), b"-42\n");
+    place.run(&["add", "a.ehdb", "n", &i64::MIN.to_string()]).fails(1, &["a.ehdb", "too large"]);
+    place.ok(&["put", "a.ehdb", "word", "forty"]);
+    place.run(&["add", "a.ehdb", "word"]).fails(1, &["a.ehdb", "whole number"]);
+    assert_eq!(place.ok(&["get", "a.ehdb", "word"]), b"forty\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "n"]), b"-42\n");
+}
+
+#[test]
+fn all_keys_are_listed_counted_removed() {
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\nb\\n\t2\nc\t3\n");
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let keys = String::from_utf8(place.ok(&["keys", "a.ehdb"])).unwrap();
+    let mut keys: Vec<_> = keys.lines().collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b\\n", "c"]);
+    assert_eq!(place.ok(&["count", "a.ehdb"]), b"3\n");
+    // One of them is absent: the others go all the same, and the status says so.
+    assert_eq!(place.run(&["remove", "a.ehdb", "a", "x", "c"]).status, 1);
+    assert_eq!(place.ok(&["count", "a.ehdb"]), b"1\n");
+    place.ok(&["clear", "a.ehdb"]);
+    assert_eq!(place.ok(&["count", "a.ehdb"]), b"0\n");
+    assert_eq!(place.json(&["check", "a.ehdb"])["items"], 0);
+}
+
+#[test]
 fn escapes_are_read_and_printed_on_demand_only() {
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);

@@ -112,6 +112,7 @@ fn plan(options: &FileOptions) -> Plan {
         sync_growth: true,
         synchronous: true,
         trust_file_system: options.trust_file_system,
+        mode: options.mode,
         system: Arc::clone(&options.system),
     }
 }

@@ -46,6 +46,8 @@ pub struct FileOptions {
     /// Whether to open a file without locks or on a network. Two concurrent writers then destroy
     /// the file unnoticed.
     pub trust_file_system: bool,
+    /// Who may read and write a new file, less what the process's umask takes away.
+    pub mode: u32,
     /// The operating system; a test can replace it.
     pub system: Arc<dyn System>,
 }
@@ -57,6 +59,7 @@ impl Default for FileOptions {
             capacity_bytes: 1 << 40,
             durability: FileDurability::Immediate,
             trust_file_system: false,
+            mode: 0o600,
             system: Arc::new(Os),
         }
     }
@@ -70,6 +73,7 @@ impl FileOptions {
             sync_growth: self.durability != FileDurability::Process,
             synchronous: false,
             trust_file_system: self.trust_file_system,
+            mode: self.mode,
             system: Arc::clone(&self.system),
         }
     }
@@ -106,7 +110,8 @@ pub struct FileMedium {
 }
 
 impl FileMedium {
-    /// Creates a file of `bytes` zero bytes, readable and writable by its owner alone.
+    /// Creates a file of `bytes` zero bytes, readable and writable by its owner alone unless
+    /// [`FileOptions::mode`] says otherwise.
     ///
     /// Until [`FileMedium::publish`] it has a temporary name beside `path`. A crash before that
     /// leaves no file `path`, at most `.NAME.PID-COUNT.new`, which may be deleted. Dropping an

@@ -47,7 +47,7 @@ pub(super) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, backgrou
     let table = Box::new(Faulty { table: new.table, faults: Arc::clone(faults) });
     let maintenance = Maintenance::new(syncs);
     let core = Core::new(table, Arc::from(path), Origin::here(), true, false, maintenance);
-    Db::of(core, new.info, background)
+    Db::of(core, new.info, &Db::options().background(background)).unwrap()
 }
 
 struct Faulty {

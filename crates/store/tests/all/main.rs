@@ -1,7 +1,9 @@
 //! The store as a program embeds it: one binary for all of its tests.
 
 mod crashes;
+mod figures;
 mod opening;
 mod operations;
 mod refusals;
+mod rewriting;
 mod typed;

@@ -171,21 +171,46 @@ impl Feed<'_> {
     }
 
     fn store(&self, batch: &Batch, name: &Path, done: &mut Imported) -> Outcome {
-        for ((key, value), line) in batch.pairs.iter().zip(&batch.lines) {
-            let was_there = match self.on_duplicate {
-                OnDuplicate::Replace => self.db.put(key, value)?,
-                OnDuplicate::Keep | OnDuplicate::Error => !self.db.put_if_absent(key, value)?,
-            };
-            match (was_there, self.on_duplicate) {
-                (false, _) => done.new += 1,
-                (true, OnDuplicate::Replace) => done.replaced += 1,
-                (true, OnDuplicate::Keep) => done.kept += 1,
-                (true, OnDuplicate::Error) => {
-                    let what = "the key is in the database already; remove the line, or say \
-                                --on-duplicate keep or replace";
-                    return Err(wrong(name, *line, what));
-                }
+        let pairs = &batch.pairs;
+        let count = pairs.len() as u64;
+        let stored = match self.on_duplicate {
+            OnDuplicate::Replace => self.db.put_many(pairs),
+            OnDuplicate::Keep => self.db.put_many_if_absent(pairs),
+            OnDuplicate::Error => return self.store_each(batch, name, done),
+        };
+        match stored {
+            Ok(new) => {
+                let known = count - new;
+                *done = match self.on_duplicate {
+                    OnDuplicate::Replace => Imported { replaced: known, ..*done },
+                    OnDuplicate::Keep | OnDuplicate::Error => Imported { kept: known, ..*done },
+                };
+                (done.records, done.new) = (count, new);
+                Ok(())
             }
+            Err(error) => {
+                // Some first part of the batch is there, and is counted.
+                let is_there = |(key, value): &&Pair| match self.on_duplicate {
+                    OnDuplicate::Replace => {
+                        self.db.get_with(key, |found| found == Some(value)).unwrap_or(false)
+                    }
+                    _ => self.db.contains_key(key).unwrap_or(false),
+                };
+                done.records = pairs.iter().take_while(is_there).count() as u64;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Stores record by record: a key that is there ends the import, and its line is named.
+    fn store_each(&self, batch: &Batch, name: &Path, done: &mut Imported) -> Outcome {
+        for ((key, value), line) in batch.pairs.iter().zip(&batch.lines) {
+            if !self.db.put_if_absent(key, value)? {
+                let what = "the key is in the database already; remove the line, or say \
+                            --on-duplicate keep or replace";
+                return Err(wrong(name, *line, what));
+            }
+            done.new += 1;
             done.records += 1;
         }
         Ok(())

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "this is a test, though not inside a test function")]
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -74,6 +75,34 @@ impl Place {
         let _ = stdin.write_all(input);
         drop(stdin);
         Run::of(child.wait_with_output().unwrap())
+    }
+
+    /// Runs the program on a terminal of 100 columns and 30 rows; returns what it printed there.
+    pub fn on_terminal(&self, arguments: &[&str], environment: &[(&str, &str)]) -> String {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let size = rustix::termios::Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&master, size).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let open = || {
+            let mut options = std::fs::OpenOptions::new();
+            options.read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap()
+        };
+        let mut command = self.command(arguments);
+        command.envs(environment.iter().copied()).env("TERM", "xterm-256color");
+        if environment.is_empty() {
+            command.env_remove("NO_COLOR");
+        }
+        let mut child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
+        // The last handle of ours: the end of the program is then the end of the terminal.
+        drop(command);
+        let mut shown = Vec::new();
+        // The end is an error here: the terminal hangs up.
+        let _ = std::fs::File::from(master).read_to_end(&mut shown);
+        assert!(child.wait().unwrap().success());
+        String::from_utf8(shown).unwrap()
     }
 
     /// Runs the program, which must succeed without a word on standard error; returns its output.

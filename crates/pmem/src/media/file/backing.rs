@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) synchronous: bool,
     /// Whether to open a file without working locks, or on a network.
     pub(crate) trust_file_system: bool,
+    /// The mode of a new file.
+    pub(crate) mode: u32,
     pub(crate) system: Arc<dyn System>,
 }
 
@@ -86,7 +88,7 @@ impl Drop for Locked {
 impl Backing {
     /// Creates a file of `bytes` zero bytes beside `path`; [`Backing::publish`] gives it the name.
     pub(crate) fn create(path: &Path, bytes: u64, plan: Plan) -> Result<Backing> {
-        let (file, temporary) = temporary::create(path, &plan.system)?;
+        let (file, temporary) = temporary::create(path, plan.mode, &plan.system)?;
         let backing = Backing::start(file, plan, 0, Some(temporary))?;
         backing.grow(bytes)?;
         Ok(backing)

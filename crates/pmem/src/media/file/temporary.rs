@@ -61,7 +61,11 @@ impl Temporary {
 }
 
 /// Creates an empty file under an unused name, in the directory of `path`.
-pub(super) fn create(path: &Path, system: &Arc<dyn System>) -> Result<(File, Temporary)> {
+pub(super) fn create(
+    path: &Path,
+    mode: u32,
+    system: &Arc<dyn System>,
+) -> Result<(File, Temporary)> {
     let doing = |doing| move |source| Error::System { doing, source };
     let target = path.file_name().ok_or_else(|| not_a_file(path))?.to_owned();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -87,7 +91,7 @@ pub(super) fn create(path: &Path, system: &Arc<dyn System>) -> Result<(File, Tem
     }
     let mut created = None;
     perform(&**system, Call::Create, || {
-        created = Some(create_unused(&directory, &target)?);
+        created = Some(create_unused(&directory, &target, Mode::from_raw_mode(mode))?);
         Ok(0)
     })
     .map_err(doing("create the file"))?;
@@ -97,7 +101,7 @@ pub(super) fn create(path: &Path, system: &Arc<dyn System>) -> Result<(File, Tem
 }
 
 /// Creates `.NAME.PID-COUNT.new`, with the first unused count.
-fn create_unused(directory: &OwnedFd, target: &OsStr) -> io::Result<(File, OsString)> {
+fn create_unused(directory: &OwnedFd, target: &OsStr, mode: Mode) -> io::Result<(File, OsString)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..1000 {
@@ -105,7 +109,7 @@ fn create_unused(directory: &OwnedFd, target: &OsStr) -> io::Result<(File, OsStr
         let mut name = OsString::from(".");
         name.push(target);
         name.push(format!(".{}-{count}.new", std::process::id()));
-        match rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR) {
+        match rustix::fs::openat(directory, &name, flags, mode) {
             Ok(file) => return Ok((File::from(file), name)),
             // An earlier process with this number left its file behind.
             Err(Errno::EXIST) => {}

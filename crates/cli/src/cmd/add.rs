@@ -1,0 +1,48 @@
+//! `everhash add`: counts.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use everhash_store::{Change, Db};
+
+use super::{Database, Escapes};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// Add to a value that is a decimal number, in one step and durably, and print the sum
+///
+/// A key that is absent counts as 0. A value that is no whole number from -2^63 to 2^63 - 1 stays,
+/// and the status is 1, as it is if the sum would be none.
+#[derive(Debug, Args)]
+pub struct Add {
+    #[command(flatten)]
+    database: Database,
+    /// The key
+    key: OsString,
+    /// How much to add
+    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    number: i64,
+    #[command(flatten)]
+    escapes: Escapes,
+}
+
+impl Add {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let key = self.escapes.bytes(self.key)?;
+        let path = &self.database.database;
+        let db = Db::open(path)?;
+        let sum = db.try_modify(key, |value| {
+            let before = value.map_or(Some(0), number).ok_or("the value is no whole number")?;
+            let sum = before.checked_add(self.number).ok_or("the sum is too large")?;
+            Ok::<_, &str>((Change::Put(sum.to_string().into_bytes()), sum))
+        })?;
+        db.close()?;
+        let refused = |why| Failure::answer(format_args!("{}: {why}; it stays", path.display()));
+        output::print(&sum.map_err(refused)?.to_string())
+    }
+}
+
+fn number(value: &[u8]) -> Option<i64> {
+    str::from_utf8(value).ok()?.parse().ok()
+}

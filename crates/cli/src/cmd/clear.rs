@@ -1,0 +1,23 @@
+//! `everhash clear`: removes all pairs.
+
+use clap::Args;
+use everhash_store::Db;
+
+use super::Database;
+use crate::failure::Outcome;
+
+/// Remove all pairs, durably; the file keeps its length, for the pairs to come
+#[derive(Debug, Args)]
+pub struct Clear {
+    #[command(flatten)]
+    database: Database,
+}
+
+impl Clear {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let db = Db::open(&self.database.database)?;
+        db.clear()?;
+        Ok(db.close()?)
+    }
+}

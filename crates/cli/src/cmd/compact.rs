@@ -1,0 +1,46 @@
+//! `everhash compact`: gives back what a database does not need.
+
+use clap::Args;
+use everhash_store::Db;
+use serde_json::json;
+
+use super::Database;
+use crate::failure::Outcome;
+use crate::output;
+
+/// Give back the storage that the database does not need any more; needs room for a copy
+///
+/// The pairs are written into a new file, which takes the place of the old one when it is complete
+/// and durable. Settings of the engine are its defaults afterwards.
+#[derive(Debug, Args)]
+pub struct Compact {
+    #[command(flatten)]
+    database: Database,
+    /// Remove all pairs; takes no time, however many there are
+    #[arg(long)]
+    truncate: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Compact {
+    /// Runs the command.
+    pub fn run(self) -> Outcome {
+        let path = &self.database.database;
+        let db = Db::open(path)?;
+        let before = db.stats()?.device_bytes;
+        let db = if self.truncate { db.truncate()? } else { db.compact()? };
+        let (items, after) = (db.len()?, db.stats()?.device_bytes);
+        db.close()?;
+        if self.json {
+            let figures =
+                json!({ "items": items, "file_bytes_before": before, "file_bytes": after });
+            return output::print_json(&figures);
+        }
+        output::print(&format!(
+            "{}: {items} items, {before} bytes before and {after} now",
+            path.display()
+        ))
+    }
+}

@@ -1,0 +1,85 @@
+//! The figures that move: `stats --watch`, `top`, and the file from which they come.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use std::time::Duration;
+
+use crate::support::Place;
+
+/// Makes a database that this process has open, with its figures beside it.
+fn open(place: &Place) -> everhash_store::Db {
+    let every = Duration::from_millis(20);
+    let options = everhash_store::Db::options().metrics_file(place.path("a.ehdb.prom"), every);
+    let db = options.create(place.path("a.ehdb")).unwrap();
+    for number in 0..1234u32 {
+        db.put(number.to_le_bytes(), b"value").unwrap();
+        db.get(number.to_le_bytes()).unwrap();
+    }
+    std::thread::sleep(3 * every);
+    db
+}
+
+#[test]
+fn a_terminal_shows_a_picture_and_a_pipe_gets_lines() {
+    // Fails if the picture went to a pipe, scrolled, or lacked a figure; or if colour came unasked.
+    let place = Place::new();
+    let db = open(&place);
+    let arguments = ["top", "a.ehdb", "--every", "0.05", "--count", "3"];
+    let shown = place.on_terminal(&arguments, &[]);
+    assert_eq!(shown.matches("\x1b[H").count(), 3, "{shown:?}");
+    assert!(shown.contains("\x1b[1m"), "{shown:?}");
+    for part in ["a.ehdb: open for ", "engine walsh", "1234", "reads", "writes", "p99", "q quits"] {
+        assert!(shown.contains(part), "no '{part}' in {shown:?}");
+    }
+    let plain = place.on_terminal(&arguments, &[("NO_COLOR", "1")]);
+    assert!(plain.contains("a.ehdb: open for ") && !plain.contains("\x1b[1m"), "{plain:?}");
+    for (arguments, count) in
+        [(&arguments[..], 3), (&["stats", "a.ehdb", "--watch=0.05", "--count", "3"], 3)]
+    {
+        let lines = String::from_utf8(place.ok(arguments)).unwrap();
+        assert!(!lines.contains('\x1b'), "{lines:?}");
+        let (head, rest) = lines.split_once('\n').unwrap();
+        assert!(head.contains("pairs") && head.contains("reads/s"), "{lines}");
+        assert_eq!(rest.lines().filter(|line| line.contains(" 1234 ")).count(), count, "{lines}");
+    }
+    db.close().unwrap();
+    let shown = place.on_terminal(&["top", "a.ehdb", "--count", "1"], &[]);
+    assert!(shown.contains("a.ehdb: closed"), "{shown:?}");
+}
+
+#[test]
+fn figures_that_are_missing_are_asked_for() {
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.run(&["top", "a.ehdb"]).fails(4, &["a.ehdb.prom", "--metrics"]);
+    place.write("b.prom", "something else\n");
+    place.run(&["top", "b.prom"]).fails(3, &["b.prom", "no figures"]);
+    place.run(&["top", "b.prom", "--every", "0"]).status.eq(&2).then_some(()).unwrap();
+    // A database that is open nowhere is opened for each look.
+    let lines = place.ok(&["stats", "a.ehdb", "--watch=0.01", "--count", "2"]);
+    assert_eq!(String::from_utf8(lines).unwrap().lines().count(), 3);
+    let text = String::from_utf8(place.ok(&["stats", "a.ehdb", "--prometheus"])).unwrap();
+    assert!(text.contains("\neverhash_pairs{database=\"a.ehdb\"} 0\n"), "{text}");
+}
+
+#[test]
+fn an_import_can_be_watched_and_a_file_compacted() {
+    let place = Place::new();
+    let lines: String = (0..5000).map(|number| format!("key{number}\tvalue{number}\n")).collect();
+    place.write("a.tsv", lines);
+    place.ok(&["import", "a.tsv", "a.ehdb", "--metrics", "--mode", "640"]);
+    let figures = String::from_utf8(place.read("a.ehdb.prom")).unwrap();
+    assert!(figures.contains("everhash_pairs{database=\"a.ehdb\"} 5000\n"), "{figures}");
+    assert!(figures.contains("everhash_open{database=\"a.ehdb\"} 0\n"), "{figures}");
+    let before = place.ok(&["export", "a.ehdb", "--sort"]);
+    let compacted = place.json(&["compact", "a.ehdb"]);
+    assert_eq!(compacted["items"], 5000);
+    assert!(place.ok(&["export", "a.ehdb", "--sort"]) == before);
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &place.path("a.ehdb").metadata().unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o640);
+    let truncated = place.json(&["compact", "a.ehdb", "--truncate"]);
+    assert_eq!(truncated["items"], 0);
+    assert_eq!(place.ok(&["count", "a.ehdb"]), b"0\n");
+    assert_eq!(place.run(&["create", "b.ehdb", "--mode", "222"]).status, 2);
+}

@@ -1,0 +1,95 @@
+//! A database that is written anew in place of the old one: with its pairs, or with none.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::backup::NewCopy;
+use crate::{Db, Error, Options, Result};
+
+impl Db {
+    /// Gives back the storage that the database does not need: writes its pairs into a new file,
+    /// which takes the place of the old one when it is complete and durable, and opens that. Needs
+    /// room for both.
+    ///
+    /// The new file has the same engine, form, hash function and permissions, and the settings with
+    /// which this handle was opened. A crash leaves the old file or the new one, and perhaps
+    /// `.NAME.PID.compact` beside it, which may be deleted.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("pairs.ehdb");
+    /// # use everhash_store::Db;
+    /// let db = Db::create(&path)?;
+    /// for number in 0..10_000u32 {
+    ///     db.put(number.to_le_bytes(), [7; 100])?;
+    /// }
+    /// db.retain(|key, _| key[0] == 0)?;
+    /// let before = db.stats()?.device_bytes;
+    /// let db = db.compact()?;
+    /// assert_eq!(db.len()?, 40);
+    /// assert!(db.stats()?.device_bytes < before / 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
+    /// those of [`Db::backup`], and those of [`Options::open`] for the new file. If there is no
+    /// error of the last kind the database is as it was; in every case it is closed.
+    pub fn compact(self) -> Result<Db> {
+        self.rewritten(true)
+    }
+
+    /// Removes every pair in a time that does not depend on their number, and gives back their
+    /// storage: an empty file takes the place of the old one, as in [`Db::compact`].
+    ///
+    /// # Errors
+    /// As [`Db::compact`].
+    pub fn truncate(self) -> Result<Db> {
+        self.rewritten(false)
+    }
+
+    fn rewritten(self, with_pairs: bool) -> Result<Db> {
+        let (db, path) = self.alone()?;
+        spanned!(info, "rewrite", path.0);
+        let info = *db.info();
+        let options = Options {
+            engine: Some(info.engine.name.to_owned()),
+            form: Some(info.form),
+            hash: Some(info.hash),
+            expected_items: with_pairs.then(|| db.len()).transpose()?,
+            ..db.options_of_open().clone()
+        };
+        let failed = |error| Error::of_system(&path.0, "replacing it", error);
+        // A rename would put the new file in the place of a symbolic link, and not of its target.
+        let old = fs::canonicalize(&path.0).map_err(failed)?;
+        let new = beside(&old);
+        let mut copy = NewCopy::begin(&options, &new)?;
+        if with_pairs {
+            db.core().still(|table| copy.add_all(table))?;
+        }
+        copy.finish()?;
+        // Nobody else opens the old file before it is gone: `db` holds its lock.
+        if let Err(error) = replace(&old, &new) {
+            let _ = fs::remove_file(&new);
+            return Err(failed(error));
+        }
+        let options = Options { create_if_missing: false, ..db.options_of_open().clone() };
+        drop(db);
+        Db::open_with(&options, &path.0)
+    }
+}
+
+/// Gives the file `new` the permissions and the name of the file `old`, durably.
+fn replace(old: &Path, new: &Path) -> std::io::Result<()> {
+    fs::set_permissions(new, fs::metadata(old)?.permissions())?;
+    fs::rename(new, old)?;
+    let directory = old.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.compact", std::process::id()));
+    path.with_file_name(name)
+}

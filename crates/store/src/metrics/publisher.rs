@@ -1,0 +1,86 @@
+//! A file with the figures of an open database, written anew again and again by a thread.
+
+use core::time::Duration;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::Metrics;
+use crate::core::Core;
+use crate::{Error, Info, Result};
+
+/// The thread that writes the file.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    thread: JoinHandle<()>,
+    stop: Arc<Stop>,
+}
+
+/// Tells the thread to end.
+#[derive(Debug, Default)]
+struct Stop {
+    told: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Publisher {
+    /// Writes the file `path` for the first time, and starts the thread that writes it every
+    /// `every`. What cannot be written later is written the next time.
+    pub(crate) fn start(
+        core: &Arc<Core>,
+        info: Info,
+        path: &Path,
+        every: Duration,
+    ) -> Result<Publisher> {
+        let failed = |error| Error::of_system(path, "writing its figures", error);
+        write(path, &Metrics::of(core, &info).to_string()).map_err(failed)?;
+        let (core, path, stop) = (Arc::clone(core), path.to_owned(), Arc::<Stop>::default());
+        let told = Arc::clone(&stop);
+        let builder = std::thread::Builder::new().name("everhash-metrics".into());
+        let failed = |error| Error::of_system(core.path(), "starting a thread", error);
+        let shared = Arc::clone(&core);
+        let thread = builder.spawn(move || publish(&shared, &info, &path, every, &told));
+        Ok(Publisher { thread: thread.map_err(failed)?, stop })
+    }
+
+    /// Writes the file for the last time, and waits for the end of the thread.
+    pub(crate) fn stop(self) {
+        *self.stop.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.changed.notify_all();
+        // A panic there concerns nobody: the figures are no part of the database.
+        let _ = self.thread.join();
+    }
+}
+
+fn publish(core: &Core, info: &Info, path: &Path, every: Duration, stop: &Stop) {
+    let mut told = stop.told.lock().unwrap_or_else(PoisonError::into_inner);
+    while !*told {
+        let wait = stop.changed.wait_timeout_while(told, every, |told| !*told);
+        told = wait.unwrap_or_else(PoisonError::into_inner).0;
+        let metrics = Metrics::of(core, info);
+        let text = if *told { metrics.text_of_closed() } else { metrics.to_string() };
+        // The next time, perhaps.
+        let _ = write(path, &text);
+    }
+}
+
+/// Writes a file that a reader sees old or new, and never in part.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let new = beside(path);
+    let written = std::fs::File::create(&new).and_then(|mut file| file.write_all(text.as_bytes()));
+    let placed = written.and_then(|()| std::fs::rename(&new, path));
+    if placed.is_err() {
+        // Nothing to say beside the first error.
+        let _ = std::fs::remove_file(&new);
+    }
+    placed
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".new");
+    path.with_file_name(name)
+}

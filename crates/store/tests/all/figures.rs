@@ -1,0 +1,157 @@
+//! The figures of an open database, for people and for Prometheus; and its spans.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use everhash_store::{Db, Durability, ErrorKind};
+
+/// Returns every figure of a text in Prometheus's format, and checks its grammar on the way.
+fn figures(text: &str) -> BTreeMap<String, f64> {
+    assert!(text.ends_with('\n'));
+    let (mut figures, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+    for line in text.lines() {
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(["gauge", "counter", "histogram"].contains(&kind), "{line}");
+            assert!(kinds.insert(name, kind).is_none(), "twice: {line}");
+        } else if !line.starts_with("# HELP ") {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let family = name.split('{').next().unwrap();
+            let parts = ["_bucket", "_sum", "_count"];
+            let histogram = parts.iter().find_map(|part| family.strip_suffix(part));
+            let kind = kinds.get(family).or_else(|| kinds.get(histogram?));
+            assert!(kind.is_some(), "no type before {line}");
+            assert_eq!(*kind.unwrap() == "counter", family.ends_with("_total"), "{line}");
+            assert!(figures.insert(name.to_owned(), value.parse().unwrap()).is_none(), "{line}");
+        }
+    }
+    figures
+}
+
+#[test]
+fn every_call_is_counted_once_and_the_text_says_so() {
+    // Fails if a call were counted twice or as another kind, a bucket did not hold the ones below
+    // it, or a path with quotes broke the text.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a \"b\" \\ c\nd");
+    let options = Db::options().count_calls(true).background(false);
+    let db = options.durability(Durability::Process).create(&path).unwrap();
+    for number in 0..100u8 {
+        db.put([number], "value").unwrap();
+        db.get([number]).unwrap();
+        db.get([number]).unwrap();
+    }
+    assert_eq!(db.put("x".repeat(100_000), "").unwrap_err().kind(), ErrorKind::InvalidPair);
+    db.sync().unwrap();
+    let metrics = db.metrics();
+    let calls = metrics.calls.clone().unwrap();
+    assert_eq!([calls.read.count(), calls.write.count(), calls.sync.count()], [200, 101, 1]);
+    assert_eq!(calls.failed, 1);
+    assert!(calls.read.quantile(0.5) <= calls.read.quantile(0.99));
+    assert!(calls.write.total() > Duration::ZERO && calls.write.total() < metrics.open_for);
+    let text = metrics.to_string();
+    let all = figures(&text);
+    let label = format!("{}/a \\\"b\\\" \\\\ c\\nd", directory.path().display());
+    let get =
+        |name: &str, labels: &str| all[&format!("everhash_{name}{{database=\"{label}\"{labels}}}")];
+    assert_eq!((get("pairs", ""), get("open", ""), get("stopped", "")), (100.0, 1.0, 0.0));
+    assert_eq!(get("file_bytes", ""), path.metadata().unwrap().len() as f64);
+    assert_eq!(get("call_seconds_count", ",kind=\"read\""), 200.0);
+    assert_eq!(get("call_seconds_bucket", ",kind=\"write\",le=\"+Inf\""), 101.0);
+    let buckets =
+        text.lines().filter(|line| line.contains("_bucket{") && line.contains("\"read\""));
+    let counts: Vec<u64> =
+        buckets.map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap()).collect();
+    assert!(counts.len() > 20 && counts.is_sorted(), "{counts:?}");
+    assert!(get("device_syncs_total", "") >= 1.0);
+    // Without the choice nothing is counted, and the rest is there.
+    drop(db);
+    let db = Db::open(&path).unwrap();
+    assert_eq!(db.metrics().calls, None);
+    assert_eq!(db.metrics().stats.unwrap().items, 100);
+    figures(&db.metrics().to_string());
+}
+
+#[test]
+fn a_file_of_figures_follows_the_database_until_it_is_closed() {
+    // Fails if the file were written once only, could be seen in part, or told of an open database
+    // after its end.
+    let directory = tempfile::tempdir().unwrap();
+    let (path, file) = (directory.path().join("a.ehdb"), directory.path().join("a.ehdb.prom"));
+    let options = Db::options().metrics_file(&file, Duration::from_millis(5));
+    let db = options.create(&path).unwrap();
+    let read = || figures(&std::fs::read_to_string(&file).unwrap());
+    let get = |name: &str| read()[&format!("everhash_{name}{{database=\"{}\"}}", path.display())];
+    assert_eq!((get("pairs"), get("open")), (0.0, 1.0));
+    db.put("key", "value").unwrap();
+    let began = Instant::now();
+    while get("pairs") < 1.0 {
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
+    db.put("more", "value").unwrap();
+    db.close().unwrap();
+    assert_eq!((get("pairs"), get("open")), (2.0, 0.0));
+    let nowhere = directory.path().join("none").join("a.prom");
+    let refused = Db::options().metrics_file(nowhere, Duration::from_secs(1)).open(&path);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(Db::open_read_only(&path).unwrap().len().unwrap(), 2, "closed cleanly");
+}
+
+/// Remembers the names of spans.
+#[derive(Clone, Default)]
+struct Watcher {
+    names: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl tracing::Subscriber for Watcher {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        let metadata = span.metadata();
+        assert_eq!(metadata.target(), "everhash");
+        assert!(metadata.fields().field("database").is_some());
+        self.names.lock().unwrap().insert(metadata.name().to_owned());
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn what_takes_time_is_a_span() {
+    // In a process of its own: which spans anybody wants is a fact about a process, and tests
+    // beside this one that nobody watches can decide it first.
+    const ALONE: &str = "EVERHASH_WATCHED";
+    if std::env::var_os(ALONE).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "figures::what_takes_time_is_a_span"]).env(ALONE, "1");
+        let output = again.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+        return;
+    }
+    let watcher = Watcher::default();
+    tracing::subscriber::with_default(watcher.clone(), || {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.ehdb");
+        let db = Db::options().background(false).create(&path).unwrap();
+        db.put("key", "value").unwrap();
+        db.sync().unwrap();
+        db.maintain().unwrap();
+        db.backup(directory.path().join("b.ehdb"), &Db::options()).unwrap();
+        db.compact().unwrap().close().unwrap();
+        Db::repair(&path).unwrap();
+    });
+    let names = watcher.names.lock().unwrap();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let expected = ["backup", "close", "create", "maintain", "open", "repair", "rewrite", "sync"];
+    assert_eq!(names, expected);
+}

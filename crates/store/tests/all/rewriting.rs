@@ -1,0 +1,131 @@
+//! A database that is written anew in its place: compacted, or truncated.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use everhash_store::{Change, Db, Durability, Error, ErrorKind, Form, HashKind, engines};
+
+fn names(directory: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_compacted_database_holds_the_same_pairs_in_less_room() {
+    // Fails if a pair were lost, added or changed, a choice forgotten, storage kept, or anything
+    // left behind, with any engine.
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let options = Db::options().engine(engine.name).hash(HashKind::Xxh3).mode(0o640);
+        let options = options.durability(Durability::Process);
+        let db = options.create(&path).unwrap();
+        for number in 0..20_000u32 {
+            db.put(number.to_le_bytes(), [number as u8; 100]).unwrap();
+        }
+        db.retain(|key, _| key[0] == 7).unwrap();
+        let (before, inode) = (db.stats().unwrap().device_bytes, path.metadata().unwrap().ino());
+        let db = db.compact().unwrap();
+        assert_eq!(db.len().unwrap(), 79, "{}", engine.name);
+        for number in (0..20_000u32).filter(|number| number.to_le_bytes()[0] == 7) {
+            assert_eq!(db.get(number.to_le_bytes()).unwrap().unwrap(), [7; 100]);
+        }
+        let after = db.stats().unwrap().device_bytes;
+        assert!(after < before / 2, "{}: {before} to {after}", engine.name);
+        assert_eq!((db.info().engine.name, db.info().hash), (engine.name, HashKind::Xxh3));
+        let found = path.metadata().unwrap();
+        assert!(found.ino() != inode && found.len() == after);
+        assert_eq!(found.permissions().mode() & 0o777, 0o640);
+        db.put("more", "1").unwrap();
+        db.check().unwrap();
+        db.close().unwrap();
+        assert_eq!(names(directory.path()), ["pairs.ehdb"]);
+        assert_eq!(Db::check_at_rest(&path).unwrap().items, 80);
+    }
+}
+
+#[test]
+fn a_truncated_database_is_empty_and_as_it_was_chosen() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let options = Db::options().engine("wophi").form(Form::WORDS);
+    let db = options.durability(Durability::Process).create(&path).unwrap();
+    let words = db.words().unwrap();
+    for number in 0..10_000 {
+        words.put(number, number).unwrap();
+    }
+    let before = path.metadata().unwrap().len();
+    let db = db.truncate().unwrap();
+    assert_eq!((db.len().unwrap(), db.info().engine.name), (0, "wophi"));
+    assert!(path.metadata().unwrap().len() < before);
+    let words = db.words().unwrap();
+    assert_eq!(words.get(7).unwrap(), None);
+    words.put(7, 8).unwrap();
+    db.close().unwrap();
+    assert_eq!(Db::open(&path).unwrap().words().unwrap().get(7).unwrap(), Some(8));
+}
+
+#[test]
+fn a_symbolic_link_stays_one() {
+    // Fails if the new file took the place of the link, and its target stayed as it was.
+    let directory = tempfile::tempdir().unwrap();
+    let (path, link) = (directory.path().join("pairs.ehdb"), directory.path().join("link"));
+    Db::create(&path).unwrap().close().unwrap();
+    symlink("pairs.ehdb", &link).unwrap();
+    let db = Db::open(&link).unwrap();
+    db.put("key", "value").unwrap();
+    db.truncate().unwrap().close().unwrap();
+    assert!(link.symlink_metadata().unwrap().file_type().is_symlink());
+    assert!(Db::open(&path).unwrap().is_empty().unwrap());
+}
+
+#[test]
+fn what_cannot_be_written_anew_stays_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let db = Db::create(&path).unwrap();
+    db.put("key", "value").unwrap();
+    let other = db.clone();
+    assert!(matches!(db.compact(), Err(Error::InUse { others: 1, .. })));
+    assert_eq!(other.get("key").unwrap().unwrap(), b"value");
+    // Something is in the way: the database is closed, and as it was.
+    let blocked = directory.path().join(format!(".pairs.ehdb.{}.compact", std::process::id()));
+    std::fs::create_dir(&blocked).unwrap();
+    assert_eq!(other.compact().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    std::fs::remove_dir(&blocked).unwrap();
+    let db = Db::open_read_only(&path).unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    assert!(matches!(db.truncate(), Err(Error::ReadOnly { .. })));
+    assert_eq!(names(directory.path()), ["pairs.ehdb"]);
+}
+
+#[test]
+fn a_new_file_has_the_mode_that_was_chosen() {
+    let directory = tempfile::tempdir().unwrap();
+    for (mode, name) in [(0o600, "own"), (0o640, "group")] {
+        let path = directory.path().join(name);
+        Db::options().mode(mode).create(&path).unwrap().close().unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
+    }
+}
+
+#[test]
+fn many_are_added_where_they_are_absent() {
+    // Fails if a key that was there got the new value, or the second of two equal ones won.
+    let directory = tempfile::tempdir().unwrap();
+    for engine in engines() {
+        let db =
+            Db::options().engine(engine.name).create(directory.path().join(engine.name)).unwrap();
+        db.put("a", "old").unwrap();
+        let pairs = [("a", "new"), ("b", "first"), ("b", "second"), ("c", "")];
+        assert_eq!(db.put_many_if_absent(&pairs).unwrap(), 2);
+        assert_eq!(db.get("a").unwrap().unwrap(), b"old");
+        assert_eq!(db.get("b").unwrap().unwrap(), b"first");
+        assert_eq!(db.get("c").unwrap().unwrap(), b"");
+        db.modify("c", |_| (Change::Remove, ())).unwrap();
+        assert_eq!(db.put_many_if_absent(&pairs).unwrap(), 1);
+    }
+}
