@@ -19,12 +19,18 @@
 //! | have keys and values with types | [`Table`] |
 //! | do many writes in one call | [`WriteBatch`], [`Db::put_many`] |
 //! | act on an error | [`Error::kind`] |
+//! | see what it does | [`Db::metrics`], [`Options::metrics_file`] |
 //! | list the engines | [`engines`] |
 //!
 //! Features: `contract` for engines and media of your own, `judges` to judge them, `devices` for
-//! emulated devices. None is on by default.
+//! emulated devices, `tracing` for spans. None is on by default.
 
 pub use everhash_store::*;
+
+/// The programs of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;
 
 /// The contract of an engine, and its parts.
 #[cfg(feature = "contract")]
