@@ -61,7 +61,7 @@ impl Top {
             let rows = usize::from(rows.max(5)) - 1;
             let text: String = text.split_inclusive('\n').take(rows).collect();
             // To the corner, line by line over what was there, and nothing below.
-            let text = text.replace('\n', "\x1b[K\r\n");
+            let text = text.replace('\n', "\x1b[K\n");
             output::bytes(&[b"\x1b[H", text.as_bytes(), b"\x1b[J"])?;
             if look < looks && wait(pause, keyboard.as_ref()) {
                 break;
