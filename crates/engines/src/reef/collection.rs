@@ -206,15 +206,11 @@ impl<M: Media> Reef<M> {
                 best = victim;
             }
         }
-        let waits = {
-            let epochs = self.epochs.lock()?;
-            let mut waits = !epochs.wiped.is_empty();
-            for stream in &self.streams {
-                let stream = stream.0.lock()?;
-                waits |= !stream.emptied.is_empty() || !stream.ends.is_empty();
-            }
-            waits
-        };
+        let mut waits = false;
+        for stream in &self.streams {
+            let stream = stream.0.lock()?;
+            waits |= !stream.emptied.is_empty() || !stream.ends.is_empty();
+        }
         if best.is_none() && !waits {
             return Ok(false);
         }
@@ -224,8 +220,6 @@ impl<M: Media> Reef<M> {
                 outcome => outcome?,
             }
         }
-        // The first epoch makes the segment empty, the second one its wiping durable.
-        self.commit_epoch()?;
         self.commit_epoch()?;
         Ok(true)
     }
@@ -257,7 +251,7 @@ impl<M: Media> Reef<M> {
 
     /// Ends the epoch if much of the room waits for it.
     fn bound_waiting(&self) -> Result<()> {
-        let mut waiting: u64 = self.epochs.lock()?.wiped.iter().map(|span| span.bytes()).sum();
+        let mut waiting = 0;
         for stream in &self.streams {
             let stream = stream.0.lock()?;
             waiting += stream.emptied.iter().map(|(_, span)| span.bytes()).sum::<u64>();

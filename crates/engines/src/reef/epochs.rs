@@ -5,13 +5,9 @@
 //! recovery verifies every object since the record before, and falls back to that one if one is
 //! torn. Two places for records are written in turn.
 //!
-//! | a segment is | as of | it may be |
-//! |---|---|---|
-//! | emptied | its word says: as of epoch n | read by recovery, until n is durable |
-//! | wiped | n is durable: its checksum becomes 0 | found by recovery, which does not read it |
-//! | free | n + 1 is durable, and so is the wiping | anything |
-//!
-//! Without the wiping, a crash could leave the old head above the first words of the next owner.
+//! A segment that is empty has, in place of its checksum, a word that says as of which epoch. Until
+//! that epoch is durable, recovery reads the segment; from then on its room may be anything. What
+//! the next owner writes over that word can only end it: no crash brings the segment back.
 
 use core::time::Duration;
 
@@ -33,8 +29,8 @@ pub mod sites {
         CUT = "reef/epoch/cut";
         /// The commit record.
         RECORD = "reef/epoch/record";
-        /// The head of a segment that is empty as of a durable epoch.
-        WIPED = "reef/epoch/wiped";
+        /// The heads of segments that are empty as of this epoch, or not empty after all.
+        MARKED = "reef/epoch/marked";
         /// Everything, on media whose fences wait for nothing.
         SYNC = "reef/sync/all";
     }
@@ -110,12 +106,11 @@ impl<M: Media> Reef<M> {
     }
 
     /// Ends the epoch if a write is older than `age` at `now`, if writers would soon have to, or if
-    /// segments wait for it; returns whether there are writes that wait for one, and whether there
-    /// is more to do.
-    pub(super) fn age_epoch(&self, now: Duration, age: Duration) -> Result<(bool, bool)> {
+    /// segments wait for it; returns whether there are writes that wait for one.
+    pub(super) fn age_epoch(&self, now: Duration, age: Duration) -> Result<bool> {
         let mut epochs = self.epochs.lock()?;
         self.alive()?;
-        let (is_dirty, mut is_due, mut waits) = (self.is_dirty()?, false, !epochs.wiped.is_empty());
+        let (is_dirty, mut is_due, mut waits) = (self.is_dirty()?, false, false);
         for stream in &self.streams {
             let stream = stream.0.lock()?;
             is_due |= self.is_epoch_due(&stream, 2 * WRITERS_SHARE);
@@ -124,36 +119,26 @@ impl<M: Media> Reef<M> {
         let is_old = epochs.seen.is_some_and(|seen| now.saturating_sub(seen) >= age);
         if is_dirty && (is_old || is_due) || waits && !is_dirty {
             self.commit_next(&mut epochs)?;
-            return Ok((false, !epochs.wiped.is_empty()));
+            return Ok(false);
         }
         epochs.seen = if is_dirty { epochs.seen.or(Some(now)) } else { None };
-        Ok((is_dirty, false))
+        Ok(is_dirty)
     }
 
     /// Ends the present epoch: flushes, one commit record, one fence.
     pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
         let (pm, number) = (self.pool.access(), epochs.number + 1);
         let cut = self.cut(&pm, number)?;
-        for span in &epochs.wiped {
-            pm.flush(Span::new(span.start, SegmentHead::WORDS as u64), sites::WIPED);
-        }
         self.write_record(&pm, number, &cut)?;
         (epochs.number, epochs.seen) = (number, None);
-        for span in core::mem::take(&mut epochs.wiped).into_iter().chain(cut.ends) {
-            self.give(span)?;
-        }
-        let streams = self.streams.iter().zip(cut.positions).zip(cut.emptied);
+        let streams = self.streams.iter().zip(cut.positions).zip(&cut.emptied);
         for ((stream, position), emptied) in streams {
             let mut stream = stream.0.lock()?;
             stream.made_durable(position);
-            for (sequence, span) in emptied {
-                stream.sealed.remove(&sequence);
-                let checksum = span.start.plus(SegmentHead::CHECKSUM as u64);
-                self.vital(pm.commit_word(checksum, 0, sites::WIPED))?;
-                epochs.wiped.push(span);
-            }
+            emptied.iter().for_each(|(sequence, _)| drop(stream.sealed.remove(sequence)));
         }
-        Ok(())
+        let emptied = cut.emptied.into_iter().flatten().map(|(_, span)| span);
+        emptied.chain(cut.ends).try_for_each(|span| self.give(span))
     }
 
     /// Notes where all streams end at this moment, and flushes what is not durable.
@@ -164,8 +149,9 @@ impl<M: Media> Reef<M> {
         let mut cut = Cut::default();
         for stream in &mut streams? {
             stream.not_durable(|span| pm.flush(span, sites::CUT));
-            for (_, span) in &stream.emptied {
-                pm.flush(Span::new(span.start, SegmentHead::WORDS as u64), sites::CUT);
+            let restored = core::mem::take(&mut stream.restored);
+            for at in stream.emptied.iter().map(|(_, span)| span.start).chain(restored) {
+                pm.flush(Span::new(at, SegmentHead::WORDS as u64), sites::MARKED);
             }
             cut.positions.push(stream.position());
             cut.census = (cut.census.0 + stream.census.0, cut.census.1 ^ stream.census.1);

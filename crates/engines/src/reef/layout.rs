@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. But for the commit records it never changes.
     pub struct Root [3584] {
-        0    VERSION           [1]  "layout version, 1";
+        0    VERSION           [1]  "layout version, 2";
         8    STREAMS           [1]  "streams, a power of two";
         16   SHARDS            [1]  "shards of the directory, a power of two";
         24   BUCKETS           [1]  "buckets of a new directory, a power of two";
@@ -41,8 +41,9 @@ everhash_pmem::ruler! {
 }
 
 everhash_pmem::ruler! {
-    /// The head of a segment; objects follow without gaps. A checksum of 0 says that the head was
-    /// wiped. It comes last: of a killed process a head that is sound has a tail.
+    /// The head of a segment; objects follow without gaps. The checksum comes last: of a killed
+    /// process a head that is sound has a tail. One word says whether there is a segment, and
+    /// whether it holds anything: the words of the next owner of the place cannot part the two.
     pub struct SegmentHead [64] {
         0  MAGIC      [1] "the bytes `REEFSEGM`";
         8  SEQUENCE   [1] "number of the segment in its stream; the next one has the next number";
@@ -50,8 +51,8 @@ everhash_pmem::ruler! {
         24 FLOOR      [1] "no object of the stream before the segment of this number counts";
         32 GENERATION [1] "of the opening of the pool in which the segment was begun";
         40 TAIL       [1] "words in use | how it ended << 34 | check << 36";
-        48 CHECKSUM   [1] "XXH3-64 of the words before the tail, seeded with database and place";
-        56 FREED      [1] "epoch as of which the segment is empty | check << 40; else anything";
+        48 CHECKSUM   [1] "XXH3-64 of the words before the tail, seeded with database and place; of an empty segment the epoch as of which it is empty | check << 40";
+        56 SPARE      [1] "anything";
     }
 }
 
@@ -80,7 +81,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Most streams.
 ///
@@ -183,7 +184,7 @@ pub fn sum(words: &[u64], at: Addr, seed: u64) -> u64 {
     for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
-    // Never 0: that is a segment whose head was wiped.
+    // Never 0: that is no segment's.
     xxh3_64_with_seed(&bytes[..8 * words.len()], mix(seed, at.byte())).max(1)
 }
 
@@ -241,18 +242,13 @@ impl Tail {
     }
 }
 
-/// Returns the word that says as of which epoch a segment is empty.
+/// Returns the word that says as of which epoch a segment is empty, in place of its checksum.
 pub const fn freed_word(epoch: u64, seal: u64) -> u64 {
     let word = FREED_EPOCH.set(0, epoch);
     FREED_CHECK.set(word, mix(!seal, word) >> 40)
 }
 
-/// Returns a word that says that a segment is not empty.
-pub const fn not_freed_word(seal: u64) -> u64 {
-    !freed_word(0, seal)
-}
-
-/// Returns the epoch as of which a segment is empty; `None` if it holds something.
+/// Returns the epoch as of which a segment is empty; `None` if the word does not say that it is.
 pub fn freed_of(word: u64, seal: u64) -> Option<u64> {
     let epoch = FREED_EPOCH.get(word);
     (freed_word(epoch, seal) == word).then_some(epoch)

@@ -38,8 +38,6 @@ pub mod sites {
         VISIBLE = "reef/open/visible";
         /// Where a segment ends from now on.
         TAIL = "reef/open/tail";
-        /// A segment that does not count.
-        FREED = "reef/open/freed";
     }
 }
 
@@ -273,8 +271,8 @@ fn make<M: Media>(
             .last_key_value()
             .map(|(sequence, (_, words))| Position { sequence: *sequence, fill: *words });
         stream.last = last.map_or(base, |last| last.max(base));
-        // Power loss has left it, or the sync above has made it so.
-        stream.durable = stream.last;
+        // What was found behind the record is durable, but not where it ends from now on.
+        stream.durable = base;
         stream.floor = segments.values().map(|(it, _)| it.floor).max().unwrap_or(1);
         stream.is_due = true;
         OwnLines(Latch::new(stream))
@@ -321,7 +319,8 @@ impl<M: Media> Reef<M> {
     /// Makes what was decided durable: where segments end, which of them are empty, and with them
     /// the commit record of this opening.
     ///
-    /// A crash inside leaves what was decided, or what was found.
+    /// A crash inside leaves what was decided, or what was found: as long as a part of it is not
+    /// durable, the new commit record does not count, and the one from which we went on does.
     fn take_over(&self, plan: &mut Plan) -> Result<()> {
         self.pool.begin_writes()?;
         let pm = self.pool.access();
@@ -335,13 +334,12 @@ impl<M: Media> Reef<M> {
                 let tail = Tail { words: *words, ended: Ended::Reopened }.word(segment.seal);
                 let tail_at = segment.at.plus(SegmentHead::TAIL as u64);
                 self.vital(pm.commit_word(tail_at, tail, sites::TAIL))?;
-                pm.flush(Span::new(tail_at, 1), sites::TAIL);
             }
             for (segment, _) in segments.values().filter(|(it, _)| it.freed.is_some()) {
                 // It was being emptied as of an epoch that has not come: it is not, as of ours.
-                let freed_at = segment.at.plus(SegmentHead::FREED as u64);
-                self.vital(pm.store(freed_at, layout::not_freed_word(segment.seal)))?;
-                pm.flush(Span::new(freed_at, 1), sites::FREED);
+                let checksum_at = segment.at.plus(SegmentHead::CHECKSUM as u64);
+                self.vital(pm.store(checksum_at, segment.seal))?;
+                stream.restored.push(segment.at);
             }
             let floor = stream.floor;
             let before: Vec<u64> = stream.sealed.range(..floor).map(|(it, _)| *it).collect();
@@ -349,17 +347,15 @@ impl<M: Media> Reef<M> {
         }
         let mut epochs = self.epochs.lock()?;
         for segment in plan.left_over.drain(..) {
-            let freed_at = segment.at.plus(SegmentHead::FREED as u64);
-            self.vital(pm.store(freed_at, layout::freed_word(next, segment.seal)))?;
-            pm.flush(Span::new(freed_at, 1), sites::FREED);
-            // Its first unit waits until the head is wiped; the others lead nowhere.
+            let checksum_at = segment.at.plus(SegmentHead::CHECKSUM as u64);
+            self.vital(pm.store(checksum_at, layout::freed_word(next, segment.seal)))?;
+            // Its first unit waits until that is durable; the others lead nowhere.
             let span = Span::of_bytes(segment.at, self.unit_bytes);
             self.space.claim(span)?;
             self.used.fetch_add(span.bytes(), Ordering::Relaxed);
             let mut stream = self.streams[segment.stream as usize].0.lock()?;
             stream.emptied.push((segment.sequence, span));
         }
-        self.vital(pm.fence(sites::FREED))?;
         self.commit_next(&mut epochs)
     }
 }

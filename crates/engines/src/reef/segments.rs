@@ -1,9 +1,8 @@
 //! Streams and their segments: objects are appended to the newest segment of a stream.
 //!
 //! A shard belongs to one stream for ever, so that the versions of a key stand in order. A segment
-//! is filled upwards, and nothing in it is ever rewritten but three words of its head: the tail,
-//! which leads a process that follows a killed one; the word that says since when it is empty; and
-//! the checksum, when it is wiped.
+//! is filled upwards, and nothing in it is ever rewritten but two words of its head: the tail, which
+//! leads a process that follows a killed one, and the checksum, when it is empty.
 
 use core::sync::atomic::Ordering;
 
@@ -172,8 +171,8 @@ impl<M: Media> Reef<M> {
         };
         sealed.is_empty = true;
         let word = layout::freed_word(stream.epoch, sealed.seal);
-        let freed_at = sealed.span.start.plus(SegmentHead::FREED as u64);
-        self.vital(pm.store(freed_at, word))?;
+        let checksum_at = sealed.span.start.plus(SegmentHead::CHECKSUM as u64);
+        self.vital(pm.store(checksum_at, word))?;
         stream.census = (stream.census.0 - 1, stream.census.1 ^ sealed.seal);
         stream.emptied.push((sequence, sealed.span));
         Ok(())
@@ -182,7 +181,8 @@ impl<M: Media> Reef<M> {
     /// Returns how long the next segment is. Unit: bytes.
     pub(super) fn segment_bytes(&self) -> u64 {
         // A small table has small segments, so that it takes little more than its pairs.
-        let some = self.used.load(Ordering::Relaxed) / SMALL_PART;
+        let part = (self.settings.segment_bytes / SMALL_BYTES).clamp(4, SMALL_PART);
+        let some = self.used.load(Ordering::Relaxed) / part;
         let some = some.next_power_of_two().min(self.settings.segment_bytes);
         some.max(self.unit_bytes)
     }
@@ -192,5 +192,10 @@ impl<M: Media> Reef<M> {
 ///
 /// Source: ours; with four streams and what is kept back, a sixteenth of a table is empty room.
 const SMALL_PART: u64 = 256;
+
+/// Tables whose longest segments are shorter than this, times [`SMALL_PART`], have a larger part.
+///
+/// Unit: bytes. Source: ours; a table of tiny settings has segments of one unit and of several.
+const SMALL_BYTES: u64 = 1024;
 
 const _: () = assert!(SegmentHead::BYTES as u64 == LINE, "a head is a line");

@@ -33,8 +33,6 @@ pub struct Epochs {
     pub(super) number: u64,
     /// When upkeep first saw a write that is in no epoch.
     pub(super) seen: Option<Duration>,
-    /// Segments whose heads were wiped: free when that is durable.
-    pub(super) wiped: Vec<Span>,
 }
 
 /// A table, of any form.

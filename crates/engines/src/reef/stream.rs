@@ -57,8 +57,10 @@ pub struct Stream {
     pub(super) pending: u64,
     /// Segments that exist as of the present epoch, and the exclusive or of their checksums.
     pub(super) census: (u64, u64),
-    /// Emptied segments: their heads are wiped when the epoch that says so is durable.
+    /// Emptied segments: free when the epoch as of which they are is durable.
     pub(super) emptied: Vec<(u64, Span)>,
+    /// Segments that an epoch which never came has emptied: what says so now is not durable.
+    pub(super) restored: Vec<Addr>,
     /// Unused ends of full segments: free when the tail is durable.
     pub(super) ends: Vec<Span>,
     /// Whether there may be enough garbage to collect.

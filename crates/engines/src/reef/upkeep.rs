@@ -29,9 +29,9 @@ impl<M: Media> Reef<M> {
         }
         // What was written just after a visit is seen at the next one, half an interval later.
         let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
-        let (is_dirty, waits) = self.age_epoch(now, half)?;
+        let is_dirty = self.age_epoch(now, half)?;
         let deadline = is_dirty.then_some(now.saturating_add(half));
-        Ok(Upkeep { deadline, more: more || waits })
+        Ok(Upkeep { deadline, more })
     }
 
     fn collect_some(&self, number: usize) -> Result<bool> {

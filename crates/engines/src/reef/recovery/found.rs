@@ -142,7 +142,8 @@ fn read_head<M: Media>(
     let mut head = [0; SegmentHead::WORDS];
     pm.read_words(at, &mut head)?;
     let seal = layout::sum(&head[..SegmentHead::TAIL], at, seed);
-    if head[SegmentHead::CHECKSUM] != seal {
+    let freed = layout::freed_of(head[SegmentHead::CHECKSUM], seal);
+    if head[SegmentHead::CHECKSUM] != seal && freed.is_none() {
         return Ok(None);
     }
     let unit_bytes = settings.unit_bytes();
@@ -166,7 +167,7 @@ fn read_head<M: Media>(
         floor: head[SegmentHead::FLOOR],
         generation: head[SegmentHead::GENERATION],
         seal,
-        freed: layout::freed_of(head[SegmentHead::FREED], seal),
+        freed,
         tail: head[SegmentHead::TAIL],
     }))
 }
