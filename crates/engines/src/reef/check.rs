@@ -14,6 +14,12 @@ use super::layout::{
 };
 use crate::common::hash::KeyedHash;
 
+/// How much of a segment is looked at to find the next object behind a damaged one, in lengths of the
+/// segment.
+///
+/// Source: ours; forged lengths of objects that are none would make the search quadratic.
+const SEARCHED: u64 = 64;
+
 /// Takes damage: an error ends the reading, otherwise what is damaged is passed over.
 type Damage<'d> = &'d mut dyn FnMut(Error) -> Result<()>;
 
@@ -27,6 +33,29 @@ struct Record {
 struct Segment {
     at: Addr,
     head: [u64; SegmentHead::WORDS],
+    /// Its checksum.
+    seal: u64,
+    /// The epoch as of which it is empty.
+    freed: Option<u64>,
+}
+
+/// The beginning of an object.
+struct Lengths {
+    head: u64,
+    kind: Kind,
+    head_words: u64,
+    key_bytes: u64,
+    value_bytes: u64,
+    /// Of the whole object.
+    words: u64,
+}
+
+/// A sound object.
+struct Object {
+    key: Vec<u8>,
+    /// `None` of a tombstone.
+    value: Option<Vec<u8>>,
+    words: u64,
 }
 
 /// The newest value of each key, `None` for a tombstone.
@@ -50,7 +79,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     read(region, visit, &mut Err)
 }
 
-/// Visits every pair that is sound; one damaged object costs those behind it in its segment.
+/// Visits every pair that is sound: a damaged object costs itself, and the damaged head of a segment
+/// its segment. A pair may be one that was replaced or removed by what is damaged.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root, or both commit records, are damaged.
@@ -117,11 +147,19 @@ impl<M: Media> Judge<'_, M> {
         for record in &records {
             match self.is_complete(record, &segments) {
                 Ok(()) => return self.replay(record, &segments, damage),
-                Err(error) if self.is_closed => return Err(error),
                 Err(error) => worst = error,
             }
+            if self.is_closed {
+                break;
+            }
         }
-        Err(worst)
+        match records.first() {
+            Some(record) => {
+                damage(worst)?;
+                self.replay(record, &segments, damage)
+            }
+            None => Err(worst),
+        }
     }
 
     fn records(&self) -> Result<Vec<Record>> {
@@ -146,15 +184,17 @@ impl<M: Media> Judge<'_, M> {
         while byte + self.unit_bytes <= end {
             let (at, mut head) = (Addr::new(byte), [0; SegmentHead::WORDS]);
             self.pm.read_words(at, &mut head)?;
-            let sum = layout::sum(&head[..SegmentHead::TAIL], at, self.seed);
-            if head[SegmentHead::MAGIC] == MAGIC && head[SegmentHead::CHECKSUM] == sum {
+            let seal = layout::sum(&head[..SegmentHead::TAIL], at, self.seed);
+            let freed = layout::freed_of(head[SegmentHead::CHECKSUM], seal);
+            let is_head = head[SegmentHead::CHECKSUM] == seal || freed.is_some();
+            if head[SegmentHead::MAGIC] == MAGIC && is_head {
                 let units = SIZE_UNITS.get(head[SegmentHead::SIZE]);
                 let stream = SIZE_STREAM.get(head[SegmentHead::SIZE]);
                 if units == 0 || units > (end - byte) / self.unit_bytes || stream >= self.streams {
                     let broken = "a segment lies inside the pool and belongs to a stream";
                     return Err(Error::Corrupt { at: byte, broken });
                 }
-                segments.push(Segment { at, head });
+                segments.push(Segment { at, head, seal, freed });
             }
             byte += self.unit_bytes;
         }
@@ -162,9 +202,7 @@ impl<M: Media> Judge<'_, M> {
     }
 
     fn exists(&self, segment: &Segment, record: &Record) -> bool {
-        let seal = segment.head[SegmentHead::CHECKSUM];
-        let freed = layout::freed_of(segment.head[SegmentHead::FREED], seal);
-        freed.is_none_or(|epoch| epoch > record.number)
+        segment.freed.is_none_or(|epoch| epoch > record.number)
     }
 
     /// Demands that every segment is there of which a commit record knows.
@@ -173,7 +211,7 @@ impl<M: Media> Judge<'_, M> {
         for segment in segments.iter().filter(|segment| self.exists(segment, record)) {
             if segment.sequence() <= record.tail(segment.stream())[0] {
                 count += 1;
-                seals ^= segment.head[SegmentHead::CHECKSUM];
+                seals ^= segment.seal;
             }
         }
         if [count, seals] != record.words[Epoch::SEGMENTS..=Epoch::SEALS] {
@@ -214,7 +252,7 @@ impl<M: Media> Judge<'_, M> {
                 }
                 let words = match self.is_closed && sequence == tail[0] {
                     true => Some(tail[1]),
-                    false => Tail::of(segment.head[SegmentHead::TAIL], segment.seal())
+                    false => Tail::of(segment.head[SegmentHead::TAIL], segment.seal)
                         .map(|tail| tail.words),
                 };
                 let least = if sequence == tail[0] { tail[1] } else { 0 };
@@ -233,12 +271,8 @@ impl<M: Media> Judge<'_, M> {
                     core::cmp::Ordering::Equal => tail[1],
                     core::cmp::Ordering::Greater => 0,
                 };
-                match self.objects(segment, words, &mut newest) {
-                    Err(Error::Corrupt { at, .. }) if at >= segment.at.plus(certain).byte() => {
-                        break;
-                    }
-                    Err(error @ Error::Corrupt { .. }) => damage(error)?,
-                    outcome => outcome?,
+                if !self.objects(segment, (words, certain), &mut newest, damage)? {
+                    break;
                 }
             }
         }
@@ -255,42 +289,70 @@ impl<M: Media> Judge<'_, M> {
         SIZE_UNITS.get(segment.head[SegmentHead::SIZE]) * (self.unit_bytes / WORD)
     }
 
-    /// Reads the objects of a segment.
-    fn objects(&self, segment: &Segment, words: u64, newest: &mut Newest) -> Result<()> {
-        let mut offset = SegmentHead::WORDS as u64;
-        // Ends: every object has a length.
+    /// Reads the objects of a segment, of which `certain` words are sound unless they are damaged;
+    /// returns whether the stream goes on behind them.
+    fn objects(
+        &self,
+        segment: &Segment,
+        (words, certain): (u64, u64),
+        newest: &mut Newest,
+        damage: Damage<'_>,
+    ) -> Result<bool> {
+        let (mut offset, mut search) = (SegmentHead::WORDS as u64, SEARCHED * words);
+        // Ends: every object has a length, and a search goes forward.
         while offset < words {
             let at = segment.at.plus(offset);
-            let corrupt = |broken| Error::Corrupt { at: at.byte(), broken };
-            let broken = corrupt("the check of an object matches");
-            let left = words - offset;
-            let Some((kind, key, value, length)) = self.object(at, segment.seal(), left)? else {
-                return Err(broken);
+            let broken = match self.object(at, segment.seal, words - offset)? {
+                Some(object) if self.stream_of(&object.key) == segment.stream() => {
+                    newest.insert(object.key, object.value);
+                    offset += object.words;
+                    continue;
+                }
+                Some(_) => "a key lies in its stream",
+                None => "the check of an object matches",
             };
-            if self.hasher.bytes(&key) >> 52 & (self.streams - 1) != segment.stream() {
-                return Err(corrupt("a key lies in its stream"));
+            if offset >= certain {
+                return Ok(false);
             }
-            newest.insert(key, (kind == Kind::Put).then_some(value));
-            offset += length;
+            damage(Error::Corrupt { at: at.byte(), broken })?;
+            offset = self.next_object(segment, (offset + 1, words), &mut search)?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Reads an object of at most `left` words: its kind, key, value and length; `None` if it is
-    /// damaged.
-    #[allow(clippy::type_complexity, reason = "the parts of an object, which are used once")]
-    fn object(
+    fn stream_of(&self, key: &[u8]) -> u64 {
+        self.hasher.bytes(key) >> 52 & (self.streams - 1)
+    }
+
+    /// Returns where the next object begins: checks are bound to places, so that no other words look
+    /// like one. Looks at `search` words at most.
+    fn next_object(
         &self,
-        at: Addr,
-        seal: u64,
-        left: u64,
-    ) -> Result<Option<(Kind, Vec<u8>, Vec<u8>, u64)>> {
+        segment: &Segment,
+        (from, words): (u64, u64),
+        search: &mut u64,
+    ) -> Result<u64> {
+        for offset in from..words {
+            let at = segment.at.plus(offset);
+            let Some(lengths) = self.lengths(at, words - offset)? else { continue };
+            let Some(left) = search.checked_sub(lengths.words) else { continue };
+            *search = left;
+            if self.object(at, segment.seal, words - offset)?.is_some() {
+                return Ok(offset);
+            }
+        }
+        Ok(words)
+    }
+
+    /// Reads the lengths of an object of at most `left` words; `None` if there cannot be one.
+    fn lengths(&self, at: Addr, left: u64) -> Result<Option<Lengths>> {
         let head = self.pm.load(at)?;
         let Some(kind) = Kind::of(head) else { return Ok(None) };
         let (lengths, head_words) = match self.form {
             Form::Fixed { key_bytes, value_bytes } => {
                 (VALUE_BYTES.set(u64::from(key_bytes), u64::from(value_bytes)), 1)
             }
+            Form::Variable if left < ObjectHead::WORDS as u64 => return Ok(None),
             Form::Variable => {
                 (self.pm.load(at.plus(ObjectHead::LENGTHS as u64))?, ObjectHead::WORDS as u64)
             }
@@ -298,9 +360,14 @@ impl<M: Media> Judge<'_, M> {
         let (key_bytes, value_bytes) = (KEY_BYTES.get(lengths), VALUE_BYTES.get(lengths));
         let value_bytes = if kind == Kind::Put { value_bytes } else { 0 };
         let words = layout::object_words(self.form, kind, key_bytes, value_bytes);
-        if words > left {
-            return Ok(None);
-        }
+        let found = Lengths { head, kind, head_words, key_bytes, value_bytes, words };
+        Ok((words <= left).then_some(found))
+    }
+
+    /// Reads an object of at most `left` words; `None` if it is damaged.
+    fn object(&self, at: Addr, seal: u64, left: u64) -> Result<Option<Object>> {
+        let Some(lengths) = self.lengths(at, left)? else { return Ok(None) };
+        let Lengths { head, kind, head_words, key_bytes, value_bytes, words } = lengths;
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let key_at = at.plus(head_words);
         self.pm.read_bytes(key_at, key_bytes, &mut key)?;
@@ -316,7 +383,8 @@ impl<M: Media> Judge<'_, M> {
         };
         let is_sound =
             check == head && (kind == Kind::Removed || admit(self.form, &key, &value).is_ok());
-        Ok(is_sound.then_some((kind, key, value, words)))
+        let value = (kind == Kind::Put).then_some(value);
+        Ok(is_sound.then_some(Object { key, value, words }))
     }
 }
 
@@ -335,9 +403,5 @@ impl Segment {
 
     fn stream(&self) -> u64 {
         SIZE_STREAM.get(self.head[SegmentHead::SIZE])
-    }
-
-    fn seal(&self) -> u64 {
-        self.head[SegmentHead::CHECKSUM]
     }
 }

@@ -173,11 +173,9 @@ fn salvage_gives_back_what_is_intact_and_lists_what_is_not() {
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         assert!((1..=3).contains(&salvaged.damages), "{}: {salvaged:?}", engine.name);
         assert!(salvaged.listed.iter().all(|damage| damage.at < bytes.len() as u64));
-        // Because of one damage WALSH passes over an area, one of 64, and Reef over the rest of a
-        // segment, of which there are four here.
+        // Because of one damage WALSH passes over an area, one of 64.
         let pairs = u64::from(PAIRS);
-        let least = if engine.name == "reef" { pairs / 3 } else { pairs * 7 / 8 };
-        let kept = least..=pairs - 3;
+        let kept = pairs * 7 / 8..=pairs - 3;
         assert!(kept.contains(&salvaged.items), "{}: {salvaged:?}", engine.name);
         let copy = Db::open_read_only(&copy).unwrap();
         assert_eq!(copy.check().unwrap().items, salvaged.items);
