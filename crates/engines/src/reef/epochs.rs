@@ -135,7 +135,9 @@ impl<M: Media> Reef<M> {
         for ((stream, position), emptied) in streams {
             let mut stream = stream.0.lock()?;
             stream.made_durable(position);
-            emptied.iter().for_each(|(sequence, _)| drop(stream.sealed.remove(sequence)));
+            for (sequence, _) in emptied {
+                stream.sealed.remove(sequence);
+            }
         }
         let emptied = cut.emptied.into_iter().flatten().map(|(_, span)| span);
         emptied.chain(cut.ends).try_for_each(|span| self.give(span))

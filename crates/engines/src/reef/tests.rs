@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod directory;
+mod ends;
 mod full;
 mod settings;
 mod times;

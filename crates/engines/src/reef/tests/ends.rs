@@ -1,0 +1,107 @@
+//! The process ends between any two of its stores; the machine goes on.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use everhash_index::{Form, Inline, Opening, Table, create, open};
+use everhash_pmem::crash::{FREED, Model, What};
+use everhash_pmem::media::traced::{Change, Mutant, Traced};
+use everhash_pmem::{Region, Std, WORD};
+use everhash_testkit::workload::Shape;
+
+use crate::reef::segments::sites;
+use crate::reef::{Reef, ReefSettings};
+
+/// What a process does to a key: a value or a removal.
+type Step = (u16, Option<u32>);
+
+/// Returns the steps of a process that collects, removes, and begins segments.
+fn steps() -> Vec<Step> {
+    (0..40u16).map(|n| (n * 7 % 12, (n % 5 != 4).then_some(1000 + u32::from(n)))).collect()
+}
+
+/// Lets a process end before each of its stores; returns how many ends there were, and after how
+/// many of them something was wrong.
+fn end_everywhere(form: Form, mutant: Option<Mutant>) -> (u64, u64) {
+    let shape = Shape::tiny(form);
+    let region = Region::new(Traced::<Std>::new(Model::File, 0, 64 << 10));
+    let opening = Opening { form, ..Opening::default() };
+    let settings = ReefSettings::tiny();
+    let table = create::<Reef, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    (0..30).for_each(|key| assert!(!table.put(&shape.key(key), &shape.value(1)).unwrap()));
+    drop(table);
+    let mut words = region.media().visible();
+    region.media().restart(&words);
+    region.media().set_mutant(mutant);
+    region.media().begin(0);
+    let table = open::<Reef, _>(region.clone(), opening.boot, &Inline).unwrap();
+    region.media().returned(0);
+    for (number, (key, value)) in steps().into_iter().enumerate() {
+        region.media().begin(number as u32 + 1);
+        let _ = match value {
+            Some(value) => table.put(&shape.key(key), &shape.value(value)).unwrap(),
+            None => table.remove(&shape.key(key)).unwrap(),
+        };
+        region.media().returned(number as u32 + 1);
+    }
+    drop(table);
+    let log = region.media().take_log();
+    region.media().set_mutant(None);
+    let (mut ends, mut wrong, mut done) = (0, 0, 0);
+    for event in log.events() {
+        match event.what {
+            What::Return { operation } => done = operation as usize,
+            What::Grow { bytes } => words.resize((bytes / WORD) as usize, 0),
+            What::Free { word, count } => {
+                words[word as usize..][..count as usize].fill(FREED);
+            }
+            What::Store { word, value, .. } => {
+                region.media().restart(&words);
+                let found = catch_unwind(AssertUnwindSafe(|| contents(&region, &opening)));
+                let may_be = [done, done + 1].map(|count| expected(&shape, count));
+                wrong += u64::from(!found.is_ok_and(|found| may_be.contains(&found)));
+                ends += 1;
+                words[word as usize] = value;
+            }
+            _ => {}
+        }
+    }
+    (ends, wrong)
+}
+
+/// Returns all pairs, or nothing if the table cannot be opened.
+fn contents(region: &Region<Traced>, opening: &Opening) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let table = open::<Reef, _>(region.clone(), opening.boot, &Inline).unwrap();
+    let (mut pairs, mut cursor) = (BTreeMap::new(), Some(everhash_index::Cursor::default()));
+    while let Some(next) = cursor {
+        let visit = &mut |key: &[u8], value: &[u8]| drop(pairs.insert(key.into(), value.into()));
+        cursor = table.scan(next, visit).unwrap();
+    }
+    pairs
+}
+
+fn expected(shape: &Shape, count: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut pairs: BTreeMap<_, _> = (0..30).map(|key| (shape.key(key), shape.value(1))).collect();
+    for (key, value) in steps().into_iter().take(count) {
+        let key = shape.key(key);
+        match value {
+            Some(value) => drop(pairs.insert(key, shape.value(value))),
+            None => drop(pairs.remove(&key)),
+        }
+    }
+    pairs
+}
+
+#[test]
+fn p11_a_process_may_end_between_any_two_stores() {
+    // Fails if what a tail names is not whole, or if a segment is there before its head is.
+    for form in super::FORMS {
+        let (ends, wrong) = end_everywhere(form, None);
+        println!("{form}: {ends} ends");
+        assert!(ends > 500 && wrong == 0, "{form}: {wrong} of {ends}");
+    }
+    // A tail that is stored before the last word of its object goes unnoticed nowhere else.
+    let mutant = Mutant { site: sites::TAIL, change: Change::SwapCommit };
+    let (ends, wrong) = end_everywhere(Form::WORDS, Some(mutant));
+    assert!(wrong > 0, "none of {ends}");
+}
