@@ -160,20 +160,19 @@ impl<'a, M: Media> Access<'a, M> {
         if span.end_byte() > self.media.bytes() {
             return Err(crate::media::out_of_bounds(at, span.words));
         }
-        out.reserve(count as usize);
-        let mut left = count as usize;
+        let (start, count) = (out.len(), count as usize);
+        out.resize(start + count.next_multiple_of(WORD as usize), 0);
         let mut next = at;
         let mut buffer = [0u64; 32];
-        while left > 0 {
-            let words = left.div_ceil(WORD as usize).min(buffer.len());
-            self.read_words(next, &mut buffer[..words])?;
-            for word in &buffer[..words] {
-                let take = left.min(WORD as usize);
-                out.extend_from_slice(&word.to_le_bytes()[..take]);
-                left -= take;
-            }
-            next = next.plus(words as u64);
+        // By whole words: their number is known, so that they are copied many at a time.
+        for part in out[start..].chunks_mut(buffer.len() * WORD as usize) {
+            let (pieces, _) = part.as_chunks_mut();
+            let words = &mut buffer[..pieces.len()];
+            self.read_words(next, words)?;
+            pieces.iter_mut().zip(&*words).for_each(|(piece, word)| *piece = word.to_le_bytes());
+            next = next.plus(words.len() as u64);
         }
+        out.truncate(start + count);
         Ok(())
     }
 
@@ -190,10 +189,14 @@ impl<'a, M: Media> Access<'a, M> {
         let mut next = at;
         let mut buffer = [0u64; 32];
         for chunk in bytes.chunks(buffer.len() * WORD as usize) {
-            let words = chunk.len().div_ceil(WORD as usize);
-            for (word, piece) in buffer.iter_mut().zip(chunk.chunks(WORD as usize)) {
-                *word = word_of(piece);
+            let (whole, rest) = chunk.as_chunks();
+            for (word, piece) in buffer.iter_mut().zip(whole) {
+                *word = u64::from_le_bytes(*piece);
             }
+            if !rest.is_empty() {
+                buffer[whole.len()] = word_of(rest);
+            }
+            let words = chunk.len().div_ceil(WORD as usize);
             self.write_words(next, &buffer[..words])?;
             next = next.plus(words as u64);
         }
