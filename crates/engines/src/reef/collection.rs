@@ -1,6 +1,7 @@
 //! Collection: the live objects of a segment are appended to its stream, and the segment is empty.
 //!
-//! An object is alive if the directory still leads to it. A tombstone is alive as long as an older
+//! Collecting is done in steps, each by whoever has the time: upkeep, or a write when there is more
+//! garbage than upkeep should leave. An object is alive if the directory still leads to it. A tombstone is alive as long as an older
 //! version of its key may lie in a segment that exists, and no newer one does: only of the oldest
 //! segment of a stream no tombstone is needed any more. When there are many of them, the oldest
 //! segment is collected for their sake.
@@ -37,6 +38,12 @@ pub const WRITERS: Allowance = Allowance { sixteenths: 6, segments: 1 };
 /// Source: ours.
 pub const UPKEEP: Allowance = Allowance { sixteenths: 3, segments: 1 };
 
+/// How much of a segment a write collects, at least.
+///
+/// Unit: words. Source: ours; 16 KiB, of which some dozens of microseconds are seen by a write, and
+/// which collects many times more than a write of a usual length adds.
+pub const STEP: u64 = 2048;
+
 /// What a full medium allows.
 pub const NOTHING: Allowance = Allowance { sixteenths: 0, segments: 0 };
 
@@ -57,6 +64,26 @@ pub struct Victim {
     is_oldest: bool,
     /// What is gained. Unit: words.
     gain: u64,
+    /// What was collected, the head included. Unit: words.
+    offset: u64,
+}
+
+/// What was collected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Collected {
+    /// Nothing: there is too little garbage, or somebody else collects it.
+    Nothing,
+    /// A part of a segment.
+    Step,
+    /// The rest of a segment.
+    Segment,
+}
+
+impl Victim {
+    fn new(stream: usize, (sequence, segment): (u64, Sealed), is_oldest: bool, gain: u64) -> Self {
+        let offset = SegmentHead::WORDS as u64;
+        Victim { stream, sequence, segment, is_oldest, gain, offset }
+    }
 }
 
 impl<M: Media> Reef<M> {
@@ -81,68 +108,75 @@ impl<M: Media> Reef<M> {
             if best
                 .is_none_or(|best| gain * best.segment.span.words > best.gain * segment.span.words)
             {
-                let segment = *segment;
-                best =
-                    Some(Victim { stream: number, sequence: *sequence, segment, is_oldest, gain });
+                best = Some(Victim::new(number, (*sequence, *segment), is_oldest, gain));
             }
         }
         let slack = allowance.segments * self.segment_bytes() / WORD;
         if tombstones > used / TOMBSTONES + slack || allowance == NOTHING && tombstones > garbage {
-            // Those of the oldest segment are garbage, and then those of the next one.
-            let segment = *stream.sealed.get(&oldest).filter(|segment| !segment.is_empty)?;
-            let gain = self.units.garbage(segment.span.start) + segment.tombstones;
-            let gain = gain.max(1);
-            return Some(Victim {
-                stream: number,
-                sequence: oldest,
-                segment,
-                is_oldest: true,
-                gain,
-            });
+            // Those of the oldest segment are garbage, and then those of the next one, as soon as
+            // the epoch is durable as of which that one is the oldest.
+            if let Some(segment) = stream.sealed.get(&oldest).filter(|it| !it.is_empty) {
+                let gain = self.units.garbage(segment.span.start) + segment.tombstones;
+                return Some(Victim::new(number, (oldest, *segment), true, gain.max(1)));
+            }
         }
         let is_due = garbage * 16 > used * allowance.sixteenths + 16 * slack;
         best.filter(|victim| is_due && victim.gain > 0)
     }
 
-    /// Collects a segment of a stream if it has more garbage than is allowed; returns whether it
-    /// did.
+    /// Collects some of a segment of a stream if it has more garbage than is allowed, or if one is
+    /// half collected. `step` is how much of it is looked at, at
+    /// least. Unit: words.
     ///
     /// # Errors
     /// [`Error::Corrupt`](everhash_index::Error::Corrupt) if it is damaged; what was moved before
     /// is moved.
-    pub(super) fn collect_stream(&self, number: usize, allowance: Allowance) -> Result<bool> {
-        let Some(_collecting) = self.collecting.try_lock()? else { return Ok(false) };
-        let victim = {
+    pub(super) fn collect_stream(
+        &self,
+        number: usize,
+        allowance: Allowance,
+        step: u64,
+    ) -> Result<Collected> {
+        let Some(mut collected) = self.collected[number].0.try_lock()? else {
+            return Ok(Collected::Nothing);
+        };
+        if collected.is_none() {
             let mut stream = self.streams[number].0.lock()?;
             let victim = self.victim(&stream, allowance);
             stream.is_due &= victim.is_some();
-            victim
-        };
-        match victim {
-            Some(victim) => self.collect(&victim).map(|()| true),
-            None => Ok(false),
+            *collected = victim;
         }
+        let Some(victim) = &mut *collected else { return Ok(Collected::Nothing) };
+        if !self.collect(victim, step)? {
+            return Ok(Collected::Step);
+        }
+        *collected = None;
+        Ok(Collected::Segment)
     }
 
-    /// Moves what is alive in a segment. A crash leaves all of it in the one place or the other.
-    pub(super) fn collect(&self, victim: &Victim) -> Result<()> {
+    /// Moves what is alive in `step` words of a segment, at least; returns whether that was all. A
+    /// crash leaves each object in the one place or the other.
+    pub(super) fn collect(&self, victim: &mut Victim, step: u64) -> Result<bool> {
         let pm = self.pool.access();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let Sealed { span, seal, fill, .. } = victim.segment;
-        let mut offset = SegmentHead::WORDS as u64;
+        let end = victim.offset.saturating_add(step).min(fill);
         // Ends: every object has a length.
-        while offset < fill {
-            let at = span.start.plus(offset);
+        while victim.offset < end {
+            let at = span.start.plus(victim.offset);
             let Some(head) = self.objects.read(&pm, (at, seal), &mut key, &mut value)? else {
-                return if self.is_gone(victim)? { Ok(()) } else { Err(damaged(at)) };
+                return if self.is_gone(victim)? { Ok(true) } else { Err(damaged(at)) };
             };
             self.keep(&pm, victim, (at, &head), &key, &value)?;
-            offset += head.words;
+            victim.offset += head.words;
+        }
+        if victim.offset < fill {
+            return Ok(false);
         }
         let mut stream = self.streams[victim.stream].0.lock()?;
         self.mark_empty(&pm, &mut stream, victim.sequence)?;
-        self.collected.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        self.collections.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Returns whether a clear has emptied a segment meanwhile: its room may have another use.
@@ -198,10 +232,14 @@ impl<M: Media> Reef<M> {
         if attempt >= ATTEMPTS {
             return Ok(false);
         }
-        let _collecting = self.collecting.lock()?;
+        let _making_room = self.making_room.lock()?;
         let mut best: Option<Victim> = None;
-        for stream in &self.streams {
-            let victim = self.victim(&*stream.0.lock()?, NOTHING);
+        for (stream, collected) in self.streams.iter().zip(&self.collected) {
+            let begun = *collected.0.lock()?;
+            let victim = match begun {
+                Some(begun) => Some(begun),
+                None => self.victim(&*stream.0.lock()?, NOTHING),
+            };
             if victim.is_some_and(|it| best.is_none_or(|best| it.gain > best.gain)) {
                 best = victim;
             }
@@ -214,10 +252,12 @@ impl<M: Media> Reef<M> {
         if best.is_none() && !waits {
             return Ok(false);
         }
-        if let Some(victim) = best {
-            match self.collect(&victim) {
+        if let Some(best) = best {
+            let mut collected = self.collected[best.stream].0.lock()?;
+            match self.collect(collected.get_or_insert(best), u64::MAX) {
+                Ok(_) => *collected = None,
                 Err(everhash_index::Error::Full { .. }) if waits => {}
-                outcome => outcome?,
+                outcome => drop(outcome?),
             }
         }
         self.commit_epoch()?;
@@ -239,12 +279,15 @@ impl<M: Media> Reef<M> {
             self.bound_pending(number)?;
         }
         if is_due {
-            match self.collect_stream(number, WRITERS) {
+            match self.collect_stream(number, WRITERS, STEP) {
                 // The write itself is done.
                 Err(everhash_index::Error::Full { .. }) => {}
-                outcome => drop(outcome?),
+                Ok(Collected::Step) => {}
+                outcome => {
+                    outcome?;
+                    self.bound_waiting()?;
+                }
             }
-            self.bound_waiting()?;
         }
         Ok(())
     }
@@ -254,7 +297,8 @@ impl<M: Media> Reef<M> {
         let mut waiting = 0;
         for stream in &self.streams {
             let stream = stream.0.lock()?;
-            waiting += stream.emptied.iter().map(|(_, span)| span.bytes()).sum::<u64>();
+            let emptied = stream.emptied.iter().map(|(_, span)| span);
+            waiting += emptied.chain(&stream.ends).map(|span| span.bytes()).sum::<u64>();
         }
         match waiting > self.used.load(Ordering::Relaxed) / 8 + 4 * self.segment_bytes() {
             true => self.commit_epoch(),

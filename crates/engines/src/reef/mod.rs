@@ -62,12 +62,11 @@
 //! | an object names the place that it replaces | it does not | order in the stream decides, and keys are compared |
 //! | tags of 22 bits | 20, and the distance from home in 2 | a doubling knows each pair's home from DRAM alone |
 //! | a shard doubles some buckets at a time | all at once, under its latch | shards are small and double at different times |
-//! | head and record in any order | the emptied segment waits two epochs | else an old head lies above a new owner's words |
+//! | a segment is freed by a record | by a mark in place of its checksum, as of an epoch | no words of a next owner bring its head back |
 //! | segments of one length | a 256th of the table, at most `segment_bytes` | a small database stays small |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
-//! Not here: a checkpoint of the directory (an opening reads all objects), collecting in steps
-//! smaller than a segment, salvage behind a damaged object of a segment, a medium that writes out
+//! Not here: a checkpoint of the directory (an opening reads all objects), a medium that writes out
 //! whole megabytes, holes behind emptied segments, atomic batches.
 
 mod batches;

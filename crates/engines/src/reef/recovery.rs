@@ -294,8 +294,9 @@ fn make<M: Media>(
         kept: Lock::new(Vec::new()),
         used: AtomicWord::new(0),
         dead: AtomicWord::new(0),
-        collecting: Lock::new(()),
-        collected: AtomicWord::new(0),
+        collected: (0..settings.streams).map(|_| OwnLines(Lock::new(None))).collect(),
+        making_room: Lock::new(()),
+        collections: AtomicWord::new(0),
         pool,
     })
 }

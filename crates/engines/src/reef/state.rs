@@ -6,6 +6,7 @@ use core::time::Duration;
 use everhash_index::{Error, Form, Result};
 use everhash_pmem::{AtomicWord, Latch, Media, Pool, Primitives, Space, Span};
 
+use super::collection::Victim;
 use super::directory::Shard;
 use super::objects::Objects;
 use super::setup::ReefSettings;
@@ -37,7 +38,8 @@ pub struct Epochs {
 
 /// A table, of any form.
 ///
-/// Latches are taken in this order: a shard's, a stream's, then what is kept back. An epoch takes
+/// Latches are taken in this order: that of a collection, a shard's, a stream's, then what is kept
+/// back. An epoch takes
 /// its own lock and then the latches of all streams; a clear those of all shards and all streams.
 pub struct Reef<M: Media> {
     pub(super) pool: Pool<M>,
@@ -63,10 +65,12 @@ pub struct Reef<M: Media> {
     pub(super) used: WordOf<M>,
     /// Not 0 after a failure of the medium: nothing can be promised any more.
     pub(super) dead: WordOf<M>,
-    /// Who collects.
-    pub(super) collecting: LockOf<M, ()>,
+    /// For each stream the segment that is half collected.
+    pub(super) collected: Box<[OwnLines<LockOf<M, Option<Victim>>>]>,
+    /// Who makes room on a full medium.
+    pub(super) making_room: LockOf<M, ()>,
     /// Segments that were collected since the table was opened.
-    pub(super) collected: WordOf<M>,
+    pub(super) collections: WordOf<M>,
 }
 
 impl<M: Media> Reef<M> {

@@ -123,7 +123,7 @@ impl<M: Media> Table for Reef<M> {
         stats.own = vec![
             ("segments", segments),
             ("segment_bytes", self.segment_bytes()),
-            ("collected", self.collected.load(Ordering::Relaxed)),
+            ("collected", self.collections.load(Ordering::Relaxed)),
             ("epoch", self.epochs.lock()?.number),
         ];
         Ok(stats)

@@ -5,13 +5,13 @@ use core::time::Duration;
 use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Lock, Media};
 
-use super::collection::UPKEEP;
+use super::collection::{Collected, STEP, UPKEEP};
 use super::state::Reef;
 
-/// How many pairs a segment counts as in the budget of a call.
+/// How many pairs a step of a collection counts as in the budget of a call.
 ///
-/// Unit: pairs. Source: ours; one segment is collected at a time.
-const SEGMENT_PAIRS: u32 = 64;
+/// Unit: pairs. Source: ours; about as many of usual lengths are in one.
+const STEP_PAIRS: u32 = 64;
 
 impl<M: Media> Reef<M> {
     /// As [`everhash_index::Table::maintain`].
@@ -19,7 +19,7 @@ impl<M: Media> Reef<M> {
         if !self.pool.writable() {
             return Ok(Upkeep::default());
         }
-        let mut left = budget.div_ceil(SEGMENT_PAIRS).max(1);
+        let mut left = budget.div_ceil(STEP_PAIRS).max(1);
         let mut more = false;
         for number in 0..self.streams.len() {
             while left > 0 && self.collect_some(number)? {
@@ -35,10 +35,10 @@ impl<M: Media> Reef<M> {
     }
 
     fn collect_some(&self, number: usize) -> Result<bool> {
-        match self.collect_stream(number, UPKEEP) {
+        match self.collect_stream(number, UPKEEP, STEP) {
             // Writers will see to it.
             Err(Error::Full { .. }) => Ok(false),
-            outcome => outcome,
+            outcome => Ok(outcome? != Collected::Nothing),
         }
     }
 
