@@ -90,8 +90,15 @@ pub enum Sight {
 }
 
 impl<P: Primitives> Shard<P> {
-    /// Makes an empty shard of 2^`level` buckets, the `number`-th of `count`.
-    pub fn new(level: u32, number: u64, count: u64) -> Self {
+    /// Makes an empty shard of 2^`least` buckets, the `number`-th of `count`, or of so many that it
+    /// takes `pairs` pairs without growing.
+    pub fn new(least: u32, (number, count): (u64, u64), pairs: u64) -> Self {
+        let limit = 1024 * 3 / 5 + 1024 * number / (4 * count);
+        let mut level = least;
+        // Ends: the pairs lie on a medium, which bounds their number.
+        while ((SLOTS as u64) << level).saturating_mul(limit) <= pairs.saturating_mul(1024) {
+            level += 1;
+        }
         let shape = Shape { level, base: level };
         let words = Growing::new(level + SLOTS.ilog2());
         words.reserve((SLOTS as u64) << level);
@@ -100,7 +107,7 @@ impl<P: Primitives> Shard<P> {
             sequence: Sequence::new(),
             shape: AtomicWord::new(shape.word()),
             words,
-            limit: 1024 * 3 / 5 + 1024 * number / (4 * count),
+            limit,
         }
     }
 

@@ -43,6 +43,8 @@ pub struct Cut {
     pub(super) census: (u64, u64),
     emptied: Vec<Vec<(u64, Span)>>,
     ends: Vec<Span>,
+    /// About how many pairs there are.
+    pairs: u64,
 }
 
 impl<M: Media> Reef<M> {
@@ -128,7 +130,9 @@ impl<M: Media> Reef<M> {
     /// Ends the present epoch: flushes, one commit record, one fence.
     pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
         let (pm, number) = (self.pool.access(), epochs.number + 1);
-        let cut = self.cut(&pm, number)?;
+        // Before the latches of the streams are taken, which come behind those of the shards.
+        let pairs = self.count_pairs()?;
+        let cut = Cut { pairs, ..self.cut(&pm, number)? };
         self.write_record(&pm, number, &cut)?;
         (epochs.number, epochs.seen) = (number, None);
         let streams = self.streams.iter().zip(cut.positions).zip(&cut.emptied);
@@ -174,6 +178,7 @@ impl<M: Media> Reef<M> {
         for (tail, position) in record[Epoch::TAILS..].chunks_exact_mut(2).zip(&cut.positions) {
             tail.copy_from_slice(&[position.sequence, position.fill]);
         }
+        record[Epoch::PAIRS] = cut.pairs;
         let at = layout::epoch_place(number);
         record[Epoch::CHECKSUM] = layout::sum(&record[..Epoch::CHECKSUM], at, self.seed);
         self.vital(pm.write_words(at, &record))?;

@@ -35,7 +35,8 @@ everhash_pmem::ruler! {
         16  SEGMENTS   [1]  "how many segments there were";
         24  SEALS      [1]  "exclusive or of their checksums";
         32  TAILS      [64] "for each stream: sequence of its last segment, and words used in it";
-        544 SPARE      [3]  "zero";
+        544 PAIRS      [1]  "about how many pairs there were: room for them is made at once";
+        552 SPARE      [2]  "zero";
         568 CHECKSUM   [1]  "XXH3-64 of the words before, seeded with database and place";
     }
 }

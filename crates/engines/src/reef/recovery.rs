@@ -55,7 +55,7 @@ struct Plan {
 ///
 /// # Errors
 /// [`Error::Corrupt`], and those of the medium.
-pub fn open<M: Media>(pool: Pool<M>, _executor: &dyn Executor) -> Result<Reef<M>> {
+pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Reef<M>> {
     let pm = pool.access();
     let mut root = [0; Root::CHECKSUM + 1];
     pm.read_words(ROOT, &mut root)?;
@@ -75,9 +75,7 @@ pub fn open<M: Media>(pool: Pool<M>, _executor: &dyn Executor) -> Result<Reef<M>
             table.claim(segment, *words)?;
         }
     }
-    for segments in &plan.streams {
-        table.replay(segments)?;
-    }
+    table.replay_all(&plan, executor)?;
     if table.pool.writable() {
         table.take_over(&mut plan)?;
     }
@@ -260,10 +258,11 @@ fn make<M: Media>(
     let form = Form::from_code(pool.identity().form);
     let unit_bytes = settings.unit_bytes();
     let space = Space::new(pool.region().clone(), pool::DATA);
-    // A forged number must not take more memory than the pool has bytes.
+    // Forged numbers must not take more memory than the pool has bytes.
     let buckets = pool.region().media().bytes() / LINE / settings.shards;
     let level = settings.level().min(buckets.max(1).ilog2());
-    let shard = |number| Shard::new(level, number, settings.shards);
+    let pairs = plan.base.pairs.div_ceil(settings.shards).min(2 * buckets);
+    let shard = |number| Shard::new(level, (number, settings.shards), pairs);
     let streams = plan.streams.iter().enumerate().map(|(number, segments)| {
         let mut stream = Stream { number: number as u64, ..Stream::default() };
         let base = plan.base.tails[number];

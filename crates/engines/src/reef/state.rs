@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{AtomicWord, Latch, Media, Pool, Primitives, Space, Span};
+use everhash_pmem::{AtomicWord, Latch, Lock, Media, Pool, Primitives, Space, Span};
 
 use super::collection::Victim;
 use super::directory::Shard;
@@ -103,6 +103,14 @@ impl<M: Media> Reef<M> {
     pub(super) fn shard(&self, hash: u64) -> (&Shard<M::Sync>, usize) {
         let number = self.shard_number(hash);
         (&self.shards[number], number & (self.streams.len() - 1))
+    }
+
+    /// Counts the pairs, shard by shard.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a panic inside.
+    pub(super) fn count_pairs(&self) -> Result<u64> {
+        self.shards.iter().map(|shard| Ok(shard.latch.lock()?.items)).sum()
     }
 
     /// Fails after a failure of the medium.

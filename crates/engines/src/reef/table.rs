@@ -74,7 +74,7 @@ impl<M: Media> Table for Reef<M> {
     }
 
     fn len(&self) -> Result<u64> {
-        self.shards.iter().map(|shard| Ok(shard.latch.lock()?.items)).sum()
+        self.count_pairs()
     }
 
     fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {

@@ -21,6 +21,8 @@ pub struct Record {
     pub(super) census: (u64, u64),
     /// Where each stream ends.
     pub(super) tails: Vec<Position>,
+    /// About how many pairs there were.
+    pub(super) pairs: u64,
 }
 
 /// A segment whose head is sound.
@@ -88,13 +90,14 @@ pub(super) fn read_records<M: Media>(pm: &Access<'_, M>, seed: u64) -> Result<Ve
         if !is_sound || number % 2 != place || number > MOST_EPOCHS {
             continue;
         }
-        let tails = words[Epoch::TAILS..Epoch::SPARE].chunks_exact(2);
+        let tails = words[Epoch::TAILS..Epoch::PAIRS].chunks_exact(2);
         let tails = tails.map(|tail| Position { sequence: tail[0], fill: tail[1] });
         records.push(Record {
             number,
             generation: words[Epoch::GENERATION],
             census: (words[Epoch::SEGMENTS], words[Epoch::SEALS]),
             tails: tails.collect(),
+            pairs: words[Epoch::PAIRS],
         });
     }
     records.sort_by_key(|record| core::cmp::Reverse(record.number));

@@ -28,7 +28,7 @@ fn spread(number: u64) -> u64 {
 
 impl Known {
     fn new(level: u32) -> Self {
-        Known { shard: Shard::new(level, 0, 1), pairs: BTreeMap::new(), read: 0 }
+        Known { shard: Shard::new(level, (0, 1), 0), pairs: BTreeMap::new(), read: 0 }
     }
 
     fn insert(&mut self, hash: u64, place: u64) {
