@@ -197,10 +197,27 @@ pub trait Table: Send + Sync {
         None
     }
 
+    /// Returns the way to write many pairs of which a crash leaves all or none, if the engine has
+    /// it.
+    fn atomic(&self) -> Option<&dyn AtomicTable> {
+        None
+    }
+
     /// Returns the paper's bare forms, if the engine has them.
     fn bare(&self) -> Option<&dyn BareTable> {
         None
     }
+}
+
+/// Many writes of which a crash leaves all or none.
+pub trait AtomicTable: Send + Sync {
+    /// Puts the pairs that have a value, and removes the keys that have none, in order. As durable
+    /// then as a single write, and all at once. Concurrent readers may see some of them before the
+    /// others.
+    ///
+    /// # Errors
+    /// As [`Table::put`]; nothing was written then, unless it is an error of the medium.
+    fn write_all(&self, writes: &[(&[u8], Option<&[u8]>)]) -> Result<()>;
 }
 
 /// The operations of [`Table`] for 8-byte keys and values, without slices and allocation.

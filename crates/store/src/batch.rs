@@ -91,16 +91,19 @@ impl core::fmt::Debug for WriteBatch {
 }
 
 impl Db {
-    /// Does the writes of a batch, in order, as if one by one, with one sync where writes are
-    /// durable at once.
+    /// Does the writes of a batch, in order, with one sync where writes are durable at once.
     ///
-    /// Not a transaction, with any engine: readers see the writes one by one, and if the call fails
-    /// or the process ends, some first part of them has been done.
+    /// With the engine `reef` a batch is atomic: if the call fails, the process ends or power is
+    /// lost, all of its writes have been done or none. With the others they are done as if one by
+    /// one, and some first part of them has been. Readers see them one by one with any engine.
     ///
     /// # Errors
     /// See [`Db`].
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         self.core().write(|table| {
+            if let Some(table) = table.atomic() {
+                return table.write_all(&batch.iter().collect::<Vec<_>>());
+            }
             let mut puts = Vec::new();
             for (key, value) in batch.iter() {
                 if let Some(value) = value {

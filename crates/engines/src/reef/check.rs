@@ -377,9 +377,9 @@ impl<M: Media> Judge<'_, M> {
             Form::Fixed { .. } => {
                 let mut behind = vec![0; words as usize - 1];
                 self.pm.read_words(key_at, &mut behind)?;
-                layout::fixed_head(bound, kind, &behind)
+                layout::fixed_head(bound, layout::code_of(head), &behind)
             }
-            Form::Variable => layout::variable_head(bound, kind, &key, &value),
+            Form::Variable => layout::variable_head(bound, layout::code_of(head), &key, &value),
         };
         let is_sound =
             check == head && (kind == Kind::Removed || admit(self.form, &key, &value).is_ok());

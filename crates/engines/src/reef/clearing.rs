@@ -47,9 +47,7 @@ impl<M: Media> Reef<M> {
             }
         }
         // All at once: no cut comes between.
-        let streams: core::result::Result<Vec<_>, _> =
-            self.streams.iter().map(|stream| stream.0.lock()).collect();
-        let mut streams = streams?;
+        let mut streams = self.all_streams()?;
         for (stream, span) in streams.iter_mut().zip(spans) {
             let floor = stream.last.sequence + 1;
             self.begin_segment(&pm, stream, span, floor)?;

@@ -9,6 +9,7 @@
 //! that epoch is durable, recovery reads the segment; from then on its room may be anything. What
 //! the next owner writes over that word can only end it: no crash brings the segment back.
 
+use core::ops::DerefMut;
 use core::time::Duration;
 
 use everhash_index::Result;
@@ -43,8 +44,6 @@ pub struct Cut {
     pub(super) census: (u64, u64),
     emptied: Vec<Vec<(u64, Span)>>,
     ends: Vec<Span>,
-    /// About how many pairs there are.
-    pairs: u64,
 }
 
 impl<M: Media> Reef<M> {
@@ -131,13 +130,38 @@ impl<M: Media> Reef<M> {
     pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
         let (pm, number) = (self.pool.access(), epochs.number + 1);
         // Before the latches of the streams are taken, which come behind those of the shards.
-        let pairs = self.count_pairs()?;
-        let cut = Cut { pairs, ..self.cut(&pm, number)? };
-        self.write_record(&pm, number, &cut)?;
-        (epochs.number, epochs.seen) = (number, None);
-        let streams = self.streams.iter().zip(cut.positions).zip(&cut.emptied);
-        for ((stream, position), emptied) in streams {
-            let mut stream = stream.0.lock()?;
+        epochs.pairs = self.count_pairs()?;
+        let cut = self.cut(&pm, number, &mut self.all_streams()?);
+        self.write_record(&pm, (number, epochs.pairs), &cut)?;
+        self.ended(epochs, cut, &mut self.all_streams()?)
+    }
+
+    /// As [`Reef::commit_next`], for a caller that holds the latches of all streams.
+    pub(super) fn commit_held<G>(&self, epochs: &mut Epochs, streams: &mut [G]) -> Result<()>
+    where
+        G: DerefMut<Target = Stream>,
+    {
+        let (pm, number) = (self.pool.access(), epochs.number + 1);
+        let cut = self.cut(&pm, number, streams);
+        self.write_record(&pm, (number, epochs.pairs), &cut)?;
+        self.ended(epochs, cut, streams)
+    }
+
+    /// Takes the latches of all streams, always in this order.
+    pub(super) fn all_streams(&self) -> Result<Vec<impl DerefMut<Target = Stream>>> {
+        let streams: core::result::Result<Vec<_>, _> =
+            self.streams.iter().map(|stream| stream.0.lock()).collect();
+        Ok(streams?)
+    }
+
+    /// Notes that an epoch is durable, and gives what waited for it another use.
+    fn ended<G>(&self, epochs: &mut Epochs, cut: Cut, streams: &mut [G]) -> Result<()>
+    where
+        G: DerefMut<Target = Stream>,
+    {
+        (epochs.number, epochs.seen) = (epochs.number + 1, None);
+        for ((stream, position), emptied) in streams.iter_mut().zip(cut.positions).zip(&cut.emptied)
+        {
             stream.made_durable(position);
             for (sequence, _) in emptied {
                 stream.sealed.remove(sequence);
@@ -148,12 +172,12 @@ impl<M: Media> Reef<M> {
     }
 
     /// Notes where all streams end at this moment, and flushes what is not durable.
-    fn cut(&self, pm: &Access<'_, M>, number: u64) -> Result<Cut> {
-        // Always in this order. Nobody else takes a second one but a clear, in the same order.
-        let streams: core::result::Result<Vec<_>, _> =
-            self.streams.iter().map(|stream| stream.0.lock()).collect();
+    fn cut<G>(&self, pm: &Access<'_, M>, number: u64, streams: &mut [G]) -> Cut
+    where
+        G: DerefMut<Target = Stream>,
+    {
         let mut cut = Cut::default();
-        for stream in &mut streams? {
+        for stream in streams {
             stream.not_durable(|span| pm.flush(span, sites::CUT));
             let restored = core::mem::take(&mut stream.restored);
             for at in stream.emptied.iter().map(|(_, span)| span.start).chain(restored) {
@@ -166,11 +190,16 @@ impl<M: Media> Reef<M> {
             stream.epoch = number + 1;
             stream.pending = 0;
         }
-        Ok(cut)
+        cut
     }
 
     /// Writes a commit record and waits until it, and all that was flushed before, is durable.
-    fn write_record(&self, pm: &Access<'_, M>, number: u64, cut: &Cut) -> Result<()> {
+    fn write_record(
+        &self,
+        pm: &Access<'_, M>,
+        (number, pairs): (u64, u64),
+        cut: &Cut,
+    ) -> Result<()> {
         let mut record = [0; Epoch::WORDS];
         record[Epoch::NUMBER] = number;
         record[Epoch::GENERATION] = self.generation;
@@ -178,7 +207,7 @@ impl<M: Media> Reef<M> {
         for (tail, position) in record[Epoch::TAILS..].chunks_exact_mut(2).zip(&cut.positions) {
             tail.copy_from_slice(&[position.sequence, position.fill]);
         }
-        record[Epoch::PAIRS] = cut.pairs;
+        record[Epoch::PAIRS] = pairs;
         let at = layout::epoch_place(number);
         record[Epoch::CHECKSUM] = layout::sum(&record[..Epoch::CHECKSUM], at, self.seed);
         self.vital(pm.write_words(at, &record))?;

@@ -22,7 +22,8 @@ everhash_pmem::ruler! {
         72   SPARE             [7]  "zero";
         128  EPOCH_A           [72] "commit record of an even epoch";
         704  EPOCH_B           [72] "commit record of an odd epoch";
-        1280 SPARE_2           [288] "zero";
+        1280 BATCH             [72] "the newest atomic batch";
+        1856 SPARE_2           [216] "zero";
     }
 }
 
@@ -38,6 +39,17 @@ everhash_pmem::ruler! {
         544 PAIRS      [1]  "about how many pairs there were: room for them is made at once";
         552 SPARE      [2]  "zero";
         568 CHECKSUM   [1]  "XXH3-64 of the words before, seeded with database and place";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// Where streams end with an atomic batch. Leads a process that follows a killed one: tails are
+    /// moved one by one, and this says all of them at once. It need not be durable.
+    pub struct BatchRecord [576] {
+        0   GENERATION [1] "of the opening of the pool in which it was written";
+        8   TAILS      [64] "for each stream: sequence of its last segment, and the tail of that; 0 without a part";
+        520 SPARE      [6] "zero";
+        568 CHECKSUM   [1] "XXH3-64 of the words before, seeded with database and place";
     }
 }
 
@@ -60,24 +72,33 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// The head of an object of a fixed form. The key follows and, but for a tombstone, the value.
     pub struct FixedHead [8] {
-        0 CHECK [1] "kind in two bits, check of what follows; bound to segment, place";
+        0 CHECK [1] "kind in two bits, whether of an atomic batch, check of what follows; bound to segment, place";
     }
 }
 
 everhash_pmem::ruler! {
     /// The head of an object of variable length; key and value follow, each in whole words.
     pub struct ObjectHead [16] {
-        0 CHECK   [1] "kind in two bits, check of what follows; bound to segment, place";
+        0 CHECK   [1] "kind in two bits, whether of an atomic batch, check of what follows; bound to segment, place";
         8 LENGTHS [1] "bytes of the key | bytes of the value << 32";
     }
 }
 
 /// All rulers, for `docs/format.md`.
-pub static RULERS: &[&Ruler] =
-    &[&Root::RULER, &Epoch::RULER, &SegmentHead::RULER, &FixedHead::RULER, &ObjectHead::RULER];
+pub static RULERS: &[&Ruler] = &[
+    &Root::RULER,
+    &Epoch::RULER,
+    &BatchRecord::RULER,
+    &SegmentHead::RULER,
+    &FixedHead::RULER,
+    &ObjectHead::RULER,
+];
 
 /// Where the root lies.
 pub const ROOT: Addr = pool::ROOT;
+
+/// Where the newest atomic batch is recorded.
+pub const BATCH: Addr = ROOT.plus(Root::BATCH as u64);
 
 /// Version of this layout.
 ///
@@ -123,6 +144,10 @@ const FREED_CHECK: Bits = Bits::new(40, 24);
 
 /// What an object says: in the lowest bits of its first word.
 const KIND: Bits = Bits::new(0, 2);
+/// Whether it belongs to an atomic batch.
+const BATCHED: Bits = Bits::new(2, 1);
+/// Both.
+const CODE: Bits = Bits::new(0, 3);
 /// Bytes of the key.
 pub const KEY_BYTES: Bits = Bits::new(0, 32);
 /// Bytes of the value.
@@ -150,11 +175,18 @@ pub enum Kind {
 }
 
 impl Kind {
-    const fn code(self) -> u64 {
+    /// Returns the lowest bits of the first word of an object that belongs to no atomic batch.
+    #[inline(always)]
+    pub const fn code(self) -> u64 {
         match self {
             Kind::Put => 1,
             Kind::Removed => 2,
         }
+    }
+
+    /// Returns the lowest bits of the first word of an object of an atomic batch.
+    pub const fn batched_code(self) -> u64 {
+        BATCHED.set(self.code(), 1)
     }
 
     /// Returns the kind that an object's first word names.
@@ -166,6 +198,18 @@ impl Kind {
             _ => None,
         }
     }
+}
+
+/// Returns the lowest bits of an object's first word.
+#[inline(always)]
+pub const fn code_of(word: u64) -> u64 {
+    CODE.get(word)
+}
+
+/// Returns whether the first word of an object says that it belongs to an atomic batch: it counts
+/// only under a commit record.
+pub const fn is_batched(word: u64) -> bool {
+    BATCHED.get(word) == 1
 }
 
 /// Returns what all checks of a database are bound to.
@@ -263,18 +307,18 @@ pub const fn bound(seal: u64, at: Addr) -> u64 {
 
 /// Returns the first word of an object of a fixed form; `words` are all behind it.
 #[inline(always)]
-pub fn fixed_head(bound: u64, kind: Kind, words: &[u64]) -> u64 {
-    let check = words.iter().fold(mix(bound, kind.code()), |check, word| mix(check, *word));
-    KIND.set(check ^ check >> 32, kind.code())
+pub fn fixed_head(bound: u64, code: u64, words: &[u64]) -> u64 {
+    let check = words.iter().fold(mix(bound, code), |check, word| mix(check, *word));
+    CODE.set(check ^ check >> 32, code)
 }
 
 /// Returns the first word of an object of variable length.
 #[inline(always)]
-pub fn variable_head(bound: u64, kind: Kind, key: &[u8], value: &[u8]) -> u64 {
+pub fn variable_head(bound: u64, code: u64, key: &[u8], value: &[u8]) -> u64 {
     let lengths = VALUE_BYTES.set(KEY_BYTES.set(0, key.len() as u64), value.len() as u64);
-    let check = mix(mix(bound, lengths), kind.code());
+    let check = mix(mix(bound, lengths), code);
     let check = xxh3_64_with_seed(value, xxh3_64_with_seed(key, check));
-    KIND.set(check, kind.code())
+    CODE.set(check, code)
 }
 
 /// Returns how long an object is. Unit: words.

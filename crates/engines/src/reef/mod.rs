@@ -41,6 +41,7 @@
 //! | streams, segments | `stream.rs`, `segments.rs`, `units.rs`, `reserve.rs` |
 //! | objects and their checks | `objects.rs` |
 //! | operations on many keys | `batches.rs` |
+//! | atomic batches | `groups.rs` |
 //! | batches, commit records | `epochs.rs` |
 //! | collection, tombstones | `collection.rs` |
 //! | clearing | `clearing.rs` |
@@ -67,7 +68,7 @@
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
 //! Not here: a checkpoint of the directory (an opening reads all objects), a medium that writes out
-//! whole megabytes, holes behind emptied segments, atomic batches.
+//! whole megabytes, holes behind emptied segments.
 
 mod batches;
 mod check;
@@ -75,6 +76,7 @@ mod clearing;
 mod collection;
 mod directory;
 mod epochs;
+mod groups;
 mod growing;
 pub mod layout;
 mod objects;
@@ -120,7 +122,7 @@ impl Engine for Reef {
     };
 
     const SITES: &'static [&'static [Site]] =
-        &[segments::sites::ALL, epochs::sites::ALL, recovery::sites::ALL];
+        &[segments::sites::ALL, epochs::sites::ALL, recovery::sites::ALL, groups::sites::ALL];
 
     type Settings = ReefSettings;
     type Table<M: Media> = ReefTable<M>;

@@ -61,7 +61,8 @@ impl Objects {
         layout::object_words(self.form, kind, key.len() as u64, value.len() as u64)
     }
 
-    /// Stores an object, in a segment with this checksum. A crash leaves any part of it.
+    /// Stores an object, in a segment with this checksum; `code` says its kind, and whether it
+    /// belongs to an atomic batch. A crash leaves any part of it.
     ///
     /// # Errors
     /// If `at` lies outside the medium.
@@ -70,7 +71,7 @@ impl Objects {
         &self,
         pm: &Access<'_, M>,
         (at, seal): (Addr, u64),
-        kind: Kind,
+        (kind, code): (Kind, u64),
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
@@ -82,11 +83,11 @@ impl Objects {
                 words[count] = u64::from_le_bytes(*chunk);
                 count += 1;
             }
-            words[FixedHead::CHECK] = layout::fixed_head(bound, kind, &words[1..count]);
+            words[FixedHead::CHECK] = layout::fixed_head(bound, code, &words[1..count]);
             return Ok(pm.write_words(at, &words[..count])?);
         }
         let lengths = VALUE_BYTES.set(KEY_BYTES.set(0, key.len() as u64), value.len() as u64);
-        let check = layout::variable_head(bound, kind, key, value);
+        let check = layout::variable_head(bound, code, key, value);
         let words = self.words(kind, key, value) as usize;
         if words <= AT_ONCE {
             let mut object = [0; AT_ONCE];
@@ -155,9 +156,9 @@ impl Objects {
                     *word = u64::from_le_bytes(*chunk);
                 });
                 let count = count.count();
-                layout::fixed_head(bound, head.kind, &words[..count])
+                layout::fixed_head(bound, layout::code_of(head.word), &words[..count])
             }
-            Form::Variable => layout::variable_head(bound, head.kind, key, value),
+            Form::Variable => layout::variable_head(bound, layout::code_of(head.word), key, value),
         };
         Ok((check == head.word).then_some(head))
     }
@@ -195,7 +196,7 @@ impl Objects {
             value.clear();
             pm.read_bytes(key_at.plus(head.key_bytes.div_ceil(WORD)), head.value_bytes, value)?;
             let bound = layout::bound(seal, at);
-            if layout::variable_head(bound, Kind::Put, key, value) != head.word {
+            if layout::variable_head(bound, layout::code_of(head.word), key, value) != head.word {
                 return Ok(Look::Unsound);
             }
         }
@@ -215,7 +216,9 @@ impl Objects {
         let mut words = [0; FIXED];
         pm.read_words(at, &mut words[..count])?;
         let bound = layout::bound(seal, at);
-        if layout::fixed_head(bound, Kind::Put, &words[1..count]) != words[0] {
+        let is_put = Kind::of(words[0]) == Some(Kind::Put);
+        let code = layout::code_of(words[0]);
+        if !is_put || layout::fixed_head(bound, code, &words[1..count]) != words[0] {
             return Ok(Look::Unsound);
         }
         let pairs = words[1..].iter().zip(key.as_chunks().0);
@@ -243,7 +246,9 @@ impl Objects {
     ) -> Result<(Look, u64)> {
         let block = pm.block::<3>(at)?;
         let [head, found, value] = [0, 1, 2].map(|index| block.load_relaxed(index));
-        if layout::fixed_head(layout::bound(seal, at), Kind::Put, &[found, value]) != head {
+        let (bound, code) = (layout::bound(seal, at), layout::code_of(head));
+        let is_put = Kind::of(head) == Some(Kind::Put);
+        if !is_put || layout::fixed_head(bound, code, &[found, value]) != head {
             return Ok((Look::Unsound, 0));
         }
         Ok((if found == key { Look::Equal(3) } else { Look::Other }, value))

@@ -127,7 +127,7 @@ impl<M: Media> Reef<M> {
 
     /// Lets the directory lead to a new object, which is as durable as the table promises.
     #[inline(always)]
-    fn publish(
+    pub(super) fn publish(
         &self,
         (shard, members): (&Shard<M::Sync>, &mut Members),
         (hash, kind, place): (u64, Kind, Addr),

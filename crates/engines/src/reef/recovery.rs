@@ -21,7 +21,7 @@ use everhash_pmem::{
     Access, AtomicWord, LINE, Latch, Lock, Media, Pool, Shutdown, Space, Span, pool,
 };
 
-use self::found::{FoundSegment, Record, find_segments, read_records};
+use self::found::{FoundSegment, Record, find_segments, read_batch, read_records};
 use super::directory::Shard;
 use super::layout::{self, Ended, ROOT, Root, SegmentHead, Tail};
 use super::objects::Objects;
@@ -91,9 +91,14 @@ fn plan<M: Media>(
     objects: Objects,
     seed: u64,
 ) -> Result<Plan> {
-    let segments = find_segments(pm, settings, seed)?;
+    let mut segments = find_segments(pm, settings, seed)?;
     let records = read_records(pm, seed)?;
     let shutdown = pool.previous_shutdown();
+    if let (Shutdown::Process, Some(newest)) = (shutdown, records.first()) {
+        // It may have ended between the tails of an atomic batch.
+        let tails = read_batch(pm, newest.generation, seed)?;
+        segments.iter_mut().for_each(|segment| segment.reach(&tails));
+    }
     let mut broken = Error::Corrupt {
         at: ROOT.byte() + 8 * Root::EPOCH_A as u64,
         broken: "one of the two commit records is sound",
@@ -184,7 +189,7 @@ fn verify<M: Media>(
     let Some(from) = from else { return Ok(()) };
     for (sequence, (segment, words)) in segments.range(from.sequence..) {
         let start = if *sequence == from.sequence { from.fill } else { 0 };
-        let reached = objects.sound_until(pm, segment, start, *words)?;
+        let reached = objects.sound_until(pm, segment, (start, *words), false)?;
         if reached != *words {
             return Err(segment.corrupt("every object of a commit record is sound"));
         }
@@ -232,7 +237,7 @@ fn behind<M: Media>(
     if let Some((segment, words)) = segments.get_mut(&tail.sequence)
         && goes_on(segment)
     {
-        *words = objects.sound_until(pm, segment, *words, segment.words())?;
+        *words = objects.sound_until(pm, segment, (*words, segment.words()), true)?;
     }
     let (mut left_over, mut next) = (Vec::new(), tail.sequence);
     for (sequence, (segment, _)) in later {
@@ -241,7 +246,7 @@ fn behind<M: Media>(
             left_over.push(segment);
             continue;
         }
-        let words = objects.sound_until(pm, &segment, 0, segment.words())?;
+        let words = objects.sound_until(pm, &segment, (0, segment.words()), true)?;
         segments.insert(sequence, (segment, words));
     }
     Ok(left_over)

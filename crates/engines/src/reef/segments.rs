@@ -82,7 +82,8 @@ impl<M: Media> Reef<M> {
         }
         let open = stream.open.as_mut().expect("a segment was begun");
         let at = open.span.start.plus(open.fill);
-        self.objects.write(pm, (at, open.seal), object.kind, object.key, object.value)?;
+        let kind = (object.kind, object.kind.code());
+        self.objects.write(pm, (at, open.seal), kind, object.key, object.value)?;
         open.fill += words;
         if object.kind == Kind::Removed {
             open.tombstones += words;

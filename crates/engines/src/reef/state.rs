@@ -34,13 +34,17 @@ pub struct Epochs {
     pub(super) number: u64,
     /// When upkeep first saw a write that is in no epoch.
     pub(super) seen: Option<Duration>,
+    /// How many pairs there were when they were counted last.
+    pub(super) pairs: u64,
 }
 
 /// A table, of any form.
 ///
 /// Latches are taken in this order: that of a collection, a shard's, a stream's, then what is kept
 /// back. An epoch takes
-/// its own lock and then the latches of all streams; a clear those of all shards and all streams.
+/// its own lock, then the latches of the shards one by one, and then those of all streams; a clear
+/// those of all shards and all streams; an atomic batch the lock of epochs if its writes are durable
+/// at once, and then latches of shards and of streams. Of one kind they are taken in their order.
 pub struct Reef<M: Media> {
     pub(super) pool: Pool<M>,
     pub(super) form: Form,

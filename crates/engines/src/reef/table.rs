@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
-    Change, Checked, Cursor, Durability, Form, Result, Stats, Table, Upkeep, WordTable, admit,
-    admit_key,
+    AtomicTable, Change, Checked, Cursor, Durability, Form, Result, Stats, Table, Upkeep,
+    WordTable, admit, admit_key,
 };
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
@@ -134,6 +134,10 @@ impl<M: Media> Table for Reef<M> {
             self.settle()?;
         }
         Ok(self.pool.close()?)
+    }
+
+    fn atomic(&self) -> Option<&dyn AtomicTable> {
+        Some(self)
     }
 
     fn words(&self) -> Option<&dyn WordTable> {

@@ -5,6 +5,7 @@ mod damage;
 mod directory;
 mod ends;
 mod full;
+mod groups;
 mod settings;
 mod times;
 mod traps;

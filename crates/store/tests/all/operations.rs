@@ -110,6 +110,27 @@ fn a_batch_does_its_writes_in_their_order() {
 }
 
 #[test]
+fn a_batch_of_reef_is_done_as_a_whole() {
+    // Fails if a batch whose last write is refused leaves the writes before it, or if one that was
+    // done is not there as a whole after the process ended.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let db = Db::options().engine("reef").durability(Durability::Process).create(&path).unwrap();
+    db.put("old", "0").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put("a", "1").remove("old").put("b", "2").put("a", "3");
+    let mut refused = batch.clone();
+    refused.put(vec![0; 1 << 20], "longer than any key");
+    assert!(db.write(&refused).is_err());
+    assert!(db.len().unwrap() == 1 && db.contains_key("old").unwrap());
+    db.write(&batch).unwrap();
+    drop(db);
+    let db = Db::open(&path).unwrap();
+    let values = [Some(b"3".to_vec()), Some(b"2".to_vec()), None];
+    assert_eq!(db.get_many(&["a", "b", "old"]).unwrap(), values);
+}
+
+#[test]
 fn a_scan_goes_on_where_it_broke_and_misses_nothing() {
     // Fails if the pairs of the group in which a scan breaks are lost.
     let (_directory, db) = relaxed();

@@ -3,7 +3,9 @@
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, pool};
 
-use crate::reef::layout::{self, Ended, Epoch, MAGIC, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
+use crate::reef::layout::{
+    self, BATCH, BatchRecord, Ended, Epoch, MAGIC, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
+};
 use crate::reef::setup::ReefSettings;
 use crate::reef::stream::Position;
 
@@ -59,6 +61,15 @@ impl FoundSegment {
         Tail::of(self.tail, self.seal).ok_or_else(|| self.corrupt(broken))
     }
 
+    /// Moves the tail to where an atomic batch has moved it, or was about to.
+    pub(super) fn reach(&mut self, tails: &[(u64, u64)]) {
+        let Some((sequence, word)) = tails.get(self.stream as usize) else { return };
+        let (Some(new), Ok(old)) = (Tail::of(*word, self.seal), self.tail()) else { return };
+        if *sequence == self.sequence && new.words > old.words {
+            self.tail = *word;
+        }
+    }
+
     /// Returns the words in use of a segment that has ended.
     pub(super) fn ended(&self) -> Result<u64> {
         match self.tail()? {
@@ -102,6 +113,23 @@ pub(super) fn read_records<M: Media>(pm: &Access<'_, M>, seed: u64) -> Result<Ve
     }
     records.sort_by_key(|record| core::cmp::Reverse(record.number));
     Ok(records)
+}
+
+/// Returns for each stream the sequence and the tail of its last segment with the newest atomic
+/// batch of this opening of the pool; nothing if there was none.
+pub(super) fn read_batch<M: Media>(
+    pm: &Access<'_, M>,
+    generation: u64,
+    seed: u64,
+) -> Result<Vec<(u64, u64)>> {
+    let mut words = [0; BatchRecord::WORDS];
+    pm.read_words(BATCH, &mut words)?;
+    let sum = layout::sum(&words[..BatchRecord::CHECKSUM], BATCH, seed);
+    if sum != words[BatchRecord::CHECKSUM] || words[BatchRecord::GENERATION] != generation {
+        return Ok(Vec::new());
+    }
+    let tails = words[BatchRecord::TAILS..BatchRecord::SPARE].chunks_exact(2);
+    Ok(tails.map(|tail| (tail[0], tail[1])).collect())
 }
 
 /// Returns every segment whose head is sound.

@@ -8,12 +8,13 @@ use everhash_pmem::{Access, Addr, Lock, Media};
 use super::Plan;
 use super::found::FoundSegment;
 use crate::reef::directory::damaged;
-use crate::reef::layout::{Kind, SegmentHead};
+use crate::reef::layout::{self, Kind, SegmentHead};
 use crate::reef::objects::{Head, Objects};
 use crate::reef::state::{LockOf, Reef};
 
 impl Objects {
-    /// Returns how many words of a segment hold sound objects, from `start` on and at most `words`.
+    /// Returns how many words of a segment hold sound objects, from `start` on and at most `words`,
+    /// and if so asked up to the first one of an atomic batch.
     ///
     /// # Errors
     /// Those of the medium.
@@ -21,8 +22,8 @@ impl Objects {
         &self,
         pm: &Access<'_, M>,
         segment: &FoundSegment,
-        start: u64,
-        words: u64,
+        (start, words): (u64, u64),
+        until_batch: bool,
     ) -> Result<u64> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut offset = start.max(SegmentHead::WORDS as u64);
@@ -31,7 +32,7 @@ impl Objects {
             let at = segment.at.plus(offset);
             // Lengths that lead out of the segment are looked at before they are used.
             let Ok(Some(head)) = self.head(pm, at) else { break };
-            if head.words > words - offset {
+            if head.words > words - offset || until_batch && layout::is_batched(head.word) {
                 break;
             }
             if self.read(pm, (at, segment.seal), &mut key, &mut value)?.is_none() {

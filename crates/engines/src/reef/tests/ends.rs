@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use everhash_index::{Form, Inline, Opening, Table, create, open};
+use everhash_index::{Cursor, Engine, Form, Inline, Opening, Table, create, open};
 use everhash_pmem::crash::{FREED, Model, What};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_pmem::{Region, Std, WORD};
@@ -12,23 +12,40 @@ use everhash_testkit::workload::Shape;
 use crate::reef::segments::sites;
 use crate::reef::{Reef, ReefSettings};
 
-/// What a process does to a key: a value or a removal.
-type Step = (u16, Option<u32>);
+/// What a process does: one write, or an atomic batch of them. A write is a put or a removal.
+pub type Step = Vec<(u16, Option<u32>)>;
 
 /// Returns the steps of a process that collects, removes, and begins segments.
 fn steps() -> Vec<Step> {
-    (0..40u16).map(|n| (n * 7 % 12, (n % 5 != 4).then_some(1000 + u32::from(n)))).collect()
+    (0..40u16).map(|n| vec![(n * 7 % 12, (n % 5 != 4).then_some(1000 + u32::from(n)))]).collect()
+}
+
+/// Takes a step.
+pub fn take(table: &dyn Table, shape: &Shape, step: &Step) {
+    let writes: Vec<_> = step
+        .iter()
+        .map(|(key, value)| (shape.key(*key), value.map(|value| shape.value(value))))
+        .collect();
+    match &writes[..] {
+        [(key, Some(value))] => drop(table.put(key, value).unwrap()),
+        [(key, None)] => drop(table.remove(key).unwrap()),
+        _ => {
+            let writes: Vec<_> =
+                writes.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
+            table.atomic().unwrap().write_all(&writes).unwrap();
+        }
+    }
 }
 
 /// Lets a process end before each of its stores; returns how many ends there were, and after how
 /// many of them something was wrong.
-fn end_everywhere(form: Form, mutant: Option<Mutant>) -> (u64, u64) {
+pub fn end_everywhere(form: Form, steps: &[Step], mutant: Option<Mutant>) -> (u64, u64) {
     let shape = Shape::tiny(form);
     let region = Region::new(Traced::<Std>::new(Model::File, 0, 64 << 10));
     let opening = Opening { form, ..Opening::default() };
     let settings = ReefSettings::tiny();
     let table = create::<Reef, _>(region.clone(), &opening, &settings, &Inline).unwrap();
-    (0..30).for_each(|key| assert!(!table.put(&shape.key(key), &shape.value(1)).unwrap()));
+    fill(&table, &shape);
     drop(table);
     let mut words = region.media().visible();
     region.media().restart(&words);
@@ -36,13 +53,10 @@ fn end_everywhere(form: Form, mutant: Option<Mutant>) -> (u64, u64) {
     region.media().begin(0);
     let table = open::<Reef, _>(region.clone(), opening.boot, &Inline).unwrap();
     region.media().returned(0);
-    for (number, (key, value)) in steps().into_iter().enumerate() {
-        region.media().begin(number as u32 + 1);
-        let _ = match value {
-            Some(value) => table.put(&shape.key(key), &shape.value(value)).unwrap(),
-            None => table.remove(&shape.key(key)).unwrap(),
-        };
-        region.media().returned(number as u32 + 1);
+    for (step, number) in steps.iter().zip(1..) {
+        region.media().begin(number);
+        take(&table, &shape, step);
+        region.media().returned(number);
     }
     drop(table);
     let log = region.media().take_log();
@@ -57,8 +71,8 @@ fn end_everywhere(form: Form, mutant: Option<Mutant>) -> (u64, u64) {
             }
             What::Store { word, value, .. } => {
                 region.media().restart(&words);
-                let found = catch_unwind(AssertUnwindSafe(|| contents(&region, &opening)));
-                let may_be = [done, done + 1].map(|count| expected(&shape, count));
+                let found = catch_unwind(AssertUnwindSafe(|| contents::<Reef>(&region, &opening)));
+                let may_be = [done, done + 1].map(|count| expected(&shape, steps, count));
                 wrong += u64::from(!found.is_ok_and(|found| may_be.contains(&found)));
                 ends += 1;
                 words[word as usize] = value;
@@ -69,10 +83,18 @@ fn end_everywhere(form: Form, mutant: Option<Mutant>) -> (u64, u64) {
     (ends, wrong)
 }
 
-/// Returns all pairs, or nothing if the table cannot be opened.
-fn contents(region: &Region<Traced>, opening: &Opening) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let table = open::<Reef, _>(region.clone(), opening.boot, &Inline).unwrap();
-    let (mut pairs, mut cursor) = (BTreeMap::new(), Some(everhash_index::Cursor::default()));
+/// Puts the pairs with which a process begins.
+pub fn fill(table: &dyn Table, shape: &Shape) {
+    (0..30).for_each(|key| assert!(!table.put(&shape.key(key), &shape.value(1)).unwrap()));
+}
+
+/// Opens the table and returns all pairs.
+pub fn contents<E: Engine>(
+    region: &Region<Traced>,
+    opening: &Opening,
+) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let table = open::<E, _>(region.clone(), opening.boot, &Inline).unwrap();
+    let (mut pairs, mut cursor) = (BTreeMap::new(), Some(Cursor::default()));
     while let Some(next) = cursor {
         let visit = &mut |key: &[u8], value: &[u8]| drop(pairs.insert(key.into(), value.into()));
         cursor = table.scan(next, visit).unwrap();
@@ -80,12 +102,13 @@ fn contents(region: &Region<Traced>, opening: &Opening) -> BTreeMap<Vec<u8>, Vec
     pairs
 }
 
-fn expected(shape: &Shape, count: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+/// Returns what there is after some of the steps.
+pub fn expected(shape: &Shape, steps: &[Step], count: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut pairs: BTreeMap<_, _> = (0..30).map(|key| (shape.key(key), shape.value(1))).collect();
-    for (key, value) in steps().into_iter().take(count) {
-        let key = shape.key(key);
+    for (key, value) in steps.iter().take(count).flatten() {
+        let key = shape.key(*key);
         match value {
-            Some(value) => drop(pairs.insert(key, shape.value(value))),
+            Some(value) => drop(pairs.insert(key, shape.value(*value))),
             None => drop(pairs.remove(&key)),
         }
     }
@@ -96,12 +119,12 @@ fn expected(shape: &Shape, count: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
 fn p11_a_process_may_end_between_any_two_stores() {
     // Fails if what a tail names is not whole, or if a segment is there before its head is.
     for form in super::FORMS {
-        let (ends, wrong) = end_everywhere(form, None);
+        let (ends, wrong) = end_everywhere(form, &steps(), None);
         println!("{form}: {ends} ends");
         assert!(ends > 500 && wrong == 0, "{form}: {wrong} of {ends}");
     }
     // A tail that is stored before the last word of its object goes unnoticed nowhere else.
     let mutant = Mutant { site: sites::TAIL, change: Change::SwapCommit };
-    let (ends, wrong) = end_everywhere(Form::WORDS, Some(mutant));
+    let (ends, wrong) = end_everywhere(Form::WORDS, &steps(), Some(mutant));
     assert!(wrong > 0, "none of {ends}");
 }

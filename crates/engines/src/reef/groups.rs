@@ -1,0 +1,256 @@
+//! Atomic batches: many writes, of which a crash leaves all or none.
+//!
+//! The writer holds the latches of all shards and streams that take part: its objects lie one behind
+//! the other in each stream, and no cut of an epoch comes between them.
+//!
+//! | what ends | what keeps the batch whole |
+//! |---|---|
+//! | the process | tails move after a record that says all of them; recovery takes what it says |
+//! | power, writes in batches | an epoch, which has all objects or none |
+//! | power, immediate writes | objects of a batch count only under a commit record, which is durable before anything follows them |
+//!
+//! Readers take no latch: they see the writes one by one.
+
+use core::ops::DerefMut;
+use core::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use everhash_index::{AtomicTable, Error, Result, admit};
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
+
+use super::directory::Members;
+use super::layout::{self, BATCH, BatchRecord, Ended, Kind, SegmentHead, Tail};
+use super::reserve::Purpose;
+use super::state::Reef;
+use super::stream::Stream;
+use crate::common::edit::has_form;
+
+/// Where atomic batches are persisted.
+pub mod sites {
+    everhash_pmem::sites! {
+        /// The record of the newest batch, for the end of a process.
+        RECORD = "reef/batch/record";
+        /// How far a segment is filled with a batch, for the end of a process.
+        TAIL = "reef/batch/tail";
+    }
+}
+
+/// A write of a batch that changes something.
+#[derive(Clone, Copy, Debug)]
+struct Write<'w> {
+    hash: u64,
+    key: &'w [u8],
+    /// `None` for a removal.
+    value: Option<&'w [u8]>,
+    /// Number of the stream.
+    stream: usize,
+    /// Where its object lies.
+    place: Addr,
+}
+
+impl Write<'_> {
+    fn kind(&self) -> Kind {
+        if self.value.is_some() { Kind::Put } else { Kind::Removed }
+    }
+}
+
+impl<M: Media> AtomicTable for Reef<M> {
+    fn write_all(&self, writes: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        // Of several writes to a key the last one counts.
+        let mut last = BTreeMap::new();
+        for (key, value) in writes {
+            match value {
+                Some(value) => admit(self.form, key, value)?,
+                None if !has_form(self.form, key) => continue,
+                None => {}
+            }
+            last.insert(*key, *value);
+        }
+        let mut attempt = 0;
+        // Ends: room is made only so many times.
+        let due = loop {
+            match self.write_all_once(&last) {
+                Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                outcome => break outcome?,
+            }
+        };
+        due.into_iter().try_for_each(|number| self.after_write(number))
+    }
+}
+
+impl<M: Media> Reef<M> {
+    /// Does all writes; returns the streams in which [`Reef::after_write`] has to do something.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: nothing was written then.
+    fn write_all_once(&self, last: &BTreeMap<&[u8], Option<&[u8]>>) -> Result<BTreeSet<usize>> {
+        let pm = self.pool.access();
+        let mut epochs = match self.is_immediate {
+            true => Some(self.epochs.lock()?),
+            false => None,
+        };
+        let numbers: BTreeSet<usize> =
+            last.keys().map(|key| self.shard_number(self.hash(key))).collect();
+        let mut members = BTreeMap::new();
+        for number in numbers {
+            members.insert(number, self.shards[number].latch.lock()?);
+        }
+        self.alive()?;
+        let mut writes = self.find_all(&pm, last, &members)?;
+        if writes.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let due = match &mut epochs {
+            // The commit record speaks of all streams.
+            Some(epochs) => {
+                let mut streams = self.all_streams()?;
+                let due = self.append_all(&pm, &mut writes, &mut streams)?;
+                self.commit_held(epochs, &mut streams)?;
+                due
+            }
+            None => {
+                let parts: BTreeSet<usize> = writes.iter().map(|write| write.stream).collect();
+                let mut streams = Vec::new();
+                for number in parts {
+                    streams.push(self.streams[number].0.lock()?);
+                }
+                self.append_all(&pm, &mut writes, &mut streams)?
+            }
+        };
+        for write in &writes {
+            let members = members.get_mut(&self.shard_number(write.hash));
+            let members = members.expect("its latch was taken");
+            if let Err(error) = self.publish_one(&pm, write, members) {
+                // The medium has all of them by now, and readers would not.
+                self.dead.store(1, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(due)
+    }
+
+    /// Looks for all keys; returns the writes that change something, for which the directory has
+    /// room.
+    fn find_all<'w, G>(
+        &self,
+        pm: &Access<'_, M>,
+        last: &BTreeMap<&'w [u8], Option<&'w [u8]>>,
+        members: &BTreeMap<usize, G>,
+    ) -> Result<Vec<Write<'w>>>
+    where
+        G: DerefMut<Target = Members>,
+    {
+        let (mut writes, mut added) = (Vec::new(), BTreeMap::<usize, u64>::new());
+        for (key, value) in last {
+            let hash = self.hash(key);
+            let (number, (shard, stream)) = (self.shard_number(hash), self.shard(hash));
+            let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
+            let is_there = shard.locate(hash, look)?.is_some();
+            if value.is_none() && !is_there {
+                continue;
+            }
+            if !is_there {
+                let added = added.entry(number).or_default();
+                *added += 1;
+                shard.make_room(members[&number].items + *added, hash, |at| self.rehash(pm, at))?;
+            }
+            writes.push(Write { hash, key, value: *value, stream, place: Addr::NULL });
+        }
+        Ok(writes)
+    }
+
+    /// Appends the objects of all writes; `streams` are those that take part, or all.
+    fn append_all<'w, G>(
+        &self,
+        pm: &Access<'_, M>,
+        writes: &mut [Write<'w>],
+        streams: &mut [G],
+    ) -> Result<BTreeSet<usize>>
+    where
+        G: DerefMut<Target = Stream>,
+    {
+        let purpose = match writes.iter().any(|write| write.value.is_some()) {
+            true => Purpose::Add,
+            false => Purpose::Remove,
+        };
+        let words = |write: &Write<'_>| {
+            self.objects.words(write.kind(), write.key, write.value.unwrap_or_default())
+        };
+        for stream in streams.iter_mut() {
+            let part = writes.iter().filter(|write| write.stream as u64 == stream.number);
+            let part: u64 = part.map(words).sum();
+            // All of it in one segment: the end of the one before would make a part visible.
+            if part > 0 && stream.open.is_none_or(|open| open.fill + part > open.span.words) {
+                let floor = stream.floor;
+                let span = self.take_segment(purpose, part)?;
+                self.begin_segment(pm, stream, span, floor)?;
+            }
+        }
+        let mut record = [0; BatchRecord::WORDS];
+        record[BatchRecord::GENERATION] = self.generation;
+        for stream in streams.iter_mut() {
+            let Some(mut open) = stream.open else { continue };
+            for write in writes.iter_mut().filter(|it| it.stream as u64 == stream.number) {
+                let (kind, value) = (write.kind(), write.value.unwrap_or_default());
+                write.place = open.span.start.plus(open.fill);
+                let place = (write.place, open.seal);
+                self.objects.write(pm, place, (kind, kind.batched_code()), write.key, value)?;
+                let words = words(write);
+                open.fill += words;
+                open.tombstones += if kind == Kind::Removed { words } else { 0 };
+            }
+            if let Some(present) = &mut stream.open {
+                present.tombstones = open.tombstones;
+            }
+            let tail = Tail { words: open.fill, ended: Ended::Not }.word(open.seal);
+            let first = BatchRecord::TAILS + 2 * stream.number as usize;
+            record[first..first + 2].copy_from_slice(&[open.sequence, tail]);
+        }
+        self.vital(pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM]))?;
+        let checksum = layout::sum(&record[..BatchRecord::CHECKSUM], BATCH, self.seed);
+        let checksum_at = BATCH.plus(BatchRecord::CHECKSUM as u64);
+        self.vital(pm.commit_word(checksum_at, checksum, sites::RECORD))?;
+        let mut due = BTreeSet::new();
+        for stream in streams.iter_mut() {
+            self.reach(pm, stream, &record)?;
+            if stream.is_due || self.must_end_epoch(stream) {
+                due.insert(stream.number as usize);
+            }
+        }
+        Ok(due)
+    }
+
+    /// Moves the tail of a stream to where the record of a batch says.
+    fn reach(
+        &self,
+        pm: &Access<'_, M>,
+        stream: &mut Stream,
+        record: &[u64; BatchRecord::WORDS],
+    ) -> Result<()> {
+        let word = record[BatchRecord::TAILS + 2 * stream.number as usize + 1];
+        let Some(open) = &mut stream.open else { return Ok(()) };
+        let Some(tail) = Tail::of(word, open.seal) else { return Ok(()) };
+        let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
+        self.vital(pm.commit_word(tail_at, word, sites::TAIL))?;
+        stream.pending += (tail.words - open.fill) * WORD;
+        open.fill = tail.words;
+        Ok(())
+    }
+
+    /// Lets the directory lead to the object of a write.
+    fn publish_one(
+        &self,
+        pm: &Access<'_, M>,
+        write: &Write<'_>,
+        members: &mut Members,
+    ) -> Result<()> {
+        let (shard, _) = self.shard(write.hash);
+        let look = |at| self.objects.look(pm, (at, self.units.seal(at)), write.key, None);
+        let found = shard.locate(write.hash, look)?;
+        if found.is_none() {
+            // Others of the batch may have taken the room that was made for this one.
+            shard.make_room(members.items + 1, write.hash, |at| self.rehash(pm, at))?;
+        }
+        self.publish((shard, members), (write.hash, write.kind(), write.place), found)
+    }
+}

@@ -1,0 +1,155 @@
+//! Atomic batches: of what one call writes, a crash leaves all or none.
+
+use core::ops::ControlFlow;
+use std::collections::BTreeMap;
+
+use everhash_index::{Engine, Error, Form, Inline, Opening, Table, create, open};
+use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
+use everhash_pmem::media::traced::{Change, Mutant, Traced};
+use everhash_pmem::{Boot, Region, Std};
+use everhash_testkit::crash::Effort;
+use everhash_testkit::session::Session;
+use everhash_testkit::workload::Shape;
+
+use super::ends::{Step, contents, end_everywhere, expected, fill, take};
+use super::settings::Immediate;
+use crate::reef::{Reef, groups, layout};
+
+/// Returns single writes and batches of new, present and removed keys, in turn.
+fn steps() -> Vec<Step> {
+    let batch = |first: u16| -> Step {
+        let writes = first..first + 9;
+        writes.map(|n| (n * 5 % 45, (n % 4 != 3).then_some(u32::from(n) * 10))).collect()
+    };
+    vec![vec![(1, Some(5))], batch(0), vec![(2, None)], batch(7), batch(20), vec![(3, Some(9))]]
+}
+
+#[test]
+fn a_batch_is_a_map_of_its_writes() {
+    // Fails if a write of a batch is lost or done twice, or if not the last one to a key counts.
+    for form in super::FORMS {
+        let (shape, mut known) = (Shape::tiny(form), BTreeMap::new());
+        let mut session = Session::<Reef>::tiny(form, 1 << 20).unwrap();
+        for round in 0..60u32 {
+            let step: Step = (0..round % 23)
+                .map(|n| (((round * 7 + n * 13) % 64) as u16, (n % 3 != 2).then_some(round + n)))
+                .collect();
+            if step.len() != 1 {
+                take(session.table(), &shape, &step);
+                for (key, value) in step {
+                    match value {
+                        Some(value) => drop(known.insert(shape.key(key), shape.value(value))),
+                        None => drop(known.remove(&shape.key(key))),
+                    }
+                }
+            }
+            match round % 9 {
+                4 => session.kill_unsynced().unwrap(),
+                8 => session.reopen().unwrap(),
+                _ => {}
+            }
+            assert_eq!(session.table().len().unwrap(), known.len() as u64);
+            let mut value = Vec::new();
+            for (key, expected) in &known {
+                assert!(session.table().get(key, &mut value).unwrap() && value == *expected);
+            }
+        }
+        assert_eq!(session.table().check().unwrap().items, known.len() as u64);
+    }
+}
+
+#[test]
+fn a_batch_without_room_writes_nothing() {
+    // Fails if a part of a batch is there after it was refused.
+    let session = Session::<Reef>::tiny(Form::Variable, 64 << 10).unwrap();
+    let (table, value) = (session.table(), vec![7; 9000]);
+    table.put(b"present", &value).unwrap();
+    let keys: Vec<_> = (0..20u8).map(|number| [number]).collect();
+    let mut writes: Vec<_> = keys.iter().map(|key| (&key[..], Some(&value[..]))).collect();
+    writes.push((b"present", None));
+    let refused = table.atomic().unwrap().write_all(&writes);
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    assert!(table.len().unwrap() == 1 && table.contains(b"present").unwrap());
+    table.atomic().unwrap().write_all(&writes[18..]).unwrap();
+    assert!(table.len().unwrap() == 2 && !table.contains(b"present").unwrap());
+}
+
+#[test]
+fn the_end_of_a_process_leaves_all_of_a_batch_or_none() {
+    // Fails if the tails of streams are followed one by one.
+    for form in super::FORMS {
+        let (ends, wrong) = end_everywhere(form, &steps(), None);
+        assert!(ends > 300 && wrong == 0, "{form}: {wrong} of {ends}");
+    }
+    let record = Mutant { site: groups::sites::RECORD, change: Change::DropCommit };
+    let tail = Mutant { site: groups::sites::TAIL, change: Change::SwapCommit };
+    for mutant in [record, tail] {
+        let (ends, wrong) = end_everywhere(Form::WORDS, &steps(), Some(mutant));
+        assert!(wrong > 0, "{mutant}: none of {ends}");
+    }
+}
+
+/// Loses power at every point of some steps; returns how many states there were.
+fn lose_power<E: Engine>(form: Form, model: Model, is_immediate: bool) -> u64 {
+    let shape = Shape::tiny(form);
+    let region = Region::new(Traced::<Std>::new(model, 0, 64 << 10));
+    let opening = Opening { form, ..Opening::default() };
+    let table = create::<E, _>(region.clone(), &opening, &E::tiny(form), &Inline).unwrap();
+    fill(&table, &shape);
+    Box::new(table).close().unwrap();
+    let words = region.media().visible();
+    region.media().restart(&words);
+    region.media().begin(0);
+    let table = open::<E, _>(region.clone(), opening.boot, &Inline).unwrap();
+    region.media().returned(0);
+    for (step, number) in steps().iter().zip(1..) {
+        region.media().begin(number);
+        take(&table, &shape, step);
+        region.media().returned(number);
+    }
+    drop(table);
+    let log = region.media().take_log();
+    let all: Vec<_> = (0..=steps().len()).map(|count| expected(&shape, &steps(), count)).collect();
+    let Boot([machine, boot]) = opening.boot;
+    let after = Opening { boot: Boot([machine, boot + 1]), ..opening };
+    let mut explorer = Explorer::new(Memory::of(model, words), log.events());
+    let limits =
+        Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..Effort::default().limits };
+    let (mut seen, mut states) = (Seen::default(), 0);
+    while let Some(moment) = explorer.next_point().cloned() {
+        let done = (moment.returned as usize).saturating_sub(1);
+        let first = if is_immediate { done } else { 0 };
+        let may_be = &all[first..(done + 2).min(all.len())];
+        let _ = explorer.states(&limits, &mut seen, done as u64, &mut |state| {
+            let found = state.on(region.media(), || contents::<E>(&region, &after));
+            assert!(may_be.contains(&found), "{form}, {model}, after {done} steps: {found:?}");
+            states += 1;
+            ControlFlow::Continue(())
+        });
+    }
+    states
+}
+
+#[test]
+fn power_loss_leaves_all_of_a_batch_or_none() {
+    // Fails if a cut comes between the objects of a batch, or if immediate writes count before a
+    // commit record speaks of all of them.
+    for model in [Model::Adr, Model::Eadr, Model::File] {
+        for form in super::FORMS {
+            let batch = lose_power::<Reef>(form, model, false);
+            let immediate = lose_power::<Immediate>(form, model, true);
+            println!("{form}, {model}: {batch} states of batches, {immediate} of immediate writes");
+            assert!(batch > 50 && immediate > 50);
+        }
+    }
+}
+
+#[test]
+fn objects_of_a_batch_say_so() {
+    // Fails if an object of a batch could be taken for one that counts by itself.
+    for kind in [layout::Kind::Put, layout::Kind::Removed] {
+        let word = layout::fixed_head(1, kind.batched_code(), &[2, 3]);
+        assert!(layout::is_batched(word) && layout::Kind::of(word) == Some(kind));
+        assert!(!layout::is_batched(layout::fixed_head(1, kind.code(), &[2, 3])));
+    }
+}
