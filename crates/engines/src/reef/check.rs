@@ -14,7 +14,7 @@ use super::layout::{
 };
 use crate::common::hash::KeyedHash;
 
-/// How much of a segment is looked at to find the next object behind a damaged one, in lengths of the
+/// How much of a segment is looked at to find the objects behind damaged ones, in lengths of the
 /// segment.
 ///
 /// Source: ours; forged lengths of objects that are none would make the search quadratic.
@@ -79,8 +79,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     read(region, visit, &mut Err)
 }
 
-/// Visits every pair that is sound: a damaged object costs itself, and the damaged head of a segment
-/// its segment. A pair may be one that was replaced or removed by what is damaged.
+/// Visits every pair that is sound: a damaged object costs itself, and a damaged head its segment.
+/// A pair may be one that was replaced or removed by what is damaged.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root, or both commit records, are damaged.
@@ -324,8 +324,8 @@ impl<M: Media> Judge<'_, M> {
         self.hasher.bytes(key) >> 52 & (self.streams - 1)
     }
 
-    /// Returns where the next object begins: checks are bound to places, so that no other words look
-    /// like one. Looks at `search` words at most.
+    /// Returns where the next object begins: checks are bound to places, so that no other words
+    /// look like one. Looks at `search` words at most.
     fn next_object(
         &self,
         segment: &Segment,

@@ -1,10 +1,10 @@
 //! Collection: the live objects of a segment are appended to its stream, and the segment is empty.
 //!
 //! Collecting is done in steps, each by whoever has the time: upkeep, or a write when there is more
-//! garbage than upkeep should leave. An object is alive if the directory still leads to it. A tombstone is alive as long as an older
-//! version of its key may lie in a segment that exists, and no newer one does: only of the oldest
-//! segment of a stream no tombstone is needed any more. When there are many of them, the oldest
-//! segment is collected for their sake.
+//! garbage than upkeep should leave. An object is alive if the directory still leads to it. A
+//! tombstone is alive as long as an older version of its key may lie in a segment that exists, and
+//! no newer one does: only of the oldest segment of a stream no tombstone is needed any more. When
+//! there are many of them, the oldest segment is collected for their sake.
 
 use core::sync::atomic::Ordering;
 

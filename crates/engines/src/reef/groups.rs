@@ -1,7 +1,7 @@
 //! Atomic batches: many writes, of which a crash leaves all or none.
 //!
-//! The writer holds the latches of all shards and streams that take part: its objects lie one behind
-//! the other in each stream, and no cut of an epoch comes between them.
+//! The writer holds the latches of all shards and streams that take part: its objects lie one
+//! behind the other in each stream, and no cut of an epoch comes between them.
 //!
 //! | what ends | what keeps the batch whole |
 //! |---|---|

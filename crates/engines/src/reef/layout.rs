@@ -47,7 +47,7 @@ everhash_pmem::ruler! {
     /// moved one by one, and this says all of them at once. It need not be durable.
     pub struct BatchRecord [576] {
         0   GENERATION [1] "of the opening of the pool in which it was written";
-        8   TAILS      [64] "for each stream: sequence of its last segment, and the tail of that; 0 without a part";
+        8   TAILS      [64] "for each stream: its last segment's sequence, and its tail; or 0";
         520 SPARE      [6] "zero";
         568 CHECKSUM   [1] "XXH3-64 of the words before, seeded with database and place";
     }
@@ -55,8 +55,9 @@ everhash_pmem::ruler! {
 
 everhash_pmem::ruler! {
     /// The head of a segment; objects follow without gaps. The checksum comes last: of a killed
-    /// process a head that is sound has a tail. One word says whether there is a segment, and
-    /// whether it holds anything: the words of the next owner of the place cannot part the two.
+    /// process a head that is sound has a tail. Of an empty segment it is FREED: the epoch as of
+    /// which it is empty | check << 40. So one word says whether there is a segment and whether it
+    /// holds anything, and the words of the next owner of the place cannot part the two.
     pub struct SegmentHead [64] {
         0  MAGIC      [1] "the bytes `REEFSEGM`";
         8  SEQUENCE   [1] "number of the segment in its stream; the next one has the next number";
@@ -64,7 +65,7 @@ everhash_pmem::ruler! {
         24 FLOOR      [1] "no object of the stream before the segment of this number counts";
         32 GENERATION [1] "of the opening of the pool in which the segment was begun";
         40 TAIL       [1] "words in use | how it ended << 34 | check << 36";
-        48 CHECKSUM   [1] "XXH3-64 of the words before the tail, seeded with database and place; of an empty segment the epoch as of which it is empty | check << 40";
+        48 CHECKSUM   [1] "XXH3-64 of the words before the tail, seeded as others; or FREED";
         56 SPARE      [1] "anything";
     }
 }
@@ -72,14 +73,14 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// The head of an object of a fixed form. The key follows and, but for a tombstone, the value.
     pub struct FixedHead [8] {
-        0 CHECK [1] "kind in two bits, whether of an atomic batch, check of what follows; bound to segment, place";
+        0 CHECK [1] "kind, whether of a batch, check of the rest; bound to segment, place";
     }
 }
 
 everhash_pmem::ruler! {
     /// The head of an object of variable length; key and value follow, each in whole words.
     pub struct ObjectHead [16] {
-        0 CHECK   [1] "kind in two bits, whether of an atomic batch, check of what follows; bound to segment, place";
+        0 CHECK   [1] "kind, whether of a batch, check of the rest; bound to segment, place";
         8 LENGTHS [1] "bytes of the key | bytes of the value << 32";
     }
 }

@@ -32,6 +32,7 @@
 //! | durability | of batches one sync for all streams, about 600 bytes |
 //! | room | 8 bytes a pair beside key and value for words, 16 for byte strings, and what collecting leaves |
 //! | DRAM | 10 to 17 bytes a pair |
+//! | an atomic batch | its objects, 576 bytes more, and where writes are durable at once one fence |
 //!
 //! # Where to find what
 //!

@@ -1,8 +1,8 @@
 //! Streams and their segments: objects are appended to the newest segment of a stream.
 //!
 //! A shard belongs to one stream for ever, so that the versions of a key stand in order. A segment
-//! is filled upwards, and nothing in it is ever rewritten but two words of its head: the tail, which
-//! leads a process that follows a killed one, and the checksum, when it is empty.
+//! is filled upwards, and nothing in it is ever rewritten but two words of its head: the tail,
+//! which leads a process that follows a killed one, and the checksum, when it is empty.
 
 use core::sync::atomic::Ordering;
 

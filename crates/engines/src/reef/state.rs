@@ -43,8 +43,8 @@ pub struct Epochs {
 /// Latches are taken in this order: that of a collection, a shard's, a stream's, then what is kept
 /// back. An epoch takes
 /// its own lock, then the latches of the shards one by one, and then those of all streams; a clear
-/// those of all shards and all streams; an atomic batch the lock of epochs if its writes are durable
-/// at once, and then latches of shards and of streams. Of one kind they are taken in their order.
+/// those of all shards and all streams; an atomic batch the lock of epochs if it is durable at
+/// once, and then latches of shards and of streams. Of one kind they are taken in their order.
 pub struct Reef<M: Media> {
     pub(super) pool: Pool<M>,
     pub(super) form: Form,

@@ -116,7 +116,7 @@ pub fn expected(shape: &Shape, steps: &[Step], count: usize) -> BTreeMap<Vec<u8>
 }
 
 #[test]
-fn p11_a_process_may_end_between_any_two_stores() {
+fn a_process_may_end_between_any_two_stores() {
     // Fails if what a tail names is not whole, or if a segment is there before its head is.
     for form in super::FORMS {
         let (ends, wrong) = end_everywhere(form, &steps(), None);
