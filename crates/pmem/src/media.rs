@@ -127,6 +127,17 @@ pub trait Media:
         at: Addr,
     ) -> Result<Self::Block<'a, N>>;
 
+    /// As [`Media::block`], with `None` for the error: where nobody looks at an error, making one
+    /// would cost the common case its registers.
+    #[inline(always)]
+    fn try_block<'a, const N: usize>(
+        &'a self,
+        cx: &'a Self::Context,
+        at: Addr,
+    ) -> Option<Self::Block<'a, N>> {
+        self.block(cx, at).ok()
+    }
+
     /// Reads whole words into `out`, each atomically, in ascending order.
     ///
     /// # Errors

@@ -128,6 +128,12 @@ impl Bits {
         (word & !(self.mask << self.shift)) | ((value & self.mask) << self.shift)
     }
 
+    /// Returns how many they are.
+    #[inline(always)]
+    pub const fn width(self) -> u32 {
+        self.mask.count_ones()
+    }
+
     /// Returns the largest value that fits.
     pub const fn max(self) -> u64 {
         self.mask

@@ -59,6 +59,12 @@ impl<'a, M: Media> Access<'a, M> {
         self.media.block::<N>(&self.cx, at)
     }
 
+    /// As [`Access::block`], with `None` for the error.
+    #[inline(always)]
+    pub fn try_block<const N: usize>(&self, at: Addr) -> Option<M::Block<'_, N>> {
+        self.media.try_block::<N>(&self.cx, at)
+    }
+
     /// Loads one word (acquire).
     ///
     /// # Errors

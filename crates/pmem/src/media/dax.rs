@@ -156,6 +156,11 @@ impl Media for DaxMedium {
         self.backing.mapping.window(at)
     }
 
+    #[inline(always)]
+    fn try_block<'a, const N: usize>(&'a self, _cx: &'a (), at: Addr) -> Option<Window<'a, N>> {
+        self.backing.mapping.try_window(at)
+    }
+
     #[inline]
     fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
         self.backing.mapping.read_words(at, out)

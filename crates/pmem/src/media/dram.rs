@@ -97,6 +97,11 @@ impl Media for Dram {
         self.mapping.window(at)
     }
 
+    #[inline(always)]
+    fn try_block<'a, const N: usize>(&'a self, _cx: &'a (), at: Addr) -> Option<Window<'a, N>> {
+        self.mapping.try_window(at)
+    }
+
     #[inline]
     fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
         self.mapping.read_words(at, out)

@@ -218,6 +218,15 @@ impl Media for FileMedium {
         self.backing.mapping.window(at)
     }
 
+    #[inline(always)]
+    fn try_block<'a, const N: usize>(
+        &'a self,
+        _cx: &'a FileContext,
+        at: Addr,
+    ) -> Option<Window<'a, N>> {
+        self.backing.mapping.try_window(at)
+    }
+
     #[inline]
     fn read_words(&self, _cx: &FileContext, at: Addr, out: &mut [u64]) -> Result<()> {
         self.backing.mapping.read_words(at, out)

@@ -30,16 +30,25 @@ impl Mapping {
         Ok(Window { first, start: at, writable: self.writable(), mapping: PhantomData })
     }
 
+    /// As [`Mapping::window`], with `None` for the error.
+    #[inline(always)]
+    pub(crate) fn try_window<const N: usize>(&self, at: Addr) -> Option<Window<'_, N>> {
+        let first = self.try_words(at, N as u64)?;
+        Some(Window { first, start: at, writable: self.writable(), mapping: PhantomData })
+    }
+
     /// Returns where `count` words at `at` lie, or an error if they are out of bounds.
     #[inline(always)]
     fn words(&self, at: Addr, count: u64) -> Result<*mut u64> {
+        self.try_words(at, count).ok_or_else(|| out_of_bounds(at, count))
+    }
+
+    #[inline(always)]
+    fn try_words(&self, at: Addr, count: u64) -> Option<*mut u64> {
         // The product cannot wrap around: no slice has 2^60 words.
-        match at.byte().checked_add(count * WORD) {
-            Some(end) if end <= self.bytes() => {
-                Ok(self.base().wrapping_add(at.byte() as usize).cast())
-            }
-            _ => Err(out_of_bounds(at, count)),
-        }
+        let end = at.byte().checked_add(count * WORD)?;
+        let base = (end <= self.bytes()).then(|| self.base())?;
+        Some(base.wrapping_add(at.byte() as usize).cast())
     }
 
     /// Loads words in ascending order, each atomically (acquire).
@@ -203,6 +212,7 @@ mod tests {
         assert!(mapping.window::<8>(Addr::new(8192 - 64)).is_ok());
         for at in [8192 - 56, 8192, u64::MAX - 7, u64::MAX - 63] {
             assert!(mapping.window::<8>(Addr::new(at)).is_err(), "{at}");
+            assert!(mapping.try_window::<8>(Addr::new(at)).is_none(), "{at}");
             assert!(mapping.read_words(Addr::new(at), &mut [0; 8]).is_err(), "{at}");
             assert!(mapping.write_words(Addr::new(at), &[0; 8]).is_err(), "{at}");
         }
