@@ -144,8 +144,8 @@ struct NewDatabase {
     /// Form of all pairs of a new database: variable, 8/8 or 16/16 (bytes of key/value)
     #[arg(long, value_name = "FORM")]
     form: Option<Form>,
-    /// Hash function of a new database: sip13, or xxh3, which is faster, for keys that nobody
-    /// hostile chooses
+    /// Hash function of a new database: sip13, or for keys that nobody hostile chooses xxh3, which
+    /// is faster, or rapid, which is the fastest
     #[arg(long, value_name = "NAME")]
     hash: Option<HashKind>,
     /// Number of pairs that a new database will hold, so that it need not grow up to there

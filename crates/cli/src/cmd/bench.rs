@@ -26,7 +26,7 @@ pub struct Bench {
     /// Form of the pairs: 8/8, 16/16 or variable (then keys and values of 16 bytes)
     #[arg(long, value_name = "FORM", default_value = "8/8")]
     form: Form,
-    /// Hash function of the tables: sip13, or xxh3 for keys that no attacker chooses
+    /// Hash function of the tables: sip13, or xxh3 or rapid for keys that no attacker chooses
     #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]
     hash: HashKind,
     /// Numbers of threads, with commas; each is a series of its own

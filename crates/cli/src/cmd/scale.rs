@@ -35,7 +35,7 @@ pub struct Scale {
     /// Threads of an open; 0 means one per processor
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     threads: usize,
-    /// Hash function of the table: sip13, or xxh3 for keys that no attacker chooses
+    /// Hash function of the table: sip13, or xxh3 or rapid for keys that no attacker chooses
     #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]
     hash: HashKind,
     /// When an insert is durable: batch, in epochs of the engine, or process, at the sync in the

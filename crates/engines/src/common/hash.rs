@@ -1,41 +1,68 @@
 //! The keyed hash that spreads keys: part of the format, so its values never change.
+//!
+//! Words stand for their bytes in little-endian order: a key of two words and the same key as
+//! sixteen bytes have one hash.
 
 use everhash_index::{Error, HashKind, Result};
 use everhash_pmem::{Identity, VectorSip};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline, rapidhash_v3_seeded};
 use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A hash function with the key of one pool.
-///
-/// Words stand for their bytes in little-endian order: a key of two words and the same key as
-/// sixteen bytes have one hash.
 #[derive(Clone, Copy)]
 pub struct KeyedHash {
-    kind: HashKind,
-    /// SipHash takes its state before the first word, made of both words of the key; XXH3 takes one
-    /// seed, made of both.
-    state: [u64; 4],
-    /// The same SipHash in fewer instructions, where the processor has them.
-    vector: Option<VectorSip>,
+    function: Function,
+    key: [u64; 2],
 }
 
-/// What SipHash's state is made of, beside the key. Source: Aumasson, Bernstein, INDOCRYPT 2012.
-const SIP: [u64; 4] =
-    [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
+/// The hash functions, for [`with_hash`].
+#[derive(Clone, Copy)]
+pub(crate) enum Function {
+    Sip13(Sip13),
+    /// The same function in fewer instructions, where the processor has them.
+    VectorSip13(VectorSip13),
+    Xxh3(Xxh3),
+    Rapid(Rapid),
+}
+
+/// One hash function of keys of fixed length, for code that is compiled for it alone.
+pub(crate) trait WordHash {
+    /// Returns the hash of an eight-byte key.
+    fn word(&self, word: u64) -> u64;
+
+    /// Returns the hash of a sixteen-byte key.
+    fn two_words(&self, words: [u64; 2]) -> u64;
+}
+
+/// Evaluates an expression with the hash function of a [`KeyedHash`] as a [`WordHash`]: it is
+/// compiled once for each. So a look-up asks once which function it is, and the registers of one
+/// function are not the spills of another.
+macro_rules! with_hash {
+    ($keyed:expr, $hash:ident => $then:expr) => {
+        match $keyed.function() {
+            $crate::common::hash::Function::Sip13($hash) => $then,
+            $crate::common::hash::Function::VectorSip13($hash) => $then,
+            $crate::common::hash::Function::Xxh3($hash) => $then,
+            $crate::common::hash::Function::Rapid($hash) => $then,
+        }
+    };
+}
+
+pub(crate) use with_hash;
 
 impl KeyedHash {
     /// Makes the hash function `kind` with a key.
     pub fn new(kind: HashKind, key: [u64; 2]) -> Self {
-        match kind {
-            HashKind::Sip13 => {
-                let state = [key[0] ^ SIP[0], key[1] ^ SIP[1], key[0] ^ SIP[2], key[1] ^ SIP[3]];
-                KeyedHash { kind, state, vector: VectorSip::new(state) }
-            }
-            HashKind::Xxh3 => {
-                let seed = key[0] ^ key[1].rotate_left(32);
-                KeyedHash { kind, state: [seed, 0, 0, 0], vector: None }
-            }
-        }
+        let function = match kind {
+            HashKind::Sip13 => match VectorSip::detect() {
+                Some(proof) => Function::VectorSip13(VectorSip13 { state: sip_state(key), proof }),
+                None => Function::Sip13(Sip13::new(key)),
+            },
+            HashKind::Xxh3 => Function::Xxh3(Xxh3::new(key)),
+            HashKind::Rapid => Function::Rapid(Rapid::new(key)),
+        };
+        KeyedHash { function, key }
     }
 
     /// Makes the hash function that a pool's header names.
@@ -49,80 +76,112 @@ impl KeyedHash {
         Ok(Self::new(kind, identity.hash_key))
     }
 
+    /// Returns the hash function for code that is compiled for each.
+    #[inline(always)]
+    pub(crate) fn function(&self) -> &Function {
+        &self.function
+    }
+
     /// Returns the hash of a byte string.
     #[inline]
     pub fn bytes(&self, bytes: &[u8]) -> u64 {
-        match self.kind {
-            HashKind::Sip13 => {
-                let key = [self.state[0] ^ SIP[0], self.state[1] ^ SIP[1]];
-                SipHasher13::new_with_keys(key[0], key[1]).hash(bytes)
+        match &self.function {
+            Function::Sip13(_) | Function::VectorSip13(_) => {
+                SipHasher13::new_with_keys(self.key[0], self.key[1]).hash(bytes)
             }
-            HashKind::Xxh3 => xxh3_64_with_seed(bytes, self.state[0]),
+            Function::Xxh3(xxh3) => xxh3_64_with_seed(bytes, xxh3.seed),
+            Function::Rapid(Rapid(secrets)) => rapidhash_v3_seeded(bytes, secrets),
         }
     }
 
     /// Returns the hash of an eight-byte key.
     #[inline(always)]
     pub fn word(&self, word: u64) -> u64 {
-        match self.kind {
-            HashKind::Sip13 => self.sip13([word]),
-            HashKind::Xxh3 => xxh3_64_with_seed(&word.to_le_bytes(), self.state[0]),
-        }
-    }
-
-    #[inline(always)]
-    fn sip13<const N: usize>(&self, words: [u64; N]) -> u64 {
-        match self.vector {
-            Some(vector) => vector.words(words),
-            None => sip13(self.state, words),
-        }
+        with_hash!(self, hash => hash.word(word))
     }
 
     /// Returns the hash of a sixteen-byte key.
     #[inline(always)]
     pub fn two_words(&self, words: [u64; 2]) -> u64 {
-        match self.kind {
-            HashKind::Sip13 => self.sip13(words),
-            HashKind::Xxh3 => {
-                let mut bytes = [0; 16];
-                bytes[..8].copy_from_slice(&words[0].to_le_bytes());
-                bytes[8..].copy_from_slice(&words[1].to_le_bytes());
-                xxh3_64_with_seed(&bytes, self.state[0])
-            }
-        }
+        with_hash!(self, hash => hash.two_words(words))
     }
+}
+
+/// What SipHash's state is made of, beside the key. Source: Aumasson, Bernstein, INDOCRYPT 2012.
+const SIP: [u64; 4] =
+    [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
+
+/// Returns SipHash's state before the first word.
+fn sip_state(key: [u64; 2]) -> [u64; 4] {
+    [key[0] ^ SIP[0], key[1] ^ SIP[1], key[0] ^ SIP[2], key[1] ^ SIP[3]]
 }
 
 /// SipHash-1-3 of whole words, without the branches for the rest of a word.
 ///
-/// A get overlaps with the next one only as far as the processor looks ahead, and the hash of a
-/// slice is most of its instructions.
-#[inline(always)]
-fn sip13<const N: usize>(mut state: [u64; 4], words: [u64; N]) -> u64 {
-    for word in words {
-        sip_absorb(&mut state, word);
-    }
-    // The last word has no bytes left, and the length in its highest one.
-    sip_absorb(&mut state, (N as u64 * 8) << 56);
-    state[2] ^= 0xff;
-    sip_round(&mut state);
-    sip_round(&mut state);
-    sip_round(&mut state);
-    state[0] ^ state[1] ^ state[2] ^ state[3]
+/// A get overlaps with the next one only as far as the processor looks ahead, and the hash is most
+/// of its instructions. The half of a round that the next word does not reach comes before that
+/// word: of the first round it is done once for all, when the key is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Sip13 {
+    state: [u64; 4],
 }
 
+impl Sip13 {
+    fn new(key: [u64; 2]) -> Sip13 {
+        let mut state = sip_state(key);
+        sip_begin(&mut state);
+        Sip13 { state }
+    }
+
+    #[inline(always)]
+    fn words<const N: usize>(&self, words: [u64; N]) -> u64 {
+        let mut state = self.state;
+        for word in words {
+            sip_absorb(&mut state, word);
+        }
+        // The last word has no bytes left, and the length in its highest one.
+        sip_absorb(&mut state, (N as u64 * 8) << 56);
+        state[2] ^= 0xff;
+        sip_end(&mut state);
+        sip_begin(&mut state);
+        sip_end(&mut state);
+        sip_begin(&mut state);
+        sip_end(&mut state);
+        state[0] ^ state[1] ^ state[2] ^ state[3]
+    }
+}
+
+impl WordHash for Sip13 {
+    #[inline(always)]
+    fn word(&self, word: u64) -> u64 {
+        self.words([word])
+    }
+
+    #[inline(always)]
+    fn two_words(&self, words: [u64; 2]) -> u64 {
+        self.words(words)
+    }
+}
+
+/// Ends the round that was begun, and begins the next.
 #[inline(always)]
 fn sip_absorb(state: &mut [u64; 4], word: u64) {
     state[3] ^= word;
-    sip_round(state);
+    sip_end(state);
     state[0] ^= word;
+    sip_begin(state);
 }
 
+/// The part of a round that needs half of the state only.
 #[inline(always)]
-fn sip_round([a, b, c, d]: &mut [u64; 4]) {
+fn sip_begin([a, b, ..]: &mut [u64; 4]) {
     *a = a.wrapping_add(*b);
     *b = b.rotate_left(13) ^ *a;
     *a = a.rotate_left(32);
+}
+
+#[inline(always)]
+fn sip_end([a, b, c, d]: &mut [u64; 4]) {
     *c = c.wrapping_add(*d);
     *d = d.rotate_left(16) ^ *c;
     *a = a.wrapping_add(*d);
@@ -132,10 +191,105 @@ fn sip_round([a, b, c, d]: &mut [u64; 4]) {
     *c = c.rotate_left(32);
 }
 
+/// SipHash-1-3 with vector instructions.
+#[derive(Clone, Copy)]
+pub(crate) struct VectorSip13 {
+    state: [u64; 4],
+    proof: VectorSip,
+}
+
+impl WordHash for VectorSip13 {
+    #[inline(always)]
+    fn word(&self, word: u64) -> u64 {
+        self.proof.words(self.state, [word])
+    }
+
+    #[inline(always)]
+    fn two_words(&self, words: [u64; 2]) -> u64 {
+        self.proof.words(self.state, words)
+    }
+}
+
+/// XXH3-64. It takes one seed, made of both words of the key.
+#[derive(Clone, Copy)]
+pub(crate) struct Xxh3 {
+    seed: u64,
+    /// What eight bytes are combined with first: the seed, in a constant.
+    flip: u64,
+}
+
+/// Words 1 and 2 of XXH3's default secret, combined by exclusive or.
+const XXH3_SECRET: u64 = 0xc73a_b174_c5ec_d5a2;
+
+/// What XXH3 multiplies eight bytes by, twice. Source: XXH3, `XXH3_rrmxmx`.
+const XXH3_FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+
+impl Xxh3 {
+    fn new(key: [u64; 2]) -> Xxh3 {
+        let seed = key[0] ^ key[1].rotate_left(32);
+        let spread = seed ^ u64::from((seed as u32).swap_bytes()) << 32;
+        Xxh3 { seed, flip: XXH3_SECRET.wrapping_sub(spread) }
+    }
+}
+
+impl WordHash for Xxh3 {
+    /// `xxh3_64_with_seed` of eight bytes, with what depends on the seed alone computed before.
+    #[inline(always)]
+    fn word(&self, word: u64) -> u64 {
+        let mut mixed = word.rotate_left(32) ^ self.flip;
+        mixed ^= mixed.rotate_left(49) ^ mixed.rotate_left(24);
+        mixed = mixed.wrapping_mul(XXH3_FACTOR);
+        mixed ^= (mixed >> 35).wrapping_add(8);
+        mixed = mixed.wrapping_mul(XXH3_FACTOR);
+        mixed ^ mixed >> 28
+    }
+
+    #[inline(always)]
+    fn two_words(&self, words: [u64; 2]) -> u64 {
+        xxh3_64_with_seed(&bytes_of(words), self.seed)
+    }
+}
+
+/// rapidhash V3. Its seed is made of the first word of the key, its secrets of the second.
+#[derive(Clone, Copy)]
+pub(crate) struct Rapid(RapidSecrets);
+
+impl Rapid {
+    fn new(key: [u64; 2]) -> Rapid {
+        let (seed, secrets) = (RapidSecrets::seed(key[0]).seed, RapidSecrets::seed(key[1]).secrets);
+        Rapid(RapidSecrets { seed, secrets })
+    }
+}
+
+impl WordHash for Rapid {
+    #[inline(always)]
+    fn word(&self, word: u64) -> u64 {
+        rapidhash_v3_inline::<true, false, false>(&word.to_le_bytes(), &self.0)
+    }
+
+    #[inline(always)]
+    fn two_words(&self, words: [u64; 2]) -> u64 {
+        rapidhash_v3_inline::<true, false, false>(&bytes_of(words), &self.0)
+    }
+}
+
+#[inline(always)]
+fn bytes_of(words: [u64; 2]) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+    bytes
+}
+
 impl core::fmt::Debug for KeyedHash {
     /// Prints the kind only: the key of the hash lets an attacker make colliding keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("KeyedHash").field("kind", &self.kind).finish_non_exhaustive()
+        let kind = match &self.function {
+            Function::Sip13(_) | Function::VectorSip13(_) => HashKind::Sip13,
+            Function::Xxh3(_) => HashKind::Xxh3,
+            Function::Rapid(_) => HashKind::Rapid,
+        };
+        f.debug_struct("KeyedHash").field("kind", &kind).finish_non_exhaustive()
     }
 }
 
@@ -165,9 +319,44 @@ mod tests {
     }
 
     #[test]
+    fn rapidhash_has_the_published_values() {
+        // Fails if the library leaves what rapidhash.h V3 computes with its secrets and seed 0.
+        // These numbers come from another program that was written after that file.
+        let published = RapidSecrets::seed_cpp(0);
+        let bytes: Vec<u8> = (0..40).collect();
+        let found = LENGTHS.map(|n| rapidhash_v3_seeded(&bytes[..n], &published));
+        let frozen = [
+            0x0338_dc4b_e2ce_cdae,
+            0x4f23_c791_b16e_ba02,
+            0x7f40_3e57_3bb8_ebc1,
+            0xda56_413f_f396_af3e,
+            0xd6bf_c1bc_f7e9_ca19,
+            0x07b0_547f_109b_e79e,
+            0x0912_f2e3_f0fc_db14,
+        ];
+        assert_eq!(found, frozen);
+        // With the secrets of a pool: what its header says must lead to the same hashes for ever.
+        let keyed = KeyedHash::new(HashKind::Rapid, KEY);
+        let found = LENGTHS.map(|n| keyed.bytes(&bytes[..n]));
+        let frozen = [
+            0x4df0_b0e7_4575_355a,
+            0x0874_0a15_eda2_43b0,
+            0x0468_26a4_7304_2eaa,
+            0xa4b3_99dc_16b7_524e,
+            0x577e_99d0_4cfe_9162,
+            0xd0f0_9f65_fa3e_332f,
+            0x36e5_3f6c_5838_5fbe,
+        ];
+        assert_eq!(found, frozen);
+    }
+
+    /// Lengths on every path of rapidhash below its long one.
+    const LENGTHS: [usize; 7] = [0, 1, 7, 8, 16, 24, 40];
+
+    #[test]
     fn words_are_their_bytes() {
         // Fails if the two ways to a key could lead to two buckets.
-        for kind in [HashKind::Sip13, HashKind::Xxh3] {
+        for kind in HashKind::ALL {
             let hash = KeyedHash::new(kind, KEY);
             assert_eq!(hash.word(0x0102), hash.bytes(&[2, 1, 0, 0, 0, 0, 0, 0]));
             let mut bytes = [0; 16];
@@ -185,12 +374,37 @@ mod tests {
     #[test]
     fn every_processor_has_the_same_hashes() {
         // Fails if vector instructions and ordinary ones disagree: a pool could not be moved.
-        let hash = KeyedHash::new(HashKind::Sip13, KEY);
-        let Some(vector) = hash.vector else { return };
+        let Some(proof) = VectorSip::detect() else { return };
+        let (scalar, vector) = (Sip13::new(KEY), VectorSip13 { state: sip_state(KEY), proof });
         for i in 0..10_000u64 {
             let word = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert_eq!(vector.words([word]), sip13(hash.state, [word]));
-            assert_eq!(vector.words([i, word]), sip13(hash.state, [i, word]));
+            assert_eq!(vector.word(word), scalar.word(word));
+            assert_eq!(vector.two_words([i, word]), scalar.two_words([i, word]));
+        }
+    }
+
+    #[test]
+    fn processors_without_vectors_have_the_hashes_of_bytes() {
+        // Fails if the form that this processor may never choose differs from the published one.
+        let (scalar, keyed) = (Sip13::new(KEY), KeyedHash::new(HashKind::Sip13, KEY));
+        for i in 0..1000u64 {
+            assert_eq!(scalar.word(i), keyed.bytes(&i.to_le_bytes()));
+            assert_eq!(scalar.two_words([i, !i]), keyed.bytes(&bytes_of([i, !i])));
+        }
+    }
+
+    #[test]
+    fn both_words_of_a_key_reach_every_hash() {
+        // Fails if a part of the random key of a pool is not used.
+        for kind in HashKind::ALL {
+            let hash = |key: [u64; 2]| {
+                let keyed = KeyedHash::new(kind, key);
+                (keyed.word(7), keyed.two_words([7, 8]), keyed.bytes(b"twenty-four bytes or so."))
+            };
+            for other in [[KEY[0] ^ 1, KEY[1]], [KEY[0], KEY[1] ^ 1]] {
+                let (a, b) = (hash(KEY), hash(other));
+                assert!(a.0 != b.0 && a.1 != b.1 && a.2 != b.2, "{kind}");
+            }
         }
     }
 

@@ -14,7 +14,7 @@ crate::ruler! {
         16  SEQUENCE  [1] "rises with every write; of two valid slots the higher one counts";
         24  ENGINE    [1] "name of the engine, up to eight bytes, zero padded";
         32  FORM      [1] "0 = byte strings; else key bytes << 32 | value bytes";
-        40  HASH_KIND [1] "which keyed hash function spreads the keys";
+        40  HASH_KIND [1] "hash of the keys: 1 = SipHash-1-3, 2 = XXH3-64, 3 = rapidhash V3";
         48  HASH_KEY  [2] "random key of the hash function";
         64  DATABASE  [2] "random identity of this pool";
         80  BOOT      [2] "boot of the machine under which the pool was last opened";

@@ -9,28 +9,24 @@ use core::arch::x86_64::{
     _mm_xor_si128,
 };
 
-/// SipHash-1-3 with one key, on a processor that rotates lanes of 64 bits by different counts.
+/// SipHash-1-3 on a processor that rotates lanes of 64 bits by different counts: the proof that it
+/// is one.
 ///
 /// Words stand for their bytes in little-endian order.
-#[derive(Clone, Copy)]
-pub struct VectorSip {
-    /// The four words of the state before the first word.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "never made there"))]
-    state: [u64; 4],
-}
+#[derive(Clone, Copy, Debug)]
+pub struct VectorSip(());
 
 impl VectorSip {
-    /// Makes the hash whose state before the first word is `state`: SipHash's four constants, each
-    /// with a word of the key. `None` if the processor lacks the instructions.
-    pub fn new(state: [u64; 4]) -> Option<VectorSip> {
-        has_rotations().then_some(VectorSip { state })
+    /// Returns the proof, or `None` if the processor lacks the instructions.
+    pub fn detect() -> Option<VectorSip> {
+        has_rotations().then_some(VectorSip(()))
     }
 
-    /// Returns the hash of `N` words, that is of 8 `N` bytes.
+    /// Returns the hash of `N` words, that is of 8 `N` bytes. The state before the first word is
+    /// SipHash's four constants, each with a word of the key.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub fn words<const N: usize>(&self, words: [u64; N]) -> u64 {
-        let [a, b, c, d] = self.state;
+    pub fn words<const N: usize>(self, [a, b, c, d]: [u64; 4], words: [u64; N]) -> u64 {
         // SAFETY: SSE2 is part of every x86-64; the arguments are values.
         unsafe {
             let (mut x, mut y) = (pair(a, c), pair(b, d));
@@ -55,7 +51,7 @@ impl VectorSip {
 
     /// Returns the hash of `N` words, that is of 8 `N` bytes.
     #[cfg(not(target_arch = "x86_64"))]
-    pub fn words<const N: usize>(&self, _words: [u64; N]) -> u64 {
+    pub fn words<const N: usize>(self, _state: [u64; 4], _words: [u64; N]) -> u64 {
         unreachable!("it cannot be made on this processor")
     }
 }
@@ -115,12 +111,5 @@ fn round(x: &mut __m128i, y: &mut __m128i) {
             counts = sym ROTATIONS,
             options(pure, readonly, nostack, preserves_flags)
         );
-    }
-}
-
-impl core::fmt::Debug for VectorSip {
-    /// Prints no state: the key lets an attacker make colliding keys.
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("VectorSip").finish_non_exhaustive()
     }
 }
