@@ -143,18 +143,19 @@ impl<'a, M: Media, C: BucketCodec> Bucket<'a, M, C> {
         &self.head
     }
 
-    /// As [`Bucket::read`], with `None` for an error.
+    /// As [`Bucket::read`], with `None` for an error. A bucket that was never written may pass: the
+    /// caller compares its home, which is 0 as it is stored.
     #[inline(always)]
     pub fn try_read(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Option<Self> {
-        let head = pm.block::<LINE_WORDS>(at).ok()?;
-        let token = Token::decode(head.load(TOKEN), at, kind, C::SLOTS)?;
+        let head = pm.try_block::<LINE_WORDS>(at)?;
+        let token = Token::decode_unwritten(head.load(TOKEN), at, kind, C::SLOTS)?;
         Some(Bucket { at, kind, token, head, codec: PhantomData })
     }
 
     /// Returns whether the chain ends here; `false` also if the link is damaged.
     #[inline(always)]
     pub fn is_last(&self) -> bool {
-        self.head.load(NEXT) == layout::encode_link(Addr::NULL, self.link_at())
+        layout::is_end(self.head.load(NEXT), self.link_at())
     }
 
     /// Returns where the next bucket of the chain begins.

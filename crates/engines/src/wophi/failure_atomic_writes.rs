@@ -49,7 +49,10 @@ pub mod sites {
 #[inline(always)]
 pub fn free_slot<C: BucketCodec>(token: Token, rotate: bool) -> Option<usize> {
     let first = if rotate { token.version() as usize % C::SLOTS } else { 0 };
-    (first..C::SLOTS).chain(0..first).find(|slot| token.slot(*slot) == 0)
+    let free = token.free(C::SLOTS);
+    let behind = free >> (2 * first) << (2 * first);
+    let slot = if behind != 0 { behind.trailing_zeros() } else { free.trailing_zeros() };
+    (free != 0).then_some(slot as usize / 2)
 }
 
 /// Writes a pair into a free slot; its token may follow.

@@ -14,7 +14,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. The settings never change; the two lists grow.
     pub struct Root [3584] {
-        0    VERSION         [1] "layout version, 2";
+        0    VERSION         [1] "layout version, 3";
         8    INITIAL_BUCKETS [1] "main buckets of extent 0, a power of two";
         16   STRIPES         [1] "locks, a power of two, at most INITIAL_BUCKETS";
         24   GROUP_BUCKETS   [1] "neighbours that split together, a power of two";
@@ -63,7 +63,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Extents that the root has links for: extent 0 has n buckets, extent k > 0 has n * 2^(k - 1).
 ///
@@ -111,32 +111,52 @@ const PRINT: Bits = Bits::new(0, 24);
 const PRINT_CHECK: Bits = Bits::new(24, 8);
 
 /// The multiplier of all checks: no eight neighbouring bits are equal, therefore one flipped bit
-/// of the factor changes the eight highest bits of the product, always.
+/// of the factor changes the eight highest bits of the product, always. It is odd, too.
 ///
 /// Unit: none. Source: ours; 2^64 divided by the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What the check of a main bucket's token word is made with: a word of another kind fails it.
+/// The multiplier times this number is 1 in the bits of a check.
 ///
-/// Unit: none. Source: ours; the letters `main`.
-const MAIN_SEED: u64 = 0x6d61_696e;
+/// Unit: none. Source: ours; Newton's method, from a number that is its own inverse modulo 8: each
+/// step doubles the bits that are right, from 3 to 6, 12 and 24.
+const INVERSE: u64 = {
+    let mut inverse = MIX;
+    let mut steps = 0;
+    while steps < 3 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(MIX.wrapping_mul(inverse)));
+        steps += 1;
+    }
+    inverse
+};
 
-/// What the check of a chained bucket's token word is made with.
+/// The bits of a word's number that count in the check of a link.
 ///
-/// Unit: none. Source: ours; the letters `chai`.
-const CHAINED_SEED: u64 = 0x6368_6169;
-
-/// What the check of a link is made with.
-///
-/// Unit: none. Source: ours; the letters `link`.
-const LINK_SEED: u64 = 0x6c69_6e6b;
+/// Unit: none. Source: ours; 2^48 words are 2 PiB. The bits above would meet the check's own.
+const LINK_PLACE: Bits = Bits::new(0, 48);
 
 /// What the check of a fingerprint is made with.
 ///
 /// Unit: none. Source: ours; the letters `prin`.
 const PRINT_SEED: u64 = 0x7072_696e;
 
-/// Returns the highest bits of a product of `word` and a place: 8 to 16 of them are a check.
+/// Returns a sum over a word with a check of `bits` bits, its highest, and over its place, which
+/// has none of these bits. It is zero for every word that [`with_check`] returns: a reader needs
+/// one multiplication, and no bits put together.
+#[inline(always)]
+const fn sum(word: u64, place: u64, bits: u32) -> u64 {
+    (word ^ place).wrapping_mul(MIX) >> (u64::BITS - bits)
+}
+
+/// Returns `word`, whose highest `bits` bits are zero, with the check for a place.
+#[inline(always)]
+const fn with_check(word: u64, place: u64, bits: u32) -> u64 {
+    // What stands in the highest bits of a factor is added, times the other one, to the highest
+    // bits of the product.
+    word | sum(word, place, bits).wrapping_neg().wrapping_mul(INVERSE) << (u64::BITS - bits)
+}
+
+/// Returns the highest bits of a product of `word` and a place: 8 of them are a check.
 #[inline(always)]
 const fn mix(word: u64, place: u64, seed: u64) -> u64 {
     (word ^ (place ^ seed << 32).wrapping_mul(MIX)).wrapping_mul(MIX)
@@ -171,21 +191,33 @@ impl Token {
     /// `None` if the check does not match, or if a slot has a token and is not there.
     #[inline(always)]
     pub const fn decode(word: u64, at: Addr, kind: Kind, slots: usize) -> Option<Token> {
-        let token = Token(TOKEN_CHECK.set(word, 0));
-        // A bucket without a home was never written: a hole in the file, for example. A forged word
-        // may match its check and have a token of a slot that the bucket lacks.
-        let sound = HOME.get(word) != 0 && TOKENS.get(word) >> (2 * slots) == 0;
-        if token.encode(at, kind) == word && sound { Some(token) } else { None }
+        match Token::decode_unwritten(word, at, kind, slots) {
+            // A bucket without a home was never written: a hole in the file, for example.
+            Some(token) if token.stored_home() != 0 => Some(token),
+            _ => None,
+        }
+    }
+
+    /// As [`Token::decode`], but a word of zeros matches its check in one place of 256: for callers
+    /// that compare the home.
+    #[inline(always)]
+    pub const fn decode_unwritten(word: u64, at: Addr, kind: Kind, slots: usize) -> Option<Token> {
+        let sound = sum(word, token_place(at, kind), TOKEN_CHECK.width()) == 0;
+        // A forged word may match its check and have a token of a slot that the bucket lacks.
+        let fits = TOKENS.get(word) >> (2 * slots) == 0;
+        if sound && fits { Some(Token(TOKEN_CHECK.set(word, 0))) } else { None }
     }
 
     /// Returns the word for the bucket at `at`.
     #[inline(always)]
     pub const fn encode(self, at: Addr, kind: Kind) -> u64 {
-        let seed = match kind {
-            Kind::Main => MAIN_SEED,
-            Kind::Chained => CHAINED_SEED,
-        };
-        TOKEN_CHECK.set(self.0, mix(self.0, at.line(), seed) >> 56)
+        with_check(self.0, token_place(at, kind), TOKEN_CHECK.width())
+    }
+
+    /// Returns the field of [`Token::home`] as it is stored: one more, 0 = never written.
+    #[inline(always)]
+    pub const fn stored_home(self) -> u64 {
+        HOME.get(self.0)
     }
 
     /// Returns how often a main bucket was split, or the index of the main bucket that owns a
@@ -224,6 +256,12 @@ impl Token {
         (tokens | tokens >> 1) & 0x55
     }
 
+    /// Returns a mask of those of the first `slots` slots that hold nothing: bit 2i for slot i.
+    #[inline(always)]
+    pub const fn free(self, slots: usize) -> u64 {
+        !self.live() & 0x55 & ((1 << (2 * slots)) - 1)
+    }
+
     /// Returns the number of slots that hold something.
     pub const fn count(self) -> u32 {
         self.live().count_ones()
@@ -254,6 +292,13 @@ impl Token {
     }
 }
 
+/// Returns the place of a token word, for its check. Main and chained buckets differ in one bit,
+/// whose flip every check notices: no bucket is taken for one of the other kind.
+#[inline(always)]
+const fn token_place(at: Addr, kind: Kind) -> u64 {
+    at.byte() | matches!(kind, Kind::Chained) as u64
+}
+
 /// Returns the token that follows `token` in the order of updates: 1 > 2 > 3 > 1.
 pub const fn successor(token: u64) -> u64 {
     token % 3 + 1
@@ -263,15 +308,21 @@ pub const fn successor(token: u64) -> u64 {
 /// `at`.
 #[inline(always)]
 pub const fn encode_link(target: Addr, at: Addr) -> u64 {
-    LINK_CHECK.set(target.line(), mix(target.line(), at.word(), LINK_SEED) >> 48)
+    with_check(LINK_LINE.get(target.line()), LINK_PLACE.get(at.word()), LINK_CHECK.width())
 }
 
 /// Returns where the link `word`, read at `at`, leads to, [`Addr::NULL`] for nowhere; `None` if
 /// its check does not match.
 #[inline(always)]
 pub const fn decode_link(word: u64, at: Addr) -> Option<Addr> {
-    let target = Addr::new(LINK_LINE.get(word).wrapping_mul(LINE));
-    if encode_link(target, at) == word { Some(target) } else { None }
+    let sound = sum(word, LINK_PLACE.get(at.word()), LINK_CHECK.width()) == 0;
+    if sound { Some(Addr::new(LINK_LINE.get(word).wrapping_mul(LINE))) } else { None }
+}
+
+/// Returns whether `word`, read at `at`, is the link to nowhere.
+#[inline(always)]
+pub const fn is_end(word: u64, at: Addr) -> bool {
+    LINK_LINE.get(word) == 0 && sum(word, LINK_PLACE.get(at.word()), LINK_CHECK.width()) == 0
 }
 
 /// Returns the fingerprint field of a key that hashes to `hash`, in a slot of the bucket at `at`.

@@ -9,10 +9,13 @@ use everhash_pmem::{Access, Addr, AtomicWord, Bits, Media, Primitives};
 use super::bucket::{Bucket, BucketCodec, corrupt};
 use super::layout::{EXTENTS, Kind, LINE_WORDS, extent_start};
 
+/// 1 + how often the array has doubled: the home in the token word of a bucket that is not split
+/// further.
+const HOME: Bits = Bits::new(0, 7);
 /// Whether the next doubling is in progress.
-const GROWING: Bits = Bits::new(0, 1);
-/// How often the array has doubled.
-const LEVEL: Bits = Bits::new(1, 7);
+const GROWING: Bits = Bits::new(7, 1);
+/// Both: one comparison with a home says that it is right, and that no doubling is in progress.
+const HOME_AND_GROWING: Bits = Bits::new(0, 8);
 /// One less than the number of buckets at that level, which `MOST_BUCKETS` bounds.
 const MASK: Bits = Bits::new(8, 56);
 
@@ -47,7 +50,7 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
         MainBuckets {
             initial,
             initial_log: initial.trailing_zeros(),
-            view: AtomicWord::new(MASK.set(0, initial - 1)),
+            view: AtomicWord::new(MASK.set(HOME.set(0, 1), initial - 1)),
             origins: core::array::from_fn(|_| AtomicWord::new(0)),
             codec: PhantomData,
         }
@@ -62,7 +65,8 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
     /// Sets how far the array has grown.
     pub fn set_view(&self, view: View) {
         let word = GROWING.set(0, view.growing.into());
-        let word = MASK.set(LEVEL.set(word, view.level.into()), self.count(view.level) - 1);
+        let word = HOME.set(word, u64::from(view.level) + 1);
+        let word = MASK.set(word, self.count(view.level) - 1);
         self.view.store(word, Ordering::Release);
     }
 
@@ -71,15 +75,8 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
     /// Under a stripe's lock, or its stamp, no older than the last split of the stripe.
     #[inline(always)]
     pub fn view(&self) -> View {
-        self.view_and_mask().0
-    }
-
-    /// Returns how far the array has grown, and one less than the number of buckets at its level.
-    #[inline(always)]
-    fn view_and_mask(&self) -> (View, u64) {
         let word = self.view.load(Ordering::Acquire);
-        let view = View { level: LEVEL.get(word) as u32, growing: GROWING.get(word) != 0 };
-        (view, MASK.get(word))
+        View { level: HOME.get(word) as u32 - 1, growing: GROWING.get(word) != 0 }
     }
 
     /// Returns the number of buckets at `level`.
@@ -97,33 +94,25 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
     /// Returns where bucket `index` lies.
     #[inline(always)]
     pub fn at(&self, index: u64) -> Addr {
-        let extent = u64::BITS - (index >> self.initial_log).leading_zeros();
-        let origin = self.origins[extent as usize % EXTENTS].load(Ordering::Relaxed);
+        // Extent k > 0 begins at 2^(k - 1) times the buckets of extent 0. The lowest bit stands for
+        // that one; it decides only if no other bit is set.
+        let highest = (index << 1) >> self.initial_log | 1;
+        let extent = u64::BITS - 1 - highest.leading_zeros();
+        let origin = self.origins[extent as usize].load(Ordering::Relaxed);
         Addr::NULL.plus(origin.wrapping_add(index.wrapping_mul(Self::BUCKET_WORDS)))
     }
 
-    /// As [`MainBuckets::home`], with `None` for an error, and for what a growth makes ambiguous.
+    /// As [`MainBuckets::home`], with `None` for an error, and for every bucket while a growth is
+    /// in progress.
     #[inline(always)]
-    pub fn settled_home<'a, M: Media>(
+    pub fn resting_home<'a, M: Media>(
         &self,
         pm: &'a Access<'_, M>,
         hash: u64,
     ) -> Option<Bucket<'a, M, C>> {
-        let (view, mask) = self.view_and_mask();
-        let bucket = Bucket::try_read(pm, self.at(hash & mask), Kind::Main)?;
-        let depth = bucket.token.home();
-        if depth == u64::from(view.level) {
-            return Some(bucket);
-        }
-        if !view.growing || depth != u64::from(view.level) + 1 {
-            return None;
-        }
-        // Split once more: the next bit of the hash chooses the half.
-        if hash & (mask + 1) == 0 {
-            return Some(bucket);
-        }
-        let upper = Bucket::try_read(pm, self.at(hash & (2 * mask + 1)), Kind::Main)?;
-        (upper.token.home() == depth).then_some(upper)
+        let view = self.view.load(Ordering::Acquire);
+        let bucket = Bucket::try_read(pm, self.at(hash & MASK.get(view)), Kind::Main)?;
+        (bucket.token.stored_home() == HOME_AND_GROWING.get(view)).then_some(bucket)
     }
 
     /// Returns the main bucket of a hash, with its index.

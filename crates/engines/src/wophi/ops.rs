@@ -90,7 +90,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     }
 
     /// Looks for a key in its main bucket, where nearly every search ends. `None` means that
-    /// [`Wophi::get_along_chain`] must answer: from the chain, after a write, or by an error.
+    /// [`Wophi::get_along_chain`] must answer: from the chain, during a growth, after a write, or
+    /// by an error.
     ///
     /// A processor overlaps a get with the next one as far as its window of instructions reaches:
     /// so the common case has few of them, and no error to carry.
@@ -103,9 +104,9 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         bytes: &mut Vec<u8>,
     ) -> Option<Option<C::Pair>> {
         pm.dram(1);
-        let stripe = self.stripes.of(hash);
+        let stripe = self.stripes.try_of(hash)?;
         let stamp = stripe.try_stamp()?;
-        let bucket = self.main.settled_home(pm, hash)?;
+        let bucket = self.main.resting_home(pm, hash)?;
         let found = match C::find(pm, &bucket, hash, key, bytes).ok()? {
             Some(slot) => Some(bucket.pair(pm, slot).ok()?),
             None if bucket.is_last() => None,
@@ -200,6 +201,6 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         }
         // The bucket's line is fetched while the lock is taken, which no load may overtake.
         self.prefetch(pm, hash);
-        Ok(Writer { table: self, held: self.stripes.of(hash).hold(pm)?, hash, key })
+        Ok(Writer { table: self, held: self.stripes.of(hash).hold(pm)?, hash, key, may_put })
     }
 }

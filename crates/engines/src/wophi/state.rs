@@ -126,7 +126,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     #[inline(always)]
     pub(super) fn drift_limit(&self, view: View) -> i64 {
         let slots = self.main.count(view.level) * C::SLOTS as u64;
-        (slots / self.stripes.count() / 32).clamp(1, 64) as i64
+        // The stripes are a power of two: a division would be the longest part of a removal.
+        (slots >> self.stripes.count().trailing_zeros() >> 5).clamp(1, 64) as i64
     }
 
     /// Returns the bucket behind `bucket` in the chain of main bucket `index`. `steps` counts the

@@ -12,6 +12,7 @@ use super::bucket::BucketCodec;
 use super::check;
 use super::state::Wophi;
 use crate::common::forms::table_of_forms;
+use crate::common::hash::{WordHash, with_hash};
 use crate::common::slot_codec::{Bytes, DoubleWords, Words};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
@@ -145,6 +146,16 @@ impl<M: Media, C: BucketCodec> BareTable for Wophi<M, C> {
 }
 
 impl<M: Media> Wophi<M, Words> {
+    /// Not inlined, nor is what it leaves the rest to: so it needs no frame, with any hash.
+    #[inline(never)]
+    fn get_word_by(&self, hash: &impl WordHash, key: u64) -> Result<Option<u64>> {
+        let (pm, hash) = (self.pool.access(), hash.word(key));
+        match self.try_fast_get(&pm, hash, key, &mut Vec::new()) {
+            Some(found) => Ok(found.map(|pair| pair[1])),
+            None => self.get_word_along_chain(hash, key),
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn get_word_along_chain(&self, hash: u64, key: u64) -> Result<Option<u64>> {
@@ -157,12 +168,7 @@ impl<M: Media> WordTable for Wophi<M, Words> {
     writes_of_word_table!();
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        let (pm, hash) = (self.pool.access(), self.hasher.word(key));
-        match self.try_fast_get(&pm, hash, key, &mut Vec::new()) {
-            Some(found) => Ok(found.map(|pair| pair[1])),
-            // Not inlined: the fast path then has fewer registers to save.
-            None => self.get_word_along_chain(hash, key),
-        }
+        with_hash!(self.hasher, hash => self.get_word_by(hash, key))
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

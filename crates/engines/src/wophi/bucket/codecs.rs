@@ -8,6 +8,7 @@ use crate::common::slot_codec::{Bytes, DoubleWords, SlotCodec, Words};
 use crate::wophi::layout::{self, DoubleBucket, LINE_WORDS, WordBucket};
 
 /// Returns the index of the first word of a slot of a word bucket.
+#[inline(always)]
 const fn word_slot(slot: usize) -> usize {
     WordBucket::SLOTS + 2 * slot
 }
@@ -15,7 +16,9 @@ const fn word_slot(slot: usize) -> usize {
 #[inline(always)]
 fn load_two<M: Media, C: BucketCodec>(bucket: &Bucket<'_, M, C>, slot: usize) -> [u64; 2] {
     let head = bucket.head();
-    [head.load_relaxed(word_slot(slot)), head.load_relaxed(word_slot(slot) + 1)]
+    // Every slot lies in the line: to name its words inside of it spares the check of the window.
+    let first = word_slot(slot) % LINE_WORDS;
+    [head.load_relaxed(first), head.load_relaxed((first + 1) % LINE_WORDS)]
 }
 
 #[inline(always)]

@@ -26,7 +26,7 @@ pub(super) struct Search<'a, M: Media, C: BucketCodec> {
     index: u64,
     /// Where the key is, and its slot's words.
     pub(super) found: Option<(Place<'a, M, C>, C::Pair)>,
-    /// The first free slot of the buckets that were searched.
+    /// The first free slot of the buckets that were searched, if the write may need one.
     free: Option<Place<'a, M, C>>,
     /// The last bucket that was searched: of the chain, unless the key was found before.
     last: Bucket<'a, M, C>,
@@ -40,6 +40,8 @@ pub(super) struct Writer<'t, 'k, M: Media, C: BucketCodec> {
     pub(super) held: Held<'t, M>,
     pub(super) hash: u64,
     pub(super) key: C::Key<'k>,
+    /// Whether it may put a pair.
+    pub(super) may_put: bool,
 }
 
 impl<M: Media, C: BucketCodec> Writer<'_, '_, M, C> {
@@ -58,7 +60,14 @@ impl<M: Media, C: BucketCodec> Writer<'_, '_, M, C> {
                 Some(slot) => Some((Place { bucket, slot }, bucket.pair(pm, slot)?)),
                 None => None,
             };
-            free = free.or_else(|| self.free_in(bucket));
+            // A removal needs none, nor does an update of a key that is found and keeps its slot.
+            let is_wanted = match &found {
+                Some(_) => C::UPDATE == Update::TwoSlots,
+                None => self.may_put,
+            };
+            if is_wanted && free.is_none() {
+                free = self.free_in(bucket);
+            }
             let next = match found {
                 None => self.table.follow(pm, &bucket, index, &mut steps)?,
                 Some(_) => None,

@@ -62,7 +62,7 @@ fn race_with_the_end_of_a_growth(region: &Region<Image>, words: &Arc<Vec<u64>>, 
         let writer = loom::thread::spawn(move || {
             grown.set_view(View { level: 1, growing: false });
         });
-        if let Some(bucket) = main.settled_home(&region.access(), hash) {
+        if let Some(bucket) = main.resting_home(&region.access(), hash) {
             assert_eq!(bucket.at, main.at(hash & 255), "the bucket of another key");
         }
         writer.join().unwrap();
