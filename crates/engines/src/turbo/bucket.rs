@@ -67,6 +67,14 @@ pub struct Fences {
     pub after_record: bool,
 }
 
+/// Returns whether a search ends at a bucket: at least two slots are empty, of which one is
+/// reserved (Algorithm 4, lines 43 and 44).
+#[inline(always)]
+pub fn ends_path(meta: Meta, bucket_slots: u32) -> bool {
+    let empty = !meta.valid() & ((1 << bucket_slots) - 1);
+    empty & empty.wrapping_sub(1) != 0
+}
+
 /// Slots as bits of a mask, from the lowest on.
 #[inline(always)]
 pub fn slots_of(mut mask: u32) -> impl Iterator<Item = usize> {
@@ -88,13 +96,17 @@ impl<'a, M: Media> Bucket<'a, M> {
         Ok(Bucket { block: pm.block(place.bucket(index))?, index })
     }
 
-    /// Returns the bucket at `start`, for hints: its index in the shard is not known.
-    ///
-    /// # Errors
-    /// As the medium, if it does not lie inside.
+    /// As [`Bucket::of`], with `None` for the error.
     #[inline(always)]
-    pub fn hint(pm: &'a Access<'_, M>, start: Addr) -> Result<Self> {
-        Ok(Bucket { block: pm.block(start)?, index: 0 })
+    pub fn try_of(pm: &'a Access<'_, M>, place: Place, index: u64) -> Option<Self> {
+        Some(Bucket { block: pm.try_block(place.bucket(index))?, index })
+    }
+
+    /// Returns the bucket at `start`, for hints: its index in the shard is not known. `None` if it
+    /// does not lie inside the medium.
+    #[inline(always)]
+    pub fn hint(pm: &'a Access<'_, M>, start: Addr) -> Option<Self> {
+        Some(Bucket { block: pm.try_block(start)?, index: 0 })
     }
 
     /// Returns where it lies.
@@ -128,39 +140,56 @@ impl<'a, M: Media> Bucket<'a, M> {
         Ok(View { meta, words })
     }
 
-    /// As [`Bucket::view_of`], with `None` for an error, and without the check of the tags: see
-    /// [`Meta::decode_unverified`].
-    #[inline(always)]
-    pub fn view_unverified(&self, word: u64) -> Option<View> {
-        let meta = Meta::decode_unverified(word, self.at())?;
-        let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
-        Some(View { meta, words })
-    }
-
     /// Loads the pair in a live slot.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if its check does not match; also if a write comes between.
     #[inline(always)]
     pub fn pair(&self, view: &View, slot: usize) -> Result<Pair> {
-        self.checked_pair(view, slot)
-            .ok_or_else(|| corrupt(self.at(), "the check of a slot matches"))
+        let (pair, word) = (self.words_of(slot), view.words[layout::check_index(slot)]);
+        let sound = layout::is_sound(pair, word, self.at(), slot);
+        if sound { Ok(pair) } else { Err(corrupt(self.at(), "the check of a slot matches")) }
     }
 
-    /// As [`Bucket::pair`], with `None` for an error.
+    /// As [`Bucket::pair`], with `None` for an error, and of a bucket that was not viewed: what a
+    /// search needs no more is not loaded, and takes no register.
     #[inline(always)]
-    pub fn checked_pair(&self, view: &View, slot: usize) -> Option<Pair> {
+    pub fn try_pair(&self, slot: usize) -> Option<Pair> {
+        let pair = self.words_of(slot);
+        let word = self.block.load_relaxed(Ruler::TAGS + layout::check_index(slot));
+        layout::is_sound(pair, word, self.at(), slot).then_some(pair)
+    }
+
+    #[inline(always)]
+    fn words_of(&self, slot: usize) -> Pair {
         let first = Ruler::SLOTS + 2 * slot;
-        let pair = [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)];
-        layout::is_sound(pair, view.words, self.at(), slot).then_some(pair)
+        [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)]
+    }
+
+    /// Returns the live slots whose tag is `tag`, without the check of the tags: enough for a
+    /// search that finds its key, which proves the tag (Algorithm 4, lines 29 to 32).
+    #[inline(always)]
+    pub fn matching(&self, meta: Meta, tag: u8) -> u32 {
+        equal_bytes(&self.tags(), tag) & meta.live()
+    }
+
+    /// Returns whether the tags of live slots are those that META was stored beside: what a search
+    /// that finds nothing asks, too.
+    #[inline(always)]
+    pub fn is_covered(&self, meta: Meta) -> bool {
+        meta.covers(self.tags())
+    }
+
+    #[inline(always)]
+    fn tags(&self) -> [u64; 2] {
+        [0, 1].map(|i| self.block.load_relaxed(Ruler::TAGS + i))
     }
 
     /// Returns where the first slot lies whose tag is `tag`, if there is one. What was loaded may
     /// be half done: good for hints.
     #[inline(always)]
     pub fn guess(&self, tag: u8) -> Option<Addr> {
-        let words = [0, 1].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
-        let slot = equal_bytes(&words, tag).trailing_zeros() as usize;
+        let slot = equal_bytes(&self.tags(), tag).trailing_zeros() as usize;
         (slot < SLOTS).then(|| self.slot_at(slot))
     }
 
@@ -273,32 +302,23 @@ impl View {
         equal_bytes(&[self.words[0], self.words[1]], tag) & self.meta.live()
     }
 
-    /// Returns whether the tags of live slots are those that META was stored beside.
-    #[inline(always)]
-    pub fn is_covered(&self) -> bool {
-        self.meta.covers([self.words[0], self.words[1]])
-    }
-
-    /// Returns whether a search ends here: at least two slots are empty, of which one is reserved
-    /// (Algorithm 4, lines 43 and 44).
+    /// As [`ends_path`], of the META word that was viewed.
     #[inline(always)]
     pub fn ends_path(&self, bucket_slots: u32) -> bool {
-        let empty = !self.meta.valid() & ((1 << bucket_slots) - 1);
-        empty & empty.wrapping_sub(1) != 0
+        ends_path(self.meta, bucket_slots)
     }
 
-    /// Returns the first empty slot, if there is one among the `bucket_slots` in use.
+    /// Returns the empty slot for a pair of a hash, if there is one among the `bucket_slots` in
+    /// use.
     #[inline(always)]
-    pub fn empty_slot(&self, bucket_slots: u32) -> Option<usize> {
-        let slot = (!self.meta.valid()).trailing_zeros();
-        (slot < bucket_slots).then_some(slot as usize)
+    pub fn empty_slot(&self, bucket_slots: u32, hash: u64) -> Option<usize> {
+        layout::choose_slot(!self.meta.valid() & ((1 << bucket_slots) - 1), hash)
     }
 
-    /// Returns the first deleted slot.
+    /// Returns the deleted slot for a pair of a hash.
     #[inline(always)]
-    pub fn deleted_slot(&self) -> Option<usize> {
-        let delete = self.meta.delete();
-        (delete != 0).then_some(delete.trailing_zeros() as usize)
+    pub fn deleted_slot(&self, hash: u64) -> Option<usize> {
+        layout::choose_slot(self.meta.delete(), hash)
     }
 
     /// Returns META with an inserted pair (Algorithm 2, lines 16 to 22).

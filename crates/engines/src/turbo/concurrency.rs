@@ -158,11 +158,11 @@ impl<P: Primitives> Shard<P> {
         }
     }
 
-    /// As [`Shard::settled`], with `false` for the error.
+    /// Returns whether what was loaded from any bucket since its META is durable: `false` also for
+    /// the other buckets, while one is pending.
     #[inline(always)]
-    pub fn is_settled(&self, index: u64) -> bool {
-        let pending = self.pending.load(Ordering::Relaxed);
-        pending == SETTLED || (pending < ALL && pending != index + 1)
+    pub fn is_settled(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) == SETTLED
     }
 
     /// Returns where the shard lies: for hints, and for the holder of its lock.

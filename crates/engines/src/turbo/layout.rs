@@ -10,7 +10,7 @@ mod tests;
 
 use everhash_pmem::{Addr, Bits, Ruler, WORD, pool};
 
-pub use bucket_words::{Meta, check_of, is_sound, slot_check, slot_tag, with_slot};
+pub use bucket_words::{Meta, check_index, check_of, is_sound, slot_check, slot_tag, with_slot};
 
 // Parts of the format that other engines have too.
 pub use crate::common::hash::KeyedHash;
@@ -99,6 +99,11 @@ pub const LINE_WORDS: usize = 8;
 /// Unit: slots. Source: the ruler of a bucket.
 pub const SLOTS_BESIDE_META: usize = (LINE_WORDS - Bucket::SLOTS) / 2;
 
+/// Slots that lie wholly in each other line of a bucket.
+///
+/// Unit: slots. Source: the ruler of a bucket.
+pub const SLOTS_A_LINE: usize = LINE_WORDS / 2;
+
 /// Bits of the hash that choose a bucket inside its shard, at most.
 ///
 /// Unit: bits. Source: ours; with the eight of the tag and the 32 of the shard they fill the hash.
@@ -112,6 +117,13 @@ pub const MOST_SHARDS: u64 = 1 << 24;
 
 const TAG_BITS: Bits = Bits::new(0, 8);
 const SHARD_BITS: Bits = Bits::new(8, 32);
+/// Of the bits of the shard those that decide only among more than 2^16 shards.
+const LINE_BITS: Bits = Bits::new(8, 16);
+
+/// A mask of the slots in the line of META.
+///
+/// Unit: a mask of bits. Source: the ruler of a bucket.
+const BESIDE_META: u32 = (1 << SLOTS_BESIDE_META) - 1;
 
 const SET_UNIT: Bits = Bits::new(0, 40);
 const SET_LOG: Bits = Bits::new(40, 8);
@@ -159,6 +171,32 @@ pub const fn shard_of(hash: u64, shards: u64) -> u64 {
 pub const fn home_of(hash: u64, log: u32) -> u64 {
     // A shift by 64 is none: two shifts are one for every `log`.
     (hash >> 1) >> (63 - log)
+}
+
+/// Returns the line of a bucket, 1 to 3, in which a pair of a hash lies if there is room: a get
+/// fetches it together with the line of META, before that says in which slot the pair is.
+///
+/// Any other slot is as good for the format. The bits are those that choose a shard last, so that
+/// the keys of a shard, a bucket or a tag spread over all three lines.
+#[inline(always)]
+pub const fn line_of(hash: u64) -> u64 {
+    1 + ((LINE_BITS.get(hash) * 3) >> 16)
+}
+
+/// Returns a mask of the slots for which a get of a hash fetches no further line.
+#[inline(always)]
+pub const fn near_slots(hash: u64) -> u32 {
+    let first = SLOTS_BESIDE_META as u64 + SLOTS_A_LINE as u64 * (line_of(hash) - 1);
+    BESIDE_META | ((1 << SLOTS_A_LINE) - 1) << first
+}
+
+/// Returns the slot that a pair of a hash takes among `free` ones, a mask: one beside META, which
+/// every search fetches and which is flushed with META, else one of its line, else any.
+#[inline(always)]
+pub const fn choose_slot(free: u32, hash: u64) -> Option<usize> {
+    let near = free & near_slots(hash);
+    let slot = if near != 0 { near.trailing_zeros() } else { free.trailing_zeros() };
+    if free != 0 { Some(slot as usize) } else { None }
 }
 
 /// Where the buckets of a shard lie.
@@ -263,3 +301,4 @@ pub const fn lane_at(directory: Addr, shards: u64, lane: u64) -> Addr {
 
 const _: () = assert!(BUCKET_BITS + 8 + 32 == 64, "tag, shard and bucket share no bit");
 const _: () = assert!(SLOTS_BESIDE_META == 2 && Bucket::BYTES == 4 * 64);
+const _: () = assert!(SLOTS_BESIDE_META + 3 * SLOTS_A_LINE == SLOTS);

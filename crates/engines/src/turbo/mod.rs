@@ -51,6 +51,7 @@
 //! | old shards and records wait for epochs | they are reused at once | a reader validates whatever it has read (`concurrency.rs` says why that is enough), and two atomic additions a lookup are saved |
 //! | a leak-free allocator on the device | none: the space in use is what descriptors and slots name, and is found at open | no allocation can leak or be lost; with records, opening takes time in proportion to their number |
 //! | recovery reads the directory | and makes durable again what writers had noted in lanes | after a killed process what is visible need not be durable |
+//! | an insert takes an empty slot | one beside META, else one of the line that the hash chooses, else any | a get fetches two lines of a bucket at once, and not four: a core has a dozen fetches under way |
 //! | AVX-512 compares the tags of a bucket, where the processor has it | SSE2 or NEON, which all processors of their kind have | the tags are one register of sixteen bytes: nothing is left to choose at run time |
 //! | (3.6) a record is persisted before its slot | both wait for one fence, and META for it | one fence less; until META is durable, a crash leaves neither |
 //! | all items are counted, and visited, under the locks of their shards | `len` is stored at a clean close, and counted under the locks after a crash; a scan takes no lock, and reads a home again if a write came between | a visitor must not stop writers |

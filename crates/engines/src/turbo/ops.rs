@@ -7,7 +7,7 @@ use everhash_pmem::{Access, Addr, Media, Site};
 use super::bucket::{Bucket, Fences, sites};
 use super::concurrency::Held;
 use super::layout::{self, Meta};
-use super::search_path::{Search, Slot, fetch, get_along_path, search, try_fast_get};
+use super::search_path::{Search, Slot, fetch_line, get_along_path, search, try_fast_get};
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use super::variable_size_items::sites::RECORD;
@@ -73,7 +73,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         is_fetched: bool,
     ) -> Option<Option<C::Pair>> {
         let pm = self.pool.access();
-        try_fast_get(&pm, self.directory.of(wanted.hash), self.reach(), wanted, is_fetched)
+        let shard = self.directory.try_of(wanted.hash)?;
+        try_fast_get(&pm, shard, || self.reach(), wanted, is_fetched)
     }
 
     /// Returns the pair of a key, wherever on its path it lies.
@@ -156,7 +157,9 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let shard = &self.directory.shards()[index as usize];
         // Before the lock: that waits for the flush of this thread's last write.
         let place = shard.place();
-        fetch(pm, place.bucket(layout::home_of(wanted.hash, place.log)));
+        let home = place.bucket(layout::home_of(wanted.hash, place.log));
+        pm.prefetch(home);
+        fetch_line(pm, home, wanted.hash);
         let held = shard.hold(pm)?;
         Ok(Writer { table: self, held, index, wanted })
     }
@@ -201,8 +204,8 @@ impl Probe {
     /// by now.
     #[inline(always)]
     fn prefetch_slot<M: Media>(&self, pm: &Access<'_, M>) {
-        // An error if it lies outside the medium: the lookup reports that.
-        let bucket = Bucket::hint(pm, self.home).ok();
+        // None if it lies outside the medium: the lookup reports that.
+        let bucket = Bucket::hint(pm, self.home);
         if let Some(slot) = bucket.and_then(|bucket| bucket.guess(layout::tag_of(self.hash))) {
             pm.prefetch(slot);
         }
@@ -264,7 +267,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         value: C::Value<'_>,
     ) -> Result<()> {
         let (old, old_pair) = found;
-        let empty = old.view.empty_slot(self.table.reach().bucket_slots);
+        let empty = old.view.empty_slot(self.table.reach().bucket_slots, self.wanted.hash);
         let new = empty.ok_or(Error::Corrupt {
             at: old.bucket.at().byte(),
             broken: "one slot of every bucket is empty",

@@ -95,8 +95,8 @@ pub(super) fn sweep<M: Media, C: PairCodec>(
 struct Building {
     to: Place,
     reach: Reach,
-    /// Pairs in each bucket; they fill its slots from the first on.
-    counts: Vec<u8>,
+    /// The slots of each bucket that have a pair.
+    filled: Vec<u16>,
     /// Buckets of a stretch.
     stretch: u64,
     /// The stretch that was turned to.
@@ -124,7 +124,7 @@ impl Building {
         Building {
             to,
             reach,
-            counts: vec![0; to.buckets() as usize],
+            filled: vec![0; to.buckets() as usize],
             stretch,
             at: 0,
             rooms: [room(0), room(1), room(2)],
@@ -197,14 +197,14 @@ impl Building {
     /// `false` if there is none.
     #[inline(always)]
     fn add(&mut self, hash: u64, pair: Pair) -> bool {
-        let most = self.reach.bucket_slots as u8 - 1;
+        let all = (1 << self.reach.bucket_slots) - 1;
         let mut path = self.reach.path(hash, self.to);
-        let Some(index) = path.find(|index| self.counts[*index as usize] < most) else {
+        let free = |index: u64| !self.filled[index as usize] & all;
+        let Some(index) = path.find(|index| free(*index).count_ones() > 1) else {
             return false;
         };
-        let count = &mut self.counts[index as usize];
-        let slot = usize::from(*count);
-        *count += 1;
+        let Some(slot) = layout::choose_slot(free(index).into(), hash) else { return false };
+        self.filled[index as usize] |= 1 << slot;
         self.put(Placed { index, slot, tag: layout::tag_of(hash), pair });
         true
     }
@@ -233,8 +233,8 @@ impl Building {
         for (bucket, index) in words.chunks_exact_mut(BUCKET_WORDS).zip(first..) {
             let at: Addr = self.to.bucket(index);
             let tags = [bucket[Ruler::TAGS], bucket[Ruler::TAGS + 1]];
-            let count = u32::from(self.counts[index as usize]);
-            bucket[Ruler::META] = Meta::first(count).encode(tags, at);
+            let filled = u32::from(self.filled[index as usize]);
+            bucket[Ruler::META] = Meta::first(filled).encode(tags, at);
         }
         self.has_written = true;
         pm.write_words_nt(self.to.bucket(first), words, sites::BUCKETS)?;

@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media, Primitives};
 
-use super::bucket::{Bucket, View, slots_of};
+use super::bucket::{Bucket, View, ends_path, slots_of};
 use super::concurrency::{Look, Shard};
-use super::layout::{self, BUCKET_WORDS, LINE_WORDS, Place};
+use super::layout::{self, LINE_WORDS, Meta, Place};
 use super::variable_size_items::PairCodec;
 use crate::common::slot_codec::HashedKey;
 
@@ -61,15 +61,16 @@ pub struct Search<'a, M: Media, C: PairCodec> {
     /// Where it would go: the first deleted slot, else an empty one where the path ends. `None`
     /// if the scope ends first.
     pub vacancy: Option<Slot<'a, M>>,
-    /// Buckets that were looked at.
+    /// Buckets that were looked at and do not have the key.
     pub probes: u64,
     /// Deleted slots in them.
     pub deleted: u64,
 }
 
 /// Looks for a key in its home bucket, without a lock; most searches end there. `None` means that
-/// [`get_along_path`] must answer: from the next bucket, from a record, after a write, or by an
-/// error. Unless the lines of the home bucket were fetched before, all are fetched at once.
+/// [`get_along_path`] must answer: from the next bucket, from a record, beside or after a write, or
+/// by an error. Unless the lines of the home bucket were fetched before, the one in which the pair
+/// should lie is fetched together with the line of META.
 ///
 /// While one get waits for memory the processor takes in the next ones, as far as its window
 /// reaches. So time falls by steps: when one more get fits in, every instruction counts.
@@ -81,44 +82,42 @@ pub struct Search<'a, M: Media, C: PairCodec> {
 pub fn try_fast_get<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,
     shard: &Shard<M::Sync>,
-    reach: Reach,
+    reach: impl Fn() -> Reach,
     wanted: HashedKey<'_, C>,
     is_fetched: bool,
 ) -> Option<Option<C::Pair>> {
     let (place, visit) = shard.enter();
-    let bucket = Bucket::of(pm, place, layout::home_of(wanted.hash, place.log)).ok()?;
+    let bucket = Bucket::try_of(pm, place, layout::home_of(wanted.hash, place.log))?;
     if !is_fetched {
-        fetch(pm, bucket.at());
+        fetch_line(pm, bucket.at(), wanted.hash);
     }
     let before = bucket.meta_word();
-    let view = bucket.view_unverified(before)?;
+    let meta = Meta::decode_unverified(before, bucket.at())?;
     let mut found = None;
-    for slot in slots_of(view.matching(layout::tag_of(wanted.hash))) {
-        let pair = bucket.checked_pair(&view, slot)?;
+    for slot in slots_of(bucket.matching(meta, layout::tag_of(wanted.hash))) {
+        let pair = bucket.try_pair(slot)?;
         let pair = C::decode(pair, bucket.slot_at(slot)).ok()?;
         if C::has_key(pair, wanted.key)? {
             found = Some(pair);
             break;
         }
     }
-    if found.is_none() && !(view.is_covered() && view.ends_path(reach.bucket_slots)) {
+    if found.is_none() && !(bucket.is_covered(meta) && ends_path(meta, reach().bucket_slots)) {
         return None;
     }
     // Pairs with the release fence before a writer's stores.
     M::Sync::fence(Ordering::Acquire);
-    let whole = bucket.meta_word_again() == before
-        && shard.is_settled(bucket.index)
-        && shard.is_there_still(visit);
+    let whole =
+        bucket.meta_word_again() == before && shard.is_settled() && shard.is_there_still(visit);
     whole.then_some(found)
 }
 
-/// Fetches all lines of a bucket: which of them has a slot is known only when the first is there,
-/// and a device reads a block of 256 bytes at once in any case.
+/// Fetches the line of a bucket in which a pair of a hash lies, unless that is in the line of META
+/// or found no room in its own. A core fetches a dozen lines at once: each that a get does not need
+/// delays another get's.
 #[inline(always)]
-pub fn fetch<M: Media>(pm: &Access<'_, M>, bucket: Addr) {
-    for line in 0..(BUCKET_WORDS / LINE_WORDS) as u64 {
-        pm.prefetch(bucket.plus(line * LINE_WORDS as u64));
-    }
+pub fn fetch_line<M: Media>(pm: &Access<'_, M>, bucket: Addr, hash: u64) {
+    pm.prefetch(bucket.plus(layout::line_of(hash) * LINE_WORDS as u64));
 }
 
 /// Looks for a key along its path, without a lock (Algorithm 1). A record's value is left in
@@ -210,16 +209,17 @@ pub fn search<'a, M: Media, C: PairCodec>(
     for index in reach.path(wanted.hash, place) {
         let bucket = Bucket::of(pm, place, index)?;
         let view = bucket.view_of(bucket.meta_word())?;
-        search.probes += 1;
-        search.deleted += u64::from(view.meta.delete().count_ones());
         if let Some((slot, pair)) = find::<M, C>(pm, &bucket, &view, wanted, bytes)? {
             search.found = Some((Slot { bucket, view, slot }, pair));
             return Ok(search);
         }
+        search.probes += 1;
+        search.deleted += u64::from(view.meta.delete().count_ones());
         let ends = view.ends_path(reach.bucket_slots);
         if search.vacancy.is_none() {
-            let empty = || ends.then(|| view.empty_slot(reach.bucket_slots)).flatten();
-            let slot = view.deleted_slot().or_else(empty);
+            let empty =
+                || if ends { view.empty_slot(reach.bucket_slots, wanted.hash) } else { None };
+            let slot = view.deleted_slot(wanted.hash).or_else(empty);
             search.vacancy = slot.map(|slot| Slot { bucket, view, slot });
         }
         if ends {

@@ -3,9 +3,7 @@
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use everhash_index::{
-    Checked, Cursor, Error, Result, Stats, Table, Upkeep, WordTable,
-};
+use everhash_index::{Checked, Cursor, Error, Result, Stats, Table, Upkeep, WordTable};
 use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 
 use super::bucket::Pair;
@@ -15,7 +13,8 @@ use super::shard::Shard;
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use crate::common::forms::table_of_forms;
-use crate::common::slot_codec::{Bytes, Words};
+use crate::common::hash::{WordHash, with_hash};
+use crate::common::slot_codec::{Bytes, HashedKey, Words};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// Where the face persists something.
@@ -115,16 +114,30 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
     }
 }
 
+impl<M: Media> Turbo<M, Words> {
+    /// Not inlined, nor is what it leaves the rest to: so it needs hardly a frame, with any hash.
+    #[inline(never)]
+    fn get_word_by(&self, hash: &impl WordHash, key: u64) -> Result<Option<u64>> {
+        let wanted = HashedKey { hash: hash.word(key), key };
+        match self.try_fast_get(wanted, false) {
+            Some(found) => Ok(found.map(|pair| pair[1])),
+            None => self.get_word_along_path(key),
+        }
+    }
+
+    /// Hashes the key again, which is seldom: so the common case need not keep the hash.
+    #[cold]
+    #[inline(never)]
+    fn get_word_along_path(&self, key: u64) -> Result<Option<u64>> {
+        Ok(self.get_along_path(self.hashed(key), &mut Vec::new())?.map(|pair| pair[1]))
+    }
+}
+
 impl<M: Media> WordTable for Turbo<M, Words> {
     writes_of_word_table!();
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        let wanted = self.hashed(key);
-        let found = match self.try_fast_get(wanted, false) {
-            Some(found) => found,
-            None => self.get_along_path(wanted, &mut Vec::new())?,
-        };
-        Ok(found.map(|pair| pair[1]))
+        with_hash!(self.hasher, hash => self.get_word_by(hash, key))
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

@@ -52,9 +52,9 @@ const fn own_sum(word: u64, at: Addr) -> u64 {
 pub struct Meta(pub(super) u64);
 
 impl Meta {
-    /// The META word of a bucket whose first `count` slots hold something.
-    pub const fn first(count: u32) -> Meta {
-        Meta(SEQ.set((1 << count) - 1, 1))
+    /// The META word of a new bucket whose slots in the mask `valid` hold something.
+    pub const fn first(valid: u32) -> Meta {
+        Meta(SEQ.set(VALID.set(0, valid as u64), 1))
     }
 
     /// Returns the contents of `word`, which was read from the bucket at `at` beside `tags`, or
@@ -191,14 +191,18 @@ pub const fn with_slot(words: [u64; 3], slot: usize, tag: u8, check: u64) -> [u6
 /// Returns the slot check of a slot in the words TAGS and CHECKS.
 #[inline(always)]
 pub const fn slot_check(words: [u64; 3], slot: usize) -> u64 {
-    let word = if slot < SLOTS_CHECKED_BESIDE_TAGS { words[1] } else { words[2] };
-    word.rotate_right(check_shift(slot)) & SLOT_CHECKS
+    words[check_index(slot)].rotate_right(check_shift(slot)) & SLOT_CHECKS
 }
 
-/// Returns whether a pair has the check of its slot in the words TAGS and CHECKS.
+/// Returns which of the words TAGS and CHECKS has the check of a slot.
 #[inline(always)]
-pub const fn is_sound(pair: [u64; 2], words: [u64; 3], at: Addr, slot: usize) -> bool {
-    let word = if slot < SLOTS_CHECKED_BESIDE_TAGS { words[1] } else { words[2] };
+pub const fn check_index(slot: usize) -> usize {
+    if slot < SLOTS_CHECKED_BESIDE_TAGS { 1 } else { 2 }
+}
+
+/// Returns whether a pair has the check of its slot, which lies in `word`.
+#[inline(always)]
+pub const fn is_sound(pair: [u64; 2], word: u64, at: Addr, slot: usize) -> bool {
     let top = word.rotate_right(check_shift(slot) + SLOT_CHECK_BITS);
     (pair_sum(pair, at, slot) ^ top) >> (64 - SLOT_CHECK_BITS) == 0
 }

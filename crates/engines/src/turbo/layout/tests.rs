@@ -129,3 +129,30 @@ fn the_sequence_number_wraps_past_zero() {
     assert!(last.next(1, 0).seq() == 1 && last.next(1, 0).has_wrapped());
     assert!(!last.next(1, 0).next(1, 0).has_wrapped());
 }
+
+#[test]
+fn a_pair_goes_where_a_get_looks_for_it_first() {
+    // Fails if a pair takes a further line while the line of META or its own has room, or if some
+    // slot is near for no hash: then it would be used last by all.
+    let all = (1 << SLOTS) - 1;
+    let (mut near_for_some, mut lines) = (0, [0; 4]);
+    for i in 0..3000 {
+        let hash = random(i);
+        let near = near_slots(hash);
+        assert_eq!(near.count_ones(), 6);
+        assert_eq!(near & 0b11, 0b11, "the slots beside META are near for all");
+        let own = (near & !0b11).trailing_zeros() as usize;
+        let word = Bucket::SLOTS + 2 * own;
+        assert_eq!(word as u64 / LINE_WORDS as u64, line_of(hash), "the line that is fetched");
+        assert_eq!((word + 7) / LINE_WORDS, word / LINE_WORDS, "four slots of one line");
+        assert_eq!(choose_slot(all, hash), Some(0));
+        assert_eq!(choose_slot(all & !0b11, hash), Some(own));
+        let far = all & !near;
+        assert_eq!(choose_slot(far, hash), Some(far.trailing_zeros() as usize));
+        assert_eq!(choose_slot(0, hash), None);
+        near_for_some |= near;
+        lines[line_of(hash) as usize] += 1;
+    }
+    assert_eq!(near_for_some, all);
+    assert!(lines[0] == 0 && lines[1..].iter().all(|count| *count > 900), "{lines:?}");
+}

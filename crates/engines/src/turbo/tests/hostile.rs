@@ -51,7 +51,7 @@ fn forge_bucket(words: &mut [u64], index: usize, value: u64, kind: u64) {
     let bucket = &mut words[first..first + BUCKET_WORDS];
     let place = index % BUCKET_WORDS;
     let decoded = Meta::decode(bucket[Bucket::META], [bucket[1], bucket[2]], at);
-    let mut meta = decoded.unwrap_or(Meta::first(3));
+    let mut meta = decoded.unwrap_or(Meta::first(0b111));
     match place {
         Bucket::META => meta = meta.next(value as u32 & 0x3fff, (value >> 14) as u32 & 0x3fff),
         1..4 => bucket[place] = value,

@@ -40,7 +40,7 @@ fn bucket(at: Addr) -> impl Iterator<Item = (Addr, u64)> {
         words = layout::with_slot(words, slot, layout::tag_of(HASH), check);
     }
     let mut bucket = [0; LINE_WORDS];
-    bucket[Ruler::META] = Meta::first(1).encode([words[0], words[1]], at);
+    bucket[Ruler::META] = Meta::first(0b1).encode([words[0], words[1]], at);
     bucket[Ruler::TAGS..][..3].copy_from_slice(&words);
     bucket[Ruler::SLOTS..][..2].copy_from_slice(&pairs[0]);
     (0..).map(move |word| at.plus(word)).zip(bucket)
@@ -74,7 +74,7 @@ impl<P: Primitives> Table<P> {
     /// Looks for the key once, and returns its value if the reader accepts what it saw.
     fn read(&self) -> Option<u64> {
         let wanted = HashedKey::<Words> { hash: HASH, key: KEY };
-        let found = try_fast_get(&self.region.access(), &self.shard, REACH, wanted, true)?;
+        let found = try_fast_get(&self.region.access(), &self.shard, || REACH, wanted, true)?;
         let Some([key, value]) = found else { return Some(ABSENT) };
         assert!(key == KEY && value <= 1, "torn, or of another shard: {value}");
         let durable = self.region.media().durable();
