@@ -94,6 +94,11 @@ pub const BUCKET_WORDS: usize = Bucket::WORDS;
 /// Unit: words. Source: x86.
 pub const LINE_WORDS: usize = 8;
 
+/// Lines of a bucket.
+///
+/// Unit: lines. Source: TurboHash 3.3; a bucket is 256 bytes.
+pub const BUCKET_LINES: u64 = (BUCKET_WORDS / LINE_WORDS) as u64;
+
 /// Slots that lie wholly in the line of META.
 ///
 /// Unit: slots. Source: the ruler of a bucket.

@@ -6,8 +6,8 @@ use everhash_pmem::{Access, Addr, Media, Site};
 
 use super::bucket::{Bucket, Fences, sites};
 use super::concurrency::Held;
-use super::layout::{self, Meta};
-use super::search_path::{Search, Slot, fetch_line, get_along_path, search, try_fast_get};
+use super::layout::{self, BUCKET_LINES, Meta};
+use super::search_path::{Search, Slot, get_along_path, search, try_fast_get};
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use super::variable_size_items::sites::RECORD;
@@ -158,8 +158,10 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         // Before the lock: that waits for the flush of this thread's last write.
         let place = shard.place();
         let home = place.bucket(layout::home_of(wanted.hash, place.log));
-        pm.prefetch(home);
-        fetch_line(pm, home, wanted.hash);
+        // All of it: where the pair is, and where the new one goes, may be two lines of the bucket.
+        for line in 0..BUCKET_LINES {
+            pm.prefetch(home.plus(line * layout::LINE_WORDS as u64));
+        }
         let held = shard.hold(pm)?;
         Ok(Writer { table: self, held, index, wanted })
     }

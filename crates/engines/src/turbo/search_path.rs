@@ -116,7 +116,7 @@ pub fn try_fast_get<M: Media, C: PairCodec>(
 /// or found no room in its own. A core fetches a dozen lines at once: each that a get does not need
 /// delays another get's.
 #[inline(always)]
-pub fn fetch_line<M: Media>(pm: &Access<'_, M>, bucket: Addr, hash: u64) {
+fn fetch_line<M: Media>(pm: &Access<'_, M>, bucket: Addr, hash: u64) {
     pm.prefetch(bucket.plus(layout::line_of(hash) * LINE_WORDS as u64));
 }
 
