@@ -165,12 +165,13 @@ fn flash_figures() {
     // Fails if streams, movement or the policy of one flush are worth nothing on the device.
     for spare in [0.25, 0.0175] {
         let mut inserts = Vec::new();
-        let variants: [(&str, &[Changes]); 7] = [
+        let variants: [(&str, &[Changes]); 8] = [
             ("2 tiers", &[TWO_TIERS]),
             ("no one-flush policy", &[TWO_TIERS, &[("one_flush", 0)]]),
             ("no movement", &[TWO_TIERS, &[("movement", 0)]]),
             ("one stream", &[TWO_TIERS, &[("streams", 0)]]),
             ("no shadow reading", &[TWO_TIERS, &[("shadow_reading", 0)]]),
+            ("fingerprints in DRAM", &[TWO_TIERS, &[("fingerprints", 1)]]),
             ("3 tiers", &[THREE_TIERS]),
             ("4 tiers", &[FOUR_TIERS]),
         ];

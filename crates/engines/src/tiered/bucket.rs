@@ -4,6 +4,7 @@
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Block, LINE, Media, WORD};
 
+use super::fingerprints::Known;
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, SLOTS};
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::{HashedKey, SlotCodec};
@@ -16,7 +17,7 @@ pub trait PairCodec: SlotCodec<Words = Words> {}
 
 impl<C: SlotCodec<Words = Words>> PairCodec for C {}
 
-/// A line on the medium, and what its head said when it was loaded.
+/// A line on the medium, and its head when that was loaded.
 pub struct Line<'a, M: Media> {
     block: M::Block<'a, LINE_WORDS>,
     /// The head.
@@ -42,6 +43,15 @@ impl<'a, M: Media> Line<'a, M> {
         let head = Head::decode(block.load(Ruler::HEAD), at)
             .ok_or_else(|| corrupt(at, "the flags of a line match their check"))?;
         Ok(Line { block, head })
+    }
+
+    /// As [`Line::of`], if DRAM knows the head.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it does not lie inside the medium.
+    #[inline(always)]
+    fn known(pm: &'a Access<'_, M>, at: Addr, head: Head) -> Result<Self> {
+        Ok(Line { block: pm.block::<LINE_WORDS>(at)?, head })
     }
 
     /// Returns where it lies.
@@ -121,13 +131,21 @@ pub struct Lines<'a, 'm, M: Media> {
     pm: &'a Access<'m, M>,
     next: Option<Addr>,
     taken: u64,
+    /// What DRAM knows of the two lines of the bucket.
+    known: Option<[Known; 2]>,
 }
 
 impl<'a, 'm, M: Media> Lines<'a, 'm, M> {
     /// Begins with the first line of the bucket at `at`.
     #[inline(always)]
     pub fn of(pm: &'a Access<'m, M>, at: Addr) -> Self {
-        Lines { pm, next: Some(at), taken: 0 }
+        Lines::with(pm, at, None)
+    }
+
+    /// As [`Lines::of`], without reading the heads that DRAM knows.
+    #[inline(always)]
+    pub fn with(pm: &'a Access<'m, M>, at: Addr, known: Option<[Known; 2]>) -> Self {
+        Lines { pm, next: Some(at), taken: 0, known }
     }
 
     /// Returns the next line, and how many there were before it.
@@ -137,11 +155,16 @@ impl<'a, 'm, M: Media> Lines<'a, 'm, M> {
     #[inline(always)]
     pub fn advance(&mut self) -> Result<Option<(Line<'a, M>, u64)>> {
         let Some(at) = self.next else { return Ok(None) };
-        let line = Line::of(self.pm, at)?;
         let before = self.taken;
         self.taken += 1;
+        let known = self.known.and_then(|known| known.get(before as usize).copied());
+        let line = match known {
+            Some(known) => Line::known(self.pm, at, known.head)?,
+            None => Line::of(self.pm, at)?,
+        };
         self.next = match before {
             0 => Some(at.plus(LINE / WORD)),
+            _ if known.is_some_and(|known| !known.has_link) => None,
             _ => line.next()?,
         };
         // Chains are short: the bound is looked at where only damage leads to.

@@ -1,4 +1,4 @@
-//! A judge of pools at rest: from the words on the medium to the pairs, or to what is broken.
+//! Verifies a pool at rest: reads its pairs, or reports the invariant that is broken.
 //!
 //! Shares the rulers with the code that serves the table, and nothing else.
 
@@ -13,8 +13,8 @@ use super::layout::{
 };
 use crate::common::check::{corrupt, reachable_bytes, read_record, verify_root};
 
-/// Everything that the judge knows of a pool.
-struct Judge<'a, M: Media> {
+/// What was read of a pool.
+struct Checker<'a, M: Media> {
     pm: Access<'a, M>,
     form: Form,
     hasher: KeyedHash,
@@ -42,15 +42,15 @@ type Columns = BTreeMap<Vec<u8>, Vec<Copy>>;
 /// # Errors
 /// [`Error::Corrupt`] with the invariant that is broken.
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    let mut judge = Judge::new(region)?;
+    let mut checker = Checker::new(region)?;
     let mut items = 0;
-    for part in 0..1 << judge.parts_log {
-        let columns = judge.part(part, &mut Err)?;
+    for part in 0..1 << checker.parts_log {
+        let columns = checker.part(part, &mut Err)?;
         for (key, copies) in &columns {
-            items += u64::from(judge.pair(key, copies, visit)?);
+            items += u64::from(checker.pair(key, copies, visit)?);
         }
     }
-    let spans = judge.spans.into_iter().collect();
+    let spans = checker.spans.into_iter().collect();
     let reachable_bytes = reachable_bytes(spans, region.media().bytes())?;
     Ok(Checked { items, reachable_bytes })
 }
@@ -65,17 +65,17 @@ pub fn salvage<M: Media>(
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
-    let mut judge = Judge::new(region)?;
-    for part in 0..1 << judge.parts_log {
-        let columns = judge.part(part, &mut |error| pass_over(Err::<(), _>(error), report))?;
+    let mut checker = Checker::new(region)?;
+    for part in 0..1 << checker.parts_log {
+        let columns = checker.part(part, &mut |error| pass_over(Err::<(), _>(error), report))?;
         for (key, copies) in &columns {
-            pass_over(judge.pair(key, copies, visit), report)?;
+            pass_over(checker.pair(key, copies, visit), report)?;
         }
     }
     Ok(())
 }
 
-impl<'a, M: Media> Judge<'a, M> {
+impl<'a, M: Media> Checker<'a, M> {
     fn new(region: &'a Region<M>) -> Result<Self> {
         let identity = Pool::inspect(region)?;
         let pm = region.access();
@@ -89,7 +89,7 @@ impl<'a, M: Media> Judge<'a, M> {
         if !in_range {
             return Err(corrupt(ROOT, "the settings of a table are in range"));
         }
-        let mut judge = Judge {
+        let mut checker = Checker {
             pm,
             form: Form::from_code(identity.form),
             hasher: KeyedHash::of(&identity)?,
@@ -98,8 +98,8 @@ impl<'a, M: Media> Judge<'a, M> {
             parts_log: layout::groups_log(root[Root::TOP_PAGES]),
             spans: BTreeSet::from([Span::of_bytes(Addr::NULL, pool::DATA.byte())]),
         };
-        judge.read_layers(layers as usize)?;
-        Ok(judge)
+        checker.read_layers(layers as usize)?;
+        Ok(checker)
     }
 
     fn read_layers(&mut self, usual: usize) -> Result<()> {
@@ -142,7 +142,7 @@ impl<'a, M: Media> Judge<'a, M> {
         Ok(())
     }
 
-    /// Reads the buckets of a part of all layers. `damaged` says what becomes of what is broken.
+    /// Reads the buckets of a part of all layers. `damaged` decides whether damage ends it.
     fn part(&mut self, part: u64, damaged: &mut dyn FnMut(Error) -> Result<()>) -> Result<Columns> {
         let mut columns = Columns::new();
         for rank in 0..self.layers.len() {
@@ -252,7 +252,7 @@ impl<'a, M: Media> Judge<'a, M> {
                 return Err(corrupt(pair[1].at, "a key is in a layer once"));
             }
         }
-        // Another pair may be written over a shadow at any time: the next copy says the same.
+        // Another pair may be written over a shadow at any time: the next copy must equal it.
         for (index, shadow) in copies.iter().enumerate().take_while(|(_, c)| is_shadow(c.state)) {
             let is_safe = match copies.get(index + 1) {
                 Some(next) if is_deleted(shadow.state) => is_deleted(next.state),
@@ -260,7 +260,7 @@ impl<'a, M: Media> Judge<'a, M> {
                 None => is_deleted(shadow.state),
             };
             if !is_safe {
-                return Err(corrupt(shadow.at, "what a shadow says holds without it"));
+                return Err(corrupt(shadow.at, "a shadow equals the next copy of its key"));
             }
         }
         if is_deleted(topmost.state) {

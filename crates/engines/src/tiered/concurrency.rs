@@ -1,7 +1,7 @@
 //! Who may run beside whom. Locks, sequences and counters lie in DRAM; a crash leaves none.
 //!
 //! A group is the subtree of one or more pages of the first top layer: with leading bits, every
-//! bucket of every layer belongs to one group for ever. A key has two hash functions, so it has two
+//! bucket of every layer always belongs to one group. A key has two hash functions, so it has two
 //! groups, which may be one.
 //!
 //! | beside | reader | writer, other groups | writer, a shared group | growth begins or ends |
@@ -123,10 +123,10 @@ impl<P: Primitives> Groups<P> {
         Ok(held)
     }
 
-    /// Repeats `look` until nothing came between in the groups `a` and `b`, nor `is_same`, and
-    /// returns what it found then.
+    /// Repeats `look` until no write to the groups `a` and `b` came between and `is_same` holds, and
+    /// returns its result.
     ///
-    /// What `look` loads may be half done. An error of its own counts only if nothing came between.
+    /// What `look` loads may be half written. Its errors count only if no write came between.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] after a write that failed; those of `look`.
@@ -193,7 +193,7 @@ impl<P: Primitives> Groups<P> {
 }
 
 impl<M: Media> Held<'_, M> {
-    /// Keeps readers from the group of a position until the change ends; if it fails, for ever.
+    /// Keeps readers from the group of a position until the change ends; if it fails, for good.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] if an earlier change failed.

@@ -87,7 +87,7 @@ impl Plan {
 
     /// Replaces the last word of a slot by that of another pair of the same key, and its state.
     ///
-    /// A value is changed while its slot is valid, or says that its key is deleted.
+    /// A value is changed while its slot is valid, or a tombstone.
     #[inline(always)]
     pub fn rewrite<M: Media>(&mut self, line: &Line<'_, M>, slot: usize, state: u16, word: u64) {
         let edit = self.edit(line);
@@ -159,6 +159,11 @@ impl Plan {
             .try_for_each(|edit| Plan { one: Some(*edit), more: Vec::new() }.commit(pm, ordered))
     }
 
+    /// Returns every line with the head that it gets.
+    pub fn heads(&self) -> impl Iterator<Item = (Addr, Head)> {
+        self.edits().map(|edit| (edit.at, edit.last))
+    }
+
     fn edits(&self) -> impl Iterator<Item = &LineEdit> {
         self.one.iter().chain(&self.more)
     }
@@ -194,7 +199,7 @@ pub const fn shadow(state: u16) -> u16 {
     state & !layout::NON_WRITABLE
 }
 
-/// Returns the state of a slot that holds a pair of a key, or says that it is deleted.
+/// Returns the state of a slot that holds a pair of a key, or its tombstone.
 pub const fn valid(hash: u64, second: bool, deleted: bool) -> u16 {
     let second = if second { layout::SECOND } else { 0 };
     let deleted = if deleted { layout::DELETED } else { 0 };

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use everhash_pmem::{Access, Addr, AtomicWord, Bits, Media, Primitives, Span, StreamClass};
 
-use super::layout::{MOST_LIVE, PLACES, Place};
+use super::layout::{self, MOST_LIVE, PLACES, Place};
 
 const FIRST: Bits = Bits::new(0, 8);
 const COUNT: Bits = Bits::new(8, 8);
@@ -56,6 +56,12 @@ impl View {
     #[inline(always)]
     pub fn place(&self, rank: usize) -> Place {
         self.places[rank]
+    }
+
+    /// Returns the number of the bucket of a position in a layer, counted from the top.
+    #[inline(always)]
+    pub fn bucket(&self, rank: usize, position: u64) -> u64 {
+        layout::bucket_of(position, self.place(rank).log)
     }
 
     /// Returns the bottom layer.

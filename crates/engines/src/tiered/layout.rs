@@ -16,7 +16,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. The settings never change; the list of layers grows.
     pub struct Root [3584] {
-        0   VERSION         [1] "layout version, 1";
+        0   VERSION         [1] "layout version, 2";
         8   LAYERS          [1] "layers of a table that does not grow, 2 to 4";
         16  RATIO_LOG       [1] "a layer has 2^n times the buckets of the one above: n";
         24  TOP_PAGES       [1] "pages of the first top layer, a power of two";
@@ -28,8 +28,9 @@ everhash_pmem::ruler! {
         72  ONE_FLUSH       [1] "1 = moved pairs share the flush of the write that moves them";
         80  SHADOW_READING  [1] "1 = reads use the source of a moved pair";
         88  STREAMS         [1] "1 = a stream for each layer, 0 = one for all";
-        96  CHECKSUM        [1] "XXH3-64 of the words before, seeded with their byte offset";
-        104 SPARE           [11] "zero";
+        96  FINGERPRINTS    [1] "1 = fingerprints of all slots in DRAM too";
+        104 CHECKSUM        [1] "XXH3-64 of the words before, seeded with their byte offset";
+        112 SPARE           [10] "zero";
         192 PLACES          [64] "where layer k lies, in the order in which layers were added";
         704 REST            [360] "zero";
     }
@@ -54,7 +55,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Slots of a line.
 ///
@@ -112,7 +113,7 @@ pub const READABLE: u16 = 1;
 /// Unit: bit mask. Source: Tiered Hashing 3.4, Table 1.
 pub const NON_WRITABLE: u16 = 2;
 
-/// The slot says that its key is deleted.
+/// The slot is a tombstone: its key is deleted.
 ///
 /// Unit: bit mask. Source: Tiered Hashing 3.5, Fig. 6.
 pub const DELETED: u16 = 4;
@@ -206,7 +207,7 @@ pub const fn layer_log(top_log: u32, layers: u64, ratio_log: u64, index: u64) ->
     top_log + (steep * ratio_log) as u32 + (index - steep) as u32
 }
 
-/// What the head of a line says of its slots.
+/// The states of a line's slots, as its head has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head(u64);
 
@@ -228,6 +229,18 @@ impl Head {
         HEAD_CHECK.set(self.0, mix(self.0, at.word(), Kind::Head) >> 48)
     }
 
+    /// Returns the head in the lower 48 bits of a word of DRAM.
+    #[inline(always)]
+    pub const fn packed(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the head in a word that [`Head::packed`] made.
+    #[inline(always)]
+    pub const fn of_packed(word: u64) -> Head {
+        Head(word)
+    }
+
     /// Returns the state of a slot: flags and fingerprint; 0 if it is open.
     #[inline(always)]
     pub const fn state(self, slot: usize) -> u16 {
@@ -239,6 +252,21 @@ impl Head {
     pub const fn with(self, slot: usize, state: u16) -> Head {
         let shift = slot as u32 * STATE_BITS;
         Head(self.0 & !((u16::MAX as u64) << shift) | (state as u64) << shift)
+    }
+
+    /// Returns how many of the first `slots` slots are not valid.
+    #[inline(always)]
+    pub fn free(self, slots: u64) -> u32 {
+        (0..slots as usize).map(|slot| u32::from(!is_valid(self.state(slot)))).sum()
+    }
+
+    /// Returns whether a slot that can be read has a fingerprint.
+    #[inline(always)]
+    pub fn has_print(self, wanted: u16) -> bool {
+        (0..SLOTS).any(|slot| {
+            let state = self.state(slot);
+            is_readable(state) && print(state) == wanted
+        })
     }
 
     /// Returns whether every slot is open or holds a state that writes leave, and those from
@@ -269,7 +297,7 @@ pub const fn is_valid(state: u16) -> bool {
     state & (READABLE | NON_WRITABLE) == READABLE | NON_WRITABLE
 }
 
-/// Returns whether a slot says that its key is deleted.
+/// Returns whether a slot is a tombstone.
 #[inline(always)]
 pub const fn is_deleted(state: u16) -> bool {
     state & DELETED != 0
@@ -359,7 +387,7 @@ impl Place {
     }
 }
 
-/// What the root says of a layer.
+/// A layer in the list of the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listed {
     /// It lies here.
@@ -378,7 +406,7 @@ impl Listed {
         PLACE_CHECK.set(word, mix(word, at.word(), Kind::Place) >> 48)
     }
 
-    /// Returns what a word at `at` says, or `None` if no engine stored it there.
+    /// Decodes the word at `at`; `None` if no engine stored it there.
     pub const fn decode(word: u64, at: Addr) -> Option<Listed> {
         let place = Place::of_packed(word);
         let listed = if PLACE_DROPPED.get(word) == 1 {
@@ -392,10 +420,10 @@ impl Listed {
     }
 }
 
-/// Returns where the root says where layer `index` lies.
+/// Returns where the root lists layer `index`.
 pub const fn place_at(index: usize) -> Addr {
     ROOT.plus((Root::PLACES + index) as u64)
 }
 
 const _: () = assert!(SLOTS as u32 * STATE_BITS == 48 && Line::SLOTS == 0 && Line::LINK == 6);
-const _: () = assert!(Root::CHECKSUM == 12, "the settings fill their place");
+const _: () = assert!(Root::CHECKSUM == 13, "the settings fill their place");

@@ -3,7 +3,7 @@
 //!
 //! Down a column, the buckets of one hash function, copies never get newer. So a pair moves only
 //! past slots without its key; an older copy where it arrives is overwritten. The copy above stays,
-//! as a shadow, and becomes one when the copy below is durable; nobody waits for its flag. A crash
+//! as a shadow, and becomes one when the copy below is durable; no write waits for its flag. A crash
 //! may bring the flag back: then there are two equal copies, which is where a move began.
 
 use core::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Media};
 
-use super::bucket::{Line, Lines, PairCodec, Words, corrupt};
+use super::bucket::{Line, PairCodec, Words, corrupt};
 use super::in_cacheline_crash_consistency::{Plan, shadow};
 use super::layers::View;
 use super::layout::{self, Line as Ruler, Place, is_deleted, is_readable, is_valid};
@@ -68,7 +68,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             let place = view.place(above);
             let ancestor = number >> (page.place.log - place.log);
             for index in ancestor << page.log..(ancestor + 1) << page.log {
-                let mut lines = Lines::of(pm, place.bucket(index));
+                let mut lines = self.lines(pm, view, place.bucket(index));
                 while let Some((line, _)) = lines.advance()? {
                     for slot in line.readable().filter(|slot| is_valid(line.head.state(*slot))) {
                         let position = self.position_of(&line, slot, (place, index))?;
@@ -112,7 +112,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<()> {
         for between in source.rank + 1..rank {
             let home = view.place(between).home(source.position);
-            if self.copy_of(pm, home, (&source.line, source.slot))?.is_some() {
+            if self.copy_of(pm, view, home, (&source.line, source.slot))?.is_some() {
                 return Ok(());
             }
         }
@@ -135,7 +135,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let (words, state) = (source.words(), source.state());
         let home = view.place(rank).home(source.position);
         let arrives = state | layout::NON_WRITABLE;
-        if let Some((line, slot)) = self.copy_of(pm, home, (&source.line, source.slot))? {
+        if let Some((line, slot)) = self.copy_of(pm, view, home, (&source.line, source.slot))? {
             if plan.touches(line.at(), slot) {
                 // The older copy is a shadow that another pair overwrites: in that slot or in a
                 // second one of this layer, a crash could not tell which is newer.
@@ -159,7 +159,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         if is_deleted(state) && !self.is_below(pm, view, source, rank)? {
             return Ok(Sunk::Planned);
         }
-        let Some(room) = self.room_beside(pm, home, plan)? else { return Ok(Sunk::NoRoom) };
+        let Some(room) = self.room_beside(pm, view, home, plan)? else { return Ok(Sunk::NoRoom) };
         self.note_ended(&room, plan, moves);
         plan.fill(&room.line, room.slot, arrives, words);
         Ok(Sunk::Planned)
@@ -184,7 +184,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<bool> {
         for place in &view.all()[rank + 1..] {
             let home = place.home(source.position);
-            if self.copy_of(pm, home, (&source.line, source.slot))?.is_some() {
+            if self.copy_of(pm, view, home, (&source.line, source.slot))?.is_some() {
                 return Ok(true);
             }
         }
@@ -195,11 +195,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn room_beside<'a>(
         &self,
         pm: &'a Access<'_, M>,
+        view: &View,
         home: Addr,
         plan: &Plan,
     ) -> Result<Option<Room<'a, M>>> {
         let mut room = None;
-        let mut lines = Lines::of(pm, home);
+        let mut lines = self.lines(pm, view, home);
         while let Some((line, _)) = lines.advance()? {
             room = better_room(plan.head(&line), line, self.settings.line_slots, room);
         }
@@ -211,11 +212,17 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ///
     /// # Errors
     /// As the medium.
-    pub(super) fn mark_sources(&self, pm: &Access<'_, M>, moves: &Moves) -> Result<()> {
+    pub(super) fn mark_sources(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        moves: &Moves,
+    ) -> Result<()> {
         for (at, slot) in &moves.sources {
             let line = Line::of(pm, *at)?;
             let head = line.head.with(*slot, shadow(line.head.state(*slot)));
             pm.store(at.plus(Ruler::HEAD as u64), head.encode(*at))?;
+            self.fingerprints.note(view, *at, head);
         }
         self.moved.fetch_add(moves.sources.len() as u64, Ordering::Relaxed);
         Ok(())

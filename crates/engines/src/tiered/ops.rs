@@ -132,16 +132,22 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         Ok(Writer { table: self, held, view: self.layers.view(), wanted })
     }
 
-    /// Fetches the lines where a search for a hash begins; returns its positions.
+    /// Fetches the lines that a search for a hash reads first; returns its positions.
     #[inline(always)]
     fn prefetch(&self, pm: &Access<'_, M>, hash: u64) -> [u64; 2] {
         let view = self.layers.view();
+        let print = layout::print_of(hash);
         [false, true].map(|second| {
             let position = layout::position(hash, second);
-            for place in view.all() {
-                let home = place.home(position);
-                pm.prefetch(home);
-                pm.prefetch(home.plus(layout::LINE_WORDS as u64));
+            for rank in 0..view.count() {
+                let index = view.bucket(rank, position);
+                let home = view.place(rank).bucket(index);
+                let known = self.fingerprints.bucket(view.first() + rank, index);
+                for line in 0..layout::BUCKET_LINES {
+                    if known.is_none_or(|known| known[line as usize].head.has_print(print)) {
+                        pm.prefetch(home.plus(line * layout::LINE_WORDS as u64));
+                    }
+                }
             }
             position
         })
@@ -226,7 +232,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         let fresh: Vec<Addr> = self.table.take_lines(1)?;
         let change = self.held.change(position)?;
         for at in fresh {
-            self.table.extend(pm, self.view.bottom(), &newcomer, at)?;
+            self.table.extend(pm, &self.view, &newcomer, at)?;
         }
         change.end();
         self.held.count_write(position, true);
@@ -265,7 +271,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
             Target::Overflow => return Ok(None),
         };
         self.commit(pm, at, plan, moves, false)?;
-        self.table.note_litter();
+        self.table.note_unswept();
         Ok(self.held.count(at.0, -1, self.table.drift_limit(&self.view)))
     }
 
@@ -287,9 +293,9 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
             moves.ended.extend(more.ended);
         }
         let change = self.held.change(position)?;
-        plan.commit(pm, table.ordered)?;
+        table.commit_plan(pm, &self.view, &plan)?;
         if !moves.sources.is_empty() {
-            table.mark_sources(pm, &moves)?;
+            table.mark_sources(pm, &self.view, &moves)?;
         }
         if carries && table.settings.one_flush == 0 {
             self.move_apart(pm, (position, rank))?;
@@ -306,7 +312,8 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         let mut plan = Plan::default();
         let moves = self.table.plan_moves(pm, &self.view, at, &mut plan)?;
         plan.commit_apart(pm, self.table.ordered)?;
-        self.table.mark_sources(pm, &moves)?;
+        plan.heads().for_each(|(at, head)| self.table.fingerprints.note(&self.view, at, head));
+        self.table.mark_sources(pm, &self.view, &moves)?;
         for (line, _) in &moves.sources {
             let site = move_sites::SOURCE;
             pm.persist(Span::new(*line, layout::LINE_WORDS as u64), site)?;

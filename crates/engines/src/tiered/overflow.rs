@@ -9,10 +9,11 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Span, WORD, before_reuse};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Site, Span, WORD, before_reuse};
 
-use super::bucket::{Line, Lines, PairCodec, Words};
-use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Place};
+use super::bucket::{Line, PairCodec, Words};
+use super::layers::View;
+use super::layout::{self, Head, LINE_WORDS, Line as Ruler};
 use super::setup::empty_line;
 use super::state::{Tiered, line_class};
 
@@ -70,13 +71,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub(super) fn extend(
         &self,
         pm: &Access<'_, M>,
-        bottom: Place,
+        view: &View,
         newcomer: &Newcomer,
         at: Addr,
     ) -> Result<()> {
         before_reuse::<M::Sync>();
         self.overflowed.fetch_add(1, Ordering::Relaxed);
-        let second = Line::of(pm, bottom.home(newcomer.position).plus(LINE / WORD))?;
+        let second = Line::of(pm, view.bottom().home(newcomer.position).plus(LINE / WORD))?;
         let mut words = empty_line(at);
         let first = layout::slot_word(0);
         words[first..first + 2].copy_from_slice(&newcomer.words);
@@ -84,53 +85,58 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         words[Ruler::HEAD] = Head::EMPTY.with(0, newcomer.state).encode(at);
         pm.write_words(at, &words)?;
         pm.persist(Span::new(at, LINE_WORDS as u64), sites::LINE)?;
-        link(pm, second.at(), at, sites::LINK)?;
+        self.link(pm, view, second.at(), at, sites::LINK)?;
         Ok(pm.fence(sites::LINK)?)
     }
-}
 
-/// Cuts off all overflow lines of some buckets, which hold nothing, durably; returns them.
-///
-/// # Errors
-/// [`everhash_index::Error::Corrupt`].
-pub fn unlink_all<M: Media>(
-    pm: &Access<'_, M>,
-    buckets: impl Iterator<Item = Addr>,
-) -> Result<Vec<Addr>> {
-    let mut cut = Vec::new();
-    for bucket in buckets {
-        let mut lines = Lines::of(pm, bucket);
-        let mut second = None;
-        let before = cut.len();
-        while let Some((line, number)) = lines.advance()? {
-            match number {
-                0 => {}
-                1 => second = Some(line.at()),
-                _ => cut.push(line.at()),
+    /// Cuts off all overflow lines of some buckets, which hold nothing, durably; returns them.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`].
+    pub(super) fn unlink_all(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        buckets: impl Iterator<Item = Addr>,
+    ) -> Result<Vec<Addr>> {
+        let mut cut = Vec::new();
+        for bucket in buckets {
+            let mut lines = self.lines(pm, view, bucket);
+            let mut second = None;
+            let before = cut.len();
+            while let Some((line, number)) = lines.advance()? {
+                match number {
+                    0 => {}
+                    1 => second = Some(line.at()),
+                    _ => cut.push(line.at()),
+                }
+            }
+            if let (Some(second), true) = (second, cut.len() > before) {
+                self.link(pm, view, second, Addr::NULL, sites::UNLINK)?;
             }
         }
-        if let (Some(second), true) = (second, cut.len() > before) {
-            link(pm, second, Addr::NULL, sites::UNLINK)?;
+        if !cut.is_empty() {
+            pm.fence(sites::UNLINK)?;
         }
+        Ok(cut)
     }
-    if !cut.is_empty() {
-        pm.fence(sites::UNLINK)?;
-    }
-    Ok(cut)
-}
 
-/// Stores a link and flushes it; the caller fences.
-///
-/// # Errors
-/// As the medium.
-pub fn link<M: Media>(
-    pm: &Access<'_, M>,
-    from: Addr,
-    to: Addr,
-    site: everhash_pmem::Site,
-) -> Result<()> {
-    let at = from.plus(Ruler::LINK as u64);
-    pm.commit_word(at, layout::seal_link(to, from), site)?;
-    pm.flush(Span::new(at, 1), site);
-    Ok(())
+    /// Stores a link and flushes it; the caller fences, and keeps readers away.
+    ///
+    /// # Errors
+    /// As the medium.
+    pub(super) fn link(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        from: Addr,
+        to: Addr,
+        site: Site,
+    ) -> Result<()> {
+        let at = from.plus(Ruler::LINK as u64);
+        pm.commit_word(at, layout::seal_link(to, from), site)?;
+        pm.flush(Span::new(at, 1), site);
+        self.fingerprints.note_link(view, from, !to.is_null());
+        Ok(())
+    }
 }

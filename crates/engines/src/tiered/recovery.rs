@@ -16,6 +16,7 @@ use everhash_pmem::{
 
 use super::bucket::{Line, Lines, PairCodec, corrupt};
 use super::concurrency::Groups;
+use super::fingerprints::Fingerprints;
 use super::layers::{Layers, View};
 use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
 use super::setup::TieredSettings;
@@ -111,6 +112,10 @@ fn assemble<M: Media, C: PairCodec>(
     space: Arc<Space<M>>,
     (first, places): (usize, &[Place]),
 ) -> Result<Tiered<M, C>> {
+    let fingerprints = Fingerprints::new(settings.fingerprints == 1);
+    for (rank, place) in places.iter().enumerate() {
+        fingerprints.add(first + rank, *place);
+    }
     Ok(Tiered {
         form: Form::from_code(pool.identity().form),
         settings,
@@ -120,12 +125,13 @@ fn assemble<M: Media, C: PairCodec>(
         space,
         groups: Groups::new(layout::groups_log(settings.top_pages)),
         layers: Layers::new(first, places, settings.layers as usize),
+        fingerprints,
         estimate: AtomicWord::new(0),
         grow_at: AtomicWord::new(0),
         growth: Lock::new(Growth::default()),
         sweep: Lock::new(Sweep::default()),
         // What was left behind before is not known.
-        litter: AtomicWord::new(1),
+        unswept: AtomicWord::new(1),
         moved: AtomicWord::new(0),
         overflowed: AtomicWord::new(0),
         pairs: PhantomData,
@@ -160,8 +166,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         // Lines first: a copy that is looked for must not lie behind a link that goes in a circle.
         for group in groups.clone() {
             self.each_line(&pm, &view, group, |_, _, line, number| {
-                if number > 1 {
-                    self.heap.claim(line.at(), line_class())?;
+                match number {
+                    0 | 1 => {
+                        self.fingerprints.note(&view, line.at(), line.head);
+                        let has_link = number == 1 && line.next()?.is_some();
+                        self.fingerprints.note_link(&view, line.at(), has_link);
+                    }
+                    _ => self.heap.claim(line.at(), line_class())?,
                 }
                 Ok(())
             })?;

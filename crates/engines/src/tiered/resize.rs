@@ -1,7 +1,7 @@
 //! Resizing (Tiered Hashing 3.8): a bottom layer is added, the top layer takes no new keys and is
 //! drained, page by page, and is dropped when it is empty.
 //!
-//! 1. The lines of the new layer are written and fenced: nobody reads them before step 2.
+//! 1. The lines of the new layer are written and fenced: no reader sees them before step 2.
 //! 2. One word of the root leads to it: durable, and then seen.
 //! 3. What is valid in a page of the top layer is written further down and fenced; then the page is
 //!    emptied. A crash between leaves pairs twice, and the upper copy counts.
@@ -21,7 +21,7 @@ use super::in_cacheline_crash_consistency::Plan;
 use super::layers::{View, announce_streams};
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Listed, MOST_LOG, PLACES, Place};
 use super::opportunistic_data_movement::{Moves, Source, Sunk};
-use super::overflow::{Newcomer, unlink_all};
+use super::overflow::Newcomer;
 use super::setup::write_empty_lines;
 use super::state::{Growth, Tiered};
 
@@ -43,8 +43,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Takes `correction` into the estimate of the number of items, adds a layer if that is due,
     /// and drains a page of the top layer if it is this write's turn.
     ///
-    /// What hinders it is no error of the write that found it due: that is committed. A medium that
-    /// has failed says so at the next write.
+    /// A failure of the growth is no error of the write that found it due: that is committed. A
+    /// medium that has failed reports it at the next write.
     #[inline(always)]
     pub(super) fn estimated(&self, pm: &Access<'_, M>, correction: Option<i64>, hash: u64) {
         if let Some(correction) = correction {
@@ -94,6 +94,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         pm.commit_word(at, Listed::Live(place).encode(at), sites::PLACE)?;
         pm.persist(Span::new(at, 1), sites::PLACE)?;
         *growth = Growth { steps: growth.steps + 1, ..Growth::default() };
+        self.fingerprints.add(index, place);
         self.layers.add(place);
         self.announce(pm);
         Ok(())
@@ -161,7 +162,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         self.space.give(Span::of_bytes(top.start, top.bytes()));
         self.grow_at.store(self.items_to_grow(), Ordering::Relaxed);
         // Overflow lines may be empty now.
-        self.litter.fetch_add(1, Ordering::Relaxed);
+        self.unswept.fetch_add(1, Ordering::Relaxed);
         self.announce(pm);
         Ok(())
     }
@@ -188,7 +189,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         // Ends: the first pair of each round always finds a place, or a full medium.
         while self.drain_round(pm, view, (&held, position), buckets.clone())? {}
         let change = held.change(position)?;
-        let lines = unlink_all(pm, buckets.map(|index| place.bucket(index)))?;
+        let lines = self.unlink_all(pm, view, buckets.map(|index| place.bucket(index)))?;
         change.end();
         self.give_lines(lines);
         Ok(())
@@ -244,14 +245,15 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let fresh = self.take_lines(newcomers.len())?;
         let change = held.change(position)?;
         for (newcomer, at) in newcomers.iter().zip(fresh) {
-            self.extend(pm, view.bottom(), newcomer, at)?;
+            self.extend(pm, view, newcomer, at)?;
         }
         if !plan.is_empty() {
-            plan.commit(pm, self.ordered)?;
+            self.commit_plan(pm, view, &plan)?;
         }
         for (line, head) in &emptied {
             let at = line.at();
             pm.commit_word(at.plus(Ruler::HEAD as u64), head.encode(at), sites::DRAINED)?;
+            self.fingerprints.note(view, at, *head);
         }
         for (line, _) in &emptied {
             pm.flush(Span::new(line.at(), LINE_WORDS as u64), sites::DRAINED);
@@ -275,7 +277,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let planned = |sunk| if sunk == Sunk::Planned { Drained::Planned } else { Drained::Later };
         for rank in 1..view.count() {
             let home = view.place(rank).home(source.position);
-            if self.copy_of(pm, home, (&source.line, source.slot))?.is_some() {
+            if self.copy_of(pm, view, home, (&source.line, source.slot))?.is_some() {
                 return Ok(planned(self.sink(pm, view, source, rank, plan, moves)?));
             }
         }

@@ -6,7 +6,6 @@ use everhash_pmem::{Access, Addr, Media, Span};
 use super::bucket::{Line, Lines, PairCodec, Words};
 use super::layers::View;
 use super::layout::{self, LINE_WORDS, Line as Ruler, is_deleted, is_shadow};
-use super::overflow::unlink_all;
 use super::state::Tiered;
 
 /// Where `clear` persists something.
@@ -152,7 +151,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         for rank in (0..view.count()).rev() {
             self.end_slots(&pm, &view, (rank, group), layout::is_readable, &mut cleared)?;
             cleared.fence(&pm)?;
-            cut.extend(unlink_all(&pm, self.buckets(&view, rank, group))?);
+            cut.extend(self.unlink_all(&pm, &view, self.buckets(&view, rank, group))?);
         }
         change.end();
         let correction = held.count(position, -cleared.items, 1);
@@ -201,6 +200,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 if head != line.head {
                     let at = line.at().plus(Ruler::HEAD as u64);
                     pm.commit_word(at, head.encode(line.at()), sites::CLEAR)?;
+                    self.fingerprints.note(view, line.at(), head);
                     cleared.pending.push(line.at());
                 }
             }
@@ -225,14 +225,14 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let hash = line.hash::<C>(&self.hasher, slot)?;
         let position = layout::position(hash, layout::is_second(state));
         for place in &view.all()[..rank] {
-            if self.copy_of(pm, place.home(position), (line, slot))?.is_some() {
+            if self.copy_of(pm, view, place.home(position), (line, slot))?.is_some() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Gives back the records of slots that are gone, each once.
+    /// Gives back the records of slots that have ended, each once.
     fn give_records(&self, mut records: Vec<(Words, Addr)>) -> Result<()> {
         if !C::RECORDS {
             return Ok(());

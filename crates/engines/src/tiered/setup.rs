@@ -34,6 +34,8 @@ settings! {
             "1 = reads use the source of a moved pair, 0 = they go on to the lower layer";
         streams = 1, |value| value <= 1,
             "1 = a stream for each layer, 0 = one for all";
+        fingerprints = 0, |value| value <= 1,
+            "1 = fingerprints of all slots in DRAM too, 0 = in the lines only";
     }
 }
 
@@ -57,6 +59,7 @@ impl TieredSettings {
             one_flush: 1,
             shadow_reading: 1,
             streams: 1,
+            fingerprints: 0,
         }
     }
 
@@ -185,7 +188,7 @@ mod tests {
 
     #[test]
     fn settings_survive_the_root_and_damage_does_not_pass() {
-        // Fails if a field is lost on the way, or if a flipped bit is believed.
+        // Fails if a field is lost on the way, or if a flipped bit goes unnoticed.
         let settings = TieredSettings { layers: 4, grow_percent: 77, ..TieredSettings::tiny() };
         let mut root = settings.root();
         assert_eq!(TieredSettings::from_root(&root).unwrap(), settings);

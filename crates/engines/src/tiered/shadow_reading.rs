@@ -4,7 +4,7 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
 
-use super::bucket::{Line, Lines, PairCodec};
+use super::bucket::{Line, PairCodec};
 use super::layers::View;
 use super::layout::{self, MOST_LIVE, is_deleted, is_shadow};
 use super::state::Tiered;
@@ -53,6 +53,8 @@ pub struct Survey<'a, M: Media, C: PairCodec> {
     pub copies: [Option<Copied<'a, M, C>>; MOST_LIVE],
     /// Room in each layer, under the first hash function and under the second.
     pub room: [[Option<Room<'a, M>>; 2]; MOST_LIVE],
+    /// How many slots of these buckets are not valid.
+    pub free: [[u32; 2]; MOST_LIVE],
 }
 
 impl<'a, M: Media, C: PairCodec> Survey<'a, M, C> {
@@ -101,7 +103,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<Option<C::Pair>> {
         let positions = [false, true].map(|second| layout::position(wanted.hash, second));
         let groups = positions.map(|position| self.groups.of(position));
-        pm.dram(3);
+        pm.dram(3 + self.fingerprints.dram_lines());
         self.groups.read(
             groups,
             || self.layers.view(),
@@ -121,11 +123,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
-        for place in view.all() {
-            let homes = positions.map(|position| place.home(position));
-            let count = if homes[0] == homes[1] { 1 } else { 2 };
-            for home in &homes[..count] {
-                let mut lines = Lines::of(pm, *home);
+        for rank in 0..view.count() {
+            let indexes = positions.map(|position| view.bucket(rank, position));
+            let count = if indexes[0] == indexes[1] { 1 } else { 2 };
+            for index in &indexes[..count] {
+                let mut lines = self.lines_of(pm, view, rank, *index);
                 while let Some((line, _)) = lines.advance()? {
                     let found = line.find(pm, &self.hasher, wanted, bytes)?;
                     let Some((slot, pair)) = found else { continue };
@@ -153,22 +155,28 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Survey<'a, M, C>> {
-        let mut survey =
-            Survey { copies: [const { None }; MOST_LIVE], room: [[const { None }; 2]; MOST_LIVE] };
+        let mut survey = Survey {
+            copies: [const { None }; MOST_LIVE],
+            room: [[const { None }; 2]; MOST_LIVE],
+            free: [[0; 2]; MOST_LIVE],
+        };
         let positions = [false, true].map(|second| layout::position(wanted.hash, second));
+        pm.dram(self.fingerprints.dram_lines());
         let mut below = Vec::new();
         let mut is_found = false;
-        for (rank, place) in view.all().iter().enumerate() {
-            let homes = positions.map(|position| place.home(position));
-            for (second, home) in homes.into_iter().enumerate() {
-                if second == 1 && homes[0] == homes[1] {
+        for rank in 0..view.count() {
+            let indexes = positions.map(|position| view.bucket(rank, position));
+            for (second, index) in indexes.into_iter().enumerate() {
+                if second == 1 && indexes[0] == indexes[1] {
                     survey.room[rank][1] = survey.room[rank][0];
+                    survey.free[rank][1] = survey.free[rank][0];
                     continue;
                 }
-                let mut lines = Lines::of(pm, home);
+                let mut lines = self.lines_of(pm, view, rank, index);
                 while let Some((line, _)) = lines.advance()? {
                     let room = &mut survey.room[rank][second];
                     *room = better_room(line.head, line, self.settings.line_slots, *room);
+                    survey.free[rank][second] += line.head.free(self.settings.line_slots);
                     let value = if is_found { &mut below } else { &mut *bytes };
                     if let Some((slot, pair)) = line.find(pm, &self.hasher, wanted, value)? {
                         survey.copies[rank] = Some(Copied { rank, line, slot, pair });
@@ -187,12 +195,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub(super) fn copy_of<'a>(
         &self,
         pm: &'a Access<'_, M>,
+        view: &View,
         home: Addr,
         (line, slot): (&Line<'_, M>, usize),
     ) -> Result<Option<(Line<'a, M>, usize)>> {
         let source = (line.words(slot), layout::slot_at(line.at(), slot));
         let print = layout::print(line.head.state(slot));
-        let mut lines = Lines::of(pm, home);
+        let mut lines = self.lines(pm, view, home);
         while let Some((line, _)) = lines.advance()? {
             for slot in line.readable() {
                 let target = (line.words(slot), layout::slot_at(line.at(), slot));

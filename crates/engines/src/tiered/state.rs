@@ -9,8 +9,10 @@ use everhash_pmem::{Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Pr
 
 use super::bucket::{Lines, PairCodec, Words};
 use super::concurrency::Groups;
+use super::fingerprints::Fingerprints;
+use super::in_cacheline_crash_consistency::Plan;
 use super::layers::{Layers, View};
-use super::layout::{self, is_readable};
+use super::layout;
 use super::setup::TieredSettings;
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::HashedKey;
@@ -34,14 +36,15 @@ pub struct Tiered<M: Media, C: PairCodec> {
     pub(super) heap: Heap<M>,
     pub(super) groups: Groups<M::Sync>,
     pub(super) layers: Layers<M::Sync>,
+    pub(super) fingerprints: Fingerprints<M::Sync>,
     /// About how many items there are: exact up to what the groups have not reported yet.
     pub(super) estimate: WordOf<M>,
     /// The estimate at which a layer is added.
     pub(super) grow_at: WordOf<M>,
     pub(super) growth: LockOf<M, Growth>,
     pub(super) sweep: LockOf<M, Sweep>,
-    /// Deletions that a sweep may end, and overflow lines, since the last sweep began.
-    pub(super) litter: WordOf<M>,
+    /// Tombstones and overflow lines that were written since the last sweep began.
+    pub(super) unswept: WordOf<M>,
     /// Pairs that were moved down since the pool was opened.
     pub(super) moved: WordOf<M>,
     /// Overflow lines that were added since the pool was opened.
@@ -52,7 +55,7 @@ pub struct Tiered<M: Media, C: PairCodec> {
 /// How far the top layer is drained.
 #[derive(Default)]
 pub struct Growth {
-    /// The next page that nobody has begun.
+    /// The next page that no thread has begun to drain.
     pub(super) next: u64,
     /// Pages that could not be drained, for want of space or behind a poisoned latch.
     pub(super) again: Vec<u64>,
@@ -81,7 +84,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         HashedKey { hash: C::hash(&self.hasher, key), key }
     }
 
-    /// Returns the number of items. Exact whenever no write is under way.
+    /// Returns the number of items. Exact whenever no write is in progress.
     pub fn len(&self) -> u64 {
         self.groups.items()
     }
@@ -118,8 +121,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Notes that something was left for a sweep.
     #[inline(always)]
-    pub(super) fn note_litter(&self) {
-        self.litter.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn note_unswept(&self) {
+        self.unswept.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the error of a write to a table that was opened for reading only.
@@ -130,6 +133,41 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
         let what = "writing to a pool that was opened for reading only; open it for writing";
         Err(Error::Unsupported { what: what.into() })
+    }
+
+    /// Returns the lines of the bucket at `at`, of a layer of the view.
+    #[inline(always)]
+    pub(super) fn lines<'a, 'm>(
+        &self,
+        pm: &'a Access<'m, M>,
+        view: &View,
+        at: Addr,
+    ) -> Lines<'a, 'm, M> {
+        Lines::with(pm, at, self.fingerprints.bucket_at(view, at))
+    }
+
+    /// As [`Tiered::lines`], of bucket `index` of layer `rank`.
+    #[inline(always)]
+    pub(super) fn lines_of<'a, 'm>(
+        &self,
+        pm: &'a Access<'m, M>,
+        view: &View,
+        rank: usize,
+        index: u64,
+    ) -> Lines<'a, 'm, M> {
+        let known = self.fingerprints.bucket(view.first() + rank, index);
+        Lines::with(pm, view.place(rank).bucket(index), known)
+    }
+
+    /// Makes the changes of a plan durable, and known. The caller keeps readers away.
+    ///
+    /// # Errors
+    /// As the medium.
+    #[inline(always)]
+    pub(super) fn commit_plan(&self, pm: &Access<'_, M>, view: &View, plan: &Plan) -> Result<()> {
+        plan.commit(pm, self.ordered)?;
+        plan.heads().for_each(|(at, head)| self.fingerprints.note(view, at, head));
+        Ok(())
     }
 
     /// Gives a record back, of a slot that ended durably, unless another copy down the column of
@@ -146,11 +184,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let Some(record) = C::record(C::decode(words, at)?) else { return Ok(()) };
         let position = layout::position(words[0], layout::is_second(state));
         for place in view.all() {
-            let mut lines = Lines::of(pm, place.home(position));
+            let mut lines = self.lines(pm, view, place.home(position));
             while let Some((line, _)) = lines.advance()? {
-                let leads =
-                    |slot: usize| is_readable(line.head.state(slot)) && line.words(slot) == words;
-                if (0..layout::SLOTS).any(leads) {
+                let leads = |slot: usize| {
+                    layout::print(line.head.state(slot)) == layout::print(state)
+                        && line.words(slot) == words
+                };
+                if line.readable().any(leads) {
                     return Ok(());
                 }
             }

@@ -68,7 +68,10 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
             slots: self.slots(&view),
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
-            dram_bytes: size_of::<Self>() as u64 + self.groups.dram_bytes() + heap.dram_bytes,
+            dram_bytes: size_of::<Self>() as u64
+                + self.groups.dram_bytes()
+                + self.fingerprints.dram_bytes()
+                + heap.dram_bytes,
             growth_steps: self.growth.lock()?.steps,
             own: vec![
                 ("layers", view.count() as u64),

@@ -11,7 +11,7 @@ use super::in_cacheline_crash_consistency::Plan;
 use super::layers::View;
 use super::layout::{self, SLOTS, is_deleted, is_valid};
 use super::opportunistic_data_movement::Moves;
-use super::overflow::{link, sites};
+use super::overflow::sites;
 use super::state::{Sweep, Tiered};
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
@@ -30,7 +30,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let mut left = u64::from(budget).max(1);
         while left > 0 && self.layers.view().draining() {
             if !drain(&pm)? {
-                // Full, or in the hands of others.
+                // No room, or other threads drain the last pages.
                 break;
             }
             left = left.saturating_sub(1 << self.page_log());
@@ -57,12 +57,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Sweeps the pages of all layers, the upper ones first; returns whether there is more to do.
     fn sweep(&self, pm: &Access<'_, M>, sweep: &mut Sweep, mut left: u64) -> Result<bool> {
         if sweep.next == 0 {
-            let litter = self.litter.load(Ordering::Relaxed);
-            if litter == 0 {
+            let unswept = self.unswept.load(Ordering::Relaxed);
+            if unswept == 0 {
                 return Ok(false);
             }
             // What is left behind from here on is for the next sweep.
-            self.litter.fetch_sub(litter, Ordering::Relaxed);
+            self.unswept.fetch_sub(unswept, Ordering::Relaxed);
         }
         while left > 0 {
             let view = self.layers.view();
@@ -80,7 +80,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             sweep.next += 1;
             left = left.saturating_sub(1 << self.page_log());
         }
-        Ok(sweep.next != 0 || self.litter.load(Ordering::Relaxed) != 0)
+        Ok(sweep.next != 0 || self.unswept.load(Ordering::Relaxed) != 0)
     }
 
     /// Returns the layer and the page that have a number among all pages.
@@ -138,14 +138,35 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let change = held.change(position)?;
         for plan in [&below, &here] {
             if !plan.is_empty() {
-                plan.commit(pm, self.ordered)?;
+                self.commit_plan(pm, view, plan)?;
             }
         }
-        let lines = cut_out(pm, &cut)?;
+        let lines = self.cut_out(pm, view, &cut)?;
         change.end();
         self.drop_ended(pm, view, &moves);
         self.give_lines(lines);
         Ok(())
+    }
+
+    /// Unlinks overflow lines, each with the bucket that it belongs to, durably; returns them.
+    fn cut_out(&self, pm: &Access<'_, M>, view: &View, cut: &[(Addr, Addr)]) -> Result<Vec<Addr>> {
+        for (home, out) in cut {
+            let mut lines = Lines::of(pm, *home);
+            let mut kept: Option<Addr> = None;
+            while let Some((line, _)) = lines.advance()? {
+                if line.at() == *out {
+                    let from = kept.expect("an overflow line has lines before it");
+                    let to = line.next()?.unwrap_or(Addr::NULL);
+                    self.link(pm, view, from, to, sites::UNLINK)?;
+                    break;
+                }
+                kept = Some(line.at());
+            }
+        }
+        if !cut.is_empty() {
+            pm.fence(sites::UNLINK)?;
+        }
+        Ok(cut.iter().map(|(_, line)| *line).collect())
     }
 
     /// Plans the end of every copy of the key of a slot below its layer.
@@ -158,7 +179,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         moves: &mut Moves,
     ) -> Result<()> {
         for lower in &view.all()[rank + 1..] {
-            if let Some((copy, at)) = self.copy_of(pm, lower.home(position), (&line, slot))? {
+            if let Some((copy, at)) = self.copy_of(pm, view, lower.home(position), (&line, slot))? {
                 end(plan, &copy, at, moves);
             }
         }
@@ -171,24 +192,4 @@ fn end<M: Media>(plan: &mut Plan, line: &Line<'_, M>, slot: usize, moves: &mut M
     plan.flag(line, slot, 0);
     let at = layout::slot_at(line.at(), slot);
     moves.ended.push((line.words(slot), line.head.state(slot), at));
-}
-
-/// Unlinks overflow lines, each with the bucket that it belongs to, durably; returns them.
-fn cut_out<M: Media>(pm: &Access<'_, M>, cut: &[(Addr, Addr)]) -> Result<Vec<Addr>> {
-    for (home, out) in cut {
-        let mut lines = Lines::of(pm, *home);
-        let mut kept: Option<Addr> = None;
-        while let Some((line, _)) = lines.advance()? {
-            if line.at() == *out {
-                let from = kept.expect("an overflow line has lines before it");
-                link(pm, from, line.next()?.unwrap_or(Addr::NULL), sites::UNLINK)?;
-                break;
-            }
-            kept = Some(line.at());
-        }
-    }
-    if !cut.is_empty() {
-        pm.fence(sites::UNLINK)?;
-    }
-    Ok(cut.iter().map(|(_, line)| *line).collect())
 }

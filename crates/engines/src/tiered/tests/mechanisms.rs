@@ -140,7 +140,9 @@ fn a_table_grows_at_its_load_and_drops_the_layer_that_it_drained() {
 #[test]
 fn every_ablation_is_a_map() {
     // Fails if a switch for measurements changes an answer.
-    const ABLATIONS: [&[(&str, u64)]; 6] = [
+    const ABLATIONS: [&[(&str, u64)]; 8] = [
+        &[("fingerprints", 1)],
+        &[("fingerprints", 1), ("layers", 3)],
         &[("movement", 0)],
         &[("one_flush", 0), ("layers", 3)],
         &[("shadow_reading", 0), ("layers", 3)],
