@@ -15,6 +15,9 @@
 //! hash function; the sequence of that group is odd from before the first store until after the
 //! fence.
 //!
+//! A clear holds all latches: nothing may be written to a group that it has cleared before it has
+//! cleared the other group of the key.
+//!
 //! A reader takes no lock. It loads which layers there are and the sequences of both groups, reads,
 //! and looks at all three again; a hit and a miss are validated alike. So lines and records are
 //! reused at once: a release fence comes before every store to space that was in use before.

@@ -4,6 +4,7 @@ use everhash_index::{Cursor, Result};
 use everhash_pmem::{Access, Addr, Media, Span};
 
 use super::bucket::{Line, Lines, PairCodec, Words};
+use super::concurrency::Held;
 use super::layers::View;
 use super::layout::{self, LINE_WORDS, Line as Ruler, is_deleted, is_shadow};
 use super::state::Tiered;
@@ -126,41 +127,51 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Removes every pair, group by group. A crash leaves any of them.
     ///
+    /// All groups are held until the last one is clear: a key has two, and one that another thread
+    /// inserts into the second after it ended in the first would be removed twice.
+    ///
     /// # Errors
     /// As a removal.
     pub fn clear(&self) -> Result<()> {
         self.writable()?;
-        (0..self.groups.count()).try_for_each(|group| self.clear_group(group))
+        let pm = self.pool.access();
+        let all = 0..self.groups.count();
+        let all: Vec<_> =
+            all.map(|group| self.groups.hold(&pm, [group, group])).collect::<Result<_>>()?;
+        let mut correction = 0;
+        for (group, held) in (0..).zip(&all) {
+            correction += self.clear_group(&pm, group, held)?;
+        }
+        drop(all);
+        self.correct_estimate(correction);
+        Ok(())
     }
 
-    /// Ends all pairs of a group: shadows first, because they must not outlive what they are copies
-    /// of, and then the bottom layer before those above it. So a crash between leaves each key with
+    /// Ends all pairs of a group; returns what the estimate of the table is to be changed by.
+    ///
+    /// Shadows end first, because they must not outlive what they are copies of, and then the
+    /// bottom layer before those above it. So a crash between leaves each key with
     /// its newest copy, or without any.
-    fn clear_group(&self, group: u64) -> Result<()> {
-        let pm = self.pool.access();
-        let held = self.groups.hold(&pm, [group, group])?;
+    fn clear_group(&self, pm: &Access<'_, M>, group: u64, held: &Held<'_, M>) -> Result<i64> {
         let view = self.layers.view();
         let position = layout::first_position(group, self.groups.log());
         let mut cleared = Cleared::default();
         let change = held.change(position)?;
         for rank in 0..view.count() {
-            self.end_slots(&pm, &view, (rank, group), is_shadow, &mut cleared)?;
+            self.end_slots(pm, &view, (rank, group), is_shadow, &mut cleared)?;
         }
-        cleared.fence(&pm)?;
+        cleared.fence(pm)?;
         let mut cut = Vec::new();
         for rank in (0..view.count()).rev() {
-            self.end_slots(&pm, &view, (rank, group), layout::is_readable, &mut cleared)?;
-            cleared.fence(&pm)?;
-            cut.extend(self.unlink_all(&pm, &view, self.buckets(&view, rank, group))?);
+            self.end_slots(pm, &view, (rank, group), layout::is_readable, &mut cleared)?;
+            cleared.fence(pm)?;
+            cut.extend(self.unlink_all(pm, &view, self.buckets(&view, rank, group))?);
         }
         change.end();
-        let correction = held.count(position, -cleared.items, 1);
-        drop(held);
-        if let Some(correction) = correction {
-            self.correct_estimate(correction);
-        }
+        let correction = held.count(position, -cleared.items, 1).unwrap_or(0);
         self.give_lines(cut);
-        self.give_records(cleared.records)
+        self.give_records(cleared.records)?;
+        Ok(correction)
     }
 
     /// Returns the buckets of a group in a layer.

@@ -138,6 +138,35 @@ fn a_table_grows_at_its_load_and_drops_the_layer_that_it_drained() {
 }
 
 #[test]
+fn a_clear_removes_a_key_once() {
+    // Fails if a clear lets go of a group before it has cleared the others: a key that has ended in
+    // one of its groups, and that another thread inserts into its other one, ends again.
+    let region = Region::new(Image::<Std>::new(0, 64 << 10));
+    let settings = TieredSettings { grow_percent: 100, ..TieredSettings::tiny() };
+    let table = create::<Tiered, _>(region, &Opening::default(), &settings, &Inline).unwrap();
+    let words = table.words().unwrap();
+    let mut again = 0;
+    for _ in 0..300 {
+        (0..24).for_each(|key| assert!(words.insert_word(key, 0).unwrap()));
+        let inserted: Vec<u64> = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                // What is absent was removed by the clear below.
+                let insert = |key: &u64| words.insert_word(*key, 1).unwrap();
+                (0..50).flat_map(|_| 0..24).filter(insert).collect()
+            });
+            table.clear().unwrap();
+            other.join().unwrap()
+        });
+        for key in &inserted {
+            assert_eq!(words.get_word(*key).unwrap(), Some(1), "{key} was removed twice");
+        }
+        again += inserted.len();
+        table.clear().unwrap();
+    }
+    println!("{again} keys were inserted again beside a clear");
+}
+
+#[test]
 fn every_ablation_is_a_map() {
     // Fails if a switch for measurements changes an answer.
     const ABLATIONS: [&[(&str, u64)]; 8] = [
