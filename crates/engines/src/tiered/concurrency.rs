@@ -126,7 +126,7 @@ impl<P: Primitives> Groups<P> {
         Ok(held)
     }
 
-    /// Repeats `look` until no write to the groups `a` and `b` came between and `is_same` holds, and
+    /// Repeats `look` until no write to the groups `a` and `b` came between and `is_same` holds;
     /// returns its result.
     ///
     /// What `look` loads may be half written. Its errors count only if no write came between.

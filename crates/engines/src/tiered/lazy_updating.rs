@@ -2,7 +2,7 @@
 //!
 //! | the key | goes to |
 //! |---|---|
-//! | has no copy | the first layer with room under either hash function, else an overflow line |
+//! | has no copy | the first layer with room, to the roomier of its buckets there; else an overflow line |
 //! | has copies | a slot of a layer above the topmost one with room under its hash function; else the slot of the topmost copy itself |
 //!
 //! Nothing is ever written below a copy or beside it: so down a column copies never get newer, in
@@ -42,7 +42,9 @@ pub fn target<'s, 'a, M: Media, C: PairCodec>(
     let end = topmost.map_or(view.count(), |copy| copy.rank);
     let only = topmost.map(|copy| is_second(copy.state()));
     for rank in view.open()..end {
-        for second in [false, true] {
+        // The roomier bucket: so a layer takes more pairs before a write goes below it.
+        let [one, two] = survey.free[rank];
+        for second in [two > one, two <= one] {
             if let Some(room) = survey.room[rank][usize::from(second)]
                 && only.is_none_or(|only| only == second)
             {

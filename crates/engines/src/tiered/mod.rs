@@ -47,7 +47,7 @@
 //! | the source is free once it was moved (3.3) | it is a shadow until an operation overwrites it that flushes its line | a crash may bring its flag back (2) |
 //! | stores to one line become durable in order (3.6) | that is asked of the medium; where it is not so, fences go between flags and pairs | pages of files are written while stores go on |
 //! | deletion is a reserved value, or a flag (3.5) | a flag | every value is the user's |
-//! | an insert takes the first free slot | after a search of all layers | an insert is only for absent keys |
+//! | an insert takes the first free slot | that of the roomier bucket of a layer, after a search of all | an insert is only for absent keys; a layer takes a third more pairs for each write below it (3) |
 //! | resize at the first collision (3.2) | overflow lines, and a layer at a chosen load | else the first insert fails at a load of a third, and equal hashes double the table for ever |
 //! | the top layer is locked for writing while it is drained (3.8) | for new keys; what is there may be updated there | nothing may be written below a newer copy |
 //! | one thread | a latch and a sequence for each group | see `concurrency.rs` |
@@ -58,6 +58,10 @@
 //! 2. Down a column, the buckets of one hash function, copies never get newer, in whatever order
 //!    lines become durable: so the topmost copy is the newest one at any time. `check.rs` asks this
 //!    of every pool: a shadow that is the topmost copy has an equal one below it.
+//! 3. With a lower layer 2^r times as large, r = 1 to 6, 42.7, 21.8, 10.2, 4.5, 2.15 and 1.12
+//!    writes go to the top layer for one below, from when it is full for the first time
+//!    (`tests/mechanisms.rs`, which holds them to the model of 3.7). With the first free slot they
+//!    were 31.4, 18.5, 9.4, 4.1, 1.83 and 0.92.
 //!
 //! Not covered by a check: the values of the form of words, which has no room for one, and the rest
 //! of a key beyond its fingerprint's 12 bits and its bucket. Every other word is covered, and byte
@@ -68,7 +72,7 @@
 //! | Operation, with words in persistent memory | Lines flushed | Fences |
 //! |---|---|---|
 //! | insert into the top layer, update in place, removal | 1 | 1 |
-//! | insert, mean up to a load of 45 %, all moves included | 1.46 | 1 |
+//! | insert, mean up to a load of 45 %, all moves included | 1.37 | 1 |
 //! | update, mean at that load, all moves included | 1.75 | 1 |
 //! | the same of a record | and those of the record | 2 |
 //! | on files | as on memory | 1 more where a pair is written, 2 where it replaces a shadow |
@@ -79,7 +83,8 @@
 //! of each bucket from the top down, four buckets at most with two layers.
 //!
 //! On the emulated flash device of the paper at a small scale, its spare space a quarter, up to a
-//! load of 80 % (`tests/flash.rs` of this crate, which prints them):
+//! load of 80 %, when inserts still took the first free slot (`tests/flash.rs` of this crate prints
+//! them, since then with open blocks beside the spare space):
 //!
 //! | | Insert: internal, external | Update: internal, external | Pages read by a search |
 //! |---|---|---|---|
@@ -97,10 +102,14 @@
 //! Inline pairs of 16 bytes: they lie in records. A line would hold one of them beside its flags
 //! and its link, and a value of two words does not change by one store, so that an update in place
 //! would need the log of 3.6. The paper's bare forms, and its rivals Cuckoo, Linear and Level
-//! Hashing: the other engines of this workspace are measured in their place. One file for each
-//! layer: layers are announced as streams to the medium, and an ordinary file takes no such hint.
-//! Opening reads every line, because overflow lines, records and fingerprints are claimed then; the
-//! paper's incremental search for equal pairs is not needed.
+//! Hashing. One file for each layer: layers are announced as streams to the medium, and an ordinary
+//! file takes no such hint. Opening reads every line, because overflow lines, records and
+//! fingerprints are claimed then; the paper's incremental search for equal pairs is not needed.
+//!
+//! Not measured yet, though `tests/flash.rs` has the runs: a spare space of 1.75 %, three and four
+//! layers, mixes of YCSB, the other engines on the same device, and what fingerprints in DRAM save;
+//! so these are off unless a table asks for them. The target of 1.3 for what the device writes for
+//! each page of inserts was missed by the 1.36 above.
 
 mod bucket;
 mod check;
@@ -159,7 +168,7 @@ impl Engine for Tiered {
     type Settings = TieredSettings;
     type Table<M: Media> = TieredTable<M>;
 
-    /// With fingerprints in DRAM for one form, so that what judges an engine sees both ways.
+    /// With fingerprints in DRAM for one form, so that the judges take both paths.
     fn tiny(form: Form) -> TieredSettings {
         let fingerprints = u64::from(form == Form::DOUBLE_WORDS);
         TieredSettings { fingerprints, ..TieredSettings::tiny() }

@@ -2,9 +2,9 @@
 //! the pairs of its ancestor pages that fit there.
 //!
 //! Down a column, the buckets of one hash function, copies never get newer. So a pair moves only
-//! past slots without its key; an older copy where it arrives is overwritten. The copy above stays,
-//! as a shadow, and becomes one when the copy below is durable; no write waits for its flag. A crash
-//! may bring the flag back: then there are two equal copies, which is where a move began.
+//! past slots without its key; an older copy where it arrives is overwritten. The copy above stays
+//! as a shadow, from when the copy below is durable; no write waits for its flag. A crash may bring
+//! the flag back: then there are two equal copies, which is where a move began.
 
 use core::sync::atomic::Ordering;
 
