@@ -82,8 +82,8 @@ pub const ALL: &[Rule] = &[
     },
     Rule {
         name: "arrows",
-        says: "A room imports only the rooms below it; `check.rs` imports `layout.rs` and the hash \
-               function alone; no engine names another.",
+        says: "A room imports only the rooms below it; `check.rs` imports `layout.rs`, the hash \
+               function and what checks share; no engine names another.",
         check: rooms::arrows,
     },
     Rule {

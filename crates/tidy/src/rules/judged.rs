@@ -3,14 +3,14 @@
 use super::rooms::engines;
 use crate::{Finding, Project};
 
-/// The judges: the module of each, and the function that its tests call.
-const JUDGES: [(&str, &str); 6] = [
-    ("model", "judge"),
-    ("conformance", "judge"),
-    ("race", "judge"),
-    ("race", "stress"),
-    ("crash", "judge"),
-    ("damage", "judge"),
+/// The judges: the module of each, and the functions of which its tests call one.
+const JUDGES: [(&str, &[&str]); 6] = [
+    ("model", &["judge"]),
+    ("conformance", &["judge"]),
+    ("race", &["judge"]),
+    ("race", &["stress"]),
+    ("crash", &["judge", "survives"]),
+    ("damage", &["judge"]),
 ];
 
 /// Finds engines whose tests do not call a judge.
@@ -19,8 +19,11 @@ pub fn by_every_judge(project: &Project) -> Vec<Finding> {
     for engine in engines(project) {
         let tests = engine.sources.iter().filter(|source| source.is_test());
         let tests: Vec<String> = tests.map(|source| without_spaces(&source.text)).collect();
-        for (judge, function) in JUDGES {
-            if !tests.iter().any(|test| calls(test, judge, function)) {
+        for (judge, functions) in JUDGES {
+            let calls_one =
+                |test: &String| functions.iter().any(|function| calls(test, judge, function));
+            if !tests.iter().any(calls_one) {
+                let function = functions[0];
                 let path = format!("{}{}/tests.rs", super::rooms::ENGINES, engine.name);
                 let what = format!("never calls `{judge}::{function}`; every judge judges it");
                 findings.push(Finding::new(&path, 1, what));

@@ -207,7 +207,11 @@ fn verdict(engine: &Engine<'_>, from: &str, names: &[&str], path: &[String]) -> 
     }
     // The hash function is part of the format, and frozen by published values.
     let is_hash = path.starts_with(&["common".into(), "hash".into()]);
-    if from == "check" && first != engine.name && !is_hash {
+    let is_check = path.starts_with(&["common".into(), "check".into()]);
+    if from != "check" && is_check {
+        return Some("imports `common::check`, which is for `check.rs` alone".into());
+    }
+    if from == "check" && first != engine.name && !is_hash && !is_check {
         let what = path[..path.len().min(2)].join("::");
         return Some(format!(
             "`check.rs` imports `{what}`; a judge shares no code with the judged"
