@@ -13,10 +13,14 @@ mod batch_import;
 mod blob_cache;
 #[path = "../examples/counters.rs"]
 mod counters;
+#[path = "../examples/crash_and_reopen.rs"]
+mod crash_and_reopen;
 #[path = "../examples/seen_urls.rs"]
 mod seen_urls;
 #[path = "../examples/session_cache.rs"]
 mod session_cache;
+#[path = "../examples/tenants.rs"]
+mod tenants;
 
 fn place() -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -74,4 +78,36 @@ fn lines_come_in_whole() {
 fn a_copy_is_of_one_moment_and_nothing_is_lost() {
     let (directory, _) = place();
     assert_eq!(backup_and_reopen::run(directory.path()).unwrap(), (1000, 1001));
+}
+
+#[test]
+fn a_killed_writer_has_stored_what_it_said() {
+    // The process that is killed is this test again, which finds its database here.
+    const DATABASE: &str = "EVERHASH_EXAMPLE_DATABASE";
+    if let Some(path) = std::env::var_os(DATABASE) {
+        return crash_and_reopen::write(path.as_ref()).unwrap();
+    }
+    let (_directory, path) = place();
+    let mut writer = std::process::Command::new(std::env::current_exe().unwrap());
+    writer.args(["--exact", "a_killed_writer_has_stored_what_it_said", "--nocapture"]);
+    writer.env(DATABASE, &path);
+    let (said, found) = crash_and_reopen::run(&path, &mut writer, 500).unwrap();
+    // The one that was being stored may be there, too.
+    assert!(said >= 500 && (said..=said + 1).contains(&found), "{said} said, {found} found");
+}
+
+#[test]
+fn tenants_see_their_own_pairs_and_go_as_a_whole() {
+    let (directory, _) = place();
+    let tenants = tenants::Tenants::new(directory.path());
+    for name in ["ann", "bob", "../eve"] {
+        tenants.of(name).unwrap().put("name", name).unwrap();
+    }
+    assert_eq!(tenants.open_count(), 3);
+    assert_eq!(tenants.of("../eve").unwrap().get("name").unwrap().unwrap(), b"../eve");
+    assert_eq!(directory.path().read_dir().unwrap().count(), 3);
+    assert!(tenants.drop_tenant("bob").unwrap());
+    assert!(!tenants.drop_tenant("bob").unwrap());
+    assert!(!tenants.of("bob").unwrap().contains_key("name").unwrap());
+    assert!(tenants.of("ann").unwrap().contains_key("name").unwrap());
 }
