@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use super::log::{Event, What};
+use super::log::{Event, How, What};
 use super::memory::Memory;
 use super::name::{Name, NoSuchState};
 use super::seen::Seen;
@@ -27,9 +27,10 @@ pub struct Moment {
 /// Replays a log over a memory and enumerates the images that a crash may leave.
 ///
 /// The crash points are: before every fence, sync, growth, release, free and mark; after every
-/// return; after every store of a model in which visible is durable; the end of the log. A point is
-/// skipped if no crash can tell it from the one before. Between two points the set of possible
-/// images only grows, so a crash in between leaves no image that the next point lacks.
+/// return; before and after every store through the caches of a model in which visible is durable;
+/// the end of the log. A point is skipped if no crash can tell it from the one before. Between two
+/// points the set of possible images only grows, so a crash in between leaves no image that the
+/// next point lacks: a store past the caches stays pending until a fence.
 #[derive(Debug)]
 pub struct Explorer<'l> {
     memory: Memory,
@@ -134,10 +135,14 @@ impl<'l> Explorer<'l> {
 
     fn stops_before(&self, event: Option<&Event>) -> bool {
         let Some(event) = event else { return true };
-        let every_store = self.memory.model() == super::Model::Eadr;
+        let stays_pending = matches!(
+            event.what,
+            What::Store { how: How::NonTemporal | How::Unfenced, .. } | What::Flush { .. }
+        );
+        let becomes_durable = self.memory.model() == super::Model::Eadr && !stays_pending;
         let just_returned = self.moment.event > 0
             && matches!(self.log[self.moment.event - 1].what, What::Return { .. });
-        every_store
+        becomes_durable
             || just_returned
             || matches!(
                 event.what,
