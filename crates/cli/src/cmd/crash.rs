@@ -81,8 +81,9 @@ pub struct Crash {
     #[arg(long, default_value_t = 0)]
     threads: u16,
     /// Leave out every flush, fence and commit store in turn, under adr, file, and the rules of Arm
-    /// with its weaker order; status 0 only if every mutant is noticed with some form, or stands in
-    /// the engine's exceptions, of which there are at most 5 and none is noticed
+    /// with its weaker order, and every commit store under eadr; status 0 only if every mutant is
+    /// noticed with some form, or stands in the engine's exceptions, of which there are at most 5
+    /// and none is noticed
     #[arg(long, conflicts_with_all = ["list_sites", "drop", "replay"])]
     mutants: bool,
     /// List the places in the engine that persist something

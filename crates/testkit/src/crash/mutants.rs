@@ -55,7 +55,8 @@ impl fmt::Display for MutantOutcome {
 }
 
 /// Mutates every site that the efforts reach, and judges each mutant by one effort after the other
-/// until it is killed.
+/// that reaches it, until it is killed. Where caches are durable, a flush or a fence that is left
+/// out changes nothing: only the order of stores is judged there.
 ///
 /// A surviving mutant shows either a needless instruction or a blind spot of the judges. The sites
 /// of the pool are not the engine's; a judge of the pool covers them.
@@ -83,10 +84,18 @@ pub fn mutants_among(
 ) -> Result<Vec<MutantOutcome>, Box<Violation>> {
     let threads = efforts.first().map_or(0, |effort| effort.threads);
     let ours: BTreeSet<Site> = design.sites.iter().copied().flatten().copied().collect();
-    let mut mutants = meet(design, form, efforts)?.mutants();
+    let durable = |effort: &Effort| effort.model == Model::Eadr;
+    let with_durable = meet(design, form, efforts, durable)?.mutants_with_durable_caches();
+    let with_volatile = meet(design, form, efforts, |effort| !durable(effort))?.mutants();
+    let mut mutants: BTreeSet<Mutant> =
+        with_durable.iter().chain(&with_volatile).copied().collect();
     mutants.retain(|mutant| ours.contains(&mutant.site) && seeds(mutant) > 0);
+    let mutants = Vec::from_iter(mutants);
     let outcomes = parallel::until_first_error(threads, &mutants, |mutant| {
-        let mut kills = efforts.iter().map(|effort| {
+        let tells = |effort: &&Effort| {
+            if durable(effort) { &with_durable } else { &with_volatile }.contains(mutant)
+        };
+        let mut kills = efforts.iter().filter(tells).map(|effort| {
             let Range { start, end } = effort.seeds;
             let end = end.min(start.saturating_add(seeds(mutant)));
             kill(design, form, &Effort { seeds: start..end, ..effort.clone() }, *mutant)
@@ -128,10 +137,16 @@ pub fn survivors(
     Ok(&met - &killed)
 }
 
-/// Runs every workload, with a few crashes of each, and returns what the engine persists in them.
-fn meet(design: &Design<Traced>, form: Form, efforts: &[Effort]) -> Result<Met, Box<Violation>> {
+/// Runs the workloads of those efforts that are `wanted`, with a few crashes of each; returns what
+/// the engine persists in them.
+fn meet(
+    design: &Design<Traced>,
+    form: Form,
+    efforts: &[Effort],
+    wanted: impl Fn(&Effort) -> bool,
+) -> Result<Met, Box<Violation>> {
     let mut met = Met::default();
-    for effort in efforts {
+    for effort in efforts.iter().filter(|effort| wanted(effort)) {
         let limits = Limits::NONE_AND_ALL;
         let few = Effort { limits, depth: 1, executions: MEETING_EXECUTIONS, ..effort.clone() };
         met.merge(&judge(design, form, &few)?.met);

@@ -14,9 +14,10 @@ use super::{Crash, MUTANT_SEEDS};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
-/// How many seeds a mutant has to survive that is excused, and every mutant under the rules of Arm.
+/// How many seeds a mutant has to survive that is excused, and every mutant under the rules of Arm
+/// and with durable caches.
 ///
-/// Source: ours; an excuse that is none shows at once, and what only Arm needs is there in every
+/// Source: ours; an excuse that is none shows at once, and what only these need is there in every
 /// workload.
 const EXCUSED_SEEDS: u64 = 4;
 
@@ -126,10 +127,12 @@ impl Crash {
     }
 
     /// The efforts by which mutants are judged. Only few get as far as the last one.
-    fn mutant_efforts(&self, executions: u64) -> [Effort; 3] {
+    fn mutant_efforts(&self, executions: u64) -> [Effort; 4] {
         let effort = Effort { executions, watch: |_| (), ..self.all_seeds() };
         let seeds = self.seed..self.seed.saturating_add(EXCUSED_SEEDS);
         let few = Effort { seeds, ..effort.clone() };
-        [effort.clone().under(Model::Adr), effort.under(Model::File), few.under(Model::Arm)]
+        let few = |model| few.clone().under(model);
+        let [arm, eadr] = [few(Model::Arm), few(Model::Eadr)];
+        [effort.clone().under(Model::Adr), effort.under(Model::File), arm, eadr]
     }
 }

@@ -167,4 +167,19 @@ impl Met {
         }
         mutants
     }
+
+    /// Returns those of the mutants that a crash can tell from the engine where visible is durable:
+    /// a flush does nothing there, and a fence completes nothing but stores past the caches.
+    pub fn mutants_with_durable_caches(&self) -> Vec<Mutant> {
+        let mut mutants = self.mutants();
+        mutants.retain(|mutant| match mutant.change {
+            Change::DropCommit | Change::SwapCommit | Change::UnfencedStore => true,
+            Change::DropFence => self.sites.contains_key(&(mutant.site, Verb::NonTemporal)),
+            Change::DropFlush
+            | Change::FirstLineOnly
+            | Change::AllButLastLine
+            | Change::DropSync => false,
+        });
+        mutants
+    }
 }
