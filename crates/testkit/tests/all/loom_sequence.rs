@@ -4,11 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{self, Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use everhash_pmem::{AtomicWord, Error, Primitives, Sequence};
-use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
+use everhash_testkit::primitives::{ACQUIRE, Loom, LoomWord, RELEASE, Without, read_beside};
 
 /// Two words that belong together, and whether the present pair is durable.
 struct Pair<P: Primitives> {
@@ -47,25 +47,13 @@ impl<P: Primitives> Pair<P> {
 }
 
 /// Returns what a reader accepted beside a writer that makes two changes.
-///
-/// The reader is the spawned thread: the other way round, loom leaves out the schedules in which
-/// the first change ends before the reader begins.
 fn read_beside_changes<P: Primitives>() -> BTreeSet<Option<u64>> {
-    let accepted = Arc::new(Mutex::new(BTreeSet::new()));
-    let all = Arc::clone(&accepted);
-    loom::model(move || {
-        let pair = Arc::new(Pair::<P>::new());
-        let (reader, all) = (Arc::clone(&pair), Arc::clone(&all));
-        let reader = loom::thread::spawn(move || {
-            let found = reader.read();
-            all.lock().unwrap().insert(found);
-        });
+    let change = |pair: &Pair<P>| {
         pair.write(1);
         pair.write(2);
-        reader.join().unwrap();
         assert_eq!(pair.read(), Some(2));
-    });
-    accepted.lock().unwrap().clone()
+    };
+    read_beside(200, Pair::<P>::new, Pair::read, change, None)
 }
 
 #[test]
@@ -94,31 +82,9 @@ fn readers_of_a_failed_change_get_an_error_and_do_not_wait() {
     });
 }
 
-/// Loom without fences of one kind: the mutants that must be caught.
-struct Without<const RELEASE: bool>;
-
-impl<const RELEASE: bool> Primitives for Without<RELEASE> {
-    type AtomicU64 = LoomWord;
-    type Mutex<T: Send> = LoomMutex<T>;
-
-    fn fence(order: Ordering) {
-        if RELEASE != (order == Ordering::Release) {
-            Loom::fence(order);
-        }
-    }
-
-    fn pause(attempt: u32) {
-        Loom::pause(attempt);
-    }
-
-    fn thread() -> u32 {
-        Loom::thread()
-    }
-}
-
 #[test]
 fn a_missing_fence_is_caught_on_either_side() {
     // Fails if the model is too small to show what the fences are for.
-    assert!(catch_unwind(AssertUnwindSafe(read_beside_changes::<Without<true>>)).is_err());
-    assert!(catch_unwind(AssertUnwindSafe(read_beside_changes::<Without<false>>)).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(read_beside_changes::<Without<RELEASE>>)).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(read_beside_changes::<Without<ACQUIRE>>)).is_err());
 }
