@@ -45,6 +45,8 @@ pub mod sites {
         ENDED = "elimda/recover/ended";
         /// What a crash has left behind in a collecting log.
         COLLECTED = "elimda/recover/collected";
+        /// All of these, before anything is written to space that is free.
+        REPAIRED = "elimda/recover/repaired";
         /// The collecting logs of a new table, to which no link leads yet.
         LOGS = "elimda/recover/logs";
         /// The link to the collecting logs.
@@ -73,10 +75,19 @@ pub fn open<M: Media, F: Form>(
     }
     let settings = read_settings(&pool.access())?;
     let mut table = empty_table::<M, F>(pool, settings, judge)?;
-    let found = segments::find(&table)?;
-    segments::load(&table, &found, executor)?;
-    table.lanes = lanes::load(&table, executor)?;
-    collected::load(&mut table)?;
+    let (lanes, collectors) = {
+        let pm = table.pool.access();
+        let found = segments::find(&table, &pm)?;
+        segments::load(&table, &found, executor)?;
+        let lanes = lanes::load(&table, &pm, executor)?;
+        let collectors = collected::load(&table, &pm)?;
+        if table.pool.writable() {
+            pm.fence(sites::REPAIRED)?;
+        }
+        (lanes, collectors)
+    };
+    (table.lanes, table.collectors) = (lanes, collectors);
+    collected::leave(&mut table)?;
     if table.pool.writable() {
         table.reserve_space()?;
     }

@@ -10,27 +10,33 @@ use crate::elimda::form::{Form, Item, Update, corrupt};
 use crate::elimda::layout::{self, CollectingLog as Log, Control, Ended, Kind, LOGS_LINK};
 use crate::elimda::state::ElimDa;
 
-/// Finds the collecting logs and what is in them.
-///
-/// Inserts go to them where a visible store is durable. Elsewhere they are moved to the backup log,
-/// and their space becomes free; on a medium without room for that, they are only read.
-pub(super) fn load<M: Media, F: Form>(table: &mut ElimDa<M, F>) -> Result<()> {
+/// Finds the collecting logs and what is in them. Where a visible store is durable, inserts go to
+/// them; they are made there if there are none.
+pub(super) fn load<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+) -> Result<Option<Collectors<M::Sync>>> {
     let domain = table.pool.region().media().guarantees().domain;
     let durable = matches!(domain, Domain::Eadr | Domain::Process) && table.pool.writable();
-    let found = find(table)?;
-    let area = match found {
-        None if durable && table.geometry.collecting_logs > 0 => make(table)?,
+    let area = match find(table, pm)? {
+        None if durable && table.geometry.collecting_logs > 0 => make(table, pm)?,
         found => found,
     };
-    let Some(area) = area else { return Ok(()) };
+    let Some(area) = area else { return Ok(None) };
     let mut collectors = Collectors::new(area, table.geometry);
-    Loader { table, collectors: &collectors, empty: Vec::new(), current: Vec::new() }.load()?;
+    Loader { table, pm, collectors: &collectors, empty: Vec::new(), current: Vec::new() }.load()?;
     collectors.appends = durable;
-    table.collectors = Some(collectors);
-    if durable || !table.pool.writable() {
+    Ok(Some(collectors))
+}
+
+/// Moves what is in collecting logs to the backup log where inserts do not go to them, and gives
+/// their space back. On a medium without room for that, they are only read.
+pub(super) fn leave<M: Media, F: Form>(table: &mut ElimDa<M, F>) -> Result<()> {
+    let Some(collectors) = &table.collectors else { return Ok(()) };
+    if collectors.appends || !table.pool.writable() {
         return Ok(());
     }
-    let pm = table.pool.access();
+    let (area, pm) = (collectors.area, table.pool.access());
     match table.drain(&pm) {
         Ok(()) => {
             pm.commit_word(LOGS_LINK, 0, sites::LOGS_LINK)?;
@@ -49,8 +55,8 @@ fn span_of<M: Media, F: Form>(table: &ElimDa<M, F>, area: Addr) -> Span {
     Span::new(area, table.geometry.all_logs() * Log::WORDS as u64)
 }
 
-fn find<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Option<Addr>> {
-    let word = table.pool.access().load(LOGS_LINK)?;
+fn find<M: Media, F: Form>(table: &ElimDa<M, F>, pm: &Access<'_, M>) -> Result<Option<Addr>> {
+    let word = pm.load(LOGS_LINK)?;
     if word == 0 {
         return Ok(None);
     }
@@ -62,8 +68,7 @@ fn find<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Option<Addr>> {
 }
 
 /// Makes empty logs, if the medium has room.
-fn make<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Option<Addr>> {
-    let pm = table.pool.access();
+fn make<M: Media, F: Form>(table: &ElimDa<M, F>, pm: &Access<'_, M>) -> Result<Option<Addr>> {
     let span = span_of(table, Addr::NULL);
     let taken = match table.space.take(span.bytes(), Log::WORDS as u64 * 8) {
         Err(everhash_pmem::Error::Full { .. }) => return Ok(None),
@@ -82,6 +87,7 @@ fn make<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Option<Addr>> {
 
 struct Loader<'t, M: Media, F: Form> {
     table: &'t ElimDa<M, F>,
+    pm: &'t Access<'t, M>,
     collectors: &'t Collectors<M::Sync>,
     /// Logs without items.
     empty: Vec<u64>,
@@ -91,12 +97,9 @@ struct Loader<'t, M: Media, F: Form> {
 
 impl<M: Media, F: Form> Loader<'_, M, F> {
     fn load(mut self) -> Result<()> {
-        let (table, pm) = (self.table, self.table.pool.access());
-        self.current = vec![[None; 2]; table.geometry.collecting_logs as usize];
-        for log in 0..table.geometry.all_logs() {
-            self.load_log(&pm, log)?;
-        }
-        pm.fence(sites::COLLECTED)?;
+        let geometry = &self.table.geometry;
+        self.current = vec![[None; 2]; geometry.collecting_logs as usize];
+        (0..geometry.all_logs()).try_for_each(|log| self.load_log(log))?;
         for (collector, [current, in_flight]) in self.current.into_iter().enumerate() {
             // Where no spare log is left, one was being flushed in its place.
             let logs = match (current.or_else(|| self.empty.pop()), in_flight) {
@@ -111,8 +114,8 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
         self.empty.into_iter().try_for_each(|log| self.collectors.give_spare(log))
     }
 
-    fn load_log(&mut self, pm: &Access<'_, M>, index: u64) -> Result<()> {
-        let table = self.table;
+    fn load_log(&mut self, index: u64) -> Result<()> {
+        let (table, pm) = (self.table, self.pm);
         let log = table.collecting_log(pm, self.collectors.at(index));
         let control = log.look()?.control;
         let items = log.read()?;

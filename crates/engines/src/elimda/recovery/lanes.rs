@@ -1,6 +1,6 @@
 //! The lanes: which blocks they have, and which items of the log are live.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use everhash_index::{Executor, Result};
 use everhash_pmem::{Access, Addr, Lock, Media, Span};
@@ -8,38 +8,40 @@ use everhash_pmem::{Access, Addr, Lock, Media, Span};
 use super::{run_all, sites};
 use crate::elimda::dram_table::{Bucket, Segment};
 use crate::elimda::form::{Form, Item, Update, corrupt};
-use crate::elimda::insert_ahead_logging::line_state;
 use crate::elimda::lane::{Block, Lane};
 use crate::elimda::layout::{
     self, BlockHead, Kind, LINE_WORDS, LineState, LogLine, LogSlot, UnitState,
 };
 use crate::elimda::state::{ElimDa, LockOf};
 
-/// Reads all lanes, and fills the D-buckets.
+/// The words that end items which have newer ones, by where they lie.
+type Ends = BTreeMap<Addr, u64>;
+
+/// Reads all lanes, and fills the D-buckets. Ends what has a newer item, not yet fenced.
 pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
     executor: &dyn Executor,
 ) -> Result<Box<[LockOf<M, Lane>]>> {
-    let lanes: LockOf<M, Vec<(u64, Lane)>> = Lock::new(Vec::new());
+    let lanes: LockOf<M, Vec<(u64, Lane, Ends)>> = Lock::new(Vec::new());
     run_all::<M::Sync>(executor, table.geometry.lanes as usize, &|lane| {
-        let pm = table.pool.access();
-        let mut reader = Reader {
-            table,
-            pm: &pm,
-            lane: lane as u64,
-            blocks: VecDeque::new(),
-            first: 0,
-            next: 0,
-            ended: false,
-        };
+        let (lane, pm) = (lane as u64, table.pool.access());
+        let (blocks, ends) = (VecDeque::new(), Ends::new());
+        let mut reader = Reader { table, pm: &pm, lane, blocks, first: 0, next: 0, ends };
         reader.read()?;
-        let Reader { blocks, first, next, .. } = reader;
-        lanes.lock()?.push((lane as u64, Lane::new(blocks, first, next)));
+        let Reader { blocks, first, next, ends, .. } = reader;
+        lanes.lock()?.push((lane, Lane::new(blocks, first, next), ends));
         Ok(())
     })?;
     let mut lanes = core::mem::take(&mut *lanes.lock()?);
-    lanes.sort_by_key(|(lane, _)| *lane);
-    Ok(lanes.into_iter().map(|(_, lane)| Lock::new(lane)).collect())
+    lanes.sort_by_key(|(lane, ..)| *lane);
+    if table.pool.writable() {
+        for (at, word) in lanes.iter().flat_map(|(.., ends)| ends) {
+            pm.commit_word(*at, *word, sites::ENDED)?;
+            pm.flush(Span::new(*at, 1), sites::ENDED);
+        }
+    }
+    Ok(lanes.into_iter().map(|(_, lane, _)| Lock::new(lane)).collect())
 }
 
 struct Reader<'t, M: Media, F: Form> {
@@ -49,7 +51,7 @@ struct Reader<'t, M: Media, F: Form> {
     blocks: VecDeque<Block>,
     first: u64,
     next: u64,
-    ended: bool,
+    ends: Ends,
 }
 
 /// An item of the log, and where it is.
@@ -68,9 +70,6 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         // Ends: each block is claimed, which fails for one that is met twice.
         while let Some(at) = next {
             next = self.read_block(at)?;
-        }
-        if self.ended {
-            self.pm.fence(sites::ENDED)?;
         }
         Ok(())
     }
@@ -179,9 +178,11 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
             self.blocks[block].live -= 1;
             let slot = table.geometry.log_slot(order);
             let line = slot.line_at(self.blocks[block].at);
-            let mut state = line_state(pm, line)?;
+            let word = self.ends.get(&line).copied().map_or_else(|| pm.load(line), Ok)?;
+            let mut state = LineState::open(word, line)
+                .ok_or(corrupt(line, "the state of a log line matches its check"))?;
             state.live &= !(1 << slot.slot);
-            self.repair(line, state.seal(line))?;
+            self.ends.insert(line, state.seal(line));
             table.count_lost();
             return Ok(());
         }
@@ -198,19 +199,10 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
                 let live = known.live & !(1 << slot);
                 bucket.set_live(entry, live);
                 let unit = table.geometry.unit_at(segment.at(), known.unit);
-                self.repair(unit, UnitState { live, bucket: index }.seal(unit))?;
+                self.ends.insert(unit, UnitState { live, bucket: index }.seal(unit));
                 table.count_lost();
                 return Ok(());
             }
-        }
-        Ok(())
-    }
-
-    fn repair(&mut self, at: Addr, word: u64) -> Result<()> {
-        if self.table.pool.writable() {
-            self.pm.commit_word(at, word, sites::ENDED)?;
-            self.pm.flush(Span::new(at, 1), sites::ENDED);
-            self.ended = true;
         }
         Ok(())
     }

@@ -27,10 +27,12 @@ const SEGMENTS_PER_JOB: usize = 64;
 
 /// Finds the segments that count, claims their space, and builds the directory. An upper half
 /// whose old segment still counts is dropped.
-pub(super) fn find<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Vec<Named>> {
-    let pm = table.pool.access();
+pub(super) fn find<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+) -> Result<Vec<Named>> {
     let mut segment_table = table.segment_table.lock()?;
-    let mut named = read_table(table, &pm, &mut segment_table)?;
+    let mut named = read_table(table, pm, &mut segment_table)?;
     named.sort_by_key(|segment| (segment.prefix.start(), segment.prefix.depth));
     let (kept, dropped) = tile(named)?;
     let count = kept.len() as u64;
@@ -47,10 +49,9 @@ pub(super) fn find<M: Media, F: Form>(table: &ElimDa<M, F>) -> Result<Vec<Named>
             pm.commit_word(segment.slot_at, 0, sites::DROPPED)?;
             pm.flush(Span::new(segment.slot_at, 1), sites::DROPPED);
         }
-        pm.fence(sites::DROPPED)?;
     }
-    // Used last: until then nothing but the stores above keeps the slots from naming space that
-    // another part of the pool has taken.
+    // Used last: until the fence nothing but the stores above keeps the slots from naming space
+    // that another part of the pool takes.
     segment_table.free.splice(0..0, dropped.iter().map(|segment| segment.slot));
     table.segments.store(count, Ordering::Relaxed);
     Ok(kept)
