@@ -113,9 +113,8 @@ impl<'a, M: Media> CollectingLog<'a, M> {
                 let behind = self.at.plus(Log::ENDED as u64);
                 self.pm.read_words(behind, &mut words[Log::ENDED..length])?;
             }
-            // Pairs with the fence of `reserve`: if a word of the next generation was loaded, so is
-            // its control word here.
-            M::Sync::fence(Ordering::Acquire);
+            // The words were loaded with acquire order, which pairs with the fence of `reserve`: if
+            // one was of the next generation, so is the control word here.
             if self.look()?.control.generation != before.generation {
                 continue;
             }
@@ -162,7 +161,7 @@ impl<'a, M: Media> CollectingLog<'a, M> {
         if word.compare_exchange(0, seen.word, next.seal(self.at), sites::RESERVE).is_err() {
             return Ok(None);
         }
-        // Pairs with the fence of `read`.
+        // Pairs with the loads of `read`.
         M::Sync::fence(Ordering::Release);
         Ok(Some(slot))
     }

@@ -28,38 +28,27 @@
 //! reader could see on the device before their fence are values that are replaced in a unit; the
 //! sequence is odd meanwhile.
 
-use core::sync::atomic::Ordering;
+use everhash_index::Result;
+use everhash_pmem::{Access, Change, Latch, LatchGuard, Lock, Media, Primitives, Sequence, Stamp};
 
-use everhash_index::{Error, Result};
-use everhash_pmem::{Access, AtomicWord, Change, Media, Primitives, Sequence, Stamp};
-
-/// The lock of a bucket: free, held, or left by a holder that panicked.
-///
-/// A word of our own and not a mutex: its release is a plain store, so that the next operation's
-/// loads need not wait until the write-back of this one is over.
-const FREE: u64 = 0;
-const HELD: u64 = 1;
-const POISONED: u64 = 2;
-
-/// The lock and the sequence of a bucket, alone in a line.
+/// The sequence of a bucket and its lock, alone in a line.
 #[repr(align(64))]
 pub struct BucketLock<P: Primitives> {
     sequence: Sequence<P>,
-    lock: P::AtomicU64,
+    lock: Latch<P, ()>,
 }
 
 /// A locked bucket.
 pub struct Held<'t, M: Media> {
     bucket: &'t BucketLock<M::Sync>,
     pm: &'t Access<'t, M>,
-    /// Whether the thread was panicking already when it took the lock.
-    panicking: bool,
+    _lock: LatchGuard<'t, M::Sync, ()>,
 }
 
 impl<P: Primitives> BucketLock<P> {
     /// Makes a free lock.
     pub fn new() -> Self {
-        BucketLock { sequence: Sequence::new(), lock: AtomicWord::new(FREE) }
+        BucketLock { sequence: Sequence::new(), lock: Lock::new(()) }
     }
 
     /// Waits until no change is under way, and returns what a reader begins with. `attempt` counts
@@ -69,7 +58,7 @@ impl<P: Primitives> BucketLock<P> {
     /// [`BucketLock::accepts`] the stamp afterwards.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] after a write that failed.
+    /// [`everhash_index::Error::Poisoned`] after a write that failed.
     #[inline(always)]
     pub fn stamp(&self, attempt: &mut u32) -> Result<Stamp> {
         // Ends: each further round waits for a writer, which ends or poisons.
@@ -91,23 +80,13 @@ impl<P: Primitives> BucketLock<P> {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if a holder panicked.
+    /// [`everhash_index::Error::Poisoned`] if a holder panicked.
     #[inline(always)]
     pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
-        let mut attempt = 0;
-        // Ends: each further round waits for a holder, which lets go or poisons.
-        while let Err(found) =
-            self.lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-        {
-            if found == POISONED {
-                return Err(Error::Poisoned);
-            }
-            P::pause(attempt);
-            attempt = attempt.saturating_add(1);
-        }
+        let lock = self.lock.lock()?;
         pm.dram(1);
         pm.locked(self.name());
-        Ok(Held { bucket: self, pm, panicking: std::thread::panicking() })
+        Ok(Held { bucket: self, pm, _lock: lock })
     }
 
     /// Returns a number that no other lock of the process has.
@@ -121,7 +100,7 @@ impl<M: Media> Held<'_, M> {
     /// Keeps readers away, until the change ends or, if it fails, for ever.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if an earlier change failed.
+    /// [`everhash_index::Error::Poisoned`] if an earlier change failed.
     #[inline(always)]
     pub fn change(&self) -> Result<Change<'_, M::Sync>> {
         Ok(self.bucket.sequence.begin()?)
@@ -132,8 +111,5 @@ impl<M: Media> Drop for Held<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
         self.pm.unlocking(self.bucket.name());
-        let panicked = !self.panicking && std::thread::panicking();
-        let state = if panicked { POISONED } else { FREE };
-        self.bucket.lock.store(state, Ordering::Release);
     }
 }
