@@ -376,7 +376,7 @@ impl<'a, M: Media> Judge<'a, M> {
     fn record(&self, item: &[u64; 4], at: Addr) -> Result<(Vec<u8>, Vec<u8>)> {
         let (hash, word) = (item[0], item[1]);
         let pointer = RecordWord::from_medium(at.plus(SECOND_WORD), word)?
-            .filter(|pointer| pointer.tag == layout::record_tag(hash, word))
+            .filter(|pointer| pointer.tag == record::tag_of(hash, word))
             .ok_or(corrupt(at.plus(SECOND_WORD), "a record word matches its check"))?;
         let mut key = Vec::new();
         let key_bytes = record::read(&self.pm, pointer, hash, &mut key)?;

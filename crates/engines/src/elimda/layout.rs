@@ -20,7 +20,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. Its settings never change.
     pub struct Root [3584] {
-        0   VERSION          [1]  "layout version, 2";
+        0   VERSION          [1]  "layout version, 3";
         8   UNIT_SLOTS       [1]  "items of a unit, and of a D-bucket, at most";
         16  BUCKETS          [1]  "buckets of a segment, a power of two";
         24  SEGMENT_UNITS    [1]  "units of a segment, shared by its buckets";
@@ -106,7 +106,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// The most lanes.
 ///
@@ -205,8 +205,6 @@ pub enum Kind {
     Unit = 0x756e_6974,
     /// The key of an item in the log.
     Key = 0x6b65_7920,
-    /// The tag of a record word.
-    Record = 0x7265_636f,
     /// The address of the collecting logs.
     Logs = 0x6c6f_6773,
     /// The control word of a collecting log.
@@ -245,13 +243,6 @@ pub const fn open_link(word: u64, at: Addr, kind: Kind) -> Option<Addr> {
 pub const fn key_check(item: &[u64; 4], key_words: usize, at: Addr) -> u64 {
     let first = mix(item[0], at.word(), Kind::Key);
     if key_words == 1 { first >> 48 } else { mix(item[1] ^ first, at.word(), Kind::Key) >> 48 }
-}
-
-/// Returns the tag of a record word: twelve bits of check over it and the hash beside it.
-#[inline(always)]
-pub const fn record_tag(hash: u64, word: u64) -> u16 {
-    let untagged = word & (u64::MAX >> 12);
-    (mix(untagged ^ hash.rotate_left(17), 0, Kind::Record) >> 52) as u16
 }
 
 /// The state of a unit that was written.

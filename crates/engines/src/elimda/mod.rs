@@ -37,8 +37,7 @@
 //! | 3.5: bucket relocation | `bucket_relocation.rs` |
 //! | 3.5: segment split | `resize.rs` |
 //! | 3.6: recovery | `recovery.rs` |
-//! | 3.7: value pool | `value_pool.rs` |
-//! | ours: the forms of pairs | `form.rs` |
+//! | 3.7: value pool; ours: the forms of pairs | `form.rs` |
 //! | ours: an open table in DRAM | `state.rs` |
 //! | ours: scan and clear | `scan.rs` |
 //! | ours: upkeep | `upkeep.rs` |
@@ -132,7 +131,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod upkeep;
-mod value_pool;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
 use everhash_pmem::{Media, Pool, Region, Site};
@@ -160,7 +158,7 @@ impl Engine for ElimDa {
         insert_ahead_logging::sites::ALL,
         bucket_relocation::sites::ALL,
         resize::sites::ALL,
-        value_pool::sites::ALL,
+        form::sites::ALL,
         ops::sites::ALL,
         scan::sites::ALL,
         recovery::sites::ALL,

@@ -2,12 +2,14 @@
 
 mod write;
 
-use everhash_index::{Change, Result};
-use everhash_pmem::{Access, Media, Primitives};
+use everhash_index::{Form as PairForm, Result};
+use everhash_pmem::{Access, Addr, Media, Primitives};
 
 use super::form::{Form, Item, Update};
 use super::reversed_search::Wanted;
 use super::state::{ElimDa, Need, Writer};
+use crate::common::edit::{Edit, Step as Becomes};
+use crate::common::slot_table::{Decision, SlotTable};
 
 /// Where these operations persist something of their own.
 pub mod sites {
@@ -26,18 +28,57 @@ pub mod sites {
 /// What a write inside a locked bucket comes to: done, or something it needs first.
 type Step<R> = Result<core::result::Result<R, Need>>;
 
+impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
+    type Codec = F;
+
+    fn pair_form(&self) -> PairForm {
+        F::FORM
+    }
+
+    #[inline(always)]
+    fn find(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<F::Pair>> {
+        let pm = self.pool.access();
+        match self.get_wanted(&pm, self.wanted(key), bytes)? {
+            Some(item) => F::pair(&item, Addr::NULL).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Gets all room that the write may need, and only then asks what becomes of the key.
+    fn edit<'v, T>(
+        &self,
+        key: F::Key<'_>,
+        may_put: bool,
+        decide: impl FnOnce(Option<F::Pair>, &mut Vec<u8>) -> Decision<T, F::Value<'v>>,
+    ) -> Result<T> {
+        self.writable()?;
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        let mut decide = Some(decide);
+        let (answer, crowded) = self.write_to(&pm, wanted.hash, |writer| {
+            self.edit_in(&pm, writer, wanted, may_put, &mut decide)
+        })?;
+        self.relieve(&pm, wanted.hash, crowded)?;
+        Ok(answer)
+    }
+
+    /// As the others do, but takes no room before it knows that it needs it.
+    #[inline(always)]
+    fn write(&self, key: F::Key<'_>, edit: Edit<F::Value<'_>>) -> Result<bool> {
+        self.writable()?;
+        match edit {
+            Edit::Insert(value) => self.insert(key, value),
+            Edit::Put(value) => self.put(key, value),
+            Edit::Update(value) => self.update(key, value),
+            Edit::Remove => self.remove(key),
+        }
+    }
+}
+
 impl<M: Media, F: Form> ElimDa<M, F> {
     /// Returns the item of a key. Byte strings leave the value in `bytes`.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
-    #[inline]
-    pub fn get(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<Item>> {
-        let pm = self.pool.access();
-        self.get_wanted(&pm, Wanted { hash: F::hash(&self.hasher, key), key }, bytes)
-    }
-
-    /// As [`ElimDa::get`], with the hash of the key.
     #[inline(always)]
     pub(super) fn get_wanted(
         &self,
@@ -71,14 +112,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ///
     /// # Errors
     /// [`everhash_index::Error::Full`], and as [`ElimDa::get`].
-    pub fn insert(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
-        self.writable()?;
+    fn insert(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         if self.appending().is_some() {
             return self.insert_collected(&pm, wanted, value);
         }
         let added = self.write_to(&pm, wanted.hash, |writer| {
-            match self.find(&pm, writer, wanted, &mut Vec::new())? {
+            match self.find_in(&pm, writer, wanted, &mut Vec::new())? {
                 Some(_) => Ok(Ok(None)),
                 None => Ok(self.add(&pm, writer, wanted, value, None)?.map(Some)),
             }
@@ -133,12 +173,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ///
     /// # Errors
     /// As [`ElimDa::insert`].
-    pub fn put(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
-        self.writable()?;
+    fn put(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         let (present, crowded) = self.write_to(&pm, wanted.hash, |writer| {
             let seen = self.look_at_log(&pm, wanted.hash)?;
-            match self.find(&pm, writer, wanted, &mut Vec::new())? {
+            match self.find_in(&pm, writer, wanted, &mut Vec::new())? {
                 Some(found) => {
                     let replaced = self.replace(&pm, writer, wanted, found, value)?;
                     Ok(replaced.map(|crowded| (true, crowded)))
@@ -157,11 +196,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ///
     /// # Errors
     /// As [`ElimDa::insert`].
-    pub fn update(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
-        self.writable()?;
+    fn update(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         let replaced = self.write_to(&pm, wanted.hash, |writer| {
-            match self.find(&pm, writer, wanted, &mut Vec::new())? {
+            match self.find_in(&pm, writer, wanted, &mut Vec::new())? {
                 Some(found) => Ok(self.replace(&pm, writer, wanted, found, value)?.map(Some)),
                 None => Ok(Ok(None)),
             }
@@ -174,92 +212,71 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ///
     /// # Errors
     /// As [`ElimDa::get`].
-    pub fn remove(&self, key: F::Key<'_>) -> Result<bool> {
-        self.writable()?;
+    fn remove(&self, key: F::Key<'_>) -> Result<bool> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         let writer = self.lock(&pm, wanted.hash)?;
-        let Some(found) = self.find(&pm, &writer, wanted, &mut Vec::new())? else {
+        let Some(found) = self.find_in(&pm, &writer, wanted, &mut Vec::new())? else {
             return Ok(false);
         };
         self.end(&pm, &writer, wanted.hash, &found)?;
         Ok(true)
     }
 
-    /// Reads a key and does with it what `change` says, in one step.
-    ///
-    /// # Errors
-    /// As [`ElimDa::insert`], and those of `change`.
-    ///
-    /// # Panics
-    /// If `change` returns a value that does not have the form.
-    pub fn modify(
-        &self,
-        key: F::Key<'_>,
-        change: impl FnOnce(Option<&[u8]>) -> Result<Change>,
-    ) -> Result<()> {
-        self.writable()?;
-        let (pm, wanted) = (self.pool.access(), self.wanted(key));
-        let mut change = Some(change);
-        let crowded = self.write_to(&pm, wanted.hash, |writer| {
-            self.modify_in(&pm, writer, wanted, &mut change)
-        })?;
-        self.relieve(&pm, wanted.hash, crowded)
-    }
-
-    /// Gets all room that the change may need, and only then asks for it: it is asked once.
-    fn modify_in(
+    /// Gets all room that the write may need, and only then asks: it asks once.
+    fn edit_in<'v, T>(
         &self,
         pm: &Access<'_, M>,
         writer: &Writer<'_, M>,
         wanted: Wanted<'_, F>,
-        change: &mut Option<impl FnOnce(Option<&[u8]>) -> Result<Change>>,
-    ) -> Step<bool> {
+        may_put: bool,
+        decide: &mut Option<
+            impl FnOnce(Option<F::Pair>, &mut Vec<u8>) -> Decision<T, F::Value<'v>>,
+        >,
+    ) -> Step<(T, bool)> {
         let mut bytes = Vec::new();
         let seen = self.look_at_log(pm, wanted.hash)?;
-        let mut found = self.find(pm, writer, wanted, &mut bytes)?;
+        let mut found = self.find_in(pm, writer, wanted, &mut bytes)?;
         let (mut reserved, mut collected) = (None, None);
-        if let (None, Some(seen)) = (&found, &seen) {
+        if let (None, Some(seen), true) = (&found, &seen, may_put) {
             // Inserts into this log wait until the slot is written, or given up.
             match self.collect(pm, seen)? {
                 Ok(slot) => collected = Some(slot),
                 Err(need) => return Ok(Err(need)),
             }
-        } else if found.is_none() || F::UPDATE == Update::NewItem {
+        } else if may_put && (found.is_none() || F::UPDATE == Update::NewItem) {
             match self.room(pm, writer)? {
                 Ok(slot) => reserved = Some(slot),
                 Err(need) => return Ok(Err(need)),
             }
             // The item may have been relocated.
-            found = self.find(pm, writer, wanted, &mut bytes)?;
+            found = self.find_in(pm, writer, wanted, &mut bytes)?;
         }
-        if let Some(found) = &found {
-            F::found_value(&found.item, &mut bytes);
-        }
-        let lane = self.geometry.lane_of(writer.index);
-        let change = change.take().expect("room is made before the change is asked for");
-        let change = match change(found.as_ref().map(|_| bytes.as_slice())) {
-            Ok(Change::Put(value)) => {
-                let value = F::value(&value).expect("`change` gives values of the form only");
-                return match (found, collected) {
-                    (Some(found), _) => self.replace_by(pm, writer, wanted, found, value, reserved),
-                    (None, Some(slot)) => {
-                        self.add_collected(pm, wanted, value, slot).map(|()| false)
-                    }
-                    (None, None) => {
-                        let slot = reserved.expect("an absent key has a slot");
-                        self.add_at(pm, writer, wanted, value, slot)
-                    }
+        let pair = found.map(|found| F::pair(&found.item, Addr::NULL)).transpose()?;
+        let decide = decide.take().expect("room is made before anything is decided");
+        let decision = decide(pair, &mut bytes);
+        if let Ok((answer, Becomes::Put(value))) = decision {
+            let crowded = match (found, collected, reserved) {
+                (Some(found), _, slot) => {
+                    self.replace_by(pm, writer, wanted, found, value, slot)?
                 }
-                .map(Ok);
-            }
-            other => other,
-        };
-        if let Some(slot) = &reserved {
-            self.give_back(lane, slot)?;
+                (None, Some(slot), _) => {
+                    self.add_collected(pm, wanted, value, slot)?;
+                    false
+                }
+                (None, None, slot) => {
+                    let slot = slot.expect("what puts a key that is absent has a slot");
+                    self.add_at(pm, writer, wanted, value, slot)?
+                }
+            };
+            return Ok(Ok((answer, crowded)));
         }
-        if let (Change::Remove, Some(found)) = (change?, &found) {
+        if let Some(slot) = &reserved {
+            self.give_back(self.geometry.lane_of(writer.index), slot)?;
+        }
+        let (answer, step) = decision?;
+        if let (Becomes::Remove, Some(found)) = (step, &found) {
             self.end(pm, writer, wanted.hash, found)?;
         }
-        Ok(Ok(false))
+        Ok(Ok((answer, false)))
     }
 }

@@ -80,18 +80,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 candidates &= candidates - 1;
                 let at = self.unit_item(segment, bucket, entry, slot);
                 let item = self.load_item(pm, at)?;
-                if F::may_match(&item, wanted.hash, wanted.key)
-                    && F::matches(pm, &item, at, wanted.key, bytes)?
-                {
+                if F::matches(pm, &item, at, (wanted.hash, wanted.key), bytes)? {
                     return Ok(Some(Found { place: Place::Unit { entry, slot }, item }));
                 }
             }
         }
         for index in 0..bucket.items() {
             let (item, _) = bucket.item(index);
-            if F::may_match(&item, wanted.hash, wanted.key)
-                && F::matches(pm, &item, Addr::NULL, wanted.key, bytes)?
-            {
+            if F::matches(pm, &item, Addr::NULL, (wanted.hash, wanted.key), bytes)? {
                 return Ok(Some(Found { place: Place::Dram { index }, item }));
             }
         }

@@ -117,7 +117,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 if items.live >> slot & 1 == 0 || self.table.directory.find(hash) != place {
                     continue;
                 }
-                let read = F::read(pm, &item, Addr::NULL, &mut key, &mut value);
+                let read = F::read_item(pm, &item, Addr::NULL, &mut key, &mut value);
                 if lock.accepts(stamp) && F::item_hash(&self.hasher, &item) == hash {
                     read?;
                     pairs.push((key, value));
@@ -155,7 +155,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let bucket = self.table.bucket(segment, index);
             let copied = self.each_item(pm, segment.at(), &bucket, &mut |item, at| {
                 let (mut key, mut value) = (Vec::new(), Vec::new());
-                F::read(pm, item, at, &mut key, &mut value)?;
+                F::read_item(pm, item, at, &mut key, &mut value)?;
                 pairs.push((key, value));
                 Ok(())
             });
@@ -232,10 +232,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut records = Vec::new();
         let mut removed = collected.len() as u64;
         for found in &collected {
-            records.extend(F::record(&found.item, Addr::NULL)?);
+            records.extend(F::record_of(&found.item, Addr::NULL)?);
         }
         self.each_item(pm, segment.at(), bucket, &mut |item, at| {
-            records.extend(F::record(item, at)?);
+            records.extend(F::record_of(item, at)?);
             removed += 1;
             Ok(())
         })?;

@@ -125,9 +125,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let items = self.collecting_log(pm, at).read()?;
             for slot in items.slots() {
                 let item = items.item(slot);
-                if F::may_match(&item, wanted.hash, wanted.key)
-                    && F::matches(pm, &item, Addr::NULL, wanted.key, bytes)?
-                {
+                if F::matches(pm, &item, Addr::NULL, (wanted.hash, wanted.key), bytes)? {
                     return Ok(Some(Found { place: Place::Collected { at, slot }, item }));
                 }
             }

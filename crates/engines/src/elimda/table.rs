@@ -4,16 +4,18 @@ use core::time::Duration;
 
 use everhash_index::{
     Change, Checked, Cursor, Error, Form as PairForm, Result, Stats, Table, Upkeep, WordTable,
-    admit, admit_key,
 };
-use everhash_pmem::{Lock, Media, pool};
+use everhash_pmem::{Addr, Lock, Media, pool};
 
 use super::collectors::Collectors;
-use super::form::{Bytes, DoubleWords, Form, Item, Words};
+use super::form::{Form, Item};
 use super::ops::sites;
 use super::reversed_search::Wanted;
 use super::state::ElimDa;
+use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
+use crate::common::slot_codec::{Bytes, DoubleWords, Words};
+use crate::common::slot_table::SlotTable;
 
 /// How far a batch of reads asks for lines of the device ahead of the key that it compares.
 ///
@@ -33,11 +35,6 @@ pub enum ElimDaTable<M: Media> {
 /// Is told what a read of many keys found: the key's position, its item, and its value if that is
 /// a byte string.
 type Found<'f> = dyn FnMut(usize, Option<&Item>, &mut Vec<u8>) + 'f;
-
-/// Turns bytes that were admitted into a key or a value.
-fn admitted<T>(part: Option<T>) -> T {
-    part.expect("the form was checked")
-}
 
 impl<M: Media, F: Form> ElimDa<M, F> {
     /// Reads many keys as a pipeline: while one is compared, the lines of the next ones are on
@@ -78,59 +75,38 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(F::FORM, key, value)?;
-        ElimDa::insert(self, admitted(F::key(key)), admitted(F::value(value)))
+        self.write_bytes(key, value, Edit::Insert)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(F::FORM, key, value)?;
-        ElimDa::put(self, admitted(F::key(key)), admitted(F::value(value)))
+        self.write_bytes(key, value, Edit::Put)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        admit(F::FORM, key, value)?;
-        ElimDa::update(self, admitted(F::key(key)), admitted(F::value(value)))
+        self.write_bytes(key, value, Edit::Update)
     }
 
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        admit_key(F::FORM, key)?;
-        ElimDa::modify(self, admitted(F::key(key)), |present| {
-            let change = change(present);
-            if let Change::Put(value) = &change {
-                admit(F::FORM, key, value)?;
-            }
-            Ok(change)
-        })
+        self.modify_bytes(key, change)
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found = match F::key(key) {
-            Some(key) => ElimDa::get(self, key, value)?,
-            None => None,
-        };
-        match &found {
-            Some(item) => F::found_value(item, value),
-            // A record of another key with the same hash may have been read.
-            None => value.clear(),
-        }
-        Ok(found.is_some())
+        self.get_bytes(key, value)
     }
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
-        match F::key(key) {
-            Some(key) => ElimDa::remove(self, key),
-            None => Ok(false),
-        }
+        self.remove_bytes(key)
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        Table::get(self, key, &mut Vec::new())
+        self.get_bytes(key, &mut Vec::new())
     }
 
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.get_pipelined(keys.len(), |place| F::key(keys[place]), &mut |place, item, value| {
-            if let Some(item) = item {
-                F::found_value(item, value);
+        let key = |place: usize| self.key_of(keys[place]);
+        self.get_pipelined(keys.len(), key, &mut |place, item, value| {
+            if let Some(Ok(pair)) = item.map(|item| F::pair(item, Addr::NULL)) {
+                F::found_value(pair, value);
             }
             found(place, item.map(|_| value.as_slice()));
         })
@@ -210,23 +186,23 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
 
 impl<M: Media> WordTable for ElimDa<M, Words> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.insert(key, value)
+        self.write(key, Edit::Insert(value))
     }
 
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.put(key, value)
+        self.write(key, Edit::Put(value))
     }
 
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        self.update(key, value)
+        self.write(key, Edit::Update(value))
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        Ok(self.get(key, &mut Vec::new())?.map(|item| item[1]))
+        Ok(self.find(key, &mut Vec::new())?.map(|pair| pair[1]))
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
-        self.remove(key)
+        self.write(key, Edit::Remove)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

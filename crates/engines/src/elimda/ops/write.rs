@@ -18,7 +18,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     #[inline(always)]
-    pub(super) fn find(
+    pub(super) fn find_in(
         &self,
         pm: &Access<'_, M>,
         writer: &Writer<'_, M>,
@@ -129,7 +129,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             Err(need) => return Ok(Err(need)),
         };
         // The item may have been relocated.
-        let found = self.find(pm, writer, wanted, &mut Vec::new())?;
+        let found = self.find_in(pm, writer, wanted, &mut Vec::new())?;
         let found = found.expect("a locked bucket keeps its keys");
         self.replace_by(pm, writer, wanted, found, value, Some(slot)).map(Ok)
     }
@@ -254,7 +254,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     pub(super) fn drop_record(&self, item: &Item) -> Result<()> {
-        if let Some((at, class)) = F::record(item, Addr::NULL)? {
+        if let Some((at, class)) = F::record_of(item, Addr::NULL)? {
             self.heap.give(at, class);
         }
         Ok(())

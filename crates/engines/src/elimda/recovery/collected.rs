@@ -131,7 +131,7 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
                 live &= !(1 << slot);
                 continue;
             }
-            if let Some((record, class)) = F::record(&item, at)? {
+            if let Some((record, class)) = F::record_of(&item, at)? {
                 table.heap.claim(record, class)?;
             }
             table.count_found(1);

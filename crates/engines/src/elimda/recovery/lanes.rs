@@ -149,7 +149,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
             return Err(corrupt(logged.line, "a D-bucket holds its items"));
         }
         let at = logged.line.plus(LogLine::ITEMS as u64 + logged.slot * F::WORDS as u64);
-        if let Some((record, class)) = F::record(&logged.item, at)? {
+        if let Some((record, class)) = F::record_of(&logged.item, at)? {
             table.heap.claim(record, class)?;
         }
         bucket.push(&logged.item, logged.order);

@@ -196,7 +196,7 @@ fn load_unit<M: Media, F: Form>(
         if !named.prefix.covers(hash) || geometry.bucket_of(hash) != state.bucket {
             return Err(corrupt(item_at, "a key lies in the bucket it hashes to"));
         }
-        if let Some((record, class)) = F::record(&item, item_at)? {
+        if let Some((record, class)) = F::record_of(&item, item_at)? {
             table.heap.claim(record, class)?;
         }
         fingerprints.push(layout::fingerprint(hash));

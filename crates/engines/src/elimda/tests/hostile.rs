@@ -5,6 +5,7 @@ use everhash_pmem::Addr;
 use everhash_pmem::crash::Model;
 use everhash_testkit::hostile::{Effort, judge};
 
+use crate::common::record;
 use crate::common::settings::checksum;
 use crate::elimda::ElimDa;
 use crate::elimda::layout::{
@@ -44,7 +45,7 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
         }
         // A record word behind its hash.
         13 => {
-            let tag = u64::from(layout::record_tag(words[index - 1], value));
+            let tag = u64::from(record::tag_of(words[index - 1], value));
             words[index] = value & (u64::MAX >> 12) | tag << 52;
         }
         // The key of an item of a log line.
