@@ -221,6 +221,13 @@ impl<'a, M: Media> Access<'a, M> {
         self.media.prefetch_for_store(at);
     }
 
+    /// Asks that the lines of `span` leave the caches now and together, see
+    /// [`Hints::write_back`](crate::Hints::write_back).
+    #[inline(always)]
+    pub fn write_back(&self, span: Span) {
+        self.media.write_back(span);
+    }
+
     /// Declares that `span` holds data of one lifetime class.
     pub fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.media.stream(span, class)

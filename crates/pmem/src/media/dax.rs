@@ -65,7 +65,10 @@ impl PersistenceDomain {
 #[derive(Debug)]
 pub struct DaxMedium {
     backing: Backing,
+    /// What makes a line durable: nothing with durable caches.
     flusher: Flusher,
+    /// What writes a line back.
+    writer: Flusher,
 }
 
 impl DaxMedium {
@@ -97,11 +100,11 @@ impl DaxMedium {
         self.backing.publish()
     }
 
-    fn start(backing: Backing, flusher: Flusher) -> Result<Self> {
+    fn start(backing: Backing, writer: Flusher) -> Result<Self> {
         let (major, minor) = backing.device()?;
         let domain = PersistenceDomain::of_device(Path::new("/sys"), major, minor);
         let none = Flusher::new(WriteBack::None).filter(|_| domain == PersistenceDomain::CpuCache);
-        Ok(DaxMedium { backing, flusher: none.unwrap_or(flusher) })
+        Ok(DaxMedium { backing, flusher: none.unwrap_or(writer), writer })
     }
 }
 
@@ -208,6 +211,11 @@ impl Media for DaxMedium {
 impl Hints for DaxMedium {
     fn touch(&self, span: Span) {
         self.backing.mapping.populate(span);
+    }
+
+    #[inline(always)]
+    fn write_back(&self, span: Span) {
+        self.backing.mapping.write_back(span, self.writer);
     }
 
     #[inline(always)]

@@ -50,6 +50,9 @@ pub trait Device: fmt::Debug + Send + 'static {
     /// Begins to load the line at `word` for later.
     fn prefetch(&mut self, _thread: u32, _word: u64) {}
 
+    /// Begins the write-back of a span that need not become durable by it.
+    fn write_back(&mut self, _thread: u32, _span: Span) {}
+
     /// Discards the content of `span`.
     fn release(&mut self, _span: Span) {}
 
@@ -306,6 +309,11 @@ impl<D: Device, P: Primitives> Media for Simulated<D, P> {
 impl<D: Device, P: Primitives> Hints for Simulated<D, P> {
     fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.device().stream(self.inside(span), class)
+    }
+
+    fn write_back(&self, span: Span) {
+        let thread = self.running.load(Ordering::Relaxed);
+        self.device().write_back(thread, self.inside(span));
     }
 
     fn prefetch(&self, at: Addr) {

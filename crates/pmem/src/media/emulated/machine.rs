@@ -103,6 +103,10 @@ impl Device for Machine {
         if self.survives == Survives::Eadr {
             return;
         }
+        self.write_back(thread, span);
+    }
+
+    fn write_back(&mut self, thread: u32, span: Span) {
         for line in span.lines() {
             self.flush_line(thread, line);
         }
