@@ -5,6 +5,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod figures;
+mod full_logs;
 mod hostile;
 mod splits;
 mod traps;
