@@ -84,7 +84,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             pm.persist(fenced, sites::UNIT)?;
         }
         pm.commit_word(at, state.seal(at), sites::STATE)?;
-        Ok(pm.persist(Span::new(at, LINE_WORDS), sites::STATE)?)
+        pm.persist(Span::new(at, LINE_WORDS), sites::STATE)?;
+        if self.durable_caches {
+            pm.write_back(Span::new(at, words.len() as u64));
+        }
+        Ok(())
     }
 
     /// Relocates, early, what holds the oldest block of a lane in use. Returns whether the block

@@ -31,8 +31,8 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Change, Latch, LatchGuard, Lock, Media, Primitives, Sequence, Stamp};
 
-/// The sequence of a bucket and its lock, alone in a line.
-#[repr(align(64))]
+/// The sequence of a bucket and its lock; two buckets share a line.
+#[repr(align(32))]
 pub struct BucketLock<P: Primitives> {
     sequence: Sequence<P>,
     lock: Latch<P, ()>,

@@ -60,7 +60,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let order = log.next;
         log.next += 1;
         log.block(&self.geometry, order).live += 1;
-        let crowded = log.blocks.len() as u64 > self.most_blocks() && log.blocks[0].live > 0;
+        let long = self.geometry.bucket_units > 0 && log.blocks.len() as u64 > self.most_blocks();
+        let crowded = long && log.blocks[0].live > 0;
         Ok(Some(Reserved { order, crowded }))
     }
 
@@ -108,7 +109,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         state.live |= 1 << slot.slot;
         pm.commit_word(line, state.seal(line), sites::APPEND)?;
         drop(log);
-        Ok(pm.persist(span, sites::APPEND)?)
+        pm.persist(span, sites::APPEND)?;
+        if self.durable_caches && slot.completes_unit() && !self.caches_keep_the_log() {
+            pm.write_back(slot.unit(block));
+        }
+        Ok(())
     }
 
     /// Ends an item of the log; durable with the caller's next fence.
@@ -197,6 +202,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let geometry = &self.geometry;
         let slots = self.segments() * (geometry.buckets / geometry.lanes) * geometry.unit_slots;
         2 + slots * self.settings.log_percent / 100 / geometry.block_slots()
+    }
+
+    /// Returns whether the log is so short that durable caches hold all of it: its lines are written
+    /// over before they would leave.
+    fn caches_keep_the_log(&self) -> bool {
+        let blocks = self.geometry.lanes * self.most_blocks();
+        blocks * self.geometry.block(Addr::NULL).bytes() <= self.settings.cached_log_kib << 10
     }
 
     /// Opens the next block of a lane; `false` if there is none.

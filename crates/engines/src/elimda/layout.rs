@@ -31,8 +31,9 @@ everhash_pmem::ruler! {
         64  LOG_PERCENT      [1]  "slots of the backup log per slot of the DRAM table, in percent";
         72  PAGE_BYTES       [1]  "page of the record heap, a power of two";
         80  COLLECTING_LOGS  [1]  "collecting logs, a power of two, or 0 for none";
-        88  CHECKSUM         [1]  "XXH3-64 of the words before, seeded with their byte offset";
-        96  SPARE            [4]  "zero";
+        88  CACHED_LOG_KIB   [1]  "backup log that is left to durable caches, at most";
+        96  CHECKSUM         [1]  "XXH3-64 of the words before, seeded with their byte offset";
+        104 SPARE            [3]  "zero";
         128 FIRST            [64] "checked address of the oldest block of each lane";
         640 EXTENTS          [40] "checked addresses of the extents of the segment table";
         960 LOGS             [1]  "checked address of the collecting logs, zero if there are none";
@@ -69,8 +70,8 @@ everhash_pmem::ruler! {
 }
 
 everhash_pmem::ruler! {
-    /// A line of the backup log: three items of two words, or one of four. STATE is the commit
-    /// point. A line whose STATE names a lower block number is empty.
+    /// A line of the backup log: three items of two words, or one of four; one in every fourth
+    /// line, which completes an access unit. STATE is the commit point. A line whose STATE names a lower block number is empty.
     pub struct LogLine [64] {
         0  STATE  [1] "bit i: slot i is live, 3 bits | number of the block << 3 | check << 48";
         8  CHECKS [1] "for each slot, 16 bits of check of its key";

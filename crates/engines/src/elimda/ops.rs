@@ -127,6 +127,52 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(added.is_some())
     }
 
+    /// Adds a pair without looking for its key: the paper's insert (3.3).
+    ///
+    /// A key that is present is there twice afterwards. Searches find what was inserted first,
+    /// until an update or a removal of that; `check` names the second one.
+    ///
+    /// # Errors
+    /// As [`SlotTable::edit`].
+    pub(super) fn insert_blind(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<()> {
+        self.writable()?;
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        if self.appending().is_some() {
+            return self.append_blind(&pm, wanted, value);
+        }
+        let crowded =
+            self.write_to(&pm, wanted.hash, |writer| self.add(&pm, writer, wanted, value, None))?;
+        self.relieve(&pm, wanted.hash, crowded)
+    }
+
+    /// Appends a pair to a collecting log. No lock is held, and no other layer is looked at.
+    fn append_blind(
+        &self,
+        pm: &Access<'_, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+    ) -> Result<()> {
+        let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
+        let mut attempt = 0;
+        // Ends: each further round means that another thread has taken a step.
+        loop {
+            let seen = self.look_at_log(pm, wanted.hash)?;
+            let seen = seen.expect("inserts go to collecting logs from the open on");
+            match self.collect_beside(pm, &seen)? {
+                Ok(slot) => {
+                    slot.fill(&item)?;
+                    self.count_added(wanted.hash);
+                    return Ok(());
+                }
+                Err(Need::Log) => self.flush(pm, self.geometry.collector_of(wanted.hash))?,
+                Err(_) => {
+                    M::Sync::pause(attempt);
+                    attempt = attempt.saturating_add(1);
+                }
+            }
+        }
+    }
+
     /// Adds a pair to a collecting log if the key is absent in all layers; returns whether it was.
     /// No lock is held.
     ///

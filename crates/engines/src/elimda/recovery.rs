@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use everhash_index::{Error, Executor, Form as PairForm, Result};
 use everhash_pmem::{
-    Access, AtomicWord, Heap, Lock, Media, Pool, Primitives, Shutdown, Space, pool,
+    Access, AtomicWord, Domain, Heap, Lock, Media, Pool, Primitives, Shutdown, Space, pool,
 };
 
 use super::dram_table::DramTable;
@@ -109,11 +109,13 @@ fn empty_table<M: Media, F: Form>(
     let form = PairForm::from_code(pool.identity().form);
     let geometry = settings.geometry(form)?;
     let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
+    let guarantees = pool.region().media().guarantees();
     Ok(ElimDa {
         settings,
         geometry,
         hasher: KeyedHash::of(pool.identity())?,
-        ordered: pool.region().media().guarantees().same_line_order,
+        ordered: guarantees.same_line_order,
+        durable_caches: guarantees.domain == Domain::Eadr,
         heap: Heap::new(Arc::clone(&space), settings.page_bytes),
         space,
         table: DramTable::new(geometry),

@@ -13,16 +13,16 @@ settings! {
     /// The settings of a new table.
     pub struct ElimDaSettings {
         unit_slots = 15, |value| (1..=MOST_SLOTS).contains(&value),
-            "items of a D-bucket and of a unit; 1 to 15 (7 of 16-byte pairs)";
+            "items of a D-bucket and of a unit; 2 to 15 (7 of 16-byte pairs); 1: no DRAM table";
         buckets = 16, |value| value.is_power_of_two() && value <= MOST_BUCKETS,
             "buckets of a segment; a power of two, at most 256";
-        segment_units = 256, |value| (1..=MOST_UNITS).contains(&value),
+        segment_units = 320, |value| (1..=MOST_UNITS).contains(&value),
             "units of a segment; buckets to 32768";
-        bucket_units = 20, |value| (1..=MOST_UNITS).contains(&value),
-            "units of one bucket at most; 1 to segment_units, and to 4 times the mean";
+        bucket_units = 25, |value| value <= MOST_UNITS,
+            "units of one bucket at most; to segment_units and 4 times the mean; 0: no relocation";
         initial_segments = 16, |value| value.is_power_of_two() && value <= 1 << 24,
             "segments of a new table; a power of two, at most 2^24";
-        lanes = 16, |value| value.is_power_of_two() && value <= MOST_LANES,
+        lanes = 8, |value| value.is_power_of_two() && value <= MOST_LANES,
             "lanes of the backup log; a power of two, at most 64 and at most buckets";
         block_lines = 64, |value| (2..=1 << 16).contains(&value),
             "lines of 64 bytes of a block of the backup log; 2 to 65536";
@@ -32,6 +32,8 @@ settings! {
             "page of the record heap; a power of two, 256 to 2^20 bytes";
         collecting_logs = 8192, |value| value == 0 || value.is_power_of_two() && value <= MOST_LOGS,
             "logs before the backup log, if caches are durable; a power of two to 2^16, or 0";
+        cached_log_kib = 16 << 10, |value| value <= 1 << 32,
+            "backup log up to which durable caches keep it; a longer one is written back by units";
     }
 }
 
@@ -49,6 +51,7 @@ impl ElimDaSettings {
             log_percent: 100,
             page_bytes: 512,
             collecting_logs: 2,
+            cached_log_kib: 0,
         }
     }
 

@@ -101,6 +101,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         if seen.control.is_pending() {
             return Ok(Err(Need::Append));
         }
+        self.collect_beside(pm, seen)
+    }
+
+    /// As [`ElimDa::collect`], beside other appends that are under way, whatever their keys.
+    #[inline(always)]
+    pub(super) fn collect_beside<'a>(
+        &self,
+        pm: &'a Access<'a, M>,
+        seen: &Seen,
+    ) -> Result<core::result::Result<CollectingSlot<'a, M>, Need>> {
         if seen.control.reserved == self.geometry.unit_slots {
             return Ok(Err(Need::Log));
         }

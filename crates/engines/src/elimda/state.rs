@@ -42,6 +42,8 @@ pub struct ElimDa<M: Media, F: Form> {
     pub(super) hasher: KeyedHash,
     /// Whether a line keeps the order of its stores on this medium.
     pub(super) ordered: bool,
+    /// Whether lines leave the caches whenever these need room, and for nothing else.
+    pub(super) durable_caches: bool,
     pub(super) space: Arc<Space<M>>,
     pub(super) heap: Heap<M>,
     pub(super) table: DramTable<M::Sync>,

@@ -3,10 +3,12 @@
 use core::time::Duration;
 
 use everhash_index::{
-    Change, Checked, Cursor, Error, Form as PairForm, Result, Stats, Table, Upkeep, WordTable,
+    BareTable, Change, Checked, Cursor, Error, Form as PairForm, Result, Stats, Table, Upkeep,
+    WordTable, admit,
 };
 use everhash_pmem::{Addr, Lock, Media, pool};
 
+use super::cache_allocation::CacheAllocation;
 use super::collectors::Collectors;
 use super::form::{Form, Item};
 use super::ops::sites;
@@ -148,9 +150,11 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
         let table = self.segment_table.lock()?;
         let unit_slots = geometry.unit_slots;
         let collecting_logs = self.appending().map_or(0, |_| geometry.all_logs());
+        let offered = || CacheAllocation::of_machine().most_ways();
+        let cache_ways = self.appending().map_or(0, |_| offered()).into();
         Ok(Stats {
             items: ElimDa::len(self),
-            slots: segments * geometry.segment_units * unit_slots,
+            slots: segments * geometry.most_items(),
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
             dram_bytes: size_of::<Self>() as u64
@@ -167,9 +171,14 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
                 ("free_log_blocks", free_blocks),
                 ("log_slots", blocks * geometry.block_slots()),
                 ("collecting_logs", collecting_logs),
+                ("cache_ways_on_offer", cache_ways),
                 ("unit_bytes", geometry.unit_words() * 8),
             ],
         })
+    }
+
+    fn bare(&self) -> Option<&dyn BareTable> {
+        Some(self)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -181,6 +190,21 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
             return Err(error);
         }
         Ok(self.pool.close()?)
+    }
+}
+
+impl<M: Media, F: Form> BareTable for ElimDa<M, F> {
+    fn insert_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        admit(F::FORM, key, value)?;
+        ElimDa::insert_blind(self, F::key(key), F::value(value))
+    }
+
+    fn update_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Table::update(self, key, value).map(drop)
+    }
+
+    fn remove_blind(&self, key: &[u8]) -> Result<()> {
+        Table::remove(self, key).map(drop)
     }
 }
 

@@ -55,7 +55,7 @@ impl Geometry {
             && geometry.buckets.is_power_of_two()
             && geometry.buckets <= MOST_BUCKETS
             && (geometry.buckets..=MOST_UNITS).contains(&geometry.segment_units)
-            && (1..=geometry.segment_units).contains(&geometry.bucket_units)
+            && geometry.bucket_units <= geometry.segment_units
             && geometry.bucket_units * geometry.buckets <= 4 * geometry.segment_units
             && geometry.initial_segments.is_power_of_two()
             && geometry.initial_segments <= 1 << 24
@@ -76,6 +76,13 @@ impl Geometry {
     /// Returns at what multiple of bytes segments and blocks begin.
     pub const fn align_bytes(&self) -> u64 {
         if (self.unit_words() * 8).is_multiple_of(UNIT_BYTES) { UNIT_BYTES } else { 64 }
+    }
+
+    /// Returns how many items a segment holds at most, those of D-buckets not counted but where
+    /// they are all there is.
+    pub const fn most_items(&self) -> u64 {
+        let units = if self.bucket_units == 0 { self.buckets } else { self.segment_units };
+        units * self.unit_slots
     }
 
     /// Returns where the first unit of a segment lies behind its start. Unit: words.
@@ -122,16 +129,28 @@ impl Geometry {
         bucket & (self.lanes - 1)
     }
 
-    /// Returns the items of a line of the log.
+    /// Returns the items of a line of the log, but for the last line of an access unit.
     #[inline(always)]
     pub const fn line_slots(&self) -> u64 {
         (LINE_WORDS - LogLine::ITEMS as u64) / self.item_words
     }
 
+    /// Returns the items of an access unit of the log. Its last line holds one: a device that
+    /// gathers lines writes the unit when the last one comes, and that one must not come again.
+    const fn log_unit_slots(&self) -> u64 {
+        (LOG_UNIT_LINES - 1) * self.line_slots() + 1
+    }
+
+    /// Returns how many slots lie before line `line` of a block, the head's line counted as full.
+    const fn slots_before(&self, line: u64) -> u64 {
+        let in_unit = line % LOG_UNIT_LINES * self.line_slots();
+        line / LOG_UNIT_LINES * self.log_unit_slots() + in_unit
+    }
+
     /// Returns the items of a block.
     #[inline(always)]
     pub const fn block_slots(&self) -> u64 {
-        (self.block_lines - 1) * self.line_slots()
+        self.slots_before(self.block_lines) - self.line_slots()
     }
 
     /// Returns the span of the block at `at`.
@@ -142,8 +161,10 @@ impl Geometry {
     /// Returns the slot of the log with an order number, counted from the start of its block.
     #[inline(always)]
     pub const fn log_slot(&self, order: u64) -> LogSlot {
-        let slot = order % self.block_slots();
-        LogSlot { line: 1 + slot / self.line_slots(), slot: slot % self.line_slots() }
+        let slot = order % self.block_slots() + self.line_slots();
+        let (unit, slot) = (slot / self.log_unit_slots(), slot % self.log_unit_slots());
+        let line = slot / self.line_slots();
+        LogSlot { line: unit * LOG_UNIT_LINES + line, slot: slot % self.line_slots() }
     }
 
     /// Returns the number of the block in which an order number lies.
@@ -154,7 +175,8 @@ impl Geometry {
 
     /// Returns the order number of a slot.
     pub const fn order(&self, number: u64, slot: LogSlot) -> u64 {
-        number * self.block_slots() + (slot.line - 1) * self.line_slots() + slot.slot
+        let before = self.slots_before(slot.line) - self.line_slots();
+        number * self.block_slots() + before + slot.slot
     }
 
     /// Returns whether blocks with this number have order numbers that a watermark can hold.
@@ -162,6 +184,11 @@ impl Geometry {
         number > 0 && number < MOST_CONTENT / self.block_slots() && number < MOST_NUMBER
     }
 }
+
+/// Lines of an access unit of the log.
+///
+/// Unit: lines. Source: ElimDA 4.1, the access unit of the device.
+const LOG_UNIT_LINES: u64 = UNIT_BYTES / 64;
 
 /// A slot of the backup log, inside its block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,6 +204,18 @@ impl LogSlot {
     #[inline(always)]
     pub const fn line_at(self, at: Addr) -> Addr {
         at.plus(self.line * LINE_WORDS)
+    }
+
+    /// Returns whether the slot is the last one of its access unit.
+    #[inline(always)]
+    pub const fn completes_unit(self) -> bool {
+        self.line % LOG_UNIT_LINES == LOG_UNIT_LINES - 1
+    }
+
+    /// Returns the access unit of the line in the block at `at`.
+    pub const fn unit(self, at: Addr) -> Span {
+        let first = self.line / LOG_UNIT_LINES * LOG_UNIT_LINES;
+        Span::new(at.plus(first * LINE_WORDS), LOG_UNIT_LINES * LINE_WORDS)
     }
 
     /// Returns where the item lies in the block at `at`.

@@ -1,6 +1,9 @@
 //! What holds of every word of the layout.
 
+use everhash_index::Form;
+
 use super::*;
+use crate::elimda::ElimDaSettings;
 
 #[test]
 fn one_flipped_bit_never_matches_its_check() {
@@ -36,5 +39,29 @@ fn every_slot_of_the_segment_table_has_one_place() {
             assert_eq!(extent_of(4, slot), (extent, index));
             slot += 1;
         }
+    }
+}
+
+#[test]
+fn the_slots_of_a_block_follow_one_another_line_by_line() {
+    // Fails if two order numbers share a slot, if one has none, or if the last line of an access
+    // unit is written twice.
+    for form in [Form::WORDS, Form::DOUBLE_WORDS] {
+        let geometry = ElimDaSettings::default().geometry(form).unwrap();
+        let (number, count) = (7, geometry.block_slots());
+        let places: Vec<_> =
+            (number * count..(number + 1) * count).map(|order| geometry.log_slot(order)).collect();
+        for (index, place) in places.iter().enumerate() {
+            assert_eq!(geometry.order(number, *place), number * count + index as u64);
+            assert!((1..geometry.block_lines).contains(&place.line) && place.slot < 3);
+            assert!(place.line % 4 != 3 || place.slot == 0, "{place:?}");
+        }
+        let sorted =
+            places.windows(2).all(|two| (two[0].line, two[0].slot) < (two[1].line, two[1].slot));
+        assert!(
+            sorted
+                && geometry.order(number, LogSlot { line: geometry.block_lines, slot: 0 })
+                    == (number + 1) * count
+        );
     }
 }

@@ -112,7 +112,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         }
         // A line that was begun is never filled further: a slot that is clear may have been used,
         // and its number may be below a watermark.
-        self.next = number * geometry.block_slots() + line * geometry.line_slots();
+        self.next = geometry.order(number, LogSlot { line: line + 1, slot: 0 });
         for slot in (0..geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
             let place = LogSlot { line, slot };
             let item_at = place.item_at(block, geometry.item_words);

@@ -236,3 +236,26 @@ fn memory_without_durable_caches_costs_one_fence_as_before() {
     });
     assert_eq!((cost.lines, cost.fences), (1.0, 1.0));
 }
+
+#[test]
+fn the_paper_s_insert_looks_at_no_other_layer_and_the_first_one_wins() {
+    // Fails if a blind insert is lost, is not counted, or hides what was there before it.
+    for model in [Model::Adr, Model::Eadr] {
+        let guarantees = model.guarantees();
+        let settings = ElimDaSettings::tiny();
+        let measured = Measured::<ElimDa>::new(Form::WORDS, &settings, guarantees).unwrap();
+        let bare = measured.table.bare().unwrap();
+        for key in 0..200u64 {
+            bare.insert_blind(&key.to_le_bytes(), &[1; 8]).unwrap();
+        }
+        assert_eq!(measured.table.check().unwrap().items, 200);
+        for key in 0..200u64 {
+            bare.insert_blind(&key.to_le_bytes(), &[2; 8]).unwrap();
+            let mut value = Vec::new();
+            assert!(measured.table.get(&key.to_le_bytes(), &mut value).unwrap());
+            assert_eq!(value, [1; 8], "{key}, {model}");
+        }
+        assert_eq!(measured.table.len().unwrap(), 400);
+        assert!(measured.table.check().is_err(), "the judge misses a key that is there twice");
+    }
+}

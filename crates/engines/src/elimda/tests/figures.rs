@@ -11,10 +11,10 @@ use crate::elimda::{ElimDa, ElimDaSettings, ElimDaTable};
 /// Pairs of a run.
 ///
 /// The paper has 20 million beside a cache of 36 MiB and 8,192 logs; all three are made smaller
-/// alike, so that the table is many times as large as the cache and the logs a small part of it.
-const ITEMS: u64 = 300_000;
-const CACHE_BYTES: u64 = 3 << 20;
-const LOGS: u64 = 512;
+/// alike, to a 64th: what fits into the cache there fits here, and nothing else.
+const ITEMS: u64 = 312_500;
+const CACHE_BYTES: u64 = 9 << 16;
+const LOGS: u64 = 128;
 
 /// What one operation comes to.
 #[derive(Debug)]
@@ -70,22 +70,56 @@ fn measure(device: &MemoryDevice, settings: &ElimDaSettings) -> PerOperation {
     }
 }
 
+/// The settings of the tests here, with the paper's share of collecting logs.
+fn settings() -> ElimDaSettings {
+    ElimDaSettings { collecting_logs: LOGS, cached_log_kib: 256, ..ElimDaSettings::default() }
+}
+
 #[test]
 fn the_media_write_and_read_whole_units_and_few() {
     // Fails if lines are written to the media one by one or twice, if an insert reads, or if a
     // search reads more than the unit that holds its key.
-    let logs = ElimDaSettings { collecting_logs: LOGS, ..ElimDaSettings::default() };
-    let none = ElimDaSettings { collecting_logs: 0, ..logs };
-    let adr = measure(&device("elimda-adr"), &logs);
+    let none = ElimDaSettings { collecting_logs: 0, ..settings() };
+    let adr = measure(&device("elimda-adr"), &settings());
     println!("volatile caches: {adr:.3?}");
-    let eadr = measure(&device("elimda"), &logs);
+    let eadr = measure(&device("elimda"), &settings());
     println!("durable caches: {eadr:.3?}");
     let bare = measure(&device("elimda"), &none);
     println!("durable caches, no collecting logs: {bare:.3?}");
-    for cost in [&adr, &eadr] {
-        assert!(cost.written <= 110.0 && cost.read <= 40.0, "{cost:?}");
+    for cost in [&adr, &eadr, &bare] {
+        assert!(cost.written <= 95.0 && cost.read <= 110.0, "{cost:?}");
         assert!(cost.found <= 1.05 && cost.absent <= 0.02, "{cost:?}");
     }
-    assert!(eadr.written < 0.6 * adr.written, "durable caches combine nothing");
     assert!(bare.insert_ns < adr.insert_ns, "an insert waits for what is durable already");
+}
+
+#[test]
+fn a_long_backup_log_is_written_back_and_a_short_one_is_not() {
+    // Fails if the lines of a log that does not fit into durable caches leave them one by one, or
+    // if one that fits goes to the media each time it is written over.
+    let kept = ElimDaSettings { collecting_logs: 0, cached_log_kib: 4 << 10, ..settings() };
+    let none = ElimDaSettings { cached_log_kib: 0, ..kept };
+    let large = MemoryDevice { cache_bytes: 4 << 20, ..device("elimda") };
+    for (device, better, worse) in [(large, kept, none), (device("elimda"), none, kept)] {
+        let [better, worse] = [better, worse].map(|settings| measure(&device, &settings));
+        println!("caches of {} KiB: {better:.3?}", device.cache_bytes >> 10);
+        println!("the other way: {worse:.3?}");
+        assert!(better.written < 0.8 * worse.written, "{better:?}, {worse:?}");
+    }
+}
+
+#[test]
+fn each_layer_saves_traffic() {
+    // Fails if a table without one of its layers answers wrongly, or asks less of the device: then
+    // the layer is of no use.
+    let all = measure(&device("elimda-adr"), &settings());
+    let no_dram =
+        ElimDaSettings { unit_slots: 1, segment_units: 4096, bucket_units: 320, ..settings() };
+    let no_dram = measure(&device("elimda-adr"), &no_dram);
+    println!("no DRAM table: {no_dram:.3?}");
+    assert!(no_dram.written > 1.5 * all.written, "{no_dram:?}");
+    let no_relocation = ElimDaSettings { segment_units: 16, bucket_units: 0, ..settings() };
+    let no_relocation = measure(&device("elimda-adr"), &no_relocation);
+    println!("no relocation: {no_relocation:.3?}");
+    assert!(no_relocation.found < 0.01, "{no_relocation:?}");
 }
