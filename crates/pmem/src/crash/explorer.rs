@@ -63,7 +63,10 @@ impl<'l> Explorer<'l> {
         loop {
             let here = self.moment.event;
             let event = self.log.get(here);
-            if self.fresh && self.reported != Some(here) && self.stops_before(event) {
+            // A pool that was just closed may look as before, and counts as closed.
+            let ends = event.is_some_and(|event| event.what == What::Exit);
+            let is_new = (self.fresh || ends) && self.reported != Some(here);
+            if is_new && self.stops_before(event) {
                 self.fresh = false;
                 self.reported = Some(here);
                 self.moment.site = event.and_then(|event| event.site);

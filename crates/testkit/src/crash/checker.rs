@@ -46,7 +46,7 @@ pub(super) struct Found {
 enum Work {
     /// Removes and re-inserts the key of the operation in flight.
     Key,
-    /// The same, then is killed, recovers, writes other keys, closes and opens.
+    /// The same, then closes, opens, writes other keys, and is killed and recovers between them.
     Restart,
     /// The same, then inserts enough keys to grow the table, closes and opens.
     Growth,
@@ -187,16 +187,17 @@ impl<'a> CrashChecker<'a> {
         ];
         if work > Work::Key {
             steps.extend([
-                Op::Kill,
+                // Nothing but the recovery has made durable what it repaired.
+                Op::Reopen,
                 Op::Modify(next(1), Edit::Toggle(value())),
                 Op::Remove(next(2)),
+                Op::Kill,
                 Op::Put(next(3), value()),
                 Op::Insert(FRESH_KEYS, value()),
                 Op::Insert(FRESH_KEYS + 1, value()),
                 Op::Remove(FRESH_KEYS),
                 Op::Maintain(1000, 8),
                 Op::Sync,
-                Op::Reopen,
             ]);
         }
         if work > Work::Restart {
@@ -230,7 +231,8 @@ impl<'a> CrashChecker<'a> {
                 continue;
             }
             // After a recovery a sample of the points is enough: the workload itself is complete.
-            if depth > 0 && moment.returned > 1 && moment.returned % 4 != moment.event as u32 % 4 {
+            let is_rare = moment.returned <= 1 || execution.is_closed(&moment);
+            if depth > 0 && !is_rare && moment.returned % 4 != moment.event as u32 % 4 {
                 continue;
             }
             outcome = self.kill(execution, &moment, &explorer, chain).and_then(|()| {
@@ -310,14 +312,52 @@ impl<'a> CrashChecker<'a> {
         moment: &Moment,
         chain: &mut Chain,
     ) -> Result<(), Found> {
-        if next.is_ok() && (!nest || chain.crashes.len() + 1 >= self.seen.len()) {
+        let nests = nest && chain.crashes.len() + 1 < self.seen.len();
+        let closes = chain.crashes.is_empty()
+            && (self.executions - 1).is_multiple_of(self.effort.closed_one_in);
+        if next.is_ok() && !nests && !closes {
             return Ok(());
         }
         chain.push(state.name(), moment.site);
         let next = next.map_err(|failure| chain.found(failure))?;
         let memory = Memory::of(self.effort.model, state.image());
-        let outcome = self.crash_again(&next, memory, moment, chain);
+        let outcome = match nests {
+            true => self.crash_again(&next, memory, moment, chain),
+            false => self.cut_power_when_closed(&next, memory, moment, chain),
+        };
         chain.pop();
+        outcome
+    }
+
+    /// Loses power when a process that came after a crash has closed the pool: nothing says then
+    /// that anything has to be repaired.
+    fn cut_power_when_closed(
+        &mut self,
+        execution: &Execution,
+        memory: Memory,
+        moment: &Moment,
+        chain: &mut Chain,
+    ) -> Result<(), Found> {
+        let mut explorer = Explorer::new(memory, execution.log.events());
+        // The explorer panics where an engine relies on an order that no model promises.
+        let next = quietly(|| {
+            no_panic(|| {
+                let mut points = core::iter::from_fn(|| explorer.next_point().cloned());
+                Ok(points.find(|moment| execution.is_closed(moment)))
+            })
+        });
+        let Some(closed) = next.map_err(|failure| chain.found(failure))? else { return Ok(()) };
+        if explorer.memory().is_settled() {
+            return Ok(());
+        }
+        let outer = core::mem::replace(&mut chain.salt, 0);
+        chain.salt = hash(&(outer, moment.returned, digest(execution.found())));
+        let limits = self.effort.nested_limits;
+        let mut seen = Seen::default();
+        let outcome =
+            self.cut_power(execution, &closed, &mut explorer, (&limits, &mut seen), chain);
+        chain.salt = outer;
+        self.counts.nested += explorer.count().states;
         outcome
     }
 

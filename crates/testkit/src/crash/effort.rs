@@ -39,6 +39,9 @@ pub struct Effort {
     pub restart_one_in: u64,
     /// After how many states one goes on long enough to grow, too.
     pub growth_one_in: u64,
+    /// After how many states power is lost once more when the process after the crash has closed
+    /// the pool.
+    pub closed_one_in: u64,
     /// How many executions of one workload are judged at most.
     pub executions: u64,
     /// How many executions a violation may take to become short.
@@ -70,6 +73,7 @@ impl Default for Effort {
             killed_one_in: 4,
             restart_one_in: 2,
             growth_one_in: 16,
+            closed_one_in: 8,
             executions: u64::MAX,
             shorten_executions: 500_000,
             overwrite_freed: true,

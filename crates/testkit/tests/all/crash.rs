@@ -58,6 +58,7 @@ fn every_planted_bug_is_found_and_replayed() {
     caught(bug::MOVING_RECOVERY, Model::Adr);
     caught(bug::HASTY_FORMAT, Model::Adr);
     caught(bug::NO_FLUSH_REMOVE, Model::Adr);
+    caught(bug::QUIET_REPAIR, Model::Adr);
 }
 
 #[test]

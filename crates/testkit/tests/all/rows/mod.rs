@@ -55,6 +55,8 @@ pub mod bug {
     pub const HASTY_FORMAT: u64 = 11;
     /// A removal is not written back.
     pub const NO_FLUSH_REMOVE: u64 = 12;
+    /// Recovery repairs what an open after a clean close refuses, and does not persist the repair.
+    pub const QUIET_REPAIR: u64 = 13;
 }
 
 /// Words of a row.
@@ -163,6 +165,10 @@ impl Engine for Rows {
             pm.persist(Span::new(ROOT, 1), ACCEPT)?;
             pm.persist(Span::new(DATA, count * ROW), ACCEPT)?;
         }
+        if planted == bug::QUIET_REPAIR {
+            let was_closed = pool.previous_shutdown() == Shutdown::Clean;
+            repair_free_rows(&pm, &index, was_closed)?;
+        }
         pool.recovered()?;
         drop(pm);
         Ok(RowTable { bug: planted, index: Lock::new(index), pool })
@@ -181,6 +187,18 @@ impl Engine for Rows {
         checked.reachable_bytes = row(pm.load(ROOT)?).byte();
         Ok(checked)
     }
+}
+
+/// Takes the keys out of free rows, which only a crash leaves there.
+fn repair_free_rows<M: Media>(pm: &Access<'_, M>, index: &Index, was_closed: bool) -> Result<()> {
+    for number in &index.free {
+        let key = row(*number).plus(1);
+        if pm.load(key)? != 0 && was_closed {
+            return Err(Error::Corrupt { at: key.byte(), broken: "free rows have no key" });
+        }
+        pm.store(key, 0)?;
+    }
+    Ok(())
 }
 
 /// Fills the first free row with the last pair, until there is no gap. Each move is durable, but
@@ -271,6 +289,10 @@ impl<M: Media> RowTable<M> {
         pm.commit_word(row(number), 0, REMOVE)?;
         if self.bug != bug::NO_FLUSH_REMOVE {
             pm.persist(Span::new(row(number), 1), REMOVE)?;
+        }
+        if self.bug == bug::QUIET_REPAIR {
+            pm.store(row(number).plus(1), 0)?;
+            pm.persist(Span::new(row(number).plus(1), 1), REMOVE)?;
         }
         index.free.push(number);
         Ok(true)
