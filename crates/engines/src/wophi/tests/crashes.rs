@@ -12,7 +12,7 @@ use crate::wophi::{Wophi, layout, resize};
 
 /// Some seconds for each form and model. `everhash crash` does more, and judges the mutants.
 fn survives(form: Form, model: Model) {
-    let effort = Effort { model, seeds: 0..3, operations: 60, ..Effort::default() };
+    let effort = Effort { model, seeds: 0..4, operations: 60, ..Effort::default() };
     let report = judge(&Design::of::<Wophi>(), form, &effort);
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
     println!("{form}, {model}: {report}");
