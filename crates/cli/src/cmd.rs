@@ -151,7 +151,8 @@ struct NewDatabase {
     /// Number of pairs that a new database will hold, so that it need not grow up to there
     #[arg(long, value_name = "COUNT")]
     expect: Option<u64>,
-    /// Mode of the file of a new database, in octal, less the umask; by default 600, its owner alone
+    /// Mode of the file of a new database, in octal, less the umask; by default 600, its owner
+    /// alone
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<u32>,
     /// Setting of the engine of a new database; see `everhash engines`

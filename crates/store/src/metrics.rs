@@ -98,7 +98,7 @@ impl Durations {
 }
 
 impl Db {
-    /// Returns the figures of the database at this moment, for a person or, as text, for Prometheus.
+    /// Returns the figures of the database at this moment; as text they are what Prometheus reads.
     /// Takes about as long as [`Db::stats`]; also answers when the handle has stopped.
     pub fn metrics(&self) -> Metrics {
         Metrics::of(self.core(), self.info())

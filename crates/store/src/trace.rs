@@ -1,4 +1,4 @@
-//! Spans for those who watch a program by `tracing`: with the feature `tracing`, and nothing without.
+//! Spans for those who watch a program: with the feature `tracing`, and nothing without it.
 
 /// Opens a span that lasts until the end of the block: its level, its name, and the path of the
 /// database.

@@ -19,8 +19,8 @@ pub struct Stats {
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
-    /// Print the figures as Prometheus reads them; those of a program that has the database open, if
-    /// it writes them to DB.prom, are in that file
+    /// Print the figures as Prometheus reads them; those of a program that has the database open,
+    /// if it writes them to DB.prom, are in that file
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     prometheus: bool,
     /// Print a line every so many seconds; while a program has the database open, from what it

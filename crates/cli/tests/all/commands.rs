@@ -27,7 +27,7 @@ fn pairs_are_put_got_and_removed() {
 
 #[test]
 fn one_key_can_be_asked_and_changed_in_every_way() {
-    // Fails if a verb answered for another key, changed what it should only read, or hid its answer.
+    // Fails if a verb answered for another key, changed what it should only read, or said nothing.
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);
     place.ok(&["put", "a.ehdb", "key", "value"]);
