@@ -23,6 +23,9 @@ pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 /// A stream behind its latch.
 pub type StreamOf<M> = OwnLines<Latch<<M as Media>::Sync, Stream>>;
 
+/// The segment of a stream that is half collected, behind a lock.
+pub type CollectionOf<M> = OwnLines<LockOf<M, Option<Victim>>>;
+
 /// Something on lines of its own.
 #[repr(align(128))]
 pub struct OwnLines<T>(pub(super) T);
@@ -70,7 +73,7 @@ pub struct Reef<M: Media> {
     /// Not 0 after a failure of the medium: nothing can be promised any more.
     pub(super) dead: WordOf<M>,
     /// For each stream the segment that is half collected.
-    pub(super) collected: Box<[OwnLines<LockOf<M, Option<Victim>>>]>,
+    pub(super) collected: Box<[CollectionOf<M>]>,
     /// Who makes room on a full medium.
     pub(super) making_room: LockOf<M, ()>,
     /// Segments that were collected since the table was opened.
