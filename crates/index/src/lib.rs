@@ -20,6 +20,6 @@ pub use executor::{Executor, Inline, Threads};
 pub use form::Form;
 pub use settings::{Setting, Settings};
 pub use table::{
-    AtomicTable, BareTable, Change, Checked, Cursor, MAX_KEY_BYTES, MAX_VALUE_BYTES, Stats, Table, Upkeep,
-    WordTable, admit, admit_key,
+    AtomicTable, BareTable, Change, Checked, Cursor, MAX_KEY_BYTES, MAX_VALUE_BYTES, Stats, Table,
+    Upkeep, WordTable, admit, admit_key,
 };
