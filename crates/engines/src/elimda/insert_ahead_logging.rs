@@ -204,8 +204,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         2 + slots * self.settings.log_percent / 100 / geometry.block_slots()
     }
 
-    /// Returns whether the log is so short that durable caches hold all of it: its lines are written
-    /// over before they would leave.
+    /// Returns whether the log is so short that durable caches hold all of it: its lines are
+    /// overwritten before they would leave.
     fn caches_keep_the_log(&self) -> bool {
         let blocks = self.geometry.lanes * self.most_blocks();
         blocks * self.geometry.block(Addr::NULL).bytes() <= self.settings.cached_log_kib << 10

@@ -71,7 +71,8 @@ everhash_pmem::ruler! {
 
 everhash_pmem::ruler! {
     /// A line of the backup log: three items of two words, or one of four; one in every fourth
-    /// line, which completes an access unit. STATE is the commit point. A line whose STATE names a lower block number is empty.
+    /// line, which completes an access unit. STATE is the commit point. A line whose STATE names a
+    /// lower block number is empty.
     pub struct LogLine [64] {
         0  STATE  [1] "bit i: slot i is live, 3 bits | number of the block << 3 | check << 48";
         8  CHECKS [1] "for each slot, 16 bits of check of its key";

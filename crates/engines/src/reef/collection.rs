@@ -17,7 +17,7 @@ use super::objects::Head;
 use super::reserve::Purpose;
 use super::segments::Object;
 use super::state::Reef;
-use super::stream::{Sealed, Stream};
+use super::stream::{Sealed, Stream, Victim};
 
 /// How much garbage there may be in a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,19 +55,6 @@ const TOMBSTONES: u64 = 8;
 /// Source: ours; each gains something.
 const ATTEMPTS: u32 = 64;
 
-/// A segment that is collected.
-#[derive(Clone, Copy, Debug)]
-pub struct Victim {
-    stream: usize,
-    sequence: u64,
-    segment: Sealed,
-    is_oldest: bool,
-    /// What is gained. Unit: words.
-    gain: u64,
-    /// What was collected, the head included. Unit: words.
-    offset: u64,
-}
-
 /// What was collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collected {
@@ -77,13 +64,6 @@ pub enum Collected {
     Step,
     /// The rest of a segment.
     Segment,
-}
-
-impl Victim {
-    fn new(stream: usize, (sequence, segment): (u64, Sealed), is_oldest: bool, gain: u64) -> Self {
-        let offset = SegmentHead::WORDS as u64;
-        Victim { stream, sequence, segment, is_oldest, gain, offset }
-    }
 }
 
 impl<M: Media> Reef<M> {

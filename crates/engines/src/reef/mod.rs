@@ -69,8 +69,9 @@
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
 //! Not here: a checkpoint of the directory (an opening reads all objects), a medium that writes out
-//! whole megabytes, holes behind emptied segments, a sync that no writer ever waits for. The figures
-//! that the design aims at beside other stores have not been measured, so that it is no default.
+//! whole megabytes, holes behind emptied segments, a sync that no writer ever waits for. The
+//! figures that the design aims at beside other stores have not been measured, so that it is no
+//! default.
 
 mod batches;
 mod check;

@@ -6,11 +6,10 @@ use core::time::Duration;
 use everhash_index::{Error, Form, Result};
 use everhash_pmem::{AtomicWord, Latch, Lock, Media, Pool, Primitives, Space, Span};
 
-use super::collection::Victim;
 use super::directory::Shard;
 use super::objects::Objects;
 use super::setup::ReefSettings;
-use super::stream::Stream;
+use super::stream::{Stream, Victim};
 use super::units::Units;
 use crate::common::hash::KeyedHash;
 

@@ -31,6 +31,32 @@ pub struct Sealed {
     pub(super) is_empty: bool,
 }
 
+/// A segment that is collected.
+#[derive(Clone, Copy, Debug)]
+pub struct Victim {
+    pub(super) stream: usize,
+    pub(super) sequence: u64,
+    pub(super) segment: Sealed,
+    pub(super) is_oldest: bool,
+    /// What is gained. Unit: words.
+    pub(super) gain: u64,
+    /// What was collected, the head included. Unit: words.
+    pub(super) offset: u64,
+}
+
+impl Victim {
+    /// A segment of which nothing is collected yet.
+    pub(super) fn new(
+        stream: usize,
+        (sequence, segment): (u64, Sealed),
+        is_oldest: bool,
+        gain: u64,
+    ) -> Self {
+        let offset = SegmentHead::WORDS as u64;
+        Victim { stream, sequence, segment, is_oldest, gain, offset }
+    }
+}
+
 /// A place in a stream: the sequence of a segment, and words in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Position {

@@ -95,8 +95,9 @@
 //! # What limits a get
 //!
 //! A get reads one line, and a processor can fetch a dozen lines at once. But it looks ahead by
-//! some hundred instructions, and SipHash of an 8-byte key alone takes 78 of a get's 170: with
-//! rapidhash a get has 100. The bench measures what the hash leaves (`hash + random read`): on a virtual Xeon of 2023 less than a quarter of the rate of
+//! some hundred instructions, and SipHash of an 8-byte key alone takes 78 of a get's 177; with
+//! rapidhash a get has 111. The bench measures what the hash leaves (`hash + random read`): on a
+//! virtual Xeon of 2023 less than a quarter of the rate of
 //! independent reads, and a get with all its checks reaches four tenths of that. So single gets
 //! with this hash cannot reach a fifth of independent reads there. Batches can (three tenths),
 //! because they prefetch the next lines before the first is compared, and XXH3 helps (an eighth)

@@ -27,8 +27,8 @@ pub trait Hints {
         self.prefetch(at);
     }
 
-    /// Asks that the lines of `span` leave the caches now and together, so that a device that gathers
-    /// lines writes whole units. It makes nothing durable: it is for media with durable caches,
+    /// Asks that the lines of `span` leave the caches now and together, so that a device that
+    /// gathers lines writes whole units. It makes nothing durable: it is for media with durable caches,
     /// whose lines else leave one by one, whenever the cache needs their places.
     #[inline(always)]
     fn write_back(&self, _span: Span) {}
