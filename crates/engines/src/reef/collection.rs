@@ -12,7 +12,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
 
 use super::directory::damaged;
-use super::layout::{Kind, SegmentHead};
+use super::layout::Kind;
 use super::objects::Head;
 use super::reserve::Purpose;
 use super::segments::Object;
