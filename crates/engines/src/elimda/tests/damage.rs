@@ -12,12 +12,12 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
     // fixed form, or if a number from the medium is used before it is bounded.
     // With durable caches, a pool has collecting logs, too.
     for model in [Model::Adr, Model::Eadr] {
-        let effort = Effort { bare_pairs: true, model, ..Effort::default() };
+        let effort = Effort { bare_pairs: true, flip_every: 3, model, ..Effort::default() };
         for form in super::FORMS {
             let report = judge(&Design::of::<ElimDa>(), form, &effort).unwrap();
             println!("{form}, {model}: {report}");
-            assert!(report.noticed > 2000, "{form}: {report}");
-            assert!((100..4000).contains(&report.opened), "{form}: {report}");
+            assert!(report.noticed > 700, "{form}: {report}");
+            assert!((30..4000).contains(&report.opened), "{form}: {report}");
         }
     }
 }

@@ -67,7 +67,7 @@ fn p07_a_forged_pool_costs_no_panic_no_hang_and_no_memory() {
     // Fails if a number from the medium is used before it is bounded, checks or none.
     for form in super::FORMS {
         for model in [Model::Adr, Model::Eadr] {
-            let effort = Effort { forge: Some(forge), model, ..Effort::default() };
+            let effort = Effort { forge: Some(forge), images: 800, model, ..Effort::default() };
             let report = judge(&Design::of::<ElimDa>(), form, &effort).unwrap();
             println!("{form}, {model}: {report}");
             assert!(report.images > 1000 && report.opened > 100, "{form}: {report}");

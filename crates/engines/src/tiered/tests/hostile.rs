@@ -48,7 +48,7 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
 fn p07_a_forged_pool_costs_no_panic_no_hang_and_no_memory() {
     // Fails if a number from the medium is used before it is bounded, checks or none.
     for form in super::FORMS {
-        let effort = Effort { forge: Some(forge), ..Effort::default() };
+        let effort = Effort { forge: Some(forge), images: 1000, ..Effort::default() };
         let report = judge(&Design::of::<Tiered>(), form, &effort).unwrap();
         println!("{form}: {report}");
         assert!(report.images > 1000 && report.opened > 100, "{form}: {report}");
