@@ -58,7 +58,7 @@ impl<M: Media> Reef<M> {
             }
         }
         if self.is_immediate {
-            self.vital(pm.fence(sites::OBJECTS))?;
+            self.poison_on_error(pm.fence(sites::OBJECTS))?;
             streams.iter_mut().for_each(|stream| {
                 let position = stream.position();
                 stream.made_durable(position);

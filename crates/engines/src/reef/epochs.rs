@@ -60,7 +60,9 @@ impl<M: Media> Reef<M> {
             self.commit_next(&mut epochs)?;
         }
         match self.pool.region().media().guarantees().domain {
-            Domain::None | Domain::Process => self.vital(self.pool.access().sync(sites::SYNC)),
+            Domain::None | Domain::Process => {
+                self.poison_on_error(self.pool.access().sync(sites::SYNC))
+            }
             _ => Ok(()),
         }
     }
@@ -210,7 +212,7 @@ impl<M: Media> Reef<M> {
         record[Epoch::PAIRS] = pairs;
         let at = layout::epoch_place(number);
         record[Epoch::CHECKSUM] = layout::sum(&record[..Epoch::CHECKSUM], at, self.seed);
-        self.vital(pm.write_words(at, &record))?;
-        self.vital(pm.persist(Span::new(at, Epoch::WORDS as u64), sites::RECORD))
+        self.poison_on_error(pm.write_words(at, &record))?;
+        self.poison_on_error(pm.persist(Span::new(at, Epoch::WORDS as u64), sites::RECORD))
     }
 }

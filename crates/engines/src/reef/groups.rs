@@ -206,10 +206,10 @@ impl<M: Media> Reef<M> {
             let first = BatchRecord::TAILS + 2 * stream.number as usize;
             record[first..first + 2].copy_from_slice(&[open.sequence, tail]);
         }
-        self.vital(pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM]))?;
+        self.poison_on_error(pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM]))?;
         let checksum = layout::sum(&record[..BatchRecord::CHECKSUM], BATCH, self.seed);
         let checksum_at = BATCH.plus(BatchRecord::CHECKSUM as u64);
-        self.vital(pm.commit_word(checksum_at, checksum, sites::RECORD))?;
+        self.poison_on_error(pm.commit_word(checksum_at, checksum, sites::RECORD))?;
         let mut due = BTreeSet::new();
         for stream in streams.iter_mut() {
             self.reach(pm, stream, &record)?;
@@ -231,7 +231,7 @@ impl<M: Media> Reef<M> {
         let Some(open) = &mut stream.open else { return Ok(()) };
         let Some(tail) = Tail::of(word, open.seal) else { return Ok(()) };
         let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
-        self.vital(pm.commit_word(tail_at, word, sites::TAIL))?;
+        self.poison_on_error(pm.commit_word(tail_at, word, sites::TAIL))?;
         stream.pending += (tail.words - open.fill) * WORD;
         open.fill = tail.words;
         Ok(())

@@ -338,12 +338,12 @@ impl<M: Media> Reef<M> {
             for (segment, words) in segments.range(tail.sequence..).map(|(_, it)| it) {
                 let tail = Tail { words: *words, ended: Ended::Reopened }.word(segment.seal);
                 let tail_at = segment.at.plus(SegmentHead::TAIL as u64);
-                self.vital(pm.commit_word(tail_at, tail, sites::TAIL))?;
+                self.poison_on_error(pm.commit_word(tail_at, tail, sites::TAIL))?;
             }
             for (segment, _) in segments.values().filter(|(it, _)| it.freed.is_some()) {
                 // It was being emptied as of an epoch that has not come: it is not, as of ours.
                 let checksum_at = segment.at.plus(SegmentHead::CHECKSUM as u64);
-                self.vital(pm.store(checksum_at, segment.seal))?;
+                self.poison_on_error(pm.store(checksum_at, segment.seal))?;
                 stream.restored.push(segment.at);
             }
             let floor = stream.floor;
@@ -353,7 +353,7 @@ impl<M: Media> Reef<M> {
         let mut epochs = self.epochs.lock()?;
         for segment in plan.left_over.drain(..) {
             let checksum_at = segment.at.plus(SegmentHead::CHECKSUM as u64);
-            self.vital(pm.store(checksum_at, layout::freed_word(next, segment.seal)))?;
+            self.poison_on_error(pm.store(checksum_at, layout::freed_word(next, segment.seal)))?;
             // Its first unit waits until that is durable; the others lead nowhere.
             let span = Span::of_bytes(segment.at, self.unit_bytes);
             self.space.claim(span)?;

@@ -61,7 +61,7 @@ impl<M: Media> Reef<M> {
         // it recovery would not come as far as here.
         stream.not_durable(|span| pm.flush(span, sites::OBJECTS));
         drop(stream);
-        self.vital(pm.fence(sites::OBJECTS))?;
+        self.poison_on_error(pm.fence(sites::OBJECTS))?;
         latch.lock()?.made_durable(position);
         Ok((at, cares))
     }
@@ -121,7 +121,7 @@ impl<M: Media> Reef<M> {
         let fill = SegmentHead::WORDS as u64;
         head[SegmentHead::TAIL] = Tail { words: fill, ended: Ended::Not }.word(seal);
         self.units.set(span, seal, self.unit_bytes);
-        self.vital(pm.write_words(span.start, &head))?;
+        self.poison_on_error(pm.write_words(span.start, &head))?;
         if let Some(open) = stream.open.take() {
             self.end_segment(pm, stream, &open)?;
         }
@@ -140,7 +140,7 @@ impl<M: Media> Reef<M> {
         let Open { span, sequence, seal, fill, tombstones } = *open;
         let tail_at = span.start.plus(SegmentHead::TAIL as u64);
         let tail = Tail { words: fill, ended: Ended::Followed }.word(seal);
-        self.vital(pm.commit_word(tail_at, tail, sites::TAIL))?;
+        self.poison_on_error(pm.commit_word(tail_at, tail, sites::TAIL))?;
         let used = Span::of_bytes(span.start, self.whole_units(fill));
         if used.words < span.words {
             stream.ends.push(Span::new(span.start.plus(used.words), span.words - used.words));
@@ -173,7 +173,7 @@ impl<M: Media> Reef<M> {
         sealed.is_empty = true;
         let word = layout::freed_word(stream.epoch, sealed.seal);
         let checksum_at = sealed.span.start.plus(SegmentHead::CHECKSUM as u64);
-        self.vital(pm.store(checksum_at, word))?;
+        self.poison_on_error(pm.store(checksum_at, word))?;
         stream.census = (stream.census.0 - 1, stream.census.1 ^ sealed.seal);
         stream.emptied.push((sequence, sealed.span));
         Ok(())

@@ -133,7 +133,7 @@ impl<M: Media> Reef<M> {
 
     /// Passes a result on; after a failure, nothing can be promised any more.
     #[inline(always)]
-    pub(super) fn vital<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {
+    pub(super) fn poison_on_error<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {
         if outcome.is_err() {
             self.dead.store(1, Ordering::Relaxed);
         }
