@@ -28,8 +28,8 @@ pub trait Hints {
     }
 
     /// Asks that the lines of `span` leave the caches now and together, so that a device that
-    /// gathers lines writes whole units. It makes nothing durable: it is for media with durable caches,
-    /// whose lines else leave one by one, whenever the cache needs their places.
+    /// gathers lines writes whole units. It makes nothing durable: it is for media with durable
+    /// caches, whose lines else leave one by one, whenever the cache needs their places.
     #[inline(always)]
     fn write_back(&self, _span: Span) {}
 
