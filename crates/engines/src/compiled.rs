@@ -1,7 +1,7 @@
 //! The engines on the media that several crates share, compiled here and nowhere else.
 //!
-//! Whoever asks [`designs`] for a medium compiles every engine for it, and its unit
-//! tests do so once more. That takes a minute for each medium, so the shared ones are made here.
+//! A crate that asks [`designs`] for a medium compiles every engine for it, and its unit tests do
+//! so once more. That takes a minute for each medium, so the shared ones are made here.
 //! The tests of this crate compile the engines for media of their own and leave these out.
 
 use everhash_index::Design;

@@ -105,8 +105,7 @@ impl<M: Media> Reef<M> {
     }
 
     /// Collects some of a segment of a stream if it has more garbage than is allowed, or if one is
-    /// half collected. `step` is how much of it is looked at, at
-    /// least. Unit: words.
+    /// half collected. `step` is how much of it is looked at, at least. Unit: words.
     ///
     /// # Errors
     /// [`Error::Corrupt`](everhash_index::Error::Corrupt) if it is damaged; what was moved before
