@@ -141,7 +141,7 @@ impl<P: Primitives> Shard<P> {
         let wanted = shape.wanted(hash, 0);
         let bucket = self.bucket(hash & shape.mask())?;
         let mut words = bucket.iter().map(|slot| slot.load(Ordering::Relaxed));
-        words.find(|word| word >> DISTANCE_SHIFT == wanted).map(place_of)
+        words.find(|word| is_wanted(*word, wanted)).map(place_of)
     }
 
     #[inline(always)]
@@ -166,7 +166,7 @@ impl<P: Primitives> Shard<P> {
             for slot in bucket {
                 let word = slot.load(Ordering::Acquire);
                 is_full &= word != 0;
-                if word >> DISTANCE_SHIFT != wanted {
+                if !is_wanted(word, wanted) {
                     continue;
                 }
                 let place = place_of(word);
@@ -207,7 +207,7 @@ impl<P: Primitives> Shard<P> {
             for slot in bucket {
                 let word = slot.load(Ordering::Relaxed);
                 is_full &= word != 0;
-                if word >> DISTANCE_SHIFT != wanted {
+                if !is_wanted(word, wanted) {
                     continue;
                 }
                 let place = place_of(word);
@@ -469,6 +469,13 @@ impl Shape {
         };
         (0..self.reach()).any(room).then_some(words)
     }
+}
+
+/// Returns whether a word has this distance and tag. An empty slot looks like a word at home whose
+/// tag is zero, as one hash in a million has.
+#[inline(always)]
+fn is_wanted(word: u64, wanted: u64) -> bool {
+    word >> DISTANCE_SHIFT == wanted && word != 0
 }
 
 #[inline(always)]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use everhash_index::Result;
 use everhash_pmem::{Addr, Lock, Std};
 
-use crate::reef::directory::Shard;
+use crate::reef::directory::{Shard, Sight};
 use crate::reef::objects::Look;
 
 /// A shard of which every pair is known.
@@ -143,4 +144,18 @@ fn a_reader_without_a_latch_finds_what_is_there_and_nothing_else() {
         assert_eq!(sight == crate::reef::directory::Sight::Present, number < 500);
     }
     assert!(known.shard.latch.lock().is_ok());
+}
+
+#[test]
+fn a_free_slot_is_of_no_key() {
+    // Fails if the word of a free slot passes for a pair whose tag is zero: of a million absent
+    // keys one was reported as damage.
+    let shard = Shard::<Std>::new(2, (0, 1), 0);
+    let look = |at: Addr| -> Result<Look> { panic!("{at:?} is read, and leads nowhere") };
+    for home in 0..4 {
+        assert_eq!(shard.candidate(home), None);
+        assert_eq!(shard.search(home, look).unwrap(), Sight::Absent);
+        assert!(shard.locate(home, look).unwrap().is_none());
+        assert!(shard.locate(home + 4, look).unwrap().is_none());
+    }
 }
