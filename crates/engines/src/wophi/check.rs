@@ -132,7 +132,7 @@ impl<'a, M: Media> Checker<'a, M> {
         }
     }
 
-    /// Reads the settings and the two lists of extents.
+    /// Reads the settings and the list of extents.
     fn root(&mut self) -> Result<()> {
         let mut root = [0; Root::REST];
         self.pm.read_words(ROOT, &mut root)?;
@@ -143,24 +143,22 @@ impl<'a, M: Media> Checker<'a, M> {
         }
         self.initial = initial;
         for extent in 0..EXTENTS {
-            let main = link(root[Root::MAIN + extent], layout::main_link(extent))?;
-            let pab = link(root[Root::PAB + extent], layout::pab_link(extent))?;
-            let Some(main) = main else { continue };
+            let place = layout::extent_link(extent);
+            let Some(at) = link(root[Root::EXTENT + extent], place)? else { continue };
             let buckets = layout::extent_buckets(initial, extent);
             if self.main.len() != extent || buckets > MOST_BUCKETS / 2 {
-                return Err(corrupt(layout::main_link(extent), "extents follow one another"));
+                return Err(corrupt(place, "extents follow one another"));
             }
-            self.main.push(main);
-            self.spans.push(Span::new(main, buckets * self.bucket_words));
-            if let Some(pab) = pab {
-                let count = layout::pab_buckets(initial, divisor, extent);
-                self.arrays.push(Span::new(pab, count * self.bucket_words));
-            }
+            let counts = [buckets, layout::pab_buckets(initial, divisor, extent)];
+            let [main, pab] = layout::extent_spans(at, counts, self.bucket_words * WORD);
+            self.main.push(main.start);
+            self.spans.push(main);
+            self.arrays.push(pab);
         }
         self.spans.extend(&self.arrays);
         let end = self.spans.iter().map(|span| span.end_byte()).max();
         if self.main.is_empty() || end > Some(self.pm.media().bytes()) {
-            return Err(corrupt(layout::main_link(0), "the extents lie inside the pool"));
+            return Err(corrupt(layout::extent_link(0), "the extents lie inside the pool"));
         }
         Ok(())
     }

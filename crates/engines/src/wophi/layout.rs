@@ -5,16 +5,16 @@
 //! carry a check that is bound to their place: a flipped bit is damage, never another answer.
 
 use everhash_index::Form;
-use everhash_pmem::{Addr, Bits, LINE, Ruler, pool};
+use everhash_pmem::{Addr, Bits, LINE, Ruler, Span, pool};
 
 // Parts of the format that other engines have too.
 pub use crate::common::hash::KeyedHash;
 pub use crate::common::record;
 
 everhash_pmem::ruler! {
-    /// The root, behind the pool's header. The settings never change; the two lists grow.
+    /// The root, behind the pool's header. The settings never change; the list grows.
     pub struct Root [3584] {
-        0    VERSION         [1] "layout version, 3";
+        0    VERSION         [1] "layout version, 4";
         8    INITIAL_BUCKETS [1] "main buckets of extent 0, a power of two";
         16   STRIPES         [1] "locks, a power of two, at most INITIAL_BUCKETS";
         24   GROUP_BUCKETS   [1] "neighbours that split together, a power of two";
@@ -24,9 +24,8 @@ everhash_pmem::ruler! {
         56   ROTATE          [1] "1 = slots are used in turn, 0 = the first free one";
         64   CHECKSUM        [1] "XXH3-64 of the words before, seeded with their byte offset";
         72   SPARE           [7] "zero";
-        128  MAIN            [64] "link to extent k of the main buckets";
-        640  PAB             [64] "link to extent k of the pre-allocated buckets";
-        1152 REST            [304] "zero";
+        128  EXTENT          [64] "link to extent k: main buckets, then pre-allocated ones";
+        640  REST            [368] "zero";
     }
 }
 
@@ -63,7 +62,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Extents that the root has links for: extent 0 has n buckets, extent k > 0 has n * 2^(k - 1).
 ///
@@ -369,14 +368,17 @@ pub const fn pab_buckets(initial_buckets: u64, pab_divisor: u64, extent: usize) 
     if share == 0 { 1 } else { share }
 }
 
-/// Returns where the root's link to extent `extent` of the main buckets lies.
-pub const fn main_link(extent: usize) -> Addr {
-    ROOT.plus((Root::MAIN + extent) as u64)
+/// Returns where the main buckets of an extent lie that begins at `at`, and where the
+/// pre-allocated ones behind them lie; `counts` says how many there are of each.
+pub const fn extent_spans(at: Addr, counts: [u64; 2], bucket_bytes: u64) -> [Span; 2] {
+    let [main, pab] = counts;
+    let main = Span::of_bytes(at, main * bucket_bytes);
+    [main, Span::of_bytes(at.plus(main.words), pab * bucket_bytes)]
 }
 
-/// Returns where the root's link to extent `extent` of the pre-allocated buckets lies.
-pub const fn pab_link(extent: usize) -> Addr {
-    ROOT.plus((Root::PAB + extent) as u64)
+/// Returns where the root's link to extent `extent` lies.
+pub const fn extent_link(extent: usize) -> Addr {
+    ROOT.plus((Root::EXTENT + extent) as u64)
 }
 
 #[cfg(test)]

@@ -100,25 +100,21 @@ fn read_extents<M: Media, C: BucketCodec>(
     let mut extents = Extents { main: Vec::new(), pab: Vec::new() };
     let initial = settings.initial_buckets;
     for extent in 0..EXTENTS {
-        let main = read_link(pm, layout::main_link(extent))?;
-        let pab = read_link(pm, layout::pab_link(extent))?;
-        let Some(main) = main else { continue };
+        let link = layout::extent_link(extent);
+        let Some(at) = read_link(pm, link)? else { continue };
         let buckets = layout::extent_buckets(initial, extent);
         if extents.main.len() != extent || buckets > MOST_BUCKETS / 2 {
-            return Err(corrupt(layout::main_link(extent), "extents follow one another"));
+            return Err(corrupt(link, "extents follow one another"));
         }
-        space.claim(Span::of_bytes(main, buckets * C::LINES * LINE))?;
-        extents.main.push(main);
-        // Without its main extent it was never used: a crash came between the two links.
-        if let Some(pab) = pab {
-            let count = layout::pab_buckets(initial, settings.pab_divisor, extent);
-            let array = Span::of_bytes(pab, count * C::LINES * LINE);
-            space.claim(array)?;
-            extents.pab.push(array);
-        }
+        let count = layout::pab_buckets(initial, settings.pab_divisor, extent);
+        let [main, pab] = layout::extent_spans(at, [buckets, count], C::LINES * LINE);
+        space.claim(main)?;
+        space.claim(pab)?;
+        extents.main.push(main.start);
+        extents.pab.push(pab);
     }
     if extents.main.is_empty() {
-        return Err(corrupt(layout::main_link(0), "a table has an extent"));
+        return Err(corrupt(layout::extent_link(0), "a table has an extent"));
     }
     Ok(extents)
 }

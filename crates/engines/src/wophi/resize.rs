@@ -28,8 +28,6 @@ use crate::common::slot_codec::SlotCodec;
 /// Where growth persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// The root's link to the new pre-allocated buckets.
-        PAB = "wophi/grow/pab";
         /// The root's link to the new extent: with it the growth has begun.
         EXTENT = "wophi/grow/extent";
         /// The upper buckets and their chains.
@@ -82,7 +80,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     }
 
     /// Begins to double the main array, unless it is doubling. A crash leaves the root with the
-    /// link to the new extent or without; without it, that to new pre-allocated buckets is void.
+    /// link to the new extent or without.
     fn begin_growth(&self, pm: &Access<'_, M>) -> Result<()> {
         let Some(mut growth) = self.growth.try_lock()? else { return Ok(()) };
         let view = self.main.view();
@@ -92,7 +90,9 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
             return Ok(());
         }
         let bucket_bytes = C::LINES * LINE;
-        let main = match self.space.take(buckets * bucket_bytes, LINE) {
+        let settings = &self.settings;
+        let count = layout::pab_buckets(settings.initial_buckets, settings.pab_divisor, extent);
+        let span = match self.space.take((buckets + count) * bucket_bytes, LINE) {
             Ok(taken) => taken.span,
             Err(everhash_pmem::Error::Full { .. }) => {
                 // Chains may still be extended. The next attempt is a sixteenth later.
@@ -101,21 +101,9 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
             }
             Err(other) => return Err(other.into()),
         };
-        let settings = &self.settings;
-        let count = layout::pab_buckets(settings.initial_buckets, settings.pab_divisor, extent);
-        let pab = match self.space.take(count * bucket_bytes, LINE) {
-            Ok(taken) => Some(taken.span),
-            Err(everhash_pmem::Error::Full { .. }) => None,
-            Err(other) => return Err(other.into()),
-        };
-        let pab_start = pab.map_or(Addr::NULL, |span| span.start);
-        // One after the other: behind a durable link to the extent, a link that an earlier crash
-        // has left to other pre-allocated buckets would be followed.
-        commit_link(pm, pab_start, layout::pab_link(extent), sites::PAB)?;
-        commit_link(pm, main.start, layout::main_link(extent), sites::EXTENT)?;
-        if let Some(span) = pab {
-            self.pab.add_array(span, [span])?;
-        }
+        commit_link(pm, span.start, layout::extent_link(extent))?;
+        let [main, pab] = layout::extent_spans(span.start, [buckets, count], bucket_bytes);
+        self.pab.add_array(pab, [pab])?;
         self.main.set_extent(extent, main.start);
         let groups = buckets / self.group_buckets(view.level);
         growth.begin(groups);
@@ -306,14 +294,9 @@ fn commit_all<M: Media, C: BucketCodec>(
     Ok(pm.fence(site)?)
 }
 
-/// Stores a link of the root and makes it durable.
-fn commit_link<M: Media>(
-    pm: &Access<'_, M>,
-    target: Addr,
-    at: Addr,
-    site: everhash_pmem::Site,
-) -> Result<()> {
-    pm.commit_word(at, layout::encode_link(target, at), site)?;
-    pm.flush(Span::new(at, 1), site);
-    Ok(pm.fence(site)?)
+/// Stores the root's link to an extent and makes it durable.
+fn commit_link<M: Media>(pm: &Access<'_, M>, target: Addr, at: Addr) -> Result<()> {
+    pm.commit_word(at, layout::encode_link(target, at), sites::EXTENT)?;
+    pm.flush(Span::new(at, 1), sites::EXTENT);
+    Ok(pm.fence(sites::EXTENT)?)
 }

@@ -110,17 +110,16 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WophiSettings) -> Result<()> 
     settings.check_all()?;
     let form = PairForm::from_code(pool.identity().form);
     let space = Space::fresh(pool.region().clone(), pool::DATA);
-    let bytes = settings.initial_buckets * bucket_bytes(form);
-    let main = space.take(bytes, LINE)?.span;
     let pab_count = layout::pab_buckets(settings.initial_buckets, settings.pab_divisor, 0);
-    let pab = space.take(pab_count * bucket_bytes(form), LINE)?.span;
+    let counts = [settings.initial_buckets, pab_count];
+    let at = space.take((counts[0] + counts[1]) * bucket_bytes(form), LINE)?.span.start;
+    let [main, _] = layout::extent_spans(at, counts, bucket_bytes(form));
     write_buckets(pool, main, bucket_bytes(form))?;
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root());
     for extent in 0..EXTENTS {
-        let [main, pab] = if extent == 0 { [main.start, pab.start] } else { [Addr::NULL; 2] };
-        root[Root::MAIN + extent] = layout::encode_link(main, layout::main_link(extent));
-        root[Root::PAB + extent] = layout::encode_link(pab, layout::pab_link(extent));
+        let target = if extent == 0 { main.start } else { Addr::NULL };
+        root[Root::EXTENT + extent] = layout::encode_link(target, layout::extent_link(extent));
     }
     Ok(pool.access().write_words(ROOT, &root)?)
 }

@@ -54,7 +54,7 @@ fn race_with_the_end_of_a_growth(region: &Region<Image>, words: &Arc<Vec<u64>>, 
     loom::model(move || {
         let main = Arc::new(MainBuckets::<Loom, Words>::new(128));
         for extent in 0..2 {
-            let at = layout::main_link(extent);
+            let at = layout::extent_link(extent);
             main.set_extent(extent, layout::decode_link(words[at.word() as usize], at).unwrap());
         }
         main.set_view(View { level: 0, growing: true });
