@@ -8,7 +8,7 @@ mod directory;
 use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
 
-use everhash_pmem::{Addr, AtomicWord, Bits, Primitives, equal_bytes};
+use everhash_pmem::{Addr, AtomicWord, Bits, LINE, Primitives, WORD, equal_bytes};
 
 pub use self::directory::Directory;
 use super::concurrency::BucketLock;
@@ -189,6 +189,11 @@ impl<P: Primitives> Segment<P> {
 }
 
 impl<P: Primitives> Bucket<'_, P> {
+    /// Asks for all lines.
+    pub fn prefetch(&self) {
+        self.words.iter().step_by((LINE / WORD) as usize).for_each(everhash_pmem::prefetch);
+    }
+
     #[inline(always)]
     fn load(&self, index: usize) -> u64 {
         self.words[index].load(Ordering::Relaxed)

@@ -94,8 +94,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.search_collected(pm, wanted, bytes)
     }
 
+    /// Asks for the lines of the bucket in DRAM.
+    pub(super) fn prefetch_bucket(&self, hash: u64) {
+        let segment = self.table.segment(self.table.directory.find(hash));
+        let index = self.geometry.bucket_of(hash);
+        everhash_pmem::prefetch(segment.lock(index));
+        self.table.bucket(segment, index).prefetch();
+    }
+
     /// Asks for the first line of the device that a search will read, if there is one.
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) {
+    pub(super) fn prefetch_item(&self, pm: &Access<'_, M>, hash: u64) {
         let segment = self.table.segment(self.table.directory.find(hash));
         let bucket = self.table.bucket(segment, self.geometry.bucket_of(hash));
         let fingerprint = layout::fingerprint(hash);

@@ -19,10 +19,12 @@ use crate::common::forms::table_of_forms;
 use crate::common::slot_codec::{Bytes, DoubleWords, Words};
 use crate::common::slot_table::SlotTable;
 
-/// How far a batch of reads asks for lines of the device ahead of the key that it compares.
+/// How far a batch of reads asks for the lines of a bucket in DRAM ahead of the key that it
+/// compares; half as far ahead it asks for those of the device that the bucket leads to.
 ///
-/// Unit: keys. Source: ours; a core has about a dozen lines on their way at once.
-const AHEAD: usize = 12;
+/// Unit: keys. Source: ours; a core has about a dozen lines on their way at once, and a bucket has
+/// about as many.
+const AHEAD: usize = 8;
 
 /// An open table, of the form that its pool has.
 pub enum ElimDaTable<M: Media> {
@@ -51,20 +53,24 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut waiting: [Option<Wanted<'k, F>>; AHEAD] = [None; AHEAD];
         let mut value = Vec::new();
         for place in 0..count + AHEAD {
-            let stage = place % AHEAD;
             if let Some(done) = place.checked_sub(AHEAD) {
-                let item = match waiting[stage].take() {
+                let item = match waiting[done % AHEAD].take() {
                     Some(wanted) => self.get_wanted(&pm, wanted, &mut value)?,
                     None => None,
                 };
                 found(done, item.as_ref(), &mut value);
             }
+            if let Some(near) = place.checked_sub(AHEAD / 2)
+                && let Some(wanted) = &waiting[near % AHEAD]
+            {
+                self.prefetch_item(&pm, wanted.hash);
+            }
             if place < count
                 && let Some(key) = key(place)
             {
                 let hash = F::hash(&self.hasher, key);
-                self.prefetch(&pm, hash);
-                waiting[stage] = Some(Wanted { hash, key });
+                self.prefetch_bucket(hash);
+                waiting[place % AHEAD] = Some(Wanted { hash, key });
             }
         }
         Ok(())
