@@ -24,6 +24,7 @@ mod remove;
 mod repair;
 mod scale;
 mod stats;
+mod tables;
 mod top;
 mod torture;
 
@@ -68,6 +69,8 @@ enum Command {
     Count(count::Count),
     #[command(after_help = examples::ADD)]
     Add(add::Add),
+    #[command(after_help = examples::TABLES)]
+    Tables(tables::Tables),
     #[command(after_help = examples::CLEAR)]
     Clear(clear::Clear),
     #[command(after_help = examples::CREATE)]
@@ -115,6 +118,7 @@ impl Cli {
             Command::Keys(command) => command.run(),
             Command::Count(command) => command.run(),
             Command::Add(command) => command.run(),
+            Command::Tables(command) => command.run(),
             Command::Clear(command) => command.run(),
             Command::Create(command) => command.run(),
             Command::Stats(command) => command.run(),
@@ -258,4 +262,30 @@ struct Database {
     /// The database file
     #[arg(value_name = "DB")]
     database: PathBuf,
+}
+
+/// The table of a command.
+#[derive(Debug, Args)]
+struct InTable {
+    /// The table; by default the one without a name. put, add and import make it if it is not there
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+}
+
+impl InTable {
+    /// Returns a handle to the table, which must be there.
+    fn of(&self, db: Db) -> Outcome<Db> {
+        Ok(match &self.table {
+            Some(name) => db.table(name)?,
+            None => db,
+        })
+    }
+
+    /// Returns a handle to the table, which is made if it is not there.
+    fn of_or_new(&self, db: Db) -> Outcome<Db> {
+        Ok(match &self.table {
+            Some(name) => db.table_or_create(name)?,
+            None => db,
+        })
+    }
 }

@@ -89,7 +89,11 @@ impl From<everhash_store::Error> for Failure {
     fn from(error: everhash_store::Error) -> Failure {
         use everhash_store::Error;
         match error {
-            Error::UnknownEngine { .. } | Error::Mismatch { .. } => Failure::usage(error),
+            Error::UnknownEngine { .. }
+            | Error::Mismatch { .. }
+            | Error::NoTable { .. }
+            | Error::NoTables { .. }
+            | Error::TableName { .. } => Failure::usage(error),
             Error::Pair(_) => Failure::input(error),
             _ if error.is_setting() => Failure::usage(error),
             _ => Failure::device(error),

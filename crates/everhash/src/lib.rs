@@ -17,6 +17,8 @@
 //! | open, read and write | [`Db`] |
 //! | choose the engine, the durability, the form of the pairs | [`Options`] |
 //! | have keys and values with types | [`Table`] |
+//! | have several tables in one file | [`Db::table`], [`Db::drop_table`] |
+//! | hold a view, or copy one | [`Db::snapshot`], [`Db::checkpoint`] |
 //! | do many writes in one call | [`WriteBatch`], [`Db::put_many`] |
 //! | act on an error | [`Error::kind`] |
 //! | see what it does | [`Db::metrics`], [`Options::metrics_file`] |

@@ -19,6 +19,8 @@ mod crash_and_reopen;
 mod seen_urls;
 #[path = "../examples/session_cache.rs"]
 mod session_cache;
+#[path = "../examples/several_tables.rs"]
+mod several_tables;
 #[path = "../examples/tenants.rs"]
 mod tenants;
 
@@ -110,4 +112,20 @@ fn tenants_see_their_own_pairs_and_go_as_a_whole() {
     assert!(!tenants.drop_tenant("bob").unwrap());
     assert!(!tenants.of("bob").unwrap().contains_key("name").unwrap());
     assert!(tenants.of("ann").unwrap().contains_key("name").unwrap());
+}
+
+#[test]
+fn tables_of_one_file_are_apart_and_go_one_by_one() {
+    let (_directory, path) = place();
+    let db = everhash::Db::create(&path).unwrap();
+    several_tables::register(&db, 7, "ann").unwrap();
+    assert_eq!(several_tables::find(&db, "ann").unwrap(), Some(7));
+    assert_eq!(several_tables::find(&db, "bob").unwrap(), None);
+    for month in ["1", "2", "3"] {
+        several_tables::log(&db, month, "first").unwrap();
+        several_tables::log(&db, month, "second").unwrap();
+    }
+    assert_eq!(several_tables::keep_last(&db, 2).unwrap(), 1);
+    assert_eq!(db.tables().unwrap(), ["log 2", "log 3", "names", "users"]);
+    assert_eq!(db.table("log 3").unwrap().len().unwrap(), 2);
 }

@@ -2,14 +2,17 @@
 
 use std::path::Path;
 
-use everhash_index::{Cursor, Table};
+use everhash_index::{Cursor, Form, Table};
 
 use crate::place::New;
+use crate::snapshot::Place;
+use crate::tables::prefix;
 use crate::{Db, Durability, Error, Options, Result};
 
 impl Db {
-    /// Copies all pairs into a new database `target`, as of one moment: writes wait until the copy
-    /// is read, reads do not. Returns the number of pairs.
+    /// Copies all pairs, those of all tables, into a new database `target`, as of one
+    /// moment. Neither reads nor writes wait for it: it reads a [snapshot](Db::snapshot). Returns
+    /// the number of pairs.
     ///
     /// The copy has the same engine, form and hash function, the settings in `options`, and a hash
     /// key of its own. It appears under its name when it is complete and durable, closed cleanly.
@@ -27,6 +30,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
+    /// [`SnapshotFull`](Error::SnapshotFull) if more was written meanwhile than
+    /// [`Options::snapshot_bytes`] of this handle has room for;
     /// [`AlreadyExists`](Error::AlreadyExists) and the other errors of [`Options::create`]; see
     /// also [`Db`]. There is no file `target` then.
     pub fn backup(&self, target: impl AsRef<Path>, options: &Options) -> Result<u64> {
@@ -40,8 +45,29 @@ impl Db {
         };
         spanned!(info, "backup", target);
         let mut copy = NewCopy::begin(&options, target)?;
-        self.core().still(|table| copy.add_all(table))?;
+        // Before the instant: what is dropped later is there as a whole.
+        let needed = self.needed();
+        let (snapshot, mut place) = (self.default_table().snapshot()?, Place::Table(Cursor(0)));
+        while !matches!(place, Place::End) && copy.failure.is_none() {
+            snapshot.step(&mut place, |key, value| {
+                if needed(key) {
+                    copy.add(key, value);
+                }
+            })?;
+        }
+        drop(snapshot);
         copy.finish()
+    }
+
+    /// Copies all pairs into a new database `target`, as of one moment, with the settings by which
+    /// this one was opened; as [`Db::backup`].
+    ///
+    /// # Errors
+    /// As [`Db::backup`].
+    pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<u64> {
+        let items = self.core().read(|table| table.len())?;
+        let options = Options { metrics_file: None, ..self.options_of_open().clone() };
+        self.backup(target, &options.expected_items(items))
     }
 }
 
@@ -66,19 +92,34 @@ impl<'p> NewCopy<'p> {
             return;
         }
         match self.new.table.insert(key, value) {
-            Ok(added) => self.count += u64::from(added),
+            Ok(added) => self.count += u64::from(added && self.is_pair(key)),
             Err(error) => self.failure = Some(error),
         }
     }
 
     /// Adds every pair of a table to which nobody writes.
-    pub(crate) fn add_all(&mut self, table: &dyn Table) -> everhash_index::Result<()> {
+    pub(crate) fn add_all(
+        &mut self,
+        table: &dyn Table,
+        needed: &dyn Fn(&[u8]) -> bool,
+    ) -> everhash_index::Result<()> {
         let mut next = Some(Cursor::default());
         while let Some(cursor) = next.filter(|_| self.failure.is_none()) {
             // A scan may visit a key twice, even without writes.
-            next = table.scan(cursor, &mut |key, value| self.add(key, value))?;
+            next = table.scan(cursor, &mut |key, value| {
+                if needed(key) {
+                    self.add(key, value);
+                }
+            })?;
         }
         Ok(())
+    }
+
+    /// Returns whether it is a pair of a user, and no record of the catalogue.
+    fn is_pair(&self, key: &[u8]) -> bool {
+        let is_record =
+            || prefix::split(key).is_some_and(|(number, _)| number == prefix::CATALOGUE);
+        self.new.info.form != Form::Variable || !is_record()
     }
 
     /// Makes the copy durable and gives it its name; returns the number of pairs.

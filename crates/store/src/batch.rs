@@ -1,5 +1,12 @@
 //! Many keys in one call.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use everhash_index::Table;
+
+use crate::snapshot::Save;
+use crate::tables::{Space, prefix};
 use crate::{Db, Result};
 
 /// Puts and removals that are done in one call, in their order; see [`Db::write`].
@@ -21,14 +28,27 @@ pub struct WriteBatch {
     /// Keys and values, one behind the other.
     bytes: Vec<u8>,
     writes: Vec<Write>,
+    /// Tables that writes name by their position.
+    spaces: Vec<Arc<Space>>,
 }
 
-/// One write of a batch: the lengths of its key and value.
+/// One write of a batch: its table, and the lengths of its key and value.
 #[derive(Clone, Copy)]
 struct Write {
+    target: Target,
     key_bytes: usize,
     /// `None`: the key is removed.
     value_bytes: Option<usize>,
+}
+
+/// The table of a write.
+#[derive(Clone, Copy)]
+enum Target {
+    /// That of the handle which does the batch.
+    Handle,
+    Default,
+    /// By its position in the batch.
+    Space(usize),
 }
 
 impl WriteBatch {
@@ -39,19 +59,60 @@ impl WriteBatch {
 
     /// Adds a put.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut WriteBatch {
-        let (key, value) = (key.as_ref(), value.as_ref());
+        self.add(Target::Handle, key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Adds a put into the table that the handle `table` sees. A batch may span tables of one
+    /// database.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("pairs.ehdb");
+    /// use everhash_store::{Db, WriteBatch};
+    ///
+    /// let db = Db::create(&path)?;
+    /// let (users, names) = (db.create_table("users")?, db.create_table("names")?);
+    /// let mut batch = WriteBatch::new();
+    /// batch.put_in(&users, "7", "ann").put_in(&names, "ann", "7");
+    /// db.write(&batch)?;
+    /// assert!(users.contains_key("7")? && names.contains_key("ann")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put_in(
+        &mut self,
+        table: &Db,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> &mut WriteBatch {
+        let target = self.target(table);
+        self.add(target, key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Adds a removal from the table that the handle `table` sees; the key may be absent.
+    pub fn remove_in(&mut self, table: &Db, key: impl AsRef<[u8]>) -> &mut WriteBatch {
+        let target = self.target(table);
+        self.add(target, key.as_ref(), None)
+    }
+
+    fn target(&mut self, table: &Db) -> Target {
+        let Some(space) = table.space() else { return Target::Default };
+        if !self.spaces.last().is_some_and(|last| Arc::ptr_eq(last, space)) {
+            self.spaces.push(Arc::clone(space));
+        }
+        Target::Space(self.spaces.len() - 1)
+    }
+
+    fn add(&mut self, target: Target, key: &[u8], value: Option<&[u8]>) -> &mut WriteBatch {
         self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.writes.push(Write { key_bytes: key.len(), value_bytes: Some(value.len()) });
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        let (key_bytes, value_bytes) = (key.len(), value.map(<[u8]>::len));
+        self.writes.push(Write { target, key_bytes, value_bytes });
         self
     }
 
     /// Adds a removal; the key may be absent.
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> &mut WriteBatch {
-        let key = key.as_ref();
-        self.bytes.extend_from_slice(key);
-        self.writes.push(Write { key_bytes: key.len(), value_bytes: None });
-        self
+        self.add(Target::Handle, key.as_ref(), None)
     }
 
     /// Returns the number of writes.
@@ -68,21 +129,39 @@ impl WriteBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.writes.clear();
+        self.spaces.clear();
     }
 
-    /// Returns every write: its key, and its value unless it is a removal.
-    fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    /// Returns every write: its table, its key, and its value unless it is a removal.
+    fn iter(&self) -> impl Iterator<Item = (Target, &[u8], Option<&[u8]>)> {
         let mut rest = &self.bytes[..];
         let mut next = move |bytes| {
             let (part, behind) = rest.split_at(bytes);
             rest = behind;
             part
         };
-        self.writes
-            .iter()
-            .map(move |write| (next(write.key_bytes), write.value_bytes.map(&mut next)))
+        self.writes.iter().map(move |write| {
+            (write.target, next(write.key_bytes), write.value_bytes.map(&mut next))
+        })
+    }
+
+    /// Returns every write with its key as it lies in the file of `db`.
+    fn stored(&self, db: &Db) -> Result<Vec<Stored<'_>>> {
+        let default = db.default_table();
+        let stored = |(target, key, value)| {
+            let key = match target {
+                Target::Handle => db.stored_key(key)?,
+                Target::Default => default.stored_key(key)?,
+                Target::Space(position) => prefix::before(self.spaces[position].number, key)?,
+            };
+            Ok((key, value))
+        };
+        self.iter().map(stored).collect()
     }
 }
+
+/// A write as it lies in the file.
+type Stored<'b> = (Cow<'b, [u8]>, Option<&'b [u8]>);
 
 impl core::fmt::Debug for WriteBatch {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -98,14 +177,19 @@ impl Db {
     /// one, and some first part of them has been. Readers see them one by one with any engine.
     ///
     /// # Errors
-    /// See [`Db`].
+    /// [`Error::NoTable`](crate::Error::NoTable) if one of its tables was dropped or is of another
+    /// database: nothing was written then. See [`Db`].
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
-        self.core().write(|table| {
+        let stored = batch.stored(self)?;
+        let writes: Vec<_> = stored.iter().map(|(key, value)| (key.as_ref(), *value)).collect();
+        let spaces: Vec<_> = batch.spaces.iter().chain(self.space()).cloned().collect();
+        let touch = |save: &mut Save<'_>| writes.iter().try_for_each(|(key, _)| save(key));
+        self.write_unless_dropped(&spaces, touch, |table| {
             if let Some(table) = table.atomic() {
-                return table.write_all(&batch.iter().collect::<Vec<_>>());
+                return table.write_all(&writes);
             }
             let mut puts = Vec::new();
-            for (key, value) in batch.iter() {
+            for &(key, value) in &writes {
                 if let Some(value) = value {
                     puts.push((key, value));
                     continue;
@@ -123,9 +207,10 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<_> = keys.iter().map(AsRef::as_ref).collect();
+        let stored = self.stored_keys(keys)?;
+        let keys: Vec<_> = stored.iter().map(AsRef::as_ref).collect();
         let mut values = vec![None; keys.len()];
-        self.core().read(|table| {
+        self.read(|table| {
             table.get_many(&keys, &mut |position, value| {
                 values[position] = value.map(<[u8]>::to_vec);
             })
@@ -139,9 +224,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(K, V)]) -> Result<u64> {
-        let pairs: Vec<_> =
-            pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
-        self.core().write(|table| table.put_many(&pairs))
+        self.write_many(pairs, |table, pairs| table.put_many(pairs))
     }
 
     /// Adds many pairs, in order, as if one by one: of each key that is absent. Returns how many
@@ -153,9 +236,7 @@ impl Db {
         &self,
         pairs: &[(K, V)],
     ) -> Result<u64> {
-        let pairs: Vec<_> =
-            pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
-        self.core().write(|table| table.insert_many(&pairs))
+        self.write_many(pairs, |table, pairs| table.insert_many(pairs))
     }
 
     /// Removes many keys, in order, as if one by one; returns how many were there. No transaction:
@@ -164,12 +245,31 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn remove_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<u64> {
-        self.core().write(|table| {
+        let stored = self.stored_keys(keys)?;
+        let touch = |save: &mut Save<'_>| stored.iter().try_for_each(|key| save(key));
+        self.write_with(touch, |table| {
             let mut removed = 0;
-            for key in keys {
-                removed += u64::from(table.remove(key.as_ref())?);
+            for key in &stored {
+                removed += u64::from(table.remove(key)?);
             }
             Ok(removed)
         })
+    }
+
+    fn write_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(K, V)],
+        run: impl FnOnce(&dyn Table, &[(&[u8], &[u8])]) -> everhash_index::Result<u64>,
+    ) -> Result<u64> {
+        let stored: Vec<_> =
+            pairs.iter().map(|(key, _)| self.stored_key(key.as_ref())).collect::<Result<_>>()?;
+        let values = pairs.iter().map(|(_, value)| value.as_ref());
+        let pairs: Vec<_> = stored.iter().map(AsRef::as_ref).zip(values).collect();
+        let touch = |save: &mut Save<'_>| pairs.iter().try_for_each(|(key, _)| save(key));
+        self.write_with(touch, |table| run(table, &pairs))
+    }
+
+    fn stored_keys<'k, K: AsRef<[u8]>>(&self, keys: &'k [K]) -> Result<Vec<Cow<'k, [u8]>>> {
+        keys.iter().map(|key| self.stored_key(key.as_ref())).collect()
     }
 }

@@ -39,8 +39,8 @@ impl Db {
         self.rewritten(true)
     }
 
-    /// Removes every pair in a time that does not depend on their number, and gives back their
-    /// storage: an empty file takes the place of the old one, as in [`Db::compact`].
+    /// Removes every pair and every table in a time that does not depend on their number, and gives
+    /// back their storage: an empty file takes the place of the old one, as in [`Db::compact`].
     ///
     /// # Errors
     /// As [`Db::compact`].
@@ -56,7 +56,7 @@ impl Db {
             engine: Some(info.engine.name.to_owned()),
             form: Some(info.form),
             hash: Some(info.hash),
-            expected_items: with_pairs.then(|| db.len()).transpose()?,
+            expected_items: with_pairs.then(|| db.core().read(|table| table.len())).transpose()?,
             ..db.options_of_open().clone()
         };
         let failed = |error| Error::of_system(&path.0, "replacing it", error);
@@ -65,7 +65,8 @@ impl Db {
         let new = beside(&old);
         let mut copy = NewCopy::begin(&options, &new)?;
         if with_pairs {
-            db.core().still(|table| copy.add_all(table))?;
+            let needed = db.needed();
+            db.core().still(|table| copy.add_all(table, &needed))?;
         }
         copy.finish()?;
         // Nobody else opens the old file before it is gone: `db` holds its lock.

@@ -10,9 +10,11 @@ use everhash_pmem::Origin;
 
 use crate::catalog::File;
 use crate::error::Shown;
-use crate::gate::{Gate, Pass, Stillness};
+use crate::gate::{Gate, Stillness};
 use crate::maintenance::Maintenance;
 use crate::metrics::{Counters, Kind};
+use crate::snapshot::{Kept, Save, Snapshots};
+use crate::tables::Tables;
 use crate::{Error, Result};
 
 /// How much work one call of [`Table::maintain`] may do. Unit: buckets or records.
@@ -39,6 +41,9 @@ pub(crate) struct Core {
     counters: Option<Box<Counters>>,
     /// The file, for its figures alone.
     file: Option<File>,
+    /// The tables, where pairs are byte strings.
+    tables: Option<Tables>,
+    snapshots: Snapshots,
 }
 
 impl Core {
@@ -64,6 +69,8 @@ impl Core {
             maintenance,
             counters: None,
             file: None,
+            tables: None,
+            snapshots: Snapshots::default(),
         }
     }
 
@@ -71,6 +78,16 @@ impl Core {
     pub(crate) fn observed(self, file: File, count_calls: bool) -> Core {
         let counters = count_calls.then(Box::default);
         Core { counters, file: Some(file), ..self }
+    }
+
+    /// Makes tables available.
+    pub(crate) fn with(self, tables: Option<Tables>) -> Core {
+        Core { tables, ..self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn tables(&self) -> Option<&Tables> {
+        self.tables.as_ref()
     }
 
     pub(crate) fn counters(&self) -> Option<&Counters> {
@@ -105,10 +122,11 @@ impl Core {
         result
     }
 
-    /// Runs a write, when the gate is open.
+    /// Runs a write, when the gate is open; `touch` names the keys that it may change.
     #[inline]
     pub(crate) fn write<T>(
         &self,
+        touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
     ) -> Result<T> {
         self.admit()?;
@@ -116,10 +134,7 @@ impl Core {
             return Err(Error::ReadOnly { path: self.shown() });
         }
         let began = self.begin();
-        let mut result = {
-            let _pass = self.enter();
-            run(&*self.table).map_err(|error| self.failed(error))
-        };
+        let mut result = self.run_inside(touch, run);
         self.maintenance.written(self);
         if self.syncs_each && result.is_ok() {
             result = self.sync().and(result);
@@ -155,10 +170,6 @@ impl Core {
         self.gate.shut()
     }
 
-    fn enter(&self) -> Pass<'_> {
-        self.gate.enter()
-    }
-
     /// Makes every write that returned durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.admit()?;
@@ -176,16 +187,74 @@ impl Core {
         result
     }
 
-    /// Does some maintenance of the engine.
+    /// Does some maintenance of the engine, and removes some pairs of dropped tables.
     pub(crate) fn maintain(&self) -> Result<Upkeep> {
         self.admit()?;
         if !self.writable {
             return Ok(Upkeep::default());
         }
         spanned!(trace, "maintain", self.path);
-        let _pass = self.enter();
-        let result = self.table.maintain(self.opened.elapsed(), BUDGET);
-        result.map_err(|error| self.failed(error))
+        let result = {
+            let _pass = self.gate.enter_for_upkeep();
+            self.table.maintain(self.opened.elapsed(), BUDGET)
+        };
+        let mut upkeep = result.map_err(|error| self.failed(error))?;
+        if let Some(tables) = &self.tables {
+            upkeep.more |= tables.purge(self, BUDGET)?;
+        }
+        Ok(upkeep)
+    }
+
+    /// Runs a write inside the gate.
+    #[inline(always)]
+    fn run_inside<T>(
+        &self,
+        touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        let _pass = self.gate.enter();
+        let mut saved = Ok(());
+        if self.snapshots.are_alive() {
+            saved = self.snapshots.save(&*self.table, touch);
+        }
+        saved.and_then(|()| run(&*self.table)).map_err(|error| self.failed(error))
+    }
+
+    /// Begins a snapshot of this instant.
+    pub(crate) fn snapshot(&self, limit: usize) -> Arc<Kept> {
+        let _still = self.gate.shut_for_writes();
+        self.snapshots.begin(limit)
+    }
+
+    pub(crate) fn forget_snapshot(&self, kept: &Arc<Kept>) {
+        if self.snapshots.end(kept) {
+            // It may wait to remove the pairs of dropped tables.
+            self.maintenance.wake_if_asleep();
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_snapshots(&self) -> bool {
+        self.snapshots.are_alive()
+    }
+
+    /// Runs a write of the store's own, whose caller may hold its locks: it counts as no call and
+    /// does no maintenance, which takes them, too.
+    pub(crate) fn write_own<T>(
+        &self,
+        touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        self.admit()?;
+        if !self.writable {
+            return Err(Error::ReadOnly { path: self.shown() });
+        }
+        let result = self.run_inside(touch, run);
+        self.maintenance.wake_if_asleep();
+        if self.syncs_each && result.is_ok() {
+            return self.sync().and(result);
+        }
+        result
     }
 
     /// Returns the time since the database was opened: the clock of all maintenance.

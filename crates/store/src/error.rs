@@ -123,6 +123,52 @@ pub enum Error {
     /// An error of one pair: too long, or not of the form of the database.
     #[error(transparent)]
     Pair(Fault),
+    /// So much was written since a snapshot was taken that its memory is used up.
+    #[error(
+        "{path}: writes since this snapshot have used up its {limit} bytes; take another one, or \
+             raise the limit (`snapshot_bytes`)"
+    )]
+    SnapshotFull {
+        /// The name.
+        path: Shown,
+        /// The limit. Unit: bytes.
+        limit: usize,
+    },
+    /// There is no table of that name, or not any more.
+    #[error("{path}: there is no table '{name}' here (any more); check the name, or create it")]
+    NoTable {
+        /// The name of the file.
+        path: Shown,
+        /// The name of the table.
+        name: String,
+    },
+    /// A new table was asked for, and there is one of that name.
+    #[error("{path}: there is a table '{name}' already; open it, or choose another name")]
+    TableExists {
+        /// The name of the file.
+        path: Shown,
+        /// The name of the table.
+        name: String,
+    },
+    /// A name that no table can have.
+    #[error("{path}: the name of a table has 1 to 255 bytes, and this one has {bytes}")]
+    TableName {
+        /// The name of the file.
+        path: Shown,
+        /// Its length. Unit: bytes.
+        bytes: usize,
+    },
+    /// Tables were asked of a database whose pairs have a fixed form.
+    #[error(
+        "{path}: holds {form} pairs, and only a database of byte strings has tables; create one \
+             with the form variable"
+    )]
+    NoTables {
+        /// The name of the file.
+        path: Shown,
+        /// The form of its pairs.
+        form: everhash_index::Form,
+    },
     /// A key or value is no value of the type that a [`Table`](crate::Table) has there.
     #[error("{path}: holds bytes that are no {wanted}; open it with the types of its pairs")]
     Typed {
@@ -146,6 +192,12 @@ pub enum Error {
 #[error(transparent)]
 pub struct Fault(everhash_index::Error);
 
+impl Fault {
+    pub(crate) fn of(error: everhash_index::Error) -> Fault {
+        Fault(error)
+    }
+}
+
 /// The kind of an [`Error`], for programs that act on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -154,6 +206,12 @@ pub enum ErrorKind {
     NotFound,
     /// There is a file of that name.
     AlreadyExists,
+    /// Too much was written since the snapshot was taken.
+    SnapshotFull,
+    /// There is no such table.
+    NoTable,
+    /// There is a table of that name.
+    TableExists,
     /// Open elsewhere.
     AlreadyOpen,
     /// The operating system refuses access.
@@ -215,7 +273,13 @@ impl Error {
             Error::Denied { .. } => ErrorKind::PermissionDenied,
             Error::PowerLoss { .. } => ErrorKind::PowerLoss,
             Error::NeedsRecovery { .. } => ErrorKind::NeedsRecovery,
-            Error::UnknownEngine { .. } | Error::Mismatch { .. } => ErrorKind::InvalidOption,
+            Error::UnknownEngine { .. }
+            | Error::Mismatch { .. }
+            | Error::TableName { .. }
+            | Error::NoTables { .. } => ErrorKind::InvalidOption,
+            Error::SnapshotFull { .. } => ErrorKind::SnapshotFull,
+            Error::NoTable { .. } => ErrorKind::NoTable,
+            Error::TableExists { .. } => ErrorKind::TableExists,
             Error::ReadOnly { .. } => ErrorKind::ReadOnly,
             Error::Dead { .. } => ErrorKind::Stopped,
             Error::Maintenance { .. } => ErrorKind::Maintenance,

@@ -23,6 +23,8 @@ struct Stripe(AtomicU64);
 pub(crate) struct Gate {
     shut: AtomicBool,
     stripes: [Stripe; STRIPES],
+    /// Work that changes no pair.
+    upkeep: Stripe,
     shutter: Mutex<()>,
     opened: Condvar,
     waiting: Mutex<()>,
@@ -41,11 +43,30 @@ pub(crate) struct Stillness<'a> {
     _only_one: MutexGuard<'a, ()>,
 }
 
+impl Stripe {
+    fn wait_until_left(&self) {
+        let mut attempt = 0;
+        while self.0.load(Ordering::SeqCst) != 0 {
+            Std::pause(attempt);
+            attempt += 1;
+        }
+    }
+}
+
 impl Gate {
     /// Waits until the gate is open, and passes.
     #[inline]
     pub(crate) fn enter(&self) -> Pass<'_> {
-        let stripe = &self.stripes[Std::thread() as usize % STRIPES];
+        self.pass(&self.stripes[Std::thread() as usize % STRIPES])
+    }
+
+    /// As [`Gate::enter`], for work that changes no pair.
+    pub(crate) fn enter_for_upkeep(&self) -> Pass<'_> {
+        self.pass(&self.upkeep)
+    }
+
+    #[inline(always)]
+    fn pass<'a>(&'a self, stripe: &'a Stripe) -> Pass<'a> {
         loop {
             // Sequentially consistent, as is `shut` below: either this thread sees that the gate
             // is shut, or the one that shuts it sees this count.
@@ -58,16 +79,20 @@ impl Gate {
         }
     }
 
-    /// Shuts the gate and waits until every writer has left.
+    /// Shuts the gate and waits until everybody has left.
     pub(crate) fn shut(&self) -> Stillness<'_> {
+        let still = self.shut_for_writes();
+        self.upkeep.wait_until_left();
+        still
+    }
+
+    /// Shuts the gate and waits until every writer has left: the pairs stand still, whatever
+    /// upkeep is under way.
+    pub(crate) fn shut_for_writes(&self) -> Stillness<'_> {
         let only_one = ignore_panic(self.shutter.lock());
         self.shut.store(true, Ordering::SeqCst);
         for stripe in &self.stripes {
-            let mut attempt = 0;
-            while stripe.0.load(Ordering::SeqCst) != 0 {
-                Std::pause(attempt);
-                attempt += 1;
-            }
+            stripe.wait_until_left();
         }
         Stillness { gate: self, _only_one: only_one }
     }

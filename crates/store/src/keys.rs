@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::{Bound, RangeBounds};
 
-use everhash_index::Change;
+use everhash_index::{Change, Table};
 
 use crate::callback::Callback;
 use crate::{Db, Result};
@@ -24,7 +24,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.core().write(|table| table.insert(key.as_ref(), value.as_ref()))
+        self.write_key(key.as_ref(), |table, key| table.insert(key, value.as_ref()))
     }
 
     /// Adds the pair or replaces its value; returns whether there was one.
@@ -32,7 +32,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.core().write(|table| table.put(key.as_ref(), value.as_ref()))
+        self.write_key(key.as_ref(), |table, key| table.put(key, value.as_ref()))
     }
 
     /// Replaces the value if the key is present; returns whether it was.
@@ -40,7 +40,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.core().write(|table| table.update(key.as_ref(), value.as_ref()))
+        self.write_key(key.as_ref(), |table, key| table.update(key, value.as_ref()))
     }
 
     /// Adds the pair or replaces its value; returns the value before.
@@ -72,7 +72,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
-        self.core().read(|table| table.get(key.as_ref(), value))
+        self.read_key(key.as_ref(), |table, key| table.get(key, value))
     }
 
     /// Calls `read` with the value of a key, and returns what it returns. Allocates nothing for
@@ -146,7 +146,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.core().read(|table| table.contains(key.as_ref()))
+        self.read_key(key.as_ref(), |table, key| table.contains(key))
     }
 
     /// Removes a key; returns whether it was there.
@@ -154,7 +154,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.core().write(|table| table.remove(key.as_ref()))
+        self.write_key(key.as_ref(), |table, key| table.remove(key))
     }
 
     /// Removes a key; returns the value that it had.
@@ -201,8 +201,8 @@ impl Db {
         let mut change = Some(change);
         let mut answer = None;
         let mut callback = Callback::default();
-        let result = self.core().write(|table| {
-            table.modify(key.as_ref(), &mut |value| {
+        let result = self.write_key(key.as_ref(), |table, key| {
+            table.modify(key, &mut |value| {
                 callback.call(Change::Keep, || {
                     let change = change.take().expect("the contract: called once");
                     let (change, returned) = change(value);
@@ -229,5 +229,23 @@ impl Db {
             Ok((change, returned)) => (change, Ok(returned)),
             Err(error) => (Change::Keep, Err(error)),
         })
+    }
+
+    #[inline]
+    fn read_key<T>(
+        &self,
+        key: &[u8],
+        run: impl FnOnce(&dyn Table, &[u8]) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        self.stored(key, |key| self.read(|table| run(table, key)))
+    }
+
+    #[inline]
+    fn write_key<T>(
+        &self,
+        key: &[u8],
+        run: impl FnOnce(&dyn Table, &[u8]) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        self.stored(key, |key| self.write_with(|save| save(key), |table| run(table, key)))
     }
 }

@@ -40,8 +40,10 @@ mod options;
 mod pairs;
 mod place;
 mod repair;
+mod snapshot;
 mod swap;
 mod table;
+mod tables;
 mod words;
 
 #[cfg(test)]
@@ -59,6 +61,7 @@ pub use metrics::{Calls, Durations, Metrics};
 pub use options::{Durability, Options};
 pub use pairs::{Pair, Pairs};
 pub use repair::{Damage, Salvaged};
+pub use snapshot::{Snapshot, SnapshotPairs};
 pub use swap::Swap;
 pub use table::{Field, Table};
 pub use words::Words;

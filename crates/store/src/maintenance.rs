@@ -87,13 +87,19 @@ impl Maintenance {
     #[inline]
     pub(crate) fn written(&self, core: &Core) {
         if self.threaded.load(Ordering::Relaxed) {
-            // Sequentially consistent, as is the swap in `rest`: either the thread syncs after
-            // this write, or this load sees that the thread has to be woken.
-            if !self.active.load(Ordering::SeqCst) {
-                self.wake();
-            }
+            self.wake_if_asleep();
         } else if self.writes.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1 {
             self.maintain_between_writes(core);
+        }
+    }
+
+    /// Wakes the thread after a write, where there is one.
+    #[inline]
+    pub(crate) fn wake_if_asleep(&self) {
+        // Sequentially consistent, as is the swap in `rest`: either the thread syncs after this
+        // write, or this load sees that the thread has to be woken.
+        if !self.active.load(Ordering::SeqCst) {
+            self.wake();
         }
     }
 

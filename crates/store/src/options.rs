@@ -110,6 +110,7 @@ pub struct Options {
     pub(crate) threads: usize,
     pub(crate) capacity_bytes: u64,
     pub(crate) mode: u32,
+    pub(crate) snapshot_bytes: usize,
     pub(crate) count_calls: bool,
     /// The file for the figures, and how often it is written.
     pub(crate) metrics_file: Option<(PathBuf, Duration)>,
@@ -133,6 +134,7 @@ impl Default for Options {
             threads: 0,
             capacity_bytes: 1 << 40,
             mode: 0o600,
+            snapshot_bytes: 256 << 20,
             count_calls: false,
             metrics_file: None,
             system: Arc::new(Os),
@@ -227,6 +229,13 @@ impl Options {
     /// process's umask are taken away. Default: `0o600`, its owner alone.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Limits the memory in which a snapshot, and so a backup, keeps old values of what is written
+    /// meanwhile. Unit: bytes; default: 256 MiB for each. Beyond that it fails, and writes go on.
+    pub fn snapshot_bytes(mut self, bytes: usize) -> Self {
+        self.snapshot_bytes = bytes;
         self
     }
 

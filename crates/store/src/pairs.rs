@@ -80,11 +80,12 @@ impl Db {
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<Option<Cursor>> {
         let mut callback = Callback::default();
-        let result = self.core().read(|table| {
+        let result = self.read(|table| {
             let mut next = Some(cursor);
             let mut flow = ControlFlow::Continue(());
             while let Some(cursor) = next.filter(|_| !callback.has_panicked()) {
-                next = table.scan(cursor, &mut |key, value| {
+                next = table.scan(cursor, &mut |stored, value| {
+                    let Some(key) = self.seen(stored) else { return };
                     if flow.is_continue() {
                         flow = callback.call(ControlFlow::Break(()), || visit(key, value));
                     }
@@ -113,8 +114,9 @@ impl Db {
         while let Some(cursor) = next {
             let mut callback = Callback::default();
             let mut doomed = Vec::new();
-            next = self.core().read(|table| {
-                table.scan(cursor, &mut |key, value| {
+            next = self.read(|table| {
+                table.scan(cursor, &mut |stored, value| {
+                    let Some(key) = self.seen(stored) else { return };
                     if !callback.call(true, || keep(key, value)) {
                         doomed.push(key.to_vec());
                     }
@@ -139,9 +141,10 @@ impl Iterator for Pairs {
         while self.read.is_empty() {
             // Gone while the table is read, so that nothing comes after an error.
             let cursor = self.next.take()?;
-            let read = &mut self.read;
-            let more = self.db.core().read(|table| {
-                table.scan(cursor, &mut |key, value| {
+            let (db, read) = (&self.db, &mut self.read);
+            let more = db.read(|table| {
+                table.scan(cursor, &mut |stored, value| {
+                    let Some(key) = db.seen(stored) else { return };
                     read.push_back((key.to_vec(), value.to_vec()));
                 })
             });

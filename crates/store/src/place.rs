@@ -13,6 +13,7 @@ use crate::db::Info;
 use crate::error::Shown;
 use crate::machine;
 use crate::maintenance::{Maintenance, Syncs};
+use crate::tables::Tables;
 use crate::{Db, Durability, Error, Options, Result};
 
 impl Db {
@@ -201,7 +202,11 @@ fn assemble(
     };
     let immediate = info.durability == Durability::Immediate;
     let (path, maintenance) = (Arc::from(path), Maintenance::new(syncs));
+    // A database of byte strings has tables, and others have no room for their numbers.
+    let tables = (info.form == Form::Variable).then(|| Tables::load(&*table)).transpose();
+    let tables = tables.map_err(|error| Error::of(&path, error))?;
     let core = Core::new(table, path, Origin::here(), info.writable, immediate, maintenance);
+    let core = core.with(tables);
     Db::of(core.observed(file, options.counts_calls()), info, options)
 }
 

@@ -147,13 +147,14 @@ impl<K: Field, V: Field> Table<K, V> {
         Self::of(options.form(Self::FORM).create(path)?)
     }
 
-    /// Takes an open database as such a table.
+    /// Takes an open database, or one of the tables in it ([`Db::table`]), as such a table.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if its pairs have another form.
     pub fn of(db: Db) -> Result<Table<K, V>> {
         let found = db.info().form;
-        if found != Self::FORM {
+        // In a table with a name, integers are byte strings, too.
+        if found != Self::FORM && db.table_name().is_none() {
             return Err(Error::Mismatch {
                 path: Shown(db.path().to_owned()),
                 what: "pairs of the form",

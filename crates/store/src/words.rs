@@ -35,7 +35,9 @@ impl<'a> Words<'a> {
     /// See [`Db`].
     #[inline]
     pub fn put_if_absent(&self, key: u64, value: u64) -> Result<bool> {
-        self.db.core().write(|table| words(table).insert_word(key, value))
+        self.db
+            .core()
+            .write(|save| save(&key.to_le_bytes()), |table| words(table).insert_word(key, value))
     }
 
     /// As [`Db::put`].
@@ -44,7 +46,9 @@ impl<'a> Words<'a> {
     /// See [`Db`].
     #[inline]
     pub fn put(&self, key: u64, value: u64) -> Result<bool> {
-        self.db.core().write(|table| words(table).put_word(key, value))
+        self.db
+            .core()
+            .write(|save| save(&key.to_le_bytes()), |table| words(table).put_word(key, value))
     }
 
     /// As [`Db::update`].
@@ -53,7 +57,9 @@ impl<'a> Words<'a> {
     /// See [`Db`].
     #[inline]
     pub fn update(&self, key: u64, value: u64) -> Result<bool> {
-        self.db.core().write(|table| words(table).update_word(key, value))
+        self.db
+            .core()
+            .write(|save| save(&key.to_le_bytes()), |table| words(table).update_word(key, value))
     }
 
     /// As [`Db::get`].
@@ -83,7 +89,7 @@ impl<'a> Words<'a> {
     /// See [`Db`].
     #[inline]
     pub fn remove(&self, key: u64) -> Result<bool> {
-        self.db.core().write(|table| words(table).remove_word(key))
+        self.db.core().write(|save| save(&key.to_le_bytes()), |table| words(table).remove_word(key))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use everhash_store::{Change, Db};
 
-use super::{Database, Escapes};
+use super::{Database, Escapes, InTable};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -17,6 +17,8 @@ use crate::output;
 pub struct Add {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
     /// The key
     key: OsString,
     /// How much to add
@@ -31,7 +33,7 @@ impl Add {
     pub fn run(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
         let path = &self.database.database;
-        let db = Db::open(path)?;
+        let db = self.table.of_or_new(Db::open(path)?)?;
         let sum = db.try_modify(key, |value| {
             let before = value.map_or(Some(0), number).ok_or("the value is no whole number")?;
             let sum = before.checked_add(self.number).ok_or("the sum is too large")?;

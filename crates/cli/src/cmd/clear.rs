@@ -3,20 +3,22 @@
 use clap::Args;
 use everhash_store::Db;
 
-use super::Database;
+use super::{Database, InTable};
 use crate::failure::Outcome;
 
-/// Remove all pairs, durably; the file keeps its length, for the pairs to come
+/// Remove all pairs of a table, durably; the file keeps its length, for the pairs to come
 #[derive(Debug, Args)]
 pub struct Clear {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
 }
 
 impl Clear {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        let db = Db::open(&self.database.database)?;
+        let db = self.table.of(Db::open(&self.database.database)?)?;
         db.clear()?;
         Ok(db.close()?)
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{Database, Escapes, open_to_read};
+use super::{Database, Escapes, InTable, open_to_read};
 use crate::failure::{Failure, Outcome};
 
 /// Tell whether a key is present: status 0 if it is, 1 if it is absent
@@ -12,6 +12,8 @@ use crate::failure::{Failure, Outcome};
 pub struct Contains {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
     /// The key
     key: OsString,
     #[command(flatten)]
@@ -22,7 +24,7 @@ impl Contains {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
-        let db = open_to_read(&self.database.database)?;
+        let db = self.table.of(open_to_read(&self.database.database)?)?;
         if db.contains_key(key)? { Ok(()) } else { Err(Failure::no()) }
     }
 }

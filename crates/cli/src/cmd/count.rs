@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Database, open_to_read};
+use super::{Database, InTable, open_to_read};
 use crate::failure::Outcome;
 use crate::output;
 
@@ -11,11 +11,14 @@ use crate::output;
 pub struct Count {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
 }
 
 impl Count {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        output::print(&open_to_read(&self.database.database)?.len()?.to_string())
+        let db = self.table.of(open_to_read(&self.database.database)?)?;
+        output::print(&db.len()?.to_string())
     }
 }

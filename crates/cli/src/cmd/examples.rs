@@ -48,6 +48,13 @@ pub const COUNT: &str = "\
 Examples:
   everhash count demo.ehdb";
 
+pub const TABLES: &str = "\
+Examples:
+  everhash put demo.ehdb owl night --table birds
+  everhash get demo.ehdb owl --table birds
+  everhash tables demo.ehdb
+  everhash tables demo.ehdb --drop birds";
+
 pub const ADD: &str = "\
 Examples:
   everhash add demo.ehdb visits

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use everhash_store::{Db, Pair};
 
-use super::{Database, open_to_read};
+use super::{Database, InTable, open_to_read};
 use crate::failure::Outcome;
 use crate::output::Sink;
 use crate::records::Format;
@@ -17,6 +17,8 @@ use crate::records::Format;
 pub struct Export {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
     /// The file to write; - is standard output
     #[arg(default_value = "-")]
     file: PathBuf,
@@ -33,7 +35,7 @@ impl Export {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let format = Format::choose(self.format, &self.file);
-        let db = open_to_read(&self.database.database)?;
+        let db = self.table.of(open_to_read(&self.database.database)?)?;
         let mut sink = Sink::open(&self.file)?;
         if self.sort {
             for (key, value) in sorted(&db)? {

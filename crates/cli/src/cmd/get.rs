@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{Database, Escapes, open_to_read};
+use super::{Database, Escapes, InTable, open_to_read};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -13,6 +13,8 @@ use crate::output;
 pub struct Get {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
     /// The key
     key: OsString,
     /// Print the value alone, without an end of line
@@ -32,7 +34,7 @@ impl Get {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
-        let db = open_to_read(&self.database.database)?;
+        let db = self.table.of(open_to_read(&self.database.database)?)?;
         if self.length {
             return output::print(&db.size_of(&key)?.ok_or_else(Failure::no)?.to_string());
         }

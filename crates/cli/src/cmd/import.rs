@@ -12,7 +12,7 @@ use serde_json::json;
 
 use self::feed::{Feed, Imported};
 use self::progress::Progress;
-use super::{NewDatabase, figures};
+use super::{InTable, NewDatabase, figures};
 use crate::failure::{Failure, Outcome};
 use crate::input::Lines;
 use crate::output;
@@ -52,6 +52,8 @@ pub struct Import {
     #[arg(long)]
     metrics: bool,
     #[command(flatten)]
+    table: InTable,
+    #[command(flatten)]
     new: NewDatabase,
     /// Print the summary as JSON
     #[arg(long)]
@@ -90,7 +92,7 @@ impl Import {
             let every = Duration::from_secs(1);
             options = options.metrics_file(figures::file_of(&self.database), every);
         }
-        let db = options.open(&self.database)?;
+        let db = self.table.of_or_new(options.open(&self.database)?)?;
         let threads = threads(self.threads, db.info().durability, self.on_duplicate);
 
         let started = Instant::now();

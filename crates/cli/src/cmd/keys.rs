@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::{Database, open_to_read};
+use super::{Database, InTable, open_to_read};
 use crate::failure::Outcome;
 use crate::output::Sink;
 use crate::records::tsv;
@@ -16,12 +16,14 @@ use crate::records::tsv;
 pub struct Keys {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
 }
 
 impl Keys {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        let db = open_to_read(&self.database.database)?;
+        let db = self.table.of(open_to_read(&self.database.database)?)?;
         let mut sink = Sink::open(Path::new("-"))?;
         for key in db.keys() {
             let key = key?;

@@ -6,7 +6,7 @@ use std::io::Read;
 use clap::Args;
 use everhash_store::{Db, MAX_VALUE_BYTES, Swap};
 
-use super::{Database, Escapes};
+use super::{Database, Escapes, InTable};
 use crate::failure::{Failure, Outcome};
 
 /// Store a pair, durably; status 1 if --if-absent, --if-present or --if-value forbids it
@@ -14,6 +14,8 @@ use crate::failure::{Failure, Outcome};
 pub struct Put {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
     /// The key
     key: OsString,
     /// The value
@@ -47,7 +49,7 @@ impl Put {
             None => standard_input()?,
         };
         let expected = self.if_value.map(|old| self.escapes.bytes(old)).transpose()?;
-        let db = Db::open(&self.database.database)?;
+        let db = self.table.of_or_new(Db::open(&self.database.database)?)?;
         let mut old = None;
         let stored = if self.if_absent {
             db.put_if_absent(&key, &value)?

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use everhash_store::Db;
 
-use super::{Database, Escapes};
+use super::{Database, Escapes, InTable};
 use crate::failure::{Failure, Outcome};
 
 /// Remove keys, durably; status 1 if one was absent
@@ -13,6 +13,8 @@ use crate::failure::{Failure, Outcome};
 pub struct Remove {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    table: InTable,
     /// The key, or several
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
@@ -28,7 +30,7 @@ impl Remove {
     pub fn run(self) -> Outcome {
         let keys: Vec<_> =
             self.keys.into_iter().map(|key| self.escapes.bytes(key)).collect::<Outcome<_>>()?;
-        let db = Db::open(&self.database.database)?;
+        let db = self.table.of(Db::open(&self.database.database)?)?;
         let (mut old, mut removed) = (Vec::new(), 0);
         if self.print_old {
             for key in &keys {

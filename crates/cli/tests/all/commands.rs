@@ -193,3 +193,32 @@ fn shells_and_manuals_know_every_command() {
     assert_eq!(place.command(&["man", "nowhere"]).output().unwrap().status.code(), Some(3));
     assert!(!place.path("nowhere").exists());
 }
+
+#[test]
+fn a_table_is_chosen_by_its_name() {
+    // Fails if a verb forgot its table, or if a wrong name were taken for an empty table.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.ok(&["put", "a.ehdb", "key", "default"]);
+    place.ok(&["put", "a.ehdb", "key", "red", "--table", "colours"]);
+    place.ok(&["add", "a.ehdb", "n", "3", "--table", "counts"]);
+    place.feed(&["import", "-", "a.ehdb", "--table", "colours"], b"b\tblue\n").ok();
+    assert_eq!(place.ok(&["tables", "a.ehdb"]), b"colours\ncounts\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "key", "--table", "colours"]), b"red\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "key"]), b"default\n");
+    place.ok(&["contains", "a.ehdb", "b", "--table", "colours"]);
+    assert_eq!(place.ok(&["count", "a.ehdb", "--table", "colours"]), b"2\n");
+    assert_eq!(place.ok(&["count", "a.ehdb"]), b"1\n");
+    assert_eq!(place.ok(&["keys", "a.ehdb", "--table", "counts"]), b"n\n");
+    let sorted = ["export", "a.ehdb", "--sort", "--table", "colours"];
+    assert_eq!(place.ok(&sorted), b"b\tblue\nkey\tred\n");
+    place.ok(&["remove", "a.ehdb", "b", "--table", "colours"]);
+    place.ok(&["clear", "a.ehdb", "--table", "counts"]);
+    assert_eq!(place.ok(&["count", "a.ehdb", "--table", "counts"]), b"0\n");
+    place.run(&["get", "a.ehdb", "key", "--table", "colors"]).fails(2, &["a.ehdb", "'colors'"]);
+    place.ok(&["tables", "a.ehdb", "--drop", "colours"]);
+    assert_eq!(place.run(&["tables", "a.ehdb", "--drop", "colours"]).status, 1);
+    assert_eq!(place.ok(&["tables", "a.ehdb"]), b"counts\n");
+    place.ok(&["create", "b.ehdb", "--form", "8/8"]);
+    place.run(&["tables", "b.ehdb"]).fails(2, &["b.ehdb", "8/8", "tables"]);
+}

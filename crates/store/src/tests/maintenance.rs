@@ -90,7 +90,7 @@ fn p12_a_panic_inside_an_engine_never_ends_durability_in_silence() {
         let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
         db.put(b"key", b"value").unwrap();
         let inside = |_: Option<&[u8]>| -> Change { panic!("inside the engine") };
-        panics(|| drop(db.core().write(|table| table.modify(b"key", &mut { inside }))));
+        panics(|| drop(db.core().write(|_| Ok(()), |table| table.modify(b"key", &mut { inside }))));
         let before = device.syncs();
         let mut number = 0u32;
         wait_until("syncs go on, or the handle says that they do not", || {

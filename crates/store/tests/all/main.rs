@@ -6,4 +6,6 @@ mod opening;
 mod operations;
 mod refusals;
 mod rewriting;
+mod snapshots;
+mod tables;
 mod typed;

@@ -1,0 +1,334 @@
+//! Many tables in one file.
+
+pub(crate) mod catalogue;
+pub(crate) mod prefix;
+mod purge;
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use everhash_index::{Cursor, Table};
+
+pub(crate) use catalogue::Space;
+use catalogue::{Catalogue, MAX_NAME_BYTES, Record};
+use purge::Purge;
+
+use crate::core::Core;
+use crate::error::Shown;
+use crate::snapshot::Save;
+use crate::{Db, Error, Result};
+
+/// The tables of an open database of byte strings.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    /// The number of this open database in the process.
+    id: u64,
+    /// Whether a table was ever made.
+    used: AtomicBool,
+    /// Locked before the gate is entered, and never by one who has.
+    catalogue: Mutex<Catalogue>,
+    purge: Purge,
+}
+
+impl Tables {
+    pub(crate) fn load(table: &dyn Table) -> everhash_index::Result<Tables> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let catalogue = Catalogue::load(table, id)?;
+        let purge = Purge::default();
+        purge.add(&catalogue.dropped());
+        let used = AtomicBool::new(catalogue.was_used());
+        Ok(Tables { id, used, catalogue: Mutex::new(catalogue), purge })
+    }
+
+    fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
+        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does a bounded part of removing the pairs of dropped tables; returns whether there is more.
+    pub(crate) fn purge(&self, core: &Core, budget: u32) -> Result<bool> {
+        if !self.purge.is_wanted() || core.has_snapshots() {
+            return Ok(false);
+        }
+        let mut state = self.purge.lock();
+        let Some(round) = state.round() else {
+            core.sync()?;
+            state.begin();
+            return Ok(true);
+        };
+        if round.next.is_some() {
+            // Snapshots see the table; nothing is kept for them.
+            core.write_own(
+                |_| Ok(()),
+                |table| if core.has_snapshots() { Ok(()) } else { round.step(table, budget) },
+            )?;
+            return Ok(true);
+        }
+        core.sync()?;
+        let mut catalogue = self.catalogue();
+        for record in catalogue.forget(&round.numbers) {
+            put(core, &record)?;
+        }
+        self.purge.end(&mut state);
+        Ok(self.purge.is_wanted())
+    }
+
+    fn make(&self, core: &Core, name: &str) -> Result<Arc<Space>> {
+        let mut catalogue = self.catalogue();
+        if let Some(space) = catalogue.find(name) {
+            return Ok(Arc::clone(space));
+        }
+        let failed = |error| Error::of(core.path(), error);
+        if let Some(header) = catalogue.reservation().map_err(failed)? {
+            put(core, &header)?;
+            core.sync()?;
+            catalogue.reserved();
+        }
+        self.used.store(true, Ordering::Release);
+        let (space, record) = catalogue.prepare(name, self.id);
+        put(core, &record)?;
+        catalogue.made(&space);
+        Ok(space)
+    }
+
+    fn drop_table(&self, core: &Core, name: &str) -> Result<bool> {
+        let mut catalogue = self.catalogue();
+        let Some(space) = catalogue.find(name).cloned() else { return Ok(false) };
+        put(core, &catalogue.without(&space))?;
+        catalogue.was_dropped(&space);
+        drop(catalogue);
+        // A write that saw the table alive has ended before its pairs are removed.
+        drop(core.shut());
+        self.purge.add(&[space.number]);
+        Ok(true)
+    }
+}
+
+fn put(core: &Core, (key, value): &Record) -> Result<()> {
+    core.write_own(|save| save(key), |table| table.put(key, value)).map(drop)
+}
+
+/// Tables: named maps within one file, which share its lock, its syncs and its maintenance.
+///
+/// [`Db::table`] and its siblings return a handle of the same type that sees the pairs of one table
+/// only: all operations on pairs are about them. What concerns the file ([`Db::sync`],
+/// [`Db::check`], [`Db::stats`], [`Db::backup`], [`Db::maintain`], [`Db::close`]) concerns all of
+/// it. A database as it is opened is the handle of the default table, which has no name.
+///
+/// A table is 8 bytes before each of its keys. Making and dropping one takes a time that does not
+/// depend on any number of pairs. Reading a table as a whole ([`Db::iter`], [`Db::scan`],
+/// [`Db::retain`], [`Db::clear`] and [`Db::len`]) reads all pairs of the file.
+impl Db {
+    /// Returns a handle to the table `name`.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("pairs.ehdb");
+    /// use everhash_store::{Db, ErrorKind};
+    ///
+    /// let db = Db::create(&path)?;
+    /// let birds = db.create_table("birds")?;
+    /// birds.put("owl", "night")?;
+    /// assert_eq!(db.table("birds")?.get("owl")?.as_deref(), Some(&b"night"[..]));
+    /// assert!(!db.contains_key("owl")?);
+    /// assert!(db.drop_table("birds")?);
+    /// assert_eq!(db.table("birds").unwrap_err().kind(), ErrorKind::NoTable);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoTable`] if there is none, [`Error::NoTables`] if pairs have a fixed form.
+    pub fn table(&self, name: &str) -> Result<Db> {
+        let found = self.tables_of()?.catalogue().find(name).cloned();
+        found.map(|space| self.at(space)).ok_or_else(|| self.no_table(name))
+    }
+
+    /// Makes the table `name`, and returns a handle to it.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`] if there is one, and those of [`Db::table_or_create`].
+    pub fn create_table(&self, name: &str) -> Result<Db> {
+        let tables = self.tables_of()?;
+        if tables.catalogue().find(name).is_some() {
+            return Err(Error::TableExists { path: self.shown(), name: name.to_owned() });
+        }
+        self.table_or_create(name)
+    }
+
+    /// Returns a handle to the table `name`, which is made if it is not there. Names have 1 to 255
+    /// bytes. A new table is as durable as a put that returned at the same time.
+    ///
+    /// # Errors
+    /// [`Error::TableName`] for a name that is empty or too long, [`Error::NoTables`] if pairs have
+    /// a fixed form, and see [`Db`].
+    pub fn table_or_create(&self, name: &str) -> Result<Db> {
+        let tables = self.tables_of()?;
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
+            return Err(Error::TableName { path: self.shown(), bytes: name.len() });
+        }
+        Ok(self.at(tables.make(self.core(), name)?))
+    }
+
+    /// Returns the names of all tables, sorted.
+    ///
+    /// # Errors
+    /// [`Error::NoTables`] if pairs have a fixed form.
+    pub fn tables(&self) -> Result<Vec<String>> {
+        Ok(self.tables_of()?.catalogue().names().map(str::to_owned).collect())
+    }
+
+    /// Drops a table and all its pairs; returns whether there was one.
+    ///
+    /// Takes a time that does not depend on the number of pairs. They are gone at once; their
+    /// storage is given back to the database by and by, by its maintenance or [`Db::maintain`],
+    /// which reads all pairs of the file for that once. Handles to the table fail with
+    /// [`Error::NoTable`] from here on.
+    ///
+    /// # Errors
+    /// [`Error::NoTables`] if pairs have a fixed form, and see [`Db`].
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        self.tables_of()?.drop_table(self.core(), name)
+    }
+
+    /// Returns the name of the table that this handle sees; `None` for the default table.
+    pub fn table_name(&self) -> Option<&str> {
+        self.space().map(|space| &*space.name)
+    }
+
+    fn tables_of(&self) -> Result<&Tables> {
+        let form = self.info().form;
+        self.core().tables().ok_or_else(|| Error::NoTables { path: self.shown(), form })
+    }
+
+    #[cold]
+    fn no_table(&self, name: &str) -> Error {
+        Error::NoTable { path: self.shown(), name: name.to_owned() }
+    }
+
+    fn shown(&self) -> Shown {
+        Shown(self.path().to_owned())
+    }
+}
+
+/// Keys and pairs of the handle's own table.
+impl Db {
+    /// Calls `run` with a key as it lies in the file.
+    #[inline]
+    pub(crate) fn stored<R>(&self, key: &[u8], run: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+        match self.number_before(key) {
+            None => run(key),
+            Some(number) => prefix::with(number, key, run),
+        }
+    }
+
+    /// Returns a key as it lies in the file.
+    pub(crate) fn stored_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        match self.number_before(key) {
+            None => Ok(Cow::Borrowed(key)),
+            Some(number) => prefix::before(number, key),
+        }
+    }
+
+    #[inline(always)]
+    fn number_before(&self, key: &[u8]) -> Option<u64> {
+        match self.space() {
+            Some(space) => Some(space.number),
+            None if !prefix::begins_like_one(key) => None,
+            None => self.core().tables().map(|_| prefix::DEFAULT),
+        }
+    }
+
+    /// Returns the key of a pair of this table as it was given; `None` for a pair of another one.
+    #[inline]
+    pub(crate) fn seen<'k>(&self, stored: &'k [u8]) -> Option<&'k [u8]> {
+        let own = self.space().map_or(prefix::DEFAULT, |space| space.number);
+        if self.space().is_none() && !prefix::begins_like_one(stored) {
+            return Some(stored);
+        }
+        match prefix::split(stored).filter(|_| self.core().tables().is_some()) {
+            Some((number, key)) => (number == own).then_some(key),
+            None => self.space().is_none().then_some(stored),
+        }
+    }
+
+    /// Runs a read of this table.
+    #[inline]
+    pub(crate) fn read<T>(
+        &self,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        if let Some(space) = self.space().filter(|space| space.is_dropped()) {
+            return Err(self.no_table(&space.name));
+        }
+        self.core().read(run)
+    }
+
+    /// Runs a write of this table.
+    #[inline]
+    pub(crate) fn write_with<T>(
+        &self,
+        touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        match self.space() {
+            None => self.core().write(touch, run),
+            Some(space) => self.write_unless_dropped(std::slice::from_ref(space), touch, run),
+        }
+    }
+
+    /// Runs a write of some tables.
+    pub(crate) fn write_unless_dropped<T>(
+        &self,
+        spaces: &[Arc<Space>],
+        touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        let own = self.core().tables().map(|tables| tables.id);
+        if let Some(space) = spaces.iter().find(|space| Some(space.database) != own) {
+            return Err(self.no_table(&space.name));
+        }
+        // Asked inside the gate, so that nothing is written after the pairs were removed.
+        let mut gone = None;
+        let written = self.core().write(touch, |table| {
+            gone = spaces.iter().find(|space| space.is_dropped());
+            if gone.is_some() { Ok(None) } else { run(table).map(Some) }
+        })?;
+        written.ok_or_else(|| self.no_table(gone.map_or("", |space| &space.name)))
+    }
+
+    /// Returns whether all pairs of the file are of this table.
+    pub(crate) fn is_all(&self) -> bool {
+        let used = |tables: &Tables| tables.used.load(Ordering::Acquire);
+        self.space().is_none() && !self.core().tables().is_some_and(used)
+    }
+
+    /// Counts the pairs of this table, by reading the whole file.
+    pub(crate) fn counted(&self) -> Result<u64> {
+        // A scan may show a key twice: two hashes of 64 bits tell.
+        let hashes = [RandomState::new(), RandomState::new()];
+        let mut seen = std::collections::HashSet::new();
+        self.scan(|key, _| {
+            seen.insert([hashes[0].hash_one(key), hashes[1].hash_one(key)]);
+        })?;
+        Ok(seen.len() as u64)
+    }
+
+    /// Returns whether this table has no pair.
+    pub(crate) fn has_none(&self) -> Result<bool> {
+        let stop = |_: &[u8], _: &[u8]| core::ops::ControlFlow::Break(());
+        Ok(self.scan_from(Cursor::default(), stop)?.is_none())
+    }
+
+    /// Returns which stored pairs a copy of the file needs: not those of dropped tables.
+    pub(crate) fn needed(&self) -> impl Fn(&[u8]) -> bool + use<> {
+        let catalogue = self.core().tables().map(Tables::catalogue);
+        let dropped = catalogue.map(|catalogue| catalogue.dropped()).unwrap_or_default();
+        let dropped: std::collections::HashSet<_> = dropped.into_iter().collect();
+        move |stored| {
+            dropped.is_empty()
+                || !prefix::split(stored).is_some_and(|(number, _)| dropped.contains(&number))
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The catalogue: which tables there are, in records of the database itself.
+//!
+//! A page is one record that lists up to 32 tables, so that making or dropping a table is one put,
+//! which a crash leaves done or not done. The header says which numbers and pages may be in use; it
+//! is synced before the first of them is. So no number is given twice, whatever power loss takes
+//! back: a new table never finds pairs of an old one.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use everhash_index::{Error, Result, Table};
+
+use super::prefix;
+
+/// How many tables a page lists. Source: ours; a page of long names is 8 KiB then.
+const PAGE_TABLES: usize = 32;
+
+/// How many numbers are reserved by one sync. Source: ours; a sync takes some milliseconds.
+const NUMBERS: u64 = 1024;
+
+/// How many pages are reserved by one sync: as many as these numbers need.
+const PAGES: u64 = NUMBERS / PAGE_TABLES as u64;
+
+/// The most pages there may be. Source: ours; 32 million tables.
+const MAX_PAGES: u64 = 1 << 20;
+
+/// The longest name of a table. Unit: bytes. Source: ours; its length is one byte.
+pub(crate) const MAX_NAME_BYTES: usize = 255;
+
+/// A table, as its handles see it.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) name: Box<str>,
+    pub(crate) number: u64,
+    /// The open database that it belongs to.
+    pub(crate) database: u64,
+    page: usize,
+    dropped: AtomicBool,
+}
+
+/// The tables of an open database.
+#[derive(Debug, Default)]
+pub(crate) struct Catalogue {
+    /// Numbers that were reserved and not given.
+    numbers: Range<u64>,
+    reserved_pages: u64,
+    pages: Vec<Vec<Entry>>,
+    names: BTreeMap<Box<str>, Arc<Space>>,
+    /// Pages before this one are full.
+    roomy: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    number: u64,
+    /// `None`: it was dropped, and some of its pairs may be there.
+    table: Option<Arc<Space>>,
+}
+
+/// A record that is to be put.
+pub(crate) type Record = (Vec<u8>, Vec<u8>);
+
+impl Space {
+    /// Returns whether the table was dropped.
+    #[inline]
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+}
+
+impl Catalogue {
+    /// Reads the catalogue; `database` names the open database.
+    pub(crate) fn load(table: &dyn Table, database: u64) -> Result<Catalogue> {
+        let mut record = Vec::new();
+        if !table.get(&header_key(), &mut record)? {
+            return Ok(Catalogue { numbers: prefix::FIRST..prefix::FIRST, ..Catalogue::default() });
+        }
+        let words = record.split_first_chunk().zip(record.last_chunk());
+        let ((first, _), last) = words.filter(|_| record.len() == 16).ok_or(DAMAGED)?;
+        let (numbers, pages) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+        if !(prefix::FIRST..=prefix::END).contains(&numbers) || pages > MAX_PAGES {
+            return Err(DAMAGED);
+        }
+        let mut catalogue = Catalogue { reserved_pages: pages, ..Catalogue::default() };
+        catalogue.numbers = numbers..numbers;
+        for page in 0..pages as usize {
+            record.clear();
+            let found = table.get(&page_key(page), &mut record)?;
+            catalogue.pages.push(if found { parse(&record, page, database)? } else { Vec::new() });
+        }
+        for entry in catalogue.pages.iter().flatten() {
+            if let Some(space) = &entry.table {
+                catalogue.names.insert(space.name.clone(), Arc::clone(space));
+            }
+        }
+        Ok(catalogue)
+    }
+
+    /// Returns whether a table was ever made.
+    pub(crate) fn was_used(&self) -> bool {
+        self.reserved_pages > 0
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Space>> {
+        self.names.get(name)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.keys().map(AsRef::as_ref)
+    }
+
+    /// Returns the numbers of dropped tables.
+    pub(crate) fn dropped(&self) -> Vec<u64> {
+        let entries = self.pages.iter().flatten().filter(|entry| entry.table.is_none());
+        entries.map(|entry| entry.number).collect()
+    }
+
+    /// Returns the header that must be put and synced before a table can be made, if any.
+    pub(crate) fn reservation(&mut self) -> Result<Option<Record>> {
+        let full = |page: &Vec<Entry>| page.len() >= PAGE_TABLES;
+        self.roomy += self.pages[self.roomy..].iter().take_while(|page| full(page)).count();
+        if !self.numbers.is_empty() && (self.roomy as u64) < self.reserved_pages {
+            return Ok(None);
+        }
+        let numbers = self.numbers.end + NUMBERS;
+        let pages = self.reserved_pages + PAGES;
+        if numbers > prefix::END || pages > MAX_PAGES {
+            return Err(Error::Full { needed: NUMBERS });
+        }
+        let record = [numbers.to_le_bytes(), pages.to_le_bytes()].concat();
+        Ok(Some((header_key(), record)))
+    }
+
+    /// Notes that the header is durable.
+    pub(crate) fn reserved(&mut self) {
+        self.numbers.end += NUMBERS;
+        self.reserved_pages += PAGES;
+    }
+
+    /// Prepares a new table, and returns it with the record that makes it.
+    pub(crate) fn prepare(&mut self, name: &str, database: u64) -> (Arc<Space>, Record) {
+        let number = self.numbers.next().expect("a number was reserved");
+        let page = self.roomy;
+        if page == self.pages.len() {
+            self.pages.push(Vec::new());
+        }
+        let dropped = AtomicBool::new(false);
+        let space = Arc::new(Space { name: name.into(), number, database, page, dropped });
+        let mut entries = self.pages[page].clone();
+        entries.push(Entry { number, table: Some(Arc::clone(&space)) });
+        (space, (page_key(page), print(&entries)))
+    }
+
+    /// Notes that the record of a new table was put.
+    pub(crate) fn made(&mut self, space: &Arc<Space>) {
+        let entry = Entry { number: space.number, table: Some(Arc::clone(space)) };
+        self.pages[space.page].push(entry);
+        self.names.insert(space.name.clone(), Arc::clone(space));
+    }
+
+    /// Returns the record that drops a table.
+    pub(crate) fn without(&self, space: &Space) -> Record {
+        let mut entries = self.pages[space.page].clone();
+        for entry in &mut entries {
+            if entry.number == space.number {
+                entry.table = None;
+            }
+        }
+        (page_key(space.page), print(&entries))
+    }
+
+    /// Notes that the record that drops a table was put.
+    pub(crate) fn was_dropped(&mut self, space: &Space) {
+        for entry in &mut self.pages[space.page] {
+            if entry.number == space.number {
+                entry.table = None;
+            }
+        }
+        self.names.remove(&space.name);
+        space.dropped.store(true, Ordering::Release);
+    }
+
+    /// Returns the records that say nothing any more of the dropped tables `numbers`.
+    pub(crate) fn forget(&mut self, numbers: &[u64]) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (page, entries) in self.pages.iter_mut().enumerate() {
+            let before = entries.len();
+            entries.retain(|entry| entry.table.is_some() || !numbers.contains(&entry.number));
+            if entries.len() < before {
+                self.roomy = self.roomy.min(page);
+                records.push((page_key(page), print(entries)));
+            }
+        }
+        records
+    }
+}
+
+const DAMAGED: Error =
+    Error::Corrupt { at: 0, broken: "the catalogue of tables is one that this program wrote" };
+
+fn header_key() -> Vec<u8> {
+    prefix::of(prefix::CATALOGUE).to_vec()
+}
+
+fn page_key(page: usize) -> Vec<u8> {
+    [prefix::of(prefix::CATALOGUE), (page as u64).to_be_bytes()].concat()
+}
+
+/// A table is its number, the length of its name, and its name; a dropped one has none.
+fn print(entries: &[Entry]) -> Vec<u8> {
+    let mut record = Vec::new();
+    for entry in entries {
+        let name = entry.table.as_ref().map_or("", |space| &*space.name);
+        record.extend_from_slice(&entry.number.to_le_bytes());
+        record.push(u8::try_from(name.len()).expect("a name was admitted"));
+        record.extend_from_slice(name.as_bytes());
+    }
+    record
+}
+
+fn parse(record: &[u8], page: usize, database: u64) -> Result<Vec<Entry>> {
+    let (mut rest, mut entries) = (record, Vec::new());
+    while let Some((number, behind)) = rest.split_first_chunk() {
+        let (bytes, behind) = behind.split_first().ok_or(DAMAGED)?;
+        let (name, behind) = behind.split_at_checked(usize::from(*bytes)).ok_or(DAMAGED)?;
+        let name = core::str::from_utf8(name).map_err(|_| DAMAGED)?;
+        let (number, dropped) = (u64::from_le_bytes(*number), AtomicBool::new(false));
+        let space = Space { name: name.into(), number, database, page, dropped };
+        entries.push(Entry { number, table: (!name.is_empty()).then(|| Arc::new(space)) });
+        rest = behind;
+    }
+    if rest.is_empty() { Ok(entries) } else { Err(DAMAGED) }
+}

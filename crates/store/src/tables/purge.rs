@@ -1,0 +1,94 @@
+//! The pairs of dropped tables: removed a few at a time, by maintenance.
+//!
+//! A round begins with a sync, so that no pair goes before the drop is durable, and ends with one,
+//! so that the catalogue forgets a table only when its pairs are gone for good. A crash in between
+//! leaves the table in the catalogue as dropped, and the next open begins anew.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use everhash_index::{Cursor, Table};
+
+use super::prefix;
+
+/// Which tables are to be purged, and how far that is.
+#[derive(Debug, Default)]
+pub(crate) struct Purge {
+    /// Whether there is anything to do.
+    wanted: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    waiting: Vec<u64>,
+    round: Option<Round>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// Sorted.
+    pub(crate) numbers: Vec<u64>,
+    /// Where to go on; `None`: all pairs were seen.
+    pub(crate) next: Option<Cursor>,
+}
+
+impl Purge {
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// Adds tables that were dropped.
+    pub(crate) fn add(&self, numbers: &[u64]) {
+        if !numbers.is_empty() {
+            self.lock().waiting.extend_from_slice(numbers);
+            self.wanted.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a round.
+    pub(crate) fn end(&self, state: &mut State) {
+        state.round = None;
+        self.wanted.store(!state.waiting.is_empty(), Ordering::Release);
+    }
+}
+
+impl State {
+    /// Returns the round that is under way.
+    pub(crate) fn round(&mut self) -> Option<&mut Round> {
+        self.round.as_mut()
+    }
+
+    /// Begins a round for the tables that wait.
+    pub(crate) fn begin(&mut self) {
+        let mut numbers = std::mem::take(&mut self.waiting);
+        numbers.sort_unstable();
+        self.round = Some(Round { numbers, next: Some(Cursor::default()) });
+    }
+}
+
+impl Round {
+    /// Looks at about `budget` pairs and removes those of dropped tables.
+    pub(crate) fn step(&mut self, table: &dyn Table, budget: u32) -> everhash_index::Result<()> {
+        let (mut seen, mut doomed) = (0, Vec::new());
+        let mut next = self.next;
+        while let Some(cursor) = next.filter(|_| seen < budget) {
+            next = table.scan(cursor, &mut |stored, _| {
+                seen += 1;
+                let number = prefix::split(stored).map(|(number, _)| number);
+                if number.is_some_and(|number| self.numbers.binary_search(&number).is_ok()) {
+                    doomed.push(stored.to_vec());
+                }
+            })?;
+        }
+        for stored in doomed {
+            table.remove(&stored)?;
+        }
+        self.next = next;
+        Ok(())
+    }
+}

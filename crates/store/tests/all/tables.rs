@@ -1,0 +1,335 @@
+//! Many tables in one file: apart from one another, and gone as a whole.
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use everhash_store::{
+    Change, Db, Durability, ErrorKind, Form, MAX_KEY_BYTES, Swap, Table, WriteBatch, engines,
+};
+
+/// The records that the catalogue of up to 32 tables has.
+const CATALOGUE: u64 = 2;
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    (directory, path)
+}
+
+fn relaxed(engine: &str, path: &Path) -> Db {
+    let options = Db::options().engine(engine).durability(Durability::Process);
+    options.background(false).create(path).unwrap()
+}
+
+/// Does all maintenance; returns how many calls that took.
+fn maintain(db: &Db) -> u64 {
+    let mut calls = 1;
+    while db.maintain().unwrap() {
+        calls += 1;
+        assert!(calls < 1_000_000, "maintenance does not end");
+    }
+    calls
+}
+
+fn sorted(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs: Vec<_> = db.iter().map(Result::unwrap).collect();
+    pairs.sort();
+    pairs.dedup();
+    pairs
+}
+
+#[test]
+fn every_operation_keeps_to_its_table() {
+    // Fails if one operation forgot the prefix of its table, or a scan showed it or another table:
+    // the same keys have other values in each.
+    // The last keys begin as the file's own prefixes do, and must be as good as any.
+    let keys: [&[u8]; 6] =
+        [b"", b"a", b"bb", &[0xff, 0xeb, 0x7a], &[0xff, 0xeb, 0x7a, 0, 0, 0, 0, 1], &[7; 300]];
+    for engine in engines() {
+        let (_directory, path) = place();
+        let db = relaxed(engine.name, &path);
+        let [red, blue] = ["red", "blue"].map(|name| db.create_table(name).unwrap());
+        let all = [(&db, "0"), (&red, "1"), (&blue, "2")];
+        for (table, value) in all {
+            assert!(table.is_empty().unwrap() && table.len().unwrap() == 0);
+            for key in keys {
+                assert!(table.put_if_absent(key, "old").unwrap());
+                assert!(!table.put_if_absent(key, "no").unwrap());
+                assert!(table.put(key, "older").unwrap() && table.update(key, value).unwrap());
+            }
+        }
+        for (table, value) in all {
+            let value = value.as_bytes();
+            assert_eq!(table.len().unwrap(), 6, "{}", engine.name);
+            let expected: Vec<_> = keys.map(|key| (key.to_vec(), value.to_vec())).into();
+            let mut expected = expected;
+            expected.sort();
+            assert_eq!(sorted(table), expected, "{}", engine.name);
+            assert!(table.get_many(&keys).unwrap().iter().all(|v| v.as_deref() == Some(value)));
+            for key in keys {
+                assert_eq!(table.get(key).unwrap().as_deref(), Some(value));
+                assert_eq!(table.size_of(key).unwrap(), Some(1));
+                let swap = table.compare_and_swap(key, Some(value), Some(b"swapped")).unwrap();
+                assert_eq!(swap, Swap::Done);
+                let before = table.modify(key, |v| (Change::Keep, v.map(<[u8]>::to_vec))).unwrap();
+                assert_eq!(before.unwrap(), b"swapped");
+                assert_eq!(table.replace(key, value).unwrap().unwrap(), b"swapped");
+            }
+        }
+        assert_eq!(red.remove_many(&keys[..2]).unwrap(), 2);
+        assert_eq!(red.retain(|key, _| key != b"bb").unwrap(), 1);
+        assert!(red.remove(keys[3]).unwrap() && !red.contains_key(keys[3]).unwrap());
+        assert_eq!(red.take(keys[4]).unwrap().unwrap(), b"1");
+        assert_eq!(red.put_many(&[("new", "1"), ("newer", "2")]).unwrap(), 2);
+        assert_eq!(red.put_many_if_absent(&[("new", "3"), ("newest", "3")]).unwrap(), 1);
+        assert_eq!((red.len().unwrap(), db.len().unwrap(), blue.len().unwrap()), (4, 6, 6));
+        blue.clear().unwrap();
+        assert!(blue.is_empty().unwrap() && !db.is_empty().unwrap());
+        db.clear().unwrap();
+        assert_eq!((red.len().unwrap(), db.len().unwrap(), blue.len().unwrap()), (4, 0, 0));
+        assert!(red.put([7; MAX_KEY_BYTES - 8], "").is_ok());
+        let error = red.put([7; MAX_KEY_BYTES - 7], "").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidPair);
+        db.check().unwrap();
+    }
+}
+
+#[test]
+fn names_say_what_there_is() {
+    // Fails if an absent table were made by opening it, if one name had two tables, or if an error
+    // did not name the table.
+    let (_directory, path) = place();
+    let db = relaxed("walsh", &path);
+    assert!(db.tables().unwrap().is_empty() && db.table_name().is_none());
+    let error = db.table("birds").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoTable);
+    assert!(error.to_string().contains("'birds'"), "{error}");
+    assert!(!db.drop_table("birds").unwrap());
+    let birds = db.create_table("birds").unwrap();
+    assert_eq!(db.create_table("birds").unwrap_err().kind(), ErrorKind::TableExists);
+    birds.put("owl", "night").unwrap();
+    assert!(db.table_or_create("birds").unwrap().contains_key("owl").unwrap());
+    let trees = birds.create_table("trees").unwrap();
+    assert_eq!(trees.table_name(), Some("trees"));
+    assert_eq!(db.tables().unwrap(), ["birds", "trees"]);
+    for wrong in ["", &"n".repeat(256)] {
+        assert_eq!(db.create_table(wrong).unwrap_err().kind(), ErrorKind::InvalidOption);
+    }
+    drop(db.create_table(&"n".repeat(255)).unwrap());
+    assert!(matches!(trees.close(), Err(everhash_store::Error::InUse { .. })));
+    drop(birds);
+    db.close().unwrap();
+    let db = Db::open_read_only(&path).unwrap();
+    assert_eq!(db.tables().unwrap().len(), 3);
+    assert!(db.table("birds").unwrap().contains_key("owl").unwrap());
+    assert_eq!(db.create_table("new").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(db.drop_table("birds").unwrap_err().kind(), ErrorKind::ReadOnly);
+    let (_directory, path) = place();
+    let words = Db::options().form(Form::WORDS).create(path).unwrap();
+    assert_eq!(words.create_table("birds").unwrap_err().kind(), ErrorKind::InvalidOption);
+}
+
+/// Returns a copy of the file as a killed process leaves it.
+fn killed(path: &Path) -> PathBuf {
+    let copy = path.with_extension("killed");
+    std::fs::copy(path, &copy).unwrap();
+    copy
+}
+
+#[test]
+fn a_dropped_table_is_gone_at_once_and_its_pairs_by_and_by() {
+    // Fails if a dropped table, or its pairs in one of the same name, came back; if removing its
+    // pairs took one long step; or if a crash in the middle left them there for ever.
+    for engine in engines() {
+        let (_directory, path) = place();
+        let db = relaxed(engine.name, &path);
+        for name in ["kept", "dropped"] {
+            let table = db.create_table(name).unwrap();
+            for number in 0..3000u32 {
+                table.put(number.to_be_bytes(), name).unwrap();
+            }
+        }
+        maintain(&db);
+        let dropped = db.table("dropped").unwrap();
+        assert!(db.drop_table("dropped").unwrap());
+        for error in [
+            dropped.get("key").unwrap_err(),
+            dropped.put("key", "value").unwrap_err(),
+            dropped.remove("key").unwrap_err(),
+            dropped.len().unwrap_err(),
+            dropped.iter().next().unwrap().unwrap_err(),
+            db.table("dropped").unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::NoTable, "{}", engine.name);
+        }
+        let again = db.create_table("dropped").unwrap();
+        assert!(again.is_empty().unwrap());
+        again.put("new", "pair").unwrap();
+        // In the middle of the round: a part of the pairs is gone.
+        let mut images = vec![killed(&path)];
+        while db.stats().unwrap().items == 6001 + CATALOGUE {
+            assert!(db.maintain().unwrap(), "{}: there is more to do", engine.name);
+        }
+        let middle = db.stats().unwrap().items;
+        assert!(middle > 3001 + CATALOGUE, "{}: all went in one step", engine.name);
+        let image = path.with_extension("middle");
+        std::fs::copy(&path, &image).unwrap();
+        images.push(image);
+        maintain(&db);
+        assert_eq!(db.stats().unwrap().items, 3001 + CATALOGUE, "{}", engine.name);
+        drop((again, dropped));
+        db.close().unwrap();
+        images.push(path);
+        for image in images {
+            let db = Db::options().background(false).open(&image).unwrap();
+            assert_eq!(db.tables().unwrap(), ["dropped", "kept"]);
+            maintain(&db);
+            assert_eq!(db.stats().unwrap().items, 3001 + CATALOGUE, "{}", engine.name);
+            assert_eq!(sorted(&db.table("dropped").unwrap()), [(b"new".into(), b"pair".into())]);
+            assert_eq!(db.table("kept").unwrap().len().unwrap(), 3000);
+            db.check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_number_is_never_given_twice() {
+    // Fails if a table that is made after a crash got the number of one whose pairs are there: the
+    // catalogue of the crashed file is taken back to before the second table, as power loss may.
+    let (_directory, path) = place();
+    let db = relaxed("wophi", &path);
+    let numbers = |rounds: u32| {
+        for _ in 0..rounds {
+            db.create_table("short").unwrap().put("key", "value").unwrap();
+            assert!(db.drop_table("short").unwrap());
+        }
+    };
+    numbers(40);
+    maintain(&db);
+    numbers(1100);
+    // Every one of them found itself empty, beside the pairs of those before.
+    let last = db.create_table("short").unwrap();
+    assert!(last.is_empty().unwrap());
+    last.put("key", "value").unwrap();
+    let image = killed(&path);
+    let db = Db::options().background(false).open(image).unwrap();
+    let new = db.create_table("new").unwrap();
+    assert!(new.is_empty().unwrap());
+    maintain(&db);
+    assert!(new.is_empty().unwrap());
+    assert_eq!(db.table("short").unwrap().len().unwrap(), 1);
+}
+
+#[test]
+fn nothing_is_written_into_a_table_after_its_pairs_were_removed() {
+    // Fails if a write that found the table alive could land behind the removal: a pair of no
+    // table would lie in the file for ever.
+    let (_directory, path) = place();
+    let db = relaxed("wophi", &path);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for number in 0u32.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let Ok(table) = db.table("target") else { continue };
+                    let refused = |error: everhash_store::Error| error.kind();
+                    let written = table.put(number.to_be_bytes(), "value").map_err(refused);
+                    assert!(matches!(written, Ok(_) | Err(ErrorKind::NoTable)), "{written:?}");
+                }
+            });
+        }
+        for _ in 0..200 {
+            let table = db.create_table("target").unwrap();
+            while table.is_empty().unwrap() {
+                std::thread::yield_now();
+            }
+            assert!(db.drop_table("target").unwrap());
+            if db.stats().unwrap().items > 20_000 {
+                maintain(&db);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    maintain(&db);
+    assert!(db.tables().unwrap().is_empty());
+    // An empty page stays, and more of them if there were more tables at a time.
+    let left = db.stats().unwrap().items;
+    assert!((2..=8).contains(&left), "{left} records");
+}
+
+#[test]
+fn a_batch_spans_tables() {
+    // Fails if a write went to another table than it names, or if a batch were done in part
+    // because one of its tables is gone.
+    for engine in engines() {
+        let (_directory, path) = place();
+        let db = relaxed(engine.name, &path);
+        let [red, blue] = ["red", "blue"].map(|name| db.create_table(name).unwrap());
+        let mut batch = WriteBatch::new();
+        batch.put("a", "0").put_in(&red, "a", "1").put_in(&blue, "a", "2").put_in(&red, "b", "3");
+        batch.put_in(&db, "c", "4").remove_in(&blue, "absent").remove("absent");
+        red.write(&batch).unwrap();
+        let pair = |key: &str, value: &str| (key.into(), value.into());
+        assert_eq!(sorted(&red), [pair("a", "1"), pair("b", "3")], "{}", engine.name);
+        assert_eq!(sorted(&blue), [pair("a", "2")]);
+        assert_eq!(sorted(&db), [pair("c", "4")]);
+        db.drop_table("blue").unwrap();
+        let error = db.write(&batch).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoTable);
+        assert!(!db.contains_key("a").unwrap());
+        let (_other_directory, other) = place();
+        let other = relaxed(engine.name, &other);
+        batch.clear();
+        batch.put_in(&red, "a", "9");
+        assert_eq!(other.write(&batch).unwrap_err().kind(), ErrorKind::NoTable);
+    }
+}
+
+#[test]
+fn a_table_has_types() {
+    // Fails if integers, which are words in a database of their own, could not lie in a table.
+    let (_directory, path) = place();
+    let db = relaxed("walsh", &path);
+    let squares: Table<u64, u64> = Table::of(db.create_table("squares").unwrap()).unwrap();
+    let names: Table<u32, String> = Table::of(db.create_table("names").unwrap()).unwrap();
+    squares.put(&7, &49).unwrap();
+    names.put(&7, &"seven".to_owned()).unwrap();
+    assert_eq!(squares.get_many(&[7, 8]).unwrap(), [Some(49), None]);
+    assert_eq!(squares.fetch_update(&7, |v| v.map(|v| v + 1)).unwrap(), Some(49));
+    assert_eq!(squares.iter().map(Result::unwrap).collect::<Vec<_>>(), [(7, 50)]);
+    assert_eq!(names.get(&7).unwrap().as_deref(), Some("seven"));
+    assert!(Table::<u64, u64>::of(db).is_err(), "the default table has its own form");
+}
+
+#[test]
+fn copies_have_the_tables_and_not_the_dropped_ones() {
+    // Fails if a backup or a compacted file lost a table, counted its records as pairs, or took
+    // the pairs of dropped tables along.
+    let (directory, path) = place();
+    let db = relaxed("walsh", &path);
+    for name in ["kept", "dropped"] {
+        let table = db.create_table(name).unwrap();
+        let pairs: Vec<_> = (0..500u32).map(|n| (n.to_be_bytes(), [1; 50])).collect();
+        table.put_many(&pairs).unwrap();
+    }
+    db.put("default", "pair").unwrap();
+    db.drop_table("dropped").unwrap();
+    let copy = directory.path().join("copy.ehdb");
+    assert_eq!(db.backup(&copy, &Db::options()).unwrap(), 501);
+    let looks_right = |db: &Db| {
+        assert_eq!(db.tables().unwrap(), ["kept"]);
+        assert_eq!(db.stats().unwrap().items, 501 + CATALOGUE);
+        assert_eq!(db.table("kept").unwrap().len().unwrap(), 500);
+        assert_eq!(sorted(db), [(b"default".into(), b"pair".into())]);
+    };
+    looks_right(&Db::options().background(false).open(&copy).unwrap());
+    let db = db.compact().unwrap();
+    looks_right(&db);
+    let db = db.truncate().unwrap();
+    assert!(db.tables().unwrap().is_empty() && db.is_empty().unwrap());
+    assert!(db.create_table("kept").unwrap().is_empty().unwrap());
+}
