@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+#[cfg(feature = "flash")]
 use everhash_engines::designs;
 use everhash_engines::tiered::Tiered;
 use everhash_index::{Choice, Design, Form, Inline, Opening, Result, Sizing, Table};
@@ -258,9 +259,11 @@ fn ycsb_on_flash() {
 }
 
 /// Pairs of a run that compares engines.
+#[cfg(feature = "flash")]
 const RIVALS_ITEMS: u64 = 400_000;
 
 #[test]
+#[cfg(feature = "flash")]
 #[ignore = "measures: the command stands in CONTRIBUTING.md"]
 fn rivals_on_flash() {
     // Fails if an engine does not work on flash. Each is made for the same pairs, without growing,
