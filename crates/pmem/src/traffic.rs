@@ -3,7 +3,12 @@
 use core::ops::Sub;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{LINE, WORD};
+use crate::{LINE, Span, WORD};
+
+/// Stripes of counters. Unit: none; a power of two.
+///
+/// Source: ours; as many as the threads of a large machine, 256 bytes each.
+const STRIPES: usize = 64;
 
 macro_rules! counters {
     ($( $(#[$meta:meta])* $name:ident; )*) => {
@@ -93,6 +98,59 @@ impl Traffic {
     /// Returns the bytes in the flushed lines: the least that memory has to write.
     pub const fn bytes_flushed(&self) -> u64 {
         self.lines_flushed * LINE
+    }
+}
+
+impl Stripe {
+    /// Counts a commit store.
+    #[inline]
+    pub(crate) fn committed(&self) {
+        self.words_stored.add(1);
+        self.commit_stores.add(1);
+    }
+
+    /// Counts an exchange.
+    #[inline]
+    pub(crate) fn exchanged(&self, happened: bool) {
+        self.exchanges.add(1);
+        self.words_loaded.add(1);
+        if happened {
+            self.committed();
+        }
+    }
+
+    /// Counts a flush.
+    #[inline]
+    pub(crate) fn flushed(&self, span: Span) {
+        let lines = span.lines();
+        self.flush_calls.add(1);
+        self.lines_flushed.add(lines.end - lines.start);
+    }
+}
+
+/// The counters of all threads. The counts are exact: each thread adds to its own stripe, or
+/// shares one, atomically.
+#[derive(Debug)]
+pub(crate) struct Tally(Box<[Stripe; STRIPES]>);
+
+impl Tally {
+    /// Makes counters of zero.
+    pub(crate) fn new() -> Self {
+        let stripes: Vec<Stripe> = (0..STRIPES).map(|_| Stripe::default()).collect();
+        Tally(stripes.into_boxed_slice().try_into().expect("the count is STRIPES"))
+    }
+
+    /// Returns the present counts.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic::default();
+        self.0.iter().for_each(|stripe| stripe.add_to(&mut traffic));
+        traffic
+    }
+
+    /// Returns the counters of a thread.
+    #[inline(always)]
+    pub(crate) fn stripe(&self, thread: usize) -> &Stripe {
+        &self.0[thread % STRIPES]
     }
 }
 

@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use everhash_index::{Engine, Form, Inline, Opening, Result, Table, WordTable, create};
-use everhash_pmem::{Counted, Domain, Guarantees, Image, Region, Traffic};
+use everhash_pmem::{Domain, Guarantees, Image, Region, Traffic};
 
 /// Persistent memory as most papers have it: flushed lines last, and a line keeps the order of its
 /// stores.
@@ -21,9 +21,9 @@ const CAPACITY_BYTES: u64 = 96 << 20;
 /// A new table of an engine, and the medium that counts for it.
 pub struct Measured<E: Engine> {
     /// The medium.
-    pub media: Arc<Counted<Image>>,
+    pub media: Arc<Image>,
     /// The table.
-    pub table: E::Table<Counted<Image>>,
+    pub table: E::Table<Image>,
     /// The form of its pairs.
     pub form: Form,
 }
@@ -45,8 +45,8 @@ impl<E: Engine> Measured<E> {
     /// # Errors
     /// Those of [`create`].
     pub fn new(form: Form, settings: &E::Settings, guarantees: Guarantees) -> Result<Self> {
-        let image = Image::new(0, CAPACITY_BYTES).with_guarantees(guarantees);
-        let media = Arc::new(Counted::new(image));
+        let image = Image::new(0, CAPACITY_BYTES).with_guarantees(guarantees).counted();
+        let media = Arc::new(image);
         let opening = Opening { form, ..Opening::default() };
         let table = create::<E, _>(Region::new(Arc::clone(&media)), &opening, settings, &Inline)?;
         Ok(Measured { media, table, form })

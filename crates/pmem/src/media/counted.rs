@@ -1,13 +1,8 @@
 //! A medium that counts every verb.
 
 use super::{Block, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport};
-use crate::traffic::{Stripe, Traffic};
+use crate::traffic::{Stripe, Tally, Traffic};
 use crate::{Addr, Primitives, Result, Site, Span};
-
-/// Stripes of counters. Unit: none; a power of two.
-///
-/// Source: ours; as many as the threads of a large machine, 256 bytes each.
-const STRIPES: usize = 64;
 
 /// A wrapper that counts every verb of a medium.
 ///
@@ -28,15 +23,13 @@ const STRIPES: usize = 64;
 #[derive(Debug)]
 pub struct Counted<M> {
     inner: M,
-    stripes: Box<[Stripe; STRIPES]>,
+    tally: Tally,
 }
 
 impl<M: Media> Counted<M> {
     /// Wraps a medium; all counts begin at zero.
     pub fn new(inner: M) -> Self {
-        let stripes: Vec<Stripe> = (0..STRIPES).map(|_| Stripe::default()).collect();
-        let stripes = stripes.into_boxed_slice().try_into().expect("the count is STRIPES");
-        Counted { inner, stripes }
+        Counted { inner, tally: Tally::new() }
     }
 
     /// Returns the medium inside.
@@ -46,14 +39,12 @@ impl<M: Media> Counted<M> {
 
     /// Returns the present counts.
     pub fn traffic(&self) -> Traffic {
-        let mut traffic = Traffic::default();
-        self.stripes.iter().for_each(|stripe| stripe.add_to(&mut traffic));
-        traffic
+        self.tally.traffic()
     }
 
     #[inline(always)]
     fn stripe(&self, cx: &CountedContext<M::Context>) -> &Stripe {
-        &self.stripes[cx.stripe % STRIPES]
+        self.tally.stripe(cx.stripe)
     }
 }
 
@@ -104,8 +95,7 @@ impl<const N: usize, B: Block<N>> Block<N> for CountedBlock<'_, B> {
 
     #[inline]
     fn commit_word(&self, index: usize, value: u64, site: Site) {
-        self.stripe.words_stored.add(1);
-        self.stripe.commit_stores.add(1);
+        self.stripe.committed();
         self.inner.commit_word(index, value, site);
     }
 
@@ -118,12 +108,7 @@ impl<const N: usize, B: Block<N>> Block<N> for CountedBlock<'_, B> {
         site: Site,
     ) -> core::result::Result<u64, u64> {
         let result = self.inner.compare_exchange(index, current, new, site);
-        self.stripe.exchanges.add(1);
-        self.stripe.words_loaded.add(1);
-        if result.is_ok() {
-            self.stripe.words_stored.add(1);
-            self.stripe.commit_stores.add(1);
-        }
+        self.stripe.exchanged(result.is_ok());
         result
     }
 }
@@ -185,9 +170,7 @@ impl<M: Media> Media for Counted<M> {
     }
 
     fn flush(&self, cx: &Self::Context, span: Span, site: Site) {
-        let lines = span.lines();
-        self.stripe(cx).flush_calls.add(1);
-        self.stripe(cx).lines_flushed.add(lines.end - lines.start);
+        self.stripe(cx).flushed(span);
         self.inner.flush(&cx.inner, span, site);
     }
 

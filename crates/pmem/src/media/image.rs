@@ -4,9 +4,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 
 use super::{Block, Domain, Guarantees, Hints, Holes, Media, Simulation, out_of_bounds};
+use crate::traffic::{Stripe, Tally, Traffic};
 use crate::{Addr, Error, Primitives, Result, Site, Span, Std, WORD};
 
-/// Words in ordinary memory, up to a fixed capacity.
+/// Words in ordinary memory, up to a fixed capacity; counts what is done to them if it is asked to.
 ///
 /// ```
 /// use everhash_pmem::{Addr, Image, Media, Region};
@@ -23,6 +24,7 @@ pub struct Image<P = Std> {
     words: Box<[AtomicU64]>,
     bytes: AtomicU64,
     guarantees: Guarantees,
+    tally: Option<Tally>,
     primitives: PhantomData<P>,
 }
 
@@ -52,7 +54,34 @@ impl<P: Primitives> Image<P> {
                 same_line_order: true,
                 access_unit_bytes: 256,
             },
+            tally: None,
             primitives: PhantomData,
+        }
+    }
+
+    /// Lets the image count every verb, as [`Counted`](crate::Counted) does. An engine need not be
+    /// compiled for another medium then; but counters order what threads do, so images on which
+    /// races are looked for do not count.
+    pub fn counted(mut self) -> Self {
+        self.tally = Some(Tally::new());
+        self
+    }
+
+    /// Returns the present counts.
+    ///
+    /// # Panics
+    /// If the image does not count.
+    pub fn traffic(&self) -> Traffic {
+        self.tally.as_ref().expect("an image of which traffic is asked counts").traffic()
+    }
+
+    fn stripe(&self) -> Option<&Stripe> {
+        self.tally.as_ref().map(|tally| tally.stripe(P::thread() as usize))
+    }
+
+    fn count(&self, add: impl FnOnce(&Stripe)) {
+        if let Some(stripe) = self.stripe() {
+            add(stripe);
         }
     }
 
@@ -84,6 +113,15 @@ impl<P: Primitives> Image<P> {
 pub struct ImageBlock<'a, const N: usize> {
     words: &'a [AtomicU64],
     start: Addr,
+    stripe: Option<&'a Stripe>,
+}
+
+impl<const N: usize> ImageBlock<'_, N> {
+    fn count(&self, add: impl FnOnce(&Stripe)) {
+        if let Some(stripe) = self.stripe {
+            add(stripe);
+        }
+    }
 }
 
 impl<const N: usize> Block<N> for ImageBlock<'_, N> {
@@ -92,18 +130,22 @@ impl<const N: usize> Block<N> for ImageBlock<'_, N> {
     }
 
     fn load(&self, index: usize) -> u64 {
+        self.count(|stripe| stripe.words_loaded.add(1));
         self.words[index].load(Ordering::Acquire)
     }
 
     fn load_relaxed(&self, index: usize) -> u64 {
+        self.count(|stripe| stripe.words_loaded.add(1));
         self.words[index].load(Ordering::Relaxed)
     }
 
     fn store(&self, index: usize, value: u64) {
+        self.count(|stripe| stripe.words_stored.add(1));
         self.words[index].store(value, Ordering::Relaxed);
     }
 
     fn commit_word(&self, index: usize, value: u64, _site: Site) {
+        self.count(Stripe::committed);
         self.words[index].store(value, Ordering::Release);
     }
 
@@ -114,7 +156,10 @@ impl<const N: usize> Block<N> for ImageBlock<'_, N> {
         new: u64,
         _site: Site,
     ) -> core::result::Result<u64, u64> {
-        self.words[index].compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+        let result =
+            self.words[index].compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        self.count(|stripe| stripe.exchanged(result.is_ok()));
+        result
     }
 }
 
@@ -137,11 +182,12 @@ impl<P: Primitives> Media for Image<P> {
     }
 
     fn block<'a, const N: usize>(&'a self, _cx: &'a (), at: Addr) -> Result<ImageBlock<'a, N>> {
-        Ok(ImageBlock { words: self.window(at, N as u64)?, start: at })
+        Ok(ImageBlock { words: self.window(at, N as u64)?, start: at, stripe: self.stripe() })
     }
 
     fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
         let words = self.window(at, out.len() as u64)?;
+        self.count(|stripe| stripe.words_loaded.add(out.len() as u64));
         for (target, source) in out.iter_mut().zip(words) {
             *target = source.load(Ordering::Acquire);
         }
@@ -152,20 +198,27 @@ impl<P: Primitives> Media for Image<P> {
         for (target, source) in self.window(at, words.len() as u64)?.iter().zip(words) {
             target.store(*source, Ordering::Relaxed);
         }
+        self.count(|stripe| stripe.words_stored.add(words.len() as u64));
         Ok(())
     }
 
     fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], _site: Site) -> Result<()> {
-        self.write_words(cx, at, words)
+        self.write_words(cx, at, words)?;
+        self.count(|stripe| stripe.words_past_caches.add(words.len() as u64));
+        Ok(())
     }
 
-    fn flush(&self, _cx: &(), _span: Span, _site: Site) {}
+    fn flush(&self, _cx: &(), span: Span, _site: Site) {
+        self.count(|stripe| stripe.flushed(span));
+    }
 
     fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
+        self.count(|stripe| stripe.fences.add(1));
         Ok(())
     }
 
     fn sync(&self, _cx: &(), _site: Site) -> Result<()> {
+        self.count(|stripe| stripe.syncs.add(1));
         Ok(())
     }
 
@@ -184,3 +237,39 @@ impl<P: Primitives> Hints for Image<P> {}
 impl<P: Primitives> Holes for Image<P> {}
 
 impl<P: Primitives> Simulation<()> for Image<P> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Counted, Region};
+
+    const SITE: Site = Site::new("test");
+
+    fn use_every_verb<M: Media>(region: &Region<M>) {
+        let pm = region.access();
+        let block = pm.block::<8>(Addr::new(64)).unwrap();
+        block.store(0, 1);
+        block.commit_word(1, 2, SITE);
+        assert_eq!(block.load(0) + block.load_relaxed(1), 3);
+        assert!(block.compare_exchange(0, 1, 5, SITE).is_ok());
+        assert!(block.compare_exchange(0, 1, 6, SITE).is_err());
+        pm.write_words(Addr::new(512), &[0; 5]).unwrap();
+        pm.write_words_nt(Addr::new(1024), &[0; 7], SITE).unwrap();
+        pm.read_words(Addr::new(512), &mut [0; 11]).unwrap();
+        assert!(pm.write_words(Addr::new((1 << 16) - 8), &[0; 2]).is_err());
+        pm.flush(Span::new(Addr::new(56), 2), SITE);
+        pm.fence(SITE).unwrap();
+        pm.sync(SITE).unwrap();
+    }
+
+    #[test]
+    fn an_image_counts_what_a_medium_around_it_counts() {
+        // Fails if an image forgets a verb, counts it twice or under another name; `Counted` has
+        // tests of its own.
+        let image = Region::new(Image::<Std>::new(1 << 16, 1 << 16).counted());
+        let around = Region::new(Counted::new(Image::<Std>::new(1 << 16, 1 << 16)));
+        use_every_verb(&image);
+        use_every_verb(&around);
+        assert_eq!(image.media().traffic(), around.media().traffic());
+    }
+}

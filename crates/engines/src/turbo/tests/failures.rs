@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use everhash_index::{Change, Error, Form, Inline, Opening, Table, create, open};
-use everhash_pmem::{Addr, Counted, Image, Region, Std};
+use everhash_pmem::{Addr, Image, Region, Std};
 use everhash_testkit::measured::{MEMORY, Measured};
 
 use crate::common::slot_codec::Words;
@@ -33,12 +33,12 @@ const ONE_SHARD: fn(u64) -> TurboSettings = |buckets_per_shard| TurboSettings {
 };
 
 /// A pool of one shard that a process left whose lanes all name the shard.
-fn with_all_lanes_noted(buckets: u64) -> Arc<Counted<Image>> {
+fn with_all_lanes_noted(buckets: u64) -> Arc<Image> {
     let measured = Measured::<Turbo>::new(Form::WORDS, &ONE_SHARD(buckets), MEMORY).unwrap();
     (0..10).for_each(|key| assert!(measured.words().insert_word(key, 1).unwrap()));
     let Measured { media, table, .. } = measured;
     drop(table);
-    let region: Region<Counted<Image>> = Region::new(Arc::clone(&media));
+    let region: Region<Image> = Region::new(Arc::clone(&media));
     let pm = region.access();
     let directory = Addr::new(pm.load(ROOT.plus(Root::DIRECTORY as u64)).unwrap());
     for lane in 0..LANES {
@@ -52,7 +52,7 @@ fn p07_lanes_that_all_name_one_shard_flush_it_once() {
     // Fails if the work of recovery is the product of the lanes and of a shard's buckets.
     let media = with_all_lanes_noted(1024);
     let before = media.traffic();
-    let region: Region<Counted<Image>> = Region::new(Arc::clone(&media));
+    let region: Region<Image> = Region::new(Arc::clone(&media));
     let table = open::<Turbo, _>(region, Opening::default().boot, &Inline).unwrap();
     let flushed = (media.traffic() - before).lines_flushed;
     println!("lines flushed by the recovery of 1024 buckets that 64 lanes name: {flushed}");
@@ -65,7 +65,7 @@ fn p07_a_shard_that_is_longer_than_the_medium_is_refused_before_it_is_flushed() 
     // Fails if the length in a descriptor is used before it is bounded: 64 lanes that name a shard
     // of 2^24 buckets are 2^30 flushes.
     let media = with_all_lanes_noted(16);
-    let region: Region<Counted<Image>> = Region::new(Arc::clone(&media));
+    let region: Region<Image> = Region::new(Arc::clone(&media));
     let pm = region.access();
     let directory = Addr::new(pm.load(ROOT.plus(Root::DIRECTORY as u64)).unwrap());
     let at = layout::descriptor_at(directory, 0);

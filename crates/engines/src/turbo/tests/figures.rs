@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everhash_index::{Form, Inline, Opening, Table};
-use everhash_pmem::{Counted, Image, Media, Region};
+use everhash_pmem::{Image, Media, Region};
 use everhash_testkit::measured::{Cost, FILE, MEMORY, Measured};
 
 use crate::common::slot_codec::Words;
@@ -113,7 +113,7 @@ fn every_word_that_a_write_stores_lies_in_one_block() {
     (0..2000).for_each(|i| assert!(table.insert_word(i, i).unwrap()));
     let snapshot = || {
         let mut words = vec![0; (measured.media.bytes() / 8) as usize];
-        measured.media.inner().read_words(&(), everhash_pmem::Addr::NULL, &mut words).unwrap();
+        measured.media.read_words(&(), everhash_pmem::Addr::NULL, &mut words).unwrap();
         words
     };
     let mut before = snapshot();
@@ -261,7 +261,7 @@ fn opening_reads_the_directory_and_no_bucket() {
         let Measured { media, table, .. } = measured;
         drop(table);
         let before = media.traffic();
-        let region: Region<Counted<Image>> = Region::new(Arc::clone(&media));
+        let region: Region<Image> = Region::new(Arc::clone(&media));
         let opening = Opening::default();
         let table = everhash_index::open::<Turbo, _>(region, opening.boot, &Inline).unwrap();
         loads.push((media.traffic() - before).words_loaded);

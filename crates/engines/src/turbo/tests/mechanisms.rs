@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create, open};
-use everhash_pmem::{Counted, Image, Region, Std};
+use everhash_pmem::{Image, Region, Std};
 
 use everhash_testkit::measured::{MEMORY, Measured};
 
@@ -228,7 +228,7 @@ fn the_number_of_items_is_stored_at_a_clean_close_and_counted_after_a_crash() {
         } else {
             drop(table);
         }
-        let region: Region<Counted<Image>> = Region::new(Arc::clone(&media));
+        let region: Region<Image> = Region::new(Arc::clone(&media));
         let table = open::<Turbo, _>(region, Opening::default().boot, &Inline).unwrap();
         let before = media.traffic();
         assert_eq!(table.len().unwrap(), 100);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use everhash_index::{Form, Inline, Opening, Table, create, open};
 use everhash_pmem::crash::{Memory, Model};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Boot, Counted, Domain, Guarantees, Image, Region, Std, Traffic};
+use everhash_pmem::{Boot, Domain, Guarantees, Image, Region, Std, Traffic};
 
 use crate::walsh::{Walsh, WalshSettings, WalshTable};
 
@@ -138,21 +138,21 @@ fn a_sync_holds_in_the_middle_of_a_rehash() {
 
 /// A table on a medium that counts.
 struct Counting {
-    media: Arc<Counted<Image>>,
-    table: WalshTable<Counted<Image>>,
+    media: Arc<Image>,
+    table: WalshTable<Image>,
 }
 
 impl Counting {
     fn new(settings: &WalshSettings, guarantees: Guarantees) -> Counting {
         let image = Image::<Std>::new(0, 64 << 20).with_guarantees(guarantees);
-        let media = Arc::new(Counted::new(image));
-        let region = Region::<Counted<Image>>::new(Arc::clone(&media));
+        let media = Arc::new(image.counted());
+        let region = Region::new(Arc::clone(&media));
         let table = create::<Walsh, _>(region, &Opening::default(), settings, &Inline).unwrap();
         Counting { media, table }
     }
 
     /// Returns how many syncs `work` waits for.
-    fn syncs(&self, work: impl FnOnce(&WalshTable<Counted<Image>>)) -> u64 {
+    fn syncs(&self, work: impl FnOnce(&WalshTable<Image>)) -> u64 {
         let before = self.media.traffic();
         work(&self.table);
         let traffic = self.media.traffic() - before;
@@ -217,7 +217,7 @@ fn an_insert_costs_the_bytes_that_are_promised() {
 }
 
 /// Inserts `count` pairs and updates each of them three times, with upkeep in between.
-fn work_hard(table: &WalshTable<Counted<Image>>, count: u64) {
+fn work_hard(table: &WalshTable<Image>, count: u64) {
     for round in 0..4 {
         for number in 0..count {
             table.put(&key(number), &[round; 8]).unwrap();

@@ -2,7 +2,7 @@
 //! over, and without room for it nothing is lost.
 
 use everhash_index::{Design, Engine, Form, Inline, Opening, Table, Threads, WordTable, create};
-use everhash_pmem::{Addr, Boot, Counted, Image, Lock, Media, Region, Span, Std, pool::DATA};
+use everhash_pmem::{Addr, Boot, Image, Lock, Media, Region, Span, Std, pool::DATA};
 use everhash_testkit::model::{Pairs, check_pool, scan_all};
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
@@ -14,7 +14,7 @@ use crate::walsh::{Walsh, WalshSettings, WalshTable};
 /// The directories of an area.
 type Area = Vec<(u64, u64)>;
 
-type CountedSession = Session<Walsh, Counted<Image>>;
+type ImageSession = Session<Walsh, Image>;
 
 /// A table of `E` on an image of a closed pool.
 fn open<E: Engine<Table<Image> = WalshTable<Image>>>(words: &[u64]) -> WalshTable<Image> {
@@ -198,12 +198,12 @@ fn only_what_changed_is_saved_again() {
     // Fails if opening and closing a table rewrites what it saved, or keeps what is not true any
     // more.
     let settings = WalshSettings { areas: 16, directories: 64, ..WalshSettings::tiny() };
-    let medium = Counted::new(Image::<Std>::new(0, 1 << 20));
-    let mut session: CountedSession = Session::create(medium, Form::WORDS, &settings).unwrap();
+    let medium = Image::<Std>::new(0, 1 << 20).counted();
+    let mut session: ImageSession = Session::create(medium, Form::WORDS, &settings).unwrap();
     for number in 0..200u64 {
         session.table().put(&number.to_le_bytes(), &[1; 8]).unwrap();
     }
-    let mut stored = |act: &mut dyn FnMut(&mut CountedSession)| {
+    let mut stored = |act: &mut dyn FnMut(&mut ImageSession)| {
         let before = session.region().media().traffic();
         act(&mut session);
         let traffic = session.region().media().traffic() - before;

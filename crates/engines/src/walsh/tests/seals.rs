@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everhash_index::{Form, Inline, Opening, Table, create};
-use everhash_pmem::{Counted, Domain, Guarantees, Image, Region, Std, Traffic};
+use everhash_pmem::{Domain, Guarantees, Image, Region, Std, Traffic};
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
@@ -20,11 +20,11 @@ const SETTINGS: WalshSettings = WalshSettings {
     ..WalshSettings::tiny()
 };
 
-fn traffic(domain: Domain, form: Form, work: &dyn Fn(&WalshTable<Counted<Image>>)) -> Traffic {
+fn traffic(domain: Domain, form: Form, work: &dyn Fn(&WalshTable<Image>)) -> Traffic {
     let guarantees = Guarantees { domain, same_line_order: false, access_unit_bytes: 256 };
     let image = Image::<Std>::new(0, 16 << 20).with_guarantees(guarantees);
-    let media = Arc::new(Counted::new(image));
-    let region = Region::<Counted<Image>>::new(Arc::clone(&media));
+    let media = Arc::new(image.counted());
+    let region = Region::new(Arc::clone(&media));
     let opening = Opening { form, ..Opening::default() };
     let table = create::<Walsh, _>(region, &opening, &SETTINGS, &Inline).unwrap();
     work(&table);
@@ -37,7 +37,7 @@ fn traffic(domain: Domain, form: Form, work: &dyn Fn(&WalshTable<Counted<Image>>
 const WRITES: u16 = 500;
 const LOGS: u64 = 3 * WRITES as u64 * 3 / 100;
 
-fn write(table: &WalshTable<Counted<Image>>, shape: &Shape) {
+fn write(table: &WalshTable<Image>, shape: &Shape) {
     for number in 0..WRITES {
         let key = shape.key(number);
         assert!(table.insert(&key, &shape.value(1)).unwrap());

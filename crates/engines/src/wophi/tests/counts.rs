@@ -160,6 +160,6 @@ fn reads_flush_nothing() {
             assert!(!table.insert(&pair(form, 7).0, key).unwrap());
         });
         assert_eq!(cost, (0.0, 0.0), "{form}");
-        assert_eq!(measured.media.inner().guarantees(), MEMORY);
+        assert_eq!(measured.media.guarantees(), MEMORY);
     }
 }
