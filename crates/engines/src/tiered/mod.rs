@@ -83,8 +83,8 @@
 //! of each bucket from the top down, four buckets at most with two layers.
 //!
 //! On the emulated flash device of the paper at a small scale, its spare space a quarter, up to a
-//! load of 80 % (`crates/engines/tests/flash.rs`). The rows marked (4) were measured when inserts
-//! took the first free slot, with open blocks as a part of the spare space.
+//! load of 80 % (`crates/engines/tests/all/flash.rs`). The rows marked (4) were measured when
+//! inserts took the first free slot, with open blocks as a part of the spare space.
 //!
 //! | | Insert: internal, external | Update: internal, external | Pages read by a search |
 //! |---|---|---|---|
@@ -107,8 +107,8 @@
 //! file takes no such hint. Opening reads every line, because overflow lines, records and
 //! fingerprints are claimed then; the paper's incremental search for equal pairs is not needed.
 //!
-//! Not measured yet, though `crates/engines/tests/flash.rs` has the runs: a spare space of 1.75 %,
-//! three and four layers, mixes of YCSB, the other engines on the same device, and what
+//! Not measured yet, though `crates/engines/tests/all/flash.rs` has the runs: a spare space of
+//! 1.75 %, three and four layers, mixes of YCSB, the other engines on the same device, and what
 //! fingerprints in DRAM save; so these are off unless a table asks for them. Nor has a run counted
 //! rates in memory beside other engines. A search reads 2.53 pages where 2.5 were the target.
 

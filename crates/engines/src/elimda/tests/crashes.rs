@@ -8,9 +8,13 @@ use crate::elimda::ElimDa;
 
 /// Some seconds for each form and model. `everhash crash` does more, and judges the mutants.
 fn survive(form: Form, model: Model) {
-    // Durable caches leave one state of each crash: longer workloads make up for it.
-    let operations = if model == Model::Eadr { 90 } else { 60 };
-    let effort = Effort { model, seeds: 0..4, operations, ..Effort::default() };
+    // Durable caches leave one state of each crash, files and the weaker order hundreds.
+    let (seeds, operations) = match model {
+        Model::Eadr => (0..4, 90),
+        Model::Adr => (0..3, 60),
+        _ => (0..2, 60),
+    };
+    let effort = Effort { model, seeds, operations, ..Effort::default() };
     let counts = survives::<ElimDa>(form, &effort);
     assert!(counts.states > 1000, "fewer mean that crashes were not tried");
 }

@@ -1,0 +1,4 @@
+//! The engines on emulated devices: one binary, so that they are linked once.
+
+mod devices;
+mod flash;
