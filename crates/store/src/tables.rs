@@ -59,11 +59,22 @@ impl Tables {
             return Ok(true);
         };
         if round.next.is_some() {
-            // Snapshots see the table; nothing is kept for them.
-            core.write_own(
-                |_| Ok(()),
-                |table| if core.has_snapshots() { Ok(()) } else { round.step(table, budget) },
-            )?;
+            let (doomed, next) = core.write_own(|_| Ok(()), |table| round.look(table, budget))?;
+            for stored in doomed {
+                // Each passes the gate alone: where a removal waits for the device, others would
+                // wait for all of them. Snapshots see the table; nothing is kept for them.
+                let remove = |table: &dyn Table| {
+                    if core.has_snapshots() {
+                        Ok(false)
+                    } else {
+                        table.remove(&stored).map(|_| true)
+                    }
+                };
+                if !core.write_own(|_| Ok(()), remove)? {
+                    return Ok(false);
+                }
+            }
+            round.next = next;
             return Ok(true);
         }
         core.sync()?;

@@ -72,8 +72,13 @@ impl State {
 }
 
 impl Round {
-    /// Looks at about `budget` pairs and removes those of dropped tables.
-    pub(crate) fn step(&mut self, table: &dyn Table, budget: u32) -> everhash_index::Result<()> {
+    /// Looks at about `budget` pairs; returns the keys of those that are of dropped tables, and where
+    /// to go on when they are removed.
+    pub(crate) fn look(
+        &self,
+        table: &dyn Table,
+        budget: u32,
+    ) -> everhash_index::Result<(Vec<Vec<u8>>, Option<Cursor>)> {
         let (mut seen, mut doomed) = (0, Vec::new());
         let mut next = self.next;
         while let Some(cursor) = next.filter(|_| seen < budget) {
@@ -85,10 +90,6 @@ impl Round {
                 }
             })?;
         }
-        for stored in doomed {
-            table.remove(&stored)?;
-        }
-        self.next = next;
-        Ok(())
+        Ok((doomed, next))
     }
 }

@@ -182,7 +182,8 @@ fn a_dropped_table_is_gone_at_once_and_its_pairs_by_and_by() {
         db.close().unwrap();
         images.push(path);
         for image in images {
-            let db = Db::options().background(false).open(&image).unwrap();
+            let options = Db::options().durability(Durability::Process).background(false);
+            let db = options.open(&image).unwrap();
             assert_eq!(db.tables().unwrap(), ["dropped", "kept"]);
             maintain(&db);
             assert_eq!(db.stats().unwrap().items, 3001 + CATALOGUE, "{}", engine.name);
