@@ -13,7 +13,7 @@ use everhash_index::{Cursor, Table};
 
 pub(crate) use catalogue::Space;
 use catalogue::{Catalogue, MAX_NAME_BYTES, Record};
-use purge::Purge;
+use purge::{Purge, Round};
 
 use crate::core::Core;
 use crate::error::Shown;
@@ -52,10 +52,15 @@ impl Tables {
         if !self.purge.is_wanted() || core.has_snapshots() {
             return Ok(false);
         }
-        let mut state = self.purge.lock();
-        let Some(round) = state.round() else {
-            core.sync()?;
-            state.begin();
+        let mut under_way = self.purge.round();
+        let Some(round) = &mut *under_way else {
+            // Taken before the sync, which makes their drops durable.
+            let numbers = self.purge.take_waiting();
+            if let Err(error) = core.sync() {
+                self.purge.add(&numbers);
+                return Err(error);
+            }
+            *under_way = Some(Round::new(numbers));
             return Ok(true);
         };
         if round.next.is_some() {
@@ -82,7 +87,8 @@ impl Tables {
         for record in catalogue.forget(&round.numbers) {
             put(core, &record)?;
         }
-        self.purge.end(&mut state);
+        *under_way = None;
+        self.purge.ended();
         Ok(self.purge.is_wanted())
     }
 

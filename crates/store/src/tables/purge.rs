@@ -16,13 +16,11 @@ use super::prefix;
 pub(crate) struct Purge {
     /// Whether there is anything to do.
     wanted: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    waiting: Vec<u64>,
-    round: Option<Round>,
+    /// The numbers for the next round: held for a moment only, so that a drop does not wait for a
+    /// round.
+    waiting: Mutex<Vec<u64>>,
+    /// The round that is under way; held while a part of it is done.
+    round: Mutex<Option<Round>>,
 }
 
 #[derive(Debug)]
@@ -41,39 +39,41 @@ impl Purge {
     /// Adds tables that were dropped.
     pub(crate) fn add(&self, numbers: &[u64]) {
         if !numbers.is_empty() {
-            self.lock().waiting.extend_from_slice(numbers);
+            let mut waiting = lock(&self.waiting);
+            waiting.extend_from_slice(numbers);
             self.wanted.store(true, Ordering::Release);
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the numbers for a round that begins with a sync.
+    pub(crate) fn take_waiting(&self) -> Vec<u64> {
+        std::mem::take(&mut *lock(&self.waiting))
     }
 
-    /// Ends a round.
-    pub(crate) fn end(&self, state: &mut State) {
-        state.round = None;
-        self.wanted.store(!state.waiting.is_empty(), Ordering::Release);
+    pub(crate) fn round(&self) -> MutexGuard<'_, Option<Round>> {
+        lock(&self.round)
+    }
+
+    /// Notes that a round has ended.
+    pub(crate) fn ended(&self) {
+        let waiting = lock(&self.waiting);
+        self.wanted.store(!waiting.is_empty(), Ordering::Release);
     }
 }
 
-impl State {
-    /// Returns the round that is under way.
-    pub(crate) fn round(&mut self) -> Option<&mut Round> {
-        self.round.as_mut()
-    }
-
-    /// Begins a round for the tables that wait.
-    pub(crate) fn begin(&mut self) {
-        let mut numbers = std::mem::take(&mut self.waiting);
-        numbers.sort_unstable();
-        self.round = Some(Round { numbers, next: Some(Cursor::default()) });
-    }
+/// What these locks guard is whole whenever they are free.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Round {
-    /// Looks at about `budget` pairs; returns the keys of those that are of dropped tables, and where
-    /// to go on when they are removed.
+    pub(crate) fn new(mut numbers: Vec<u64>) -> Round {
+        numbers.sort_unstable();
+        Round { numbers, next: Some(Cursor::default()) }
+    }
+
+    /// Looks at about `budget` pairs; returns the keys of those that are of dropped tables, and
+    /// where to go on when they are removed.
     pub(crate) fn look(
         &self,
         table: &dyn Table,
