@@ -5,6 +5,34 @@ use std::sync::Arc;
 use everhash_index::{Durability, Engine, Error, Form, Inline, Opening, Result, Table};
 use everhash_pmem::{Boot, Image, Media, Region};
 
+use crate::workload::Shape;
+
+/// Ends the process again and again between writes, without a sync, and looks whether a write is
+/// lost.
+///
+/// # Errors
+/// Those of the table.
+///
+/// # Panics
+/// If a write that returned is lost.
+pub fn survives_ended_processes<E: Engine>(form: Form) -> Result<()> {
+    let shape = Shape::tiny(form);
+    let mut session = Session::<E>::tiny(form, 1 << 20)?;
+    for number in 0..300u16 {
+        session.table().put(&shape.key(number), &shape.value(number.into()))?;
+        if number % 7 == 0 {
+            session.kill_unsynced()?;
+        }
+        assert_eq!(session.table().len()?, u64::from(number) + 1, "{form}");
+    }
+    let mut value = Vec::new();
+    for number in 0..300u16 {
+        assert!(session.table().get(&shape.key(number), &mut value)?, "{form}: {number}");
+        assert_eq!(value, shape.value(number.into()), "{form}");
+    }
+    Ok(())
+}
+
 /// A table, the medium under it, and the boots of an imagined machine.
 pub struct Session<E: Engine, M: Media = Image> {
     region: Region<M>,

@@ -108,22 +108,24 @@ pub fn mutants_among(
     Ok(outcomes)
 }
 
-/// As [`mutants`], for a test: with each of some forms, first by a little of every workload and
-/// then by all of it. Prints what became of each mutant, and returns those that were noticed with
-/// no form.
+/// As [`mutants`], for a test: for one engine with different settings and with some forms, first by
+/// a little of every workload and then by all of it. Prints what became of each mutant, and returns
+/// those of the engine's own sites that were noticed nowhere and that its `exceptions` do not name.
 ///
 /// # Errors
 /// As [`mutants`].
 pub fn survivors(
-    design: &Design<Traced>,
+    designs: &[Design<Traced>],
     forms: &[Form],
     efforts: &[Effort],
+    exceptions: &str,
 ) -> Result<BTreeSet<Mutant>, Box<Violation>> {
     let (mut met, mut killed) = (BTreeSet::new(), BTreeSet::new());
     for executions in [MEETING_EXECUTIONS, u64::MAX] {
         let efforts: Vec<Effort> =
             efforts.iter().map(|effort| Effort { executions, ..effort.clone() }).collect();
-        for form in forms {
+        let each = designs.iter().flat_map(|design| forms.iter().map(move |form| (design, form)));
+        for (design, form) in each {
             let seeds = |mutant: &Mutant| if killed.contains(mutant) { 0 } else { u64::MAX };
             for outcome in mutants_among(design, *form, &efforts, &seeds)? {
                 println!("{form}: {outcome}");
@@ -134,7 +136,14 @@ pub fn survivors(
             }
         }
     }
-    Ok(&met - &killed)
+    println!("{} mutants killed", killed.len());
+    let own = |mutant: &&Mutant| {
+        let engine = mutant.site.name().split('/').next();
+        designs.iter().any(|design| engine == Some(design.name))
+    };
+    let excused = |mutant: &Mutant| exceptions.contains(&format!("\"{mutant}\""));
+    let survived = met.difference(&killed).filter(own);
+    Ok(survived.filter(|mutant| !excused(mutant)).copied().collect())
 }
 
 /// Runs the workloads of those efforts that are `wanted`, with a few crashes of each; returns what

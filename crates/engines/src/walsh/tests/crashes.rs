@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use everhash_index::{Design, Engine, Form, Table};
+use everhash_index::{Design, Engine, Form};
 use everhash_pmem::crash::{Limits, Model};
 use everhash_pmem::media::traced::Mutant;
-use everhash_testkit::crash::{Effort, judge_mutant, mutants, survives};
-use everhash_testkit::session::Session;
+use everhash_testkit::crash::{Effort, judge_mutant, survives, survivors};
+use everhash_testkit::session::survives_ended_processes;
 
 use super::settings::{Epochal, Immediate};
 use crate::walsh::Walsh;
@@ -102,43 +102,17 @@ fn an_immediate_write_without_its_flush_or_fence_is_noticed() {
 fn every_flush_and_every_fence_is_needed() {
     // Fails if a persist site can be left out without a judge noticing: it is dead code then, or
     // one of the exceptions, which have their reasons.
-    let exceptions = include_str!("../exceptions.toml");
+    let designs = [Design::of::<Walsh>(), Design::of::<Immediate>()];
     let efforts = [effort(Model::Adr), effort(Model::File)];
-    let batch = mutants(&Design::of::<Walsh>(), Form::WORDS, &efforts);
-    let immediate = mutants(&Design::of::<Immediate>(), Form::WORDS, &efforts);
-    let fates = [batch, immediate].map(|fates| fates.unwrap_or_else(|found| panic!("{found}")));
-    let mut killed = BTreeSet::new();
-    for outcome in fates.iter().flatten() {
-        println!("{outcome}");
-        if outcome.detection.is_some() {
-            killed.insert(outcome.mutant.to_string());
-        }
-    }
-    let names = fates.iter().flatten().map(|outcome| outcome.mutant.to_string());
-    let survivors: BTreeSet<String> =
-        names.filter(|name| name.starts_with("walsh/") && !killed.contains(name)).collect();
-    println!("{} mutants killed, survivors: {survivors:#?}", killed.len());
-    let excused = |name: &String| exceptions.contains(&format!("\"{name}\""));
-    assert!(survivors.iter().all(excused), "not excused");
+    let exceptions = include_str!("../exceptions.toml");
+    let survived = survivors(&designs, &[Form::WORDS], &efforts, exceptions);
+    assert_eq!(survived.unwrap_or_else(|found| panic!("{found}")), BTreeSet::new());
 }
 
 #[test]
 fn the_end_of_a_process_loses_nothing() {
     // Fails if a write is somewhere else than in the mapping when it returns.
     for form in super::FORMS {
-        let shape = everhash_testkit::workload::Shape::tiny(form);
-        let mut session = Session::<Walsh>::tiny(form, 1 << 20).unwrap();
-        for number in 0..300u16 {
-            session.table().put(&shape.key(number), &shape.value(number.into())).unwrap();
-            if number % 7 == 0 {
-                session.kill_unsynced().unwrap();
-            }
-            assert_eq!(session.table().len().unwrap(), u64::from(number) + 1, "{form}");
-        }
-        let mut value = Vec::new();
-        for number in 0..300u16 {
-            assert!(session.table().get(&shape.key(number), &mut value).unwrap());
-            assert_eq!(value, shape.value(number.into()), "{form}");
-        }
+        survives_ended_processes::<Walsh>(form).unwrap();
     }
 }
