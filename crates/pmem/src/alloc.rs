@@ -165,6 +165,9 @@ impl<M: Media> Space<M> {
     ) -> Result<Allocation> {
         assert!(bytes > 0, "a span holds something");
         assert!(align_bytes.is_power_of_two(), "an alignment is a power of two");
+        if self.region.media().refuses() {
+            return Err(Error::Full { needed: bytes });
+        }
         let lines = bytes.div_ceil(LINE);
         let want = Want { lines, align: align_bytes.div_ceil(LINE), origin };
         if let Some(taken) = self.state.lock().map_err(poisoned)?.take(&want) {

@@ -8,23 +8,30 @@ pub struct Failure {
     text: String,
     /// Whether a replay does not apply to this program.
     is_stale: bool,
+    /// Whether an operation found no room.
+    is_full: bool,
 }
 
 impl Failure {
     /// Makes a failure.
     pub fn new(text: impl Into<String>) -> Failure {
-        Failure { text: text.into(), is_stale: false }
+        Failure { text: text.into(), is_stale: false, is_full: false }
     }
 
     /// Makes a failure of a replay that does not apply to this program: another one has written it.
     pub fn stale(text: impl Into<String>) -> Failure {
-        Failure { text: text.into(), is_stale: true }
+        Failure { is_stale: true, ..Failure::new(text) }
     }
 
     /// Returns whether a replay does not apply to this program, so that it says nothing about the
     /// engine.
     pub fn is_stale(&self) -> bool {
         self.is_stale
+    }
+
+    /// Returns whether an operation found no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Puts the place where it happened before the sentence.
@@ -50,7 +57,8 @@ impl core::error::Error for Failure {}
 
 impl From<everhash_index::Error> for Failure {
     fn from(error: everhash_index::Error) -> Failure {
-        Failure::new(format!("an unexpected error: {error}"))
+        let is_full = matches!(error, everhash_index::Error::Full { .. });
+        Failure { is_full, ..Failure::new(format!("an unexpected error: {error}")) }
     }
 }
 

@@ -127,29 +127,29 @@ pub fn judge(design: &Design<Image>, form: Form, effort: &Effort) -> Judged<Repo
 }
 
 /// A pool that nobody has overwritten yet.
-struct Sound {
-    design: Design<Image>,
-    shape: Shape,
-    words: Vec<u64>,
+pub(crate) struct Sound {
+    pub design: Design<Image>,
+    pub shape: Shape,
+    pub words: Vec<u64>,
     /// The numbers of its keys, and of as many that it lacks.
-    numbers: u16,
+    pub numbers: u16,
     /// What the same work costs where nothing is overwritten.
-    cost: Cost,
+    pub cost: Cost,
     /// What the medium claims of a crash.
-    model: Model,
+    pub model: Model,
 }
 
 /// What work on an image took.
 #[derive(Clone, Copy, Default)]
-struct Cost {
-    opened: bool,
-    closed: bool,
-    growth_bytes: u64,
-    allocated_bytes: u64,
+pub(crate) struct Cost {
+    pub opened: bool,
+    pub closed: bool,
+    pub growth_bytes: u64,
+    pub allocated_bytes: u64,
 }
 
 /// A word that is overwritten.
-type Store = (usize, u64);
+pub(crate) type Store = (usize, u64);
 
 impl Sound {
     fn new(
@@ -170,14 +170,18 @@ impl Sound {
         if closed {
             session.close()?;
         }
-        let words = session.region().media().words();
-        let (numbers, cost) = (2 * pairs, Cost::default());
-        let mut pool = Sound { design: *design, shape, words, numbers, cost, model };
-        pool.cost = pool.work_on(&pool.words, closed)?;
-        if !pool.cost.closed {
+        let (words, numbers) = (session.region().media().words(), 2 * pairs);
+        let cost = Cost::default();
+        Sound { design: *design, shape, words, numbers, cost, model }.measured(closed)
+    }
+
+    /// Works on the pool as it is, so that its cost is known.
+    pub(crate) fn measured(mut self, same_boot: bool) -> Judged<Sound> {
+        self.cost = self.work_on(&self.words, same_boot)?;
+        if !self.cost.closed {
             return Err(Failure::new("a sound pool cannot be opened, worked on and closed"));
         }
-        Ok(pool)
+        Ok(self)
     }
 
     /// Opens an image in every way there is, and calls everything on it.
@@ -290,7 +294,12 @@ fn overwrite(
     Ok(())
 }
 
-fn judge_image(pool: &Sound, effort: &Effort, words: &[u64], same_boot: bool) -> Judged<Cost> {
+pub(crate) fn judge_image(
+    pool: &Sound,
+    effort: &Effort,
+    words: &[u64],
+    same_boot: bool,
+) -> Judged<Cost> {
     let begun = Instant::now();
     let cost = pool.work_on(words, same_boot)?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -312,7 +321,12 @@ fn judge_image(pool: &Sound, effort: &Effort, words: &[u64], same_boot: bool) ->
 }
 
 /// Overwrites one word.
-fn forge_one(words: &mut [u64], used: &[usize], forge: Option<Forge>, random: &mut Random) {
+pub(crate) fn forge_one(
+    words: &mut [u64],
+    used: &[usize],
+    forge: Option<Forge>,
+    random: &mut Random,
+) {
     let index = match random.below(8) {
         0 => random.below(words.len() as u64) as usize,
         1 => *random.pick(&[0, 512]) + random.below(Header::WORDS as u64) as usize,
@@ -357,7 +371,7 @@ fn reseal_header(words: &mut [u64], slot: usize) {
 }
 
 /// Leaves out each store of a violation that it does not need.
-fn shortest(pool: &Sound, effort: &Effort, words: &[u64], same: bool) -> Vec<Store> {
+pub(crate) fn shortest(pool: &Sound, effort: &Effort, words: &[u64], same: bool) -> Vec<Store> {
     let differs = |index: &usize| words[*index] != pool.words[*index];
     let mut stores: Vec<Store> =
         (0..words.len()).filter(differs).map(|index| (index, words[index])).collect();

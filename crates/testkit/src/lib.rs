@@ -6,7 +6,9 @@
 //! | [`conformance`] | does every sentence of the contract hold? | lengths, scans, full media, panics |
 //! | [`crash`] | is every image that a crash may leave a legal state? | missing flushes, torn commits |
 //! | [`damage`] | are flipped bits and lost ends reported? | unchecked words, trusted numbers |
+//! | [`room`] | does a medium without room cost nothing but the write? | lost batches, lost space |
 //! | [`hostile`] | is every number that was forged bounded? | panics, endless loops, growth |
+//! | [`fuzz`] | the same of pools mixed from several moments, as many as there is time | stale words |
 //! | [`race`] | does some order explain every answer of several threads? | races, early reads |
 //!
 //! An engine comes before them with three lines each. Forms are judged one by one; what an engine
@@ -16,7 +18,7 @@
 //! ```no_run
 //! use everhash_index::{Design, Form};
 //! use everhash_testkit::reference::Reference as YourEngine;
-//! use everhash_testkit::{conformance, crash, damage, hostile, model, race};
+//! use everhash_testkit::{conformance, crash, damage, hostile, model, race, room};
 //!
 //! let on_memory = Design::of::<YourEngine>();
 //! let report = model::judge(&on_memory, Form::WORDS, &model::Effort::default()).unwrap();
@@ -31,6 +33,9 @@
 //!
 //! let report = damage::judge(&on_memory, Form::WORDS, &damage::Effort::default()).unwrap();
 //! assert!(report.noticed > 1000 && report.by_check_alone == 0);
+//!
+//! let report = room::judge(&on_memory, Form::WORDS, &room::Effort::default()).unwrap();
+//! assert!(report.runs > 50 && report.refused > 50);
 //!
 //! let report = hostile::judge(&on_memory, Form::WORDS, &hostile::Effort::default()).unwrap();
 //! assert!(report.opened > 100);
@@ -49,6 +54,7 @@ pub mod conformance;
 pub mod crash;
 pub mod damage;
 mod failure;
+pub mod fuzz;
 pub mod hostile;
 pub mod measured;
 pub mod model;
@@ -59,6 +65,7 @@ pub mod primitives;
 pub mod race;
 pub mod random;
 pub mod reference;
+pub mod room;
 pub mod session;
 pub mod shrink;
 pub mod workload;

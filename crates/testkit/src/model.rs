@@ -8,8 +8,8 @@ mod judge;
 mod outcome;
 mod readout;
 
+pub(crate) use judge::step;
 pub use judge::{Effort, Report, Violation, judge, replay};
-#[cfg(feature = "race")]
 pub(crate) use outcome::get;
 pub use outcome::{Outcome, perform};
 pub(crate) use readout::compare;

@@ -7,6 +7,7 @@
 
 mod bursts;
 mod crash;
+mod edges;
 mod history;
 mod judge;
 mod linear;

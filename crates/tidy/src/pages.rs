@@ -4,6 +4,7 @@ mod format;
 mod papers;
 mod promises;
 mod style;
+mod trust;
 
 use everhash_pmem::Ruler;
 
@@ -42,6 +43,7 @@ pub fn print(project: &Project, chapters: &[Chapter]) -> Vec<Page> {
         Page { path: "docs/papers.md", text: papers::print(project) },
         within(project, "docs/promises.md", &promises::print(project)),
         within(project, "docs/style.md", &style::print()),
+        within(project, "docs/trust.md", &trust::print(project)),
     ]
 }
 

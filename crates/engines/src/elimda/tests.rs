@@ -12,7 +12,7 @@ mod traps;
 mod weak_memory;
 
 use everhash_index::{Design, Form};
-use everhash_testkit::{conformance, model, race};
+use everhash_testkit::{conformance, model, race, room};
 
 use super::ElimDa;
 
@@ -33,6 +33,18 @@ fn it_keeps_the_contract() {
     for form in FORMS {
         let report = conformance::judge(&Design::of::<ElimDa>(), form);
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
+    }
+}
+
+#[test]
+fn p10_a_medium_that_is_full_at_any_moment_loses_nothing_and_wedges_nothing() {
+    // Fails if an operation that found no room has changed its key, if one that returned is not
+    // there, if removing needs room, or if the table does not go on when there is room again.
+    for form in FORMS {
+        let report = room::judge(&Design::of::<ElimDa>(), form, &room::Effort::default());
+        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+        println!("{form}: {report}");
+        assert!(report.runs > 30 && report.refused > 100, "{form}: {report}");
     }
 }
 

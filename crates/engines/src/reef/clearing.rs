@@ -38,7 +38,7 @@ impl<M: Media> Reef<M> {
         }
         let mut spans = Vec::new();
         for _ in &self.streams {
-            match self.take_segment(Purpose::Remove, SegmentHead::WORDS as u64) {
+            match self.take_segment(Purpose::Move, SegmentHead::WORDS as u64) {
                 Ok(span) => spans.push(span),
                 Err(error) => {
                     spans.into_iter().try_for_each(|span| self.give(span))?;

@@ -14,9 +14,10 @@ use super::state::Reef;
 pub enum Purpose {
     /// For more pairs: not what is kept back.
     Add,
-    /// To remove or clear: half of what is kept back.
+    /// To remove: half of what is kept back.
     Remove,
-    /// To collect: all that is kept back.
+    /// To collect or clear: all that is kept back. A clear leaves nothing to collect, and gives back
+    /// more than it takes.
     Move,
 }
 

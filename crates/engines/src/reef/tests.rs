@@ -11,7 +11,7 @@ mod times;
 mod traps;
 
 use everhash_index::{Design, Form};
-use everhash_testkit::{conformance, model, race};
+use everhash_testkit::{conformance, model, race, room};
 
 use super::Reef;
 use settings::Immediate;
@@ -37,6 +37,25 @@ fn it_keeps_the_contract() {
         let report = conformance::judge(&Design::of::<Immediate>(), form);
         report.unwrap_or_else(|violations| panic!("immediate, {form}: {violations}"));
     }
+}
+
+#[test]
+fn p10_a_medium_that_is_full_at_any_moment_loses_nothing_and_wedges_nothing() {
+    // Fails if an operation that found no room has changed its key, if one that returned is not
+    // there, or if the table does not go on when there is room again. A removal appends a
+    // tombstone, and the room that is kept back for those is taken with the first segments: on a
+    // medium that is full before that it is refused.
+    let effort = room::Effort { removals_need_room: true, ..room::Effort::default() };
+    let mut removals = 0;
+    for form in FORMS {
+        let report = room::judge(&Design::of::<Reef>(), form, &effort);
+        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+        println!("{form}: {report}");
+        removals += report.removals;
+        assert!(report.runs > 30 && report.refused > 100, "{form}: {report}");
+    }
+    // If there is none, the excuse is over.
+    assert!((1..200).contains(&removals), "{removals}");
 }
 
 #[test]

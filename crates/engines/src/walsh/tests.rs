@@ -18,7 +18,7 @@ mod traps;
 mod words;
 
 use everhash_index::{Design, Form};
-use everhash_testkit::{conformance, model, race};
+use everhash_testkit::{conformance, model, race, room};
 
 use super::Walsh;
 use settings::{Epochal, Immediate};
@@ -44,6 +44,18 @@ fn it_keeps_the_contract() {
         println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
         let report = conformance::judge(&Design::of::<Epochal>(), form);
         report.unwrap_or_else(|violations| panic!("epochs, {form}: {violations}"));
+    }
+}
+
+#[test]
+fn p10_a_medium_that_is_full_at_any_moment_loses_nothing_and_wedges_nothing() {
+    // Fails if an operation that found no room has changed its key, if one that returned is not
+    // there, if removing needs room, or if the table does not go on when there is room again.
+    for form in FORMS {
+        let report = room::judge(&Design::of::<Walsh>(), form, &room::Effort::default());
+        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+        println!("{form}: {report}");
+        assert!(report.runs > 30 && report.refused > 100, "{form}: {report}");
     }
 }
 

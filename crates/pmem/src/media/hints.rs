@@ -82,6 +82,12 @@ pub trait Simulation<C> {
     #[inline(always)]
     fn freed(&self, _span: Span) {}
 
+    /// Returns whether an allocation that begins now shall find no room, whatever room there is.
+    #[inline(always)]
+    fn refuses(&self) -> bool {
+        false
+    }
+
     /// Reports that a phase of background work begins: a place where the explorer crashes.
     #[inline(always)]
     fn mark(&self, _cx: &C, _site: Site) {}

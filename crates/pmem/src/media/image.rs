@@ -1,11 +1,15 @@
 //! A volatile medium in ordinary memory, for crash images and for examples.
 
+mod refusals;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 
 use super::{Block, Domain, Guarantees, Hints, Holes, Media, Simulation, out_of_bounds};
 use crate::traffic::{Stripe, Tally, Traffic};
 use crate::{Addr, Error, Primitives, Result, Site, Span, Std, WORD};
+
+pub use refusals::{Refusals, Refused};
 
 /// Words in ordinary memory, up to a fixed capacity; counts what is done to them if it is asked to.
 ///
@@ -25,6 +29,7 @@ pub struct Image<P = Std> {
     bytes: AtomicU64,
     guarantees: Guarantees,
     tally: Option<Tally>,
+    refusals: Refusals,
     primitives: PhantomData<P>,
 }
 
@@ -55,6 +60,7 @@ impl<P: Primitives> Image<P> {
                 access_unit_bytes: 256,
             },
             tally: None,
+            refusals: Refusals::default(),
             primitives: PhantomData,
         }
     }
@@ -89,6 +95,11 @@ impl<P: Primitives> Image<P> {
     pub fn with_guarantees(mut self, guarantees: Guarantees) -> Self {
         self.guarantees = guarantees;
         self
+    }
+
+    /// Returns which calls are refused: at first none.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// Returns a copy of all words.
@@ -224,7 +235,7 @@ impl<P: Primitives> Media for Image<P> {
 
     fn grow(&self, bytes: u64) -> Result<()> {
         let target = bytes.div_ceil(WORD) * WORD;
-        if target > self.words.len() as u64 * WORD {
+        if target > self.words.len() as u64 * WORD || self.refusals.growths.call() {
             return Err(Error::Full { needed: bytes - self.bytes() });
         }
         self.bytes.fetch_max(target, Ordering::AcqRel);
@@ -236,7 +247,11 @@ impl<P: Primitives> Hints for Image<P> {}
 
 impl<P: Primitives> Holes for Image<P> {}
 
-impl<P: Primitives> Simulation<()> for Image<P> {}
+impl<P: Primitives> Simulation<()> for Image<P> {
+    fn refuses(&self) -> bool {
+        self.refusals.takes.call()
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use everhash_pmem::Image;
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::Traced;
 
+use super::edges;
 use super::program::Program;
 use super::schedule::{Plan, Tally, run};
 use crate::Failure;
@@ -35,6 +36,8 @@ impl Subject {
 pub struct Effort {
     /// One program for each seed.
     pub seeds: Range<u64>,
+    /// One program for each of these seeds that begins just before a growth or its end.
+    pub edge_seeds: Range<u64>,
     /// How many schedules of each program: a third each uniform, in bursts, by priorities (PCT).
     pub schedules: usize,
     /// Every how many schedules all crashes are tried; 0 for never. Engines that batch durability
@@ -47,7 +50,7 @@ pub struct Effort {
 impl Default for Effort {
     /// 60 programs with 60 schedules each, of which every tenth crashes at every moment (ADR).
     fn default() -> Self {
-        Effort { seeds: 0..60, schedules: 60, crash_every: 10, model: Model::Adr }
+        Effort { seeds: 0..60, edge_seeds: 0..0, schedules: 60, crash_every: 10, model: Model::Adr }
     }
 }
 
@@ -112,8 +115,17 @@ impl core::error::Error for Violation {}
 /// The first program that shows a race, minimised.
 pub fn judge(subject: &Subject, form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
     let mut report = Report::default();
-    for seed in effort.seeds.clone() {
-        let program = Program::generate(seed);
+    let usual = effort.seeds.clone().map(|seed| (seed, Program::generate(seed)));
+    let edges = match effort.edge_seeds.is_empty() {
+        true => Vec::new(),
+        false => edges::find(&subject.plain, form, effort.model).map_err(|failure| {
+            let program = Program { load: 0, prelude: Vec::new(), threads: Vec::new() };
+            let (engine, model) = (subject.plain.name, effort.model);
+            Box::new(Violation { engine, form, model, seed: 0, program, failure })
+        })?,
+    };
+    let at_edges = effort.edge_seeds.clone().map(|seed| (seed, edges::program(seed, &edges)));
+    for (seed, program) in usual.chain(at_edges) {
         match run(subject, &program, &plan(form, effort, seed)) {
             Ok(Tally { schedules, crashed_schedules, states, undecided }) => {
                 report.programs += 1;
@@ -177,6 +189,10 @@ fn shorten(
     let mut program = program;
     let steps = minimise(program.steps(), |steps| fails(&program.with_steps(steps)));
     program = program.with_steps(&steps);
+    let prelude = minimise(program.prelude.clone(), |prelude| {
+        fails(&Program { prelude: prelude.to_vec(), ..program.clone() })
+    });
+    program.prelude = prelude;
     for load in 0..program.load {
         let emptier = Program { load, ..program.clone() };
         if fails(&emptier) {

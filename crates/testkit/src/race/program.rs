@@ -18,11 +18,14 @@ const FIRST_NEW: u16 = 1000;
 /// Operations of two to four threads on a table that holds the keys below `load`, each with the
 /// value of its own number.
 ///
-/// As text: `4 | put:1:9 get:2 | remove:1`.
+/// As text: `4 | put:1:9 get:2 | remove:1`, or, with a prelude, `4 remove:3 | put:1:9 | get:3`.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Program {
     /// How many keys the table holds before.
     pub load: u16,
+    /// What one thread does after the table was opened, before the others begin: it brings the table
+    /// to where something is about to end.
+    pub prelude: Vec<Op>,
     /// The operations of each thread. None of them restarts the table.
     pub threads: Vec<Vec<Op>>,
 }
@@ -41,12 +44,12 @@ impl Program {
         let threads = (0..threads)
             .map(|thread| (0..calls).map(|_| maker.op(thread == 0)).collect())
             .collect();
-        Program { load, threads }
+        Program { load, prelude: Vec::new(), threads }
     }
 
     /// Returns every key that the program touches or finds in the table, ascending.
     pub fn keys(&self) -> Vec<u16> {
-        let named = self.threads.iter().flatten().flat_map(Op::keys);
+        let named = self.prelude.iter().chain(self.threads.iter().flatten()).flat_map(Op::keys);
         let mut keys: Vec<u16> = (0..self.load).chain(named).collect();
         keys.sort_unstable();
         keys.dedup();
@@ -66,7 +69,7 @@ impl Program {
             threads[*thread].push(op.clone());
         }
         threads.retain(|ops| !ops.is_empty());
-        Program { load: self.load, threads }
+        Program { threads, ..self.clone() }
     }
 }
 
@@ -127,6 +130,7 @@ impl core::error::Error for BadProgram {}
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.load)?;
+        self.prelude.iter().try_for_each(|op| write!(f, " {op}"))?;
         self.threads.iter().try_for_each(|ops| write!(f, " | {}", render(ops)))
     }
 }
@@ -136,14 +140,16 @@ impl FromStr for Program {
 
     fn from_str(text: &str) -> Result<Program, BadProgram> {
         let mut parts = text.split('|');
-        let load = parts.next().and_then(|load| load.trim().parse().ok());
-        let load = load.ok_or(BadProgram::NoLoad)?;
+        let begin = parts.next().unwrap_or("").trim();
+        let (load, prelude) = begin.split_once(' ').unwrap_or((begin, ""));
+        let load = load.parse().map_err(|_| BadProgram::NoLoad)?;
+        let prelude = parse(prelude).map_err(BadProgram::Op)?;
         let threads: Vec<Vec<Op>> =
             parts.map(parse).collect::<Result<_, BadOp>>().map_err(BadProgram::Op)?;
-        if threads.iter().flatten().any(Op::restarts) {
+        if prelude.iter().chain(threads.iter().flatten()).any(Op::restarts) {
             return Err(BadProgram::Restart);
         }
-        Ok(Program { load, threads })
+        Ok(Program { load, prelude, threads })
     }
 }
 

@@ -152,13 +152,16 @@ fn once(shared: &Arc<Shared>) -> Result<(), Failure> {
     for key in 0..shared.program.load {
         tracker.begins_with(key, &shape.value(u32::from(key)));
     }
+    let clock = LogClock { medium: Arc::clone(&medium) };
+    let begun = work(session.table(), &tracker, &clock, &shared.program.prelude, Duration::ZERO);
+    let now = begun.map_err(|failure| failure.at("before the threads"))?;
     let threads: Vec<_> = (0..shared.program.threads.len())
         .map(|thread| {
             let (shared, session) = (Arc::clone(shared), Arc::clone(&session));
             let (tracker, medium) = (Arc::clone(&tracker), Arc::clone(&medium));
             shuttle::thread::spawn(move || {
                 let ops = &shared.program.threads[thread];
-                work(session.table(), &tracker, &LogClock { medium }, ops)
+                work(session.table(), &tracker, &LogClock { medium }, ops, now).map(drop)
             })
         })
         .collect();
@@ -187,16 +190,18 @@ fn once(shared: &Arc<Shared>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Does some operations, from a time on; returns the time after them.
 fn work(
     table: &dyn Table,
     tracker: &Tracker,
     clock: &impl Clock,
     ops: &[Op],
-) -> Result<(), Failure> {
-    let mut now = Duration::ZERO;
-    ops.iter().try_for_each(|op| {
-        tracker.perform(table, clock, &mut now, op).map_err(|failure| failure.at(op))
-    })
+    mut now: Duration,
+) -> Result<Duration, Failure> {
+    for op in ops {
+        tracker.perform(table, clock, &mut now, op).map_err(|failure| failure.at(op))?;
+    }
+    Ok(now)
 }
 
 /// Checks the table when all threads have ended: all ways of reading agree, and every value is one

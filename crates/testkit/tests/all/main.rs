@@ -17,4 +17,5 @@ mod notes;
 mod planted;
 mod primitives;
 mod rows;
+mod sealed;
 mod shuttle_protocols;

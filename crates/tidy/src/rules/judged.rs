@@ -4,13 +4,14 @@ use super::rooms::engines;
 use crate::{Finding, Project};
 
 /// The judges: the module of each, and the functions of which its tests call one.
-const JUDGES: [(&str, &[&str]); 6] = [
+const JUDGES: [(&str, &[&str]); 7] = [
     ("model", &["judge"]),
     ("conformance", &["judge"]),
     ("race", &["judge"]),
     ("race", &["stress"]),
     ("crash", &["judge", "survives"]),
     ("damage", &["judge"]),
+    ("room", &["judge"]),
 ];
 
 /// Finds engines whose tests do not call a judge.

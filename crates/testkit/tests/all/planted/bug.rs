@@ -13,8 +13,12 @@ pub enum Judge {
     Model(Form),
     /// The named case of the conformance judge.
     Conformance(&'static str),
+    /// The judge of full media; the named cases of the conformance judge hold.
+    Full,
     /// The race judge.
     Race(Form),
+    /// The race judge, with programs that begin where the table is about to grow.
+    RaceEdge,
     /// The race judge, with crashes of every schedule.
     RaceCrash,
     /// The crash judge, on workloads that come back to few keys.
@@ -84,6 +88,7 @@ bugs! {
     ParityOnly "a reader looks at the last bit of the sequence only",
         Judge::Race(Form::DOUBLE_WORDS);
     ModifyUnlocked "modify reads before it locks", Judge::Race(Form::WORDS);
+    ClearBesideGrowth "clear looks for the buckets before it locks", Judge::RaceEdge;
     Deadlock "two locks are taken in two orders", Judge::Race(Form::WORDS);
     ScanByIndex "a cursor is a bucket's number, which growth changes",
         Judge::Conformance("a_scan_sees_what_is_there_throughout");
@@ -97,6 +102,11 @@ bugs! {
     InsertReplaces "insert replaces the value of a present key", WORDS;
     FullLosesPair "a put that finds no room has removed the pair",
         Judge::Conformance("a_full_medium_is_an_error_and_no_end");
+    FullBatchSucceeds "a batch that finds no room stops and reports success", Judge::Full;
+    FullModifySucceeds "modify that finds no room reports success", Judge::Full;
+    FullForEver "a growth that was refused is never tried again", Judge::Full;
+    FullLeaks "what growth took before it found no room stays taken", Judge::Full;
+    FullClearStops "clear takes room, and without it reports success", Judge::Full;
     PanicPublishes "modify removes the pair before it asks",
         Judge::Conformance("a_panic_in_modify_publishes_nothing");
     ErrorShowsKey "an error names the key", Judge::Conformance("errors_carry_no_keys");

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use everhash_index::{Design, Form};
 use everhash_pmem::crash::Model as CrashModel;
-use everhash_testkit::{conformance, crash, model, race};
+use everhash_testkit::{conformance, crash, model, race, room};
 
 const FORMS: [Form; 2] = [Form::WORDS, Form::DOUBLE_WORDS];
 
@@ -33,8 +33,25 @@ fn verdict(judge: Judge) -> Result<(), String> {
             }
             Err(found) => panic!("{case} holds, and instead: {found}"),
         },
+        Judge::Full => {
+            // The one test that there was of full media does not see it.
+            conformance::judge(&Design::of::<Slots>(), Form::WORDS).unwrap();
+            model::judge(&Design::of::<Slots>(), Form::WORDS, &model::Effort::default()).unwrap();
+            room::judge(&Design::of::<Slots>(), Form::WORDS, &room::Effort::default())
+                .map(drop)
+                .map_err(|violation| violation.to_string())
+        }
         Judge::Race(form) => {
             race::judge(&race::Subject::of::<Slots>(), form, &race::Effort::default())
+                .map(drop)
+                .map_err(|violation| violation.to_string())
+        }
+        Judge::RaceEdge => {
+            let subject = race::Subject::of::<Slots>();
+            // Programs that begin anywhere do not see it.
+            race::judge(&subject, Form::WORDS, &race::Effort::default()).unwrap();
+            let edges = race::Effort { seeds: 0..0, edge_seeds: 0..60, ..race::Effort::default() };
+            race::judge(&subject, Form::WORDS, &edges)
                 .map(drop)
                 .map_err(|violation| violation.to_string())
         }
@@ -82,9 +99,12 @@ fn the_sound_engine_passes_every_judge() {
     for form in FORMS {
         model::judge(&Design::of::<Slots>(), form, &model::Effort::default()).unwrap();
         conformance::judge(&Design::of::<Slots>(), form).unwrap();
+        let report = room::judge(&Design::of::<Slots>(), form, &room::Effort::default()).unwrap();
+        println!("{form}: {report}");
+        assert!(report.runs >= 50 && report.refused > 50, "{report}");
         race::stress(&Design::of::<Slots>(), form, &race::Stress::default()).unwrap();
         for model in CrashModel::ALL {
-            let effort = race::Effort { model, ..race::Effort::default() };
+            let effort = race::Effort { model, edge_seeds: 0..20, ..race::Effort::default() };
             race::judge(&race::Subject::of::<Slots>(), form, &effort).unwrap();
             for effort in [crashes(model), growing(model)] {
                 let report = crash::judge(&Design::of::<Slots>(), form, &effort).unwrap();

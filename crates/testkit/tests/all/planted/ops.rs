@@ -198,7 +198,19 @@ impl<M: Media> SlotsTable<M> {
             return self.grow(writer, doublings + 1);
         };
         let bytes = words.len() as u64 * 8;
-        let taken = self.space.take(bytes, Bucket::BYTES as u64)?;
+        if self.bug == Bug::FullForEver && writer.refused {
+            return Err(Error::Full { needed: bytes });
+        }
+        let scratch = match self.bug {
+            Bug::FullLeaks => Some(self.space.take(2 * bytes, LINE)?),
+            _ => None,
+        };
+        let taken = self.space.take(bytes, Bucket::BYTES as u64);
+        writer.refused |= taken.is_err();
+        let taken = taken?;
+        if let Some(scratch) = scratch {
+            self.space.give(scratch.span);
+        }
         let new = Home { start: taken.span.start, log2 };
         let pm = self.pool.access();
         let change = self.sequence.begin()?;
@@ -267,10 +279,12 @@ impl<M: Media> SlotsTable<M> {
 
     /// Removes every pair, bucket by bucket.
     pub fn wipe(&self) -> Result<()> {
-        let mut writer = self.lock()?;
         let pm = self.pool.access();
-        for index in 0..writer.home.buckets() {
-            let at = writer.home.bucket(index);
+        let before = super::table::home(&pm, self.bug)?;
+        let mut writer = self.lock()?;
+        let home = if self.bug == Bug::ClearBesideGrowth { before } else { writer.home };
+        for index in 0..home.buckets() {
+            let at = home.bucket(index);
             let valid = pm.load(at)?;
             if valid == 0 {
                 continue;

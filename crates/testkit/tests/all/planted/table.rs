@@ -6,7 +6,7 @@ use everhash_index::{
     Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
 };
 use everhash_pmem::{
-    Access, Lock, Media, Pool, Primitives, Sequence, Shutdown, Space, Span, pool, word_of,
+    Access, LINE, Lock, Media, Pool, Primitives, Sequence, Shutdown, Space, Span, pool, word_of,
 };
 
 use super::bug::Bug;
@@ -40,6 +40,8 @@ pub struct Writer {
     pub home: Home,
     /// The number of pairs.
     pub count: u64,
+    /// Whether a growth found no room; only a bug looks at it.
+    pub refused: bool,
 }
 
 /// A bucket, loaded.
@@ -102,7 +104,7 @@ impl<M: Media> SlotsTable<M> {
             key_bytes: key_bytes as usize,
             value_bytes: value_bytes as usize,
             form,
-            writer: Lock::new(Writer { home, count }),
+            writer: Lock::new(Writer { home, count, refused: false }),
             other: Lock::new(()),
         })
     }
@@ -308,8 +310,23 @@ impl<M: Media> Table for SlotsTable<M> {
                 };
                 self.edit(key, |_| Ok(((), decided)))
             }
+            Bug::FullModifySucceeds => match self.edit(key, |found| Ok(((), change(found)))) {
+                Err(Error::Full { .. }) => Ok(()),
+                outcome => outcome,
+            },
             _ => self.edit(key, |found| Ok(((), change(found)))),
         }
+    }
+
+    fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        let mut new = 0;
+        for (key, value) in pairs {
+            match self.put(key, value) {
+                Err(Error::Full { .. }) if self.bug == Bug::FullBatchSucceeds => break,
+                outcome => new += u64::from(!outcome?),
+            }
+        }
+        Ok(new)
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -364,6 +381,10 @@ impl<M: Media> Table for SlotsTable<M> {
     }
 
     fn clear(&self) -> Result<()> {
+        if self.bug == Bug::FullClearStops {
+            let Ok(scratch) = self.space.take(LINE, LINE) else { return Ok(()) };
+            self.space.give(scratch.span);
+        }
         self.wipe()
     }
 
