@@ -16,14 +16,21 @@ mod engines;
 mod examples;
 mod export;
 mod figures;
+#[cfg(feature = "judges")]
+mod fuzz;
 mod get;
 mod import;
 mod keys;
 mod put;
+#[cfg(feature = "judges")]
+mod race;
+mod record;
 mod remove;
 mod repair;
 mod scale;
 mod stats;
+#[cfg(feature = "judges")]
+mod subjects;
 mod tables;
 mod top;
 mod torture;
@@ -95,6 +102,12 @@ enum Command {
     Scale(scale::Scale),
     #[command(after_help = examples::CRASH)]
     Crash(crash::Crash),
+    #[cfg(feature = "judges")]
+    #[command(after_help = examples::RACE)]
+    Race(race::Race),
+    #[cfg(feature = "judges")]
+    #[command(after_help = examples::FUZZ)]
+    Fuzz(fuzz::Fuzz),
     #[command(after_help = examples::TORTURE)]
     Torture(torture::Torture),
     #[command(after_help = examples::DEVICE)]
@@ -131,6 +144,10 @@ impl Cli {
             Command::Bench(command) => command.run(),
             Command::Scale(command) => command.run(),
             Command::Crash(command) => command.run(),
+            #[cfg(feature = "judges")]
+            Command::Race(command) => command.run(),
+            #[cfg(feature = "judges")]
+            Command::Fuzz(command) => command.run(),
             Command::Torture(command) => command.run(),
             Command::Device(command) => command.run(),
             Command::Completions(command) => command.run(),

@@ -13,6 +13,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Counts what an image makes a table allocate, for the command that looks for such images.
+#[cfg(feature = "judges")]
+#[global_allocator]
+static METER: everhash_pmem::AllocationMeter = everhash_pmem::AllocationMeter;
+
 fn main() -> ExitCode {
     match cmd::Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,7 @@ use everhash_testkit::workload::render;
 use serde_json::json;
 
 use self::subject::Subject;
+use super::record::Record;
 use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -96,6 +97,8 @@ pub struct Crash {
     /// Judge the one state that a violation names
     #[arg(long, value_name = "TEXT", requires = "form")]
     replay: Option<String>,
+    #[command(flatten)]
+    record: Record,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -175,6 +178,13 @@ impl Crash {
             add(&mut all, &counts);
         }
         let seconds = begun.elapsed().as_secs_f64();
+        let figures = [
+            ("states", states(&all)),
+            ("nested", all.nested),
+            ("points", all.points),
+            ("operations", all.operations),
+        ];
+        self.record.keep(&self.engine, &format!("crash-{}", self.model), &figures)?;
         if self.json {
             return output::print_json(&json!({
                 "engine": self.engine,

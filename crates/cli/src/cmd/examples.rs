@@ -121,6 +121,16 @@ Examples:
   everhash crash --engine wophi --form 8/8 --states 20 --operations 5
   everhash crash --engine wophi --list-sites";
 
+#[cfg(feature = "judges")]
+pub const RACE: &str = "\
+Examples:
+  everhash race --engine wophi --form 8/8 --schedules 200";
+
+#[cfg(feature = "judges")]
+pub const FUZZ: &str = "\
+Examples:
+  everhash fuzz --engine wophi --form 8/8 --executions 200";
+
 pub const TORTURE: &str = "\
 Examples:
   everhash torture --engine wophi --kills 2";

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use self::history::{History, Model};
 use self::writer::{ACKNOWLEDGEMENT_BYTES, Writer};
+use super::record::Record;
 use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -58,6 +59,8 @@ pub struct Torture {
     /// Where the databases are made; by default in the directory for temporary files
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
+    #[command(flatten)]
+    record: Record,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -112,6 +115,14 @@ impl Torture {
                     return Err(failure.after(format_args!("(kept in {})", place.display())));
                 }
             };
+            let Figures { kills, early, writes, comparisons } = figures;
+            let kept = [
+                ("kills", kills),
+                ("early", early),
+                ("writes", writes),
+                ("comparisons", comparisons),
+            ];
+            self.record.keep(engine.name, "torture", &kept)?;
             output::print(&figures.line(engine.name, self.json))?;
             total = total.plus(figures);
         }
