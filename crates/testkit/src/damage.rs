@@ -1,11 +1,11 @@
 //! Damage: pools with flipped bits, changed words and lost ends.
 //!
 //! The judge makes a small pool, once closed and once left by a killed process, and damages it. It
-//! flips each bit; it changes two bits, two words, or a number by a little; it cuts off the end. Then
-//! the pool is asked in every way there is, and each way is asked apart: an error that a scan gives
-//! does not excuse the wrong value that a get gives. It answers right or returns an error that names
-//! the damage. At last the judge replaces words by arbitrary others. Then no answer is known to be
-//! right, but nothing may panic, hang or exhaust memory.
+//! flips each bit; it changes two bits, two words, or a number by a little; it cuts off the end.
+//! Then the pool is asked in every way there is, and each way is asked apart: an error that a scan
+//! gives does not excuse the wrong value that a get gives. It answers right or returns an error
+//! that names the damage. At last the judge replaces words by arbitrary others. Then no answer is
+//! known to be right, but nothing may panic, hang or exhaust memory.
 
 mod kinds;
 mod victim;

@@ -1,13 +1,13 @@
 //! Fuzzing: pools that are mutated at random, as many as somebody has time for.
 //!
 //! Random bytes are refused by the first checksum, and nothing behind it is tried. So most images
-//! here have right checksums without a line of code for any engine. Pools are kept at several moments
-//! of their lives, and an image is made of one moment with words, lines or pages of others at their
-//! own places: each word was once written there, with its check, by the engine itself. Others are
-//! overwritten as by [`hostile`], the header's checksum redone, or cut. Every image is checked,
-//! opened, read, written, maintained, closed and opened again; a panic, an endless scan, too much
-//! time, memory or growth of the medium is a finding. An execution depends on its seed and number
-//! alone.
+//! here have right checksums without a line of code for any engine. Pools are kept at several
+//! moments of their lives, and an image is made of one moment with words, lines or pages of others
+//! at their own places: each word was once written there, with its check, by the engine itself.
+//! Others are overwritten as by [`hostile`], the header's checksum redone, or cut. Every image is
+//! checked, opened, read, written, maintained, closed and opened again; a panic, an endless scan,
+//! too much time, memory or growth of the medium is a finding. An execution depends on its seed and
+//! number alone.
 
 use core::fmt;
 use core::ops::Range;
@@ -55,8 +55,8 @@ impl fmt::Display for Report {
         let Report { executions, mixed, opened, closed, .. } = self;
         write!(
             f,
-            "{executions} executions, {mixed} of them mixed; {opened} opened, {closed} closed; grew \
-             by {} KiB and allocated {} KiB at most",
+            "{executions} executions, {mixed} of them mixed; {opened} opened, {closed} closed; \
+             grew by {} KiB and allocated {} KiB at most",
             self.growth_bytes >> 10,
             self.allocated_bytes >> 10
         )

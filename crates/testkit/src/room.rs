@@ -1,10 +1,10 @@
 //! Full media: growth and allocations that fail at any moment, and what the table does then.
 //!
 //! A workload runs once with room, and its growths and allocations are counted. Then it runs again
-//! and again; each time one of those calls fails, alone or with all that follow, until two thirds of
-//! the workload are done. From there on there is room again. Nothing may be reported that did not
-//! happen, nothing may be lost, removing works without room, reading too, and with room again every
-//! write succeeds and no space stays lost.
+//! and again; each time one of those calls fails, alone or with all that follow, until two thirds
+//! of the workload are done. From there on there is room again. Nothing may be reported that did
+//! not happen, nothing may be lost, removing works without room, reading too, and with room again
+//! every write succeeds and no space stays lost.
 
 mod run;
 
@@ -44,7 +44,8 @@ impl Default for Effort {
 }
 
 /// By how much more space than with room a table may use that nothing leads to, until it is opened
-/// again. Unit: bytes. Source: ours; a few lines that were taken for a chain, or a tiny segment or two.
+/// again. Unit: bytes. Source: ours; a few lines that were taken for a chain, or a tiny segment or
+/// two.
 const MOST_LOST_BYTES: u64 = 4096;
 
 /// What the judge did without finding anything.
@@ -67,8 +68,8 @@ impl fmt::Display for Report {
         let Report { workloads, runs, refused, removals, lost_bytes } = self;
         write!(
             f,
-            "{workloads} workloads, {runs} runs without room, {refused} operations refused, {removals} \
-             of them removals, at most {lost_bytes} bytes lost until the next open"
+            "{workloads} workloads, {runs} runs without room, {refused} operations refused, \
+             {removals} of them removals, at most {lost_bytes} bytes lost until the next open"
         )
     }
 }

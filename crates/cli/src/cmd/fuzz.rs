@@ -22,12 +22,12 @@ const LINES_EACH: u64 = 4;
 
 /// Mutate pools of an engine and lines of an import at random, and work on what comes of them
 ///
-/// An image is made of pieces of a pool at several moments of its life, each at its own place, or has
-/// words overwritten, or lost its end. It is checked, opened, read, written, maintained, closed and
-/// opened again. A panic, an endless scan, or more time, memory or growth than a sound pool needs and
-/// a bound is a finding. Beside it lines are mutated and read as an import reads them. An execution
-/// depends on the seed and on its number alone. The last line has the figures; the status is 1 if
-/// there was a finding, which is printed with a command that repeats it.
+/// An image is made of pieces of a pool at several moments of its life, each at its own place, or
+/// has words overwritten, or lost its end. It is checked, opened, read, written, maintained, closed
+/// and opened again. A panic, an endless scan, or more time, memory or growth than a sound pool
+/// needs and a bound is a finding. Beside it lines are mutated and read as an import reads them. An
+/// execution depends on the seed and on its number alone. The last line has the figures; the status
+/// is 1 if there was a finding, which is printed with a command that repeats it.
 #[derive(Debug, Args)]
 pub struct Fuzz {
     /// The engine
@@ -116,8 +116,8 @@ impl Fuzz {
     fn found(&self, form: Form, finding: &everhash_testkit::fuzz::Finding) -> Failure {
         let (engine, set, seed) = (&self.engine, shown(&self.settings), self.seed);
         Failure::answer(format_args!(
-            "{engine}, {form}: {finding}; repeat: everhash fuzz --engine {engine} --form {form}{set} \
-             --seed {seed} --first {} --executions 1",
+            "{engine}, {form}: {finding}; repeat: everhash fuzz --engine {engine} --form \
+             {form}{set} --seed {seed} --first {} --executions 1",
             finding.execution
         ))
     }

@@ -26,9 +26,9 @@ const SCHEDULES_EACH: usize = 60;
 /// Short programs of two to four threads run on tiny tables under a scheduler that decides at every
 /// access to the medium which thread goes on. Half of the programs begin with any table, and half
 /// where one is about to grow, or a growth is about to end. Some order must explain all answers;
-/// every tenth schedule is crashed at every moment, and what a reader saw must survive, where writes
-/// are durable when they return. The last line has the figures; the status is 1 if there was a
-/// violation, which is printed with a command that replays it.
+/// every tenth schedule is crashed at every moment, and what a reader saw must survive, where
+/// writes are durable when they return. The last line has the figures; the status is 1 if there was
+/// a violation, which is printed with a command that replays it.
 #[derive(Debug, Args)]
 pub struct Race {
     /// The engine
@@ -145,7 +145,8 @@ impl Race {
     fn violated(&self, violation: &Violation) -> Outcome {
         let Violation { form, model, seed, program, failure, .. } = violation;
         let replay = format!(
-            "everhash race --engine {} --form {form} --model {}{} --seed {seed} --replay '{program}'",
+            "everhash race --engine {} --form {form} --model {}{} --seed {seed} --replay \
+             '{program}'",
             self.engine,
             model.name(),
             shown(&self.settings)

@@ -9,8 +9,8 @@ use crate::failure::{Failure, Outcome};
 /// Where figures are kept.
 #[derive(Debug, Args)]
 pub struct Record {
-    /// Write the figures into this file, too, in place of those that the engine has from this judge;
-    /// docs/trust.toml is the project's
+    /// Write the figures into this file, too, in place of those that the engine has from this
+    /// judge; docs/trust.toml is the project's
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }

@@ -1,4 +1,5 @@
-//! The engines as the judges of races and of forged pools take them, compiled with those judges only.
+//! The engines as the judges of races and of forged pools take them, compiled with those judges
+//! only.
 
 use everhash_engines::{ENGINES, designs};
 use everhash_index::{Choice, Design, Sizing};

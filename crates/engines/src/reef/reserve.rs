@@ -16,8 +16,8 @@ pub enum Purpose {
     Add,
     /// To remove: half of what is kept back.
     Remove,
-    /// To collect or clear: all that is kept back. A clear leaves nothing to collect, and gives back
-    /// more than it takes.
+    /// To collect or clear: all that is kept back. A clear leaves nothing to collect, and gives
+    /// back more than it takes.
     Move,
 }
 

@@ -15,7 +15,8 @@ use crate::random::Random;
 use crate::workload::{Edit, Op, Shape};
 use crate::{Failure, OpenTable};
 
-/// Up to how many pairs edges are looked for. Source: ours; tiny tables grow some times until there.
+/// Up to how many pairs edges are looked for. Source: ours; tiny tables grow some times until
+/// there.
 const MOST_PAIRS: u16 = 90;
 
 /// How many edges are kept, the first ones. Source: ours; later ones cost long schedules.

@@ -23,8 +23,8 @@ const FIRST_NEW: u16 = 1000;
 pub struct Program {
     /// How many keys the table holds before.
     pub load: u16,
-    /// What one thread does after the table was opened, before the others begin: it brings the table
-    /// to where something is about to end.
+    /// What one thread does after the table was opened, before the others begin: it brings the
+    /// table to where something is about to end.
     pub prelude: Vec<Op>,
     /// The operations of each thread. None of them restarts the table.
     pub threads: Vec<Vec<Op>>,

@@ -1,4 +1,5 @@
-//! The tables in `docs/trust.md`: what every judge has tried on every engine, from a file of figures.
+//! The tables in `docs/trust.md`: what every judge has tried on every engine, from a file of
+//! figures.
 
 use core::fmt::Write;
 

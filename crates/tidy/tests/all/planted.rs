@@ -283,7 +283,8 @@ const PLANTED: &[Planted] = &[
             (
                 "crates/engines/src/demo/tests.rs",
                 "//! T.\nuse everhash_testkit::crash::{Effort, judge};\n\
-                 fn f() { model::judge(); conformance::judge(); race::judge(); race::stress(); }\n",
+                 fn f() { model::judge(); conformance::judge(); race::judge(); race::stress();\n\
+                 room::judge(); }\n",
             ),
         ],
         place: "crates/engines/src/demo/tests.rs:1",
@@ -292,7 +293,7 @@ const PLANTED: &[Planted] = &[
             "crates/engines/src/demo/tests.rs",
             "//! T.\nuse everhash_testkit::crash::{Effort, judge};\nuse everhash_testkit::damage;\n\
              fn f() { model::judge(); conformance::judge(); race::judge(); race::stress();\n\
-             damage::judge(); }\n",
+             damage::judge(); room::judge(); }\n",
         )],
     },
     Planted {
