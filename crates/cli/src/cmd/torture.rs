@@ -272,6 +272,7 @@ impl Victim<'_> {
         db.scan(|key, value| pairs.push((key.to_vec(), value.to_vec()))).map_err(failed)?;
         let count = db.len().map_err(failed)?;
         db.close().map_err(failed)?;
+        let pairs = history::distinct(pairs).map_err(|what| self.broken(&what))?;
         if pairs.len() as u64 != count {
             let what = format!("len says {count}, and a scan finds {} pairs", pairs.len());
             return Err(self.broken(&what));

@@ -187,13 +187,19 @@ fn is_growth(way: Option<Way>) -> bool {
 /// Returns whether an operation may say that there is no room: every write while calls fail, and no
 /// other ever. Removals on a full medium are counted.
 fn may_refuse(op: &Op, way: Option<Way>) -> bool {
-    way.is_some()
-        && match op {
-            Op::Insert(..) | Op::Put(..) | Op::Update(..) | Op::UpdateBlind(..) => true,
-            Op::Modify(..) | Op::PutMany(_) => true,
-            Op::Remove(_) | Op::RemoveBlind(_) | Op::Clear => true,
-            _ => false,
-        }
+    let writes = matches!(
+        op,
+        Op::Insert(..)
+            | Op::Put(..)
+            | Op::Update(..)
+            | Op::UpdateBlind(..)
+            | Op::Modify(..)
+            | Op::PutMany(_)
+            | Op::Remove(_)
+            | Op::RemoveBlind(_)
+            | Op::Clear
+    );
+    way.is_some() && writes
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 //! Planted bugs: a small engine with a switch, and the judges that must find each of them.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod bug;
 mod check;
