@@ -62,7 +62,7 @@ impl Default for Effort {
             work_every: 16,
             several: 1500,
             missed_one_in: 0,
-            images: 4000,
+            images: 2000,
             cut_every: 8,
             bare_pairs: false,
             passed_over: false,

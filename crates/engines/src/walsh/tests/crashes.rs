@@ -16,7 +16,9 @@ use crate::walsh::logs::sites;
 /// A second or two for each form and model. `everhash crash` does more.
 fn effort(model: Model) -> Effort {
     let limits = Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..LIMITS };
-    Effort { model, seeds: 0..2, operations: 50, limits, nested_one_in: 256, ..Effort::default() }
+    // Where caches are durable, a workload has a tenth of the states.
+    let seeds = if model == Model::Eadr { 0..3 } else { 0..1 };
+    Effort { model, seeds, operations: 60, limits, nested_one_in: 256, ..Effort::default() }
 }
 
 /// As many states as an effort has by default.

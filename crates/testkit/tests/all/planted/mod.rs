@@ -105,7 +105,8 @@ fn the_sound_engine_passes_every_judge() {
         assert!(report.runs >= 50 && report.refused > 50, "{report}");
         race::stress(&Design::of::<Slots>(), form, &race::Stress::default()).unwrap();
         for model in CrashModel::ALL {
-            let effort = race::Effort { model, edge_seeds: 0..20, ..race::Effort::default() };
+            let effort =
+                race::Effort { model, seeds: 0..15, edge_seeds: 0..15, ..race::Effort::default() };
             race::judge(&race::Subject::of::<Slots>(), form, &effort).unwrap();
             for effort in [crashes(model), growing(model)] {
                 let report = crash::judge(&Design::of::<Slots>(), form, &effort).unwrap();
