@@ -32,6 +32,7 @@ mod stats;
 #[cfg(feature = "judges")]
 mod subjects;
 mod tables;
+mod tiny;
 mod top;
 mod torture;
 

@@ -19,6 +19,8 @@ pub struct About {
     pub rulers: &'static [&'static Ruler],
     /// Its file of mutants that may survive: lines `"mutant" = "reason"`.
     pub exceptions: &'static str,
+    /// Settings of its tiny tables with which it is judged, too.
+    pub variants: &'static [&'static [(&'static str, u64)]],
     /// How far its crashes are explored whenever a change is checked.
     pub exploration: Exploration,
 }
@@ -63,6 +65,7 @@ macro_rules! engines {
             capabilities: <crate::$module::$engine as Engine>::CAPABILITIES,
             rulers: crate::$module::layout::RULERS,
             exceptions: include_str!(concat!(stringify!($module), "/exceptions.toml")),
+            variants: <crate::$module::$engine as Engine>::Settings::VARIANTS,
             exploration: Exploration::$exploration,
         } ),+];
 

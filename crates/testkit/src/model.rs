@@ -12,6 +12,7 @@ pub(crate) use judge::step;
 pub use judge::{Effort, Report, Violation, judge, replay};
 pub(crate) use outcome::get;
 pub use outcome::{Outcome, perform};
+#[cfg(feature = "race")]
 pub(crate) use readout::compare;
 pub use readout::{check_pool, read_out, scan_all};
 

@@ -18,6 +18,7 @@ use serde_json::json;
 use self::subject::Subject;
 use super::record::Record;
 use super::setting;
+use super::tiny::{shown, variants};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -46,7 +47,7 @@ const AND_THEN: &str = " / ";
 /// fence. Every state that a crash may leave, by the rules of docs/persistence-model.md, is
 /// recovered, read out, worked on, and for a part crashed again. The last line has the figures; the
 /// status is 1 if there was a violation, which is printed with a command that replays it.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Crash {
     /// The engine
     #[arg(long, value_name = "NAME", default_value = DEFAULT_ENGINE,
@@ -78,6 +79,11 @@ pub struct Crash {
     /// Change a setting of the tiny tables, for example durability=1; may be given again
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, u64)>,
+    /// Judge tiny tables with other settings, one kind after the other: those of the engine that
+    /// lead to paths of their own
+    #[arg(long,
+          conflicts_with_all = ["mutants", "list_sites", "drop", "replay", "settings", "record"])]
+    variants: bool,
     /// Threads; 0 is one per processor. The figures do not depend on it
     #[arg(long, default_value_t = 0)]
     threads: u16,
@@ -109,6 +115,10 @@ impl Crash {
     pub fn run(mut self) -> Outcome {
         let subject = Subject::all().find(|subject| subject.about.name == self.engine);
         let subject = subject.expect("the parser admits no other name");
+        if self.variants {
+            let each = |settings| Crash { settings, variants: false, ..self.clone() }.run();
+            return variants(subject.about).try_for_each(each);
+        }
         let subject = &subject.with_settings(&self.settings)?;
         if self.list_sites {
             return subject.sites().try_for_each(|site| output::print(site.name()));
@@ -203,9 +213,10 @@ impl Crash {
             }));
         }
         output::print(&format!(
-            "{}, {}: 0 violations; {} in {seconds:.1} s",
+            "{}, {}{}: 0 violations; {} in {seconds:.1} s",
             self.engine,
             self.model,
+            shown(&self.settings),
             text(&all)
         ))
     }
@@ -298,8 +309,7 @@ impl Crash {
         let sites: Vec<_> =
             violation.sites.iter().map(|site| site.map(|site| site.name())).collect();
         let dropped = mutant.map_or(String::new(), |mutant| format!(" --drop {mutant}"));
-        let set: String =
-            self.settings.iter().map(|(name, value)| format!(" --set {name}={value}")).collect();
+        let set = shown(&self.settings);
         let replay = format!(
             "everhash crash --engine {} --form {form} --model {} --depth {}{set}{dropped} \
              --replay '{state}'",

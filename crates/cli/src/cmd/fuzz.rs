@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::record::Record;
 use super::setting;
-use super::subjects::{forms, shown, subject};
+use super::subjects::{forms, subject};
+use super::tiny::shown;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 

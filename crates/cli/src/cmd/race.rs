@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use clap::{Args, builder::PossibleValuesParser};
-use everhash_engines::ENGINES;
+use everhash_engines::{About, ENGINES};
 use everhash_pmem::crash::Model;
 use everhash_store::Form;
 use everhash_testkit::race::{Effort, Report, Violation, judge, replay};
@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::record::Record;
 use super::setting;
-use super::subjects::{forms, shown, subject};
+use super::subjects::{forms, subject};
+use super::tiny::{shown, variants};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -29,7 +30,7 @@ const SCHEDULES_EACH: usize = 60;
 /// every tenth schedule is crashed at every moment, and what a reader saw must survive, where
 /// writes are durable when they return. The last line has the figures; the status is 1 if there was
 /// a violation, which is printed with a command that replays it.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Race {
     /// The engine
     #[arg(long, value_name = "NAME",
@@ -51,6 +52,10 @@ pub struct Race {
     /// Change a setting of the tiny tables, for example durability=1; may be given again
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, u64)>,
+    /// Race on tiny tables with other settings, one kind after the other: those of the engine that
+    /// lead to paths of their own
+    #[arg(long, conflicts_with_all = ["replay", "settings", "record"])]
+    variants: bool,
     /// Run the program that a violation names, under the schedules of its seed
     #[arg(long, value_name = "TEXT", requires = "form")]
     replay: Option<String>,
@@ -64,6 +69,10 @@ pub struct Race {
 impl Race {
     /// Runs the command.
     pub fn run(self) -> Outcome {
+        if self.variants {
+            let each = |settings| Race { settings, variants: false, ..self.clone() }.run();
+            return variants(self.about()).try_for_each(each);
+        }
         let subject = subject(&self.engine, &self.settings)?;
         let forms = forms(&subject.plain, self.form)?;
         if let Some(program) = &self.replay {
@@ -97,18 +106,13 @@ impl Race {
             seeds,
             schedules: SCHEDULES_EACH,
             model: Model::from_name(&self.model).expect("the parser admits no other name"),
-            // What a crash may take back of a batch is for the crash judge to say.
-            crash_every: if self.is_immediate() { 10 } else { 0 },
+            crash_every: 10,
         }
     }
 
-    /// Returns whether a write of this engine, with these settings, is durable when it returns.
-    fn is_immediate(&self) -> bool {
+    fn about(&self) -> &'static About {
         let about = ENGINES.iter().find(|about| about.name == self.engine);
-        let batches = about.is_some_and(|about| {
-            about.capabilities.durability.first() == Some(&everhash_index::Durability::Batch)
-        });
-        !batches
+        about.expect("the parser admits no other name")
     }
 
     fn print(&self, all: &Report, seconds: f64) -> Outcome {
@@ -134,10 +138,12 @@ impl Race {
             }));
         }
         output::print(&format!(
-            "{}, {}: 0 violations; {schedules} schedules of {programs} programs, \
+            "{}, {}{}: 0 violations; {schedules} schedules of {programs} programs, \
              {crashed_schedules} of them crashed at every moment: {states} states; {undecided} \
              undecided; in {seconds:.1} s",
-            self.engine, self.model
+            self.engine,
+            self.model,
+            shown(&self.settings)
         ))
     }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::failure::{Failure, Outcome};
 
 /// Where figures are kept.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Record {
     /// Write the figures into this file, too, in place of those that the engine has from this
     /// judge; docs/trust.toml is the project's

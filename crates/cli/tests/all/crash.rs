@@ -22,6 +22,21 @@ fn crashes_are_explored_and_counted_the_same_by_any_number_of_threads() {
 }
 
 #[test]
+fn every_engine_is_judged_with_other_settings() {
+    // Fails if a variant names a setting that its engine has not, or if nothing is judged.
+    let place = Place::new();
+    for engine in everhash_store::engines() {
+        let brief =
+            ["--variants", "--form", "8/8", "--states", "1", "--operations", "2", "--depth", "1"];
+        let told = place.ok(&[&["crash", "--engine", engine.name][..], &brief].concat());
+        let told = String::from_utf8(told).unwrap();
+        assert!(told.lines().count() >= 2, "{told}");
+        let is_sound = |line: &str| line.contains(" --set ") && line.contains(": 0 violations; ");
+        assert!(told.lines().all(is_sound), "{told}");
+    }
+}
+
+#[test]
 fn what_is_left_out_is_noticed_and_replayed() {
     // Fails if the judge passes over a missing flush, or its replay shows something else.
     let place = Place::new();

@@ -38,6 +38,14 @@ settings! {
 }
 
 impl ElimDaSettings {
+    /// What judges change in [`ElimDaSettings::tiny`] to meet the paths that other settings take.
+    pub const VARIANTS: &[&[(&str, u64)]] = &[
+        &[("collecting_logs", 0)],
+        &[("bucket_units", 0)],
+        &[("unit_slots", 1)],
+        &[("lanes", 1), ("block_lines", 2)],
+    ];
+
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         ElimDaSettings {

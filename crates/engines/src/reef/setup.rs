@@ -33,6 +33,13 @@ settings! {
 pub const BUCKET_SLOTS: u64 = 8;
 
 impl ReefSettings {
+    /// What judges change in [`ReefSettings::tiny`] to meet the paths that other settings take.
+    pub const VARIANTS: &[&[(&str, u64)]] = &[
+        &[("durability", 1)],
+        &[("streams", 1), ("shards", 1)],
+        &[("segment_bytes", 256), ("flush_bytes", 128)],
+    ];
+
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         ReefSettings {

@@ -45,6 +45,14 @@ settings! {
 const SIZED_PERCENT: u64 = 70;
 
 impl TieredSettings {
+    /// What judges change in [`TieredSettings::tiny`] to meet the paths that other settings take.
+    pub const VARIANTS: &[&[(&str, u64)]] = &[
+        &[("movement", 0)],
+        &[("one_flush", 0)],
+        &[("shadow_reading", 0), ("fingerprints", 1)],
+        &[("layers", 4), ("ratio_log", 2)],
+    ];
+
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         TieredSettings {

@@ -58,6 +58,10 @@ const SIZED_BUCKETS: core::ops::RangeInclusive<u64> = 64..=1024;
 const LEAST: u64 = 16;
 
 impl TurboSettings {
+    /// What judges change in [`TurboSettings::tiny`] to meet the paths that other settings take.
+    pub const VARIANTS: &[&[(&str, u64)]] =
+        &[&[("lanes", 0), ("gc_probes", 1)], &[("shards", 8), ("scope", 1), ("bucket_slots", 14)]];
+
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         TurboSettings {

@@ -56,6 +56,15 @@ const IMMEDIATE_AREAS: u64 = 32;
 const EPOCH_AREAS: u64 = 64;
 
 impl WalshSettings {
+    /// What judges change in [`WalshSettings::tiny`] to meet the paths that other settings take.
+    pub const VARIANTS: &[&[(&str, u64)]] = &[
+        &[("durability", 1)],
+        &[("resize", 1)],
+        &[("resize", 0), ("threshold", 16)],
+        &[("areas", 8), ("log_entries", 2), ("log_bytes", 128)],
+        &[("epochs", 1)],
+    ];
+
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         WalshSettings {

@@ -27,6 +27,13 @@ settings! {
 }
 
 impl WophiSettings {
+    /// What judges change in [`WophiSettings::tiny`] to meet the paths that other settings take.
+    pub const VARIANTS: &[&[(&str, u64)]] = &[
+        &[("rotate", 0), ("group_buckets", 1)],
+        &[("grow_percent", 1000), ("pab_divisor", 64)],
+        &[("grow_percent", 10)],
+    ];
+
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
         WophiSettings {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use everhash_engines::{About, ENGINES, TRACED};
-use everhash_index::{Choice, Design, Sizing};
+use everhash_index::Design;
 use everhash_pmem::Site;
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 
+use crate::cmd::tiny::changed;
 use crate::failure::{Failure, Outcome};
 
 /// One engine before the crash judge.
@@ -29,17 +30,7 @@ impl Subject {
     /// # Errors
     /// Usage, if the engine has no such setting or not with this value.
     pub fn with_settings(self, settings: &[(String, u64)]) -> Outcome<Subject> {
-        // A design has settings for ever, and a process makes one such design.
-        let changes: Vec<_> =
-            settings.iter().map(|(name, value)| (&*name.clone().leak(), *value)).collect();
-        let design = self.design.with_settings(changes.leak());
-        for (name, _) in settings {
-            for form in self.about.capabilities.all_forms() {
-                let tiny = Choice { sizing: Sizing::Tiny, changes: &[] };
-                design.setting(form, tiny, name).map_err(Failure::usage)?;
-            }
-        }
-        Ok(Subject { design, ..self })
+        Ok(Subject { design: changed(self.design, settings)?, ..self })
     }
 
     /// Returns the places where the engine persists something.
