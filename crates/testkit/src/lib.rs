@@ -50,6 +50,7 @@
 //! published bugs of other systems re-created (`tests/all/historic`), a thousand spoiled histories,
 //! and a trivially correct engine that must never be accused.
 
+pub mod all_forms;
 pub mod conformance;
 pub mod crash;
 pub mod damage;

@@ -72,6 +72,10 @@ pub struct Crash {
     /// How many crashes follow each other at most
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     depth: u8,
+    /// Crash every state once more, at every point of its recovery and of the work after it; for
+    /// small workloads: --operations 8
+    #[arg(long, conflicts_with_all = ["mutants", "list_sites", "drop"])]
+    twice: bool,
     /// Check as many states, operations and forms as fit into a minute of this engine, instead of
     /// those that the options say
     #[arg(long, conflicts_with_all = ["mutants", "list_sites", "drop", "replay", "form"])]
@@ -157,7 +161,7 @@ impl Crash {
     }
 
     fn effort(&self) -> Effort {
-        Effort {
+        let effort = Effort {
             model: Model::from_name(&self.model).expect("the parser admits no other name"),
             seeds: self.seed..self.seed.saturating_add(BATCH),
             operations: self.operations.into(),
@@ -165,6 +169,10 @@ impl Crash {
             threads: self.threads.into(),
             watch: show_progress,
             ..Effort::default()
+        };
+        match self.twice {
+            true => Effort { nested_one_in: 1, killed_one_in: 1, growth_one_in: 1, ..effort },
+            false => effort,
         }
     }
 

@@ -6,6 +6,7 @@ mod writer;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::{Args, builder::PossibleValuesParser};
@@ -78,6 +79,11 @@ struct Figures {
     writes: u64,
     comparisons: u64,
 }
+
+/// How long a process may take to write something before it is killed all the same.
+///
+/// Source: ours; a machine with much else to do takes a second.
+const MOST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// One database and what is known of it.
 struct Victim<'a> {
@@ -205,12 +211,21 @@ impl Victim<'_> {
         let failed = |error| Failure::device(format_args!("the process that writes: {error}"));
         let mut process = self.command()?.spawn().map_err(failed)?;
         let mut pipe = process.stdout.take().expect("its output was asked for");
-        let wait = self.wait(figures.kills);
+        let (writes, wait) = self.moment(figures.kills);
         let said = std::thread::scope(|scope| {
+            let (begins, has_begun) = mpsc::channel();
             let reader = scope.spawn(move || {
-                let mut said = Vec::new();
+                let mut said = vec![0];
+                let first = pipe.read(&mut said)?;
+                said.truncate(first);
+                // Nobody listens if the kill does not depend on it.
+                let _ = begins.send(());
                 pipe.read_to_end(&mut said).map(|_| said)
             });
+            if writes {
+                // One that ends, or says nothing, is seen below.
+                let _ = has_begun.recv_timeout(MOST_PATIENCE);
+            }
             std::thread::sleep(wait);
             let killed = process.kill();
             let said = reader.join().expect("a reader does not panic");
@@ -254,11 +269,12 @@ impl Victim<'_> {
         Ok(command)
     }
 
-    /// Returns how long a process lives: often so short that it dies while it recovers.
-    fn wait(&self, kills: u64) -> Duration {
+    /// Returns when a process is killed: whether only after it has written something, and how long
+    /// it lives from then on, or from its start; often so short that it dies while it recovers.
+    fn moment(&self, kills: u64) -> (bool, Duration) {
         let random = history::mix(self.model.history().seed ^ history::mix(kills));
         let most = [4_000, 30_000, 60_000, 300_000][(random % 4) as usize];
-        Duration::from_micros((random >> 8) % most)
+        (random % 4 == 2, Duration::from_micros((random >> 8) % most))
     }
 
     /// Opens the database and compares it with what the processes said.

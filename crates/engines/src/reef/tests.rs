@@ -11,7 +11,7 @@ mod times;
 mod traps;
 
 use everhash_index::{Design, Form};
-use everhash_testkit::{conformance, model, race, room};
+use everhash_testkit::{all_forms, model, race, room};
 
 use super::Reef;
 use settings::Immediate;
@@ -21,22 +21,34 @@ const FORMS: [Form; 3] = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
 #[test]
 fn it_is_a_map() {
     // Fails if any sequence of operations is answered differently from a sorted map.
-    for form in FORMS {
-        let report = model::judge(&Design::of::<Reef>(), form, &model::Effort::default());
-        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
-    }
+    all_forms::model(&Design::of::<Reef>());
     model::judge(&Design::of::<Immediate>(), Form::WORDS, &model::Effort::default()).unwrap();
 }
 
 #[test]
 fn it_keeps_the_contract() {
     // Fails if a promise of the contract is broken, each by its name.
-    for form in FORMS {
-        let report = conformance::judge(&Design::of::<Reef>(), form);
-        println!("{form}: {:?}", report.unwrap_or_else(|violations| panic!("{violations}")));
-        let report = conformance::judge(&Design::of::<Immediate>(), form);
-        report.unwrap_or_else(|violations| panic!("immediate, {form}: {violations}"));
-    }
+    all_forms::conformance(&Design::of::<Reef>());
+    all_forms::conformance(&Design::of::<Immediate>());
+}
+
+#[test]
+fn every_answer_of_threads_is_explained_by_an_order() {
+    // Fails if a schedule of a few threads has an answer that no order of them explains.
+    all_forms::schedules(&race::Subject::of::<Reef>());
+}
+
+#[test]
+fn p02_no_schedule_of_threads_shows_what_a_crash_takes_back() {
+    // Fails if, with immediate durability, a reader sees a write before it is durable.
+    let effort = race::Effort { seeds: 0..30, ..race::Effort::default() };
+    race::judge(&race::Subject::of::<Immediate>(), Form::WORDS, &effort).unwrap();
+}
+
+#[test]
+fn real_threads_do_not_disturb_one_another() {
+    // Fails if the processor's own orders break what all schedules of shuttle keep.
+    all_forms::threads(&Design::of::<Reef>());
 }
 
 #[test]
@@ -46,42 +58,7 @@ fn p10_a_medium_that_is_full_at_any_moment_loses_nothing_and_wedges_nothing() {
     // tombstone, and the room that is kept back for those is taken with the first segments: on a
     // medium that is full before that it is refused.
     let effort = room::Effort { removals_need_room: true, ..room::Effort::default() };
-    let mut removals = 0;
-    for form in FORMS {
-        let report = room::judge(&Design::of::<Reef>(), form, &effort);
-        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
-        println!("{form}: {report}");
-        removals += report.removals;
-        assert!(report.runs > 30 && report.refused > 100, "{form}: {report}");
-    }
+    let removals = all_forms::room(&Design::of::<Reef>(), &effort);
     // If there is none, the excuse is over.
     assert!((1..200).contains(&removals), "{removals}");
-}
-
-#[test]
-fn threads_do_not_disturb_one_another() {
-    // Fails if a schedule of a few threads has an answer that no order of them explains.
-    for form in FORMS {
-        // What a crash may take back of a batch is for the crash judge to say.
-        let effort = race::Effort { crash_every: 0, ..race::Effort::default() };
-        let report = race::judge(&race::Subject::of::<Reef>(), form, &effort);
-        println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
-    }
-}
-
-#[test]
-fn threads_show_nothing_that_a_crash_takes_back() {
-    // Fails if, with immediate durability, a reader sees a write before it is durable.
-    let effort = race::Effort { seeds: 0..30, ..race::Effort::default() };
-    let report = race::judge(&race::Subject::of::<Immediate>(), Form::WORDS, &effort);
-    println!("{:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
-}
-
-#[test]
-fn real_threads_do_not_disturb_one_another() {
-    // Fails if the processor's own orders break what all schedules of shuttle keep.
-    for form in FORMS {
-        let report = race::stress(&Design::of::<Reef>(), form, &race::Stress::default());
-        println!("{form}: {:?}", report.unwrap_or_else(|complaint| panic!("{complaint}")));
-    }
 }

@@ -5,13 +5,13 @@ use crate::{Finding, Project};
 
 /// The judges: the module of each, and the functions of which its tests call one.
 const JUDGES: [(&str, &[&str]); 7] = [
-    ("model", &["judge"]),
-    ("conformance", &["judge"]),
-    ("race", &["judge"]),
-    ("race", &["stress"]),
+    ("all_forms", &["model"]),
+    ("all_forms", &["conformance"]),
+    ("all_forms", &["schedules"]),
+    ("all_forms", &["threads"]),
+    ("all_forms", &["room"]),
     ("crash", &["judge", "survives"]),
     ("damage", &["judge"]),
-    ("room", &["judge"]),
 ];
 
 /// Finds engines whose tests do not call a judge.

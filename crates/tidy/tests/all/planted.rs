@@ -283,8 +283,8 @@ const PLANTED: &[Planted] = &[
             (
                 "crates/engines/src/demo/tests.rs",
                 "//! T.\nuse everhash_testkit::crash::{Effort, judge};\n\
-                 fn f() { model::judge(); conformance::judge(); race::judge(); race::stress();\n\
-                 room::judge(); }\n",
+                 fn f() { all_forms::model(); all_forms::conformance(); all_forms::room();\n\
+                 all_forms::schedules(); all_forms::threads(); }\n",
             ),
         ],
         place: "crates/engines/src/demo/tests.rs:1",
@@ -292,8 +292,8 @@ const PLANTED: &[Planted] = &[
         cured: &[(
             "crates/engines/src/demo/tests.rs",
             "//! T.\nuse everhash_testkit::crash::{Effort, judge};\nuse everhash_testkit::damage;\n\
-             fn f() { model::judge(); conformance::judge(); race::judge(); race::stress();\n\
-             damage::judge(); room::judge(); }\n",
+             fn f() { all_forms::model(); all_forms::conformance(); all_forms::room();\n\
+             all_forms::schedules(); all_forms::threads(); damage::judge(); }\n",
         )],
     },
     Planted {
