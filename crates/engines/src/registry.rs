@@ -38,21 +38,23 @@ pub struct Exploration {
     pub operations: u16,
     /// How many crashes follow each other at most.
     pub depth: u8,
+    /// How many operations a workload has whose every state is crashed once more.
+    pub twice: u16,
 }
 
 impl Exploration {
     /// Many short crashes, for engines whose crash points have few states.
     const USUAL: Exploration =
-        Exploration { words_only: false, states: 20_000, operations: 100, depth: 2 };
+        Exploration { words_only: false, states: 20_000, operations: 100, depth: 2, twice: 14 };
 
     /// Eight short workloads of every form with one crash each, for engines whose states take long
     /// to check.
     const BROAD: Exploration =
-        Exploration { words_only: false, states: 1, operations: 40, depth: 1 };
+        Exploration { words_only: false, states: 1, operations: 40, depth: 1, twice: 4 };
 
     /// Eight short workloads, for engines whose crash points have hundreds of states each.
     const SHORT: Exploration =
-        Exploration { words_only: true, states: 1, operations: 40, depth: 1 };
+        Exploration { words_only: true, states: 1, operations: 40, depth: 1, twice: 1 };
 }
 
 macro_rules! engines {

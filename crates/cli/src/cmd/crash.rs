@@ -158,6 +158,10 @@ impl Crash {
         self.states = brief.states;
         self.operations = brief.operations;
         self.depth = brief.depth;
+        if self.twice {
+            (self.form, self.states) = (Some(Form::WORDS), 1);
+            (self.operations, self.depth) = (brief.twice, 2);
+        }
     }
 
     fn effort(&self) -> Effort {
