@@ -212,6 +212,9 @@ impl<M: Media> Reef<M> {
             return Ok(false);
         }
         let _making_room = self.making_room.lock()?;
+        if self.give_up_checkpoint()? {
+            return Ok(true);
+        }
         let mut best: Option<Victim> = None;
         for (stream, collected) in self.streams.iter().zip(&self.collected) {
             let begun = *collected.0.lock()?;

@@ -36,6 +36,9 @@ const CROWDED: u32 = 6;
 /// Slots of a bucket.
 const SLOTS: usize = BUCKET_SLOTS as usize;
 
+/// Buckets whose numbers of pairs share a word of a checkpoint.
+const GROUP: u64 = 8;
+
 /// What the latch of a shard guards, beside its words.
 #[derive(Debug, Default)]
 pub struct Members {
@@ -109,6 +112,90 @@ impl<P: Primitives> Shard<P> {
             words,
             limit,
         }
+    }
+
+    /// Makes a shard from the words of a checkpoint, with the pairs whose places are `wanted`, and
+    /// of at most `most` buckets; `None` if the words are none of a shard.
+    pub fn load(
+        words: &[u64],
+        shape: u64,
+        (number, count): (u64, u64),
+        most: u64,
+        wanted: impl Fn(Addr) -> bool,
+    ) -> Option<Self> {
+        let shape = Shape::of(shape);
+        let is_possible = shape.level < 48
+            && 1 << shape.level <= most
+            && (1u64 << shape.level).div_ceil(GROUP) <= words.len() as u64
+            && shape.base <= shape.level
+            && shape.level - shape.base < TAG_BITS;
+        if !is_possible {
+            return None;
+        }
+        let shard: Self = Shard::new(shape.level, (number, count), 0);
+        shard.shape.store(shape.word(), Ordering::Relaxed);
+        let (mut words, mut items) = (words.iter(), 0);
+        for first in (0..1 << shape.level).step_by(GROUP as usize) {
+            let counts = words.next()?.to_le_bytes();
+            let buckets = ((1 << shape.level) - first).min(GROUP) as usize;
+            for (bucket, taken) in (first..).zip(&counts[..buckets]) {
+                let mut slots = shard.bucket(bucket).expect("room was reserved").iter();
+                for _ in 0..*taken {
+                    let word = words.next().filter(|word| **word != 0)?;
+                    slots.next()?.store(*word, Ordering::Relaxed);
+                    items += 1;
+                }
+            }
+        }
+        let dropped = shard.drop_unwanted(wanted).ok()?;
+        shard.latch.lock().ok()?.items = items - dropped;
+        Some(shard)
+    }
+
+    /// Removes what leads to places that are not wanted; returns how many pairs that were. None of
+    /// another bucket is left behind one that is not full any more.
+    fn drop_unwanted(&self, wanted: impl Fn(Addr) -> bool) -> Result<u64> {
+        let mut dropped = 0;
+        for number in 0..self.buckets() {
+            let bucket = self.bucket(number).expect("a shard has all its buckets");
+            let mut slot = 0;
+            // Ends: a slot is looked at again only when a pair less is in the shard.
+            while slot < SLOTS {
+                let word = bucket[slot].load(Ordering::Relaxed);
+                if word == 0 || wanted(place_of(word)) {
+                    slot += 1;
+                    continue;
+                }
+                let slot = &bucket[slot];
+                let place = place_of(word);
+                self.remove(&Found { slot, word, bucket: number, place, words: 0 })?;
+                dropped += 1;
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Appends the words of a checkpoint to `words`; the caller holds the latch. Returns the shape.
+    pub fn save(&self, words: &mut Vec<u64>) -> u64 {
+        let shape = self.shape();
+        for first in (0..1 << shape.level).step_by(GROUP as usize) {
+            let (place, mut counts) = (words.len(), [0; GROUP as usize]);
+            words.push(0);
+            for (bucket, count) in (first..1 << shape.level).zip(&mut counts) {
+                let slots = self.bucket(bucket).expect("a shard has all its buckets");
+                let before = words.len();
+                let all = slots.iter().map(|slot| slot.load(Ordering::Relaxed));
+                words.extend(all.filter(|word| *word != 0));
+                *count = (words.len() - before) as u8;
+            }
+            words[place] = u64::from_le_bytes(counts);
+        }
+        shape.word()
+    }
+
+    /// Returns how long a shard is in a checkpoint. Unit: words.
+    pub fn saved_words(&self, members: &Members) -> u64 {
+        self.buckets().div_ceil(GROUP) + members.items
     }
 
     fn shape(&self) -> Shape {

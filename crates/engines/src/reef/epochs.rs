@@ -134,7 +134,7 @@ impl<M: Media> Reef<M> {
         // Before the latches of the streams are taken, which come behind those of the shards.
         epochs.pairs = self.count_pairs()?;
         let cut = self.cut(&pm, number, &mut self.all_streams()?);
-        self.write_record(&pm, (number, epochs.pairs), &cut)?;
+        self.write_record(&pm, epochs, &cut)?;
         self.ended(epochs, cut, &mut self.all_streams()?)
     }
 
@@ -145,7 +145,7 @@ impl<M: Media> Reef<M> {
     {
         let (pm, number) = (self.pool.access(), epochs.number + 1);
         let cut = self.cut(&pm, number, streams);
-        self.write_record(&pm, (number, epochs.pairs), &cut)?;
+        self.write_record(&pm, epochs, &cut)?;
         self.ended(epochs, cut, streams)
     }
 
@@ -190,18 +190,14 @@ impl<M: Media> Reef<M> {
             cut.emptied.push(core::mem::take(&mut stream.emptied));
             cut.ends.append(&mut stream.ends);
             stream.epoch = number + 1;
-            stream.pending = 0;
+            stream.written += core::mem::take(&mut stream.pending);
         }
         cut
     }
 
     /// Writes a commit record and waits until it, and all that was flushed before, is durable.
-    fn write_record(
-        &self,
-        pm: &Access<'_, M>,
-        (number, pairs): (u64, u64),
-        cut: &Cut,
-    ) -> Result<()> {
+    fn write_record(&self, pm: &Access<'_, M>, epochs: &Epochs, cut: &Cut) -> Result<()> {
+        let number = epochs.number + 1;
         let mut record = [0; Epoch::WORDS];
         record[Epoch::NUMBER] = number;
         record[Epoch::GENERATION] = self.generation;
@@ -209,7 +205,11 @@ impl<M: Media> Reef<M> {
         for (tail, position) in record[Epoch::TAILS..].chunks_exact_mut(2).zip(&cut.positions) {
             tail.copy_from_slice(&[position.sequence, position.fill]);
         }
-        record[Epoch::PAIRS] = pairs;
+        record[Epoch::PAIRS] = epochs.pairs;
+        if let Some(checkpoint) = &epochs.checkpoint {
+            record[Epoch::CHECKPOINT] = checkpoint.span.start.byte();
+            record[Epoch::CHECKPOINT + 1] = checkpoint.sum;
+        }
         let at = layout::epoch_place(number);
         record[Epoch::CHECKSUM] = layout::sum(&record[..Epoch::CHECKSUM], at, self.seed);
         self.poison_on_error(pm.write_words(at, &record))?;

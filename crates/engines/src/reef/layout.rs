@@ -5,7 +5,7 @@
 
 use everhash_index::Form;
 use everhash_pmem::{Addr, Bits, Ruler, pool};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. But for the commit records it never changes.
@@ -37,8 +37,44 @@ everhash_pmem::ruler! {
         24  SEALS      [1]  "exclusive or of their checksums";
         32  TAILS      [64] "for each stream: sequence of its last segment, and words used in it";
         544 PAIRS      [1]  "about how many pairs there were: room for them is made at once";
-        552 SPARE      [2]  "zero";
+        552 CHECKPOINT [2]  "byte where the newest checkpoint begins, 0 for none; its checksum";
         568 CHECKSUM   [1]  "XXH3-64 of the words before, seeded with database and place";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// The head of a checkpoint of the directory. A CheckpointShard for each shard follows, then
+    /// the shards, then a CheckpointSegment for each segment. Opening reads it instead of the
+    /// objects before TAILS. Those that count are there still, so that a damaged one is ignored.
+    pub struct CheckpointHead [576] {
+        0   MAGIC        [1]  "the bytes `REEFCHKP`";
+        8   LENGTH       [1]  "words of the checkpoint";
+        16  SEGMENTS     [1]  "how many segments there were";
+        24  SHARDS_SUM   [1]  "checksum of what follows for each shard";
+        32  SEGMENTS_SUM [1]  "checksum of what follows for each segment";
+        40  TAILS        [64] "for each stream: sequence of its last segment, and words used in it";
+        552 SPARE        [2]  "zero";
+        568 CHECKSUM     [1]  "XXH3-64 of the words before, seeded with database and place";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// A shard in a checkpoint. Its words are, for each eight buckets, a byte for each that says
+    /// how many of its slots are taken, and then these.
+    pub struct CheckpointShard [24] {
+        0  LENGTH   [1] "words of the shard in the checkpoint";
+        8  SHAPE    [1] "base-2 logarithm of its buckets | first bit of its tags << 8";
+        16 CHECKSUM [1] "XXH3-64 of its words, seeded with database and place";
+    }
+}
+
+everhash_pmem::ruler! {
+    /// A segment in a checkpoint.
+    pub struct CheckpointSegment [32] {
+        0  PLACE      [1] "byte where it begins";
+        8  SEAL       [1] "its checksum";
+        16 GARBAGE    [1] "about how many of its words were garbage";
+        24 TOMBSTONES [1] "words of tombstones";
     }
 }
 
@@ -90,6 +126,9 @@ pub static RULERS: &[&Ruler] = &[
     &Root::RULER,
     &Epoch::RULER,
     &BatchRecord::RULER,
+    &CheckpointHead::RULER,
+    &CheckpointShard::RULER,
+    &CheckpointSegment::RULER,
     &SegmentHead::RULER,
     &FixedHead::RULER,
     &ObjectHead::RULER,
@@ -125,6 +164,11 @@ pub const LEAST_UNIT_BYTES: u64 = 256;
 ///
 /// Unit: none. Source: ours; it is readable in a dump.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"REEFSEGM");
+
+/// What a checkpoint begins with.
+///
+/// Unit: none. Source: ours; it is readable in a dump.
+pub const CHECKPOINT_MAGIC: u64 = u64::from_le_bytes(*b"REEFCHKP");
 
 /// Units of a segment.
 pub const SIZE_UNITS: Bits = Bits::new(0, 32);
@@ -232,6 +276,19 @@ pub fn sum(words: &[u64], at: Addr, seed: u64) -> u64 {
     }
     // Never 0: that is no segment's.
     xxh3_64_with_seed(&bytes[..8 * words.len()], mix(seed, at.byte())).max(1)
+}
+
+/// Returns the checksum of any number of words that lie at `at`.
+pub fn long_sum(words: &[u64], at: Addr, seed: u64) -> u64 {
+    let mut hasher = Xxh3::with_seed(mix(seed, at.byte()));
+    let mut bytes = [0; Epoch::BYTES];
+    for words in words.chunks(Epoch::WORDS) {
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        hasher.update(&bytes[..8 * words.len()]);
+    }
+    hasher.digest()
 }
 
 /// Returns where the commit record of an epoch lies.

@@ -29,6 +29,7 @@
 //! | insert | no object is read; one is written, in sequence |
 //! | overwrite, remove | the key of one object is read |
 //! | growth of the directory | no object is read or moved; keys are read once in ten doublings |
+//! | opening | 9 bytes of a checkpoint for each pair, and the objects of the log behind it |
 //! | durability | of batches one sync for all streams, about 600 bytes |
 //! | room | 8 bytes a pair beside key and value for words, 16 for byte strings, and what collecting leaves |
 //! | DRAM | 10 to 17 bytes a pair |
@@ -46,6 +47,7 @@
 //! | batches, commit records | `epochs.rs` |
 //! | collection, tombstones | `collection.rs` |
 //! | clearing | `clearing.rs` |
+//! | checkpoints of the directory | `checkpoint.rs`, `recovery/loaded.rs` |
 //! | recovery | `recovery.rs`, `recovery/found.rs`, `recovery/replay.rs` |
 //! | visiting all pairs | `scan.rs` |
 //! | work ahead of need | `upkeep.rs` |
@@ -66,15 +68,18 @@
 //! | a shard doubles some buckets at a time | all at once, under its latch | shards are small and double at different times |
 //! | a segment is freed by a record | by a mark in place of its checksum, as of an epoch | no words of a next owner bring its head back |
 //! | segments of one length | a 256th of the table, at most `segment_bytes` | a small database stays small |
+//! | a checkpoint after so many bytes of log | after 8 times its own length, and 64 MiB | what is written grows by an eighth at most |
+//! | shards are loaded when first touched | all at once at open | a damaged one can then be ignored for the log |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
-//! Not here: a checkpoint of the directory (an opening reads all objects), a medium that writes out
-//! whole megabytes, holes behind emptied segments, a sync that no writer ever waits for. The
+//! Not here: a medium that writes out whole megabytes, holes behind emptied segments, a sync that
+//! no writer ever waits for. The
 //! figures that the design aims at beside other stores have not been measured, so that it is no
 //! default.
 
 mod batches;
 mod check;
+mod checkpoint;
 mod clearing;
 mod collection;
 mod directory;

@@ -1,4 +1,5 @@
-//! Opening: which segments there are, how far they count, and then every object in order.
+//! Opening: which segments there are, how far they count, then the newest checkpoint of the
+//! directory, and every object behind it in order.
 //!
 //! | the pool was | what counts |
 //! |---|---|
@@ -11,6 +12,7 @@
 //! each stream: nothing of an earlier life is ever found behind a newer object.
 
 mod found;
+mod loaded;
 mod replay;
 
 use core::sync::atomic::Ordering;
@@ -22,6 +24,7 @@ use everhash_pmem::{
 };
 
 use self::found::{FoundSegment, Record, find_segments, read_batch, read_records};
+use self::loaded::{Loaded, load};
 use super::directory::Shard;
 use super::layout::{self, Ended, ROOT, Root, SegmentHead, Tail};
 use super::objects::Objects;
@@ -68,14 +71,21 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Reef<M>>
         pm.sync(sites::VISIBLE)?;
     }
     let mut plan = plan(&pm, &pool, &settings, objects, seed)?;
+    let mut loaded = load(&pm, &settings, seed, &plan);
     drop(pm);
-    let table = make(pool, settings, objects, seed, &plan)?;
+    let table = make(pool, settings, (objects, seed), &plan, loaded.as_mut())?;
     for segments in &plan.streams {
         for (segment, words) in segments.values() {
             table.claim(segment, *words)?;
         }
     }
-    table.replay_all(&plan, executor)?;
+    let mut from = vec![Position::default(); plan.streams.len()];
+    if let Some(loaded) = loaded {
+        table.take_loaded(&loaded, &plan)?;
+        from = loaded.checkpoint.tails;
+    }
+    table.replay_all(&plan, &from, executor)?;
+    table.count_log(&from)?;
     if table.pool.writable() {
         table.take_over(&mut plan)?;
     }
@@ -255,9 +265,9 @@ fn behind<M: Media>(
 fn make<M: Media>(
     pool: Pool<M>,
     settings: ReefSettings,
-    objects: Objects,
-    seed: u64,
+    (objects, seed): (Objects, u64),
     plan: &Plan,
+    loaded: Option<&mut Loaded<M>>,
 ) -> Result<Reef<M>> {
     let hasher = KeyedHash::of(pool.identity())?;
     let form = Form::from_code(pool.identity().form);
@@ -268,6 +278,10 @@ fn make<M: Media>(
     let level = settings.level().min(buckets.max(1).ilog2());
     let pairs = plan.base.pairs.div_ceil(settings.shards).min(2 * buckets);
     let shard = |number| Shard::new(level, (number, settings.shards), pairs);
+    let (checkpoint, shards) = match loaded {
+        Some(it) => (Some(it.checkpoint.clone()), core::mem::take(&mut it.shards)),
+        None => (None, (0..settings.shards).map(shard).collect()),
+    };
     let streams = plan.streams.iter().enumerate().map(|(number, segments)| {
         let mut stream = Stream { number: number as u64, ..Stream::default() };
         let base = plan.base.tails[number];
@@ -292,14 +306,15 @@ fn make<M: Media>(
         is_immediate: settings.durability == 1,
         space,
         units: Units::new(unit_bytes),
-        shards: (0..settings.shards).map(shard).collect(),
+        shards: shards.into(),
         streams: streams.collect(),
-        epochs: Lock::new(Epochs { number: plan.base.number, ..Epochs::default() }),
+        epochs: Lock::new(Epochs { number: plan.base.number, checkpoint, ..Epochs::default() }),
         kept: Lock::new(Vec::new()),
         used: AtomicWord::new(0),
         dead: AtomicWord::new(0),
         collected: (0..settings.streams).map(|_| OwnLines(Lock::new(None))).collect(),
         making_room: Lock::new(()),
+        checkpointing: Lock::new(()),
         collections: AtomicWord::new(0),
         pool,
     })

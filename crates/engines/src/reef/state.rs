@@ -9,7 +9,7 @@ use everhash_pmem::{AtomicWord, Latch, Lock, Media, Pool, Primitives, Space, Spa
 use super::directory::Shard;
 use super::objects::Objects;
 use super::setup::ReefSettings;
-use super::stream::{Stream, Victim};
+use super::stream::{Position, Stream, Victim};
 use super::units::Units;
 use crate::common::hash::KeyedHash;
 
@@ -29,6 +29,18 @@ pub type CollectionOf<M> = OwnLines<LockOf<M, Option<Victim>>>;
 #[repr(align(128))]
 pub struct OwnLines<T>(pub(super) T);
 
+/// A checkpoint on the medium.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    pub(super) span: Span,
+    /// The checksum of its head.
+    pub(super) sum: u64,
+    /// Where the log goes on.
+    pub(super) tails: Vec<Position>,
+    /// What had been appended in all since the table was opened. Unit: bytes.
+    pub(super) written: u64,
+}
+
 /// What is known of epochs.
 #[derive(Debug, Default)]
 pub struct Epochs {
@@ -38,6 +50,8 @@ pub struct Epochs {
     pub(super) seen: Option<Duration>,
     /// How many pairs there were when they were counted last.
     pub(super) pairs: u64,
+    /// The checkpoint that commit records name.
+    pub(super) checkpoint: Option<Checkpoint>,
 }
 
 /// A table, of any form.
@@ -75,6 +89,8 @@ pub struct Reef<M: Media> {
     pub(super) collected: Box<[CollectionOf<M>]>,
     /// Who makes room on a full medium.
     pub(super) making_room: LockOf<M, ()>,
+    /// Who writes a checkpoint, or gives one up. Taken before all others.
+    pub(super) checkpointing: LockOf<M, ()>,
     /// Segments that were collected since the table was opened.
     pub(super) collections: WordOf<M>,
 }

@@ -81,6 +81,8 @@ pub struct Stream {
     pub(super) durable: Position,
     /// Bytes stored since the last cut.
     pub(super) pending: u64,
+    /// Bytes stored before it.
+    pub(super) written: u64,
     /// Segments that exist as of the present epoch, and the exclusive or of their checksums.
     pub(super) census: (u64, u64),
     /// Emptied segments: free when the epoch as of which they are is durable.

@@ -1,5 +1,6 @@
 //! What Reef must do.
 
+mod checkpoints;
 mod crashes;
 mod damage;
 mod directory;

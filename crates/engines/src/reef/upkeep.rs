@@ -5,6 +5,7 @@ use core::time::Duration;
 use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Lock, Media};
 
+use super::checkpoint::Moment;
 use super::collection::{Collected, STEP, UPKEEP};
 use super::state::Reef;
 
@@ -27,6 +28,7 @@ impl<M: Media> Reef<M> {
             }
             more |= left == 0;
         }
+        self.checkpoint_if_due(Moment::Upkeep)?;
         // What was written just after a visit is seen at the next one, half an interval later.
         let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
         let is_dirty = self.age_epoch(now, half)?;
@@ -47,6 +49,7 @@ impl<M: Media> Reef<M> {
     /// # Errors
     /// Those of the medium.
     pub(super) fn settle(&self) -> Result<()> {
+        self.checkpoint_if_due(Moment::Close)?;
         let mut epochs = self.epochs.lock()?;
         self.alive()?;
         self.commit_next(&mut epochs)?;

@@ -25,6 +25,8 @@ pub struct Record {
     pub(super) tails: Vec<Position>,
     /// About how many pairs there were.
     pub(super) pairs: u64,
+    /// Where the newest checkpoint begins, and its checksum. Unit of the first: bytes.
+    pub(super) checkpoint: (u64, u64),
 }
 
 /// A segment whose head is sound.
@@ -109,6 +111,7 @@ pub(super) fn read_records<M: Media>(pm: &Access<'_, M>, seed: u64) -> Result<Ve
             census: (words[Epoch::SEGMENTS], words[Epoch::SEALS]),
             tails: tails.collect(),
             pairs: words[Epoch::PAIRS],
+            checkpoint: (words[Epoch::CHECKPOINT], words[Epoch::CHECKPOINT + 1]),
         });
     }
     records.sort_by_key(|record| core::cmp::Reverse(record.number));

@@ -11,6 +11,7 @@ use crate::reef::directory::damaged;
 use crate::reef::layout::{self, Kind, SegmentHead};
 use crate::reef::objects::{Head, Objects};
 use crate::reef::state::{LockOf, Reef};
+use crate::reef::stream::Position;
 
 impl Objects {
     /// Returns how many words of a segment hold sound objects, from `start` on and at most `words`,
@@ -58,13 +59,18 @@ struct Read {
 }
 
 impl<M: Media> Reef<M> {
-    /// Brings the objects of all streams into the directory, as many streams at a time as the
-    /// executor likes: no key belongs to two.
-    pub(super) fn replay_all(&self, plan: &Plan, executor: &dyn Executor) -> Result<()> {
+    /// Brings the objects of all streams behind `from` into the directory, as many streams at a
+    /// time as the executor likes: no key belongs to two.
+    pub(super) fn replay_all(
+        &self,
+        plan: &Plan,
+        from: &[Position],
+        executor: &dyn Executor,
+    ) -> Result<()> {
         let count = plan.streams.len();
         let outcomes: Vec<LockOf<M, Result<()>>> = (0..count).map(|_| Lock::new(Ok(()))).collect();
         executor.run(count, &|number| {
-            let outcome = self.replay(&plan.streams[number]);
+            let outcome = self.replay(&plan.streams[number], from[number]);
             if let Ok(mut slot) = outcomes[number].lock() {
                 *slot = outcome;
             }
@@ -76,12 +82,17 @@ impl<M: Media> Reef<M> {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if one is not.
-    fn replay(&self, segments: &BTreeMap<u64, (FoundSegment, u64)>) -> Result<()> {
+    fn replay(&self, segments: &BTreeMap<u64, (FoundSegment, u64)>, from: Position) -> Result<()> {
         let pm = self.pool.access();
         let floor = segments.values().map(|(segment, _)| segment.floor).max().unwrap_or(1);
+        let floor = floor.max(from.sequence);
         let (mut key, mut value, mut read) = (Vec::new(), Vec::new(), Read::default());
         for (segment, words) in segments.range(floor..).map(|(_, segment)| segment) {
             let (mut offset, mut tombstones) = (SegmentHead::WORDS as u64, 0);
+            if segment.sequence == from.sequence {
+                // Anything else than the end of an object is no object, and so an error.
+                offset = offset.max(from.fill);
+            }
             // Ends: every object has a length.
             while offset < *words {
                 let at = segment.at.plus(offset);
@@ -110,7 +121,7 @@ impl<M: Media> Reef<M> {
             }
             let mut stream = self.streams[segment.stream as usize].0.lock()?;
             if let Some(sealed) = stream.sealed.get_mut(&segment.sequence) {
-                sealed.tombstones = tombstones;
+                sealed.tombstones += tombstones;
             }
         }
         self.apply(&pm, &mut read)

@@ -159,3 +159,29 @@ fn a_free_slot_is_of_no_key() {
         assert!(shard.locate(home + 4, look).unwrap().is_none());
     }
 }
+
+#[test]
+fn what_a_checkpoint_leaves_out_hides_no_other_pair() {
+    // Fails if a pair lies behind a bucket that is not full any more: a search ends there.
+    for (level, count) in [(0, 5), (1, 12), (4, 100), (8, 1500)] {
+        let mut known = Known::new(level);
+        (0..count).for_each(|number| known.insert(spread(number), number + 1));
+        let mut words = Vec::new();
+        let shape = known.shard.save(&mut words);
+        for part in 1..5 {
+            let wanted = |place: Addr| place.byte() / 8 % 5 >= part;
+            let most = known.shard.buckets();
+            let shard = Shard::load(&words, shape, (0, 1), most, wanted).unwrap();
+            let pairs: BTreeMap<_, _> =
+                known.pairs.clone().into_iter().filter(|(place, _)| wanted(at(*place))).collect();
+            assert_eq!(shard.latch.lock().unwrap().items, pairs.len() as u64);
+            Known { shard, pairs, read: 0 }.holds();
+        }
+        assert!(
+            Shard::<Std>::load(&words, shape, (0, 1), known.shard.buckets() - 1, |_| true)
+                .is_none()
+        );
+        words.pop();
+        assert!(Shard::<Std>::load(&words, shape, (0, 1), u64::MAX, |_| true).is_none());
+    }
+}
