@@ -1,7 +1,7 @@
 //! Clearing, closing, dropping, and opening again.
 
 use everhash_index::{Design, Error, Form, Inline};
-use everhash_pmem::Image;
+use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy};
 use crate::failure::ensure;
@@ -43,6 +43,37 @@ pub(super) fn a_closed_table_comes_back(design: &Design<Image>, form: Form) -> R
         holds(&session, &shape, &pairs)?;
     }
     Ok(())
+}
+
+pub(super) fn room_is_used_again_from_open_to_close(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
+    // Most keys are written seldom and a few again and again, so that some parts of a table are
+    // full of what is dead while others hold what nobody touched since an earlier life.
+    let mut pairs = load(session.table(), &shape, 100..160, 0)?;
+    let (mut used, mut length) = (0, 0);
+    for life in 0u32..12 {
+        for round in 0..30 {
+            pairs.extend(load(session.table(), &shape, 0..6, life * 100 + round)?);
+        }
+        let seldom = 100 + life as u16;
+        pairs.extend(load(session.table(), &shape, seldom..seldom + 2, life)?);
+        session.close()?;
+        let found = check_pool(design, session.region())?;
+        ensure!(found == pairs, "the check of the closed pool found other pairs");
+        session = OpenTable::open(design, session.region().media().clone())?;
+        let (now, bytes) = (session.table().stats()?.used_bytes, session.region().media().bytes());
+        let reachable = session.table().check()?.reachable_bytes;
+        ensure!(reachable <= now, "{reachable} bytes are reachable, and only {now} in use");
+        if life < 4 {
+            (used, length) = (now.max(used), bytes.max(length));
+        }
+        ensure!(now <= used + used / 2, "{now} bytes are in use in life {life}, before {used}");
+        ensure!(bytes <= length + length / 2, "the medium has grown from {length} to {bytes}");
+    }
+    holds(&session, &shape, &pairs)
 }
 
 pub(super) fn a_dropped_table_comes_back(
