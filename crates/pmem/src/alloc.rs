@@ -5,6 +5,7 @@
 //! on it takes and gives. So a crash can neither leak a span nor leave one allocated twice, and
 //! there is no allocation log to recover (`docs/decisions/0004-volatile-space-maps.md`).
 
+mod holes;
 mod map;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ pub struct Usage {
     pub used_bytes: u64,
     /// Bytes that are free without growing the medium.
     pub free_bytes: u64,
+    /// Of them, bytes whose storage was given back to the device.
+    pub hole_bytes: u64,
     /// How often the medium was grown since the space was made.
     pub growth_steps: u64,
 }
@@ -77,6 +80,8 @@ pub struct Space<M: Media> {
 
 struct State {
     free: FreeMap,
+    /// Those of the free runs that have no storage behind them.
+    holes: FreeMap,
     /// The line behind the last one of the medium.
     end: u64,
     /// No line from this one on was allocated since the medium grew there.
@@ -106,8 +111,9 @@ impl<M: Media> Space<M> {
         if first < end {
             free.insert(first, end - first);
         }
-        let state =
-            State { free, end, zero: zero.clamp(first, end), touched: first, growth_steps: 0 };
+        let holes = FreeMap::default();
+        let zero = zero.clamp(first, end);
+        let state = State { free, holes, end, zero, touched: first, growth_steps: 0 };
         Space { region, first, state: Lock::new(state), growing: Lock::new(()) }
     }
 
@@ -170,15 +176,17 @@ impl<M: Media> Space<M> {
         }
         let lines = bytes.div_ceil(LINE);
         let want = Want { lines, align: align_bytes.div_ceil(LINE), origin };
-        if let Some(taken) = self.state.lock().map_err(poisoned)?.take(&want) {
-            return Ok(before_stores::<M, _>(taken));
+        let taken = self.state.lock().map_err(poisoned)?.take(&want);
+        if let Some(taken) = taken {
+            return self.hand_out(taken);
         }
         let _growing = self.growing.lock().map_err(poisoned)?;
         // Ends: a further round means that other threads took what the last one had added.
         loop {
             let mut state = self.state.lock().map_err(poisoned)?;
             if let Some(taken) = state.take(&want) {
-                return Ok(before_stores::<M, _>(taken));
+                drop(state);
+                return self.hand_out(taken);
             }
             let end_bytes = state.end_bytes(&want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
@@ -222,8 +230,10 @@ impl<M: Media> Space<M> {
             if let Some(start) = state.free.find(want.lines, 1, 0) {
                 let (from, to) = (start.max(state.touched), start + want.lines);
                 state.touched = state.touched.max(to);
+                // Touched, a hole would take storage, and there may be none.
+                let is_whole = !state.holes.overlaps(start, want.lines);
                 drop(state);
-                if from < to {
+                if from < to && is_whole {
                     self.region.media().touch(lines_span(from, to - from));
                 }
                 return Ok(());
@@ -249,6 +259,9 @@ impl<M: Media> Space<M> {
         holds: impl Fn(u64) -> u64,
     ) -> Result<bool> {
         let run = run_bytes.div_ceil(LINE);
+        if !self.fill_holes()? {
+            return Ok(false);
+        }
         let fits = |state: &State| state.free.fits(run, wanted, |lines| holds(lines * LINE));
         if fits(&*self.state.lock().map_err(poisoned)?) {
             return Ok(true);
@@ -297,6 +310,7 @@ impl<M: Media> Space<M> {
         Ok(Usage {
             used_bytes: (state.end - self.first - free) * LINE,
             free_bytes: free * LINE,
+            hole_bytes: state.holes.free() * LINE,
             growth_steps: state.growth_steps,
         })
     }
@@ -330,13 +344,15 @@ struct Want {
 }
 
 impl State {
-    fn take(&mut self, want: &Want) -> Option<Allocation> {
+    /// Takes lines, and says whether some of them are a hole.
+    fn take(&mut self, want: &Want) -> Option<(Allocation, bool)> {
         let start = self.free.find(want.lines, want.align, want.origin)?;
         assert!(self.free.remove(start, want.lines), "what was found free is free");
         let zero = start >= self.zero;
         // Lines that the alignment skipped no longer count as zero: one number is worth them.
         self.zero = self.zero.max(start + want.lines);
-        Some(Allocation { span: lines_span(start, want.lines), zero })
+        let is_hole = self.holes.cut(start, want.lines);
+        Some((Allocation { span: lines_span(start, want.lines), zero }, is_hole))
     }
 
     /// Returns the length at which `want` fits, or `None` if no medium is that long. Unit: bytes.

@@ -112,6 +112,37 @@ impl FreeMap {
         true
     }
 
+    /// Returns the runs of `least` lines and more, the longest first, as start and length.
+    pub(super) fn runs(&self, least: u64) -> impl Iterator<Item = (u64, u64)> {
+        let runs = self.by_length.range((least, 0)..).rev();
+        runs.map(|&(length, start)| (start, length))
+    }
+
+    /// Returns the first run that begins within `lines` lines from `start` on.
+    pub(super) fn first_within(&self, start: u64, lines: u64) -> Option<(u64, u64)> {
+        self.lines_at.range(start..start + lines).next().map(|(&at, &length)| (at, length))
+    }
+
+    /// Returns whether any of `lines` lines from `start` on is free.
+    pub(super) fn overlaps(&self, start: u64, lines: u64) -> bool {
+        let last = self.lines_at.range(..start + lines).next_back();
+        last.is_some_and(|(&at, &length)| at + length > start)
+    }
+
+    /// Takes those of `lines` lines from `start` on that are free; returns whether there were any.
+    pub(super) fn cut(&mut self, start: u64, lines: u64) -> bool {
+        let (mut any, end) = (false, start + lines);
+        // Ends: each round takes a run, or the part of one.
+        while let Some((&at, &length)) = self.lines_at.range(..end).next_back() {
+            let (from, to) = (at.max(start), (at + length).min(end));
+            if from >= to {
+                break;
+            }
+            any |= self.remove(from, to - from);
+        }
+        any
+    }
+
     fn add_run(&mut self, start: u64, lines: u64) {
         self.lines_at.insert(start, lines);
         self.by_length.insert((lines, start));

@@ -164,6 +164,35 @@ fn a_reopened_space_is_free_but_for_its_claims_and_nothing_is_zero() {
 }
 
 #[test]
+fn holes_are_free_room_and_never_cover_what_is_in_use() {
+    // Fails if a line in use becomes a hole, if a hole is no room, or if a line is counted twice.
+    let space = space(64 * LINE, 64 * LINE);
+    let all = space.usage().unwrap().free_bytes;
+    let holes = || space.usage().unwrap().hole_bytes;
+    let first = space.take(10 * LINE, LINE).unwrap().span;
+    let second = space.take(10 * LINE, LINE).unwrap().span;
+    let third = space.take(10 * LINE, LINE).unwrap().span;
+    space.give(second);
+    // The longest run is at the end, and the one between the others is too short.
+    assert_eq!(space.release(11 * LINE, u64::MAX).unwrap(), all - 30 * LINE);
+    assert_eq!((space.release(11 * LINE, u64::MAX).unwrap(), holes()), (0, all - 30 * LINE));
+    assert_eq!(space.release(LINE, 4 * LINE).unwrap(), 4 * LINE);
+    assert_eq!(space.release(LINE, 4 * LINE).unwrap(), 4 * LINE);
+    assert_eq!(space.release(LINE, 4 * LINE).unwrap(), 2 * LINE);
+    assert_eq!((space.release(1, u64::MAX).unwrap(), holes()), (0, all - 20 * LINE));
+    // Of a run with a hole in its middle, both sides are left.
+    let again = space.take(6 * LINE, LINE).unwrap().span;
+    assert!(again.overlaps(second) && holes() == all - 26 * LINE);
+    space.give(again);
+    assert_eq!(space.usage().unwrap().free_bytes, all - 20 * LINE);
+    assert_eq!((space.release(1, u64::MAX).unwrap(), holes()), (6 * LINE, all - 20 * LINE));
+    assert!(space.has_room(0, all - 20 * LINE, |bytes| bytes).unwrap() && holes() == 0);
+    space.give(first);
+    space.give(third);
+    assert_eq!(space.usage().unwrap().free_bytes, all);
+}
+
+#[test]
 fn a_claim_that_no_space_could_have_handed_out_is_damage() {
     // Fails if a hostile pointer is claimed, or panics.
     let space = space(1024, 1024);

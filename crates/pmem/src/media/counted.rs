@@ -217,6 +217,10 @@ impl<M: Media> Holes for Counted<M> {
     fn reserve(&self, span: Span) -> Result<()> {
         self.inner.reserve(span)
     }
+
+    fn renew(&self, span: Span) {
+        self.inner.renew(span);
+    }
 }
 
 impl<M: Media> Simulation<CountedContext<M::Context>> for Counted<M> {

@@ -59,6 +59,10 @@ pub trait Holes {
     fn reserve(&self, _span: Span) -> Result<()> {
         Ok(())
     }
+
+    /// Prepares the memory behind `span` at once: it is in use, nothing leads there yet, and all of
+    /// it is stored to next. The words read as zero or as before.
+    fn renew(&self, _span: Span) {}
 }
 
 /// Events that a real medium ignores: they feed virtual time and the crash explorer.

@@ -138,6 +138,7 @@ fn a_reader_cannot_change_the_file() {
     assert!(region.media().reserve(Span::new(Addr::NULL, 8)).is_err());
     region.media().release(Span::of_bytes(Addr::NULL, 4096));
     region.media().touch(Span::of_bytes(Addr::NULL, 4096));
+    region.media().renew(Span::of_bytes(Addr::NULL, 4096));
     let store = std::panic::AssertUnwindSafe(|| pm.store(Addr::NULL, 1));
     assert!(std::panic::catch_unwind(store).is_err());
     pm.persist(Span::new(Addr::NULL, 1), SITE).unwrap();

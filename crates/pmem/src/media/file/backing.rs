@@ -39,6 +39,12 @@ const NETWORK: [u64; 11] = [
 /// of files fit, and most files never outgrow it.
 const FIRST_RANGE: u64 = 1 << 30;
 
+/// What is written at once where pages are prepared.
+///
+/// Unit of its length: bytes. Source: ours; the file system keeps what is written by one call as
+/// one large page, and a store to it later marks all of it as changed.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 /// How a file is opened and mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -278,6 +284,21 @@ impl Backing {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             done(rustix::fs::fallocate(&self.file.file, flags, from, to - from))
         });
+    }
+
+    /// Writes zeros to the bytes of `span` that are mapped.
+    pub(crate) fn renew(&self, span: Span) {
+        let (mut from, end) = (span.start.byte(), span.end_byte().min(self.mapping.bytes()));
+        // Ends: each call writes something, or is the last one.
+        while self.plan.writable && from < end {
+            let piece = &ZEROS[..(end - from).min(ZEROS.len() as u64) as usize];
+            let written = perform(&*self.plan.system, Call::Write, || {
+                Ok(rustix::io::pwrite(&self.file.file, piece, from)? as u64)
+            });
+            // Best effort: the pages are there at the first store, too.
+            let Some(count) = written.ok().filter(|count| *count > 0) else { return };
+            from += count;
+        }
     }
 
     /// Allocates storage for `span` again.

@@ -39,13 +39,15 @@ pub enum Call {
     Remove,
     /// Frees the storage behind a range.
     Punch,
+    /// Writes zeros.
+    Write,
     /// Passes a hint about the lifetime of the data.
     Hint,
 }
 
 impl Call {
     /// Every kind.
-    pub const ALL: [Call; 17] = [
+    pub const ALL: [Call; 18] = [
         Call::OpenDirectory,
         Call::Exists,
         Call::Create,
@@ -62,6 +64,7 @@ impl Call {
         Call::Rename,
         Call::Remove,
         Call::Punch,
+        Call::Write,
         Call::Hint,
     ];
 }

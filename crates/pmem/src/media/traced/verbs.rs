@@ -162,6 +162,11 @@ impl<P: Primitives> Holes for Traced<P> {
         recorder.note(P::thread(), None, What::Release { word, count });
         self.overwrite(words, 0);
     }
+
+    /// As [`Holes::release`]: whole lines of every second span become zero.
+    fn renew(&self, span: Span) {
+        self.release(span);
+    }
 }
 
 impl<P: Primitives> Simulation<u32> for Traced<P> {

@@ -1,0 +1,97 @@
+//! Holes: storage behind free runs goes back to the device, and comes back before the next use.
+//!
+//! A run is out of the free ones while its storage is given back: nobody takes it and stores to it
+//! meanwhile. A hole is reserved when it is taken, so that no store meets a full disk.
+
+use super::{Allocation, Space, State, before_stores, lines_span, poisoned};
+use crate::{Error, LINE, Lock, Media, Result};
+
+impl<M: Media> Space<M> {
+    /// Gives the storage behind a long free run back to the device, if there is one of
+    /// `least_bytes` bytes, and `most_bytes` of it at most; returns how many bytes that were. The
+    /// space has as much room as before; a take that finds no storage fails with [`Error::Full`].
+    ///
+    /// Meant for background work, when nobody writes: a hole that is taken again costs a call of
+    /// the system and the faults of its pages.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a panic inside the space.
+    ///
+    /// ```
+    /// use everhash_pmem::{Addr, Image, Region, Space};
+    ///
+    /// let region = Region::new(Image::<everhash_pmem::Std>::new(1 << 20, 1 << 20));
+    /// let space = Space::fresh(region, Addr::new(0));
+    /// assert_eq!(space.release(1 << 16, 1 << 18)?, 1 << 18);
+    /// assert_eq!(space.usage()?.hole_bytes, 1 << 18);
+    /// space.take(1 << 20, 64)?;
+    /// assert_eq!(space.usage()?.hole_bytes, 0);
+    /// # Ok::<(), everhash_pmem::Error>(())
+    /// ```
+    pub fn release(&self, least_bytes: u64, most_bytes: u64) -> Result<u64> {
+        let mut state = self.state.lock().map_err(poisoned)?;
+        let found = state.solid_run(least_bytes.div_ceil(LINE).max(1));
+        let Some((start, lines)) = found else { return Ok(0) };
+        let lines = lines.min((most_bytes / LINE).max(1));
+        assert!(state.free.remove(start, lines), "what was found free is free");
+        drop(state);
+        self.region.media().release(lines_span(start, lines));
+        self.state.lock().map_err(poisoned)?.put_back_hole(start, lines);
+        Ok(lines * LINE)
+    }
+
+    /// Hands a span out that was taken, with storage behind all of it.
+    #[inline(always)]
+    pub(super) fn hand_out(&self, (taken, is_hole): (Allocation, bool)) -> Result<Allocation> {
+        if is_hole {
+            self.fill_hole(&taken)?;
+        }
+        Ok(before_stores::<M, _>(taken))
+    }
+
+    #[cold]
+    fn fill_hole(&self, taken: &Allocation) -> Result<()> {
+        self.region.media().reserve(taken.span).inspect_err(|_| {
+            if let Ok(mut state) = self.state.lock() {
+                state.put_back_hole(taken.span.start.line(), taken.span.bytes() / LINE);
+            }
+        })
+    }
+
+    /// Reserves storage behind all free runs; returns whether there is any for all of them.
+    pub(super) fn fill_holes(&self) -> Result<bool> {
+        let mut state = self.state.lock().map_err(poisoned)?;
+        // Ends: each round fills one. With the lock nobody takes it meanwhile.
+        while let Some((start, lines)) = state.holes.first_within(0, u64::MAX) {
+            match self.region.media().reserve(lines_span(start, lines)) {
+                Err(Error::Full { .. }) => return Ok(false),
+                reserved => reserved?,
+            }
+            state.holes.cut(start, lines);
+        }
+        Ok(true)
+    }
+}
+
+impl State {
+    fn put_back_hole(&mut self, start: u64, lines: u64) {
+        self.holes.cut(start, lines);
+        let both = self.holes.insert(start, lines) && self.free.insert(start, lines);
+        assert!(both, "what was taken comes back");
+    }
+
+    /// Returns a part of `least` lines and more of a free run that is no hole, the longest of its
+    /// run.
+    fn solid_run(&self, least: u64) -> Option<(u64, u64)> {
+        self.free.runs(least).find_map(|(start, lines)| {
+            let (mut best, mut from, end) = ((0, start), start, start + lines);
+            // Ends: each round passes a hole.
+            while let Some((hole, length)) = self.holes.first_within(from, end - from) {
+                best = best.max((hole - from, from));
+                from = hole + length;
+            }
+            let (lines, start) = best.max((end - from, from));
+            (lines >= least).then_some((start, lines))
+        })
+    }
+}
