@@ -9,8 +9,8 @@ use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, WORD, poo
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, Epoch, KEY_BYTES, Kind, MAGIC, ObjectHead, ROOT, Root, SIZE_STREAM, SIZE_UNITS,
-    SegmentHead, Tail, VALUE_BYTES, VERSION,
+    self, Epoch, KEY_BYTES, Kind, ObjectHead, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead,
+    Tail, VALUE_BYTES, VERSION,
 };
 use crate::common::hash::KeyedHash;
 
@@ -187,7 +187,9 @@ impl<M: Media> Judge<'_, M> {
             let seal = layout::sum(&head[..SegmentHead::TAIL], at, self.seed);
             let freed = layout::freed_of(head[SegmentHead::CHECKSUM], seal);
             let is_head = head[SegmentHead::CHECKSUM] == seal || freed.is_some();
-            if head[SegmentHead::MAGIC] == MAGIC && is_head {
+            if layout::may_begin(head[SegmentHead::MAGIC]) && is_head {
+                let plain = layout::plain_head(&head);
+                head[..SegmentHead::TAIL].copy_from_slice(&plain);
                 let units = SIZE_UNITS.get(head[SegmentHead::SIZE]);
                 let stream = SIZE_STREAM.get(head[SegmentHead::SIZE]);
                 if units == 0 || units > (end - byte) / self.unit_bytes || stream >= self.streams {

@@ -109,7 +109,8 @@ impl<M: Media> Reef<M> {
     }
 
     /// Ends the epoch if a write is older than `age` at `now`, if writers would soon have to, or if
-    /// segments wait for it; returns whether there are writes that wait for one.
+    /// segments wait for it; returns whether upkeep should come again: writes wait for the end of
+    /// one, or one has ended, and more may be garbage than before.
     pub(super) fn age_epoch(&self, now: Duration, age: Duration) -> Result<bool> {
         let mut epochs = self.epochs.lock()?;
         self.alive()?;
@@ -122,7 +123,7 @@ impl<M: Media> Reef<M> {
         let is_old = epochs.seen.is_some_and(|seen| now.saturating_sub(seen) >= age);
         if is_dirty && (is_old || is_due) || waits && !is_dirty {
             self.commit_next(&mut epochs)?;
-            return Ok(false);
+            return Ok(true);
         }
         epochs.seen = if is_dirty { epochs.seen.or(Some(now)) } else { None };
         Ok(is_dirty)

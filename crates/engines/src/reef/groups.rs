@@ -152,7 +152,9 @@ impl<M: Media> Reef<M> {
             if !is_there {
                 let added = added.entry(number).or_default();
                 *added += 1;
-                shard.make_room(members[&number].items + *added, hash, |at| self.rehash(pm, at))?;
+                shard.make_room(members[&number].items + *added, hash, |pairs| {
+                    self.rehash(pm, pairs)
+                })?;
             }
             writes.push(Write { hash, key, value: *value, stream, place: Addr::NULL });
         }
@@ -249,7 +251,7 @@ impl<M: Media> Reef<M> {
         let found = shard.locate(write.hash, look)?;
         if found.is_none() {
             // Others of the batch may have taken the room that was made for this one.
-            shard.make_room(members.items + 1, write.hash, |at| self.rehash(pm, at))?;
+            shard.make_room(members.items + 1, write.hash, |pairs| self.rehash(pm, pairs))?;
         }
         self.publish((shard, members), (write.hash, write.kind(), write.place), found)
     }

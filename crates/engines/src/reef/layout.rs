@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. But for the commit records it never changes.
     pub struct Root [3584] {
-        0    VERSION           [1]  "layout version, 2";
+        0    VERSION           [1]  "layout version, 3";
         8    STREAMS           [1]  "streams, a power of two";
         16   SHARDS            [1]  "shards of the directory, a power of two";
         24   BUCKETS           [1]  "buckets of a new directory, a power of two";
@@ -93,9 +93,11 @@ everhash_pmem::ruler! {
     /// The head of a segment; objects follow without gaps. The checksum comes last: of a killed
     /// process a head that is sound has a tail. Of an empty segment it is FREED: the epoch as of
     /// which it is empty | check << 40. So one word says whether there is a segment and whether it
-    /// holds anything, and the words of the next owner of the place cannot part the two.
+    /// holds anything, and the words of the next owner of the place cannot part the two. Nor can
+    /// they complete a head of which power loss has left all words but one: with another salt,
+    /// every word before the tail is another one, whatever it says.
     pub struct SegmentHead [64] {
-        0  MAGIC      [1] "the bytes `REEFSEGM`";
+        0  MAGIC      [1] "the bytes `REEF` | salt << 32; the salt hides the words up to the tail";
         8  SEQUENCE   [1] "number of the segment in its stream; the next one has the next number";
         16 SIZE       [1] "units of the segment | stream << 32";
         24 FLOOR      [1] "no object of the stream before the segment of this number counts";
@@ -143,7 +145,7 @@ pub const BATCH: Addr = ROOT.plus(Root::BATCH as u64);
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Most streams.
 ///
@@ -160,10 +162,15 @@ pub const SEGMENT_UNITS: u64 = 64;
 /// Unit: bytes. Source: ours; a head and some small objects.
 pub const LEAST_UNIT_BYTES: u64 = 256;
 
-/// What a segment begins with.
+/// What a segment begins with, in the low half of its first word.
 ///
 /// Unit: none. Source: ours; it is readable in a dump.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"REEFSEGM");
+const MAGIC: u64 = u32::from_le_bytes(*b"REEF") as u64;
+
+/// The bits of a head's first word that all heads have in common.
+const SAME: Bits = Bits::new(0, 32);
+/// Its salt.
+const SALT: Bits = Bits::new(32, 32);
 
 /// What a checkpoint begins with.
 ///
@@ -276,6 +283,40 @@ pub fn sum(words: &[u64], at: Addr, seed: u64) -> u64 {
     }
     // Never 0: that is no segment's.
     xxh3_64_with_seed(&bytes[..8 * words.len()], mix(seed, at.byte())).max(1)
+}
+
+/// Gives the words of a head before its tail the form in which they are stored, or takes it off
+/// again. The first word has the salt.
+fn hide(head: &mut [u64; SegmentHead::TAIL]) {
+    let salt = SALT.get(head[SegmentHead::MAGIC]);
+    for (word, number) in head.iter_mut().zip(0..).skip(SegmentHead::SEQUENCE) {
+        *word ^= mix(mix(MIX, salt), number);
+    }
+}
+
+/// Returns the words of a head before its tail as they are stored, from those behind the first. No
+/// two segments that ever begin have the same numbers of opening, stream and segment.
+pub fn stored_head(head: [u64; SegmentHead::TAIL]) -> [u64; SegmentHead::TAIL] {
+    let mut stored = head;
+    let numbers = [SegmentHead::GENERATION, SegmentHead::SIZE, SegmentHead::SEQUENCE];
+    let salt = numbers.iter().fold(MIX, |salt, number| mix(salt, head[*number]));
+    stored[SegmentHead::MAGIC] = SALT.set(MAGIC, salt >> 32);
+    hide(&mut stored);
+    stored
+}
+
+/// Returns what the words of a head say that are stored so, before its tail.
+pub fn plain_head(stored: &[u64; SegmentHead::WORDS]) -> [u64; SegmentHead::TAIL] {
+    let mut head = [0; SegmentHead::TAIL];
+    head.copy_from_slice(&stored[..SegmentHead::TAIL]);
+    hide(&mut head);
+    head
+}
+
+/// Returns whether a segment may begin with this word.
+#[inline(always)]
+pub const fn may_begin(word: u64) -> bool {
+    SAME.get(word) == MAGIC
 }
 
 /// Returns the checksum of any number of words that lie at `at`.

@@ -20,19 +20,19 @@
 //! Every write appends an object to the newest segment of the key's stream, and lets one word of
 //! the directory lead there. One commit record says where all streams end; it and what it speaks of
 //! become durable by one sync. A segment whose pairs are mostly replaced is emptied into the newest
-//! one and is free.
+//! one and is free. A table at rest gives the storage behind free segments back to the device.
 //!
 //! | costs | |
 //! |---|---|
 //! | get | one line of DRAM, one object |
-//! | absent | one line of DRAM; of a million look-ups six read an object |
+//! | absent | one line of DRAM; of a million look-ups ten read an object |
 //! | insert | no object is read; one is written, in sequence |
 //! | overwrite, remove | the key of one object is read |
-//! | growth of the directory | no object is read or moved; keys are read once in ten doublings |
+//! | growth of the directory | no object is read or moved; keys are read once in nine doublings |
 //! | opening | 9 bytes of a checkpoint for each pair, and the objects of the log behind it |
 //! | durability | of batches one sync for all streams, about 600 bytes |
 //! | room | 8 bytes a pair beside key and value for words, 16 for byte strings, and what collecting leaves |
-//! | DRAM | 10 to 17 bytes a pair |
+//! | DRAM | 13 to 20 bytes a pair |
 //! | an atomic batch | its objects, 576 bytes more, and where writes are durable at once one fence |
 //!
 //! # Where to find what
@@ -64,18 +64,17 @@
 //! |---|---|---|
 //! | 8-byte records downward from a segment's end | none: recovery reads the objects | written once, in one place; one range to verify |
 //! | an object names the place that it replaces | it does not | order in the stream decides, and keys are compared |
-//! | tags of 22 bits | 20, and the distance from home in 2 | a doubling knows each pair's home from DRAM alone |
+//! | tags of 22 bits | 19, and the distance from home in 3 | a doubling knows each pair's home from DRAM alone |
 //! | a shard doubles some buckets at a time | all at once, under its latch | shards are small and double at different times |
 //! | a segment is freed by a record | by a mark in place of its checksum, as of an epoch | no words of a next owner bring its head back |
+//! | the head of a segment says what it says | behind a salt | the next head at its place completes no torn one |
+//! | a megabyte is written out at once | a sync writes what was stored | the kernel does it in order, too |
 //! | segments of one length | a 256th of the table, at most `segment_bytes` | a small database stays small |
 //! | a checkpoint after so many bytes of log | after 8 times its own length, and 64 MiB | what is written grows by an eighth at most |
 //! | shards are loaded when first touched | all at once at open | a damaged one can then be ignored for the log |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
-//! Not here: a medium that writes out whole megabytes, holes behind emptied segments, a sync that
-//! no writer ever waits for. The
-//! figures that the design aims at beside other stores have not been measured, so that it is no
-//! default.
+//! Not here: a sync that no writer ever waits for; a shard that takes fresh tags piece by piece.
 
 mod batches;
 mod check;

@@ -130,6 +130,22 @@ impl Objects {
         Head { word, kind, key_bytes, value_bytes, words }
     }
 
+    /// Appends the key of what may be an object to `key`: its check is not looked at.
+    ///
+    /// # Errors
+    /// If it lies outside the medium.
+    #[inline(always)]
+    pub fn read_key<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        key: &mut Vec<u8>,
+    ) -> Result<Option<Head>> {
+        let Some(head) = self.head(pm, at)? else { return Ok(None) };
+        pm.read_bytes(at.plus(self.head_words()), head.key_bytes, key)?;
+        Ok(Some(head))
+    }
+
     /// Reads a whole object: replaces `key` and `value`. `None` if it is damaged, or none any more.
     ///
     /// # Errors
@@ -143,10 +159,9 @@ impl Objects {
     ) -> Result<Option<Head>> {
         key.clear();
         value.clear();
-        let Some(head) = self.head(pm, at)? else { return Ok(None) };
-        let key_at = at.plus(self.head_words());
-        pm.read_bytes(key_at, head.key_bytes, key)?;
-        pm.read_bytes(key_at.plus(head.key_bytes.div_ceil(WORD)), head.value_bytes, value)?;
+        let Some(head) = self.read_key(pm, at, key)? else { return Ok(None) };
+        let value_at = at.plus(self.head_words() + head.key_bytes.div_ceil(WORD));
+        pm.read_bytes(value_at, head.value_bytes, value)?;
         let bound = layout::bound(seal, at);
         let check = match self.form {
             Form::Fixed { .. } => {

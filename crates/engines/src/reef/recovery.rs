@@ -315,6 +315,7 @@ fn make<M: Media>(
         collected: (0..settings.streams).map(|_| OwnLines(Lock::new(None))).collect(),
         making_room: Lock::new(()),
         checkpointing: Lock::new(()),
+        seen_written: AtomicWord::new(0),
         collections: AtomicWord::new(0),
         pool,
     })

@@ -91,6 +91,8 @@ pub struct Reef<M: Media> {
     pub(super) making_room: LockOf<M, ()>,
     /// Who writes a checkpoint, or gives one up. Taken before all others.
     pub(super) checkpointing: LockOf<M, ()>,
+    /// How much had been written in all when upkeep looked last. Unit: bytes.
+    pub(super) seen_written: WordOf<M>,
     /// Segments that were collected since the table was opened.
     pub(super) collections: WordOf<M>,
 }

@@ -15,7 +15,9 @@ pub struct Open {
     pub(super) seal: u64,
     /// Words in use, the head's among them.
     pub(super) fill: u64,
-    /// Of them, words of tombstones.
+    /// Words whose memory is prepared.
+    pub(super) renewed: u64,
+    /// Of those in use, words of tombstones.
     pub(super) tombstones: u64,
 }
 
@@ -83,6 +85,8 @@ pub struct Stream {
     pub(super) pending: u64,
     /// Bytes stored before it.
     pub(super) written: u64,
+    /// Of both, bytes that collecting has moved.
+    pub(super) moved: u64,
     /// Segments that exist as of the present epoch, and the exclusive or of their checksums.
     pub(super) census: (u64, u64),
     /// Emptied segments: free when the epoch as of which they are is durable.

@@ -125,6 +125,7 @@ impl<M: Media> Table for Reef<M> {
             ("segment_bytes", self.segment_bytes()),
             ("collected", self.collections.load(Ordering::Relaxed)),
             ("epoch", self.epochs.lock()?.number),
+            ("hole_bytes", space.hole_bytes),
         ];
         Ok(stats)
     }

@@ -7,6 +7,7 @@ mod directory;
 mod ends;
 mod full;
 mod groups;
+mod rest;
 mod settings;
 mod times;
 mod traps;

@@ -4,7 +4,7 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, pool};
 
 use crate::reef::layout::{
-    self, BATCH, BatchRecord, Ended, Epoch, MAGIC, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
+    self, BATCH, BatchRecord, Ended, Epoch, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
 };
 use crate::reef::setup::ReefSettings;
 use crate::reef::stream::Position;
@@ -150,7 +150,7 @@ pub(super) fn find_segments<M: Media>(
     let mut segments = Vec::new();
     while unit < end {
         let at = Addr::new(unit * unit_bytes);
-        let found = match pm.load(at)? == MAGIC {
+        let found = match layout::may_begin(pm.load(at)?) {
             true => read_head(pm, at, settings, seed)?,
             false => None,
         };
@@ -180,10 +180,10 @@ fn read_head<M: Media>(
     if head[SegmentHead::CHECKSUM] != seal && freed.is_none() {
         return Ok(None);
     }
-    let unit_bytes = settings.unit_bytes();
+    let (unit_bytes, plain) = (settings.unit_bytes(), layout::plain_head(&head));
     let (stream, units) =
-        (SIZE_STREAM.get(head[SegmentHead::SIZE]), SIZE_UNITS.get(head[SegmentHead::SIZE]));
-    let sequence = head[SegmentHead::SEQUENCE];
+        (SIZE_STREAM.get(plain[SegmentHead::SIZE]), SIZE_UNITS.get(plain[SegmentHead::SIZE]));
+    let sequence = plain[SegmentHead::SEQUENCE];
     let is_inside = units > 0
         && units <= (pm.media().bytes() - at.byte()) / unit_bytes
         && stream < settings.streams
@@ -198,8 +198,8 @@ fn read_head<M: Media>(
         sequence,
         units,
         unit_bytes,
-        floor: head[SegmentHead::FLOOR],
-        generation: head[SegmentHead::GENERATION],
+        floor: plain[SegmentHead::FLOOR],
+        generation: plain[SegmentHead::GENERATION],
         seal,
         freed,
         tail: head[SegmentHead::TAIL],

@@ -156,7 +156,7 @@ impl<M: Media> Reef<M> {
                 members.items -= 1;
             }
             (None, Kind::Put) => {
-                shard.make_room(members.items + 1, hash, |at| self.rehash(pm, at))?;
+                shard.make_room(members.items + 1, hash, |pairs| self.rehash(pm, pairs))?;
                 shard.insert(hash, at);
                 members.items += 1;
             }

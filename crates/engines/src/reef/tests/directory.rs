@@ -35,9 +35,10 @@ impl Known {
     fn insert(&mut self, hash: u64, place: u64) {
         let items = self.pairs.len() as u64 + 1;
         let (pairs, read) = (&self.pairs, &mut self.read);
-        let rehash = |at: Addr| {
-            *read += 1;
-            Ok(pairs[&(at.byte() / 8)])
+        let rehash = |found: &mut [(u64, Addr)]| {
+            *read += found.len() as u64;
+            found.iter_mut().for_each(|(hash, at)| *hash = pairs[&(at.byte() / 8)]);
+            Ok(())
         };
         self.shard.make_room(items, hash, rehash).unwrap();
         self.shard.insert(hash, at(place));
@@ -120,7 +121,10 @@ fn more_keys_of_one_hash_than_a_shard_can_hold_are_an_error() {
     let mut place = 0;
     let refused = loop {
         place += 1;
-        let rehash = |_| Ok(spread(7));
+        let rehash = |found: &mut [(u64, Addr)]| {
+            found.iter_mut().for_each(|(hash, _)| *hash = spread(7));
+            Ok(())
+        };
         match known.shard.make_room(place, spread(7), rehash) {
             Ok(()) => known.shard.insert(spread(7), at(place)),
             Err(error) => break error,

@@ -7,6 +7,7 @@ use everhash_testkit::session::Session;
 use super::settings::Immediate;
 use crate::reef::Reef;
 use crate::reef::collection::NOTHING;
+use crate::reef::layout::{self, SIZE_STREAM, SegmentHead};
 
 /// Overwrites other keys until segments were collected so often.
 fn churn<E: everhash_index::Engine>(session: &Session<E>, rounds: u64) {
@@ -126,4 +127,27 @@ fn tombstones_of_keys_that_come_and_go_do_not_pile_up() {
         cursor = table.scan(next, &mut |_, _| visited += 1).unwrap();
     }
     assert_eq!(visited, 40);
+}
+
+#[test]
+fn the_next_owner_of_a_place_completes_no_head_that_power_loss_has_torn() {
+    // Fails if two heads have a word in common: of the one all words but that may be durable, and
+    // that word of the other one.
+    let head = |generation, stream, sequence| {
+        let mut plain = [0; SegmentHead::TAIL];
+        plain[SegmentHead::SEQUENCE] = sequence;
+        plain[SegmentHead::SIZE] = SIZE_STREAM.set(1, stream);
+        plain[SegmentHead::FLOOR] = 1;
+        plain[SegmentHead::GENERATION] = generation;
+        let stored = layout::stored_head(plain);
+        let mut read = [0; SegmentHead::WORDS];
+        read[..SegmentHead::TAIL].copy_from_slice(&stored);
+        assert!(layout::may_begin(stored[0]));
+        assert_eq!(layout::plain_head(&read)[1..], plain[1..]);
+        stored
+    };
+    let first = head(3, 0, 9);
+    for other in [head(4, 0, 9), head(3, 1, 9), head(3, 0, 10), head(4, 1, 9), head(9, 0, 3)] {
+        assert!(first.iter().zip(&other).all(|(one, two)| one != two), "{first:x?} {other:x?}");
+    }
 }

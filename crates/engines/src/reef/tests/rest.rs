@@ -1,0 +1,70 @@
+//! A table at rest gives storage back that it does not need.
+
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use everhash_index::{Form, Inline, Opening, Table, WordTable, create, open};
+use everhash_pmem::{Boot, FileDurability, FileMedium, FileOptions, Region};
+
+use crate::reef::{Reef, ReefSettings, ReefTable};
+
+/// Pairs of the table.
+const PAIRS: u64 = 100_000;
+
+/// Length of a segment. Unit: bytes.
+const SEGMENT: u64 = 16 << 10;
+
+/// Returns the most storage for `pairs` pairs: 1.3 times their objects, and the segments that are
+/// open, kept back, or allowed to be half empty.
+fn most(pairs: u64) -> u64 {
+    pairs * 24 * 13 / 10 + 24 * SEGMENT
+}
+
+/// Calls upkeep as a store does, until it has nothing to do; `seconds` is the time.
+fn rest(table: &ReefTable<FileMedium>, seconds: &mut u64) {
+    for _ in 0..1000 {
+        *seconds += 1;
+        let upkeep = table.maintain(Duration::from_secs(*seconds), 1000).unwrap();
+        if upkeep.deadline.is_none() && !upkeep.more {
+            return;
+        }
+    }
+    panic!("upkeep has no end");
+}
+
+#[test]
+fn a_table_at_rest_gives_storage_back_and_takes_it_again() {
+    // Fails if a table that shrank keeps the storage of its file, if a pair goes with it, or if
+    // what is written later finds none.
+    let path = std::env::temp_dir().join(format!("reef-rest-{}", std::process::id()));
+    let options = FileOptions { durability: FileDurability::Process, ..FileOptions::default() };
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let settings = ReefSettings { segment_bytes: SEGMENT, ..ReefSettings::default() };
+    let region = Region::new(FileMedium::create(&path, 1 << 16, &options).unwrap());
+    let table = create::<Reef, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    region.media().publish().unwrap();
+    let stored = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let mut seconds = 0;
+    for round in 0..5 {
+        (0..PAIRS).for_each(|key| assert_eq!(table.put_word(key, key ^ round).unwrap(), round > 0));
+    }
+    rest(&table, &mut seconds);
+    assert!(stored() < most(PAIRS), "{} bytes, {}", stored(), most(PAIRS));
+    (PAIRS / 10..PAIRS).for_each(|key| assert!(table.remove_word(key).unwrap()));
+    rest(&table, &mut seconds);
+    let few = stored();
+    assert!(few < most(PAIRS / 10), "{few} bytes, {}", most(PAIRS / 10));
+    drop((table, region));
+    let region = Region::new(FileMedium::open(&path, &options).unwrap());
+    let table = open::<Reef, _>(region.clone(), Boot([1, 2]), &Inline).unwrap();
+    rest(&table, &mut seconds);
+    assert!(stored() < most(PAIRS / 10), "{} bytes after opening, {few} before", stored());
+    (PAIRS..2 * PAIRS).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    for key in (0..PAIRS / 10).chain(PAIRS..2 * PAIRS) {
+        let value = if key < PAIRS { key ^ 4 } else { key };
+        assert_eq!(table.get_word(key).unwrap(), Some(value), "{key}");
+    }
+    assert_eq!(table.len().unwrap(), PAIRS / 10 + PAIRS);
+    drop((table, region));
+    std::fs::remove_file(&path).unwrap();
+}
