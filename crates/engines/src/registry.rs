@@ -81,6 +81,8 @@ macro_rules! engines {
 }
 
 engines! {
+    reef::Reef "Reef" BROAD,
+        "append-only segments under a directory of tagged places; one sync for all streams";
     walsh::Walsh "WALSH" SHORT,
         "chains in logs, their heads in DRAM; writes are collected and made durable together";
     turbo::Turbo "TurboHash" SHORT,
@@ -91,6 +93,4 @@ engines! {
         "a backup log, a table in DRAM and one of its shape on the device, relocated in units";
     tiered::Tiered "Tiered Hashing" BROAD,
         "a pyramid of layers; writes that reach a lower layer take pairs along with their flush";
-    reef::Reef "Reef" BROAD,
-        "append-only segments under a directory of tagged places; one sync for all streams";
 }

@@ -16,11 +16,12 @@ pub enum Durability {
     /// As soon as it returned. Every write waits for the device; threads that wait at the same time
     /// share one sync.
     Immediate,
-    /// After 5 s or 3 MiB of writes at the latest (settings `flush_interval_ms` and `flush_bytes`
-    /// of the engine), or at the next [`Db::sync`]. Power loss leaves the database as it was at one
-    /// instant.
+    /// After 5 s or 32 MiB of writes at the latest (settings `flush_interval_ms` and `flush_bytes`
+    /// of the engine; 3 MiB with `walsh`), or at the next [`Db::sync`]. Power loss leaves the
+    /// database as it was at one instant.
     ///
-    /// For engines that batch: `walsh`, the default. With others every write is immediate.
+    /// For engines that batch: `reef`, the default, and `walsh`. With others every write is
+    /// immediate.
     #[default]
     Batch,
     /// About this long after it returned, when the store syncs by itself, or at the next

@@ -23,7 +23,7 @@ pub struct Scale {
     /// The file, which must not exist, or with --reread be one that --keep left
     file: PathBuf,
     /// The engine
-    #[arg(long, value_name = "NAME", default_value = "walsh")]
+    #[arg(long, value_name = "NAME", default_value = "reef")]
     engine: String,
     /// Pairs to insert
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000,

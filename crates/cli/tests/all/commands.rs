@@ -111,7 +111,7 @@ fn figures_are_there_for_people_and_for_programs() {
     let checked = place.json(&["check", "a.ehdb"]);
     assert_eq!((&checked["sound"], &checked["items"]), (&true.into(), &2.into()));
     let engines = place.json(&["engines"]);
-    assert_eq!(engines[0]["name"], "walsh");
+    assert_eq!(engines[0]["name"], "reef");
     assert!(engines[0]["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
 }
 
@@ -121,10 +121,10 @@ fn a_new_database_is_what_was_asked_for() {
     let name = place.json(&["engines"])[0]["settings"][0]["name"].as_str().unwrap().to_owned();
     place.ok(&["create", "a.ehdb", "--engine", "wophi", "--form", "16/16"]);
     assert_eq!(place.json(&["stats", "a.ehdb"])["form"], "16/16");
-    place.ok(&["create", "b.ehdb", "--expect", "100000"]);
+    place.ok(&["create", "b.ehdb", "--engine", "wophi", "--expect", "100000"]);
     let slots = place.json(&["stats", "b.ehdb"])["slots"].as_u64().unwrap();
     assert!(slots >= 100_000, "{slots}");
-    place.ok(&["create", "c.ehdb", "--set", &format!("{name}=64")]);
+    place.ok(&["create", "c.ehdb", "--set", &format!("{name}=16")]);
     place.run(&["create", "c.ehdb"]).fails(4, &["c.ehdb", "already exists"]);
     place.run(&["create", "d.ehdb", "--set", "nothing=1"]).fails(2, &["'nothing'", &name]);
     place.run(&["create", "d.ehdb", "--engine", "none"]).fails(2, &["'none'", "wophi"]);

@@ -27,7 +27,7 @@ fn a_terminal_shows_a_picture_and_a_pipe_gets_lines() {
     let shown = place.on_terminal(&arguments, &[]);
     assert_eq!(shown.matches("\x1b[H").count(), 3, "{shown:?}");
     assert!(shown.contains("\x1b[1m"), "{shown:?}");
-    for part in ["a.ehdb: open for ", "engine walsh", "1234", "reads", "writes", "p99", "q quits"] {
+    for part in ["a.ehdb: open for ", "engine reef", "1234", "reads", "writes", "p99", "q quits"] {
         assert!(shown.contains(part), "no '{part}' in {shown:?}");
     }
     let plain = place.on_terminal(&arguments, &[("NO_COLOR", "1")]);

@@ -62,7 +62,7 @@ fn a_disk_too_small_for_a_database_leaves_none() {
     let place = Place::new();
     place.write("a.tsv", "a\t1\n");
     let script = "\"$0\" import a.tsv disk/a.ehdb; echo $? >status; ls -A disk >names";
-    let Some(run) = on_small_disk(&place, 16 << 10, script) else { return };
+    let Some(run) = on_small_disk(&place, 4 << 10, script) else { return };
     run.fails(0, &["disk/a.ehdb", "free space"]);
     assert_eq!((&place.read("status")[..], &place.read("names")[..]), (&b"4\n"[..], &b""[..]));
 }

@@ -73,3 +73,31 @@ fn a_killed_import_costs_nothing_that_was_there_before() {
         place.ok(&["check", "a.ehdb"]);
     }
 }
+
+#[test]
+fn p13_an_import_that_finds_no_memory_costs_nothing_that_was_there_before() {
+    // Fails if a process that runs out of memory or of addresses hangs, or leaves a database that
+    // is damaged or has lost a pair.
+    let place = Place::new();
+    let half = RECORDS / 2;
+    place.write("a.tsv", (0..half).map(line).collect::<String>());
+    place.write("b.tsv", (0..RECORDS).map(line).collect::<String>());
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let (mut refused, mut done) = (0, 0);
+    for mebibytes in (20..400).step_by(20).chain([1000, 1200, 1400, 2000, 4000]) {
+        let program = env!("CARGO_BIN_EXE_everhash");
+        let kibibytes = mebibytes << 10;
+        let limited = format!("ulimit -v {kibibytes} && exec {program} import b.tsv a.ehdb");
+        let mut command = std::process::Command::new("sh");
+        command.arg("-c").arg(limited).current_dir(place.path("."));
+        let ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        if ended.success() {
+            done += 1;
+        } else {
+            refused += 1;
+        }
+        assert!(exported(&place) >= half, "{mebibytes} MiB");
+        place.ok(&["check", "a.ehdb"]);
+    }
+    assert!(refused > 3 && done > 0, "{refused} refused, {done} done");
+}

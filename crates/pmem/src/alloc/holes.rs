@@ -29,6 +29,8 @@ impl<M: Media> Space<M> {
     /// # Ok::<(), everhash_pmem::Error>(())
     /// ```
     pub fn release(&self, least_bytes: u64, most_bytes: u64) -> Result<u64> {
+        // A take that finds nothing while a run is out waits for it, and does not grow the medium.
+        let _growing = self.growing.lock().map_err(poisoned)?;
         let mut state = self.state.lock().map_err(poisoned)?;
         let found = state.solid_run(least_bytes.div_ceil(LINE).max(1));
         let Some((start, lines)) = found else { return Ok(0) };

@@ -6,7 +6,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Image, Std};
+use crate::{Dram, DramOptions, Image, Std};
 
 const FROM: u64 = 192;
 
@@ -350,4 +350,34 @@ fn a_million_takes_are_fast() {
     }
     println!("200 k takes among 200 k holes: {:?} each", start.elapsed() / 200_000);
     assert!(start.elapsed().as_secs() < 30);
+}
+
+#[test]
+fn what_threads_hold_is_never_given_back_to_the_device() {
+    // Fails if the storage behind a run is given back while another thread takes it: what that
+    // thread stored would be zero.
+    let options = DramOptions { capacity_bytes: 1 << 20, ..DramOptions::default() };
+    let region = Region::new(Dram::with_options(1 << 20, options).unwrap());
+    let space = Arc::new(Space::fresh(region, Addr::new(0)));
+    let workers = (1..=3u64).map(|name| {
+        let space = Arc::clone(&space);
+        std::thread::spawn(move || {
+            for _ in 0..2000 {
+                let span = space.take(8 << 10, 4 << 10).unwrap().span;
+                let pm = space.region().access();
+                (0..span.words).for_each(|word| pm.store(span.start.plus(word), name).unwrap());
+                let mut words = vec![0; span.words as usize];
+                pm.read_words(span.start, &mut words).unwrap();
+                assert!(words.iter().all(|word| *word == name));
+                space.give(span);
+            }
+        })
+    });
+    let workers: Vec<_> = workers.collect();
+    let mut released = 0;
+    while !workers.iter().all(std::thread::JoinHandle::is_finished) {
+        released += space.release(4 << 10, 16 << 10).unwrap();
+    }
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert!(released > 1 << 20, "{released}");
 }

@@ -1,9 +1,11 @@
 //! Making, opening and closing: who may open what, and what is left on disk.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use everhash_pmem::pool::Header;
 use everhash_store::{Db, Durability, Error, Form, HashKind};
 
 fn place() -> (tempfile::TempDir, PathBuf) {
@@ -15,6 +17,20 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn p14_every_database_has_a_hash_key_of_its_own() {
+    // Fails if keys that collide in one database are known to collide in another one.
+    let hash_key = |path: &Path| {
+        Db::create(path).unwrap().close().unwrap();
+        std::fs::read(path).unwrap()[8 * Header::HASH_KEY..][..16].to_vec()
+    };
+    let (directory, _) = place();
+    let path = |number| directory.path().join(format!("{number}.ehdb"));
+    let keys: BTreeSet<_> = (0..8).map(|number| hash_key(&path(number))).collect();
+    assert_eq!(keys.len(), 8);
+    assert!(keys.iter().all(|key| key.iter().any(|byte| *byte != 0)));
 }
 
 #[test]
@@ -150,7 +166,7 @@ fn an_existing_database_must_be_the_one_asked_for() {
     assert_eq!(mismatch(Db::options().form(Form::Variable)), "pairs of the form");
     assert_eq!(mismatch(Db::options().hash(HashKind::Sip13)), "the hash function");
     assert_eq!(mismatch(Db::options().engine("other")), "the engine");
-    let db = Db::options().form(Form::WORDS).engine("walsh").open(&path).unwrap();
+    let db = Db::options().form(Form::WORDS).engine("reef").open(&path).unwrap();
     assert_eq!((db.info().form, db.info().hash), (Form::WORDS, HashKind::Xxh3));
 }
 

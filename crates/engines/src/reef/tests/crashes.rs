@@ -24,19 +24,20 @@ fn survive<E: Engine>(form: Form, effort: &Effort) {
 }
 
 #[test]
-fn p03_power_loss_leaves_one_moment_on_memory() {
-    // Fails if a flush or a fence is missing, or if two stores are taken for one.
+fn p03_p04_power_loss_leaves_one_moment_behind_the_last_sync_on_memory() {
+    // Fails if a flush or a fence is missing, if two stores are taken for one, or if what returned
+    // before a sync is gone after it.
     super::FORMS.into_iter().for_each(|form| survive::<Reef>(form, &effort(Model::Adr)));
 }
 
 #[test]
-fn p03_power_loss_leaves_one_moment_with_durable_caches() {
+fn p03_p04_power_loss_leaves_one_moment_behind_the_last_sync_with_durable_caches() {
     // Fails if stores are made in an order that leaves something between before and after.
     super::FORMS.into_iter().for_each(|form| survive::<Reef>(form, &effort(Model::Eadr)));
 }
 
 #[test]
-fn p03_power_loss_leaves_one_moment_on_files() {
+fn p03_p04_power_loss_leaves_one_moment_behind_the_last_sync_on_files() {
     // Fails if the order of stores is relied on where it is not given.
     super::FORMS.into_iter().for_each(|form| survive::<Reef>(form, &effort(Model::File)));
 }

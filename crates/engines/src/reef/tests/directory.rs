@@ -104,7 +104,7 @@ fn tags_are_refreshed_once_in_ten_doublings() {
 }
 
 #[test]
-fn keys_of_one_hash_are_told_apart_by_reading_them() {
+fn p14_keys_of_one_hash_are_told_apart_by_reading_them() {
     // Fails if equal bits of a hash are taken for an equal key.
     let mut known = Known::new(2);
     (1..=20).for_each(|place| known.insert(spread(7), place));
@@ -115,7 +115,7 @@ fn keys_of_one_hash_are_told_apart_by_reading_them() {
 }
 
 #[test]
-fn more_keys_of_one_hash_than_a_shard_can_hold_are_an_error() {
+fn p14_more_keys_of_one_hash_than_a_shard_can_hold_are_an_error() {
     // Fails if a shard doubles without end because its keys were chosen to collide.
     let mut known = Known::new(2);
     let mut place = 0;

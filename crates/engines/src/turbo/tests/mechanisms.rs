@@ -148,7 +148,7 @@ fn a_long_search_through_deleted_slots_collects_them() {
 }
 
 #[test]
-fn two_keys_of_one_hash_are_two_keys() {
+fn p14_two_keys_of_one_hash_are_two_keys() {
     // Fails if a record is believed to have the key because the hash is equal.
     let (_region, table) = image(Form::Variable, &ONE_SHARD());
     table.insert(b"one", b"value").unwrap();

@@ -50,19 +50,20 @@ fn many_crashes_leave_what_they_may() {
 }
 
 #[test]
-fn p03_a_power_failure_leaves_a_prefix_on_memory() {
-    // Fails if a flush or a fence is missing, or if two stores are taken for one.
+fn p03_p04_a_power_failure_leaves_a_prefix_behind_the_last_sync_on_memory() {
+    // Fails if a flush or a fence is missing, if two stores are taken for one, or if what returned
+    // before a sync is gone after it.
     super::FORMS.into_iter().for_each(|form| survive::<Walsh>(form, &effort(Model::Adr)));
 }
 
 #[test]
-fn p03_a_power_failure_leaves_a_prefix_with_durable_caches() {
+fn p03_p04_a_power_failure_leaves_a_prefix_behind_the_last_sync_with_durable_caches() {
     // Fails if stores are made in an order that leaves something between before and after.
     survive::<Walsh>(Form::WORDS, &effort(Model::Eadr));
 }
 
 #[test]
-fn p03_a_power_failure_leaves_a_prefix_on_files() {
+fn p03_p04_a_power_failure_leaves_a_prefix_behind_the_last_sync_on_files() {
     // Fails if the order of stores to a line is relied on where it is not given.
     super::FORMS.into_iter().for_each(|form| survive::<Walsh>(form, &effort(Model::File)));
 }
