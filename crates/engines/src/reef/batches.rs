@@ -1,8 +1,8 @@
 //! Many keys at a time: the lines of the directory are fetched for all of them, then the objects,
 //! then each key is looked for or written as if it were alone.
 
-use everhash_index::{Result, admit};
-use everhash_pmem::{Access, LINE, Media, WORD};
+use everhash_index::{Form, Result, admit};
+use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 
 use super::state::Reef;
 use crate::common::edit::{Edit, has_form};
@@ -20,10 +20,19 @@ impl<M: Media> Reef<M> {
         hashes.iter().for_each(|hash| self.shard(*hash).0.prefetch(*hash));
         for hash in hashes {
             if let Some(place) = self.shard(*hash).0.candidate(*hash) {
-                pm.prefetch(place);
-                pm.prefetch(place.plus(LINE / WORD));
+                self.fetch_object(pm, place);
             }
         }
+    }
+
+    /// Fetches an object: as many lines as one of a usual length has.
+    #[inline(always)]
+    pub(super) fn fetch_object(&self, pm: &Access<'_, M>, place: Addr) {
+        let lines = match self.form {
+            Form::Fixed { .. } => 2,
+            Form::Variable => 3,
+        };
+        (0..lines).for_each(|line| pm.prefetch(place.plus(line * (LINE / WORD))));
     }
 
     /// Reads many keys; calls `found` for each.

@@ -5,7 +5,7 @@
 //! object, and loads the word again.
 
 use everhash_index::{Change, Error, Form, Result};
-use everhash_pmem::{Access, Addr, LINE, Lock, Media, Primitives, WORD};
+use everhash_pmem::{Access, Addr, Lock, Media, Primitives};
 
 use super::directory::{Found, Members, Shard, Sight, damaged};
 use super::layout::Kind;
@@ -17,8 +17,8 @@ use crate::common::edit::{Edit, Step, modify_calmly};
 
 /// Objects that are fetched together when a shard needs fresh hashes.
 ///
-/// Unit: objects. Source: ours; two lines each, about as many cache misses as a present core can
-/// have outstanding.
+/// Unit: objects. Source: ours; of two or three lines each, about as many cache misses as a present
+/// core can have outstanding.
 const REHASHED: usize = 8;
 
 impl<M: Media> Reef<M> {
@@ -160,10 +160,7 @@ impl<M: Media> Reef<M> {
     pub(super) fn rehash(&self, pm: &Access<'_, M>, pairs: &mut [(u64, Addr)]) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for pairs in pairs.chunks_mut(REHASHED) {
-            for (_, at) in &*pairs {
-                pm.prefetch(*at);
-                pm.prefetch(at.plus(LINE / WORD));
-            }
+            pairs.iter().for_each(|(_, at)| self.fetch_object(pm, *at));
             for (hash, at) in pairs {
                 let read =
                     self.objects.read(pm, (*at, self.units.seal(*at)), &mut key, &mut value)?;

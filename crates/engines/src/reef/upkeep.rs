@@ -8,7 +8,7 @@ use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{AtomicWord, Lock, Media};
 
 use super::checkpoint::Moment;
-use super::collection::{AT_REST, Allowance, BUSY, Collected, STEP};
+use super::collection::{AT_REST, Allowance, Collected, STEP, WRITERS};
 use super::state::Reef;
 
 /// How many pairs a step of a collection counts as in the budget of a call.
@@ -35,7 +35,7 @@ impl<M: Media> Reef<M> {
         let mut left = budget.div_ceil(STEP_PAIRS).max(1);
         let mut more = false;
         let is_at_rest = self.is_at_rest()?;
-        let allowance = if is_at_rest { AT_REST } else { BUSY };
+        let allowance = if is_at_rest { AT_REST } else { WRITERS };
         for number in 0..self.streams.len() {
             while left > 0 && self.collect_some(number, allowance)? {
                 left -= 1;
