@@ -178,7 +178,7 @@ impl<M: Media> Space<M> {
         let want = Want { lines, align: align_bytes.div_ceil(LINE), origin };
         let taken = self.state.lock().map_err(poisoned)?.take(&want);
         if let Some(taken) = taken {
-            return self.hand_out(taken);
+            return self.hand_out(&want, taken);
         }
         let _growing = self.growing.lock().map_err(poisoned)?;
         // Ends: a further round means that other threads took what the last one had added.
@@ -186,7 +186,7 @@ impl<M: Media> Space<M> {
             let mut state = self.state.lock().map_err(poisoned)?;
             if let Some(taken) = state.take(&want) {
                 drop(state);
-                return self.hand_out(taken);
+                return self.hand_out(&want, taken);
             }
             let end_bytes = state.end_bytes(&want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
@@ -344,15 +344,15 @@ struct Want {
 }
 
 impl State {
-    /// Takes lines, and says whether some of them are a hole.
-    fn take(&mut self, want: &Want) -> Option<(Allocation, bool)> {
+    /// Takes lines, and says which of them are holes.
+    fn take(&mut self, want: &Want) -> Option<(Allocation, Vec<(u64, u64)>)> {
         let start = self.free.find(want.lines, want.align, want.origin)?;
         assert!(self.free.remove(start, want.lines), "what was found free is free");
         let zero = start >= self.zero;
         // Lines that the alignment skipped no longer count as zero: one number is worth them.
         self.zero = self.zero.max(start + want.lines);
-        let is_hole = self.holes.cut(start, want.lines);
-        Some((Allocation { span: lines_span(start, want.lines), zero }, is_hole))
+        let holes = self.holes.cut(start, want.lines);
+        Some((Allocation { span: lines_span(start, want.lines), zero }, holes))
     }
 
     /// Returns the length at which `want` fits, or `None` if no medium is that long. Unit: bytes.

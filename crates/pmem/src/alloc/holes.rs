@@ -3,7 +3,7 @@
 //! A run is out of the free ones while its storage is given back: nobody takes it and stores to it
 //! meanwhile. A hole is reserved when it is taken, so that no store meets a full disk.
 
-use super::{Allocation, Space, State, before_stores, lines_span, poisoned};
+use super::{Allocation, Space, State, Want, before_stores, lines_span, poisoned};
 use crate::{Error, LINE, Lock, Media, Result};
 
 impl<M: Media> Space<M> {
@@ -38,26 +38,34 @@ impl<M: Media> Space<M> {
         assert!(state.free.remove(start, lines), "what was found free is free");
         drop(state);
         self.region.media().release(lines_span(start, lines));
-        self.state.lock().map_err(poisoned)?.put_back_hole(start, lines);
+        self.state.lock().map_err(poisoned)?.put_back(start, lines, &[(start, lines)]);
         Ok(lines * LINE)
     }
 
     /// Hands a span out that was taken, with storage behind all of it.
     #[inline(always)]
-    pub(super) fn hand_out(&self, (taken, is_hole): (Allocation, bool)) -> Result<Allocation> {
-        if is_hole {
-            self.fill_hole(&taken)?;
-        }
+    pub(super) fn hand_out(
+        &self,
+        want: &Want,
+        (taken, holes): (Allocation, Vec<(u64, u64)>),
+    ) -> Result<Allocation> {
+        let taken = match holes.is_empty() {
+            true => taken,
+            false => self.fill(want, taken, &holes)?,
+        };
         Ok(before_stores::<M, _>(taken))
     }
 
     #[cold]
-    fn fill_hole(&self, taken: &Allocation) -> Result<()> {
-        self.region.media().reserve(taken.span).inspect_err(|_| {
-            if let Ok(mut state) = self.state.lock() {
-                state.put_back_hole(taken.span.start.line(), taken.span.bytes() / LINE);
-            }
-        })
+    fn fill(&self, want: &Want, taken: Allocation, holes: &[(u64, u64)]) -> Result<Allocation> {
+        let Err(error) = self.region.media().reserve(taken.span) else { return Ok(taken) };
+        let mut state = self.state.lock().map_err(poisoned)?;
+        state.put_back(taken.span.start.line(), taken.span.bytes() / LINE, holes);
+        match error {
+            // A run with storage behind it fits, too, if not as well.
+            Error::Full { .. } => state.take_solid(want).ok_or(error),
+            error => Err(error),
+        }
     }
 
     /// Reserves storage behind all free runs; returns whether there is any for all of them.
@@ -76,10 +84,19 @@ impl<M: Media> Space<M> {
 }
 
 impl State {
-    fn put_back_hole(&mut self, start: u64, lines: u64) {
-        self.holes.cut(start, lines);
-        let both = self.holes.insert(start, lines) && self.free.insert(start, lines);
-        assert!(both, "what was taken comes back");
+    /// Frees lines that were taken, with these holes among them.
+    fn put_back(&mut self, start: u64, lines: u64, holes: &[(u64, u64)]) {
+        let mut sound = self.free.insert(start, lines);
+        holes.iter().for_each(|(start, lines)| sound &= self.holes.insert(*start, *lines));
+        assert!(sound, "what was taken comes back");
+    }
+
+    /// Takes lines that are no hole, wherever they fit.
+    fn take_solid(&mut self, want: &Want) -> Option<Allocation> {
+        let (start, lines) = self.solid_run(want.lines)?;
+        let at = super::align_up(start, want.align, want.origin)?;
+        let fits = at + want.lines <= start + lines && self.free.remove(at, want.lines);
+        fits.then(|| Allocation { span: lines_span(at, want.lines), zero: false })
     }
 
     /// Returns a part of `least` lines and more of a free run that is no hole, the longest of its

@@ -129,18 +129,20 @@ impl FreeMap {
         last.is_some_and(|(&at, &length)| at + length > start)
     }
 
-    /// Takes those of `lines` lines from `start` on that are free; returns whether there were any.
-    pub(super) fn cut(&mut self, start: u64, lines: u64) -> bool {
-        let (mut any, end) = (false, start + lines);
+    /// Takes those of `lines` lines from `start` on that are free; returns them as runs.
+    pub(super) fn cut(&mut self, start: u64, lines: u64) -> Vec<(u64, u64)> {
+        let (mut taken, end) = (Vec::new(), start + lines);
         // Ends: each round takes a run, or the part of one.
         while let Some((&at, &length)) = self.lines_at.range(..end).next_back() {
             let (from, to) = (at.max(start), (at + length).min(end));
             if from >= to {
                 break;
             }
-            any |= self.remove(from, to - from);
+            if self.remove(from, to - from) {
+                taken.push((from, to - from));
+            }
         }
-        any
+        taken
     }
 
     fn add_run(&mut self, start: u64, lines: u64) {

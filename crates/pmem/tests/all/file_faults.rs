@@ -1,7 +1,9 @@
 //! Every system call of a file medium fails once, at every place.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::support::{Directory, Fault, Faulty, options};
 use everhash_pmem::media::file::system::{Call, Os, System};
@@ -195,25 +197,46 @@ fn p10_a_full_disk_at_any_allocation_is_an_error_and_leaves_the_length() {
     assert_eq!((length(), region.media().bytes()), (1 << 20, 1 << 20));
 }
 
+/// A disk that may be full.
+#[derive(Debug, Default)]
+struct Disk {
+    is_full: AtomicBool,
+}
+
+impl System for Disk {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        match call == Call::Allocate && self.is_full.load(Relaxed) {
+            true => Err(io::Error::from_raw_os_error(ENOSPC)),
+            false => run(),
+        }
+    }
+}
+
 #[test]
 fn p10_a_hole_that_finds_no_storage_is_still_free_room() {
-    // Fails if a store to a hole could meet a full disk, if a released run keeps its storage, or
-    // if the run is lost to a take that failed.
+    // Fails if a store to a hole could meet a full disk, if a released run keeps its storage, if
+    // the run is lost to a take that failed, or if a take fails although other room has storage.
     let directory = Arc::new(Directory::new());
-    let system = Faulty::new(&directory, Call::Allocate, 2, Fault::Fails(ENOSPC));
-    let options = options(Arc::clone(&system) as Arc<dyn System>);
-    let capacity_bytes = 1 << 20;
-    let options = FileOptions { capacity_bytes, ..options };
+    let disk = Arc::new(Disk::default());
+    let system = Arc::clone(&disk) as Arc<dyn System>;
+    let options = FileOptions { capacity_bytes: 1 << 20, ..options(system) };
     let medium = FileMedium::create(directory.file(), 1 << 20, &options).unwrap();
     let region = Region::new(medium);
     let blocks = || std::fs::metadata(directory.only_file().unwrap()).unwrap().blocks() * 512;
     let space = Space::fresh(region.clone(), Addr::new(1 << 16));
     assert_eq!(space.release(1 << 16, 1 << 19).unwrap(), 1 << 19);
     assert!(blocks() <= 1 << 19);
-    assert!(matches!(space.take(15 << 16, 64), Err(Error::Full { .. })) && system.fired());
-    assert_eq!(space.usage().unwrap().free_bytes, 15 << 16);
+    disk.is_full.store(true, Relaxed);
+    let some = space.take(1 << 16, 1 << 16).unwrap();
+    assert!(some.span.start.byte() >= 9 << 16 && blocks() <= 1 << 19, "{some:?}");
+    space.give(some.span);
+    assert!(matches!(space.take(15 << 16, 64), Err(Error::Full { .. })));
+    assert!(!space.has_room(0, 15 << 16, |bytes| bytes).unwrap());
+    let usage = space.usage().unwrap();
+    assert_eq!((usage.free_bytes, usage.hole_bytes), (15 << 16, 8 << 16));
+    disk.is_full.store(false, Relaxed);
     let whole = space.take(15 << 16, 64).unwrap().span;
-    assert!(blocks() >= 1 << 20);
+    assert!(blocks() >= 1 << 20 && space.usage().unwrap().hole_bytes == 0);
     region.access().store(whole.start, 1).unwrap();
 }
 
