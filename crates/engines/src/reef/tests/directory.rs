@@ -95,7 +95,7 @@ fn every_pair_is_found_while_a_shard_doubles_and_shrinks() {
 }
 
 #[test]
-fn tags_are_refreshed_once_in_ten_doublings() {
+fn tags_are_refreshed_once_in_nine_doublings() {
     // Fails if a tag decides by bits that it does not hold, or if each doubling reads keys.
     let mut known = Known::new(0);
     (0..40_000).for_each(|number| known.insert(spread(number), number + 1));
