@@ -26,7 +26,8 @@ use everhash_pmem::{
 use self::found::{FoundSegment, Record, find_segments, read_batch, read_records};
 use self::loaded::{Loaded, load};
 use super::directory::Shard;
-use super::layout::{self, Ended, ROOT, Root, SegmentHead, Tail};
+use super::epochs;
+use super::layout::{self, Ended, Epoch, ROOT, Root, SegmentHead, Tail};
 use super::objects::Objects;
 use super::setup::ReefSettings;
 use super::state::{Epochs, OwnLines, Reef};
@@ -346,6 +347,13 @@ impl<M: Media> Reef<M> {
         self.pool.begin_writes()?;
         let pm = self.pool.access();
         let next = plan.base.number + 1;
+        if self.pool.previous_shutdown() == Shutdown::Power {
+            // A record that was refused, or torn, must not count once the tails that it speaks of
+            // are other ones: a second power loss may keep those and not the new record.
+            let checksum = layout::epoch_place(next).plus(Epoch::CHECKSUM as u64);
+            self.poison_on_error(pm.store(checksum, 0))?;
+            self.poison_on_error(pm.persist(Span::new(checksum, 1), epochs::sites::RECORD))?;
+        }
         for (number, segments) in plan.streams.iter().enumerate() {
             let mut stream = self.streams[number].0.lock()?;
             stream.epoch = next;
