@@ -1,53 +1,42 @@
 //! Sessions that end after a while: `cargo run --example session_cache -- [FILE]`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use everhash::{Change, Db};
+use everhash::{Change, Db, Expiring, Expiry};
+
+/// How long a session lasts after it was last used.
+pub const LIFE: Duration = Duration::from_secs(1800);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "sessions.ehdb".into());
     let db = Db::open_or_create(path)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    begin(&db, "8f3a", "ann", now + Duration::from_secs(1800))?;
-    println!("8f3a belongs to {:?}", user(&db, "8f3a", now)?);
-    println!("{} sessions have ended", sweep(&db, now)?);
+    let sessions = db.expiring_table_or_create("sessions")?;
+    sessions.put("8f3a", "ann", LIFE)?;
+    println!("8f3a belongs to {:?}", user(&sessions, "8f3a")?);
+    let attempts = db.expiring_table_or_create("attempts")?;
+    println!("the first attempt to log in: {}", may_try(&attempts, "ann")?);
+    println!("{} sessions", sessions.len()?);
+    drop((sessions, attempts));
     db.close()?;
     Ok(())
 }
 
-/// Begins a session that ends at `end`, in time since 1970.
-pub fn begin(db: &Db, session: &str, user: &str, end: Duration) -> everhash::Result<()> {
-    let value = [&end.as_secs().to_le_bytes()[..], user.as_bytes()].concat();
-    db.put(session, value).map(drop)
-}
-
-/// Returns the user of a session that has not ended.
-pub fn user(db: &Db, session: &str, now: Duration) -> everhash::Result<Option<String>> {
-    db.get_with(session, |value| {
-        let (end, user) = parse(value?)?;
-        (end > now).then(|| String::from_utf8_lossy(user).into_owned())
-    })
-}
-
-/// Makes a session that has not ended last until `end`; returns whether it does.
-pub fn prolong(db: &Db, session: &str, now: Duration, end: Duration) -> everhash::Result<bool> {
-    db.modify(session, |value| match value.and_then(parse) {
-        Some((old, user)) if old > now => {
-            let value = [&end.as_secs().to_le_bytes()[..], user].concat();
-            (Change::Put(value), true)
+/// Returns the user of a session that has not ended, and lets it last for as long again.
+pub fn user(sessions: &Expiring, session: &str) -> everhash::Result<Option<String>> {
+    sessions.modify(session, |user| match user {
+        Some(user) => {
+            let name = String::from_utf8_lossy(user).into_owned();
+            (Change::Put(user.to_vec()), LIFE.into(), Some(name))
         }
-        // Ended: another thread may be sweeping it at this moment.
-        _ => (Change::Keep, false),
+        None => (Change::Keep, Expiry::Unchanged, None),
     })
 }
 
-/// Removes every session that has ended; returns how many.
-pub fn sweep(db: &Db, now: Duration) -> everhash::Result<u64> {
-    // A session that is prolonged between its two looks stays.
-    db.retain(|_, value| parse(value).is_some_and(|(end, _)| end > now))
-}
-
-fn parse(value: &[u8]) -> Option<(Duration, &[u8])> {
-    let (end, user) = value.split_first_chunk()?;
-    Some((Duration::from_secs(u64::from_le_bytes(*end)), user))
+/// Returns whether somebody may try to log in: five times in a minute, from the first time on.
+pub fn may_try(attempts: &Expiring, user: &str) -> everhash::Result<bool> {
+    attempts.modify(user, |count| match count.map_or(0, |count| count[0]) {
+        0 => (Change::Put(vec![1]), Duration::from_secs(60).into(), true),
+        count @ 1..5 => (Change::Put(vec![count + 1]), Expiry::Unchanged, true),
+        _ => (Change::Keep, Expiry::Unchanged, false),
+    })
 }

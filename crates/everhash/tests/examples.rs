@@ -56,15 +56,17 @@ fn a_cache_hits_and_stays_below_its_limit() {
 fn sessions_end() {
     let (_directory, path) = place();
     let db = everhash::Db::create(path).unwrap();
-    let at = Duration::from_secs;
-    session_cache::begin(&db, "a", "ann", at(100)).unwrap();
-    session_cache::begin(&db, "b", "bob", at(100)).unwrap();
-    assert!(session_cache::prolong(&db, "b", at(99), at(200)).unwrap());
-    assert_eq!(session_cache::user(&db, "a", at(99)).unwrap().as_deref(), Some("ann"));
-    assert_eq!(session_cache::user(&db, "a", at(100)).unwrap(), None);
-    assert!(!session_cache::prolong(&db, "a", at(100), at(300)).unwrap());
-    assert_eq!(session_cache::sweep(&db, at(150)).unwrap(), 1);
-    assert_eq!(session_cache::user(&db, "b", at(150)).unwrap().as_deref(), Some("bob"));
+    let sessions = db.expiring_table_or_create("sessions").unwrap();
+    sessions.put("a", "ann", Duration::from_millis(1)).unwrap();
+    sessions.put("b", "bob", Duration::from_secs(60)).unwrap();
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(session_cache::user(&sessions, "a").unwrap(), None);
+    assert_eq!(session_cache::user(&sessions, "b").unwrap().as_deref(), Some("bob"));
+    let everhash::Expiry::At(end) = sessions.expiry("b").unwrap().unwrap() else { panic!() };
+    assert!(end > std::time::SystemTime::now() + session_cache::LIFE / 2, "it was prolonged");
+    let attempts = db.expiring_table_or_create("attempts").unwrap();
+    let admitted = (0..8).filter(|_| session_cache::may_try(&attempts, "ann").unwrap()).count();
+    assert_eq!(admitted, 5);
 }
 
 #[test]

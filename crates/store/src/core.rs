@@ -10,6 +10,7 @@ use everhash_pmem::Origin;
 
 use crate::catalog::File;
 use crate::error::Shown;
+use crate::expiring::{Instant as WallTime, Wall};
 use crate::gate::{Gate, Stillness};
 use crate::maintenance::Maintenance;
 use crate::metrics::{Counters, Kind};
@@ -44,6 +45,7 @@ pub(crate) struct Core {
     /// The tables, where pairs are byte strings.
     tables: Option<Tables>,
     snapshots: Snapshots,
+    wall: Wall,
 }
 
 impl Core {
@@ -71,6 +73,7 @@ impl Core {
             file: None,
             tables: None,
             snapshots: Snapshots::default(),
+            wall: Wall::System,
         }
     }
 
@@ -80,9 +83,9 @@ impl Core {
         Core { counters, file: Some(file), ..self }
     }
 
-    /// Makes tables available.
-    pub(crate) fn with(self, tables: Option<Tables>) -> Core {
-        Core { tables, ..self }
+    /// Makes tables available, and says by which clock their pairs end.
+    pub(crate) fn with(self, tables: Option<Tables>, wall: Wall) -> Core {
+        Core { tables, wall, ..self }
     }
 
     #[inline(always)]
@@ -187,7 +190,8 @@ impl Core {
         result
     }
 
-    /// Does some maintenance of the engine, and removes some pairs of dropped tables.
+    /// Does some maintenance of the engine, and removes some pairs of dropped tables and some that
+    /// have ended.
     pub(crate) fn maintain(&self) -> Result<Upkeep> {
         self.admit()?;
         if !self.writable {
@@ -200,7 +204,9 @@ impl Core {
         };
         let mut upkeep = result.map_err(|error| self.failed(error))?;
         if let Some(tables) = &self.tables {
-            upkeep.more |= tables.purge(self, BUDGET)?;
+            let own = tables.maintain(self, BUDGET)?;
+            upkeep.more |= own.more;
+            upkeep.deadline = [upkeep.deadline, own.deadline].into_iter().flatten().min();
         }
         Ok(upkeep)
     }
@@ -260,6 +266,11 @@ impl Core {
     /// Returns the time since the database was opened: the clock of all maintenance.
     pub(crate) fn now(&self) -> core::time::Duration {
         self.opened.elapsed()
+    }
+
+    /// Returns the time of the clock on the wall, by which pairs end.
+    pub(crate) fn wall(&self) -> WallTime {
+        self.wall.now()
     }
 
     /// Returns whether the process is the one that opened the database.

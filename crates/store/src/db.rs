@@ -138,7 +138,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn len(&self) -> Result<u64> {
-        if self.is_all() { self.core().read(|table| table.len()) } else { self.counted() }
+        if self.is_all() { self.core().read(|table| table.len()) } else { self.counted(|_| true) }
     }
 
     /// Returns whether there are no pairs.

@@ -169,6 +169,21 @@ pub enum Error {
         /// The form of its pairs.
         form: everhash_index::Form,
     },
+    /// A table was asked for as one whose pairs have expiry times, and they have none, or as one
+    /// without, and they have.
+    #[error(
+        "{path}: the pairs of the table {name:?} {} expiry times; open it as such a table, or drop \
+             it first",
+        if *.expiring { "have" } else { "have no" }
+    )]
+    TableKind {
+        /// The name of the file.
+        path: Shown,
+        /// The name of the table.
+        name: String,
+        /// Whether its pairs have expiry times.
+        expiring: bool,
+    },
     /// A key or value is no value of the type that a [`Table`](crate::Table) has there.
     #[error("{path}: holds bytes that are no {wanted}; open it with the types of its pairs")]
     Typed {
@@ -276,6 +291,7 @@ impl Error {
             Error::UnknownEngine { .. }
             | Error::Mismatch { .. }
             | Error::TableName { .. }
+            | Error::TableKind { .. }
             | Error::NoTables { .. } => ErrorKind::InvalidOption,
             Error::SnapshotFull { .. } => ErrorKind::SnapshotFull,
             Error::NoTable { .. } => ErrorKind::NoTable,

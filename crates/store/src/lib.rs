@@ -31,6 +31,7 @@ mod compact;
 mod core;
 mod db;
 mod error;
+mod expiring;
 mod gate;
 mod keys;
 mod machine;
@@ -57,6 +58,7 @@ pub use everhash_index::{
     Capabilities, Change, Checked, Cursor, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES,
     ParseError, Setting, Stats,
 };
+pub use expiring::{Expiring, Expiry};
 pub use metrics::{Calls, Durations, Metrics};
 pub use options::{Durability, Options};
 pub use pairs::{Pair, Pairs};

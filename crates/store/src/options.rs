@@ -8,6 +8,7 @@ use everhash_index::{Form, HashKind, ParseError};
 use everhash_pmem::FileDurability;
 use everhash_pmem::media::file::system::{Os, System};
 
+use crate::expiring::Wall;
 use crate::{Db, Result};
 
 /// When a write that returned survives power loss. It survives a killed process in any case.
@@ -117,6 +118,8 @@ pub struct Options {
     pub(crate) metrics_file: Option<(PathBuf, Duration)>,
     /// The operating system; tests put their own in between.
     pub(crate) system: Arc<dyn System>,
+    /// The clock on the wall; tests set their own.
+    pub(crate) wall: Wall,
 }
 
 impl Default for Options {
@@ -139,6 +142,7 @@ impl Default for Options {
             count_calls: false,
             metrics_file: None,
             system: Arc::new(Os),
+            wall: Wall::System,
         }
     }
 }

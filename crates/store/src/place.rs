@@ -206,7 +206,7 @@ fn assemble(
     let tables = (info.form == Form::Variable).then(|| Tables::load(&*table)).transpose();
     let tables = tables.map_err(|error| Error::of(&path, error))?;
     let core = Core::new(table, path, Origin::here(), info.writable, immediate, maintenance);
-    let core = core.with(tables);
+    let core = core.with(tables, options.wall.clone());
     Db::of(core.observed(file, options.counts_calls()), info, options)
 }
 

@@ -11,6 +11,7 @@ use kept::{Found, STRIPES};
 pub(crate) use kept::{Kept, Save, Snapshots};
 
 use crate::error::Shown;
+use crate::expiring::{Instant, live};
 use crate::{Db, Error, Pair, Result};
 
 /// The pairs of a database, or of one of its tables, as they were at one instant; see
@@ -26,6 +27,8 @@ pub struct Snapshot {
 struct Live {
     db: Db,
     kept: Arc<Kept>,
+    /// When it was taken, by the clock on the wall.
+    at: Instant,
 }
 
 /// How far a snapshot was read: first the table, then what writes have changed meanwhile.
@@ -66,7 +69,8 @@ impl Db {
         // Nothing but the question whether the table is there.
         self.read(|_| Ok(()))?;
         let kept = self.core().snapshot(self.options_of_open().snapshot_bytes);
-        Ok(Snapshot { db: self.clone(), live: Arc::new(Live { db: self.clone(), kept }) })
+        let at = self.core().wall();
+        Ok(Snapshot { db: self.clone(), live: Arc::new(Live { db: self.clone(), kept, at }) })
     }
 }
 
@@ -80,10 +84,14 @@ impl Snapshot {
             let mut value = Vec::new();
             let found = self.db.core().read(|table| table.get(stored, &mut value))?;
             // Afterwards: whoever changed what was read had kept the old value before.
-            match self.live.kept.find(stored) {
-                Found::Unchanged => Ok(found.then_some(value)),
-                Found::Was(old) => Ok(old),
-                Found::Full => Err(self.full()),
+            let value = match self.live.kept.find(stored) {
+                Found::Unchanged => found.then_some(value),
+                Found::Was(old) => old,
+                Found::Full => return Err(self.full()),
+            };
+            match self.ends() {
+                true => Ok(value.and_then(|value| Some(self.value(&value)?.to_vec()))),
+                false => Ok(value),
             }
         })
     }
@@ -102,7 +110,16 @@ impl Snapshot {
     /// # Errors
     /// As [`Db::table`].
     pub fn table(&self, name: &str) -> Result<Snapshot> {
-        Ok(Snapshot { db: self.db.table(name)?, live: Arc::clone(&self.live) })
+        Ok(Snapshot { db: self.db.table_of_any_kind(name)?, live: Arc::clone(&self.live) })
+    }
+
+    /// Returns the value of a pair of this table as it was given; `None` if it had ended.
+    fn value<'v>(&self, stored: &'v [u8]) -> Option<&'v [u8]> {
+        if self.ends() { live(stored, self.live.at) } else { Some(stored) }
+    }
+
+    fn ends(&self) -> bool {
+        self.db.space().is_some_and(|space| space.ends())
     }
 
     /// Returns every pair, in no order. While the table grows, or when a key is written meanwhile,
@@ -176,7 +193,8 @@ impl Iterator for SnapshotPairs {
             }
             let (snapshot, read) = (&self.snapshot, &mut self.read);
             let step = snapshot.step(&mut self.place, |stored, value| {
-                let Some(key) = snapshot.db.seen(stored) else { return };
+                let pair = snapshot.db.seen(stored).zip(snapshot.value(value));
+                let Some((key, value)) = pair else { return };
                 read.push_back((key.to_vec(), value.to_vec()));
             });
             if let Err(error) = step {

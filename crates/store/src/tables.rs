@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use everhash_index::{Cursor, Table};
+use everhash_index::{Cursor, Table, Upkeep};
 
 pub(crate) use catalogue::Space;
 use catalogue::{Catalogue, MAX_NAME_BYTES, Record};
@@ -17,6 +17,7 @@ use purge::{Purge, Round};
 
 use crate::core::Core;
 use crate::error::Shown;
+use crate::expiring::sweep::Sweep;
 use crate::snapshot::Save;
 use crate::{Db, Error, Result};
 
@@ -30,6 +31,7 @@ pub(crate) struct Tables {
     /// Locked before the gate is entered, and never by one who has.
     catalogue: Mutex<Catalogue>,
     purge: Purge,
+    sweep: Sweep,
 }
 
 impl Tables {
@@ -40,15 +42,26 @@ impl Tables {
         let purge = Purge::default();
         purge.add(&catalogue.dropped());
         let used = AtomicBool::new(catalogue.was_used());
-        Ok(Tables { id, used, catalogue: Mutex::new(catalogue), purge })
+        let sweep = Sweep::default();
+        if catalogue.has_ending() {
+            sweep.want();
+        }
+        Ok(Tables { id, used, catalogue: Mutex::new(catalogue), purge, sweep })
     }
 
     fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
         self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does a bounded part of removing pairs: those of dropped tables, and those that have ended.
+    pub(crate) fn maintain(&self, core: &Core, budget: u32) -> Result<Upkeep> {
+        let mut upkeep = self.sweep.step(core, budget)?;
+        upkeep.more |= self.purge(core, budget)?;
+        Ok(upkeep)
+    }
+
     /// Does a bounded part of removing the pairs of dropped tables; returns whether there is more.
-    pub(crate) fn purge(&self, core: &Core, budget: u32) -> Result<bool> {
+    fn purge(&self, core: &Core, budget: u32) -> Result<bool> {
         if !self.purge.is_wanted() || core.has_snapshots() {
             return Ok(false);
         }
@@ -92,7 +105,7 @@ impl Tables {
         Ok(self.purge.is_wanted())
     }
 
-    fn make(&self, core: &Core, name: &str) -> Result<Arc<Space>> {
+    fn make(&self, core: &Core, name: &str, ends: bool) -> Result<Arc<Space>> {
         let mut catalogue = self.catalogue();
         if let Some(space) = catalogue.find(name) {
             return Ok(Arc::clone(space));
@@ -104,9 +117,13 @@ impl Tables {
             catalogue.reserved();
         }
         self.used.store(true, Ordering::Release);
-        let (space, record) = catalogue.prepare(name, self.id);
+        let (space, record) = catalogue.prepare(name, self.id, ends);
         put(core, &record)?;
         catalogue.made(&space);
+        if ends {
+            self.sweep.want();
+            core.maintenance.wake_if_asleep();
+        }
         Ok(space)
     }
 
@@ -156,10 +173,33 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoTable`] if there is none, [`Error::NoTables`] if pairs have a fixed form.
+    /// [`Error::NoTable`] if there is none, [`Error::TableKind`] if its pairs have expiry times
+    /// ([`Db::expiring_table`]), [`Error::NoTables`] if pairs have a fixed form.
     pub fn table(&self, name: &str) -> Result<Db> {
+        self.table_of_kind(name, false)
+    }
+
+    /// Returns a handle to a table whose pairs have expiry times, or have not.
+    pub(crate) fn table_of_kind(&self, name: &str, ends: bool) -> Result<Db> {
+        let found = self.table_of_any_kind(name)?;
+        found.of_kind(ends)
+    }
+
+    /// Returns a handle to a table, whose values may have a time before them.
+    pub(crate) fn table_of_any_kind(&self, name: &str) -> Result<Db> {
         let found = self.tables_of()?.catalogue().find(name).cloned();
         found.map(|space| self.at(space)).ok_or_else(|| self.no_table(name))
+    }
+
+    fn of_kind(self, ends: bool) -> Result<Db> {
+        match self.space() {
+            Some(space) if space.ends() != ends => Err(Error::TableKind {
+                path: self.shown(),
+                name: space.name.to_string(),
+                expiring: space.ends(),
+            }),
+            _ => Ok(self),
+        }
     }
 
     /// Makes the table `name`, and returns a handle to it.
@@ -178,14 +218,18 @@ impl Db {
     /// bytes. A new table is as durable as a put that returned at the same time.
     ///
     /// # Errors
-    /// [`Error::TableName`] for a name that is empty or too long, [`Error::NoTables`] if pairs have
-    /// a fixed form, and see [`Db`].
+    /// [`Error::TableName`] for a name that is empty or too long, [`Error::TableKind`] if its pairs
+    /// have expiry times, [`Error::NoTables`] if pairs have a fixed form, and see [`Db`].
     pub fn table_or_create(&self, name: &str) -> Result<Db> {
+        self.make_table(name, false)
+    }
+
+    pub(crate) fn make_table(&self, name: &str, ends: bool) -> Result<Db> {
         let tables = self.tables_of()?;
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
             return Err(Error::TableName { path: self.shown(), bytes: name.len() });
         }
-        Ok(self.at(tables.make(self.core(), name)?))
+        self.at(tables.make(self.core(), name, ends)?).of_kind(ends)
     }
 
     /// Returns the names of all tables, sorted.
@@ -321,13 +365,15 @@ impl Db {
         self.space().is_none() && !self.core().tables().is_some_and(used)
     }
 
-    /// Counts the pairs of this table, by reading the whole file.
-    pub(crate) fn counted(&self) -> Result<u64> {
+    /// Counts the pairs of this table whose values count, by reading the whole file.
+    pub(crate) fn counted(&self, counts: impl Fn(&[u8]) -> bool) -> Result<u64> {
         // A scan may show a key twice: two hashes of 64 bits tell.
         let hashes = [RandomState::new(), RandomState::new()];
         let mut seen = std::collections::HashSet::new();
-        self.scan(|key, _| {
-            seen.insert([hashes[0].hash_one(key), hashes[1].hash_one(key)]);
+        self.scan(|key, value| {
+            if counts(value) {
+                seen.insert([hashes[0].hash_one(key), hashes[1].hash_one(key)]);
+            }
         })?;
         Ok(seen.len() as u64)
     }

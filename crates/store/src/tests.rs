@@ -1,5 +1,6 @@
 //! What only shows from inside: failing devices, counted syncs, and forked processes.
 
+mod expiry;
 mod faulty;
 mod maintenance;
 

@@ -68,6 +68,12 @@ impl Space {
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }
+
+    /// Returns whether its pairs have expiry times.
+    #[inline]
+    pub(crate) fn ends(&self) -> bool {
+        prefix::ends(self.number)
+    }
 }
 
 impl Catalogue {
@@ -139,9 +145,21 @@ impl Catalogue {
         self.reserved_pages += PAGES;
     }
 
-    /// Prepares a new table, and returns it with the record that makes it.
-    pub(crate) fn prepare(&mut self, name: &str, database: u64) -> (Arc<Space>, Record) {
+    /// Returns whether there is a table whose pairs have expiry times.
+    pub(crate) fn has_ending(&self) -> bool {
+        self.names.values().any(|space| space.ends())
+    }
+
+    /// Prepares a new table, whose pairs have expiry times or not, and returns it with the record
+    /// that makes it.
+    pub(crate) fn prepare(
+        &mut self,
+        name: &str,
+        database: u64,
+        ends: bool,
+    ) -> (Arc<Space>, Record) {
         let number = self.numbers.next().expect("a number was reserved");
+        let number = if ends { number | prefix::ENDING } else { number };
         let page = self.roomy;
         if page == self.pages.len() {
             self.pages.push(Vec::new());

@@ -28,11 +28,19 @@ pub(crate) const CATALOGUE: u64 = 1;
 /// The first number of a table that has a name.
 pub(crate) const FIRST: u64 = 16;
 
-/// The first number beyond all: five bytes hold the others.
-pub(crate) const END: u64 = 1 << 40;
+/// The first number beyond all, but for [`ENDING`]: five bytes hold both.
+pub(crate) const END: u64 = 1 << 39;
+
+/// In the number of a table whose pairs have expiry times: each pair says so by itself.
+pub(crate) const ENDING: u64 = 1 << 39;
 
 /// How long a stored key may be to need no allocation. Unit: bytes. Source: ours; most are shorter.
 const SHORT: usize = 128;
+
+/// Returns whether the pairs of a table have expiry times.
+pub(crate) fn ends(number: u64) -> bool {
+    number & ENDING != 0
+}
 
 /// Returns the prefix of a number.
 pub(crate) fn of(number: u64) -> [u8; BYTES] {
@@ -88,7 +96,7 @@ mod tests {
     #[test]
     fn a_prefix_can_be_taken_off_again() {
         // Fails if a number were cut, or if a key that only resembles one were split.
-        for number in [DEFAULT, CATALOGUE, FIRST, END - 1] {
+        for number in [DEFAULT, CATALOGUE, FIRST, END - 1, ENDING | (END - 1)] {
             for key in [&b""[..], b"key", &[7; 500]] {
                 assert_eq!(split(&before(number, key).unwrap()), Some((number, key)));
                 let whole = with(number, key, |stored| Ok(stored.to_vec())).unwrap();

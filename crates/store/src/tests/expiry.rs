@@ -1,0 +1,299 @@
+//! Pairs that end, by a clock that the tests set.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use everhash_index::{Change, Form, MAX_VALUE_BYTES};
+
+use crate::expiring::Wall;
+use crate::{Db, Durability, ErrorKind, Expiring, Expiry, Options, WriteBatch, engines};
+
+/// When every test begins. Unit: milliseconds since 1970.
+const BEGIN: u64 = 1_000_000_000_000;
+
+#[derive(Clone)]
+struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    fn new() -> Clock {
+        Clock(Arc::new(AtomicU64::new(BEGIN)))
+    }
+
+    fn pass(&self, milliseconds: u64) {
+        self.0.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn options(&self, engine: &str) -> Options {
+        let options = Db::options().engine(engine).durability(Durability::Process);
+        Options { wall: Wall::Set(Arc::clone(&self.0)), ..options.background(false) }
+    }
+}
+
+fn at(milliseconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(milliseconds)
+}
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn sessions(clock: &Clock, engine: &str, path: &Path) -> (Db, Expiring) {
+    let db = clock.options(engine).create_if_missing(true).open(path).unwrap();
+    let table = db.expiring_table_or_create("sessions").unwrap();
+    (db, table)
+}
+
+/// Does one round of maintenance; returns how many pairs the file has then.
+fn items_after_upkeep(db: &Db) -> u64 {
+    for _ in 0..100_000 {
+        if !db.maintain().unwrap() {
+            return db.stats().unwrap().items;
+        }
+    }
+    panic!("maintenance does not end");
+}
+
+#[test]
+fn a_pair_that_has_ended_is_absent_to_every_operation() {
+    // Fails if one operation forgot the time, or took a pair that has ended for one before it.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    let end = || {
+        assert!(!table.put("key", "value", ms(10)).unwrap());
+        assert!(table.contains_key("key").unwrap());
+        clock.pass(10);
+    };
+    end();
+    assert_eq!(table.get("key").unwrap(), None);
+    assert!(!table.contains_key("key").unwrap());
+    assert_eq!(table.expiry("key").unwrap(), None);
+    assert_eq!(table.get_many(&["key"]).unwrap(), [None]);
+    assert!(table.get_with("key", |value| value.is_none()).unwrap());
+    assert_eq!((table.iter().count(), table.len().unwrap()), (0, 0));
+    assert!(table.is_empty().unwrap());
+    assert!(!table.update("key", "other", Expiry::Never).unwrap());
+    assert!(!table.set_expiry("key", Expiry::Never).unwrap());
+    let absent = |value: Option<&[u8]>| (Change::Keep, Expiry::Never, value.is_none());
+    assert!(table.modify("key", absent).unwrap());
+    assert!(!table.remove("key").unwrap());
+    end();
+    assert_eq!(table.take("key").unwrap(), None);
+    end();
+    assert!(table.put_if_absent("key", "new", Expiry::Unchanged).unwrap());
+    assert_eq!(table.expiry("key").unwrap(), Some(Expiry::Never));
+    assert!(table.remove("key").unwrap());
+    end();
+    assert_eq!(table.sweep().unwrap(), 1);
+    // What had a time and ended gives none to the next pair.
+    end();
+    assert!(!table.put("key", "next", Expiry::Unchanged).unwrap());
+    clock.pass(1 << 40);
+    assert_eq!(table.take("key").unwrap().unwrap(), b"next");
+}
+
+#[test]
+fn every_engine_keeps_times_as_a_map_with_a_clock_does() {
+    // Fails if a time is lost or changed: by a replacement, upkeep, a close, or a killed process.
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let clock = Clock::new();
+        let (mut db, mut table) = sessions(&clock, engine.name, &path);
+        let mut model: BTreeMap<u8, (u64, u64)> = BTreeMap::new();
+        let mut random = 7u64;
+        for step in 0..4000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (key, after) = ((random >> 33) as u8 % 40, random >> 45 & 63);
+            let now = clock.now();
+            model.retain(|_, (_, end)| *end > now);
+            let value = step.to_le_bytes();
+            let before = model.get(&key).copied();
+            match random >> 58 {
+                0..20 => {
+                    assert_eq!(table.put([key], value, ms(after)).unwrap(), before.is_some());
+                    model.insert(key, (step, now + after));
+                }
+                20..28 => {
+                    let updated = table.update([key], value, Expiry::Unchanged).unwrap();
+                    assert_eq!(updated, before.is_some());
+                    if let Some((_, end)) = before {
+                        model.insert(key, (step, end));
+                    }
+                }
+                28..34 => {
+                    let set = table.set_expiry([key], at(now + after)).unwrap();
+                    assert_eq!(set, before.is_some());
+                    if let Some((value, _)) = before {
+                        model.insert(key, (value, now + after));
+                    }
+                }
+                34..38 => {
+                    let added = table.put_if_absent([key], value, Expiry::Never).unwrap();
+                    assert_eq!(added, before.is_none());
+                    model.entry(key).or_insert((step, u64::MAX));
+                }
+                38..42 => {
+                    assert_eq!(table.remove([key]).unwrap(), before.is_some());
+                    model.remove(&key);
+                }
+                42..60 => clock.pass(after / 8),
+                60..62 => drop(db.maintain().unwrap()),
+                62 => {
+                    drop(table);
+                    db.close().unwrap();
+                    (db, table) = sessions(&clock, engine.name, &path);
+                }
+                _ => {
+                    let pairs: BTreeMap<u8, Vec<u8>> =
+                        table.iter().map(|pair| pair.map(|(k, v)| (k[0], v)).unwrap()).collect();
+                    let expected: BTreeMap<u8, Vec<u8>> = model
+                        .iter()
+                        .filter(|(_, (_, end))| *end > clock.now())
+                        .map(|(key, (value, _))| (*key, value.to_le_bytes().to_vec()))
+                        .collect();
+                    assert_eq!(pairs, expected, "{}, step {step}", engine.name);
+                    assert_eq!(table.len().unwrap(), expected.len() as u64);
+                }
+            }
+        }
+        for (key, (value, end)) in model {
+            let there = end > clock.now();
+            assert_eq!(table.get([key]).unwrap(), there.then(|| value.to_le_bytes().to_vec()));
+            let expected = if end == u64::MAX { Expiry::Never } else { Expiry::At(at(end)) };
+            assert_eq!(table.expiry([key]).unwrap(), there.then_some(expected));
+        }
+    }
+}
+
+#[test]
+fn maintenance_gives_the_storage_of_ended_pairs_back_and_of_no_others() {
+    // Fails if nothing is removed, if a pair without a time is taken for one that ended, or if a
+    // look through the file never ends or is never repeated.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let clock = Clock::new();
+    let (db, table) = sessions(&clock, "reef", &path);
+    let plain = db.create_table("plain").unwrap();
+    for number in 0..1000u32 {
+        let key = number.to_le_bytes();
+        // Read as times, these values of tables without times lie in the past.
+        db.put(key, 1u64.to_le_bytes()).unwrap();
+        plain.put(key, 1u64.to_le_bytes()).unwrap();
+        let expiry = if number % 2 == 0 { ms(50).into() } else { Expiry::Never };
+        table.put(key, "value", expiry).unwrap();
+    }
+    let catalogue = 2;
+    assert_eq!(items_after_upkeep(&db), 3000 + catalogue);
+    clock.pass(50);
+    // The next look is not due yet; a new process looks at once.
+    assert_eq!(items_after_upkeep(&db), 3000 + catalogue);
+    assert_eq!(table.len().unwrap(), 500);
+    drop((table, plain));
+    db.close().unwrap();
+    let (db, table) = sessions(&clock, "reef", &path);
+    // While a snapshot is held, nothing is removed under it.
+    let snapshot = db.snapshot().unwrap();
+    assert_eq!(items_after_upkeep(&db), 3000 + catalogue);
+    drop(snapshot);
+    assert_eq!(items_after_upkeep(&db), 2500 + catalogue);
+    assert_eq!(table.len().unwrap(), 500);
+    assert_eq!(db.table("plain").unwrap().len().unwrap(), 1000);
+}
+
+#[test]
+fn the_thread_removes_ended_pairs_of_a_database_at_rest() {
+    // Fails if the thread sleeps until somebody writes.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let clock = Clock::new();
+    let (db, table) = sessions(&clock, "reef", &path);
+    let pairs: Vec<_> = (0..100u8).map(|number| ([number], "value")).collect();
+    assert_eq!(table.put_many(&pairs, ms(5)).unwrap(), 100);
+    drop(table);
+    db.close().unwrap();
+    clock.pass(5);
+    let options = Options { background: true, ..clock.options("reef") };
+    let db = options.open(&path).unwrap();
+    let begun = std::time::Instant::now();
+    while db.stats().unwrap().items > 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody removes them");
+        std::thread::sleep(ms(1));
+    }
+}
+
+#[test]
+fn a_snapshot_shows_what_had_not_ended_when_it_was_taken() {
+    // Fails if a backup or a long reader loses pairs because time passes.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    table.put("gone", "0", ms(1)).unwrap();
+    table.put("short", "1", ms(10)).unwrap();
+    table.put("long", "2", ms(1000)).unwrap();
+    clock.pass(5);
+    let snapshot = db.snapshot().unwrap().table("sessions").unwrap();
+    clock.pass(5);
+    table.put("short", "3", Expiry::Never).unwrap();
+    for snapshot in [&snapshot, &snapshot.clone()] {
+        assert_eq!(snapshot.get("gone").unwrap(), None);
+        assert_eq!(snapshot.get("short").unwrap().unwrap(), b"1");
+        let mut values: Vec<_> = snapshot.iter().map(|pair| pair.unwrap().1).collect();
+        values.sort();
+        assert_eq!(values, [b"1", b"2"]);
+    }
+    let now = table.snapshot().unwrap();
+    assert_eq!(now.get("short").unwrap().unwrap(), b"3");
+    // A copy of the file has the times, too.
+    let copy = directory.path().join("copy.ehdb");
+    db.backup(&copy, &clock.options("reef")).unwrap();
+    let (_copied, copied) = sessions(&clock, "reef", &copy);
+    assert_eq!(copied.expiry("short").unwrap(), Some(Expiry::Never));
+    assert_eq!(copied.expiry("long").unwrap(), Some(Expiry::At(at(BEGIN + 1000))));
+}
+
+#[test]
+fn a_table_has_times_or_has_none() {
+    // Fails if a handle of the wrong kind shows times as parts of values, or takes them away.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    db.create_table("plain").unwrap();
+    for error in [
+        db.table("sessions").unwrap_err(),
+        db.table_or_create("sessions").unwrap_err(),
+        db.expiring_table("plain").unwrap_err(),
+        db.expiring_table_or_create("plain").unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        println!("{error}");
+        assert!(error.to_string().contains("expiry times"), "{error}");
+    }
+    assert_eq!(db.create_table("sessions").unwrap_err().kind(), ErrorKind::TableExists);
+    assert_eq!(db.expiring_table("none").unwrap_err().kind(), ErrorKind::NoTable);
+    assert_eq!((table.name(), db.tables().unwrap().len()), ("sessions", 2));
+    let value = vec![0; MAX_VALUE_BYTES - 7];
+    let refused = table.put("key", &value, Expiry::Never).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidPair);
+    assert!(refused.to_string().contains(&(MAX_VALUE_BYTES - 8).to_string()), "{refused}");
+    let mut batch = WriteBatch::new();
+    batch.put("a", "0").put_expiring_in(&table, "a", "1", ms(10)).unwrap();
+    batch.put_expiring_in(&table, "b", "1", ms(10)).unwrap().remove_expiring_in(&table, "b");
+    db.write(&batch).unwrap();
+    assert_eq!(table.get("a").unwrap().unwrap(), b"1");
+    assert_eq!(table.len().unwrap(), 1);
+    clock.pass(10);
+    assert!(!table.contains_key("a").unwrap() && db.contains_key("a").unwrap());
+    assert!(db.drop_table("sessions").unwrap());
+    assert_eq!(table.get("a").unwrap_err().kind(), ErrorKind::NoTable);
+    let fixed = clock.options("reef").form(Form::WORDS);
+    let fixed = fixed.create(directory.path().join("words.ehdb")).unwrap();
+    assert_eq!(fixed.expiring_table_or_create("a").unwrap_err().kind(), ErrorKind::InvalidOption);
+}
