@@ -28,7 +28,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// How much longer than before the crash a medium may become. Unit: bytes.
-const ROOM_BYTES: u64 = 64 << 10;
+pub(super) const ROOM_BYTES: u64 = 64 << 10;
 
 /// Opens every state that a crash of a run may leave; returns how many there were.
 pub(super) fn survive(

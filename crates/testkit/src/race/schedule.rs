@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use everhash_index::{Form, Table};
-use everhash_pmem::Image;
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Image, Media};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
@@ -168,10 +168,14 @@ fn once(shared: &Arc<Shared>) -> Result<(), Failure> {
     for thread in threads {
         thread.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))?;
     }
-    let log = medium.take_log();
-    let end = log.events().len() as u64 + 1;
+    let end = medium.log_length() as u64 + 1;
     let undecided = tracker.judge()?;
     settled(&session, &tracker, end)?;
+    let session = Arc::into_inner(session).expect("the threads have ended");
+    closed(session, shared, &tracker, end)
+        .map_err(|failure| failure.at("closed after the race"))?;
+    // With the close: it is crashed as well.
+    let log = medium.take_log();
     let round = shared.progress(|progress| {
         progress.tally.schedules += 1;
         progress.tally.undecided += undecided;
@@ -207,11 +211,7 @@ fn work(
 
 /// Checks the table when all threads have ended: all ways of reading agree, and every value is one
 /// that the history explains.
-fn settled(
-    session: &OpenTable<Traced<Shuttle>>,
-    tracker: &Tracker,
-    end: u64,
-) -> Result<(), Failure> {
+fn settled<M: Media>(session: &OpenTable<M>, tracker: &Tracker, end: u64) -> Result<(), Failure> {
     let table = session.table();
     let pairs = scan_all(table)?;
     explain(table, &pairs, tracker, end)?;
@@ -225,6 +225,23 @@ fn settled(
     let exact = session.design().capabilities.exact_len;
     ensure!(!exact || length == pairs.len() as u64, "len is {length} of {} pairs", pairs.len());
     Ok(())
+}
+
+/// Closes the table, and checks what the next process finds: what a close writes down comes from
+/// what the threads left in DRAM.
+fn closed(
+    mut session: OpenTable<Traced<Shuttle>>,
+    shared: &Shared,
+    tracker: &Tracker,
+    end: u64,
+) -> Result<(), Failure> {
+    session.close()?;
+    let words = session.region().media().visible();
+    let bytes = words.len() as u64 * 8;
+    let image = Image::of(&words, bytes, bytes + crash::ROOM_BYTES);
+    let guarantees = shared.plan.model.guarantees();
+    let next = OpenTable::open(&shared.subject.plain, image.with_guarantees(guarantees))?;
+    settled(&next, tracker, end)
 }
 
 /// Checks that each key has a value that a history may leave at `time`, and that reading by key

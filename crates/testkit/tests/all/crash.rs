@@ -85,6 +85,24 @@ fn a_bug_under_one_model_is_none_under_another() {
     judge(&with(bug::TRUSTING_RECOVERY), Form::WORDS, &small(Model::File)).unwrap();
 }
 
+#[test]
+fn other_settings_lead_to_other_bugs() {
+    // Fails if tables are made with the usual settings whatever was asked for.
+    for planted in [bug::MASKED_ROWS, bug::HALF_GROWTH] {
+        judge(&with(planted), Form::WORDS, &small(Model::Adr)).unwrap();
+    }
+    let variants: [&'static [(&str, u64)]; 2] =
+        [&[("bug", bug::MASKED_ROWS), ("rows", 12)], &[("bug", bug::HALF_GROWTH), ("rows", 1)]];
+    for changes in variants {
+        let design = Design::of::<Rows>().with_settings(changes);
+        let found = judge(&design, Form::WORDS, &small(Model::Adr)).unwrap_err();
+        println!("{found}");
+        let sound = [changes[1]];
+        let design = Design::of::<Rows>().with_settings(Box::leak(Box::new(sound)));
+        judge(&design, Form::WORDS, &small(Model::Adr)).unwrap();
+    }
+}
+
 /// Returns the engine with a bug planted.
 fn with(bug: u64) -> Design<Traced> {
     Design::of::<Rows>().with_settings(Box::leak(Box::new([("bug", bug)])))

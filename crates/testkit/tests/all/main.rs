@@ -6,6 +6,7 @@
 mod crash;
 mod damage;
 mod false_alarms;
+mod fuzz;
 mod group_sync;
 mod historic;
 mod loom_epochs;

@@ -25,8 +25,12 @@ pub enum Judge {
     Crash(CrashModel),
     /// The crash judge, on workloads that let the table grow.
     Growing,
+    /// The race judge, by what the process after a close finds.
+    RaceClose,
     /// The crash judge, with more crashes of what follows a crash.
     Nested,
+    /// The crash judge, with every pair of crash points.
+    Twice,
 }
 
 macro_rules! bugs {
@@ -89,6 +93,14 @@ bugs! {
         Judge::Race(Form::DOUBLE_WORDS);
     ModifyUnlocked "modify reads before it locks", Judge::Race(Form::WORDS);
     ClearBesideGrowth "clear looks for the buckets before it locks", Judge::RaceEdge;
+    ScanBesideGrowth "a scan looks for the buckets before it begins", Judge::RaceEdge;
+    BatchBesideGrowth "a batch of gets looks for the buckets once", Judge::RaceEdge;
+    GrowthOfTwo "a writer looks for the buckets before it locks", Judge::RaceEdge;
+    CountOutsideLock "the count for a close is kept beside the lock", Judge::RaceClose;
+    CleanBeforeCount "a pool is closed before its count is durable", ADR;
+    JournalApart "half a journal from before a crash completes that of the next update", Judge::Twice;
+    LostHole "an open takes everything below the buckets for used",
+        Judge::Conformance("room_is_used_again_from_open_to_close");
     Deadlock "two locks are taken in two orders", Judge::Race(Form::WORDS);
     ScanByIndex "a cursor is a bucket's number, which growth changes",
         Judge::Conformance("a_scan_sees_what_is_there_throughout");

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use everhash_index::{Checked, Error, Form, Result};
 use everhash_pmem::{Addr, Media, Pool, Region, pool};
 
+use super::bug::Bug;
 use super::layout::{Bucket, Home, ROOT, Root, SLOT_WORDS, SLOTS, bytes, hash, slot, tag};
 
 /// Visits every pair, or names the invariant that is broken.
 pub fn check<M: Media>(
     region: &Region<M>,
-    apart: bool,
+    bug: Bug,
     visit: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<Checked> {
     let identity = Pool::inspect(region)?;
@@ -21,7 +22,7 @@ pub fn check<M: Media>(
     let mut root = [0; Root::WORDS];
     pm.read_words(ROOT, &mut root)?;
     let mut home = Home::of(root[Root::TABLE]);
-    if apart {
+    if bug == Bug::TornRoot {
         home.log2 = root[Root::LOG2] as u32;
     }
     let corrupt = |at: Addr, broken| Err(Error::Corrupt { at: at.byte(), broken });
@@ -41,7 +42,11 @@ pub fn check<M: Media>(
             let words = &bucket[Bucket::PAIRS + number * SLOT_WORDS..][..SLOT_WORDS];
             let (key, mut value) = ([words[0], words[1]], [words[2], words[3]]);
             if root[Root::JOURNAL] == slot(at, number).plus(2).byte() {
-                value = [root[Root::OLD], root[Root::OLD + 1]];
+                match bug {
+                    Bug::JournalApart if root[Root::APART + 2] == 0 => {}
+                    Bug::JournalApart => value = [root[Root::APART], root[Root::APART + 1]],
+                    _ => value = [root[Root::OLD], root[Root::OLD + 1]],
+                }
             }
             let hash = hash(key, identity.hash_key);
             if home.index(hash) != index {

@@ -13,7 +13,8 @@ everhash_pmem::ruler! {
         72  OLD     [2] "that value before";
         88  SPARE_2 [5] "zero";
         128 LOG2    [1] "zero; only a bug keeps the size apart from the address";
-        136 SPARE_3 [7] "zero";
+        136 APART   [3] "zero; only a bug keeps that value here, and then 1";
+        160 SPARE_3 [4] "zero";
     }
 }
 

@@ -62,12 +62,24 @@ fn verdict(judge: Judge) -> Result<(), String> {
                 .map(drop)
                 .map_err(|violation| violation.to_string())
         }
+        Judge::RaceClose => {
+            let effort = race::Effort { seeds: 0..200, crash_every: 0, ..race::Effort::default() };
+            let found = race::judge(&race::Subject::of::<Slots>(), Form::WORDS, &effort);
+            let found = found.map(drop).map_err(|violation| violation.to_string());
+            // Nobody who only asks the open table sees it.
+            assert!(!matches!(&found, Err(told) if !told.contains("closed after the race")));
+            found
+        }
         Judge::Crash(model) => crash_verdict(&crashes(model)),
         Judge::Growing => crash_verdict(&growing(CrashModel::Adr)),
         Judge::Nested => {
             let often =
                 crash::Effort { nested_one_in: 8, killed_one_in: 1, ..crashes(CrashModel::Adr) };
             crash_verdict(&often)
+        }
+        Judge::Twice => {
+            crash_verdict(&crashes(CrashModel::Adr)).unwrap();
+            crash_verdict(&twice())
         }
     }
 }
@@ -81,6 +93,12 @@ fn crash_verdict(effort: &crash::Effort) -> Result<(), String> {
 /// Few keys, written again and again: these seeds have a hot key, or load all keys twice.
 fn crashes(model: CrashModel) -> crash::Effort {
     crash::Effort { model, seeds: 9..13, operations: 16, keys: 6, ..briefly() }
+}
+
+/// Every pair of crash points of short workloads.
+fn twice() -> crash::Effort {
+    let all = crash::Effort { nested_one_in: 1, killed_one_in: 1, growth_one_in: 1, ..briefly() };
+    crash::Effort { seeds: 0..12, operations: 4, keys: 3, ..all }
 }
 
 /// New keys only: growth in the workload, and not only in what follows a crash.

@@ -18,7 +18,12 @@ impl<M: Media> SlotsTable<M> {
         key: Two,
         edit: impl FnOnce(Option<Two>) -> Result<(T, Change)>,
     ) -> Result<T> {
+        let seen = super::table::home(&self.pool.access(), self.bug)?;
         let mut writer = self.lock()?;
+        if self.bug == Bug::GrowthOfTwo {
+            writer.home = seen;
+        }
+        let before = writer.count;
         let _other = match self.bug {
             Bug::Deadlock => Some(self.lock_other()?),
             _ => None,
@@ -53,7 +58,9 @@ impl<M: Media> SlotsTable<M> {
             }
             (Change::Remove, None) => {}
         }
+        let after = writer.count;
         self.unlock(writer)?;
+        self.note_count(before, after);
         Ok(answer)
     }
 
@@ -123,6 +130,9 @@ impl<M: Media> SlotsTable<M> {
         if let (Bug::DuplicateAfterMove, Some(index)) = (self.bug, free(bucket)) {
             return self.move_pair(at, bucket, found, index, value);
         }
+        if self.bug == Bug::JournalApart {
+            return self.replace_apart(at, found, value);
+        }
         if self.bug == Bug::Leak {
             self.space.take(LINE, LINE)?;
         }
@@ -143,6 +153,29 @@ impl<M: Media> SlotsTable<M> {
         if self.bug != Bug::StaleJournal {
             pm.persist(Span::new(journal, 1), sites::DONE)?;
         }
+        change.end();
+        Ok(())
+    }
+
+    /// A bug: address and old value are two lines that one fence makes durable, and nobody takes
+    /// away what a crash left of the second alone.
+    fn replace_apart(&self, at: Addr, found: Found, value: Two) -> Result<()> {
+        let pm = self.pool.access();
+        let journal = Span::new(ROOT.plus(Root::JOURNAL as u64), 1);
+        let apart = Span::new(ROOT.plus(Root::APART as u64), 3);
+        let place = Span::new(slot(at, found.slot).plus(2), 2);
+        let change = self.sequence.begin()?;
+        pm.write_words(apart.start, &found.value)?;
+        pm.commit_word(apart.start.plus(2), 1, sites::OLD)?;
+        pm.flush(apart, sites::OLD);
+        pm.commit_word(journal.start, place.start.byte(), sites::JOURNAL)?;
+        pm.persist(journal, sites::JOURNAL)?;
+        pm.write_words(place.start, &value)?;
+        pm.persist(place, sites::VALUE)?;
+        pm.commit_word(journal.start, 0, sites::DONE)?;
+        pm.persist(journal, sites::DONE)?;
+        pm.write_words(apart.start, &[0; 3])?;
+        pm.persist(apart, sites::DONE)?;
         change.end();
         Ok(())
     }

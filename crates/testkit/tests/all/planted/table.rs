@@ -1,12 +1,14 @@
 //! The open table: opening, reading, and the operations of the contract.
 
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{
     Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep, WordTable, admit,
 };
 use everhash_pmem::{
-    Access, LINE, Lock, Media, Pool, Primitives, Sequence, Shutdown, Space, Span, pool, word_of,
+    Access, AtomicWord, LINE, Lock, Media, Pool, Primitives, Sequence, Shutdown, Space, Span, pool,
+    word_of,
 };
 
 use super::bug::Bug;
@@ -30,6 +32,8 @@ pub struct SlotsTable<M: Media> {
     value_bytes: usize,
     form: Form,
     writer: MutexOf<M, Writer>,
+    /// The number of pairs, kept beside the lock; only a bug looks at it.
+    beside: <M::Sync as Primitives>::AtomicU64,
     /// A second lock, for the bug that takes two in two orders.
     other: MutexOf<M, ()>,
 }
@@ -73,7 +77,9 @@ impl<M: Media> SlotsTable<M> {
         pool.begin_writes()?;
         let clean = pool.previous_shutdown() == Shutdown::Clean;
         let pm = pool.access();
-        if !clean && bug != Bug::RecoverySkipped {
+        if !clean && bug == Bug::JournalApart {
+            restore_apart(&pm)?;
+        } else if !clean && bug != Bug::RecoverySkipped {
             restore(&pm, bug)?;
         }
         if bug == Bug::ReadOnlyWrites {
@@ -81,6 +87,9 @@ impl<M: Media> SlotsTable<M> {
         }
         let home = home(&pm, bug)?;
         let space = Space::new(pool.region().clone(), pool::DATA);
+        if bug == Bug::LostHole {
+            space.claim(Span::new(pool::DATA, home.start.word() - pool::DATA.word()))?;
+        }
         if bug != Bug::DoubleHandOut {
             space.claim(Span::new(home.start, home.buckets() * Bucket::WORDS as u64))?;
         }
@@ -105,6 +114,7 @@ impl<M: Media> SlotsTable<M> {
             value_bytes: value_bytes as usize,
             form,
             writer: Lock::new(Writer { home, count, refused: false }),
+            beside: AtomicWord::new(count),
             other: Lock::new(()),
         })
     }
@@ -123,6 +133,12 @@ impl<M: Media> SlotsTable<M> {
             pm.persist(Span::new(lock, 1), sites::LOCK)?;
         }
         Ok(guard)
+    }
+
+    /// Notes that the number of pairs changed, beside the lock.
+    pub fn note_count(&self, before: u64, after: u64) {
+        let count = self.beside.load(Ordering::Acquire);
+        self.beside.store(count.wrapping_add(after).wrapping_sub(before), Ordering::Release);
     }
 
     /// Takes the second lock, which only bugs need.
@@ -254,6 +270,29 @@ fn restore<M: Media>(pm: &Access<'_, M>, bug: Bug) -> Result<()> {
     Ok(())
 }
 
+/// As [`restore`], of a journal in two lines: only both together count.
+fn restore_apart<M: Media>(pm: &Access<'_, M>) -> Result<()> {
+    let journal = ROOT.plus(Root::JOURNAL as u64);
+    let apart = Span::new(ROOT.plus(Root::APART as u64), 3);
+    let mut old = [0; 3];
+    pm.read_words(apart.start, &mut old)?;
+    let value = pm.load(journal)?;
+    if value == 0 {
+        // The bug: what lies apart stays there.
+        return Ok(());
+    }
+    if old[2] == 1 {
+        let value = everhash_pmem::Addr::new(value);
+        pm.write_words(value, &old[..2])?;
+        pm.persist(Span::new(value, 2), sites::RESTORE)?;
+    }
+    pm.commit_word(journal, 0, sites::DONE)?;
+    pm.persist(Span::new(journal, 1), sites::DONE)?;
+    pm.write_words(apart.start, &[0; 3])?;
+    pm.persist(apart, sites::DONE)?;
+    Ok(())
+}
+
 impl<M: Media> Table for SlotsTable<M> {
     fn form(&self) -> Form {
         self.form
@@ -347,6 +386,27 @@ impl<M: Media> Table for SlotsTable<M> {
         Ok(self.look_up(key)?.is_some())
     }
 
+    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let pm = self.pool.access();
+        let before = home(&pm, self.bug)?;
+        for (position, key) in keys.iter().enumerate() {
+            let value = match self.bug == Bug::BatchBesideGrowth && key.len() == self.key_bytes {
+                true => {
+                    let (key, hash) = (two(key), self.hash(two(key)));
+                    let found = self.read(|| {
+                        let mut bucket = [0; Bucket::WORDS];
+                        pm.read_words(before.bucket(before.index(hash)), &mut bucket)?;
+                        Ok(self.find(&bucket, key, hash).map(|it| it.value))
+                    })?;
+                    found.map(|value| bytes(value, self.value_bytes))
+                }
+                false => self.look_up(key)?,
+            };
+            found(position, value.as_deref());
+        }
+        Ok(())
+    }
+
     fn len(&self) -> Result<u64> {
         let writer = self.writer.lock()?;
         Ok(writer.count)
@@ -355,8 +415,12 @@ impl<M: Media> Table for SlotsTable<M> {
     fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
         let pm = self.pool.access();
         let by_index = self.bug == Bug::ScanByIndex;
+        let before = home(&pm, self.bug)?;
         let (found, next) = self.read(|| {
-            let home = home(&pm, self.bug)?;
+            let home = match self.bug {
+                Bug::ScanBesideGrowth => before,
+                _ => home(&pm, self.bug)?,
+            };
             let index = match cursor.0 {
                 0 if by_index => home.buckets() - 1,
                 number if by_index => number - 1,
@@ -399,7 +463,7 @@ impl<M: Media> Table for SlotsTable<M> {
 
     fn check(&self) -> Result<Checked> {
         let _writer = self.writer.lock()?;
-        check::check(self.pool.region(), self.bug == Bug::TornRoot, &mut |_, _| {})
+        check::check(self.pool.region(), self.bug, &mut |_, _| {})
     }
 
     fn stats(&self) -> Result<Stats> {
@@ -416,7 +480,19 @@ impl<M: Media> Table for SlotsTable<M> {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        let count = self.lock()?.count;
+        let count = match self.bug {
+            Bug::CountOutsideLock => self.beside.load(Ordering::Acquire),
+            _ => self.lock()?.count,
+        };
+        if self.bug == Bug::CleanBeforeCount {
+            let count_at = Span::new(ROOT.plus(Root::COUNT as u64), 1);
+            let region = self.pool.region().clone();
+            self.pool.close()?;
+            let pm = region.access();
+            pm.store(count_at.start, count)?;
+            pm.persist(count_at, sites::COUNT)?;
+            return Ok(());
+        }
         if self.pool.access().load(ROOT.plus(Root::COUNT as u64))? != count {
             let pm = self.pool.access();
             pm.store(ROOT.plus(Root::COUNT as u64), count)?;

@@ -57,6 +57,10 @@ pub mod bug {
     pub const NO_FLUSH_REMOVE: u64 = 12;
     /// Recovery repairs what an open after a clean close refuses, and does not persist the repair.
     pub const QUIET_REPAIR: u64 = 13;
+    /// Free rows are counted as if their number were a power of two, which the usual one is.
+    pub const MASKED_ROWS: u64 = 14;
+    /// Growth adds half of the rows, which is none of one row.
+    pub const HALF_GROWTH: u64 = 15;
 }
 
 /// Words of a row.
@@ -78,24 +82,39 @@ pub struct Rows;
 /// Where a pool keeps the number of its bug.
 pub const BUG: Addr = ROOT.plus(1);
 
-/// The bug that a new pool has.
-#[derive(Clone, Copy, Debug, Default)]
+/// The bug that a new pool has, and its rows.
+#[derive(Clone, Copy, Debug)]
 pub struct Planted {
     pub bug: u64,
+    pub rows: u64,
+}
+
+impl Default for Planted {
+    fn default() -> Planted {
+        Planted { bug: 0, rows: FIRST_ROWS }
+    }
 }
 
 impl Settings for Planted {
-    const ALL: &'static [Setting] = &[Setting { name: "bug", default: 0, meaning: "its number" }];
+    const ALL: &'static [Setting] = &[
+        Setting { name: "bug", default: 0, meaning: "its number" },
+        Setting { name: "rows", default: FIRST_ROWS, meaning: "of a new pool" },
+    ];
 
     fn get(&self, name: &str) -> Option<u64> {
-        (name == "bug").then_some(self.bug)
+        match name {
+            "bug" => Some(self.bug),
+            "rows" => Some(self.rows),
+            _ => None,
+        }
     }
 
     fn set(&mut self, name: &str, value: u64) -> Result<()> {
-        if name != "bug" {
-            return Err(Self::unknown(name));
+        match name {
+            "bug" => self.bug = value,
+            "rows" => self.rows = value,
+            _ => return Err(Self::unknown(name)),
         }
-        self.bug = value;
         Ok(())
     }
 }
@@ -123,11 +142,11 @@ impl Engine for Rows {
     }
 
     fn format<M: Media>(pool: &Pool<M>, settings: &Planted) -> Result<()> {
-        pool.region().media().grow(row(FIRST_ROWS).byte())?;
+        pool.region().media().grow(row(settings.rows).byte())?;
         // Durable by the sync of the pool, before its header says that it exists.
         pool.access().store(BUG, settings.bug)?;
         if settings.bug != bug::HASTY_FORMAT {
-            pool.access().store(ROOT, FIRST_ROWS)?;
+            pool.access().store(ROOT, settings.rows)?;
         }
         Ok(())
     }
@@ -155,7 +174,8 @@ impl Engine for Rows {
                 return Err(Error::Corrupt { at: row(number).byte(), broken: "keys differ" });
             }
             if !live {
-                index.free.push(number);
+                let is_masked = planted == bug::MASKED_ROWS;
+                index.free.push(if is_masked { number & (count - 1) } else { number });
             }
         }
         if planted == bug::MOVING_RECOVERY {
@@ -270,7 +290,8 @@ impl<M: Media> RowTable<M> {
     }
 
     fn grow(&self, index: &mut Index) -> Result<u64> {
-        let (old, new) = (index.rows, 2 * index.rows);
+        let old = index.rows;
+        let new = if self.bug == bug::HALF_GROWTH { old + old / 2 } else { 2 * old };
         self.pool.region().media().grow(row(new).byte())?;
         let pm = self.pool.access();
         pm.commit_word(ROOT, new, GROW)?;

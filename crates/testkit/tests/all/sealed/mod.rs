@@ -5,6 +5,7 @@
 //! operation reads the medium, so that each has to look at the checks by itself.
 
 use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use everhash_index::{
@@ -12,7 +13,7 @@ use everhash_index::{
     Setting, Settings, Stats, Table, Upkeep, admit,
 };
 use everhash_pmem::pool::{DATA, ROOT};
-use everhash_pmem::{Addr, Media, Pool, Region, Site, Span, word_of};
+use everhash_pmem::{Access, Addr, Media, Pool, Region, Site, Span, word_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 everhash_pmem::sites! {
@@ -38,6 +39,12 @@ pub mod bug {
     pub const PARITY: u64 = 6;
     /// The check knows neither its place nor the order of its words.
     pub const NO_PLACE: u64 = 7;
+    /// An open panics when a key has two sound rows.
+    pub const TWICE_PANICS: u64 = 8;
+    /// An open that meets a key in two sound rows makes room for a copy of them.
+    pub const TWICE_GROWS: u64 = 9;
+    /// A scan that meets a key in two sound rows goes on behind the first of them.
+    pub const TWICE_TURNS: u64 = 10;
 }
 
 /// Words of a row.
@@ -116,6 +123,7 @@ impl Engine for Sealed {
         pm.read_words(BUG, &mut copies)?;
         copies.sort_unstable();
         pm.load(row(ROWS - 1))?;
+        look_for_twins(&pm, copies[1])?;
         pm.sync(ACCEPT)?;
         drop(pm);
         pool.recovered()?;
@@ -136,6 +144,23 @@ impl Engine for Sealed {
         }
         Ok(Checked { items, reachable_bytes: row(ROWS).byte() })
     }
+}
+
+/// Looks for keys with two rows, which no process leaves behind; only bugs do something then.
+fn look_for_twins<M: Media>(pm: &Access<'_, M>, bug: u64) -> Result<()> {
+    let mut keys = BTreeSet::new();
+    for number in 0..ROWS {
+        let mut words = [0; ROW_WORDS as usize];
+        pm.read_words(row(number), &mut words)?;
+        let is_twin =
+            matches!(checked(bug, number, &words), Ok(Some((key, _))) if !keys.insert(key));
+        match bug {
+            bug::TWICE_PANICS => assert!(!is_twin, "a key has one row"),
+            bug::TWICE_GROWS if is_twin => pm.media().grow(row(ROWS).byte() + (512 << 10))?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Returns the check of a row.
@@ -307,10 +332,18 @@ impl<M: Media> Table for SealedTable<M> {
         Ok(count)
     }
 
-    fn scan(&self, _: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
-        for row in self.rows(false) {
+    fn scan(&self, from: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        let mut rows = BTreeMap::new();
+        for (place, row) in self.rows(false).enumerate().skip(from.0 as usize) {
             match row {
-                Ok((_, Some((key, value)))) => visit(&key.to_le_bytes(), &value.to_le_bytes()),
+                Ok((_, Some((key, value)))) => {
+                    visit(&key.to_le_bytes(), &value.to_le_bytes());
+                    if let Some(first) = rows.insert(key, place)
+                        && self.bug == bug::TWICE_TURNS
+                    {
+                        return Ok(Some(Cursor(first as u64)));
+                    }
+                }
                 Err(error) if self.bug != bug::SCAN_PASSES_OVER => return Err(error),
                 _ => {}
             }
