@@ -54,6 +54,12 @@ pub struct Stats {
     pub device_bytes: u64,
     /// Part of it that is in use. Unit: bytes.
     pub used_bytes: u64,
+    /// What present pairs take, as they lie there, with their heads and checks; a log keeps count
+    /// of it by estimates between its collections. Unit: bytes.
+    pub live_bytes: u64,
+    /// What replaced and removed pairs take until upkeep gives it back; `None` where an engine does
+    /// not know. Unit: bytes.
+    pub dead_bytes: Option<u64>,
     /// DRAM that the table holds. Unit: bytes.
     pub dram_bytes: u64,
     /// How often the table has grown since it was opened.

@@ -27,6 +27,9 @@ const LEAST_SLOTS: u64 = 8;
 pub struct HeapUsage {
     /// Records in use that lie in pages.
     pub small_records: u64,
+    /// What all records in use take, as their classes round them, with those that are spans. Unit:
+    /// bytes.
+    pub record_bytes: u64,
     /// Pages that the heap holds.
     pub pages: u64,
     /// DRAM for the maps of these pages. Unit: bytes.
@@ -72,6 +75,8 @@ struct Pages {
     all: BTreeMap<u64, Page>,
     /// Pages with a free slot. The lowest is used first, so that high pages become empty.
     with_room: BTreeSet<u64>,
+    /// Records in use that are spans of their own.
+    spans: u64,
 }
 
 impl<M: Media> Heap<M> {
@@ -107,7 +112,9 @@ impl<M: Media> Heap<M> {
     pub fn claim(&self, at: Addr, class: Class) -> Result<()> {
         let corrupt = |broken| Error::Corrupt { at: at.byte(), broken };
         let Some((number, offset)) = self.place(at, class) else {
-            return self.space.claim(large_span(at, class));
+            self.space.claim(large_span(at, class))?;
+            self.shelf(class).pages.lock().map_err(poisoned)?.spans += 1;
+            return Ok(());
         };
         let slot = offset / class.bytes();
         if at < self.space.start()
@@ -136,7 +143,9 @@ impl<M: Media> Heap<M> {
     /// As [`Space::take`].
     pub fn take(&self, class: Class) -> Result<Addr> {
         if !self.is_small(class) {
-            return Ok(self.space.take(class.bytes(), LINE)?.span.start);
+            let start = self.space.take(class.bytes(), LINE)?.span.start;
+            self.shelf(class).pages.lock().map_err(poisoned)?.spans += 1;
+            return Ok(start);
         }
         let Shelf { pages, adding } = self.shelf(class);
         if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
@@ -170,7 +179,11 @@ impl<M: Media> Heap<M> {
     /// If no record of `class` is in use at `at`.
     pub fn give(&self, at: Addr, class: Class) {
         let Some((number, offset)) = self.place(at, class) else {
-            return self.space.give(large_span(at, class));
+            self.space.give(large_span(at, class));
+            if let Ok(mut pages) = self.shelf(class).pages.lock() {
+                pages.spans -= 1;
+            }
+            return;
         };
         self.space.region().media().freed(Span::of_bytes(at, class.bytes()));
         let Ok(mut pages) = self.shelf(class).pages.lock() else { return };
@@ -189,17 +202,20 @@ impl<M: Media> Heap<M> {
         }
     }
 
-    /// Returns how full the heap is. Records that are spans count in the space.
+    /// Returns how full the heap is. The pages of the space hold no record that is a span.
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside the heap.
     pub fn usage(&self) -> Result<HeapUsage> {
         let mut usage = HeapUsage::default();
-        for class in &self.classes {
-            let pages = class.pages.lock().map_err(poisoned)?;
+        for (index, shelf) in self.classes.iter().enumerate() {
+            let Some(class) = Class::from_index(index as u64) else { break };
+            let pages = shelf.pages.lock().map_err(poisoned)?;
+            usage.record_bytes += pages.spans * class.bytes();
             usage.pages += pages.all.len() as u64;
             for page in pages.all.values() {
                 usage.small_records += u64::from(page.used());
+                usage.record_bytes += u64::from(page.used()) * class.bytes();
                 // A key in each of the two trees.
                 usage.dram_bytes += page.dram_bytes() + 2 * size_of::<u64>() as u64;
             }

@@ -58,6 +58,8 @@ impl Stats {
             "load_factor": stats.load_factor(),
             "device_bytes": stats.device_bytes,
             "used_bytes": stats.used_bytes,
+            "live_bytes": stats.live_bytes,
+            "dead_bytes": stats.dead_bytes,
             "device_bytes_per_item": per_item(stats.device_bytes),
             "used_bytes_per_item": per_item(stats.used_bytes),
             "dram_bytes": stats.dram_bytes,

@@ -6,11 +6,22 @@
 //! codec, such as where in its buckets a slot lies, adds a trait of its own with this one above
 //! it. `docs/decisions/0012-forms-as-types.md` has the reasons.
 
-use everhash_index::{Error, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Heap, Media, RecordWord, Site, word_of};
+use everhash_index::{Error, Form, MAX_VALUE_BYTES, Result};
+use everhash_pmem::{Access, Addr, Heap, Media, RecordWord, Site, WORD, word_of};
 
 use super::hash::KeyedHash;
 use super::record;
+
+/// Returns what a slot of a form takes, without the record that it may lead to. Unit: bytes.
+pub(crate) fn slot_bytes(form: Form) -> u64 {
+    match form {
+        Form::Fixed { key_bytes, value_bytes } => [key_bytes, value_bytes]
+            .map(|bytes| u64::from(bytes).next_multiple_of(WORD))
+            .iter()
+            .sum(),
+        Form::Variable => 2 * WORD,
+    }
+}
 
 /// The pairs of one form, in slots.
 pub trait SlotCodec: Send + Sync + Sized + 'static {

@@ -16,7 +16,7 @@ use super::reversed_search::Wanted;
 use super::state::ElimDa;
 use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
-use crate::common::slot_codec::{Bytes, DoubleWords, Words};
+use crate::common::slot_codec::{Bytes, DoubleWords, Words, slot_bytes};
 use crate::common::slot_table::SlotTable;
 
 /// How far a batch of reads asks for the lines of a bucket in DRAM ahead of the key that it
@@ -158,11 +158,14 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
         let collecting_logs = self.appending().map_or(0, |_| geometry.all_logs());
         let offered = || CacheAllocation::of_machine().most_ways();
         let cache_ways = self.appending().map_or(0, |_| offered()).into();
+        let items = ElimDa::len(self);
         Ok(Stats {
-            items: ElimDa::len(self),
+            items,
             slots: segments * geometry.most_items(),
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
+            live_bytes: items * slot_bytes(self.form()) + heap.record_bytes,
+            dead_bytes: None,
             dram_bytes: size_of::<Self>() as u64
                 + self.table.dram_bytes(segments)
                 + self.collectors.as_ref().map_or(0, Collectors::dram_bytes)

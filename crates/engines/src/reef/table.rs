@@ -7,7 +7,7 @@ use everhash_index::{
     AtomicTable, Change, Checked, Cursor, Durability, Form, Result, Stats, Table, Upkeep,
     WordTable, admit, admit_key,
 };
-use everhash_pmem::{AtomicWord, Lock, Media, pool};
+use everhash_pmem::{AtomicWord, Lock, Media, WORD, pool};
 
 use super::check;
 use super::state::Reef;
@@ -115,11 +115,20 @@ impl<M: Media> Table for Reef<M> {
             stats.slots += 8 * shard.buckets();
             stats.dram_bytes += shard.dram_bytes() + size_of_val(shard) as u64;
         }
-        let mut segments = 0;
+        let (mut segments, mut filled, mut dead) = (0, 0, 0);
         for stream in &self.streams {
             let stream = stream.0.lock()?;
             segments += stream.sealed.len() as u64 + u64::from(stream.open.is_some());
+            let sealed = stream.sealed.values().filter(|segment| !segment.is_empty);
+            let open = stream.open.iter().map(|open| (open.span, open.fill, open.tombstones));
+            for (span, fill, tombstones) in
+                sealed.map(|it| (it.span, it.fill, it.tombstones)).chain(open)
+            {
+                filled += fill;
+                dead += (self.units.garbage(span.start) + tombstones).min(fill);
+            }
         }
+        (stats.live_bytes, stats.dead_bytes) = ((filled - dead) * WORD, Some(dead * WORD));
         stats.own = vec![
             ("segments", segments),
             ("segment_bytes", self.segment_bytes()),

@@ -11,7 +11,7 @@ use super::check;
 use super::ops::sites;
 use super::state::Tiered;
 use crate::common::forms::table_of_forms;
-use crate::common::slot_codec::{Bytes, Words};
+use crate::common::slot_codec::{Bytes, Words, slot_bytes};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// An open table, of the form that its pool has.
@@ -63,11 +63,14 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
         let (space, heap) = (self.space.usage()?, self.heap.usage()?);
         let view = self.layers.view();
         let [top_writes, lower_writes] = self.groups.writes();
+        let items = Tiered::len(self);
         Ok(Stats {
-            items: Tiered::len(self),
+            items,
             slots: self.slots(&view),
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
+            live_bytes: items * slot_bytes(self.form()) + heap.record_bytes,
+            dead_bytes: Some(0),
             dram_bytes: size_of::<Self>() as u64
                 + self.groups.dram_bytes()
                 + self.fingerprints.dram_bytes()

@@ -8,12 +8,12 @@ use everhash_index::{
     BareTable, Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep,
     WordTable, admit, admit_key,
 };
-use everhash_pmem::{AtomicWord, Media, pool};
+use everhash_pmem::{AtomicWord, Media, WORD, pool};
 
 use super::batches::{BytesBatch, WordBatch};
 use super::check;
 use super::ops::Step;
-use super::state::Walsh;
+use super::state::{OpenLog, Walsh};
 use crate::common::edit::{Edit, has_form, modify_calmly};
 
 impl<M: Media> Walsh<M> {
@@ -175,15 +175,22 @@ impl<M: Media> Table for Walsh<M> {
             ..Stats::default()
         };
         let (mut directories, mut stored, mut logs, mut loaded) = (0, 0, 0, 0);
+        let mut object_bytes = 0;
         for area in &self.areas {
             let state = self.lock(area)?;
             stats.items += state.items;
             stats.dram_bytes += size_of_val(area) as u64 + state.logs.dram_bytes();
             directories += 1u64 << state.view.level();
             stored += state.stored;
+            let extent = state.extent();
+            stats.live_bytes += extent.live_bytes;
+            let unused = |log: &OpenLog| log.span.bytes() - log.fill * WORD;
+            object_bytes += extent.log_bytes + state.long_bytes;
+            object_bytes -= state.open.as_ref().map_or(0, unused);
             loaded += u64::from(state.saved.is_some());
             logs += state.logs.len() as u64 + u64::from(state.open.is_some());
         }
+        stats.dead_bytes = Some(object_bytes.saturating_sub(stats.live_bytes));
         stats.slots = directories * self.settings.threshold;
         stats.own = vec![
             ("directories", directories),

@@ -102,6 +102,8 @@ impl Model {
         }
         let usage = heap.usage().unwrap();
         assert_eq!((usage.small_records, usage.pages), (small, pages.len() as u64));
+        let record_bytes: u64 = self.live.values().map(|(class, _)| class.bytes()).sum();
+        assert_eq!(usage.record_bytes, record_bytes);
         let used = pages.len() as u64 * PAGE + large_bytes;
         assert_eq!(heap.space().usage().unwrap().used_bytes, used, "a page or a span leaked");
     }

@@ -74,6 +74,10 @@ impl<W: Write> Page<'_, W> {
         self.figure("slots", "Pairs that fit before the table grows or chains.", stats.slots)?;
         self.figure("file_bytes", "Length of the file.", stats.device_bytes)?;
         self.figure("used_bytes", "Part of the file that is in use.", stats.used_bytes)?;
+        self.figure("live_bytes", "What present pairs take.", stats.live_bytes)?;
+        if let Some(dead) = stats.dead_bytes {
+            self.figure("dead_bytes", "What replaced and removed pairs take.", dead)?;
+        }
         self.figure("memory_bytes", "Memory that the table holds.", stats.dram_bytes)?;
         self.total("growth_steps_total", "How often it grew since open.", stats.growth_steps)?;
         if !stats.own.is_empty() {
