@@ -41,8 +41,8 @@ use super::logs::{corrupt, info_place};
 use super::object::Objects;
 use super::setup::WalshSettings;
 use super::state::{
-    Area, CommitEpochs, Counted, LockOf, Log, NewInfo, OpenLog, OwnLine, Rehash, Reserve, State,
-    Walsh, WordOf,
+    Area, CommitEpochs, Counted, LockOf, Log, NewInfo, OpenLog, Rehash, Reserve, State, Walsh,
+    WordOf,
 };
 use crate::common::hash::KeyedHash;
 use read::{DecodedRecord, LogHeader, MOST_NUMBER, Reader};
@@ -87,12 +87,9 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
     space.claim(layout::area_table(table_at, settings.areas))?;
     let form = Form::from_code(pool.identity().form);
     let seed = layout::seed(pool.identity().database);
-    let area = |number| Area {
-        number,
-        record: layout::area_record(table_at, number),
-        view: Shown::closed(),
-        sides: [Side::new(), Side::new()],
-        state: OwnLine(Lock::new(State::default())),
+    let area = |number| {
+        let sides = [Side::new(), Side::new()];
+        Area::new(number, layout::area_record(table_at, number), Shown::closed(), sides)
     };
     let table = Walsh {
         is_grouped: settings.shares_epochs(&**pool.region().media()),

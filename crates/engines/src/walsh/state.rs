@@ -79,6 +79,57 @@ pub struct Area<M: Media> {
     /// Where its record lies.
     pub(super) record: Addr,
     pub(super) state: OwnLine<Latch<M::Sync, State>>,
+    /// Threads that wait for the lock: steps of a rehash, which anybody can do later, let them
+    /// pass. Otherwise a rehash, whose steps follow one another, would hold them up to its end.
+    waiting: OwnLine<<M::Sync as Primitives>::AtomicU64>,
+}
+
+/// How often a thread that waits for an area looks again before it sleeps.
+///
+/// Unit: none. Source: ours; a step of a rehash takes some ten microseconds, and a sleep a hundred.
+const LOOKS: u32 = 400;
+
+/// The last attempt after which waiting is no sleep.
+///
+/// Unit: none. Source: ours; [`Primitives::pause`] yields from its sixth attempt on.
+const YIELD: u32 = 8;
+
+impl<M: Media> Area<M> {
+    /// Makes an area that nobody has read in yet.
+    pub(super) fn new(
+        number: u64,
+        record: Addr,
+        view: Shown<M::Sync>,
+        sides: [Side<M::Sync>; 2],
+    ) -> Self {
+        let (state, waiting) = (OwnLine(Lock::new(State::default())), OwnLine(AtomicWord::new(0)));
+        Area { view, sides, number, record, state, waiting }
+    }
+
+    /// Returns whether a thread waits for the lock.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes the lock, for which steps of a rehash make way.
+    #[cold]
+    fn wait(&self) -> Result<GuardOf<'_, M>> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut state = Ok(None);
+        for attempt in 0..LOOKS {
+            <M::Sync as Primitives>::pause(attempt.min(YIELD));
+            state = self.state.try_lock();
+            if !matches!(state, Ok(None)) {
+                break;
+            }
+        }
+        let state = match state {
+            Ok(None) => self.state.lock(),
+            state => state.map(|state| state.expect("it was looked at")),
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Ok(state?)
+    }
 }
 
 /// Something that begins with a cache line.
@@ -321,7 +372,10 @@ impl<M: Media> Walsh<M> {
     /// [`Error::Poisoned`] after a failure of the medium or a panic.
     #[inline(always)]
     pub(super) fn lock<'a>(&self, area: &'a Area<M>) -> Result<GuardOf<'a, M>> {
-        let state = area.state.lock()?;
+        let state = match area.state.try_lock()? {
+            Some(state) => state,
+            None => area.wait()?,
+        };
         self.alive()?;
         Ok(state)
     }

@@ -68,9 +68,12 @@ impl<M: Media> Walsh<M> {
         for _ in 0..count {
             let number = self.upkeep.fetch_add(1, Ordering::Relaxed) % count;
             let area = &self.areas[number as usize];
-            let mut state = self.lock(area)?;
-            if self.maintain_area(&pm, area, &mut state)? {
-                drop(state);
+            // Writers that wait for an area go first.
+            let is_left = area.is_awaited() || {
+                let mut state = self.lock(area)?;
+                self.maintain_area(&pm, area, &mut state)?
+            };
+            if is_left {
                 left -= 1;
                 self.help(&pm)?;
             }

@@ -147,6 +147,9 @@ impl<M: Media> Walsh<M> {
 
     #[cold]
     fn help_area(&self, pm: &Access<'_, M>, area: &Area<M>) -> Result<()> {
+        if area.is_awaited() {
+            return Ok(());
+        }
         // If that area is poisoned, its own writers get the error.
         let Ok(Some(mut state)) = area.state.try_lock() else { return Ok(()) };
         self.alive()?;
