@@ -76,6 +76,12 @@ pub trait Form: SlotCodec {
             && Self::holds(pm, Self::pair(item, at)?, hash, key, bytes)?)
     }
 
+    /// Returns whether two items with one hash have one key.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] of a record.
+    fn same_key<M: Media>(pm: &Access<'_, M>, one: &Item, other: &Item) -> Result<bool>;
+
     /// Makes an item. A record is written and made durable.
     ///
     /// A crash leaves a record that no item leads to: it is free.
@@ -142,6 +148,10 @@ impl Form for Words {
     fn may_match(item: &Item, _hash: u64, key: u64) -> bool {
         item[0] == key
     }
+
+    fn same_key<M: Media>(_pm: &Access<'_, M>, one: &Item, other: &Item) -> Result<bool> {
+        Ok(one[0] == other[0])
+    }
 }
 
 impl Form for DoubleWords {
@@ -162,6 +172,10 @@ impl Form for DoubleWords {
     #[inline(always)]
     fn may_match(item: &Item, _hash: u64, key: [u64; 2]) -> bool {
         item[..2] == key
+    }
+
+    fn same_key<M: Media>(_pm: &Access<'_, M>, one: &Item, other: &Item) -> Result<bool> {
+        Ok(one[..2] == other[..2])
     }
 }
 
@@ -185,6 +199,14 @@ impl Form for Bytes {
     #[inline(always)]
     fn may_match(item: &Item, hash: u64, _key: &[u8]) -> bool {
         item[0] == hash
+    }
+
+    fn same_key<M: Media>(pm: &Access<'_, M>, one: &Item, other: &Item) -> Result<bool> {
+        let mut keys = [Vec::new(), Vec::new()];
+        for (item, key) in [one, other].into_iter().zip(&mut keys) {
+            Self::read_item(pm, item, Addr::NULL, key, &mut Vec::new())?;
+        }
+        Ok(keys[0] == keys[1])
     }
 }
 

@@ -65,6 +65,7 @@
 //! | updates in place (3.1) | one word; 16-byte values as a new item, then the end of the old one | a value of two words would be torn |
 //! | the directories of both tables (3.5) | one, in DRAM; the device has one word a segment | one store commits a split (3) |
 //! | a reader of one layer after the other (3.4) | validates what it read, hit or miss | an item moves between the layers (4) |
+//! | a split drops duplicates as it moves them (3.5) | beforehand, bucket by bucket; those of the log end once the new segment counts | the older pair of a key must be durable before the newer one ends |
 //! | split blocks inserts (3.5) | of its segment only; readers wait while one word turns | the rest of the table goes on |
 //! | fingerprints in DRAM (3.4) | two byte planes, the high one compared first | byte-lane compare; the low one is read once in 17 units |
 //! | keys in items, values in a pool (3.7) | an item is hash and record word | keys of any length; a split reads no record |
@@ -87,8 +88,6 @@
 //!
 //! - Cache pseudo-locking (3.7): it belongs to the machine's administrator. The engine says how
 //!   many ways of the last-level cache could be set aside, and takes none.
-//! - The removal of duplicates during a split (3.5). The contract's inserts make none; those of
-//!   `insert_blind`, for a key that is present, stay until they are removed one by one.
 //! - Units longer than 256 bytes, for devices that work in pages: the fingerprints of a unit are
 //!   two byte lanes of 16.
 //! - Fingerprints that are rebuilt at first touch: an open reads the whole device table.

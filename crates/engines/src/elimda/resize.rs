@@ -28,6 +28,8 @@ pub mod sites {
         UPPER = "elimda/split/upper";
         /// The slot of the old segment, which turns to the lower half or to the rebuilt segment.
         TURN = "elimda/split/turn";
+        /// The ends in the log of items whose keys older items have.
+        DUPLICATE = "elimda/split/duplicate";
         /// An extent of the segment table to which no link leads yet.
         EXTENT = "elimda/split/extent";
         /// The link to an extent.
@@ -49,6 +51,45 @@ struct Contents {
     /// Items of its D-bucket, with hashes and order numbers.
     dram: Vec<(u64, Item, u64)>,
     watermark: u64,
+}
+
+/// An item whose key an older one has.
+struct Duplicate {
+    /// Its bucket.
+    index: u64,
+    hash: u64,
+    item: Item,
+    /// Its order number, if it is in the D-bucket: the log holds it, too.
+    order: Option<u64>,
+}
+
+/// Which hashes were seen in a bucket, as a bit for each of [`Seen::BITS`] values.
+struct Seen(Box<[u64]>);
+
+impl Seen {
+    /// How many bits there are: of the 300 hashes of a bucket, one in two buckets looks as if it
+    /// had come before.
+    const BITS: usize = 1 << 16;
+
+    fn new() -> Seen {
+        Seen(vec![0; Self::BITS / 64].into())
+    }
+
+    /// Returns the places of the hashes that may have come before, and forgets them all.
+    fn again(&mut self, hashes: impl Iterator<Item = u64> + Clone) -> Vec<usize> {
+        // The bits in the middle: the first lead to the segment, and the last to the bucket.
+        let bit = |hash: u64| (hash >> 24) as usize % Self::BITS;
+        let mut again = Vec::new();
+        for (place, bit) in hashes.clone().map(bit).enumerate() {
+            let mask = 1 << (bit % 64);
+            if self.0[bit / 64] & mask != 0 {
+                again.push(place);
+            }
+            self.0[bit / 64] |= mask;
+        }
+        hashes.map(bit).for_each(|bit| self.0[bit / 64] = 0);
+        again
+    }
 }
 
 /// A segment that is ready to be named.
@@ -107,20 +148,23 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         if self.table.directory.find(hash) != slot || !is_needed(segment) {
             return Ok(());
         }
-        let contents = self.read_segment(pm, segment)?;
+        let mut contents = self.read_segment(pm, segment)?;
+        let dropped = self.drop_duplicates(pm, &mut contents)?;
         let needed = |bucket: &Contents| bucket.units.len().div_ceil(self.slots()) as u64;
         let units: u64 = contents.iter().map(needed).sum();
         let fits = units < self.geometry.segment_units
             && contents.iter().all(|bucket| needed(bucket) < self.geometry.bucket_units);
         if fits && units * 2 <= self.geometry.segment_units {
-            return self.rebuild(pm, slot, segment, &held, contents);
-        }
-        match self.split(pm, slot, segment, &held, &contents) {
-            Err(Error::Full { .. }) if fits && units < segment.used_units() => {
-                self.rebuild(pm, slot, segment, &held, contents)
+            self.rebuild(pm, slot, segment, &held, contents)?;
+        } else {
+            match self.split(pm, slot, segment, &held, &contents) {
+                Err(Error::Full { .. }) if fits && units < segment.used_units() => {
+                    self.rebuild(pm, slot, segment, &held, contents)?;
+                }
+                other => other?,
             }
-            other => other,
         }
+        self.end_duplicates(pm, &dropped)
     }
 
     fn slots(&self) -> usize {
@@ -153,6 +197,60 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             all.push(contents);
         }
         Ok(all)
+    }
+
+    /// Takes the items out whose keys an older item has; only blind inserts make such.
+    fn drop_duplicates(&self, pm: &Access<'_, M>, all: &mut [Contents]) -> Result<Vec<Duplicate>> {
+        let (mut dropped, mut seen) = (Vec::new(), Seen::new());
+        for (index, contents) in (0u64..).zip(all) {
+            let Contents { units, dram, .. } = contents;
+            let hashes = units.iter().map(|it| it.0).chain(dram.iter().map(|it| it.0));
+            let again = seen.again(hashes);
+            // From the newest on, so that the places of older ones stay as they are.
+            for place in again.into_iter().rev() {
+                let split = units.len();
+                let item = |place: usize| match place < split {
+                    true => units[place],
+                    false => (dram[place - split].0, dram[place - split].1),
+                };
+                let (hash, newer) = item(place);
+                let mut older = (0..place).map(item).filter(|(other, _)| *other == hash);
+                let has_older = older.try_fold(false, |found, (_, older)| {
+                    Ok::<bool, Error>(found || F::same_key(pm, &older, &newer)?)
+                })?;
+                if !has_older {
+                    continue;
+                }
+                let order = match place.checked_sub(split) {
+                    None => {
+                        units.remove(place);
+                        None
+                    }
+                    Some(place) => Some(dram.remove(place).2),
+                };
+                dropped.push(Duplicate { index, hash, item: newer, order });
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Ends what [`ElimDa::drop_duplicates`] left out of a segment that counts now. A crash before
+    /// leaves those of the log as they were.
+    fn end_duplicates(&self, pm: &Access<'_, M>, dropped: &[Duplicate]) -> Result<()> {
+        if dropped.iter().any(|it| it.order.is_some()) {
+            for Duplicate { index, order, .. } in dropped {
+                if let Some(order) = order {
+                    self.end_in_log(pm, self.geometry.lane_of(*index), *order)?;
+                }
+            }
+            pm.fence(sites::DUPLICATE)?;
+        }
+        for Duplicate { index, hash, item, order } in dropped {
+            self.release(self.geometry.lane_of(*index), *order)?;
+            self.drop_record(item)?;
+            self.count_removed(*hash, 1);
+        }
+        Ok(())
     }
 
     fn rebuild(

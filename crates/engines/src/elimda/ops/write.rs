@@ -253,7 +253,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(())
     }
 
-    pub(super) fn drop_record(&self, item: &Item) -> Result<()> {
+    pub fn drop_record(&self, item: &Item) -> Result<()> {
         if let Some((at, class)) = F::record_of(item, Addr::NULL)? {
             self.heap.give(at, class);
         }

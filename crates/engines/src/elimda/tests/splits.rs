@@ -1,10 +1,14 @@
 //! What a crash inside a split leaves, made by hand: the upper half beside the old segment.
 
+use core::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
 use everhash_index::{Form, Table};
-use everhash_pmem::crash::{Memory, Model};
+use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
-use everhash_pmem::{Addr, LINE, Media};
+use everhash_pmem::{Addr, Image, LINE, Media};
 use everhash_testkit::session::Session;
+use everhash_testkit::workload::Shape;
 
 use crate::elimda::layout::{self, Kind, Prefix};
 use crate::elimda::recovery::sites;
@@ -50,6 +54,101 @@ fn an_upper_half_whose_old_segment_counts_is_taken_out_of_the_table() {
     session.kill().unwrap();
     assert_eq!(session.region().access().load(slot).unwrap(), 0);
     assert_eq!(session.table().check().unwrap().items, 200);
+}
+
+#[test]
+fn a_split_drops_what_blind_inserts_added_twice_and_the_first_one_stays() {
+    // Fails if a split moves both, if it drops the older one or another key's, or if what it
+    // dropped comes back: after a removal, a killed process or a power loss.
+    for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
+        for model in [Model::Adr, Model::Eadr] {
+            let medium = Image::new(0, 4 << 20).with_guarantees(model.guarantees());
+            let mut session =
+                Session::<ElimDa>::create(medium, form, &ElimDaSettings::tiny()).unwrap();
+            let shape = Shape::tiny(form);
+            let blind = |session: &Session<ElimDa>, key, value| {
+                let bare = session.table().bare().unwrap();
+                bare.insert_blind(&shape.key(key), &shape.value(value)).unwrap();
+            };
+            for value in 1..4 {
+                (0..120).for_each(|key| blind(&session, key, value));
+            }
+            // Every segment splits, also with these pairs in units.
+            (1000..3000).for_each(|key| blind(&session, key, 9));
+            session.table().sync().unwrap();
+            let all = 120 + 2000;
+            assert_eq!(session.table().len().unwrap(), all, "{form}, {model}");
+            for ending in 0..3 {
+                match ending {
+                    0 => session.kill().unwrap(),
+                    1 => session.outage().unwrap(),
+                    _ => session.reopen().unwrap(),
+                }
+                assert_eq!(session.table().check().unwrap().items, all, "{form}, {model}");
+                let mut value = Vec::new();
+                for key in ending * 40..120 {
+                    assert!(session.table().get(&shape.key(key), &mut value).unwrap());
+                    assert_eq!(value, shape.value(1), "{key}, {form}, {model}");
+                }
+            }
+            for key in 0..120 {
+                assert!(session.table().remove(&shape.key(key)).unwrap());
+                assert!(!session.table().contains(&shape.key(key)).unwrap(), "{key}, {form}");
+            }
+            assert_eq!(session.table().check().unwrap().items, 2000);
+            let stats = session.table().stats().unwrap();
+            assert!(stats.live_bytes < stats.used_bytes);
+        }
+    }
+}
+
+#[test]
+fn a_crash_while_a_split_drops_duplicates_leaves_the_first_pair_of_each_key() {
+    // Fails if an item ends before the older one of its key is durable where it was moved to, or
+    // if the newer one is all that a crash leaves.
+    let limits = Limits { product: 8, single: 8, pairs: 2, random: 2, ..Limits::default() };
+    for form in [Form::WORDS, Form::Variable] {
+        for model in [Model::Adr, Model::File] {
+            let medium = Arc::new(Traced::new(model, 0, 1 << 20));
+            let tiny = ElimDaSettings::tiny();
+            let session =
+                Session::<ElimDa, Traced>::create(Arc::clone(&medium), form, &tiny).unwrap();
+            let shape = Shape::tiny(form);
+            let blind = |keys: Range<u16>, value| {
+                for key in keys {
+                    let bare = session.table().bare().unwrap();
+                    bare.insert_blind(&shape.key(key), &shape.value(value)).unwrap();
+                }
+            };
+            (1..4).for_each(|value| blind(0..30, value));
+            session.table().sync().unwrap();
+            let (before, length) = (medium.visible(), session.table().len().unwrap());
+            medium.take_log();
+            blind(1000..1060, 9);
+            assert!(session.table().len().unwrap() < length + 60, "no split dropped any");
+            let log = medium.take_log();
+            let mut explorer = Explorer::new(Memory::of(model, before), log.events());
+            let mut seen = Seen::default();
+            while explorer.next_point().is_some() {
+                let flow = explorer.states(&limits, &mut seen, 0, &mut |state| {
+                    let bytes = state.words().len() as u64 * 8;
+                    let image = Image::of(state.words(), bytes, bytes + (64 << 10));
+                    let image = image.with_guarantees(model.guarantees());
+                    let after = Session::<ElimDa>::open_after_power(image, form).unwrap();
+                    let mut value = Vec::new();
+                    for key in 0..30 {
+                        assert!(after.table().get(&shape.key(key), &mut value).unwrap());
+                        assert_eq!(value, shape.value(1), "{key}, {form}, {model}");
+                    }
+                    ControlFlow::Continue(())
+                });
+                assert!(flow.is_continue());
+            }
+            let states = explorer.count().states;
+            println!("{form}, {model}: {states} states");
+            assert!(states > 100, "{states}");
+        }
+    }
 }
 
 #[test]
