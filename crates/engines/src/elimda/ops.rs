@@ -37,8 +37,10 @@ impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
 
     #[inline(always)]
     fn find(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<F::Pair>> {
-        let pm = self.pool.access();
-        match self.get_wanted(&pm, self.wanted(key), bytes)? {
+        let (pm, wanted) = (self.pool.access(), self.wanted(key));
+        // The lines of a bucket lie apart: fetched at once, they cost one wait for memory.
+        self.prefetch_bucket(wanted.hash);
+        match self.get_wanted(&pm, wanted, bytes)? {
             Some(item) => F::pair(&item, Addr::NULL).map(Some),
             None => Ok(None),
         }

@@ -99,12 +99,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         mut found: impl FnMut(usize, Option<C::Pair>, &mut Vec<u8>),
     ) -> Result<()> {
         let pm = self.pool.access();
-        let mut hashes = [0; AHEAD];
+        let mut fetched = [(0, [0; 2]); AHEAD];
         for step in 0..count + AHEAD {
             if let Some(position) = step.checked_sub(AHEAD) {
-                let hash = hashes[step % AHEAD];
+                let (hash, positions) = fetched[step % AHEAD];
                 let pair = match key(position) {
-                    Some(key) => self.get_hashed(&pm, HashedKey { hash, key }, bytes)?,
+                    Some(key) => self.get_at(&pm, positions, HashedKey { hash, key }, bytes)?,
                     None => None,
                 };
                 found(position, pair, bytes);
@@ -113,8 +113,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 && let Some(key) = key(step)
             {
                 let hash = self.hashed(key).hash;
-                self.prefetch(&pm, hash);
-                hashes[step % AHEAD] = hash;
+                fetched[step % AHEAD] = (hash, self.prefetch(&pm, hash));
             }
         }
         Ok(())
@@ -134,7 +133,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Fetches the lines that a search for a hash reads first; returns its positions.
     #[inline(always)]
-    fn prefetch(&self, pm: &Access<'_, M>, hash: u64) -> [u64; 2] {
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) -> [u64; 2] {
         let view = self.layers.view();
         let print = layout::print_of(hash);
         [false, true].map(|second| {

@@ -92,6 +92,9 @@ pub fn better_room<'a, M: Media>(
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Returns the pair of a key with its hash. A record's value is left in `bytes`.
     ///
+    /// The lines of all its buckets are fetched at once: that they are looked at one after the other
+    /// costs one wait for memory, and not one for each.
+    ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
     #[inline(always)]
@@ -101,7 +104,19 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
-        let positions = [false, true].map(|second| layout::position(wanted.hash, second));
+        let positions = self.prefetch(pm, wanted.hash);
+        self.get_at(pm, positions, wanted, bytes)
+    }
+
+    /// As [`Tiered::get_hashed`], of a key at these positions whose lines were fetched.
+    #[inline(always)]
+    pub(super) fn get_at(
+        &self,
+        pm: &Access<'_, M>,
+        positions: [u64; 2],
+        wanted: HashedKey<'_, C>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<C::Pair>> {
         let groups = positions.map(|position| self.groups.of(position));
         pm.dram(3 + self.fingerprints.dram_lines());
         self.groups.read(
