@@ -146,6 +146,17 @@ pub trait Table: Send + Sync {
         Ok(added)
     }
 
+    /// Removes many keys, in order, as if one by one; returns how many were there.
+    ///
+    /// If it fails, some prefix of the keys has been removed.
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        let mut removed = 0;
+        for key in keys {
+            removed += u64::from(self.remove(key)?);
+        }
+        Ok(removed)
+    }
+
     /// Returns the number of pairs. Exact whenever no write is under way.
     fn len(&self) -> Result<u64>;
 

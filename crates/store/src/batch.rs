@@ -247,13 +247,8 @@ impl Db {
     pub fn remove_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<u64> {
         let stored = self.stored_keys(keys)?;
         let touch = |save: &mut Save<'_>| stored.iter().try_for_each(|key| save(key));
-        self.write_with(touch, |table| {
-            let mut removed = 0;
-            for key in &stored {
-                removed += u64::from(table.remove(key)?);
-            }
-            Ok(removed)
-        })
+        let keys: Vec<&[u8]> = stored.iter().map(AsRef::as_ref).collect();
+        self.write_with(touch, |table| table.remove_many(&keys))
     }
 
     fn write_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(

@@ -129,6 +129,7 @@ cases! {
         answers::remove_says_whether_there_was_one,
         answers::modify_sees_and_changes_one_key,
         answers::many_at_once_agree_with_one_by_one,
+        answers::many_removals_agree_with_one_by_one,
         answers::a_table_begins_empty_and_counts,
         answers::bare_forms_believe_their_caller,
         scans::a_scan_visits_every_pair,

@@ -65,6 +65,10 @@ macro_rules! table_of_forms {
                 self.as_table().put_many(pairs)
             }
 
+            fn remove_many(&self, keys: &[&[u8]]) -> everhash_index::Result<u64> {
+                self.as_table().remove_many(keys)
+            }
+
             fn len(&self) -> everhash_index::Result<u64> {
                 self.as_table().len()
             }

@@ -91,4 +91,19 @@ impl<M: Media> Reef<M> {
         }
         Ok(count)
     }
+
+    /// Removes many keys in order; returns how many were there.
+    pub(super) fn remove_each(&self, keys: &[&[u8]]) -> Result<u64> {
+        let (pm, mut removed) = (self.pool.access(), 0);
+        for keys in keys.chunks(TOGETHER) {
+            let mut hashes = [0; TOGETHER];
+            let hashes = &mut hashes[..keys.len()];
+            hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = self.hash(key));
+            self.fetch(&pm, hashes);
+            for (hash, key) in hashes.iter().zip(keys).filter(|(_, key)| has_form(self.form, key)) {
+                removed += u64::from(self.write(*hash, key, Edit::Remove)?);
+            }
+        }
+        Ok(removed)
+    }
 }

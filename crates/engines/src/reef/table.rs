@@ -73,6 +73,10 @@ impl<M: Media> Table for Reef<M> {
         self.write_each(pairs, Edit::Put, false)
     }
 
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        self.remove_each(keys)
+    }
+
     fn len(&self) -> Result<u64> {
         self.count_pairs()
     }

@@ -13,6 +13,7 @@ use super::concurrency::View;
 use super::directory::{Directory, Slot};
 use super::layout::{AreaRecord, Link, WordObject};
 use super::state::Walsh;
+use crate::common::edit::Edit;
 
 /// Searches that run interleaved.
 ///
@@ -215,19 +216,7 @@ impl<M: Media> Walsh<M> {
         let pm = self.pool.access();
         let mut added = 0;
         for pairs in pairs.chunks(WRITES) {
-            let mut hashes = [0; WRITES];
-            for (hash, (key, _)) in hashes.iter_mut().zip(pairs) {
-                *hash = self.hash(key);
-            }
-            hashes[..pairs.len()].iter().for_each(|hash| self.prefetch_area(&pm, *hash));
-            let mut ahead =
-                Ahead { table: self, pm: &pm, pairs, hashes: &hashes, key_there: Vec::new() };
-            self.search_together(&pm, pairs.len(), &mut ahead)?;
-            for hash in &hashes[..pairs.len()] {
-                if let Some(state) = self.area(*hash).state.try_lock()? {
-                    self.prefetch_ends(&pm, &state);
-                }
-            }
+            let hashes = self.look_ahead(&pm, pairs)?;
             for (hash, (key, value)) in hashes.iter().zip(pairs) {
                 admit(self.form, key, value)?;
                 let is_new = match self.form {
@@ -238,6 +227,49 @@ impl<M: Media> Walsh<M> {
             }
         }
         Ok(added)
+    }
+
+    /// Removes many keys, in order; returns how many were there. As [`Walsh::write_each`].
+    ///
+    /// # Errors
+    /// Those of a removal on its own; the keys before it are removed.
+    pub(super) fn remove_each(&self, keys: &[&[u8]]) -> Result<u64> {
+        let pm = self.pool.access();
+        let mut removed = 0;
+        for keys in keys.chunks(WRITES) {
+            let mut pairs = [(&[][..], &[][..]); WRITES];
+            let mut count = 0;
+            for key in keys.iter().filter(|key| self.may_hold(key)) {
+                pairs[count].0 = key;
+                count += 1;
+            }
+            let hashes = self.look_ahead(&pm, &pairs[..count])?;
+            for (hash, (key, _)) in hashes.iter().zip(&pairs[..count]) {
+                removed += u64::from(match self.form {
+                    Form::WORDS => self.edit_word((*hash, word_of(key)), Edit::Remove)?,
+                    _ => self.edit_bytes((*hash, key), Edit::Remove)?,
+                });
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Prefetches what the writes of up to [`WRITES`] pairs will read; returns their hashes.
+    #[inline(always)]
+    fn look_ahead(&self, pm: &Access<'_, M>, pairs: &[(&[u8], &[u8])]) -> Result<[u64; WRITES]> {
+        let mut hashes = [0; WRITES];
+        for (hash, (key, _)) in hashes.iter_mut().zip(pairs) {
+            *hash = self.hash(key);
+        }
+        hashes[..pairs.len()].iter().for_each(|hash| self.prefetch_area(pm, *hash));
+        let mut ahead = Ahead { table: self, pm, pairs, hashes: &hashes, key_there: Vec::new() };
+        self.search_together(pm, pairs.len(), &mut ahead)?;
+        for hash in &hashes[..pairs.len()] {
+            if let Some(state) = self.area(*hash).state.try_lock()? {
+                self.prefetch_ends(pm, &state);
+            }
+        }
+        Ok(hashes)
     }
 
     /// Prefetches the area of a hash for a write.

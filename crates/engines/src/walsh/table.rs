@@ -128,6 +128,10 @@ impl<M: Media> Table for Walsh<M> {
         self.write_each(pairs, put_pair, put)
     }
 
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        self.remove_each(keys)
+    }
+
     fn len(&self) -> Result<u64> {
         self.areas.iter().map(|area| Ok(self.lock(area)?.items)).sum()
     }

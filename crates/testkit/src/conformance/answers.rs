@@ -54,6 +54,30 @@ pub(super) fn update_replaces_only_what_is_present(
     holds(&session, &shape, &Pairs::from([(key, value)]))
 }
 
+pub(super) fn many_removals_agree_with_one_by_one(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
+    let table = session.table();
+    let mut pairs = Pairs::new();
+    for number in 0..150 {
+        let (key, value) = (shape.key(number), shape.value(u32::from(number)));
+        table.put(&key, &value)?;
+        pairs.insert(key, value);
+    }
+    // More than fit into one part of a batch: present, absent, twice, and of no possible length.
+    let mut keys: Vec<Vec<u8>> = (0..400).step_by(3).map(|number| shape.key(number)).collect();
+    keys.push(keys[0].clone());
+    keys.insert(7, vec![7; everhash_index::MAX_KEY_BYTES + 1]);
+    let there = keys.iter().filter(|key| pairs.remove(*key).is_some()).count() as u64;
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let removed = table.remove_many(&keys)?;
+    ensure!(removed == there, "remove_many said {removed} of {there} keys");
+    ensure!(table.remove_many(&[])? == 0, "remove_many removed keys of none");
+    holds(&session, &shape, &pairs)
+}
+
 pub(super) fn remove_says_whether_there_was_one(
     design: &Design<Image>,
     form: Form,
