@@ -41,14 +41,14 @@ impl From<SystemTime> for Expiry {
 
 /// A table whose pairs end at a time of their own: sessions, caches, rate limits.
 ///
-/// A pair that has ended is absent to every operation from that moment on. Its storage is given back
-/// by maintenance, which looks through the file for such pairs at most every 30 seconds and for at
-/// most a twentieth of the time, or by [`Expiring::sweep`]. Times count milliseconds of the clock on
-/// the wall, are part of the pair and as durable, and survive a restart; if that clock is set back, a
-/// pair that has ended and was not yet removed is there again until its time comes.
+/// A pair that has ended is absent to every operation from that moment on. Its storage is given
+/// back by maintenance, which looks through the file for such pairs at most every 30 seconds and
+/// for at most a twentieth of the time, or by [`Expiring::sweep`]. Times count milliseconds of the
+/// clock on the wall, are part of the pair and as durable, and survive a restart; if that clock is
+/// set back, a pair that has ended and was not yet removed is there again until its time comes.
 ///
-/// A time takes 8 bytes of a pair. All operations are linearizable for each key, as those of [`Db`].
-/// Whether pairs of a table have times is decided when it is made.
+/// A time takes 8 bytes of a pair. All operations are linearizable for each key, as those of
+/// [`Db`]. Whether pairs of a table have times is decided when it is made.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;

@@ -134,9 +134,9 @@
 //! file takes no such hint. Opening reads every line, because overflow lines, records and
 //! fingerprints are claimed then; the paper's incremental search for equal pairs is not needed.
 //!
-//! Fingerprints in DRAM are off unless a table asks for them. On the device they save three pages in
-//! five of a search; in memory (2 M pairs of words, two threads, one run) absent keys are 2.1 times
-//! as fast with them and gets 1.15, but batched gets 0.35, inserts 0.85 and updates 0.78.
+//! Fingerprints in DRAM are off unless a table asks for them. On the device they save three pages
+//! in five of a search; in memory (2 M pairs of words, two threads, one run) absent keys are 2.1
+//! times as fast with them and gets 1.15, but batched gets 0.35, inserts 0.85 and updates 0.78.
 
 mod bucket;
 mod check;

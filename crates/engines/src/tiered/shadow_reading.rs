@@ -92,8 +92,8 @@ pub fn better_room<'a, M: Media>(
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Returns the pair of a key with its hash. A record's value is left in `bytes`.
     ///
-    /// The lines of all its buckets are fetched at once: that they are looked at one after the other
-    /// costs one wait for memory, and not one for each.
+    /// The lines of all its buckets are fetched at once: looking at them one after the other costs
+    /// one wait for memory, and not one for each.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].

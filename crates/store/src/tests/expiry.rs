@@ -99,6 +99,19 @@ fn a_pair_that_has_ended_is_absent_to_every_operation() {
     assert_eq!(table.take("key").unwrap().unwrap(), b"next");
 }
 
+/// Compares all pairs of a table with those of a model that have not ended.
+fn same(table: &Expiring, model: &BTreeMap<u8, (u64, u64)>, now: u64) {
+    let pairs: BTreeMap<u8, Vec<u8>> =
+        table.iter().map(|pair| pair.map(|(k, v)| (k[0], v)).unwrap()).collect();
+    let expected: BTreeMap<u8, Vec<u8>> = model
+        .iter()
+        .filter(|(_, (_, end))| *end > now)
+        .map(|(key, (value, _))| (*key, value.to_le_bytes().to_vec()))
+        .collect();
+    assert_eq!(pairs, expected, "{}", table.db().info().engine.name);
+    assert_eq!(table.len().unwrap(), expected.len() as u64);
+}
+
 #[test]
 fn every_engine_keeps_times_as_a_map_with_a_clock_does() {
     // Fails if a time is lost or changed: by a replacement, upkeep, a close, or a killed process.
@@ -151,17 +164,7 @@ fn every_engine_keeps_times_as_a_map_with_a_clock_does() {
                     db.close().unwrap();
                     (db, table) = sessions(&clock, engine.name, &path);
                 }
-                _ => {
-                    let pairs: BTreeMap<u8, Vec<u8>> =
-                        table.iter().map(|pair| pair.map(|(k, v)| (k[0], v)).unwrap()).collect();
-                    let expected: BTreeMap<u8, Vec<u8>> = model
-                        .iter()
-                        .filter(|(_, (_, end))| *end > clock.now())
-                        .map(|(key, (value, _))| (*key, value.to_le_bytes().to_vec()))
-                        .collect();
-                    assert_eq!(pairs, expected, "{}, step {step}", engine.name);
-                    assert_eq!(table.len().unwrap(), expected.len() as u64);
-                }
+                _ => same(&table, &model, clock.now()),
             }
         }
         for (key, (value, end)) in model {

@@ -98,7 +98,7 @@ bugs! {
     GrowthOfTwo "a writer looks for the buckets before it locks", Judge::RaceEdge;
     CountOutsideLock "the count for a close is kept beside the lock", Judge::RaceClose;
     CleanBeforeCount "a pool is closed before its count is durable", ADR;
-    JournalApart "half a journal from before a crash completes that of the next update", Judge::Twice;
+    JournalApart "half a journal from before a crash completes the next one", Judge::Twice;
     LostHole "an open takes everything below the buckets for used",
         Judge::Conformance("room_is_used_again_from_open_to_close");
     Deadlock "two locks are taken in two orders", Judge::Race(Form::WORDS);
