@@ -41,7 +41,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use everhash_store::{Db, Error, Form, HashKind, Options};
+use everhash_store::{Db, Error, Expiring, Form, HashKind, Options, Pair};
 
 use crate::failure::{Failure, Outcome, STATUSES};
 use crate::output;
@@ -290,20 +290,86 @@ struct InTable {
     table: Option<String>,
 }
 
-impl InTable {
-    /// Returns a handle to the table, which must be there.
-    fn of(&self, db: Db) -> Outcome<Db> {
-        Ok(match &self.table {
-            Some(name) => db.table(name)?,
-            None => db,
-        })
-    }
+/// A table of either kind.
+enum AnyTable {
+    Plain(Db),
+    Expiring(Expiring),
+}
 
+impl InTable {
     /// Returns a handle to the table, which is made if it is not there.
     fn of_or_new(&self, db: Db) -> Outcome<Db> {
         Ok(match &self.table {
             Some(name) => db.table_or_create(name)?,
             None => db,
         })
+    }
+
+    /// Returns a handle to the table, which must be there.
+    fn of(&self, db: Db) -> Outcome<AnyTable> {
+        Ok(match &self.table {
+            None => AnyTable::Plain(db),
+            Some(name) => match db.table(name) {
+                Err(Error::TableKind { expiring: true, .. }) => {
+                    AnyTable::Expiring(db.expiring_table(name)?)
+                }
+                found => AnyTable::Plain(found?),
+            },
+        })
+    }
+}
+
+impl AnyTable {
+    fn get(&self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        Ok(match self {
+            AnyTable::Plain(db) => db.get(key)?,
+            AnyTable::Expiring(table) => table.get(key)?,
+        })
+    }
+
+    fn contains_key(&self, key: &[u8]) -> Outcome<bool> {
+        Ok(match self {
+            AnyTable::Plain(db) => db.contains_key(key)?,
+            AnyTable::Expiring(table) => table.contains_key(key)?,
+        })
+    }
+
+    fn take(&self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        Ok(match self {
+            AnyTable::Plain(db) => db.take(key)?,
+            AnyTable::Expiring(table) => table.take(key)?,
+        })
+    }
+
+    fn clear(&self) -> Outcome {
+        match self {
+            AnyTable::Plain(db) => db.clear()?,
+            AnyTable::Expiring(table) => table.clear()?,
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> Outcome<u64> {
+        Ok(match self {
+            AnyTable::Plain(db) => db.len()?,
+            AnyTable::Expiring(table) => table.len()?,
+        })
+    }
+
+    /// Returns every pair, in no order.
+    fn iter(&self) -> Box<dyn Iterator<Item = everhash_store::Result<Pair>>> {
+        match self {
+            AnyTable::Plain(db) => Box::new(db.iter()),
+            AnyTable::Expiring(table) => Box::new(table.iter()),
+        }
+    }
+
+    /// Closes the database.
+    fn close(self) -> Outcome {
+        let db = match self {
+            AnyTable::Plain(db) => db,
+            AnyTable::Expiring(table) => table.db(),
+        };
+        Ok(db.close()?)
     }
 }

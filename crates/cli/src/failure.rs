@@ -93,6 +93,7 @@ impl From<everhash_store::Error> for Failure {
             | Error::Mismatch { .. }
             | Error::NoTable { .. }
             | Error::NoTables { .. }
+            | Error::TableKind { .. }
             | Error::TableName { .. } => Failure::usage(error),
             Error::Pair(_) => Failure::input(error),
             _ if error.is_setting() => Failure::usage(error),

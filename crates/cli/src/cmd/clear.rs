@@ -18,8 +18,8 @@ pub struct Clear {
 impl Clear {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        let db = self.table.of(Db::open(&self.database.database)?)?;
-        db.clear()?;
-        Ok(db.close()?)
+        let table = self.table.of(Db::open(&self.database.database)?)?;
+        table.clear()?;
+        table.close()
     }
 }

@@ -24,7 +24,7 @@ impl Contains {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
-        let db = self.table.of(open_to_read(&self.database.database)?)?;
-        if db.contains_key(key)? { Ok(()) } else { Err(Failure::no()) }
+        let table = self.table.of(open_to_read(&self.database.database)?)?;
+        if table.contains_key(&key)? { Ok(()) } else { Err(Failure::no()) }
     }
 }

@@ -18,7 +18,7 @@ pub struct Count {
 impl Count {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        let db = self.table.of(open_to_read(&self.database.database)?)?;
-        output::print(&db.len()?.to_string())
+        let table = self.table.of(open_to_read(&self.database.database)?)?;
+        output::print(&table.len()?.to_string())
     }
 }

@@ -27,7 +27,8 @@ Examples:
   everhash put demo.ehdb picture --stdin < pairs.tsv
   everhash put demo.ehdb flower tulip --if-value rose
   everhash put demo.ehdb flower daisy --print-old
-  everhash put demo.ehdb flower lily --if-absent    # status 1";
+  everhash put demo.ehdb flower lily --if-absent    # status 1
+  everhash put demo.ehdb 8f3a ann --table sessions --expires-after 1800";
 
 pub const REMOVE: &str = "\
 Examples:

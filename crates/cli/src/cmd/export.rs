@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use everhash_store::{Db, Pair};
+use everhash_store::Pair;
 
-use super::{Database, InTable, open_to_read};
+use super::{AnyTable, Database, InTable, open_to_read};
 use crate::failure::Outcome;
 use crate::output::Sink;
 use crate::records::Format;
 
 /// Write all pairs to a file or standard output, in a form that import reads
 ///
-/// A file appears, or replaces the one of its name, when it is complete.
+/// A file appears, or replaces the one of its name, when it is complete. Of a table with expiry
+/// times the pairs that have not ended are written, without their times.
 #[derive(Debug, Args)]
 pub struct Export {
     #[command(flatten)]
@@ -35,14 +36,14 @@ impl Export {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let format = Format::choose(self.format, &self.file);
-        let db = self.table.of(open_to_read(&self.database.database)?)?;
+        let table = self.table.of(open_to_read(&self.database.database)?)?;
         let mut sink = Sink::open(&self.file)?;
         if self.sort {
-            for (key, value) in sorted(&db)? {
+            for (key, value) in sorted(&table)? {
                 sink.write(|out| format.write(&key, &value, out))?;
             }
         } else {
-            for pair in &db {
+            for pair in table.iter() {
                 let (key, value) = pair?;
                 sink.write(|out| format.write(&key, &value, out))?;
             }
@@ -51,8 +52,8 @@ impl Export {
     }
 }
 
-fn sorted(db: &Db) -> Outcome<Vec<Pair>> {
-    let mut pairs: Vec<Pair> = db.iter().collect::<Result<_, _>>()?;
+fn sorted(table: &AnyTable) -> Outcome<Vec<Pair>> {
+    let mut pairs: Vec<Pair> = table.iter().collect::<Result<_, _>>()?;
     pairs.sort_unstable();
     pairs.dedup();
     Ok(pairs)

@@ -34,13 +34,14 @@ impl Get {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
-        let db = self.table.of(open_to_read(&self.database.database)?)?;
+        let table = self.table.of(open_to_read(&self.database.database)?)?;
+        let value = table.get(&key)?.ok_or_else(Failure::no)?;
         if self.length {
-            return output::print(&db.size_of(&key)?.ok_or_else(Failure::no)?.to_string());
+            return output::print(&value.len().to_string());
         }
         let (from, to) = self.range.unwrap_or((0, usize::MAX));
-        let value = db.get_range(&key, from..to)?.ok_or_else(Failure::no)?;
-        self.escapes.print(&value, self.raw)
+        let to = to.min(value.len());
+        self.escapes.print(&value[from.min(to)..to], self.raw)
     }
 }
 

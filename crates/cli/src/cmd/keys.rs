@@ -23,10 +23,10 @@ pub struct Keys {
 impl Keys {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        let db = self.table.of(open_to_read(&self.database.database)?)?;
+        let table = self.table.of(open_to_read(&self.database.database)?)?;
         let mut sink = Sink::open(Path::new("-"))?;
-        for key in db.keys() {
-            let key = key?;
+        for pair in table.iter() {
+            let (key, _) = pair?;
             sink.write(|out| tsv::escape(&key, out).and_then(|()| out.write_all(b"\n")))?;
         }
         sink.finish()

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::time::Duration;
 
 use clap::Args;
 use everhash_store::{Db, MAX_VALUE_BYTES, Swap};
@@ -36,6 +37,11 @@ pub struct Put {
     /// Print the value that the key had before, if it had one
     #[arg(long)]
     print_old: bool,
+    /// Let the pair end after so many seconds. The table must have expiry times; it is made with
+    /// them if it is not there
+    #[arg(long, value_name = "SECONDS", requires = "table", value_parser = seconds,
+          conflicts_with_all = ["if_value", "print_old"])]
+    expires_after: Option<Duration>,
     #[command(flatten)]
     escapes: Escapes,
 }
@@ -49,7 +55,22 @@ impl Put {
             None => standard_input()?,
         };
         let expected = self.if_value.map(|old| self.escapes.bytes(old)).transpose()?;
-        let db = self.table.of_or_new(Db::open(&self.database.database)?)?;
+        let db = Db::open(&self.database.database)?;
+        if let (Some(after), Some(name)) = (self.expires_after, &self.table.table) {
+            let table = db.expiring_table_or_create(name)?;
+            let stored = if self.if_absent {
+                table.put_if_absent(&key, &value, after)?
+            } else if self.if_present {
+                table.update(&key, &value, after)?
+            } else {
+                table.put(&key, &value, after)?;
+                true
+            };
+            drop(table);
+            db.close()?;
+            return if stored { Ok(()) } else { Err(Failure::no()) };
+        }
+        let db = self.table.of_or_new(db)?;
         let mut old = None;
         let stored = if self.if_absent {
             db.put_if_absent(&key, &value)?
@@ -70,6 +91,11 @@ impl Put {
         }
         if stored { Ok(()) } else { Err(Failure::no()) }
     }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
 fn standard_input() -> Outcome<Vec<u8>> {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use everhash_store::Db;
 
-use super::{Database, Escapes, InTable};
+use super::{AnyTable, Database, Escapes, InTable};
 use crate::failure::{Failure, Outcome};
 
 /// Remove keys, durably; status 1 if one was absent
@@ -30,17 +30,21 @@ impl Remove {
     pub fn run(self) -> Outcome {
         let keys: Vec<_> =
             self.keys.into_iter().map(|key| self.escapes.bytes(key)).collect::<Outcome<_>>()?;
-        let db = self.table.of(Db::open(&self.database.database)?)?;
+        let table = self.table.of(Db::open(&self.database.database)?)?;
         let (mut old, mut removed) = (Vec::new(), 0);
-        if self.print_old {
-            for key in &keys {
-                old.extend(db.take(key)?);
+        match &table {
+            AnyTable::Plain(db) if !self.print_old => removed += db.remove_many(&keys)? as usize,
+            table => {
+                for key in &keys {
+                    old.extend(table.take(key)?);
+                }
+                removed += old.len();
             }
-            removed += old.len();
-        } else {
-            removed += db.remove_many(&keys)? as usize;
         }
-        db.close()?;
+        table.close()?;
+        if !self.print_old {
+            old.clear();
+        }
         for value in old {
             self.escapes.print(&value, false)?;
         }

@@ -49,6 +49,32 @@ fn one_key_can_be_asked_and_changed_in_every_way() {
 }
 
 #[test]
+fn pairs_of_a_table_with_times_end() {
+    // Fails if a command shows times as parts of values, or pairs that have ended.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let in_table = |command: &[&str]| {
+        let words: Vec<&str> = command.iter().copied().chain(["--table", "sessions"]).collect();
+        place.run(&words)
+    };
+    in_table(&["put", "a.ehdb", "long", "ann", "--expires-after", "600"]).ok();
+    in_table(&["put", "a.ehdb", "short", "bob", "--expires-after", "0"]).ok();
+    let absent = ["put", "a.ehdb", "long", "eve", "--expires-after", "9", "--if-absent"];
+    assert_eq!(in_table(&absent).status, 1);
+    assert_eq!(in_table(&["get", "a.ehdb", "long"]).ok(), b"ann\n");
+    assert_eq!(in_table(&["get", "a.ehdb", "short"]).status, 1);
+    assert_eq!(in_table(&["contains", "a.ehdb", "short"]).status, 1);
+    assert_eq!(in_table(&["count", "a.ehdb"]).ok(), b"1\n");
+    assert_eq!(in_table(&["keys", "a.ehdb"]).ok(), b"long\n");
+    assert_eq!(in_table(&["export", "a.ehdb"]).ok(), b"long\tann\n");
+    in_table(&["put", "a.ehdb", "long", "eve"]).fails(2, &["a.ehdb", "sessions", "expiry times"]);
+    assert_eq!(in_table(&["remove", "a.ehdb", "long", "--print-old"]).ok(), b"ann\n");
+    in_table(&["clear", "a.ehdb"]).ok();
+    assert_eq!(place.ok(&["tables", "a.ehdb"]), b"sessions\n");
+    assert_eq!(place.run(&["put", "a.ehdb", "a", "b", "--expires-after", "9"]).status, 2);
+}
+
+#[test]
 fn numbers_are_added_and_nothing_else_is_taken_for_one() {
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);

@@ -90,7 +90,9 @@
 //!   many ways of the last-level cache could be set aside, and takes none.
 //! - Units longer than 256 bytes, for devices that work in pages: the fingerprints of a unit are
 //!   two byte lanes of 16.
-//! - Fingerprints that are rebuilt at first touch: an open reads the whole device table.
+//! - Fingerprints that are rebuilt at first touch: an open reads the whole device table. What the
+//!   log holds can only be told from what was relocated by the watermarks of its units, and the
+//!   D-buckets hold pairs of nearly every bucket, so that an open touches nearly all of them.
 //! - Segments that grow: right after its split a segment is half empty.
 //!
 //! Settings leave a part out, to measure what it is for: `collecting_logs = 0` the cache layer,
@@ -117,6 +119,11 @@
 //! | the same beside 4 MiB of cache, which hold all of the log | 56 | 27 | 151 ns |
 //! | volatile caches, no DRAM table | 282 | 477 | 960 ns |
 //! | volatile caches, no relocation | 74 | 63 | 291 ns |
+//!
+//! Grown to 20 M pairs of words in a file, one thread (`everhash scale`): 8.4 bytes of DRAM a pair,
+//! 46 of the file of which 38 are in use (a half that was just split is half empty), 29 written; an
+//! open with one thread takes 1.0 s after a crash and 0.85 s after a close, 20 and 24 M pairs a
+//! second.
 //!
 //! Of the first row about 30 bytes are the log, 17 the relocated units and 30 the splits: a half
 //! that takes space which was in use before is written with its empty units. The device evicts
