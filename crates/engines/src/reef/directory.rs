@@ -241,6 +241,31 @@ impl<P: Primitives> Shard<P> {
         self.words.get(SLOTS as u64 * number, SLOTS)
     }
 
+    /// Returns whether a key is present, by `look`ing at places until one has it, without a latch
+    /// and whatever writers do meanwhile.
+    ///
+    /// # Errors
+    /// Those of `look`; [`Error::Corrupt`] if the directory leads to something that is no object.
+    #[inline(always)]
+    pub fn find(&self, hash: u64, look: &mut impl FnMut(Addr) -> Result<Look>) -> Result<bool> {
+        let mut attempt = 0;
+        // Ends: each further round means that a writer has changed the shard meanwhile.
+        loop {
+            if let Some(stamp) = self.sequence.read()? {
+                match self.search(hash, &mut *look)? {
+                    Sight::Present => return Ok(true),
+                    Sight::Absent if self.sequence.validate(stamp) => return Ok(false),
+                    Sight::Damaged(place) if self.sequence.validate(stamp) => {
+                        return Err(damaged(place));
+                    }
+                    _ => {}
+                }
+            }
+            P::pause(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
     /// Looks for a key without a latch, by `look`ing at every place whose tag fits.
     ///
     /// # Errors
@@ -374,27 +399,32 @@ impl<P: Primitives> Shard<P> {
         let shape = self.shape();
         let bucket = self.bucket(found.bucket).expect("a pair lies in a bucket");
         let was_full = bucket.iter().all(|slot| slot.load(Ordering::Relaxed) != 0);
-        found.slot.store(0, Ordering::Release);
-        if was_full && shape.reach() > 1 {
-            return self.close_up(shape, found.bucket);
+        if !was_full || shape.reach() == 1 {
+            found.slot.store(0, Ordering::Release);
+            return Ok(());
         }
+        // Before the slot is empty: a reader takes a bucket that is not full for the last one.
+        let change = self.sequence.begin()?;
+        found.slot.store(0, Ordering::Release);
+        self.close_up(shape, found.bucket);
+        change.end();
         Ok(())
     }
 
-    /// Moves pairs nearer to their homes: none lies behind a bucket that is not full.
-    fn close_up(&self, shape: Shape, hole: u64) -> Result<()> {
+    /// Moves pairs nearer to their homes: none lies behind a bucket that is not full. The sequence
+    /// is odd.
+    fn close_up(&self, shape: Shape, hole: u64) {
         let mut hole = hole;
         // Ends: a hole moves on, and a pair moves into a bucket only from one behind it. Around
         // the end of a shard it could go on in circles, hence the bound.
         for _ in 0..self.buckets() {
-            let Some(from) = self.pull(shape, hole)? else { return Ok(()) };
+            let Some(from) = self.pull(shape, hole) else { return };
             hole = from;
         }
-        Ok(())
     }
 
     /// Fills a hole with a pair that lies behind it and may lie here; returns its bucket.
-    fn pull(&self, shape: Shape, hole: u64) -> Result<Option<u64>> {
+    fn pull(&self, shape: Shape, hole: u64) -> Option<u64> {
         let bucket = self.bucket(hole).expect("a hole is in a bucket");
         let empty = bucket.iter().find(|slot| slot.load(Ordering::Relaxed) == 0);
         let empty = empty.expect("a hole is empty");
@@ -404,15 +434,13 @@ impl<P: Primitives> Shard<P> {
                 let word = slot.load(Ordering::Relaxed);
                 let distance = DISTANCE.get(word);
                 if word != 0 && distance >= by {
-                    let change = self.sequence.begin()?;
                     empty.store(DISTANCE.set(word, distance - by), Ordering::Release);
                     slot.store(0, Ordering::Release);
-                    change.end();
-                    return Ok(Some(number));
+                    return Some(number);
                 }
             }
         }
-        Ok(None)
+        None
     }
 
     /// Calls `visit` with each place whose home is one of these buckets; the caller holds the

@@ -57,24 +57,8 @@ impl<M: Media> Reef<M> {
         look: &mut impl FnMut(Addr) -> Result<Look>,
     ) -> Result<bool> {
         self.alive()?;
-        let (shard, _) = self.shard(hash);
         pm.dram(1);
-        let mut attempt = 0;
-        // Ends: each further round means that a writer has changed the shard meanwhile.
-        loop {
-            if let Some(stamp) = shard.sequence.read()? {
-                match shard.search(hash, &mut *look)? {
-                    Sight::Present => return Ok(true),
-                    Sight::Absent if shard.sequence.validate(stamp) => return Ok(false),
-                    Sight::Damaged(place) if shard.sequence.validate(stamp) => {
-                        return Err(damaged(place));
-                    }
-                    _ => {}
-                }
-            }
-            M::Sync::pause(attempt);
-            attempt = attempt.saturating_add(1);
-        }
+        self.shard(hash).0.find(hash, look)
     }
 
     /// Writes one key; returns the operation's answer.

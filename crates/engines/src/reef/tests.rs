@@ -11,6 +11,7 @@ mod rest;
 mod settings;
 mod times;
 mod traps;
+mod weak_memory;
 
 use everhash_index::{Design, Form};
 use everhash_testkit::{all_forms, model, race, room};
