@@ -4,28 +4,17 @@
 //! says how far from home. A shard doubles from DRAM alone: the tags hold the bits of the hash that
 //! the smaller shard did not use. Only after [`TAG_USE`] doublings the keys are read again.
 
+mod word;
+
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Addr, AtomicWord, Bits, Latch, Lock, Primitives, Sequence};
+use everhash_pmem::{Addr, AtomicWord, Latch, Lock, Primitives, Sequence};
 
 use super::growing::Growing;
 use super::objects::Look;
 use super::setup::BUCKET_SLOTS;
-
-/// Where the pair lies. Unit: words.
-const PLACE: Bits = Bits::new(0, 42);
-/// How many buckets from home.
-const DISTANCE: Bits = Bits::new(42, DISTANCE_BITS);
-/// Bits of the hash from the base of the shard on.
-const TAG: Bits = Bits::new(42 + DISTANCE_BITS, TAG_BITS);
-/// Bits of a distance.
-///
-/// Source: ours; of eight buckets in a row, none has room when three fifths of a shard are in use
-/// once in 50,000 times. Of four it is once in 250 times, so that shards would double half empty.
-const DISTANCE_BITS: u32 = 3;
-/// Bits of a tag.
-const TAG_BITS: u32 = 22 - DISTANCE_BITS;
+use word::{DISTANCE, PLACE, Shape, TAG_BITS, is_wanted, place_of};
 
 /// How many bits of a tag doublings use before the keys are read for fresh ones.
 ///
@@ -64,13 +53,6 @@ pub struct Shard<P: Primitives> {
     /// At which part of its slots it doubles. Unit: 1024ths. Shards differ, so that they do not
     /// double at the same time.
     limit: u64,
-}
-
-/// The buckets of a shard: how many, and which bits of the hash their tags are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Shape {
-    level: u32,
-    base: u32,
 }
 
 /// A pair in the directory.
@@ -521,82 +503,6 @@ impl<P: Primitives> Shard<P> {
         change.end();
         Ok(())
     }
-}
-
-/// Where distance and tag begin in a word.
-const DISTANCE_SHIFT: u32 = 42;
-
-impl Shape {
-    fn word(self) -> u64 {
-        u64::from(self.level) | u64::from(self.base) << 8
-    }
-
-    #[inline(always)]
-    fn of(word: u64) -> Self {
-        Shape { level: word as u32 & 0xff, base: (word >> 8) as u32 & 0xff }
-    }
-
-    #[inline(always)]
-    fn mask(self) -> u64 {
-        (1 << self.level) - 1
-    }
-
-    /// Returns in how many buckets a pair may lie.
-    #[inline(always)]
-    fn reach(self) -> u64 {
-        1 << self.level.min(DISTANCE_BITS)
-    }
-
-    #[inline(always)]
-    fn wanted(self, hash: u64, distance: u64) -> u64 {
-        self.word_of(hash, distance, Addr::NULL) >> DISTANCE_SHIFT
-    }
-
-    #[inline(always)]
-    fn word_of(self, hash: u64, distance: u64, place: Addr) -> u64 {
-        TAG.set(DISTANCE.set(place.word(), distance), hash >> self.base)
-    }
-
-    /// Returns the bits of the hash that a word in a bucket tells, up to the end of the tag.
-    fn hash_of(self, word: u64, bucket: u64) -> u64 {
-        let home = bucket.wrapping_sub(DISTANCE.get(word)) & self.mask();
-        let below = home & ((1 << self.base) - 1);
-        below | TAG.get(word) << self.base
-    }
-
-    /// Puts pairs into the words of a shard of this shape; `None` if they, or one more of another
-    /// hash, do not find a slot.
-    fn arrange(self, pairs: &[(u64, Addr)], other: u64) -> Option<Vec<u64>> {
-        let mut words = vec![0; SLOTS << self.level];
-        let mut place = |hash: u64, place: Addr| {
-            (0..self.reach()).find_map(|distance| {
-                let first = SLOTS * ((hash + distance) & self.mask()) as usize;
-                let free = words[first..][..SLOTS].iter_mut().find(|word| **word == 0)?;
-                *free = self.word_of(hash, distance, place);
-                Some(())
-            })
-        };
-        for (hash, at) in pairs {
-            place(*hash, *at)?;
-        }
-        let room = |distance| {
-            let first = SLOTS * ((other + distance) & self.mask()) as usize;
-            words[first..][..SLOTS].contains(&0)
-        };
-        (0..self.reach()).any(room).then_some(words)
-    }
-}
-
-/// Returns whether a word has this distance and tag. An empty slot looks like a word at home whose
-/// tag is zero, as one hash in a million has.
-#[inline(always)]
-fn is_wanted(word: u64, wanted: u64) -> bool {
-    word >> DISTANCE_SHIFT == wanted && word != 0
-}
-
-#[inline(always)]
-fn place_of(word: u64) -> Addr {
-    Addr::NULL.plus(PLACE.get(word))
 }
 
 /// Returns the error of an object that is none.

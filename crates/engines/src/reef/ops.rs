@@ -5,9 +5,9 @@
 //! object, and loads the word again.
 
 use everhash_index::{Change, Error, Form, Result};
-use everhash_pmem::{Access, Addr, Lock, Media, Primitives};
+use everhash_pmem::{Access, Addr, Lock, Media};
 
-use super::directory::{Found, Members, Shard, Sight, damaged};
+use super::directory::{Found, Members, Shard, damaged};
 use super::layout::Kind;
 use super::objects::Look;
 use super::reserve::Purpose;
