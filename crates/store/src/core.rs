@@ -10,7 +10,7 @@ use everhash_pmem::Origin;
 
 use crate::catalog::File;
 use crate::error::Shown;
-use crate::expiring::{Instant as WallTime, Wall};
+use crate::expiring::{Wall, WallTime};
 use crate::gate::{Gate, Stillness};
 use crate::maintenance::Maintenance;
 use crate::metrics::{Counters, Kind};

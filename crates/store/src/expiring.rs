@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use everhash_index::Change;
 
-pub(crate) use record::{Instant, Wall, live};
 use record::{Times, has_ended, print};
+pub(crate) use record::{Wall, WallTime, live};
 
 use crate::{Db, Error, Pair, Result, Snapshot, WriteBatch};
 
@@ -252,7 +252,7 @@ impl Expiring {
         let now = self.now();
         self.db.get_with(key, |record| {
             let record = record.filter(|record| live(record, now).is_some())?;
-            Some(record::instant(record).expiry())
+            Some(record::end_of(record).expiry())
         })
     }
 
@@ -274,11 +274,12 @@ impl Expiring {
         })
     }
 
-    /// Puts many pairs with one expiry, in order, as if one by one; returns how many keys were new
-    /// or had ended and not been removed yet. No transaction: see [`Db::write`].
+    /// Puts many pairs with one expiry, in order, as if one by one; returns how many keys were new.
+    /// A key that has ended is new or not, as maintenance has removed it or not yet.
+    /// [`Expiry::Unchanged`] is taken for [`Expiry::Never`]. No transaction: see [`Db::write`].
     ///
     /// # Errors
-    /// See [`Db`]; those of [`Expiry::Unchanged`], which is taken for [`Expiry::Never`] here.
+    /// See [`Db`].
     pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         pairs: &[(K, V)],
@@ -367,20 +368,23 @@ impl Expiring {
     fn edit<R>(
         &self,
         key: &[u8],
-        change: impl FnOnce(Times, Option<(&[u8], Instant)>) -> everhash_index::Result<(Change, R)>,
+        change: impl FnOnce(Times, Option<Record<'_>>) -> everhash_index::Result<(Change, R)>,
     ) -> Result<R> {
         let times = Times { now: self.now() };
         let edited = self.db.try_modify(key, |record| {
             let value = record.and_then(|record| Some((live(record, times.now)?, record)));
-            change(times, value.map(|(value, record)| (value, record::instant(record))))
+            change(times, value.map(|(value, record)| (value, record::end_of(record))))
         })?;
         edited.map_err(|error| Error::of(self.db.path(), error))
     }
 
-    fn now(&self) -> Instant {
+    fn now(&self) -> WallTime {
         self.db.core().wall()
     }
 }
+
+/// A value and when it ends.
+type Record<'r> = (&'r [u8], WallTime);
 
 const STOP: core::ops::ControlFlow<()> = core::ops::ControlFlow::Break(());
 

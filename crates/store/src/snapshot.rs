@@ -11,7 +11,7 @@ use kept::{Found, STRIPES};
 pub(crate) use kept::{Kept, Save, Snapshots};
 
 use crate::error::Shown;
-use crate::expiring::{Instant, live};
+use crate::expiring::{WallTime, live};
 use crate::{Db, Error, Pair, Result};
 
 /// The pairs of a database, or of one of its tables, as they were at one instant; see
@@ -28,7 +28,7 @@ struct Live {
     db: Db,
     kept: Arc<Kept>,
     /// When it was taken, by the clock on the wall.
-    at: Instant,
+    at: WallTime,
 }
 
 /// How far a snapshot was read: first the table, then what writes have changed meanwhile.

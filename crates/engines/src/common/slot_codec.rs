@@ -7,20 +7,22 @@
 //! it. `docs/decisions/0012-forms-as-types.md` has the reasons.
 
 use everhash_index::{Error, Form, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Heap, Media, RecordWord, Site, WORD, word_of};
+use everhash_pmem::{Access, Addr, Heap, HeapUsage, Media, RecordWord, Site, WORD, word_of};
 
 use super::hash::KeyedHash;
 use super::record;
 
-/// Returns what a slot of a form takes, without the record that it may lead to. Unit: bytes.
-pub(crate) fn slot_bytes(form: Form) -> u64 {
-    match form {
+/// Returns what pairs of a form take in slots and records. Unit: bytes; of a damaged pool, whose
+/// number of items may be any, something.
+pub(crate) fn live_bytes(form: Form, items: u64, heap: &HeapUsage) -> u64 {
+    let slot_bytes: u64 = match form {
         Form::Fixed { key_bytes, value_bytes } => [key_bytes, value_bytes]
             .map(|bytes| u64::from(bytes).next_multiple_of(WORD))
             .iter()
             .sum(),
         Form::Variable => 2 * WORD,
-    }
+    };
+    items.saturating_mul(slot_bytes).saturating_add(heap.record_bytes)
 }
 
 /// The pairs of one form, in slots.

@@ -16,7 +16,7 @@ use super::reversed_search::Wanted;
 use super::state::ElimDa;
 use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
-use crate::common::slot_codec::{Bytes, DoubleWords, Words, slot_bytes};
+use crate::common::slot_codec::{Bytes, DoubleWords, Words, live_bytes};
 use crate::common::slot_table::SlotTable;
 
 /// How far a batch of reads asks for the lines of a bucket in DRAM ahead of the key that it
@@ -164,7 +164,7 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
             slots: segments * geometry.most_items(),
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
-            live_bytes: items * slot_bytes(self.form()) + heap.record_bytes,
+            live_bytes: live_bytes(self.form(), items, &heap),
             dead_bytes: None,
             dram_bytes: size_of::<Self>() as u64
                 + self.table.dram_bytes(segments)

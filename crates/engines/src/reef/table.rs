@@ -129,7 +129,7 @@ impl<M: Media> Table for Reef<M> {
                 sealed.map(|it| (it.span, it.fill, it.tombstones)).chain(open)
             {
                 filled += fill;
-                dead += (self.units.garbage(span.start) + tombstones).min(fill);
+                dead += self.units.garbage(span.start).saturating_add(tombstones).min(fill);
             }
         }
         (stats.live_bytes, stats.dead_bytes) = ((filled - dead) * WORD, Some(dead * WORD));

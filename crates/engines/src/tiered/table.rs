@@ -11,7 +11,7 @@ use super::check;
 use super::ops::sites;
 use super::state::Tiered;
 use crate::common::forms::table_of_forms;
-use crate::common::slot_codec::{Bytes, Words, slot_bytes};
+use crate::common::slot_codec::{Bytes, Words, live_bytes};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// An open table, of the form that its pool has.
@@ -69,7 +69,7 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
             slots: self.slots(&view),
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
-            live_bytes: items * slot_bytes(self.form()) + heap.record_bytes,
+            live_bytes: live_bytes(self.form(), items, &heap),
             dead_bytes: Some(0),
             dram_bytes: size_of::<Self>() as u64
                 + self.groups.dram_bytes()

@@ -14,7 +14,7 @@ use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use crate::common::forms::table_of_forms;
 use crate::common::hash::{WordHash, with_hash};
-use crate::common::slot_codec::{Bytes, HashedKey, Words, slot_bytes};
+use crate::common::slot_codec::{Bytes, HashedKey, Words, live_bytes};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// Where the face persists something.
@@ -82,7 +82,7 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
             slots: buckets * self.settings.bucket_slots,
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
-            live_bytes: items * slot_bytes(self.form()) + heap.record_bytes,
+            live_bytes: live_bytes(self.form(), items, &heap),
             dead_bytes: Some(0),
             dram_bytes: size_of::<Self>() as u64
                 + self.directory.dram_bytes()

@@ -13,7 +13,7 @@ use super::check;
 use super::state::Wophi;
 use crate::common::forms::table_of_forms;
 use crate::common::hash::{WordHash, with_hash};
-use crate::common::slot_codec::{Bytes, DoubleWords, Words, slot_bytes};
+use crate::common::slot_codec::{Bytes, DoubleWords, Words, live_bytes};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// Where the face persists something.
@@ -99,7 +99,7 @@ impl<M: Media, C: BucketCodec> Table for Wophi<M, C> {
             slots: buckets * C::SLOTS as u64,
             device_bytes: self.pool.region().media().bytes(),
             used_bytes: pool::DATA.byte() + space.used_bytes,
-            live_bytes: items * slot_bytes(self.form()) + heap.record_bytes,
+            live_bytes: live_bytes(self.form(), items, &heap),
             dead_bytes: Some(0),
             dram_bytes: size_of::<Self>() as u64
                 + self.stripes.dram_bytes()

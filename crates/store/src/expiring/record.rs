@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use everhash_index::{Error, MAX_VALUE_BYTES, Result};
 
-use super::Expiry;
+use super::{Expiry, Record};
 
 /// The length of a time before a value. Unit: bytes.
 const BYTES: usize = 8;
@@ -14,25 +14,25 @@ const BYTES: usize = 8;
 /// A time of the clock on the wall. Unit: milliseconds since 1970; as the end of a pair, 0 is
 /// never.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Instant(pub(crate) u64);
+pub(crate) struct WallTime(pub(crate) u64);
 
-impl Instant {
+impl WallTime {
     /// The end of a pair that does not end.
-    const NEVER: Instant = Instant(0);
+    const NEVER: WallTime = WallTime(0);
 
-    fn of(time: SystemTime) -> Instant {
+    fn of(time: SystemTime) -> WallTime {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Instant(u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1))
+        WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1))
     }
 
-    fn plus(self, after: Duration) -> Instant {
+    fn plus(self, after: Duration) -> WallTime {
         let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        Instant(self.0.saturating_add(after).max(1))
+        WallTime(self.0.saturating_add(after).max(1))
     }
 
     pub(crate) fn expiry(self) -> Expiry {
         match UNIX_EPOCH.checked_add(Duration::from_millis(self.0)) {
-            Some(time) if self != Instant::NEVER => Expiry::At(time),
+            Some(time) if self != WallTime::NEVER => Expiry::At(time),
             _ => Expiry::Never,
         }
     }
@@ -49,10 +49,10 @@ pub(crate) enum Wall {
 }
 
 impl Wall {
-    pub(crate) fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> WallTime {
         match self {
-            Wall::System => Instant::of(SystemTime::now()),
-            Wall::Set(now) => Instant(now.load(Ordering::Relaxed)),
+            Wall::System => WallTime::of(SystemTime::now()),
+            Wall::Set(now) => WallTime(now.load(Ordering::Relaxed)),
         }
     }
 }
@@ -60,23 +60,23 @@ impl Wall {
 /// The times of one operation.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    pub(super) now: Instant,
+    pub(super) now: WallTime,
 }
 
 impl Times {
     /// Returns when a pair ends that is written now, in place of `before`.
-    pub(super) fn next(self, before: Option<(&[u8], Instant)>, expiry: Expiry) -> Instant {
+    pub(super) fn next(self, before: Option<Record<'_>>, expiry: Expiry) -> WallTime {
         match expiry {
-            Expiry::Unchanged => before.map_or(Instant::NEVER, |(_, end)| end),
-            Expiry::Never => Instant::NEVER,
+            Expiry::Unchanged => before.map_or(WallTime::NEVER, |(_, end)| end),
+            Expiry::Never => WallTime::NEVER,
             Expiry::After(after) => self.now.plus(after),
-            Expiry::At(time) => Instant::of(time),
+            Expiry::At(time) => WallTime::of(time),
         }
     }
 }
 
 /// Returns the record of a value that ends at a time.
-pub(super) fn print(value: &[u8], end: Instant) -> Result<Vec<u8>> {
+pub(super) fn print(value: &[u8], end: WallTime) -> Result<Vec<u8>> {
     let (bytes, limit) = (value.len(), MAX_VALUE_BYTES - BYTES);
     if bytes > limit {
         return Err(Error::ValueTooLong { bytes, limit });
@@ -86,17 +86,17 @@ pub(super) fn print(value: &[u8], end: Instant) -> Result<Vec<u8>> {
 
 /// Returns when a record ends. One that is too short to say so, which no program of ours wrote,
 /// never does.
-pub(crate) fn instant(record: &[u8]) -> Instant {
-    record.first_chunk().map_or(Instant::NEVER, |end| Instant(u64::from_le_bytes(*end)))
+pub(crate) fn end_of(record: &[u8]) -> WallTime {
+    record.first_chunk().map_or(WallTime::NEVER, |end| WallTime(u64::from_le_bytes(*end)))
 }
 
 /// Returns whether a record has ended.
-pub(crate) fn has_ended(record: &[u8], now: Instant) -> bool {
-    let end = instant(record);
-    end != Instant::NEVER && end <= now
+pub(crate) fn has_ended(record: &[u8], now: WallTime) -> bool {
+    let end = end_of(record);
+    end != WallTime::NEVER && end <= now
 }
 
 /// Returns the value of a record, unless it has ended.
-pub(crate) fn live(record: &[u8], now: Instant) -> Option<&[u8]> {
+pub(crate) fn live(record: &[u8], now: WallTime) -> Option<&[u8]> {
     record.get(BYTES..).filter(|_| !has_ended(record, now))
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use everhash_index::{Change, Cursor, Table, Upkeep};
 
-use super::record::{Instant, has_ended};
+use super::record::{WallTime, has_ended};
 use crate::Result;
 use crate::core::Core;
 use crate::tables::prefix;
@@ -91,7 +91,7 @@ fn look(
     table: &dyn Table,
     cursor: Cursor,
     budget: u32,
-    wall: Instant,
+    wall: WallTime,
 ) -> everhash_index::Result<(Vec<Vec<u8>>, Option<Cursor>)> {
     let (mut seen, mut ended, mut next) = (0, Vec::new(), Some(cursor));
     while let Some(cursor) = next.filter(|_| seen < budget) {

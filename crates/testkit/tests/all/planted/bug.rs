@@ -29,8 +29,8 @@ pub enum Judge {
     RaceClose,
     /// The crash judge, with more crashes of what follows a crash.
     Nested,
-    /// The crash judge, with every pair of crash points.
-    Twice,
+    /// The crash judge; one crash does not show it.
+    TwoCrashes,
 }
 
 macro_rules! bugs {
@@ -94,11 +94,11 @@ bugs! {
     ModifyUnlocked "modify reads before it locks", Judge::Race(Form::WORDS);
     ClearBesideGrowth "clear looks for the buckets before it locks", Judge::RaceEdge;
     ScanBesideGrowth "a scan looks for the buckets before it begins", Judge::RaceEdge;
-    BatchBesideGrowth "a batch of gets looks for the buckets once", Judge::RaceEdge;
-    GrowthOfTwo "a writer looks for the buckets before it locks", Judge::RaceEdge;
+    BatchBesideGrowth "a batch of gets looks for the buckets once", Judge::Race(Form::WORDS);
+    GrowthOfTwo "a writer looks for the buckets before it locks", Judge::Race(Form::WORDS);
     CountOutsideLock "the count for a close is kept beside the lock", Judge::RaceClose;
     CleanBeforeCount "a pool is closed before its count is durable", ADR;
-    JournalApart "half a journal from before a crash completes the next one", Judge::Twice;
+    JournalApart "half a journal from before a crash completes the next one", Judge::TwoCrashes;
     LostHole "an open takes everything below the buckets for used",
         Judge::Conformance("room_is_used_again_from_open_to_close");
     Deadlock "two locks are taken in two orders", Judge::Race(Form::WORDS);

@@ -77,9 +77,10 @@ fn verdict(judge: Judge) -> Result<(), String> {
                 crash::Effort { nested_one_in: 8, killed_one_in: 1, ..crashes(CrashModel::Adr) };
             crash_verdict(&often)
         }
-        Judge::Twice => {
-            crash_verdict(&crashes(CrashModel::Adr)).unwrap();
-            crash_verdict(&twice())
+        Judge::TwoCrashes => {
+            let one = crash::Effort { depth: 1, ..crashes(CrashModel::Adr) };
+            crash_verdict(&one).unwrap();
+            crash_verdict(&crashes(CrashModel::Adr))
         }
     }
 }
@@ -93,12 +94,6 @@ fn crash_verdict(effort: &crash::Effort) -> Result<(), String> {
 /// Few keys, written again and again: these seeds have a hot key, or load all keys twice.
 fn crashes(model: CrashModel) -> crash::Effort {
     crash::Effort { model, seeds: 9..13, operations: 16, keys: 6, ..briefly() }
-}
-
-/// Every pair of crash points of short workloads.
-fn twice() -> crash::Effort {
-    let all = crash::Effort { nested_one_in: 1, killed_one_in: 1, growth_one_in: 1, ..briefly() };
-    crash::Effort { seeds: 0..12, operations: 4, keys: 3, ..all }
 }
 
 /// New keys only: growth in the workload, and not only in what follows a crash.
