@@ -7,6 +7,7 @@ mod constants;
 mod dependencies;
 mod documents;
 mod edges;
+mod exceptions;
 mod fence;
 mod judged;
 pub mod promises;
@@ -110,6 +111,11 @@ pub const ALL: &[Rule] = &[
         name: "sites",
         says: "The name of a site is unique and reads `part/operation/what`.",
         check: sites::names,
+    },
+    Rule {
+        name: "exceptions",
+        says: "A test that an engine's file of exceptions names is in the engine's folder.",
+        check: exceptions::tested,
     },
     Rule {
         name: "edges",

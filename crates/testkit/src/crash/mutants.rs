@@ -68,11 +68,11 @@ pub fn mutants(
     form: Form,
     efforts: &[Effort],
 ) -> Result<Vec<MutantOutcome>, Box<Violation>> {
-    mutants_among(design, form, efforts, &|_| u64::MAX)
+    mutants_among(design, form, efforts, &|_| u64::MAX, &|_| ())
 }
 
 /// As [`mutants`], but judges a mutant by as many seeds of each effort as `seeds` says at most;
-/// one with 0 is left out.
+/// one with 0 is left out. `told` hears of each outcome at once: a mutant that survives takes long.
 ///
 /// # Errors
 /// As [`mutants`].
@@ -81,6 +81,7 @@ pub fn mutants_among(
     form: Form,
     efforts: &[Effort],
     seeds: &(dyn Fn(&Mutant) -> u64 + Sync),
+    told: &(dyn Fn(&MutantOutcome) + Sync),
 ) -> Result<Vec<MutantOutcome>, Box<Violation>> {
     let threads = efforts.first().map_or(0, |effort| effort.threads);
     let ours: BTreeSet<Site> = design.sites.iter().copied().flatten().copied().collect();
@@ -101,7 +102,9 @@ pub fn mutants_among(
             kill(design, form, &Effort { seeds: start..end, ..effort.clone() }, *mutant)
         });
         let detection = kills.find_map(|detection| detection);
-        Ok::<_, core::convert::Infallible>(MutantOutcome { mutant: *mutant, detection })
+        let outcome = MutantOutcome { mutant: *mutant, detection };
+        told(&outcome);
+        Ok::<_, core::convert::Infallible>(outcome)
     });
     let Ok(outcomes) = outcomes;
     confirm_baseline(design, form, efforts, &outcomes)?;
@@ -127,8 +130,8 @@ pub fn survivors(
         let each = designs.iter().flat_map(|design| forms.iter().map(move |form| (design, form)));
         for (design, form) in each {
             let seeds = |mutant: &Mutant| if killed.contains(mutant) { 0 } else { u64::MAX };
-            for outcome in mutants_among(design, *form, &efforts, &seeds)? {
-                println!("{form}: {outcome}");
+            let told = |outcome: &MutantOutcome| println!("{form}: {outcome}");
+            for outcome in mutants_among(design, *form, &efforts, &seeds, &told)? {
                 met.insert(outcome.mutant);
                 if outcome.detection.is_some() {
                     killed.insert(outcome.mutant);

@@ -37,7 +37,7 @@ pub fn kept(project: &Project) -> Vec<Kept> {
 }
 
 /// Returns the name of the function whose attribute `#[test]` is at the head of `tokens`.
-fn test_at(tokens: &[TokenTree]) -> Option<&Ident> {
+pub(super) fn test_at(tokens: &[TokenTree]) -> Option<&Ident> {
     let [_, TokenTree::Group(attribute), ..] = tokens else { return None };
     if attribute.stream().to_string() != "test" {
         return None;

@@ -365,6 +365,22 @@ const PLANTED: &[Planted] = &[
         cured: &[("crates/a/src/a.rs", "//! A.\npmem::sites! {\n    X = \"a/put/pair\";\n}\n")],
     },
     Planted {
+        rule: "exceptions",
+        files: &[
+            ("crates/a/src/e/mod.rs", "//! E.\n#[test]\nfn it_dies() {}\n"),
+            (
+                "crates/a/src/e/exceptions.toml",
+                "# Why.\n[tests]\n\"e/put/pair:drop-flush\" = \"it_lives\"\n",
+            ),
+        ],
+        place: "crates/a/src/e/exceptions.toml:3",
+        words: "no test `it_lives` in crates/a/src/e/",
+        cured: &[(
+            "crates/a/src/e/exceptions.toml",
+            "# Why.\n[tests]\n\"e/put/pair:drop-flush\" = \"it_dies\"\n",
+        )],
+    },
+    Planted {
         rule: "edges",
         files: &[
             ALLOWED,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::Mutant;
 use everhash_store::Form;
-use everhash_testkit::crash::{Effort, mutants_among};
+use everhash_testkit::crash::{Effort, MutantOutcome, mutants_among};
 use serde_json::json;
 
 use super::subject::Subject;
@@ -34,6 +34,8 @@ const MAX_EXCEPTIONS: usize = 5;
 /// What became of the mutants.
 struct Tally {
     killed: usize,
+    /// How many survived here, and are killed by a test of the engine.
+    tested: usize,
     /// Mutants that no judge noticed and no exception excuses.
     survivors: Vec<String>,
     /// Mutants that survived by an exception.
@@ -49,7 +51,8 @@ impl Crash {
     pub(super) fn judge_mutants(&self, subject: &Subject, forms: &[Form]) -> Outcome {
         let begun = Instant::now();
         let exceptions = subject.exceptions();
-        let reason = |mutant: &Mutant| exceptions.get(&mutant.to_string()).map(String::as_str);
+        let reason = |mutant: &Mutant| exceptions.word(mutant);
+        let is_tested = |mutant: &Mutant| exceptions.tests.contains_key(&mutant.to_string());
         let mut killed: BTreeMap<Mutant, bool> = BTreeMap::new();
         for (executions, form) in [FIRST_EXECUTIONS, u64::MAX]
             .into_iter()
@@ -62,49 +65,50 @@ impl Crash {
                 (_, Some(_)) => 0,
                 (_, None) => MUTANT_SEEDS,
             };
-            let judged = match mutants_among(
-                &subject.design,
-                *form,
-                &self.mutant_efforts(executions),
-                &seeds,
-            ) {
+            let told = |outcome: &MutantOutcome| {
+                if !self.json {
+                    let reason = reason(&outcome.mutant).filter(|_| outcome.detection.is_none());
+                    let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
+                    // Who reads no further still gets the figures of the end, or their error.
+                    let _ = output::print(&format!("{form}: {outcome}{reason}"));
+                }
+            };
+            let efforts = self.mutant_efforts(executions);
+            let judged = match mutants_among(&subject.design, *form, &efforts, &seeds, &told) {
                 Ok(judged) => judged,
                 Err(violation) => return self.violated(&violation),
             };
             for outcome in judged {
                 killed.insert(outcome.mutant, outcome.detection.is_some());
-                if !self.json {
-                    let reason = reason(&outcome.mutant).filter(|_| outcome.detection.is_none());
-                    let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
-                    output::print(&format!("{form}: {outcome}{reason}"))?;
-                }
             }
         }
         let count = |noticed, excused| {
             let like = |(mutant, killed): &(&Mutant, &bool)| {
-                **killed == noticed && reason(mutant).is_some() == excused
+                **killed == noticed && reason(mutant).is_some() == excused && !is_tested(mutant)
             };
             killed.iter().filter(like).map(|(mutant, _)| mutant.to_string()).collect::<Vec<_>>()
         };
         let tally = Tally {
             killed: killed.values().filter(|killed| **killed).count(),
+            tested: killed.iter().filter(|(mutant, killed)| !**killed && is_tested(mutant)).count(),
             survivors: count(false, false),
             excused: count(false, true),
             needless: count(true, true),
             seconds: begun.elapsed().as_secs_f64(),
         };
         self.print_tally(&tally)?;
-        let few = exceptions.len() <= MAX_EXCEPTIONS;
+        let few = exceptions.reasons.len() <= MAX_EXCEPTIONS;
         let sound = few && tally.survivors.is_empty() && tally.needless.is_empty();
         if sound { Ok(()) } else { Err(Failure::no()) }
     }
 
     fn print_tally(&self, tally: &Tally) -> Outcome {
-        let Tally { killed, survivors, excused, needless, seconds } = tally;
+        let Tally { killed, tested, survivors, excused, needless, seconds } = tally;
         if self.json {
             return output::print_json(&json!({
                 "engine": self.engine,
                 "killed": killed,
+                "killed_by_tests": tested,
                 "excused": excused,
                 "survivors": survivors,
                 "needless_exceptions": needless,
@@ -118,8 +122,8 @@ impl Crash {
             output::print(&format!("{mutant} was noticed with no form"))?;
         }
         output::print(&format!(
-            "{}: {killed} mutants killed, {} survived by exceptions, {} survived without; \
-             {seconds:.1} s",
+            "{}: {killed} mutants killed, {tested} by tests of the engine, {} survived by \
+             exceptions, {} survived without; {seconds:.1} s",
             self.engine,
             excused.len(),
             survivors.len()

@@ -18,6 +18,25 @@ pub struct Subject {
     pub design: Design<Traced>,
 }
 
+/// The mutants of an engine that may survive the workloads of the judge.
+#[derive(serde::Deserialize)]
+pub struct Exceptions {
+    /// Mutants that a test of the engine kills, with its name.
+    #[serde(default)]
+    pub tests: BTreeMap<String, String>,
+    /// Mutants that survive, with their reasons.
+    #[serde(flatten)]
+    pub reasons: BTreeMap<String, String>,
+}
+
+impl Exceptions {
+    /// Returns what is written beside a mutant, if it may survive.
+    pub fn word(&self, mutant: &Mutant) -> Option<&str> {
+        let mutant = mutant.to_string();
+        self.reasons.get(&mutant).or_else(|| self.tests.get(&mutant)).map(String::as_str)
+    }
+}
+
 impl Subject {
     /// Returns every engine of the registry.
     pub fn all() -> impl Iterator<Item = Subject> {
@@ -38,12 +57,9 @@ impl Subject {
         self.design.sites.iter().copied().flatten().copied()
     }
 
-    /// Returns the mutants that may survive, with their reasons.
-    pub fn exceptions(&self) -> BTreeMap<String, String> {
-        let table: toml::Table =
-            self.about.exceptions.parse().expect("a test reads the file of every engine");
-        let reason = |value: toml::Value| value.as_str().unwrap_or_default().to_owned();
-        table.into_iter().map(|(mutant, value)| (mutant, reason(value))).collect()
+    /// Returns the mutants that may survive here.
+    pub fn exceptions(&self) -> Exceptions {
+        toml::from_str(self.about.exceptions).expect("a test reads the file of every engine")
     }
 
     /// Returns the mutant `site:change`.
@@ -64,8 +80,9 @@ mod tests {
     fn every_exception_names_a_mutant_and_gives_a_reason() {
         // Fails if an exception outlived its site, or nobody wrote down why it is one.
         for subject in Subject::all() {
-            for (mutant, reason) in subject.exceptions() {
-                subject.mutant(&mutant).unwrap();
+            let Exceptions { tests, reasons } = subject.exceptions();
+            for (mutant, reason) in tests.iter().chain(&reasons) {
+                subject.mutant(mutant).unwrap();
                 assert!(reason.len() > 20, "{mutant}: {reason}");
             }
         }
