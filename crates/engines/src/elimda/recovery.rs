@@ -47,8 +47,6 @@ pub mod sites {
         COLLECTED = "elimda/recover/collected";
         /// All of these, before anything is written to space that is free.
         REPAIRED = "elimda/recover/repaired";
-        /// The collecting logs of a new table, to which no link leads yet.
-        LOGS = "elimda/recover/logs";
         /// The link to the collecting logs.
         LOGS_LINK = "elimda/recover/logs-link";
     }

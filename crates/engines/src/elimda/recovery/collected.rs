@@ -76,8 +76,12 @@ fn make<M: Media, F: Form>(table: &ElimDa<M, F>, pm: &Access<'_, M>) -> Result<O
     };
     let at = taken.span.start;
     if !taken.zero {
-        pm.write_words_nt(at, &vec![0; span.words as usize], sites::LOGS)?;
-        pm.fence(sites::LOGS)?;
+        // What is visible here is durable, in the same order: nothing is flushed or fenced.
+        for log in 0..table.geometry.all_logs() {
+            let log = table.geometry.collecting_log(at, log);
+            pm.store(log.plus(Log::ENDED as u64), 0)?;
+            pm.store(log.plus(Log::CONTROL as u64), 0)?;
+        }
     }
     let word = layout::seal(at.byte(), LOGS_LINK, Kind::Logs);
     pm.commit_word(LOGS_LINK, word, sites::LOGS_LINK)?;

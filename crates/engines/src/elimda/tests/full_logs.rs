@@ -1,12 +1,16 @@
-//! Collecting logs that a full medium leaves behind: what their words are good for shows there.
+//! Collecting logs that a full medium leaves behind, and logs in used space: what their words are
+//! good for shows there.
+
+use core::ops::ControlFlow;
 
 use everhash_index::{Form, Table};
 use everhash_pmem::Site;
-use everhash_pmem::crash::{Memory, Model};
+use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_testkit::session::Session;
 
-use crate::elimda::{ElimDa, ElimDaSettings, collecting_log, shadow_log};
+use crate::elimda::layout::{CollectingLog, Kind, LOGS_LINK, open_link};
+use crate::elimda::{ElimDa, ElimDaSettings, collecting_log, recovery, shadow_log};
 
 const KEYS: u64 = 400;
 
@@ -70,4 +74,45 @@ fn what_ends_in_a_log_on_a_full_medium_with_volatile_caches_stays_ended() {
     };
     assert_eq!(durable(None), 0);
     assert_ne!(durable(Some(Change::DropFlush)), 0);
+}
+
+#[test]
+fn collecting_logs_in_used_space_are_empty_before_a_link_leads_there() {
+    // Fails if a crash while the logs are made leaves a link to what the space held before.
+    let mut session = Session::<ElimDa>::tiny(Form::WORDS, 1 << 20).unwrap();
+    for key in 0..KEYS {
+        assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+    }
+    let region = session.region().clone();
+    session.close().unwrap();
+    let mut words = region.media().words();
+    let open = |words: &[u64], change| {
+        let medium = Traced::new(Model::Eadr, 0, 1 << 20);
+        medium.restart(words);
+        medium.set_mutant(mutant(recovery::sites::LOGS_LINK, change));
+        Session::<ElimDa, Traced>::open(medium, Form::WORDS)
+    };
+    let made = open(&words, None).unwrap();
+    let link = made.region().access().load(LOGS_LINK).unwrap();
+    let area = open_link(link, LOGS_LINK, Kind::Logs).unwrap().word() as usize;
+    // Two logs and a spare one.
+    words[area..][..3 * CollectingLog::WORDS].fill(!0);
+    let damaged = |change| {
+        let log = open(&words, change).unwrap().region().media().take_log();
+        let mut explorer = Explorer::new(Memory::of(Model::Eadr, words.clone()), log.events());
+        let (mut seen, mut damaged) = (Seen::default(), false);
+        while explorer.next_point().is_some() {
+            let limits = Limits::default();
+            let flow = explorer.states(&limits, &mut seen, 0, &mut |state| {
+                let found = open(state.words(), None).and_then(|after| after.table().len());
+                damaged |= found.ok() != Some(KEYS);
+                ControlFlow::Continue(())
+            });
+            assert!(flow.is_continue());
+        }
+        assert!(explorer.count().states > 5, "{:?}", explorer.count());
+        damaged
+    };
+    assert!(!damaged(None));
+    assert!(damaged(Some(Change::SwapCommit)));
 }
