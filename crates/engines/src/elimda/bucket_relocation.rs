@@ -1,31 +1,35 @@
-//! Bucket relocation (ElimDA 3.5): a full D-bucket goes to the device table as one unit.
+//! Bucket relocation (ElimDA 3.5): a full D-bucket goes to the device table as one access unit.
 //!
-//! The unit carries the order number of the last item that it absorbs. With it all backup copies of
-//! its items are dead, and all that the bucket absorbed before: no copy has to be touched.
+//! The access unit carries the order number of the last item that it absorbs. With it all backup
+//! copies of its items are dead, and all that the bucket absorbed before: no copy is touched.
+//! An access unit of more than 256 bytes is a row of units, which become true with the state of the
+//! first.
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Media, Span};
+use everhash_pmem::{Access, Media, Primitives, Span};
 
 use super::concurrency::Held;
 use super::dram_table::{Bucket, Entry, Segment};
 use super::form::{Form, corrupt};
-use super::layout::{self, Kind, LINE_WORDS, LineState, LogLine, LogSlot, UnitHead, UnitState};
+use super::layout::{
+    self, Geometry, Kind, LINE_WORDS, LineState, LogLine, LogSlot, UnitHead, UnitState,
+};
 use super::state::{ElimDa, Need};
 
 /// Where a relocation persists something.
 pub mod sites {
     everhash_pmem::sites! {
-        /// A unit, before its state.
+        /// The units, before the state of the first.
         UNIT = "elimda/relocate/unit";
-        /// The state that makes a unit true.
+        /// The state that makes them true.
         STATE = "elimda/relocate/state";
     }
 }
 
 impl<M: Media, F: Form> ElimDa<M, F> {
-    /// Moves the items of a D-bucket to a unit; `false` if the segment has none left for it.
+    /// Moves the items of a D-bucket to an access unit; `false` if the segment has none left.
     ///
-    /// A crash leaves the items in the log, or in the unit with a watermark that ends them in the
+    /// A crash leaves the items in the log, or in the units with a watermark that ends them in the
     /// log.
     pub(super) fn relocate(
         &self,
@@ -37,44 +41,52 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ) -> Result<bool> {
         let items: Vec<_> = (0..bucket.items()).map(|index| bucket.item(index)).collect();
         let Some(watermark) = items.iter().map(|(_, order)| *order).max() else { return Ok(true) };
-        if bucket.units() as u64 == self.geometry.bucket_units {
+        let geometry = &self.geometry;
+        if !has_room(geometry, bucket) {
             return Ok(false);
         }
-        let Some(unit) = segment.take_unit(self.geometry.segment_units) else { return Ok(false) };
-        let at = self.geometry.unit_at(segment.at(), unit);
-        let mut words = vec![0; self.geometry.unit_words() as usize];
-        let watermark_at = at.plus(UnitHead::WATERMARK as u64);
-        words[UnitHead::WATERMARK] = layout::seal(watermark, watermark_at, Kind::Watermark);
-        let mut fingerprints = Vec::with_capacity(items.len());
-        for (slot, (item, _)) in items.iter().enumerate() {
-            words[UnitHead::WORDS + slot * F::WORDS..][..F::WORDS]
-                .copy_from_slice(&item[..F::WORDS]);
-            fingerprints.push(layout::fingerprint(F::item_hash(&self.hasher, item)));
+        let Some(first) = segment.take_units(geometry) else { return Ok(false) };
+        let mut words = vec![0; geometry.access_words() as usize];
+        let mut units = Vec::new();
+        let rows = words.chunks_mut(geometry.unit_words() as usize);
+        let parts = items.chunks(geometry.unit_slots as usize);
+        for ((unit, words), items) in (first..).zip(rows).zip(parts) {
+            let at = geometry.unit_at(segment.at(), unit);
+            let live = ((1u32 << items.len()) - 1) as u16;
+            words[UnitHead::STATE] = UnitState { live, bucket: bucket_index }.seal(at);
+            let watermark_at = at.plus(UnitHead::WATERMARK as u64);
+            words[UnitHead::WATERMARK] = layout::seal(watermark, watermark_at, Kind::Watermark);
+            let mut fingerprints = Vec::with_capacity(items.len());
+            for (slot, (item, _)) in items.iter().enumerate() {
+                words[UnitHead::WORDS + slot * F::WORDS..][..F::WORDS]
+                    .copy_from_slice(&item[..F::WORDS]);
+                fingerprints.push(layout::fingerprint(F::item_hash(&self.hasher, item)));
+            }
+            units.push((Entry { unit, live }, fingerprints));
         }
-        let live = ((1u32 << items.len()) - 1) as u16;
-        let state = UnitState { live, bucket: bucket_index };
-        self.write_unit(pm, at, &words, state)?;
+        self.write_units(pm, geometry.unit_at(segment.at(), first), &words)?;
         let change = held.change()?;
-        bucket.push_unit(Entry { unit, live }, &fingerprints);
+        for (entry, fingerprints) in &units {
+            bucket.push_unit(*entry, fingerprints);
+        }
         bucket.clear_items();
         bucket.set_watermark(watermark);
         change.end();
-        self.release(self.geometry.lane_of(bucket_index), items.iter().map(|(_, order)| *order))?;
+        self.release(geometry.lane_of(bucket_index), items.iter().map(|(_, order)| *order))?;
         Ok(true)
     }
 
-    /// Writes a unit, its state last: each line is written once. The lines behind the first
-    /// are durable before it; the first needs no fence of its own where a line keeps the order of
-    /// its stores.
-    fn write_unit(
+    /// Writes an access unit, its first word last, which makes all of it true: each line is written
+    /// once. The lines behind the first are durable before it; the first needs no fence of its own
+    /// where a line keeps the order of its stores.
+    fn write_units(
         &self,
         pm: &Access<'_, M>,
         at: everhash_pmem::Addr,
         words: &[u64],
-        state: UnitState,
     ) -> Result<()> {
-        let behind = UnitHead::WATERMARK;
-        pm.write_words(at.plus(behind as u64), &words[behind..])?;
+        let (state, behind) = words.split_first().expect("a unit has a head");
+        pm.write_words(at.plus(UnitHead::WATERMARK as u64), behind)?;
         let fenced = if self.ordered {
             Span::new(at.plus(LINE_WORDS), words.len() as u64 - LINE_WORDS)
         } else {
@@ -83,7 +95,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         if fenced.words > 0 {
             pm.persist(fenced, sites::UNIT)?;
         }
-        pm.commit_word(at, state.seal(at), sites::STATE)?;
+        pm.commit_word(at, *state, sites::STATE)?;
         pm.persist(Span::new(at, LINE_WORDS), sites::STATE)?;
         if self.durable_caches {
             pm.write_back(Span::new(at, words.len() as u64));
@@ -147,4 +159,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         }
         Ok(())
     }
+}
+
+/// Returns whether a bucket may have the units of another relocation.
+pub fn has_room<P: Primitives>(geometry: &Geometry, bucket: &Bucket<'_, P>) -> bool {
+    bucket.units() as u64 + geometry.access_units <= geometry.bucket_units
 }

@@ -302,7 +302,7 @@ impl<'a, M: Media> Judge<'a, M> {
         for unit in 0..geometry.segment_units {
             let at = geometry.unit_at(segment.at, unit);
             let word = self.pm.load(at)?;
-            if word == 0 {
+            if word == 0 || self.pm.load(geometry.commit_of(segment.at, unit))? == 0 {
                 continue;
             }
             let state = UnitState::open(word, at)

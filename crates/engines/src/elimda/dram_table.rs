@@ -35,8 +35,9 @@ pub struct Segment<P: Primitives> {
     used_units: P::AtomicU64,
 }
 
-/// The words of a bucket in DRAM: two counts, a watermark, the D-bucket, the live bits of all
-/// units, and four words for the fingerprints of each.
+/// The words of a bucket in DRAM: two counts, a watermark, the live bits of all units, four words
+/// for the fingerprints of each, then the D-bucket: four words for the fingerprints of 16 items
+/// each, and the items.
 pub struct Bucket<'t, P: Primitives> {
     geometry: &'t Geometry,
     words: &'t [P::AtomicU64],
@@ -54,11 +55,14 @@ pub struct Entry {
 const ITEMS: usize = 0;
 const UNITS: usize = 1;
 const WATERMARK: usize = 2;
-const FIRST_ITEM: usize = 3;
+const FIRST_LIVES: usize = 3;
 
-/// Words of a unit's entry: two for each byte plane of fingerprints. A plane has 16 bytes, of which
-/// units use 15; the last bytes of both planes hold the index of the unit.
+/// Words of 16 fingerprints: two for each byte plane. Units use 15; the last bytes of both planes
+/// hold the index of the unit.
 const ENTRY_WORDS: usize = 4;
+
+/// Fingerprints of [`ENTRY_WORDS`] words.
+const PLANE: usize = 16;
 
 /// Units whose live bits share a word.
 const LIVES: usize = 4;
@@ -121,10 +125,25 @@ impl<P: Primitives> DramTable<P> {
 
 /// Returns the words of a bucket in DRAM.
 fn bucket_words(geometry: &Geometry) -> usize {
-    FIRST_ITEM
-        + geometry.unit_slots as usize * item_words(geometry)
-        + (geometry.bucket_units as usize).div_ceil(LIVES)
-        + geometry.bucket_units as usize * ENTRY_WORDS
+    first_item(geometry) + geometry.dram_slots() as usize * item_words(geometry)
+}
+
+/// Returns where the fingerprints of the units begin.
+#[inline(always)]
+fn first_entry(geometry: &Geometry) -> usize {
+    FIRST_LIVES + (geometry.bucket_units as usize).div_ceil(LIVES)
+}
+
+/// Returns where the fingerprints of the D-bucket begin.
+#[inline(always)]
+fn first_print(geometry: &Geometry) -> usize {
+    first_entry(geometry) + geometry.bucket_units as usize * ENTRY_WORDS
+}
+
+/// Returns where the items of the D-bucket begin.
+#[inline(always)]
+fn first_item(geometry: &Geometry) -> usize {
+    first_print(geometry) + (geometry.dram_slots() as usize).div_ceil(PLANE) * ENTRY_WORDS
 }
 
 /// Returns the words of an item of a D-bucket: its own and its order number.
@@ -168,14 +187,15 @@ impl<P: Primitives> Segment<P> {
         self.used_units.load(Ordering::Relaxed)
     }
 
-    /// Hands out a unit, or `None` if `count` units are in use. A bucket is locked.
-    pub fn take_unit(&self, count: u64) -> Option<u64> {
+    /// Hands out the units of an access unit, or `None` if the segment has no more; returns the
+    /// first of them. A bucket is locked.
+    pub fn take_units(&self, geometry: &Geometry) -> Option<u64> {
         let mut used = self.used_units();
-        // Ends: each further round means that another bucket took a unit, of which there are few.
-        while used < count {
+        // Ends: each further round means that another bucket took units, of which there are few.
+        while used < geometry.segment_units {
             let taken = self.used_units.compare_exchange(
                 used,
-                used + 1,
+                used + geometry.access_units,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );
@@ -189,9 +209,10 @@ impl<P: Primitives> Segment<P> {
 }
 
 impl<P: Primitives> Bucket<'_, P> {
-    /// Asks for all lines.
+    /// Asks for the lines that a search begins with: all but the items.
     pub fn prefetch(&self) {
-        self.words.iter().step_by((LINE / WORD) as usize).for_each(everhash_pmem::prefetch);
+        let words = &self.words[..first_item(self.geometry)];
+        words.iter().step_by((LINE / WORD) as usize).for_each(everhash_pmem::prefetch);
     }
 
     #[inline(always)]
@@ -213,7 +234,7 @@ impl<P: Primitives> Bucket<'_, P> {
     /// Returns whether the D-bucket has no room.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.items() as u64 == self.geometry.unit_slots
+        self.items() as u64 == self.geometry.dram_slots()
     }
 
     /// Returns how many units the bucket has.
@@ -229,14 +250,13 @@ impl<P: Primitives> Bucket<'_, P> {
 
     #[inline(always)]
     fn item_index(&self, index: usize) -> usize {
-        FIRST_ITEM + index * item_words(self.geometry)
+        first_item(self.geometry) + index * item_words(self.geometry)
     }
 
     /// Returns where the live bits of a unit lie.
     #[inline(always)]
     fn live_bits(&self, entry: usize) -> (usize, Bits) {
-        let first = self.item_index(self.geometry.unit_slots as usize);
-        (first + entry / LIVES, Bits::new((entry % LIVES * 16) as u32, 16))
+        (FIRST_LIVES + entry / LIVES, Bits::new((entry % LIVES * 16) as u32, 16))
     }
 
     #[inline(always)]
@@ -247,8 +267,7 @@ impl<P: Primitives> Bucket<'_, P> {
 
     #[inline(always)]
     fn entry_index(&self, entry: usize) -> usize {
-        let lives = (self.geometry.bucket_units as usize).div_ceil(LIVES);
-        self.item_index(self.geometry.unit_slots as usize) + lives + entry * ENTRY_WORDS
+        first_entry(self.geometry) + entry * ENTRY_WORDS
     }
 
     /// Returns item `index` of the D-bucket and its order number.
@@ -271,32 +290,79 @@ impl<P: Primitives> Bucket<'_, P> {
     }
 
     /// Returns the slots of unit `entry` whose live items have this fingerprint, as a mask.
+    #[inline(always)]
+    pub fn candidates(&self, entry: usize, fingerprint: u16) -> u32 {
+        match self.equal(self.entry_index(entry), fingerprint) {
+            0 => 0,
+            // No unit has a slot 15, where its index lies.
+            equal => equal & u32::from(self.live(entry)),
+        }
+    }
+
+    /// Returns the items of the D-bucket that have this fingerprint, of 16 from `first` on, as a
+    /// mask.
+    #[inline(always)]
+    pub fn dram_candidates(&self, first: usize, fingerprint: u16) -> u32 {
+        let equal = self.equal(self.print_index(first), fingerprint);
+        let items = self.items().saturating_sub(first).min(PLANE);
+        equal & ((1 << items) - 1)
+    }
+
+    /// Returns the first items of the parts of the D-bucket that
+    /// [`Bucket::dram_candidates`] looks at.
+    #[inline(always)]
+    pub fn dram_parts(&self) -> impl Iterator<Item = usize> + use<P> {
+        (0..self.items()).step_by(PLANE)
+    }
+
+    /// Returns where the fingerprints lie that item `index` of the D-bucket is among.
+    #[inline(always)]
+    fn print_index(&self, index: usize) -> usize {
+        first_print(self.geometry) + index / PLANE * ENTRY_WORDS
+    }
+
+    /// Returns which of the 16 fingerprints from word `first` on are equal, as a mask.
     ///
     /// The high bytes are compared first; one unit in 17 has one that is equal by chance.
     #[inline(always)]
-    pub fn candidates(&self, entry: usize, fingerprint: u16) -> u32 {
-        let first = self.entry_index(entry);
+    fn equal(&self, first: usize, fingerprint: u16) -> u32 {
         let [low, high] = fingerprint.to_le_bytes();
         let found = equal_bytes(&[self.load(first), self.load(first + 1)], high);
         if found == 0 {
             return 0;
         }
-        let both = found & equal_bytes(&[self.load(first + 2), self.load(first + 3)], low);
-        // No unit has a slot 15, where its index lies.
-        both & u32::from(self.live(entry))
+        found & equal_bytes(&[self.load(first + 2), self.load(first + 3)], low)
     }
 
     // What follows changes the bucket: its sequence is odd.
 
-    /// Adds an item to the D-bucket, which has room.
-    pub fn push(&self, item: &Item, order: u64) {
+    /// Adds an item with this hash to the D-bucket, which has room.
+    pub fn push(&self, hash: u64, item: &Item, order: u64) {
         let index = self.items();
-        assert!((index as u64) < self.geometry.unit_slots, "the D-bucket has room");
+        assert!((index as u64) < self.geometry.dram_slots(), "the D-bucket has room");
+        self.set_print(index, layout::fingerprint(hash));
         self.set_item(index, item, order);
         self.store(ITEMS, index as u64 + 1);
     }
 
-    /// Replaces item `index` of the D-bucket.
+    fn set_print(&self, index: usize, fingerprint: u16) {
+        let (first, slot) = (self.print_index(index), index % PLANE);
+        let [low, high] = fingerprint.to_le_bytes();
+        for (plane, byte) in [(first, high), (first + ENTRY_WORDS / 2, low)] {
+            let (word, bits) = (plane + slot / 8, Bits::new((slot % 8 * 8) as u32, 8));
+            self.store(word, bits.set(self.load(word), byte.into()));
+        }
+    }
+
+    fn print(&self, index: usize) -> u16 {
+        let (first, slot) = (self.print_index(index), index % PLANE);
+        let [low, high] = [first + ENTRY_WORDS / 2, first].map(|plane| {
+            Bits::new((slot % 8 * 8) as u32, 8).get(self.load(plane + slot / 8)) as u8
+        });
+        u16::from_le_bytes([low, high])
+    }
+
+    /// Replaces item `index` of the D-bucket by one with the same key.
     pub fn set_item(&self, index: usize, item: &Item, order: u64) {
         let (first, words) = (self.item_index(index), self.geometry.item_words as usize);
         for (word, value) in item[..words].iter().enumerate() {
@@ -309,6 +375,7 @@ impl<P: Primitives> Bucket<'_, P> {
     pub fn remove(&self, index: usize) {
         let last = self.items() - 1;
         let (item, order) = self.item(last);
+        self.set_print(index, self.print(last));
         self.set_item(index, &item, order);
         self.store(ITEMS, last as u64);
     }

@@ -110,8 +110,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm.commit_word(line, state.seal(line), sites::APPEND)?;
         drop(log);
         pm.persist(span, sites::APPEND)?;
-        if self.durable_caches && slot.completes_unit() && !self.caches_keep_the_log() {
-            pm.write_back(slot.unit(block));
+        if let Some(unit) = geometry.completed_unit(block, slot)
+            && self.durable_caches
+            && !self.caches_keep_the_log()
+        {
+            pm.write_back(unit);
         }
         Ok(())
     }
@@ -200,7 +203,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Returns how many blocks a lane may have before its oldest items are relocated early.
     pub(super) fn most_blocks(&self) -> u64 {
         let geometry = &self.geometry;
-        let slots = self.segments() * (geometry.buckets / geometry.lanes) * geometry.unit_slots;
+        let slots = self.segments() * (geometry.buckets / geometry.lanes) * geometry.dram_slots();
         2 + slots * self.settings.log_percent / 100 / geometry.block_slots()
     }
 

@@ -20,8 +20,8 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. Its settings never change.
     pub struct Root [3584] {
-        0   VERSION          [1]  "layout version, 3";
-        8   UNIT_SLOTS       [1]  "items of a unit, and of a D-bucket, at most";
+        0   VERSION          [1]  "layout version, 4";
+        8   UNIT_SLOTS       [1]  "items of a unit, at most";
         16  BUCKETS          [1]  "buckets of a segment, a power of two";
         24  SEGMENT_UNITS    [1]  "units of a segment, shared by its buckets";
         32  BUCKET_UNITS     [1]  "units of one bucket, at most";
@@ -32,8 +32,9 @@ everhash_pmem::ruler! {
         72  PAGE_BYTES       [1]  "page of the record heap, a power of two";
         80  COLLECTING_LOGS  [1]  "collecting logs, a power of two, or 0 for none";
         88  CACHED_LOG_KIB   [1]  "backup log that is left to durable caches, at most";
-        96  CHECKSUM         [1]  "XXH3-64 of the words before, seeded with their byte offset";
-        104 SPARE            [3]  "zero";
+        96  ACCESS_UNITS     [1]  "units that are relocated as one, a power of two";
+        104 CHECKSUM         [1]  "XXH3-64 of the words before, seeded with their byte offset";
+        112 SPARE            [2]  "zero";
         128 FIRST            [64] "checked address of the oldest block of each lane";
         640 EXTENTS          [40] "checked addresses of the extents of the segment table";
         960 LOGS             [1]  "checked address of the collecting logs, zero if there are none";
@@ -50,8 +51,9 @@ everhash_pmem::ruler! {
 }
 
 everhash_pmem::ruler! {
-    /// The head of a unit: one relocated D-bucket (ElimDA 3.5). The items follow. STATE is the
-    /// commit point.
+    /// The head of a unit: a relocated D-bucket (ElimDA 3.5), or a part of one that fills several.
+    /// The items follow. STATE of the first unit of an access unit is the commit point of all its
+    /// units: while it is zero, the others do not count.
     pub struct UnitHead [16] {
         0 STATE     [1] "bit i: slot i is live, 16 bits | bucket << 16, 8 bits | 1 << 24 | \
                          check << 48";
@@ -108,7 +110,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// The most lanes.
 ///
@@ -143,6 +145,11 @@ pub const EXTENTS: usize = 40;
 
 /// The largest unit. Unit: bytes. Source: ElimDA 4.1, the access unit of the device.
 pub const UNIT_BYTES: u64 = 256;
+
+/// The most units of an access unit.
+///
+/// Unit: units. Source: ElimDA 4.1, pages of 4 KiB.
+pub const MOST_ACCESS_UNITS: u64 = 16;
 
 /// Words of a line. Unit: words. Source: x86.
 pub const LINE_WORDS: u64 = 8;

@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span};
 
+use super::bucket_relocation::has_room;
 use super::concurrency::Held;
 use super::dram_table::{Entry, Segment};
 use super::form::{Form, Item};
@@ -122,10 +123,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// [`Error::Full`]; everything is as it was then.
     pub(super) fn grow(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
         let index = self.geometry.bucket_of(hash);
-        let (most_units, most) = (self.geometry.bucket_units, self.geometry.segment_units);
         self.change_segment(pm, hash, |segment| {
-            let units = self.table.bucket(segment, index).units() as u64;
-            units == most_units || segment.used_units() == most
+            segment.used_units() == self.geometry.segment_units
+                || !has_room(&self.geometry, &self.table.bucket(segment, index))
         })
     }
 
@@ -152,8 +152,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let dropped = self.drop_duplicates(pm, &mut contents)?;
         let needed = |bucket: &Contents| bucket.units.len().div_ceil(self.slots()) as u64;
         let units: u64 = contents.iter().map(needed).sum();
-        let fits = units < self.geometry.segment_units
-            && contents.iter().all(|bucket| needed(bucket) < self.geometry.bucket_units);
+        // What is rebuilt has room for one relocation into each bucket.
+        let access = self.geometry.access_units;
+        let fits = units + access <= self.geometry.segment_units
+            && contents.iter().all(|bucket| needed(bucket) + access <= self.geometry.bucket_units);
         if fits && units * 2 <= self.geometry.segment_units {
             self.rebuild(pm, slot, segment, &held, contents)?;
         } else {
@@ -372,6 +374,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let dram = contents.dram.iter().filter(|item| prefix.covers(item.0)).copied().collect();
             buckets.push(BuiltBucket { units, dram, watermark: contents.watermark });
         }
+        let used_units = used_units.next_multiple_of(geometry.access_units);
         let written = if zero { offset(geometry.unit_at(at, used_units)) } else { image.len() };
         pm.write_words_nt(at, &image[..written], sites::SEGMENT)?;
         Ok(Built { at, prefix, used_units, buckets })
@@ -385,8 +388,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             for (entry, fingerprints) in &built.units {
                 bucket.push_unit(*entry, fingerprints);
             }
-            for (_, item, order) in &built.dram {
-                bucket.push(item, *order);
+            for (hash, item, order) in &built.dram {
+                bucket.push(*hash, item, *order);
             }
         }
     }

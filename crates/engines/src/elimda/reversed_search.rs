@@ -85,10 +85,15 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 }
             }
         }
-        for index in 0..bucket.items() {
-            let (item, _) = bucket.item(index);
-            if F::matches(pm, &item, Addr::NULL, (wanted.hash, wanted.key), bytes)? {
-                return Ok(Some(Found { place: Place::Dram { index }, item }));
+        for first in bucket.dram_parts() {
+            let mut candidates = bucket.dram_candidates(first, fingerprint);
+            while candidates != 0 {
+                let index = first + candidates.trailing_zeros() as usize;
+                candidates &= candidates - 1;
+                let (item, _) = bucket.item(index);
+                if F::matches(pm, &item, Addr::NULL, (wanted.hash, wanted.key), bytes)? {
+                    return Ok(Some(Found { place: Place::Dram { index }, item }));
+                }
             }
         }
         self.search_collected(pm, wanted, bytes)

@@ -1,11 +1,11 @@
 //! An empty table: its settings, how many bytes it needs, and how it is written.
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{Media, Pool, Space, pool};
+use everhash_pmem::{Domain, Guarantees, Media, Pool, Space, pool};
 
 use super::layout::{
-    self, BlockHead, Geometry, Kind, MOST_BUCKETS, MOST_LANES, MOST_LOGS, MOST_SLOTS, MOST_UNITS,
-    Prefix, ROOT, Root, SegmentHead, VERSION,
+    self, BlockHead, Geometry, Kind, MOST_ACCESS_UNITS, MOST_BUCKETS, MOST_LANES, MOST_LOGS,
+    MOST_SLOTS, MOST_UNITS, Prefix, ROOT, Root, SegmentHead, UNIT_BYTES, VERSION,
 };
 use crate::common::settings::{self, settings};
 
@@ -13,9 +13,9 @@ settings! {
     /// The settings of a new table.
     pub struct ElimDaSettings {
         unit_slots = 15, |value| (1..=MOST_SLOTS).contains(&value),
-            "items of a D-bucket and of a unit; 2 to 15 (7 of 16-byte pairs); 1: no DRAM table";
-        buckets = 16, |value| value.is_power_of_two() && value <= MOST_BUCKETS,
-            "buckets of a segment; a power of two, at most 256";
+            "items of a unit; 2 to 15 (7 of 16-byte pairs); 1, with access_units 1: no DRAM table";
+        buckets = 0, |value| value == 0 || value.is_power_of_two() && value <= MOST_BUCKETS,
+            "buckets of a segment; a power of two, at most 256; 0: as fits the access unit";
         segment_units = 320, |value| (1..=MOST_UNITS).contains(&value),
             "units of a segment; buckets to 32768";
         bucket_units = 25, |value| value <= MOST_UNITS,
@@ -34,6 +34,9 @@ settings! {
             "logs before the backup log, if caches are durable; a power of two to 2^16, or 0";
         cached_log_kib = 16 << 10, |value| value <= 1 << 32,
             "backup log up to which durable caches keep it; a longer one is written back by units";
+        access_units = 0,
+            |value| value == 0 || value.is_power_of_two() && value <= MOST_ACCESS_UNITS,
+            "units relocated as one; a power of two to 16; 0: an access unit of the medium";
     }
 }
 
@@ -44,6 +47,7 @@ impl ElimDaSettings {
         &[("bucket_units", 0)],
         &[("unit_slots", 1)],
         &[("lanes", 1), ("block_lines", 2)],
+        &[("access_units", 2)],
     ];
 
     /// Returns settings so small that a few dozen operations reach every path.
@@ -60,6 +64,7 @@ impl ElimDaSettings {
             page_bytes: 512,
             collecting_logs: 2,
             cached_log_kib: 0,
+            access_units: 1,
         }
     }
 
@@ -73,6 +78,32 @@ impl ElimDaSettings {
         let collecting_logs = (items / 256).next_power_of_two().min(defaults.collecting_logs);
         let initial_segments = initial_segments.min(1 << 24);
         ElimDaSettings { initial_segments, collecting_logs, ..defaults }
+    }
+
+    /// Returns the settings with those filled in that follow the access unit of the medium.
+    ///
+    /// A D-bucket fills an access unit. With pages of 4 KiB a segment has therefore fewer buckets,
+    /// so that each takes several of them before it splits, and fewer lanes. On an ordinary file
+    /// the system gathers what is written to a page, and long D-buckets only slow searches down.
+    pub(super) fn on_medium(mut self, guarantees: Guarantees) -> Self {
+        if self.access_units == 0 {
+            let bytes = match guarantees.domain {
+                Domain::Adr | Domain::Eadr => guarantees.access_unit_bytes,
+                Domain::None | Domain::Process | Domain::Synced => UNIT_BYTES,
+            };
+            let units = (bytes / UNIT_BYTES).clamp(1, MOST_ACCESS_UNITS);
+            self.access_units = 1 << units.ilog2();
+        }
+        if self.buckets == 0 {
+            self.buckets = (MOST_RELOCATED / self.access_units).min(MOST_SHARING);
+            self.lanes = self.lanes.min(self.buckets);
+            if self.bucket_units > 0 {
+                let shared = self.segment_units * 5 / 4 / self.buckets;
+                let wanted = shared.next_multiple_of(self.access_units);
+                self.bucket_units = self.bucket_units.max(wanted);
+            }
+        }
+        self
     }
 
     /// Returns the first words of a root: version, settings, checksum.
@@ -96,7 +127,7 @@ impl ElimDaSettings {
         Ok(settings)
     }
 
-    /// Returns the geometry of a table with pairs of `form`.
+    /// Returns the geometry of a table with pairs of `form`, all of whose settings are filled in.
     ///
     /// # Errors
     /// [`Error::Setting`] if the settings do not fit one another.
@@ -105,11 +136,22 @@ impl ElimDaSettings {
         Geometry::of_root(&self.root(), form).ok_or(Error::Setting {
             name: "segment_units",
             why: "there are at least as many as buckets and bucket_units and a quarter of their \
-                  product, and lanes are at most buckets; raise it"
+                  product, a multiple of access_units, and lanes are at most buckets; raise it"
                 .into(),
         })
     }
 }
+
+/// The most units of the D-buckets of a segment, if its buckets are not set.
+///
+/// Unit: units. Source: ours; with 320 units a segment, each bucket is relocated five times before
+/// the segment splits.
+const MOST_RELOCATED: u64 = 64;
+
+/// The most buckets that share the units of a segment, if they are not set.
+///
+/// Unit: buckets. Source: ours; many small segments would each read and write alone.
+const MOST_SHARING: u64 = 16;
 
 const _: () = assert!(ElimDaSettings::COUNT + 1 == Root::CHECKSUM, "they fill their place");
 
@@ -134,6 +176,7 @@ pub const fn bytes_needed(geometry: &Geometry) -> u64 {
 /// # Errors
 /// [`Error::Setting`]; [`Error::Full`].
 pub fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()> {
+    let settings = settings.on_medium(pool.region().media().guarantees());
     let geometry = settings.geometry(Form::from_code(pool.identity().form))?;
     let space = Space::fresh(pool.region().clone(), pool::DATA);
     let pm = pool.access();
@@ -185,6 +228,8 @@ pub fn block_head(at: everhash_pmem::Addr, number: u64) -> [u64; BlockHead::REST
 
 #[cfg(test)]
 mod tests {
+    use everhash_pmem::crash::Model;
+
     use super::*;
 
     #[test]
@@ -202,11 +247,20 @@ mod tests {
 
     #[test]
     fn a_unit_fills_the_access_unit_of_the_device() {
-        // Fails if a relocation would write a part of a 256-byte unit.
+        // Fails if a relocation would write a part of an access unit, or more than one.
+        let units = [(64, 1), (256, 1), (512, 2), (2048, 8), (4096, 16), (1 << 14, 16)];
         for (form, slots) in [(Form::WORDS, 15), (Form::DOUBLE_WORDS, 7), (Form::Variable, 15)] {
-            let geometry = ElimDaSettings::default().geometry(form).unwrap();
-            assert_eq!((geometry.unit_slots, geometry.unit_words() * 8), (slots, 256), "{form}");
-            assert_eq!(geometry.align_bytes(), 256);
+            for (access_unit_bytes, units) in units {
+                let guarantees = Guarantees { access_unit_bytes, ..Model::Adr.guarantees() };
+                let settings = ElimDaSettings::default().on_medium(guarantees);
+                let geometry = settings.geometry(form).unwrap();
+                let unit = (geometry.unit_slots, geometry.unit_words() * 8, geometry.access_units);
+                assert_eq!(unit, (slots, 256, units), "{form}, {access_unit_bytes}");
+                assert_eq!(geometry.dram_slots(), slots * units);
+                assert_eq!(geometry.align_bytes(), 256 * units);
+            }
+            let settings = ElimDaSettings::default().on_medium(Model::File.guarantees());
+            assert_eq!(settings.geometry(form).unwrap().access_units, 1);
         }
     }
 

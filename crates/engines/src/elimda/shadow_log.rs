@@ -228,7 +228,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let item = log.item(slot, items.generation)?.expect("its bucket is locked");
             self.fill(pm, self.geometry.lane_of(writer.index), &reserved, &item)?;
             let change = writer.held.change()?;
-            writer.bucket.push(&item, reserved.order);
+            writer.bucket.push(hash, &item, reserved.order);
             log.end(slot)?;
             change.end();
             Ok(Ok(reserved.crowded))

@@ -154,7 +154,6 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
             free_blocks += free;
         }
         let table = self.segment_table.lock()?;
-        let unit_slots = geometry.unit_slots;
         let collecting_logs = self.appending().map_or(0, |_| geometry.all_logs());
         let offered = || CacheAllocation::of_machine().most_ways();
         let cache_ways = self.appending().map_or(0, |_| offered()).into();
@@ -175,13 +174,13 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
                 ("segments", segments),
                 ("rebuilds", table.rebuilds),
                 ("global_depth", self.table.directory.depth().into()),
-                ("dram_slots", segments * geometry.buckets * unit_slots),
+                ("dram_slots", segments * geometry.buckets * geometry.dram_slots()),
                 ("log_blocks", blocks),
                 ("free_log_blocks", free_blocks),
                 ("log_slots", blocks * geometry.block_slots()),
                 ("collecting_logs", collecting_logs),
                 ("cache_ways_on_offer", cache_ways),
-                ("unit_bytes", geometry.unit_words() * 8),
+                ("access_unit_bytes", geometry.access_words() * 8),
             ],
         })
     }

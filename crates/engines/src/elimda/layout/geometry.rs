@@ -4,8 +4,8 @@ use everhash_index::Form;
 use everhash_pmem::{Addr, Span};
 
 use super::{
-    LINE_WORDS, LogLine, MOST_BUCKETS, MOST_CONTENT, MOST_LANES, MOST_LOGS, MOST_NUMBER,
-    MOST_SLOTS, MOST_UNITS, Root, SegmentHead, UNIT_BYTES, UnitHead,
+    LINE_WORDS, LogLine, MOST_ACCESS_UNITS, MOST_BUCKETS, MOST_CONTENT, MOST_LANES, MOST_LOGS,
+    MOST_NUMBER, MOST_SLOTS, MOST_UNITS, Root, SegmentHead, UNIT_BYTES, UnitHead,
 };
 
 /// The lengths and counts of a table: its settings, and what follows from the form of its pairs.
@@ -15,8 +15,10 @@ pub struct Geometry {
     pub item_words: u64,
     /// Words of the key of an item, or of its hash.
     pub key_words: u64,
-    /// Items of a unit, and of a D-bucket.
+    /// Items of a unit.
     pub unit_slots: u64,
+    /// Units of an access unit of the medium: they are relocated as one.
+    pub access_units: u64,
     /// Buckets of a segment.
     pub buckets: u64,
     /// Units of a segment.
@@ -43,6 +45,7 @@ impl Geometry {
             item_words,
             key_words: item_words / 2,
             unit_slots,
+            access_units: root[Root::ACCESS_UNITS],
             buckets: root[Root::BUCKETS],
             segment_units: root[Root::SEGMENT_UNITS],
             bucket_units: root[Root::BUCKET_UNITS],
@@ -52,6 +55,10 @@ impl Geometry {
             collecting_logs: root[Root::COLLECTING_LOGS],
         };
         let sound = (1..=MOST_SLOTS).contains(&unit_slots)
+            && geometry.access_units.is_power_of_two()
+            && geometry.access_units <= MOST_ACCESS_UNITS
+            && geometry.segment_units.is_multiple_of(geometry.access_units)
+            && (geometry.bucket_units == 0 || geometry.bucket_units >= geometry.access_units)
             && geometry.buckets.is_power_of_two()
             && geometry.buckets <= MOST_BUCKETS
             && (geometry.buckets..=MOST_UNITS).contains(&geometry.segment_units)
@@ -73,16 +80,30 @@ impl Geometry {
         words.next_multiple_of(LINE_WORDS)
     }
 
+    /// Returns the length of an access unit of the medium. Unit: words.
+    pub const fn access_words(&self) -> u64 {
+        self.access_units * self.unit_words()
+    }
+
+    /// Returns the items of a D-bucket, at most: those that fill an access unit.
+    #[inline(always)]
+    pub const fn dram_slots(&self) -> u64 {
+        self.access_units * self.unit_slots
+    }
+
     /// Returns at what multiple of bytes segments and blocks begin.
     pub const fn align_bytes(&self) -> u64 {
-        if (self.unit_words() * 8).is_multiple_of(UNIT_BYTES) { UNIT_BYTES } else { 64 }
+        let whole = (self.unit_words() * 8).is_multiple_of(UNIT_BYTES);
+        if whole { UNIT_BYTES * self.access_units } else { 64 }
     }
 
     /// Returns how many items a segment holds at most, those of D-buckets not counted but where
     /// they are all there is.
     pub const fn most_items(&self) -> u64 {
-        let units = if self.bucket_units == 0 { self.buckets } else { self.segment_units };
-        units * self.unit_slots
+        match self.bucket_units {
+            0 => self.buckets * self.dram_slots(),
+            _ => self.segment_units * self.unit_slots,
+        }
     }
 
     /// Returns where the first unit of a segment lies behind its start. Unit: words.
@@ -109,6 +130,12 @@ impl Geometry {
     #[inline(always)]
     pub const fn unit_at(&self, at: Addr, unit: u64) -> Addr {
         at.plus(self.units_offset() + unit * self.unit_words())
+    }
+
+    /// Returns where the word lies that makes unit `unit` of the segment at `at` true: the state
+    /// of the first unit of its access unit.
+    pub const fn commit_of(&self, at: Addr, unit: u64) -> Addr {
+        self.unit_at(at, unit - unit % self.access_units)
     }
 
     /// Returns where slot `slot` of the unit at `at` lies.
@@ -138,13 +165,18 @@ impl Geometry {
     /// Returns the items of an access unit of the log. Its last line holds one: a device that
     /// gathers lines writes the unit when the last one comes, and that one must not come again.
     const fn log_unit_slots(&self) -> u64 {
-        (LOG_UNIT_LINES - 1) * self.line_slots() + 1
+        (self.log_unit_lines() - 1) * self.line_slots() + 1
+    }
+
+    /// Returns the lines of an access unit of the log.
+    const fn log_unit_lines(&self) -> u64 {
+        UNIT_BYTES / 64 * self.access_units
     }
 
     /// Returns how many slots lie before line `line` of a block, the head's line counted as full.
     const fn slots_before(&self, line: u64) -> u64 {
-        let in_unit = line % LOG_UNIT_LINES * self.line_slots();
-        line / LOG_UNIT_LINES * self.log_unit_slots() + in_unit
+        let in_unit = line % self.log_unit_lines() * self.line_slots();
+        line / self.log_unit_lines() * self.log_unit_slots() + in_unit
     }
 
     /// Returns the items of a block.
@@ -164,7 +196,18 @@ impl Geometry {
         let slot = order % self.block_slots() + self.line_slots();
         let (unit, slot) = (slot / self.log_unit_slots(), slot % self.log_unit_slots());
         let line = slot / self.line_slots();
-        LogSlot { line: unit * LOG_UNIT_LINES + line, slot: slot % self.line_slots() }
+        LogSlot { line: unit * self.log_unit_lines() + line, slot: slot % self.line_slots() }
+    }
+
+    /// Returns the access unit of the log that slot `slot` of the block at `at` completes, if it is
+    /// the last one there.
+    #[inline(always)]
+    pub const fn completed_unit(&self, at: Addr, slot: LogSlot) -> Option<Span> {
+        let lines = self.log_unit_lines();
+        if slot.line % lines != lines - 1 {
+            return None;
+        }
+        Some(Span::new(at.plus((slot.line + 1 - lines) * LINE_WORDS), lines * LINE_WORDS))
     }
 
     /// Returns the number of the block in which an order number lies.
@@ -185,11 +228,6 @@ impl Geometry {
     }
 }
 
-/// Lines of an access unit of the log.
-///
-/// Unit: lines. Source: ElimDA 4.1, the access unit of the device.
-const LOG_UNIT_LINES: u64 = UNIT_BYTES / 64;
-
 /// A slot of the backup log, inside its block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogSlot {
@@ -204,18 +242,6 @@ impl LogSlot {
     #[inline(always)]
     pub const fn line_at(self, at: Addr) -> Addr {
         at.plus(self.line * LINE_WORDS)
-    }
-
-    /// Returns whether the slot is the last one of its access unit.
-    #[inline(always)]
-    pub const fn completes_unit(self) -> bool {
-        self.line % LOG_UNIT_LINES == LOG_UNIT_LINES - 1
-    }
-
-    /// Returns the access unit of the line in the block at `at`.
-    pub const fn unit(self, at: Addr) -> Span {
-        let first = self.line / LOG_UNIT_LINES * LOG_UNIT_LINES;
-        Span::new(at.plus(first * LINE_WORDS), LOG_UNIT_LINES * LINE_WORDS)
     }
 
     /// Returns where the item lies in the block at `at`.

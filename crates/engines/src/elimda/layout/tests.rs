@@ -1,6 +1,8 @@
 //! What holds of every word of the layout.
 
 use everhash_index::Form;
+use everhash_pmem::Guarantees;
+use everhash_pmem::crash::Model;
 
 use super::*;
 use crate::elimda::ElimDaSettings;
@@ -46,15 +48,19 @@ fn every_slot_of_the_segment_table_has_one_place() {
 fn the_slots_of_a_block_follow_one_another_line_by_line() {
     // Fails if two order numbers share a slot, if one has none, or if the last line of an access
     // unit is written twice.
-    for form in [Form::WORDS, Form::DOUBLE_WORDS] {
-        let geometry = ElimDaSettings::default().geometry(form).unwrap();
+    let shapes = [Form::WORDS, Form::DOUBLE_WORDS].map(|form| [(form, 256), (form, 4096)]);
+    for (form, access_unit_bytes) in shapes.into_iter().flatten() {
+        let guarantees = Guarantees { access_unit_bytes, ..Model::Adr.guarantees() };
+        let settings = ElimDaSettings { block_lines: 160, ..ElimDaSettings::default() };
+        let geometry = settings.on_medium(guarantees).geometry(form).unwrap();
+        let last_line = access_unit_bytes / 64 - 1;
         let (number, count) = (7, geometry.block_slots());
         let places: Vec<_> =
             (number * count..(number + 1) * count).map(|order| geometry.log_slot(order)).collect();
         for (index, place) in places.iter().enumerate() {
             assert_eq!(geometry.order(number, *place), number * count + index as u64);
             assert!((1..geometry.block_lines).contains(&place.line) && place.slot < 3);
-            assert!(place.line % 4 != 3 || place.slot == 0, "{place:?}");
+            assert!(place.line % (last_line + 1) != last_line || place.slot == 0, "{place:?}");
         }
         let sorted =
             places.windows(2).all(|two| (two[0].line, two[0].slot) < (two[1].line, two[1].slot));

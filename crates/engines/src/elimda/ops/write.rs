@@ -85,7 +85,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ) -> Result<bool> {
         let item = self.append(pm, writer, wanted, value, &slot)?;
         let change = writer.held.change()?;
-        writer.bucket.push(&item, slot.order);
+        writer.bucket.push(wanted.hash, &item, slot.order);
         change.end();
         self.count_added(wanted.hash);
         Ok(slot.crowded)
@@ -153,7 +153,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 self.end_item(pm, writer, &found)?;
                 let change = writer.held.change()?;
                 self.forget(pm, writer, &found)?;
-                writer.bucket.push(&item, slot.order);
+                writer.bucket.push(wanted.hash, &item, slot.order);
                 change.end();
                 self.release(self.geometry.lane_of(writer.index), order)?;
                 Ok(slot.crowded)

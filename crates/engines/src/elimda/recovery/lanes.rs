@@ -152,7 +152,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         if let Some((record, class)) = F::record_of(&logged.item, at)? {
             table.heap.claim(record, class)?;
         }
-        bucket.push(&logged.item, logged.order);
+        bucket.push(logged.hash, &logged.item, logged.order);
         let place = table.geometry.block_number(logged.order) - self.first;
         self.blocks[place as usize].live += 1;
         table.count_found(1);

@@ -149,7 +149,7 @@ fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Resul
     let (mut used_units, mut items) = (0, 0);
     for unit in 0..geometry.segment_units {
         if let Some(live) = load_unit(table, &pm, named, unit)? {
-            used_units = unit + 1;
+            used_units = (unit + 1).next_multiple_of(geometry.access_units);
             items += live;
         }
     }
@@ -158,7 +158,7 @@ fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Resul
     Ok(())
 }
 
-/// Reads a unit; returns its live items, or `None` if it was never written.
+/// Reads a unit; returns its live items, or `None` if its access unit was never made true.
 fn load_unit<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
@@ -167,8 +167,7 @@ fn load_unit<M: Media, F: Form>(
 ) -> Result<Option<u64>> {
     let geometry = &table.geometry;
     let at = geometry.unit_at(named.at, unit);
-    let word = pm.load(at)?;
-    if word == 0 {
+    if pm.load(geometry.commit_of(named.at, unit))? == 0 || pm.load(at)? == 0 {
         return Ok(None);
     }
     let mut words = vec![0; geometry.unit_words() as usize];

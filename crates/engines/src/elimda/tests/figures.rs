@@ -109,6 +109,20 @@ fn a_long_backup_log_is_written_back_and_a_short_one_is_not() {
 }
 
 #[test]
+fn a_device_of_pages_gets_whole_pages() {
+    // Fails if a relocation writes a page in parts: the device reads and writes all of it each
+    // time. Its buffer is as short as that of the device with units of 256 bytes.
+    let pages = MemoryDevice { media_unit_bytes: 4096, ..device("elimda-adr") };
+    let whole = measure(&pages, &settings());
+    let units = ElimDaSettings { access_units: 1, ..settings() };
+    let parts = measure(&pages, &units);
+    println!("pages of 4 KiB: {whole:.3?}");
+    println!("in units of 256 bytes: {parts:.3?}");
+    assert!(whole.written < 0.75 * parts.written, "{whole:?}, {parts:?}");
+    assert!(whole.found <= 1.05 && whole.absent <= 0.02, "{whole:?}");
+}
+
+#[test]
 fn each_layer_saves_traffic() {
     // Fails if a table without one of its layers answers wrongly, or asks less of the device: then
     // the layer is of no use.
