@@ -6,6 +6,8 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::data::Shape;
+#[cfg(feature = "rocksdb")]
+use crate::stores::rocksdb;
 use crate::stores::{candystore, everhash, fjall, lmdb, parity_db, redb};
 
 /// When a write that returned survives.
@@ -131,6 +133,8 @@ pub fn entries() -> Vec<Entry> {
         entry("lmdb", lmdb::SETTINGS, &[Process, Immediate], lmdb::open),
         entry("parity-db", parity_db::SETTINGS, &[Process], parity_db::open),
         entry("redb", redb::SETTINGS, &[Process, Immediate], redb::open),
+        #[cfg(feature = "rocksdb")]
+        entry("rocksdb", rocksdb::SETTINGS, &[Process, Immediate], rocksdb::open),
     ];
     ours.chain(others).collect()
 }

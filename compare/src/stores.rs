@@ -6,3 +6,5 @@ pub mod fjall;
 pub mod lmdb;
 pub mod parity_db;
 pub mod redb;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
