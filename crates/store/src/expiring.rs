@@ -305,6 +305,16 @@ impl Expiring {
         })
     }
 
+    /// Removes every pair for which `keep` returns false; returns how many were removed. As
+    /// [`Db::retain`]; it is not asked for pairs that have ended.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn retain(&self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) -> Result<u64> {
+        let now = self.now();
+        self.db.retain(|key, record| live(record, now).is_none_or(|value| keep(key, value)))
+    }
+
     /// Counts the pairs, by reading the whole file: as [`Db::len`] of a table.
     ///
     /// # Errors

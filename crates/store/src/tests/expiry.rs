@@ -300,3 +300,28 @@ fn a_table_has_times_or_has_none() {
     let fixed = fixed.create(directory.path().join("words.ehdb")).unwrap();
     assert_eq!(fixed.expiring_table_or_create("a").unwrap_err().kind(), ErrorKind::InvalidOption);
 }
+
+#[test]
+fn retain_keeps_times_and_is_not_asked_for_what_has_ended() {
+    // Fails if a value is shown with its time, if a pair that stays loses its time, or if one that
+    // has ended is counted.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    for (key, value, ends) in [("a", "1", 10), ("b", "2", 20), ("c", "3", 20), ("d", "2", 10)] {
+        assert!(!table.put(key, value, ms(ends)).unwrap());
+    }
+    clock.pass(10);
+    let mut asked = Vec::new();
+    let removed = table.retain(|key, value| {
+        asked.push(key.to_vec());
+        value != b"2"
+    });
+    assert_eq!(removed.unwrap(), 1);
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked, [b"b", b"c"]);
+    assert_eq!(table.get("c").unwrap().as_deref(), Some(&b"3"[..]));
+    clock.pass(10);
+    assert_eq!(table.len().unwrap(), 0);
+}
