@@ -98,8 +98,15 @@ impl Crash {
         };
         self.print_tally(&tally)?;
         let few = exceptions.reasons.len() <= MAX_EXCEPTIONS;
-        let sound = few && tally.survivors.is_empty() && tally.needless.is_empty();
-        if sound { Ok(()) } else { Err(Failure::no()) }
+        if !few || !tally.survivors.is_empty() || !tally.needless.is_empty() {
+            return Err(Failure::no());
+        }
+        let figures = [
+            ("killed", tally.killed as u64),
+            ("killed-by-tests", tally.tested as u64),
+            ("excused", tally.excused.len() as u64),
+        ];
+        self.record.keep(&self.engine, "mutants", &figures)
     }
 
     fn print_tally(&self, tally: &Tally) -> Outcome {
