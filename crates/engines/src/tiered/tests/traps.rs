@@ -5,6 +5,7 @@ use everhash_index::{Design, Form};
 use everhash_pmem::Site;
 use everhash_pmem::crash::{Limits, Model};
 use everhash_testkit::crash::{Effort, judge_workload};
+use everhash_testkit::race;
 use everhash_testkit::workload::parse;
 
 use crate::tiered::{Tiered, in_cacheline_crash_consistency, overflow, resize, scan};
@@ -50,6 +51,38 @@ fn t_t1_an_older_copy_never_comes_back_over_a_newer_one() {
         each(20, |key| format!("put:{}:{}", key * 7 % 20, 200 + key)),
     );
     scenario(THREE, &operations, in_cacheline_crash_consistency::sites::CLEAR);
+}
+
+#[test]
+fn a_pair_moves_only_past_slots_without_its_key() {
+    // Fails if a pair sinks past an older copy of its key, or beside one: the older copy is the
+    // topmost one then. Updates leave copies in the middle, and inserts move what is above them.
+    let operations = format!(
+        "{} {} {} {}",
+        each(20, |key| format!("insert:{key}:{key}")),
+        each(20, |key| format!("update:{key}:{}", 100 + key)),
+        each(20, |key| format!("insert:{}:{key}", 20 + key)),
+        each(20, |key| format!("put:{}:{}", key * 3 % 40, 200 + key)),
+    );
+    scenario(THREE, &operations, in_cacheline_crash_consistency::sites::CLEAR);
+}
+
+/// Three layers with two groups.
+const GROUPS: &[(&str, u64)] = &[("layers", 3), ("top_pages", 2), ("grow_percent", 100)];
+
+#[test]
+fn both_groups_of_a_key_stay_locked_until_its_write_is_durable() {
+    // Fails if a writer overwrites a shadow whose pair further down another writer has changed
+    // and not made durable: a crash shows the shadow again, over the newer pair.
+    let scheduled = Design::of::<Tiered>().with_settings(GROUPS);
+    let plain = Design::of::<Tiered>().with_settings(GROUPS);
+    let subject = race::Subject { scheduled, plain };
+    let effort = race::Effort { seeds: 0..24, schedules: 30, crash_every: 3, ..Default::default() };
+    for form in [Form::WORDS, Form::Variable] {
+        let report = race::judge(&subject, form, &effort).unwrap();
+        println!("{form}: {report:?}");
+        assert!(report.states > 1000, "{report:?}");
+    }
 }
 
 #[test]
