@@ -11,6 +11,7 @@
 
 mod ceilings;
 mod clock;
+mod instructions;
 mod keys;
 mod medium;
 mod phases;
@@ -20,6 +21,7 @@ mod run;
 mod scale;
 
 pub use ceilings::Ceiling;
+pub use instructions::{Count, be_counted, count_instructions};
 pub use medium::best_write_back;
 pub use phases::Phase;
 pub use report::{Latency, Report, Row, Spread};

@@ -208,14 +208,14 @@ fn each_blind(
 }
 
 /// A pair of byte strings, with its buffers.
-struct Pair {
+pub(crate) struct Pair {
     key: Vec<u8>,
     value: Vec<u8>,
     found: Vec<u8>,
 }
 
 impl Pair {
-    fn new(form: Form) -> Pair {
+    pub(crate) fn new(form: Form) -> Pair {
         // Byte strings of 16 bytes: comparable with the fixed form of that length.
         let (key, value) = match form {
             Form::Fixed { key_bytes, value_bytes } => (key_bytes as usize, value_bytes as usize),
@@ -224,13 +224,18 @@ impl Pair {
         Pair { key: vec![0; key], value: vec![0; value], found: Vec::new() }
     }
 
-    fn set(&mut self, number: u64, updates: u64) {
+    pub(crate) fn set(&mut self, number: u64, updates: u64) {
         spread(&mut self.key, number);
         spread(&mut self.value, value(number, updates));
     }
 
-    fn one(&mut self, table: &dyn Table, phase: Phase, key: u64) -> Result<bool> {
+    pub(crate) fn one(&mut self, table: &dyn Table, phase: Phase, key: u64) -> Result<bool> {
         self.set(key, u64::from(phase == Phase::Update));
+        self.ask(table, phase)
+    }
+
+    /// Does the operation of a phase with the pair that was set.
+    pub(crate) fn ask(&mut self, table: &dyn Table, phase: Phase) -> Result<bool> {
         Ok(match phase {
             Phase::Get => table.get(&self.key, &mut self.found)? && self.found == self.value,
             Phase::GetAbsent => !table.get(&self.key, &mut self.found)?,
@@ -290,7 +295,7 @@ fn batches_of_bytes(
     }
 }
 
-fn get_batch(table: &dyn Table, pairs: &[Pair]) -> Result<u64> {
+pub(crate) fn get_batch(table: &dyn Table, pairs: &[Pair]) -> Result<u64> {
     let keys: Vec<_> = pairs.iter().map(|pair| pair.key.as_slice()).collect();
     let mut wrong = 0;
     table.get_many(&keys, &mut |position, found| {

@@ -47,7 +47,8 @@ impl Candidate {
         Candidate { name: E::NAME, in_memory: Design::of::<E>(), in_file: Design::of::<E>() }
     }
 
-    fn holds(&self, form: Form) -> bool {
+    /// Returns whether it can hold pairs of a form.
+    pub fn holds(&self, form: Form) -> bool {
         self.in_memory.capabilities.holds(form)
     }
 

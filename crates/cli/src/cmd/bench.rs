@@ -1,5 +1,7 @@
 //! `everhash bench`: every engine beside the ceilings of the machine.
 
+mod instructions;
+
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, candidates, run};
@@ -15,6 +17,8 @@ use crate::output;
 /// Every round measures the machine's ceilings and then every engine, so that a ratio compares what
 /// was measured moments apart. Rates are per second of CPU time of the slowest thread, with real
 /// flush instructions; every answer is checked.
+///
+/// With --instructions, operations are counted instead: exactly, on any machine.
 #[derive(Debug, Args)]
 pub struct Bench {
     /// Only this engine; may be given more than once
@@ -42,6 +46,15 @@ pub struct Bench {
     /// Setting of every engine that takes part, for ablations; see `everhash engines`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, u64)>,
+    /// Count the instructions of each operation, one thread, instead of measuring time
+    #[arg(long, conflicts_with_all = ["threads", "rounds"])]
+    instructions: bool,
+    /// Fail if the median operation takes more instructions, for example get=250
+    #[arg(long, value_name = "WHAT=COUNT", requires = "instructions", value_parser = setting)]
+    at_most: Vec<(String, u64)>,
+    /// Do what is counted, for a parent that counts
+    #[arg(long, hide = true)]
+    counted: bool,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -61,6 +74,12 @@ impl Bench {
             settings: self.settings.clone(),
             write_back: best_write_back(),
         };
+        if self.counted {
+            return instructions::be_child(&plan, &taking_part);
+        }
+        if self.instructions {
+            return instructions::run(&plan, &taking_part, self.json, &self.at_most);
+        }
         let progress = spinner();
         let done = run(&plan, &taking_part, &mut |what| progress.set_message(what.to_owned()));
         progress.finish_and_clear();

@@ -111,7 +111,8 @@ Examples:
 pub const BENCH: &str = "\
 Examples:
   everhash bench --items 1000 --threads 1 --rounds 1
-  everhash bench --engine walsh --items 1000 --threads 1 --rounds 1 --json";
+  everhash bench --engine walsh --items 1000 --threads 1 --rounds 1 --json
+  everhash bench --instructions --engine wophi --items 1000";
 
 pub const SCALE: &str = "\
 Examples:

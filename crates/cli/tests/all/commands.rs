@@ -182,6 +182,28 @@ fn every_engine_is_served_measured_and_explored() {
 }
 
 #[test]
+fn instructions_are_counted_and_limited() {
+    // Fails if the child does nothing between its marks, if the marks are counted with it, or if
+    // a limit is not kept.
+    let place = Place::new();
+    let counted =
+        ["bench", "--instructions", "--engine", "wophi", "--items", "256", "--hash", "rapid"];
+    let all = place.run(&[&counted[..], &["--json"]].concat());
+    if all.status == 4 && all.stderr.contains("counting instructions here") {
+        // Not every machine lets a process trace its child.
+        return;
+    }
+    let figures: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
+    let get = figures["wophi"][0]["median"].as_u64().unwrap();
+    assert!((30..1000).contains(&get), "{figures}");
+    let kept = place.run(&[&counted[..], &["--at-most", "get=1000"]].concat());
+    assert_eq!(kept.status, 0, "{kept:?}");
+    let broken = place.run(&[&counted[..], &["--at-most", "get=20"]].concat());
+    assert_eq!(broken.status, 1, "{broken:?}");
+    assert!(broken.stderr.contains("more than 20"), "{broken:?}");
+}
+
+#[test]
 fn a_wrong_command_line_has_its_own_status() {
     let place = Place::new();
     for arguments in [
