@@ -7,7 +7,7 @@
 //! beside it.
 //!
 //! [`scale`] fills one table in a file, as large as the disk lets it be, and measures what only
-//! size shows.
+//! size shows. [`count_instructions`] counts what single operations take, the same on every day.
 
 mod ceilings;
 mod clock;

@@ -95,9 +95,9 @@
 //! # What limits a get
 //!
 //! A get reads one line, and a processor can fetch a dozen lines at once. But it looks ahead by
-//! some hundred instructions, and SipHash of an 8-byte key alone takes 78 of a get's 177; with
-//! rapidhash a get has 111. The bench measures what the hash leaves (`hash + random read`): on a
-//! virtual Xeon of 2023 less than a quarter of the rate of
+//! some hundred instructions, and a get has 192 with SipHash, 150 with rapidhash, the call and
+//! the check of the answer included (`everhash bench --instructions`). The bench measures what the
+//! hash leaves (`hash + random read`): on a virtual Xeon of 2023 less than a quarter of the rate of
 //! independent reads, and a get with all its checks reaches four tenths of that. So single gets
 //! with this hash cannot reach a fifth of independent reads there. Batches can (three tenths),
 //! because they prefetch the next lines before the first is compared, and XXH3 helps (an eighth)
