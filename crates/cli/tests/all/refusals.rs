@@ -103,9 +103,12 @@ fn as_nobody(place: &Place, arguments: &[&str]) -> Option<Run> {
         println!("skipped: these tests do not run as root, so there is nobody else to be");
         return None;
     }
-    // The program itself may lie where others cannot reach it.
+    // The program itself may lie where others cannot reach it. Another process copies it: if this
+    // one did, children that other tests start meanwhile would inherit the file open for writing,
+    // and the system executes no such file.
     let program = place.path("everhash");
-    std::fs::copy(crate::support::PROGRAM, &program).unwrap();
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg(crate::support::PROGRAM).arg(&program).status().unwrap().success());
     let mut command = std::process::Command::new(&program);
     command.uid(65534).gid(65534).current_dir(place.directory()).args(arguments);
     Some(Run::of(command.stdin(Stdio::null()).output().unwrap()))
