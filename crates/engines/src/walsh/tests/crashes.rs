@@ -106,7 +106,7 @@ fn every_flush_and_every_fence_is_needed() {
     // Fails if a persist site can be left out without a judge noticing: it is dead code then, or
     // one of the exceptions, which have their reasons.
     let designs = [Design::of::<Walsh>(), Design::of::<Immediate>()];
-    let efforts = [effort(Model::Adr), effort(Model::File)];
+    let efforts = [Model::Adr, Model::Eadr, Model::File].map(effort);
     let exceptions = include_str!("../exceptions.toml");
     let survived = survivors(&designs, &[Form::WORDS], &efforts, exceptions);
     assert_eq!(survived.unwrap_or_else(|found| panic!("{found}")), BTreeSet::new());
