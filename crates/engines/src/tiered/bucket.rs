@@ -5,7 +5,7 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Block, LINE, Media, WORD};
 
 use super::fingerprints::Known;
-use super::layout::{self, Head, LINE_WORDS, Line as Ruler, SLOTS};
+use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Slots};
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::{HashedKey, SlotCodec};
 
@@ -80,9 +80,8 @@ impl<'a, M: Media> Line<'a, M> {
 
     /// Returns the slots that can be read.
     #[inline(always)]
-    pub fn readable(&self) -> impl Iterator<Item = usize> + use<M> {
-        let head = self.head;
-        (0..SLOTS).filter(move |slot| layout::is_readable(head.state(*slot)))
+    pub fn readable(&self) -> Slots {
+        self.head.readable()
     }
 
     /// Returns the hash of the key in a slot that can be read.
@@ -110,11 +109,7 @@ impl<'a, M: Media> Line<'a, M> {
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<(usize, C::Pair)>> {
-        let print = layout::print_of(wanted.hash);
-        for slot in self.readable() {
-            if layout::print(self.head.state(slot)) != print {
-                continue;
-            }
+        for slot in self.head.matching(layout::print_of(wanted.hash)) {
             let pair = C::decode(self.words(slot), layout::slot_at(self.at(), slot))?;
             if C::holds(pm, pair, wanted.hash, wanted.key, bytes)? {
                 return Ok(Some((slot, pair)));
@@ -148,6 +143,11 @@ impl<'a, 'm, M: Media> Lines<'a, 'm, M> {
         Lines { pm, next: Some(at), taken: 0, known }
     }
 
+    /// Returns what they are read with.
+    pub fn pm(&self) -> &'a Access<'m, M> {
+        self.pm
+    }
+
     /// Returns the next line, and how many there were before it.
     ///
     /// # Errors
@@ -172,6 +172,61 @@ impl<'a, 'm, M: Media> Lines<'a, 'm, M> {
             return Err(corrupt(at, "the overflow lines of a bucket end"));
         }
         Ok(Some((line, before)))
+    }
+}
+
+/// The two lines of a bucket that has no overflow lines, looked at together: what a search does
+/// first, since most buckets of a key have no slot with its fingerprint.
+pub struct Both<'a, 'm, M: Media> {
+    pm: &'a Access<'m, M>,
+    home: Addr,
+    heads: [Head; 2],
+}
+
+impl<'a, 'm, M: Media> Both<'a, 'm, M> {
+    /// Loads the heads of the bucket at `home`, unless DRAM knows them. `None` if the bucket has
+    /// overflow lines, and if a word does not match its check: [`Lines`] then tell what it is.
+    #[inline(always)]
+    pub fn of(pm: &'a Access<'m, M>, home: Addr, known: Option<[Known; 2]>) -> Option<Self> {
+        if let Some([first, second]) = known {
+            let heads = [first.head, second.head];
+            return (!second.has_link).then_some(Both { pm, home, heads });
+        }
+        let bucket = pm.try_block::<{ 2 * LINE_WORDS }>(home)?;
+        let behind = home.plus(LINE_WORDS as u64);
+        let first = Head::with_fault(bucket.load(Ruler::HEAD), home);
+        let second = Head::with_fault(bucket.load(LINE_WORDS + Ruler::HEAD), behind);
+        let link = bucket.load_relaxed(LINE_WORDS + Ruler::LINK);
+        // One branch for all three.
+        let faults = first.1 | second.1 | (link ^ layout::seal_link(Addr::NULL, behind));
+        (faults == 0).then_some(Both { pm, home, heads: [first.0, second.0] })
+    }
+
+    /// Returns whether a slot that can be read has a fingerprint.
+    #[inline(always)]
+    pub fn has_print(&self, print: u16) -> bool {
+        let [first, second] = self.heads;
+        !first.matching(print).or(second.matching(print)).is_empty()
+    }
+
+    /// Returns the line and the slot that hold a key, as [`Line::find`] does.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline(always)]
+    pub fn find<C: PairCodec>(
+        &self,
+        hasher: &KeyedHash,
+        wanted: HashedKey<'_, C>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<(Line<'a, M>, usize, C::Pair)>> {
+        for (number, head) in self.heads.into_iter().enumerate() {
+            let line = Line::known(self.pm, self.home.plus((number * LINE_WORDS) as u64), head)?;
+            if let Some((slot, pair)) = line.find(self.pm, hasher, wanted, bytes)? {
+                return Ok(Some((line, slot, pair)));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -27,7 +27,7 @@ use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
 use everhash_pmem::{
-    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Media, Primitives, Sequence,
+    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Media, Primitives, Sequence, Stamp,
 };
 
 use super::layout;
@@ -126,6 +126,21 @@ impl<P: Primitives> Groups<P> {
         Ok(held)
     }
 
+    /// Returns what a read of the groups `a` and `b` begins with; `None` while one of them is being
+    /// changed, and after a change that failed.
+    #[inline(always)]
+    pub fn stamps(&self, [a, b]: [u64; 2]) -> Option<[Stamp; 2]> {
+        Some([self.group(a).sequence.try_read()?, self.group(b).sequence.try_read()?])
+    }
+
+    /// Returns whether no change of the groups `a` and `b` began since. What was loaded meanwhile
+    /// counts only then, errors included.
+    #[inline(always)]
+    pub fn accept(&self, [a, b]: [u64; 2], stamps: [Stamp; 2]) -> bool {
+        let [one, two] = [self.group(a), self.group(b)].map(|group| &group.sequence);
+        one.validate(stamps[0]) && two.validate(stamps[1])
+    }
+
     /// Repeats `look` until no write to the groups `a` and `b` came between and `is_same` holds;
     /// returns its result.
     ///
@@ -134,12 +149,12 @@ impl<P: Primitives> Groups<P> {
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] after a write that failed; those of `look`.
     #[inline(always)]
-    pub fn read<V: Copy, R>(
+    pub fn read<V, R>(
         &self,
         [a, b]: [u64; 2],
         enter: impl Fn() -> V,
-        is_same: impl Fn(V) -> bool,
-        mut look: impl FnMut(V) -> Result<R>,
+        is_same: impl Fn(&V) -> bool,
+        mut look: impl FnMut(&V) -> Result<R>,
     ) -> Result<R> {
         let sequences = [&self.group(a).sequence, &self.group(b).sequence];
         let mut attempt = 0u32;
@@ -147,8 +162,8 @@ impl<P: Primitives> Groups<P> {
         loop {
             let view = enter();
             if let (Some(one), Some(two)) = (sequences[0].read()?, sequences[1].read()?) {
-                let found = look(view);
-                if sequences[0].validate(one) && sequences[1].validate(two) && is_same(view) {
+                let found = look(&view);
+                if sequences[0].validate(one) && sequences[1].validate(two) && is_same(&view) {
                     return found;
                 }
             }

@@ -40,8 +40,9 @@ struct LineEdit {
     old: Head,
     first: Head,
     last: Head,
-    /// Words that change in step 2.
-    words: [Option<u64>; 2 * layout::SLOTS],
+    /// Bit i: word i changes in step 2, to `words[i]`.
+    changed: u8,
+    words: [u64; 2 * layout::SLOTS],
 }
 
 /// Changes to some lines that become durable together. A crash inside leaves each line as it was,
@@ -70,8 +71,8 @@ impl Plan {
     pub fn touches(&self, at: Addr, slot: usize) -> bool {
         let found = self.edits().find(|edit| edit.at == at);
         found.is_some_and(|edit| {
-            let words = [0, 1].map(|word| edit.words[layout::slot_word(slot) + word]);
-            edit.last.state(slot) != edit.old.state(slot) || words.iter().any(Option::is_some)
+            let words = edit.changed >> layout::slot_word(slot) & 0b11;
+            edit.last.state(slot) != edit.old.state(slot) || words != 0
         })
     }
 
@@ -82,7 +83,8 @@ impl Plan {
         edit.first = edit.first.with(slot, 0);
         edit.last = edit.last.with(slot, state);
         let first = layout::slot_word(slot);
-        (edit.words[first], edit.words[first + 1]) = (Some(pair[0]), Some(pair[1]));
+        edit.change(first, pair[0]);
+        edit.change(first + 1, pair[1]);
     }
 
     /// Replaces the last word of a slot by that of another pair of the same key, and its state.
@@ -91,7 +93,7 @@ impl Plan {
     #[inline(always)]
     pub fn rewrite<M: Media>(&mut self, line: &Line<'_, M>, slot: usize, state: u16, word: u64) {
         let edit = self.edit(line);
-        edit.words[layout::slot_word(slot) + 1] = Some(word);
+        edit.change(layout::slot_word(slot) + 1, word);
         edit.last = edit.last.with(slot, state);
         if !layout::is_deleted(edit.old.state(slot)) {
             edit.first = edit.first.with(slot, state);
@@ -126,11 +128,11 @@ impl Plan {
         }
         for edit in self.edits() {
             for (index, word) in edit.words.iter().enumerate() {
-                if let Some(word) = word {
+                if edit.changed >> index & 1 == 1 {
                     pm.commit_word(edit.at.plus(index as u64), *word, sites::PAIR)?;
                 }
             }
-            if !ordered && edit.last != edit.first && edit.words.iter().any(Option::is_some) {
+            if !ordered && edit.last != edit.first && edit.changed != 0 {
                 pm.flush(edit.span(), sites::PAIR);
                 is_pending = true;
             }
@@ -171,7 +173,8 @@ impl Plan {
     #[inline(always)]
     fn edit<M: Media>(&mut self, line: &Line<'_, M>) -> &mut LineEdit {
         let (at, head) = (line.at(), line.head);
-        let new = LineEdit { at, old: head, first: head, last: head, words: Default::default() };
+        let (changed, words) = Default::default();
+        let new = LineEdit { at, old: head, first: head, last: head, changed, words };
         if self.one.is_none_or(|edit| edit.at == at) {
             return self.one.get_or_insert(new);
         }
@@ -185,6 +188,12 @@ impl Plan {
 }
 
 impl LineEdit {
+    #[inline(always)]
+    fn change(&mut self, index: usize, word: u64) {
+        self.changed |= 1 << index;
+        self.words[index] = word;
+    }
+
     fn head_at(&self) -> Addr {
         self.at.plus(Ruler::HEAD as u64)
     }

@@ -23,6 +23,7 @@ pub struct Layers<P: Primitives> {
 #[derive(Clone, Copy)]
 pub struct View {
     word: u64,
+    /// The first ones are in use.
     places: [Place; MOST_LIVE],
     usual: usize,
 }
@@ -106,7 +107,7 @@ impl<P: Primitives> Layers<P> {
 
     /// Returns whether the layers are those of a view. The caller has fenced (acquire).
     #[inline(always)]
-    pub fn is_same(&self, view: View) -> bool {
+    pub fn is_same(&self, view: &View) -> bool {
         self.view.load(Ordering::Relaxed) == view.word
     }
 

@@ -133,7 +133,12 @@ const FLAGS: u16 = 15;
 /// Unit: bits. Source: ours.
 const STATE_BITS: u32 = 16;
 
-const HEAD_CHECK: Bits = Bits::new(48, 16);
+/// Bits of the states of all slots; above them lies the check of a head.
+///
+/// Unit: bits. Source: ours.
+const STATES_BITS: u32 = SLOTS as u32 * STATE_BITS;
+
+const HEAD_CHECK: Bits = Bits::new(STATES_BITS, 16);
 const LINK_LINE: Bits = Bits::new(0, 48);
 const LINK_CHECK: Bits = Bits::new(48, 16);
 const PLACE_LINE: Bits = Bits::new(0, 40);
@@ -219,14 +224,21 @@ impl Head {
     /// it there.
     #[inline(always)]
     pub const fn decode(word: u64, at: Addr) -> Option<Head> {
+        let (head, fault) = Head::with_fault(word, at);
+        if fault == 0 { Some(head) } else { None }
+    }
+
+    /// Returns the head in `word`, and 0 if an engine may have stored it at the line `at`.
+    #[inline(always)]
+    pub const fn with_fault(word: u64, at: Addr) -> (Head, u64) {
         let head = Head(HEAD_CHECK.set(word, 0));
-        if head.encode(at) == word { Some(head) } else { None }
+        (head, (mix(head.0, at.word(), Kind::Head) ^ word) >> STATES_BITS)
     }
 
     /// Returns the word for the line `at`.
     #[inline(always)]
     pub const fn encode(self, at: Addr) -> u64 {
-        HEAD_CHECK.set(self.0, mix(self.0, at.word(), Kind::Head) >> 48)
+        HEAD_CHECK.set(self.0, mix(self.0, at.word(), Kind::Head) >> STATES_BITS)
     }
 
     /// Returns the head in the lower 48 bits of a word of DRAM.
@@ -254,19 +266,38 @@ impl Head {
         Head(self.0 & !((u16::MAX as u64) << shift) | (state as u64) << shift)
     }
 
-    /// Returns how many of the first `slots` slots are not valid.
+    /// Returns the slots that can be read.
     #[inline(always)]
-    pub fn free(self, slots: u64) -> u32 {
-        (0..slots as usize).map(|slot| u32::from(!is_valid(self.state(slot)))).sum()
+    pub const fn readable(self) -> Slots {
+        Slots(self.0 & EACH)
     }
 
-    /// Returns whether a slot that can be read has a fingerprint.
+    /// Returns the slots that can be read and have a fingerprint.
     #[inline(always)]
-    pub fn has_print(self, wanted: u16) -> bool {
-        (0..SLOTS).any(|slot| {
-            let state = self.state(slot);
-            is_readable(state) && print(state) == wanted
-        })
+    pub const fn matching(self, print: u16) -> Slots {
+        let wanted = (print | READABLE) as u64 * EACH;
+        Slots::zero((self.0 ^ wanted) & (!FLAGS | READABLE) as u64 * EACH)
+    }
+
+    /// Returns the open ones of the first `slots` slots.
+    #[inline(always)]
+    pub const fn open(self, slots: u64) -> Slots {
+        Slots(Slots::zero(self.0).0 & Slots::first(slots).0)
+    }
+
+    /// Returns the shadows among the first `slots` slots.
+    #[inline(always)]
+    pub const fn shadows(self, slots: u64) -> Slots {
+        Slots(self.0 & !(self.0 >> NON_WRITABLE.ilog2()) & Slots::first(slots).0)
+    }
+
+    /// Returns how many of the first `slots` slots are not valid.
+    #[inline(always)]
+    pub const fn free(self, slots: u64) -> u32 {
+        let valid = self.0 & (self.0 >> NON_WRITABLE.ilog2()) & EACH;
+        // The multiplication adds the bits of all slots up in the place of the last one.
+        let free = Slots::first(slots).0 & !valid;
+        (free.wrapping_mul(EACH) >> (2 * STATE_BITS)) as u16 as u32
     }
 
     /// Returns whether every slot is open or holds a state that writes leave, and those from
@@ -276,6 +307,57 @@ impl Head {
             let state = self.state(slot);
             state == 0 || (is_readable(state) && slot < slots)
         })
+    }
+}
+
+/// The lowest bit of each slot's state in a head, which is the one that says [`READABLE`].
+///
+/// Unit: bit mask. Source: ours.
+const EACH: u64 = 0x0001_0001_0001;
+
+/// Some slots of a line, the lowest first: all are looked at in one word, and no branch is taken
+/// for those that are not among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slots(u64);
+
+impl Slots {
+    /// Returns the first `count` slots.
+    #[inline(always)]
+    const fn first(count: u64) -> Slots {
+        Slots(EACH & ((1 << (count as u32 * STATE_BITS)) - 1))
+    }
+
+    /// Returns the slots whose state in the lower 48 bits of `word` is zero.
+    #[inline(always)]
+    const fn zero(word: u64) -> Slots {
+        const LOW: u64 = EACH * 0x7fff;
+        // Adding 0x7fff to the low bits of a state carries into its highest bit unless they are
+        // zero, and never into the next state.
+        let zero = !(((word & LOW) + LOW) | word | LOW);
+        Slots(zero >> (STATE_BITS - 1) & EACH)
+    }
+
+    /// Returns these and others, of whatever lines: to see whether there is any.
+    #[inline(always)]
+    pub const fn or(self, other: Slots) -> Slots {
+        Slots(self.0 | other.0)
+    }
+
+    /// Returns whether there are none.
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Iterator for Slots {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        let slot = self.0.trailing_zeros() / STATE_BITS;
+        self.0 &= self.0.wrapping_sub(1);
+        (slot < SLOTS as u32).then_some(slot as usize)
     }
 }
 
@@ -425,5 +507,5 @@ pub const fn place_at(index: usize) -> Addr {
     ROOT.plus((Root::PLACES + index) as u64)
 }
 
-const _: () = assert!(SLOTS as u32 * STATE_BITS == 48 && Line::SLOTS == 0 && Line::LINK == 6);
+const _: () = assert!(STATES_BITS == 48 && Line::SLOTS == 0 && Line::LINK == 6);
 const _: () = assert!(Root::CHECKSUM == 13, "the settings fill their place");

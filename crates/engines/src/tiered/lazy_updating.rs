@@ -8,12 +8,14 @@
 //! Nothing is ever written below a copy or beside it: so down a column copies never get newer, in
 //! whatever order lines become durable, and the topmost one counts.
 
-use everhash_pmem::Media;
+use everhash_index::Result;
+use everhash_pmem::{Access, Media};
 
 use super::bucket::PairCodec;
 use super::layers::View;
 use super::layout::{self, is_second};
-use super::shadow_reading::{Copied, Room, Survey};
+use super::shadow_reading::{Copied, Room, better_room};
+use super::state::Tiered;
 
 /// Where a write of a key goes.
 pub enum Target<'s, 'a, M: Media, C: PairCodec> {
@@ -32,27 +34,54 @@ pub enum Target<'s, 'a, M: Media, C: PairCodec> {
     Overflow,
 }
 
-/// Returns where a write of a key goes.
-#[inline(always)]
-pub fn target<'s, 'a, M: Media, C: PairCodec>(
-    view: &View,
-    survey: &'s Survey<'a, M, C>,
-) -> Target<'s, 'a, M, C> {
-    let topmost = survey.topmost();
-    let end = topmost.map_or(view.count(), |copy| copy.rank);
-    let only = topmost.map(|copy| is_second(copy.state()));
-    for rank in view.open()..end {
-        // The roomier bucket: so a layer takes more pairs before a write goes below it.
-        let [one, two] = survey.free[rank];
-        for second in [two > one, two <= one] {
-            if let Some(room) = survey.room[rank][usize::from(second)]
-                && only.is_none_or(|only| only == second)
-            {
-                return Target::Fill { rank, second, room };
+impl<M: Media, C: PairCodec> Tiered<M, C> {
+    /// Returns where a write of a key with these positions and this topmost copy goes.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`].
+    #[inline(always)]
+    pub(super) fn target<'s, 'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        positions: [u64; 2],
+        topmost: Option<&'s Copied<'a, M, C>>,
+    ) -> Result<Target<'s, 'a, M, C>> {
+        let end = topmost.map_or(view.count(), |copy| copy.rank);
+        for rank in view.open()..end {
+            let room = |second| self.room_in(pm, view, rank, positions[usize::from(second)]);
+            let (second, (room, _)) = match topmost {
+                Some(copy) => (is_second(copy.state()), room(is_second(copy.state()))?),
+                None => {
+                    let (one, two) = (room(false)?, room(true)?);
+                    // The roomier bucket: so a layer takes more pairs before a write goes below it.
+                    if two.1 > one.1 { (true, two) } else { (false, one) }
+                }
+            };
+            if let Some(room) = room {
+                return Ok(Target::Fill { rank, second, room });
             }
         }
+        Ok(topmost.map_or(Target::Overflow, Target::Rewrite))
     }
-    topmost.map_or(Target::Overflow, Target::Rewrite)
+
+    /// Returns room in the bucket of a position in a layer, and how many slots are not valid there.
+    #[inline(always)]
+    fn room_in<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        rank: usize,
+        position: u64,
+    ) -> Result<(Option<Room<'a, M>>, u32)> {
+        let (mut room, mut free) = (None, 0);
+        let mut lines = self.lines_of(pm, view, rank, view.bucket(rank, position));
+        while let Some((line, _)) = lines.advance()? {
+            room = better_room(line.head, line, self.settings.line_slots, room);
+            free += line.head.free(self.settings.line_slots);
+        }
+        Ok((room, free))
+    }
 }
 
 /// Returns the position of a write to a slot of a key that hashes to `hash`.

@@ -34,8 +34,19 @@ pub type Ended = (Words, u16, Addr);
 pub struct Moves {
     /// The slots that pairs come from.
     pub(super) sources: Vec<(Addr, usize)>,
-    /// What ended where they arrive.
+    /// What ended where they arrive, of pairs that lie in records.
     pub(super) ended: Vec<Ended>,
+}
+
+impl Moves {
+    /// Notes that what a slot holds ends, if that may be a record.
+    #[inline(always)]
+    pub(super) fn end<C: PairCodec, M: Media>(&mut self, line: &Line<'_, M>, slot: usize) {
+        if C::RECORDS {
+            let at = layout::slot_at(line.at(), slot);
+            self.ended.push((line.words(slot), line.head.state(slot), at));
+        }
+    }
 }
 
 /// What becomes of the copy of a source's key further down.
@@ -141,8 +152,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 // second one of this layer, a crash could not tell which is newer.
                 return Ok(Sunk::NoRoom);
             }
-            let old = (line.words(slot), line.head.state(slot), layout::slot_at(line.at(), slot));
-            if old.0 == words && !is_deleted(old.1) && !is_deleted(state) {
+            let old = line.head.state(slot);
+            if line.words(slot) == words && !is_deleted(old) && !is_deleted(state) {
                 // A crash brought the flag of the source back.
                 return Ok(Sunk::Planned);
             }
@@ -153,7 +164,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             } else {
                 plan.flag(&line, slot, 0);
             }
-            moves.ended.push(old);
+            moves.end::<C, M>(&line, slot);
             return Ok(Sunk::Planned);
         }
         if is_deleted(state) && !self.is_below(pm, view, source, rank)? {
@@ -170,12 +181,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let (line, slot) = (&room.line, room.slot);
         let state = line.head.state(slot);
         if is_readable(state) && !plan.touches(line.at(), slot) {
-            moves.ended.push((line.words(slot), state, layout::slot_at(line.at(), slot)));
+            moves.end::<C, M>(line, slot);
         }
     }
 
     /// Returns whether there is a copy of the key of a source below layer `rank`.
-    fn is_below(
+    pub(super) fn is_below(
         &self,
         pm: &Access<'_, M>,
         view: &View,
@@ -233,12 +244,10 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// The write that ended them is committed: damage that is met here is no error of it, and keeps
     /// a record in use until the pool is opened again.
     pub(super) fn drop_ended(&self, pm: &Access<'_, M>, view: &View, moves: &Moves) {
-        if C::RECORDS {
-            for (index, ended) in moves.ended.iter().enumerate() {
-                // A deletion shares the record of the copy that it ends.
-                if moves.ended[..index].iter().all(|before| before.0 != ended.0) {
-                    let _ = self.drop_record(pm, view, *ended);
-                }
+        for (index, ended) in moves.ended.iter().enumerate() {
+            // A deletion shares the record of the copy that it ends.
+            if moves.ended[..index].iter().all(|before| before.0 != ended.0) {
+                let _ = self.drop_record(pm, view, *ended);
             }
         }
     }

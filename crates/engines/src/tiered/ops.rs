@@ -2,17 +2,17 @@
 //! each; get stands in `shadow_reading.rs`.
 
 use everhash_index::{Form, Result};
-use everhash_pmem::{Access, Addr, Media, Span};
+use everhash_pmem::{Access, Addr, LINE, Media, Span, WORD};
 
 use super::bucket::PairCodec;
 use super::concurrency::Held;
 use super::in_cacheline_crash_consistency::{Plan, valid};
 use super::layers::View;
 use super::layout::{self, is_deleted};
-use super::lazy_updating::{Target, position_of, target};
-use super::opportunistic_data_movement::{Moves, sites as move_sites};
+use super::lazy_updating::{Target, position_of};
+use super::opportunistic_data_movement::{Moves, Source, sites as move_sites};
 use super::overflow::Newcomer;
-use super::shadow_reading::Survey;
+use super::shadow_reading::Copied;
 use super::state::Tiered;
 use crate::common::edit::Step;
 use crate::common::slot_codec::HashedKey;
@@ -34,6 +34,8 @@ struct Writer<'t, 'k, M: Media, C: PairCodec> {
     held: Held<'t, M>,
     view: View,
     wanted: HashedKey<'k, C>,
+    /// Under the first hash function, and under the second.
+    positions: [u64; 2],
 }
 
 impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
@@ -61,14 +63,17 @@ impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
         let (answer, correction) = {
             let writer = self.writer(&pm, wanted)?;
             let mut bytes = Vec::new();
-            let survey = self.survey(&pm, &writer.view, wanted, &mut bytes)?;
-            let topmost = survey.topmost().filter(|copy| !is_deleted(copy.state()));
-            let pair = topmost.map(|copy| copy.pair);
+            let Writer { view, positions, .. } = &writer;
+            pm.dram(self.fingerprints.dram_lines());
+            let topmost = self.topmost(&pm, view, *positions, wanted, &mut bytes, |_| true)?;
+            let topmost = topmost.as_ref();
+            let present = topmost.filter(|copy| !is_deleted(copy.state()));
+            let pair = present.map(|copy| copy.pair);
             let (answer, step) = decide(pair, &mut bytes)?;
             let correction = match (step, pair) {
                 (Step::Keep, _) | (Step::Remove, None) => return Ok(answer),
-                (Step::Remove, Some(pair)) => writer.remove(&pm, &survey, pair)?,
-                (Step::Put(value), _) => writer.put(&pm, &survey, value, pair.is_some())?,
+                (Step::Remove, Some(pair)) => writer.remove(&pm, topmost, pair)?,
+                (Step::Put(value), _) => writer.put(&pm, topmost, value, pair.is_some())?,
             };
             (answer, correction)
         };
@@ -101,10 +106,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let pm = self.pool.access();
         let mut fetched = [(0, [0; 2]); AHEAD];
         for step in 0..count + AHEAD {
+            let view = self.layers.view();
             if let Some(position) = step.checked_sub(AHEAD) {
                 let (hash, positions) = fetched[step % AHEAD];
                 let pair = match key(position) {
-                    Some(key) => self.get_at(&pm, positions, HashedKey { hash, key }, bytes)?,
+                    Some(key) => {
+                        self.get_at(&pm, &view, positions, HashedKey { hash, key }, bytes)?
+                    }
                     None => None,
                 };
                 found(position, pair, bytes);
@@ -113,7 +121,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 && let Some(key) = key(step)
             {
                 let hash = self.hashed(key).hash;
-                fetched[step % AHEAD] = (hash, self.prefetch(&pm, hash));
+                fetched[step % AHEAD] = (hash, self.prefetch(&pm, &view, hash));
             }
         }
         Ok(())
@@ -126,30 +134,34 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         wanted: HashedKey<'k, C>,
     ) -> Result<Writer<'t, 'k, M, C>> {
         // Before the latches, which wait for the flush of this thread's last write.
-        let positions = self.prefetch(pm, wanted.hash);
-        let held = self.groups.hold(pm, positions.map(|position| self.groups.of(position)))?;
-        Ok(Writer { table: self, held, view: self.layers.view(), wanted })
+        let positions = self.prefetch(pm, &self.layers.view(), wanted.hash);
+        let groups = [self.groups.of(positions[0]), self.groups.of(positions[1])];
+        let held = self.groups.hold(pm, groups)?;
+        Ok(Writer { table: self, held, view: self.layers.view(), wanted, positions })
     }
 
     /// Fetches the lines that a search for a hash reads first; returns its positions.
     #[inline(always)]
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, hash: u64) -> [u64; 2] {
-        let view = self.layers.view();
-        let print = layout::print_of(hash);
-        [false, true].map(|second| {
-            let position = layout::position(hash, second);
-            for rank in 0..view.count() {
-                let index = view.bucket(rank, position);
-                let home = view.place(rank).bucket(index);
-                let known = self.fingerprints.bucket(view.first() + rank, index);
-                for line in 0..layout::BUCKET_LINES {
-                    if known.is_none_or(|known| known[line as usize].head.has_print(print)) {
-                        pm.prefetch(home.plus(line * layout::LINE_WORDS as u64));
-                    }
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, view: &View, hash: u64) -> [u64; 2] {
+        let positions = [layout::position(hash, false), layout::position(hash, true)];
+        for (rank, place) in view.all().iter().enumerate() {
+            for position in positions {
+                let index = layout::bucket_of(position, place.log);
+                let (first, second) = (place.bucket(index), place.bucket(index).plus(LINE / WORD));
+                let number = view.first() + rank;
+                let wants = self.fingerprints.bucket(number, index).map(|known| {
+                    known.map(|line| !line.head.matching(layout::print_of(hash)).is_empty())
+                });
+                let [wants_first, wants_second] = wants.unwrap_or([true; 2]);
+                if wants_first {
+                    pm.prefetch(first);
+                }
+                if wants_second {
+                    pm.prefetch(second);
                 }
             }
-            position
-        })
+        }
+        positions
     }
 }
 
@@ -161,13 +173,13 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn put<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        survey: &Survey<'a, M, C>,
+        topmost: Option<&Copied<'a, M, C>>,
         value: C::Value<'_>,
         is_present: bool,
     ) -> Result<Option<i64>> {
         let HashedKey { hash, key } = self.wanted;
         let pair = C::make(pm, &self.table.heap, hash, key, value, sites::RECORD)?;
-        let written = self.write_pair(pm, survey, pair);
+        let written = self.write_pair(pm, topmost, pair);
         let position = match written {
             Ok(position) => position,
             Err(error) => {
@@ -183,19 +195,27 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         Ok(if is_present { None } else { self.held.count(position, 1, limit) })
     }
 
+    #[inline(always)]
+    fn target<'s, 'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        topmost: Option<&'s Copied<'a, M, C>>,
+    ) -> Result<Target<'s, 'a, M, C>> {
+        self.table.target(pm, &self.view, self.positions, topmost)
+    }
+
     /// Returns whether no write to the groups has failed.
     fn is_whole(&self) -> bool {
-        [false, true].into_iter().all(|second| {
-            let position = layout::position(self.wanted.hash, second);
-            self.held.change(position).map(everhash_pmem::Change::end).is_ok()
-        })
+        self.positions
+            .into_iter()
+            .all(|position| self.held.change(position).map(everhash_pmem::Change::end).is_ok())
     }
 
     #[inline(always)]
     fn write_pair<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        survey: &Survey<'a, M, C>,
+        topmost: Option<&Copied<'a, M, C>>,
         pair: C::Pair,
     ) -> Result<u64> {
         if C::RECORDS {
@@ -203,7 +223,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         }
         let (hash, words) = (self.wanted.hash, C::encode(pair));
         let (mut plan, mut moves) = (Plan::default(), Moves::default());
-        let (position, rank) = match target(&self.view, survey) {
+        let (position, rank) = match self.target(pm, topmost)? {
             Target::Fill { rank, second, room } => {
                 self.table.note_ended(&room, &plan, &mut moves);
                 plan.fill(&room.line, room.slot, valid(hash, second, false), words);
@@ -211,7 +231,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
             }
             Target::Rewrite(copy) => {
                 let (line, slot, state) = (&copy.line, copy.slot, copy.state());
-                moves.ended.push((line.words(slot), state, layout::slot_at(line.at(), slot)));
+                moves.end::<C, M>(line, slot);
                 let second = layout::is_second(state);
                 plan.rewrite(line, slot, valid(hash, second, false), words[1]);
                 (position_of(hash, copy), copy.rank)
@@ -244,12 +264,12 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn remove<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        survey: &Survey<'a, M, C>,
+        topmost: Option<&Copied<'a, M, C>>,
         pair: C::Pair,
     ) -> Result<Option<i64>> {
         let hash = self.wanted.hash;
         let (mut plan, mut moves) = (Plan::default(), Moves::default());
-        let at = match target(&self.view, survey) {
+        let at = match self.target(pm, topmost)? {
             Target::Fill { rank, second, room } => {
                 self.table.note_ended(&room, &plan, &mut moves);
                 plan.fill(&room.line, room.slot, valid(hash, second, true), C::encode(pair));
@@ -258,13 +278,15 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
             Target::Rewrite(copy) => {
                 let (line, slot, state) = (&copy.line, copy.slot, copy.state());
                 let second = layout::is_second(state);
-                if survey.is_covering() {
+                let position = position_of(hash, copy);
+                let source = Source { line: *line, slot, rank: copy.rank, position };
+                if self.table.is_below(pm, &self.view, &source, copy.rank)? {
                     plan.flag(line, slot, valid(hash, second, true));
                 } else {
                     plan.flag(line, slot, 0);
-                    moves.ended.push((line.words(slot), state, layout::slot_at(line.at(), slot)));
+                    moves.end::<C, M>(line, slot);
                 }
-                (position_of(hash, copy), copy.rank)
+                (position, copy.rank)
             }
             // There is a copy, so there is a slot.
             Target::Overflow => return Ok(None),

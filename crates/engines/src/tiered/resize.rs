@@ -232,7 +232,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                         }
                     }
                     head = head.with(slot, 0);
-                    moves.ended.push((line.words(slot), state, layout::slot_at(line.at(), slot)));
+                    moves.end::<C, M>(&line, slot);
                 }
                 if head != line.head {
                     emptied.push((line, head));

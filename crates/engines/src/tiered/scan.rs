@@ -81,7 +81,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                     let log = view.bottom().log;
                     let next = layout::bucket_of(position, log) + 1;
                     let next = if next >> log == 0 { layout::first_position(next, log) } else { 0 };
-                    Ok((self.copy_column(&pm, &view, position)?, next))
+                    Ok((self.copy_column(&pm, view, position)?, next))
                 },
             )?;
             for (key, value, _) in pairs.iter().filter(|(_, _, deleted)| !deleted) {

@@ -4,9 +4,9 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
 
-use super::bucket::{Line, PairCodec};
+use super::bucket::{Both, Line, Lines, PairCodec};
 use super::layers::View;
-use super::layout::{self, MOST_LIVE, is_deleted, is_shadow};
+use super::layout::{self, is_deleted, is_shadow};
 use super::state::Tiered;
 use crate::common::slot_codec::HashedKey;
 
@@ -47,28 +47,6 @@ impl<M: Media> Clone for Room<'_, M> {
 
 impl<M: Media> Copy for Room<'_, M> {}
 
-/// All copies of a key, and the room for it in every layer.
-pub struct Survey<'a, M: Media, C: PairCodec> {
-    /// The copies, the topmost first. They lie under one hash function.
-    pub copies: [Option<Copied<'a, M, C>>; MOST_LIVE],
-    /// Room in each layer, under the first hash function and under the second.
-    pub room: [[Option<Room<'a, M>>; 2]; MOST_LIVE],
-    /// How many slots of these buckets are not valid.
-    pub free: [[u32; 2]; MOST_LIVE],
-}
-
-impl<'a, M: Media, C: PairCodec> Survey<'a, M, C> {
-    /// Returns the topmost copy.
-    pub fn topmost(&self) -> Option<&Copied<'a, M, C>> {
-        self.copies.iter().flatten().next()
-    }
-
-    /// Returns whether there are copies below the topmost one.
-    pub fn is_covering(&self) -> bool {
-        self.copies.iter().flatten().count() > 1
-    }
-}
-
 /// Returns a slot of a line that a pair may be written to: an open one before a shadow, which can
 /// still serve reads.
 #[inline(always)]
@@ -81,12 +59,10 @@ pub fn better_room<'a, M: Media>(
     if best.is_some_and(|room| room.is_open) {
         return best;
     }
-    let first =
-        |is_free: fn(u16) -> bool| (0..line_slots as usize).find(|slot| is_free(head.state(*slot)));
-    if let Some(slot) = first(|state| state == 0) {
+    if let Some(slot) = head.open(line_slots).next() {
         return Some(Room { line, slot, is_open: true });
     }
-    best.or_else(|| Some(Room { line, slot: first(is_shadow)?, is_open: false }))
+    best.or_else(|| Some(Room { line, slot: head.shadows(line_slots).next()?, is_open: false }))
 }
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
@@ -104,31 +80,51 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
-        let positions = self.prefetch(pm, wanted.hash);
-        self.get_at(pm, positions, wanted, bytes)
+        let view = self.layers.view();
+        let positions = self.prefetch(pm, &view, wanted.hash);
+        self.get_at(pm, &view, positions, wanted, bytes)
     }
 
-    /// As [`Tiered::get_hashed`], of a key at these positions whose lines were fetched.
+    /// As [`Tiered::get_hashed`], of a key at these positions whose lines were fetched. The view
+    /// was loaded before; it may be another one by now.
     #[inline(always)]
     pub(super) fn get_at(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        positions: [u64; 2],
+        wanted: HashedKey<'_, C>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<C::Pair>> {
+        let groups = [self.groups.of(positions[0]), self.groups.of(positions[1])];
+        pm.dram(3 + self.fingerprints.dram_lines());
+        if let Some(stamps) = self.groups.stamps(groups) {
+            let found = self.look(pm, view, positions, wanted, bytes);
+            if self.groups.accept(groups, stamps) && self.layers.is_same(view) {
+                return found;
+            }
+        }
+        self.get_beside_writers(pm, positions, wanted, bytes)
+    }
+
+    /// As [`Tiered::get_at`], beside a write that came between.
+    #[cold]
+    fn get_beside_writers(
         &self,
         pm: &Access<'_, M>,
         positions: [u64; 2],
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
-        let groups = positions.map(|position| self.groups.of(position));
-        pm.dram(3 + self.fingerprints.dram_lines());
         self.groups.read(
-            groups,
+            positions.map(|position| self.groups.of(position)),
             || self.layers.view(),
             |view| self.layers.is_same(view),
-            |view| self.look(pm, &view, positions, wanted, bytes),
+            |view| self.look(pm, view, positions, wanted, bytes),
         )
     }
 
-    /// Looks for the newest copy. Under the first hash function and the second there cannot be
-    /// copies of one key, so that it does not matter which is looked at first.
+    /// Returns the value that counts.
     #[inline(always)]
     fn look(
         &self,
@@ -138,69 +134,70 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
-        for rank in 0..view.count() {
-            let indexes = positions.map(|position| view.bucket(rank, position));
-            let count = if indexes[0] == indexes[1] { 1 } else { 2 };
-            for index in &indexes[..count] {
-                let mut lines = self.lines_of(pm, view, rank, *index);
-                while let Some((line, _)) = lines.advance()? {
-                    let found = line.find(pm, &self.hasher, wanted, bytes)?;
-                    let Some((slot, pair)) = found else { continue };
-                    let state = line.head.state(slot);
-                    // Without shadow reading the pair is read where it was moved to.
-                    if self.settings.shadow_reading == 1 || !is_shadow(state) {
-                        return Ok((!is_deleted(state)).then_some(pair));
-                    }
+        // Without shadow reading the pair is read where it was moved to.
+        let counts = |state| self.settings.shadow_reading == 1 || !is_shadow(state);
+        let newest = self.topmost(pm, view, positions, wanted, bytes, counts)?;
+        Ok(newest.filter(|copy| !is_deleted(copy.state())).map(|copy| copy.pair))
+    }
+
+    /// Returns the topmost copy of a key with a state that counts: a shadow and a tombstone are
+    /// copies too. A record's value is left in `bytes`.
+    ///
+    /// Under the first hash function and the second there cannot be copies of one key, so that it
+    /// does not matter which is looked at first.
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`]; also if a write comes between, and the caller tells.
+    #[inline(always)]
+    pub(super) fn topmost<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        positions: [u64; 2],
+        wanted: HashedKey<'_, C>,
+        bytes: &mut Vec<u8>,
+        counts: impl Fn(u16) -> bool,
+    ) -> Result<Option<Copied<'a, M, C>>> {
+        let print = layout::print_of(wanted.hash);
+        for (rank, place) in view.all().iter().enumerate() {
+            let mut last = u64::MAX;
+            for position in positions {
+                let index = layout::bucket_of(position, place.log);
+                if index == last {
+                    break;
+                }
+                last = index;
+                let home = place.bucket(index);
+                let known = self.fingerprints.bucket(view.first() + rank, index);
+                let found = match Both::of(pm, home, known) {
+                    Some(lines) if !lines.has_print(print) => continue,
+                    Some(lines) => lines.find(&self.hasher, wanted, bytes)?,
+                    None => self.walk(Lines::with(pm, home, known), wanted, bytes)?,
+                };
+                if let Some((line, slot, pair)) = found
+                    && counts(line.head.state(slot))
+                {
+                    return Ok(Some(Copied { rank, line, slot, pair }));
                 }
             }
         }
         Ok(None)
     }
 
-    /// Surveys all copies of a key and the room for it. The caller holds its groups. A record's
-    /// value of the topmost copy is left in `bytes`.
-    ///
-    /// # Errors
-    /// [`everhash_index::Error::Corrupt`].
-    #[inline(always)]
-    pub(super) fn survey<'a>(
+    /// Looks for a key in lines one after the other.
+    #[cold]
+    fn walk<'a>(
         &self,
-        pm: &'a Access<'_, M>,
-        view: &View,
+        mut lines: Lines<'a, '_, M>,
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
-    ) -> Result<Survey<'a, M, C>> {
-        let mut survey = Survey {
-            copies: [const { None }; MOST_LIVE],
-            room: [[const { None }; 2]; MOST_LIVE],
-            free: [[0; 2]; MOST_LIVE],
-        };
-        let positions = [false, true].map(|second| layout::position(wanted.hash, second));
-        pm.dram(self.fingerprints.dram_lines());
-        let mut below = Vec::new();
-        let mut is_found = false;
-        for rank in 0..view.count() {
-            let indexes = positions.map(|position| view.bucket(rank, position));
-            for (second, index) in indexes.into_iter().enumerate() {
-                if second == 1 && indexes[0] == indexes[1] {
-                    survey.room[rank][1] = survey.room[rank][0];
-                    survey.free[rank][1] = survey.free[rank][0];
-                    continue;
-                }
-                let mut lines = self.lines_of(pm, view, rank, index);
-                while let Some((line, _)) = lines.advance()? {
-                    let room = &mut survey.room[rank][second];
-                    *room = better_room(line.head, line, self.settings.line_slots, *room);
-                    survey.free[rank][second] += line.head.free(self.settings.line_slots);
-                    let value = if is_found { &mut below } else { &mut *bytes };
-                    if let Some((slot, pair)) = line.find(pm, &self.hasher, wanted, value)? {
-                        survey.copies[rank] = Some(Copied { rank, line, slot, pair });
-                        is_found = true;
-                    }
-                }
+    ) -> Result<Option<(Line<'a, M>, usize, C::Pair)>> {
+        while let Some((line, _)) = lines.advance()? {
+            if let Some((slot, pair)) = line.find(lines.pm(), &self.hasher, wanted, bytes)? {
+                return Ok(Some((line, slot, pair)));
             }
         }
-        Ok(survey)
+        Ok(None)
     }
 
     /// Returns the copy of the key of a slot in the bucket at `home`, if there is one.

@@ -105,7 +105,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let position = layout::first_position(first, place.log);
         let group = self.groups.of(position);
         let held = self.groups.hold(pm, [group, group])?;
-        if !self.layers.is_same(*view) {
+        if !self.layers.is_same(view) {
             return Ok(());
         }
         let (mut below, mut here) = (Plan::default(), Plan::default());
@@ -118,14 +118,14 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                     let position = self.position_of(&line, slot, (place, index))?;
                     let source = (line, slot, rank, position);
                     self.end_below(pm, view, source, &mut below, &mut moves)?;
-                    end(&mut here, &line, slot, &mut moves);
+                    end::<C, M>(&mut here, &line, slot, &mut moves);
                 }
                 let valid = (0..SLOTS).any(|slot| is_valid(here.head(&line).state(slot)));
                 if number > 1 && !valid {
                     let left: Vec<usize> = line.readable().collect();
                     for slot in left {
                         if !here.touches(line.at(), slot) {
-                            end(&mut here, &line, slot, &mut moves);
+                            end::<C, M>(&mut here, &line, slot, &mut moves);
                         }
                     }
                     cut.push((home, line.at()));
@@ -180,7 +180,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<()> {
         for lower in &view.all()[rank + 1..] {
             if let Some((copy, at)) = self.copy_of(pm, view, lower.home(position), (&line, slot))? {
-                end(plan, &copy, at, moves);
+                end::<C, M>(plan, &copy, at, moves);
             }
         }
         Ok(())
@@ -188,8 +188,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 }
 
 /// Plans the end of what a slot holds.
-fn end<M: Media>(plan: &mut Plan, line: &Line<'_, M>, slot: usize, moves: &mut Moves) {
+fn end<C: PairCodec, M: Media>(
+    plan: &mut Plan,
+    line: &Line<'_, M>,
+    slot: usize,
+    moves: &mut Moves,
+) {
     plan.flag(line, slot, 0);
-    let at = layout::slot_at(line.at(), slot);
-    moves.ended.push((line.words(slot), line.head.state(slot), at));
+    moves.end::<C, M>(line, slot);
 }
