@@ -12,6 +12,9 @@ use crate::common::slot_codec::{HashedKey, SlotCodec};
 /// The two words of a slot.
 pub type Words = [u64; 2];
 
+/// The line and the slot that hold a key, and the pair there.
+pub type Hit<'a, M, C> = Option<(Line<'a, M>, usize, <C as SlotCodec>::Pair)>;
+
 /// A codec whose slots have the two words that a line of Tiered Hashing has for each.
 pub trait PairCodec: SlotCodec<Words = Words> {}
 
@@ -219,7 +222,7 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         hasher: &KeyedHash,
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
-    ) -> Result<Option<(Line<'a, M>, usize, C::Pair)>> {
+    ) -> Result<Hit<'a, M, C>> {
         for (number, head) in self.heads.into_iter().enumerate() {
             let line = Line::known(self.pm, self.home.plus((number * LINE_WORDS) as u64), head)?;
             if let Some((slot, pair)) = line.find(self.pm, hasher, wanted, bytes)? {

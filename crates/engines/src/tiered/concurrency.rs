@@ -96,6 +96,12 @@ impl<P: Primitives> Groups<P> {
         layout::bucket_of(position, self.log)
     }
 
+    /// Fetches what DRAM knows of a group.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u64) {
+        everhash_pmem::prefetch(self.group(index));
+    }
+
     #[inline(always)]
     fn group(&self, index: u64) -> &Group<P> {
         &self.all[index as usize]

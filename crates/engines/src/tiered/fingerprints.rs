@@ -78,6 +78,15 @@ impl<P: Primitives> Fingerprints<P> {
         Some([0, 1].map(|line: usize| Known::of_word(words[line].load(Ordering::Relaxed))))
     }
 
+    /// Fetches what is known of a bucket.
+    #[inline(always)]
+    pub fn prefetch(&self, number: usize, index: u64) {
+        let heads = self.layers.get(number).and_then(OnceLock::get);
+        if let Some(word) = heads.and_then(|heads| heads.get((index * BUCKET_LINES) as usize)) {
+            everhash_pmem::prefetch(word);
+        }
+    }
+
     /// Returns what is known of both lines of the bucket at `at`.
     #[inline(always)]
     pub fn bucket_at(&self, view: &View, at: Addr) -> Option<[Known; 2]> {

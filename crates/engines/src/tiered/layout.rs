@@ -174,6 +174,12 @@ pub const fn position(hash: u64, second: bool) -> u64 {
     if second { (hash.rotate_left(32) ^ MIX[1]).wrapping_mul(MIX[0]) } else { hash }
 }
 
+/// Returns where both hash functions put a key.
+#[inline(always)]
+pub const fn positions(hash: u64) -> [u64; 2] {
+    [position(hash, false), position(hash, true)]
+}
+
 /// Returns the bucket of a position in a layer of 2^`log` buckets.
 #[inline(always)]
 pub const fn bucket_of(position: u64, log: u32) -> u64 {
@@ -276,7 +282,8 @@ impl Head {
     #[inline(always)]
     pub const fn matching(self, print: u16) -> Slots {
         let wanted = (print | READABLE) as u64 * EACH;
-        Slots::zero((self.0 ^ wanted) & (!FLAGS | READABLE) as u64 * EACH)
+        let looked_at = (!FLAGS | READABLE) as u64 * EACH;
+        Slots::zero((self.0 ^ wanted) & looked_at)
     }
 
     /// Returns the open ones of the first `slots` slots.
@@ -330,10 +337,10 @@ impl Slots {
     /// Returns the slots whose state in the lower 48 bits of `word` is zero.
     #[inline(always)]
     const fn zero(word: u64) -> Slots {
-        const LOW: u64 = EACH * 0x7fff;
+        let low = EACH * 0x7fff;
         // Adding 0x7fff to the low bits of a state carries into its highest bit unless they are
         // zero, and never into the next state.
-        let zero = !(((word & LOW) + LOW) | word | LOW);
+        let zero = !(((word & low) + low) | word | low);
         Slots(zero >> (STATE_BITS - 1) & EACH)
     }
 

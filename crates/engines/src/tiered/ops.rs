@@ -92,7 +92,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Looks up `count` keys, and calls `found` for each; a record's value is left in `bytes`. A
     /// key that does not have the form of the pool's keys is `None`, and absent.
     ///
-    /// While one key is looked up, the lines of the next ones are prefetched.
+    /// While one key is looked up, the lines of the next ones are prefetched; before these, what
+    /// DRAM knows of keys further on, which says which lines that are.
     ///
     /// # Errors
     /// As [`SlotTable::find`].
@@ -104,27 +105,47 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         mut found: impl FnMut(usize, Option<C::Pair>, &mut Vec<u8>),
     ) -> Result<()> {
         let pm = self.pool.access();
-        let mut fetched = [(0, [0; 2]); AHEAD];
-        for step in 0..count + AHEAD {
+        let mut waiting = [const { None }; 2 * AHEAD];
+        for step in 0..count + 2 * AHEAD {
             let view = self.layers.view();
-            if let Some(position) = step.checked_sub(AHEAD) {
-                let (hash, positions) = fetched[step % AHEAD];
-                let pair = match key(position) {
-                    Some(key) => {
-                        self.get_at(&pm, &view, positions, HashedKey { hash, key }, bytes)?
+            if let Some(position) = step.checked_sub(2 * AHEAD) {
+                let pair = match waiting[step % (2 * AHEAD)].take() {
+                    Some((wanted, positions)) => {
+                        self.get_at(&pm, &view, positions, wanted, bytes)?
                     }
                     None => None,
                 };
                 found(position, pair, bytes);
             }
+            if let Some(near) = step.checked_sub(AHEAD)
+                && let Some((wanted, positions)) = &waiting[near % (2 * AHEAD)]
+            {
+                self.prefetch(&pm, &view, wanted.hash, *positions);
+            }
             if step < count
                 && let Some(key) = key(step)
             {
-                let hash = self.hashed(key).hash;
-                fetched[step % AHEAD] = (hash, self.prefetch(&pm, &view, hash));
+                let wanted: HashedKey<'k, C> = self.hashed(key);
+                let positions = layout::positions(wanted.hash);
+                self.prefetch_dram(&view, positions);
+                waiting[step % (2 * AHEAD)] = Some((wanted, positions));
             }
         }
         Ok(())
+    }
+
+    /// Fetches what a search reads in DRAM.
+    #[inline(always)]
+    fn prefetch_dram(&self, view: &View, positions: [u64; 2]) {
+        for position in positions {
+            self.groups.prefetch(self.groups.of(position));
+            if self.fingerprints.is_on() {
+                for (rank, place) in view.all().iter().enumerate() {
+                    let index = layout::bucket_of(position, place.log);
+                    self.fingerprints.prefetch(view.first() + rank, index);
+                }
+            }
+        }
     }
 
     #[inline(always)]
@@ -134,16 +155,16 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         wanted: HashedKey<'k, C>,
     ) -> Result<Writer<'t, 'k, M, C>> {
         // Before the latches, which wait for the flush of this thread's last write.
-        let positions = self.prefetch(pm, &self.layers.view(), wanted.hash);
+        let positions = layout::positions(wanted.hash);
+        self.prefetch(pm, &self.layers.view(), wanted.hash, positions);
         let groups = [self.groups.of(positions[0]), self.groups.of(positions[1])];
         let held = self.groups.hold(pm, groups)?;
         Ok(Writer { table: self, held, view: self.layers.view(), wanted, positions })
     }
 
-    /// Fetches the lines that a search for a hash reads first; returns its positions.
+    /// Fetches the lines that a search for a hash with these positions reads.
     #[inline(always)]
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, view: &View, hash: u64) -> [u64; 2] {
-        let positions = [layout::position(hash, false), layout::position(hash, true)];
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, view: &View, hash: u64, positions: [u64; 2]) {
         for (rank, place) in view.all().iter().enumerate() {
             for position in positions {
                 let index = layout::bucket_of(position, place.log);
@@ -161,7 +182,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 }
             }
         }
-        positions
     }
 }
 

@@ -4,7 +4,7 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
 
-use super::bucket::{Both, Line, Lines, PairCodec};
+use super::bucket::{Both, Hit, Line, Lines, PairCodec};
 use super::layers::View;
 use super::layout::{self, is_deleted, is_shadow};
 use super::state::Tiered;
@@ -81,7 +81,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
         let view = self.layers.view();
-        let positions = self.prefetch(pm, &view, wanted.hash);
+        let positions = layout::positions(wanted.hash);
+        self.prefetch(pm, &view, wanted.hash, positions);
         self.get_at(pm, &view, positions, wanted, bytes)
     }
 
@@ -191,7 +192,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         mut lines: Lines<'a, '_, M>,
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
-    ) -> Result<Option<(Line<'a, M>, usize, C::Pair)>> {
+    ) -> Result<Hit<'a, M, C>> {
         while let Some((line, _)) = lines.advance()? {
             if let Some((slot, pair)) = line.find(lines.pm(), &self.hasher, wanted, bytes)? {
                 return Ok(Some((line, slot, pair)));
