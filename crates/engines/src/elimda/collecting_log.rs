@@ -72,8 +72,12 @@ impl Items {
 
     /// Returns the live slots.
     pub fn slots(&self) -> impl Iterator<Item = u64> + use<> {
-        let live = self.live;
-        (0..u64::from(u64::BITS)).filter(move |slot| live >> slot & 1 == 1)
+        let mut live = self.live;
+        core::iter::from_fn(move || {
+            let slot = u64::from(live.trailing_zeros());
+            live &= live.wrapping_sub(1);
+            (slot < u64::from(u64::BITS)).then_some(slot)
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use super::layout::{self, EXTENTS, Geometry, MOST_SLOTS, Prefix};
 /// All segments of a table, by their slot in the segment table, and the directory over them.
 pub struct DramTable<P: Primitives> {
     geometry: Geometry,
+    shape: Shape,
     extents: [OnceLock<Box<[Segment<P>]>>; EXTENTS],
     pub directory: Directory<P>,
 }
@@ -39,9 +40,43 @@ pub struct Segment<P: Primitives> {
 /// for the fingerprints of each, then the D-bucket: four words for the fingerprints of 16 items
 /// each, and the items.
 pub struct Bucket<'t, P: Primitives> {
-    geometry: &'t Geometry,
+    shape: &'t Shape,
     words: &'t [P::AtomicU64],
 }
+
+/// Where the parts of a bucket lie.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// The fingerprints of the units.
+    entries: usize,
+    /// Those of the D-bucket.
+    prints: usize,
+    /// The items of the D-bucket.
+    items: usize,
+    /// The words of all.
+    words: usize,
+    /// Words of an item, its order number not included.
+    item_words: usize,
+    /// Items of the D-bucket, at most.
+    most_items: usize,
+    /// Units, at most.
+    most_units: usize,
+}
+
+impl Shape {
+    fn of(geometry: &Geometry) -> Shape {
+        let (item_words, most_items) = (geometry.item_words as usize, geometry.dram_slots());
+        let (most_items, most_units) = (most_items as usize, geometry.bucket_units as usize);
+        let entries = FIRST_LIVES + most_units.div_ceil(LIVES);
+        let prints = entries + most_units * ENTRY_WORDS;
+        let items = prints + most_items.div_ceil(PLANE) * ENTRY_WORDS;
+        let words = items + most_items * (item_words + 1);
+        Shape { entries, prints, items, words, item_words, most_items, most_units }
+    }
+}
+
+/// Words of 16 fingerprints.
+pub type Prints<P> = [<P as Primitives>::AtomicU64; ENTRY_WORDS];
 
 /// What is known of a unit of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +108,8 @@ impl<P: Primitives> DramTable<P> {
     /// Makes a table without segments.
     pub fn new(geometry: Geometry) -> Self {
         let extents = [const { OnceLock::new() }; EXTENTS];
-        DramTable { geometry, extents, directory: Directory::new() }
+        let shape = Shape::of(&geometry);
+        DramTable { geometry, shape, extents, directory: Directory::new() }
     }
 
     /// Makes room for the segments of extent `extent`.
@@ -101,9 +137,9 @@ impl<P: Primitives> DramTable<P> {
     #[inline(always)]
     pub fn bucket<'t>(&'t self, segment: &'t Segment<P>, bucket: u64) -> Bucket<'t, P> {
         let words = segment.words.get().expect("a segment in the directory has words");
-        let length = bucket_words(&self.geometry);
+        let length = self.shape.words;
         let words = &words[bucket as usize * length..][..length];
-        Bucket { geometry: &self.geometry, words }
+        Bucket { shape: &self.shape, words }
     }
 
     /// Gives segment `slot` its words and locks, if it has none yet.
@@ -111,44 +147,30 @@ impl<P: Primitives> DramTable<P> {
         let segment = self.segment(slot);
         let buckets = self.geometry.buckets as usize;
         segment.locks.get_or_init(|| (0..buckets).map(|_| BucketLock::new()).collect());
-        segment.words.get_or_init(|| P::words(buckets * bucket_words(&self.geometry)));
+        segment.words.get_or_init(|| P::words(buckets * self.shape.words));
         segment
     }
 
     /// Returns how much DRAM `segments` segments take. Unit: bytes.
     pub fn dram_bytes(&self, segments: u64) -> u64 {
-        let bucket = bucket_words(&self.geometry) * 8 + size_of::<BucketLock<P>>();
+        let bucket = self.shape.words * 8 + size_of::<BucketLock<P>>();
         let segment = size_of::<Segment<P>>() as u64 + self.geometry.buckets * bucket as u64;
         segments * segment + self.directory.dram_bytes()
     }
 }
 
-/// Returns the words of a bucket in DRAM.
-fn bucket_words(geometry: &Geometry) -> usize {
-    first_item(geometry) + geometry.dram_slots() as usize * item_words(geometry)
-}
-
-/// Returns where the fingerprints of the units begin.
+/// Returns which of the 16 fingerprints in these words are equal, as a mask.
+///
+/// The high bytes are compared first; one unit in 17 has one that is equal by chance.
 #[inline(always)]
-fn first_entry(geometry: &Geometry) -> usize {
-    FIRST_LIVES + (geometry.bucket_units as usize).div_ceil(LIVES)
-}
-
-/// Returns where the fingerprints of the D-bucket begin.
-#[inline(always)]
-fn first_print(geometry: &Geometry) -> usize {
-    first_entry(geometry) + geometry.bucket_units as usize * ENTRY_WORDS
-}
-
-/// Returns where the items of the D-bucket begin.
-#[inline(always)]
-fn first_item(geometry: &Geometry) -> usize {
-    first_print(geometry) + (geometry.dram_slots() as usize).div_ceil(PLANE) * ENTRY_WORDS
-}
-
-/// Returns the words of an item of a D-bucket: its own and its order number.
-fn item_words(geometry: &Geometry) -> usize {
-    geometry.item_words as usize + 1
+fn equal<P: Primitives>(prints: &Prints<P>, fingerprint: u16) -> u32 {
+    let [low, high] = fingerprint.to_le_bytes();
+    let load = |index: usize| prints[index].load(Ordering::Relaxed);
+    let found = equal_bytes(&[load(0), load(1)], high);
+    if found == 0 {
+        return 0;
+    }
+    found & equal_bytes(&[load(2), load(3)], low)
 }
 
 impl<P: Primitives> Segment<P> {
@@ -210,9 +232,14 @@ impl<P: Primitives> Segment<P> {
 
 impl<P: Primitives> Bucket<'_, P> {
     /// Asks for the lines that a search begins with: all but the items.
+    #[inline(always)]
     pub fn prefetch(&self) {
-        let words = &self.words[..first_item(self.geometry)];
-        words.iter().step_by((LINE / WORD) as usize).for_each(everhash_pmem::prefetch);
+        let words = &self.words[..self.shape.items];
+        for line in words.as_chunks::<{ (LINE / WORD) as usize }>().0 {
+            everhash_pmem::prefetch(line);
+        }
+        // A bucket may begin inside a line.
+        everhash_pmem::prefetch(&words[words.len() - 1]);
     }
 
     #[inline(always)]
@@ -234,7 +261,7 @@ impl<P: Primitives> Bucket<'_, P> {
     /// Returns whether the D-bucket has no room.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.items() as u64 == self.geometry.dram_slots()
+        self.items() == self.shape.most_items
     }
 
     /// Returns how many units the bucket has.
@@ -250,7 +277,7 @@ impl<P: Primitives> Bucket<'_, P> {
 
     #[inline(always)]
     fn item_index(&self, index: usize) -> usize {
-        first_item(self.geometry) + index * item_words(self.geometry)
+        self.shape.items + index * (self.shape.item_words + 1)
     }
 
     /// Returns where the live bits of a unit lie.
@@ -267,18 +294,19 @@ impl<P: Primitives> Bucket<'_, P> {
 
     #[inline(always)]
     fn entry_index(&self, entry: usize) -> usize {
-        first_entry(self.geometry) + entry * ENTRY_WORDS
+        self.shape.entries + entry * ENTRY_WORDS
     }
 
     /// Returns item `index` of the D-bucket and its order number.
     #[inline(always)]
     pub fn item(&self, index: usize) -> (Item, u64) {
-        let (first, words) = (self.item_index(index), self.geometry.item_words as usize);
+        let words = self.shape.item_words;
+        let found = &self.words[self.item_index(index)..][..words + 1];
         let mut item = [0; 4];
-        for (word, value) in item[..words].iter_mut().enumerate() {
-            *value = self.load(first + word);
+        for (value, word) in item[..words].iter_mut().zip(found) {
+            *value = word.load(Ordering::Relaxed);
         }
-        (item, self.load(first + words))
+        (item, found[words].load(Ordering::Relaxed))
     }
 
     /// Returns what is known of unit `entry` of the bucket; the oldest is 0.
@@ -289,10 +317,17 @@ impl<P: Primitives> Bucket<'_, P> {
         Entry { unit: high << 8 | low, live: self.live(entry) }
     }
 
-    /// Returns the slots of unit `entry` whose live items have this fingerprint, as a mask.
+    /// Returns the fingerprints of the units, the oldest first.
     #[inline(always)]
-    pub fn candidates(&self, entry: usize, fingerprint: u16) -> u32 {
-        match self.equal(self.entry_index(entry), fingerprint) {
+    pub fn units_prints(&self) -> &[Prints<P>] {
+        &self.words[self.shape.entries..].as_chunks().0[..self.units()]
+    }
+
+    /// Returns the slots of unit `entry`, which has these fingerprints, whose live items have this
+    /// one, as a mask.
+    #[inline(always)]
+    pub fn candidates(&self, entry: usize, prints: &Prints<P>, fingerprint: u16) -> u32 {
+        match equal::<P>(prints, fingerprint) {
             0 => 0,
             // No unit has a slot 15, where its index lies.
             equal => equal & u32::from(self.live(entry)),
@@ -303,7 +338,8 @@ impl<P: Primitives> Bucket<'_, P> {
     /// mask.
     #[inline(always)]
     pub fn dram_candidates(&self, first: usize, fingerprint: u16) -> u32 {
-        let equal = self.equal(self.print_index(first), fingerprint);
+        let prints = self.words[self.print_index(first)..].as_chunks().0;
+        let equal = equal::<P>(&prints[0], fingerprint);
         let items = self.items().saturating_sub(first).min(PLANE);
         equal & ((1 << items) - 1)
     }
@@ -318,20 +354,7 @@ impl<P: Primitives> Bucket<'_, P> {
     /// Returns where the fingerprints lie that item `index` of the D-bucket is among.
     #[inline(always)]
     fn print_index(&self, index: usize) -> usize {
-        first_print(self.geometry) + index / PLANE * ENTRY_WORDS
-    }
-
-    /// Returns which of the 16 fingerprints from word `first` on are equal, as a mask.
-    ///
-    /// The high bytes are compared first; one unit in 17 has one that is equal by chance.
-    #[inline(always)]
-    fn equal(&self, first: usize, fingerprint: u16) -> u32 {
-        let [low, high] = fingerprint.to_le_bytes();
-        let found = equal_bytes(&[self.load(first), self.load(first + 1)], high);
-        if found == 0 {
-            return 0;
-        }
-        found & equal_bytes(&[self.load(first + 2), self.load(first + 3)], low)
+        self.shape.prints + index / PLANE * ENTRY_WORDS
     }
 
     // What follows changes the bucket: its sequence is odd.
@@ -339,7 +362,7 @@ impl<P: Primitives> Bucket<'_, P> {
     /// Adds an item with this hash to the D-bucket, which has room.
     pub fn push(&self, hash: u64, item: &Item, order: u64) {
         let index = self.items();
-        assert!((index as u64) < self.geometry.dram_slots(), "the D-bucket has room");
+        assert!(index < self.shape.most_items, "the D-bucket has room");
         self.set_print(index, layout::fingerprint(hash));
         self.set_item(index, item, order);
         self.store(ITEMS, index as u64 + 1);
@@ -364,7 +387,7 @@ impl<P: Primitives> Bucket<'_, P> {
 
     /// Replaces item `index` of the D-bucket by one with the same key.
     pub fn set_item(&self, index: usize, item: &Item, order: u64) {
-        let (first, words) = (self.item_index(index), self.geometry.item_words as usize);
+        let (first, words) = (self.item_index(index), self.shape.item_words);
         for (word, value) in item[..words].iter().enumerate() {
             self.store(first + word, *value);
         }
@@ -393,7 +416,7 @@ impl<P: Primitives> Bucket<'_, P> {
     /// Adds the newest unit, with the fingerprints of its slots, those that are not live included.
     pub fn push_unit(&self, entry: Entry, fingerprints: &[u16]) {
         let units = self.units();
-        assert!((units as u64) < self.geometry.bucket_units, "the bucket may have another unit");
+        assert!(units < self.shape.most_units, "the bucket may have another unit");
         let mut planes = [[0u8; 16]; 2];
         let index = [entry.unit as u16];
         let last = MOST_SLOTS as usize;

@@ -7,7 +7,7 @@ use everhash_pmem::{Access, Addr, Media, Primitives};
 
 use super::form::{Form, Item, Update};
 use super::reversed_search::Wanted;
-use super::state::{ElimDa, Need, Writer};
+use super::state::{ElimDa, Located, Need, Writer};
 use crate::common::edit::{Edit, Step as Becomes};
 use crate::common::slot_table::{Decision, SlotTable};
 
@@ -38,9 +38,9 @@ impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
     #[inline(always)]
     fn find(&self, key: F::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<F::Pair>> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
-        // The lines of a bucket lie apart: fetched at once, they cost one wait for memory.
-        self.prefetch_bucket(wanted.hash);
-        match self.get_wanted(&pm, wanted, bytes)? {
+        let located = self.locate(wanted.hash);
+        located.prefetch();
+        match self.get_in(&pm, located, wanted, bytes)? {
             Some(item) => F::pair(&item, Addr::NULL).map(Some),
             None => Ok(None),
         }
@@ -88,23 +88,32 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         wanted: Wanted<'_, F>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Item>> {
-        let index = self.geometry.bucket_of(wanted.hash);
+        self.get_in(pm, self.locate(wanted.hash), wanted, bytes)
+    }
+
+    /// As [`ElimDa::get_wanted`], of a key whose bucket was located.
+    #[inline(always)]
+    pub(super) fn get_in<'t>(
+        &'t self,
+        pm: &Access<'_, M>,
+        mut located: Located<'t, M>,
+        wanted: Wanted<'_, F>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Item>> {
         pm.dram(4);
         let mut attempt = 0;
         // Ends: each further round means that a writer has changed the bucket meanwhile.
         loop {
-            let slot = self.table.directory.find(wanted.hash);
-            let segment = self.table.segment(slot);
-            let lock = segment.lock(index);
+            let Located { slot, segment, index, bucket } = &located;
+            let lock = segment.lock(*index);
             let stamp = lock.stamp(&mut attempt)?;
-            if self.table.directory.find(wanted.hash) != slot {
-                continue;
+            if self.table.directory.find(wanted.hash) == *slot {
+                let found = self.search(pm, segment, bucket, wanted, bytes);
+                if lock.accepts(stamp) {
+                    return Ok(found?.map(|found| found.item));
+                }
             }
-            let bucket = self.table.bucket(segment, index);
-            let found = self.search(pm, segment, &bucket, wanted, bytes);
-            if lock.accepts(stamp) {
-                return Ok(found?.map(|found| found.item));
-            }
+            located = self.locate(wanted.hash);
         }
     }
 

@@ -7,7 +7,7 @@ use everhash_pmem::{Access, Addr, Media};
 use super::dram_table::{Bucket, Segment};
 use super::form::{Form, Item};
 use super::layout;
-use super::state::ElimDa;
+use super::state::{ElimDa, Located};
 
 /// Where an item was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,12 +73,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Found>> {
         let fingerprint = layout::fingerprint(wanted.hash);
-        for entry in 0..bucket.units() {
-            let mut candidates = bucket.candidates(entry, fingerprint);
+        for (entry, prints) in bucket.units_prints().iter().enumerate() {
+            let mut candidates = bucket.candidates(entry, prints, fingerprint);
+            if candidates == 0 {
+                continue;
+            }
+            let unit = self.geometry.unit_at(segment.at(), bucket.entry(entry).unit);
             while candidates != 0 {
                 let slot = u64::from(candidates.trailing_zeros());
                 candidates &= candidates - 1;
-                let at = self.unit_item(segment, bucket, entry, slot);
+                let at = self.geometry.unit_item(unit, slot);
                 let item = self.load_item(pm, at)?;
                 if F::matches(pm, &item, at, (wanted.hash, wanted.key), bytes)? {
                     return Ok(Some(Found { place: Place::Unit { entry, slot }, item }));
@@ -99,24 +103,15 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.search_collected(pm, wanted, bytes)
     }
 
-    /// Asks for the lines of the bucket in DRAM.
-    pub(super) fn prefetch_bucket(&self, hash: u64) {
-        let segment = self.table.segment(self.table.directory.find(hash));
-        let index = self.geometry.bucket_of(hash);
-        everhash_pmem::prefetch(segment.lock(index));
-        self.table.bucket(segment, index).prefetch();
-    }
-
     /// Asks for the first line of the device that a search will read, if there is one.
-    pub(super) fn prefetch_item(&self, pm: &Access<'_, M>, hash: u64) {
-        let segment = self.table.segment(self.table.directory.find(hash));
-        let bucket = self.table.bucket(segment, self.geometry.bucket_of(hash));
+    pub(super) fn prefetch_item(&self, pm: &Access<'_, M>, located: &Located<'_, M>, hash: u64) {
+        let Located { segment, bucket, .. } = located;
         let fingerprint = layout::fingerprint(hash);
-        for entry in 0..bucket.units() {
-            let candidates = bucket.candidates(entry, fingerprint);
+        for (entry, prints) in bucket.units_prints().iter().enumerate() {
+            let candidates = bucket.candidates(entry, prints, fingerprint);
             if candidates != 0 {
                 let slot = u64::from(candidates.trailing_zeros());
-                pm.prefetch(self.unit_item(segment, &bucket, entry, slot));
+                pm.prefetch(self.unit_item(segment, bucket, entry, slot));
                 return;
             }
         }

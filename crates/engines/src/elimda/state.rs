@@ -76,6 +76,18 @@ pub struct SegmentTable {
     pub rebuilds: u64,
 }
 
+/// A bucket, as the directory names it at one moment.
+pub struct Located<'t, M: Media> {
+    /// The slot of its segment in the segment table.
+    pub slot: u64,
+    /// Its segment.
+    pub segment: &'t Segment<M::Sync>,
+    /// Its index there.
+    pub index: u64,
+    /// Its words in DRAM.
+    pub bucket: Bucket<'t, M::Sync>,
+}
+
 /// A bucket that is locked for a write.
 pub struct Writer<'t, M: Media> {
     /// Its segment.
@@ -99,6 +111,15 @@ pub enum Need {
     Log,
     /// Another look at the collecting log, to which another thread appends.
     Append,
+}
+
+impl<M: Media> Located<'_, M> {
+    /// Asks for its lines in DRAM, which lie apart: fetched at once, they cost one wait for memory.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        everhash_pmem::prefetch(self.segment.lock(self.index));
+        self.bucket.prefetch();
+    }
 }
 
 impl<M: Media, F: Form> ElimDa<M, F> {
@@ -145,17 +166,25 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Locks the bucket of a hash.
     #[inline(always)]
     pub(super) fn lock<'t>(&'t self, pm: &'t Access<'_, M>, hash: u64) -> Result<Writer<'t, M>> {
-        let index = self.geometry.bucket_of(hash);
         // Ends: each further round means that the segment was split meanwhile.
         loop {
-            let slot = self.table.directory.find(hash);
-            let segment = self.table.segment(slot);
+            let located = self.locate(hash);
+            located.prefetch();
+            let Located { slot, segment, index, bucket } = located;
             let held = segment.lock(index).hold(pm)?;
             if self.table.directory.find(hash) == slot {
-                let bucket = self.table.bucket(segment, index);
                 return Ok(Writer { segment, index, bucket, held });
             }
         }
+    }
+
+    /// Returns the bucket of a hash. It is the right one as long as the directory names its slot.
+    #[inline(always)]
+    pub(super) fn locate(&self, hash: u64) -> Located<'_, M> {
+        let slot = self.table.directory.find(hash);
+        let segment = self.table.segment(slot);
+        let index = self.geometry.bucket_of(hash);
+        Located { slot, segment, index, bucket: self.table.bucket(segment, index) }
     }
 
     /// Returns the number of segments.

@@ -50,27 +50,28 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         found: &mut Found<'_>,
     ) -> Result<()> {
         let pm = self.pool.access();
-        let mut waiting: [Option<Wanted<'k, F>>; AHEAD] = [None; AHEAD];
+        let mut waiting = [const { None }; AHEAD];
         let mut value = Vec::new();
         for place in 0..count + AHEAD {
             if let Some(done) = place.checked_sub(AHEAD) {
                 let item = match waiting[done % AHEAD].take() {
-                    Some(wanted) => self.get_wanted(&pm, wanted, &mut value)?,
+                    Some((wanted, located)) => self.get_in(&pm, located, wanted, &mut value)?,
                     None => None,
                 };
                 found(done, item.as_ref(), &mut value);
             }
             if let Some(near) = place.checked_sub(AHEAD / 2)
-                && let Some(wanted) = &waiting[near % AHEAD]
+                && let Some((wanted, located)) = &waiting[near % AHEAD]
             {
-                self.prefetch_item(&pm, wanted.hash);
+                self.prefetch_item(&pm, located, wanted.hash);
             }
             if place < count
                 && let Some(key) = key(place)
             {
                 let hash = F::hash(&self.hasher, key);
-                self.prefetch_bucket(hash);
-                waiting[place % AHEAD] = Some(Wanted { hash, key });
+                let located = self.locate(hash);
+                located.prefetch();
+                waiting[place % AHEAD] = Some((Wanted { hash, key }, located));
             }
         }
         Ok(())

@@ -19,8 +19,9 @@ use crate::workload::{Edit, Op, Shape};
 
 /// How many accesses to the medium one execution may take.
 ///
-/// Source: ours; the longest executions of the engines here take some hundred thousand.
-const STEPS: u64 = 20_000_000;
+/// Source: ours; the longest executions of the engines here take some hundred thousand, and whoever
+/// waits for ever sleeps between two accesses.
+const STEPS: u64 = 4_000_000;
 
 /// Keys that no workload uses, from this number on: for growth.
 const FRESH_KEYS: u16 = 1000;

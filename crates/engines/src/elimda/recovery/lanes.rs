@@ -186,8 +186,8 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
             table.count_lost();
             return Ok(());
         }
-        for entry in 0..bucket.units() {
-            let mut slots = bucket.candidates(entry, layout::fingerprint(newer.hash));
+        for (entry, prints) in bucket.units_prints().iter().enumerate() {
+            let mut slots = bucket.candidates(entry, prints, layout::fingerprint(newer.hash));
             while slots != 0 {
                 let slot = u64::from(slots.trailing_zeros());
                 slots &= slots - 1;
