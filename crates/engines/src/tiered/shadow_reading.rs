@@ -1,5 +1,5 @@
 //! Searching, from the top layer down (Tiered Hashing 3.2, 3.4): what a reader finds first is the
-//! newest copy of its key, shadows included; a writer surveys all copies and where there is room.
+//! newest copy of its key, shadows included, and a writer looks for the same one.
 
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
@@ -14,7 +14,7 @@ use crate::common::slot_codec::HashedKey;
 pub struct Copied<'a, M: Media, C: PairCodec> {
     /// The layer, counted from the top.
     pub rank: usize,
-    /// The line and the slot.
+    /// The line.
     pub line: Line<'a, M>,
     /// The slot.
     pub slot: usize,

@@ -1,10 +1,8 @@
 //! Every crash leaves what was there before or after the operation that it interrupts.
 
-use std::collections::BTreeSet;
-
-use everhash_index::{Design, Form};
+use everhash_index::Form;
 use everhash_pmem::crash::Model;
-use everhash_testkit::crash::{Effort, survives, survivors};
+use everhash_testkit::crash::{Effort, survives};
 
 use crate::elimda::ElimDa;
 
@@ -43,16 +41,4 @@ fn p01_a_power_failure_is_survived_on_files() {
 fn p01_a_power_failure_is_survived_where_a_line_keeps_no_order() {
     // Fails as on files, and if a write-back is missing that a file's sync makes good.
     super::FORMS.into_iter().for_each(|form| survive(form, Model::Arm));
-}
-
-#[test]
-#[ignore = "takes minutes: cargo test -p everhash-engines --lib -- --ignored elimda"]
-fn every_flush_and_every_fence_is_needed() {
-    // Fails if a persist site can be left out without a judge noticing: it is dead code then, or
-    // one of the exceptions, which have their reasons.
-    let effort = Effort { seeds: 0..6, operations: 60, ..Effort::default() };
-    let efforts = [Model::Adr, Model::File, Model::Eadr].map(|model| effort.clone().under(model));
-    let exceptions = include_str!("../exceptions.toml");
-    let survived = survivors(&[Design::of::<ElimDa>()], &super::FORMS, &efforts, exceptions);
-    assert_eq!(survived.unwrap_or_else(|found| panic!("{found}")), BTreeSet::new());
 }

@@ -1,10 +1,7 @@
 //! Every crash leaves what was there before or after the operation that it interrupts.
 
-use std::collections::BTreeSet;
-
-use everhash_index::Design;
 use everhash_pmem::crash::{Limits, Model};
-use everhash_testkit::crash::{Effort, survives, survivors};
+use everhash_testkit::crash::{Effort, survives};
 
 use crate::tiered::Tiered;
 
@@ -62,15 +59,4 @@ fn p05_what_a_reader_saw_after_the_end_of_a_process_survives_a_power_failure() {
 fn p01_a_power_failure_is_survived_where_a_line_keeps_no_order() {
     // Fails as on files, and if a write-back is missing that a file's sync makes good.
     survive(Model::Arm);
-}
-
-#[test]
-#[ignore = "takes minutes: the command stands in CONTRIBUTING.md"]
-fn every_flush_and_every_fence_is_needed() {
-    // Fails if a persist site can be left out without a judge noticing: it is dead code then, or
-    // one of the exceptions, which have their reasons.
-    let efforts = [Model::Adr, Model::File, Model::Arm].map(effort);
-    let exceptions = include_str!("../exceptions.toml");
-    let survived = survivors(&[Design::of::<Tiered>()], &super::FORMS, &efforts, exceptions);
-    assert_eq!(survived.unwrap_or_else(|found| panic!("{found}")), BTreeSet::new());
 }
