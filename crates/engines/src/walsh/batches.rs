@@ -1,17 +1,17 @@
 //! Many keys at a time: interleaved lookups with software prefetch (AMAC). This is ours; 3.3.1
 //! reads one key after the other.
 //!
-//! A lookup has the steps of a single read: directory, newest object, the object behind it, and so
-//! on. Each step prefetches what the next one reads. When a lookup ends, the one for the next key
-//! takes its place; its directory was prefetched some keys before. A lookup that meets a rehash, or
-//! ends after the view of its area changed, is repeated on its own.
+//! A lookup has the steps of a single read: directory, an object, the object behind it, and so on.
+//! Each step prefetches what the next one reads. When a lookup ends, the one for the next key takes
+//! its place; its directory was prefetched some keys before. A lookup that meets a rehash, or ends
+//! after the view of its area changed, is repeated on its own.
 
 use everhash_index::{Form, Result, admit};
 use everhash_pmem::{Access, Addr, Lock, Media, prefetch_for_store, word_of};
 
 use super::concurrency::View;
-use super::directory::{Directory, Slot};
-use super::layout::{AreaRecord, Link, WordObject};
+use super::directory::Slot;
+use super::layout::{AreaRecord, Directory, Link, WordObject};
 use super::state::Walsh;
 use crate::common::edit::Edit;
 
@@ -179,13 +179,13 @@ impl<M: Media> Walsh<M> {
             self.fetch_next(waiting, batch);
             let directory = slot.map_or_else(Directory::default, Slot::read);
             pm.dram(1);
-            let search = Search { place, hash, view, at: directory.head, step: 1 };
+            let search = Search { place, hash, view, at: directory.start(hash), step: 1 };
             if !view.is_plain() {
                 batch.end(place, Ending::Unknown)?;
-            } else if directory.head.is_null() || !directory.may_hold(hash) {
+            } else if search.at.is_null() {
                 self.end_search(&search, Ending::Absent, batch)?;
             } else {
-                fetch_object(pm, directory.head);
+                fetch_object(pm, search.at);
                 return Ok(Some(search));
             }
         }

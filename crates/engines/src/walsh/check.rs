@@ -11,7 +11,7 @@ use everhash_pmem::{Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Spa
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    self, AreaRecord, Checkpoint, DIRECTORY_HASH, INFO_ESTIMATED, Info, Kind, LOG_AREA,
+    self, AreaRecord, Checkpoint, DIRECTORY_HASH, Directory, INFO_ESTIMATED, Info, Kind, LOG_AREA,
     LOG_SEQUENCE, Link, LogHead, MOST_LEVEL, ObjectHead, PART_WORDS, RECORD_HASH, RECORD_OFFSET,
     ROOT, Root, Tail, mix,
 };
@@ -59,8 +59,21 @@ struct Head {
     /// The object behind it.
     behind: Addr,
     key: Vec<u8>,
-    /// The filter over all keys of the chain.
-    filter: u64,
+    hash: u64,
+    /// Older versions of the key that led to the same object.
+    passed: Vec<Addr>,
+    /// Those of the keys behind it.
+    others: Vec<u64>,
+}
+
+impl Head {
+    /// Returns whether a directory says where a search begins in this chain.
+    fn is_named_by(&self, directory: Directory) -> bool {
+        let leads = |start: Addr| start == self.behind || self.passed.contains(&start);
+        directory.start(self.hash) == self.at
+            && leads(directory.behind())
+            && self.others.iter().all(|hash| !directory.start(*hash).is_null())
+    }
 }
 
 /// What came of reading a log's objects.
@@ -356,9 +369,12 @@ impl<M: Media> Judge<'_, M> {
                     let first = block[0].saturating_mul(self.block_directories);
                     let directory = first.saturating_add(index as u64);
                     let expected = generation.heads.get(&directory);
-                    let (head, filter) =
-                        expected.map_or((0, 0), |head| (head.at.word(), head.filter));
-                    if slot[0] != head || slot[1] & filter != filter {
+                    let saved = Directory { newer: slot[0], older: slot[1] };
+                    let is_said = match expected {
+                        Some(head) => head.is_named_by(saved),
+                        None => saved == Directory::default(),
+                    };
+                    if !is_said {
                         return corrupt(at, broken);
                     }
                     found += usize::from(expected.is_some());
@@ -519,20 +535,34 @@ impl<M: Media> Judge<'_, M> {
 /// that is of the same key, to the one behind that.
 fn chain(generation: &mut Generation, at: Addr, hash: u64, object: &Object) -> Result<()> {
     let directory = DIRECTORY_HASH.get(hash) >> (u64::from(MOST_LEVEL) - generation.level);
-    let before = generation.heads.get(&directory);
+    let before = generation.heads.remove(&directory);
+    let is_blind =
+        generation.is_estimated && before.as_ref().is_some_and(|head| head.at == object.link.next);
+    let mut head = Head {
+        at,
+        hash,
+        key: object.key.clone(),
+        behind: object.link.next,
+        passed: Vec::new(),
+        others: Vec::new(),
+    };
     let expected = match before {
         None => Addr::NULL,
-        Some(head) if head.key == object.key => head.behind,
-        Some(head) => head.at,
+        Some(before) if before.key == object.key && !is_blind => {
+            head.others = before.others;
+            head.passed = before.passed;
+            head.passed.push(before.at);
+            before.behind
+        }
+        Some(before) => {
+            head.others = before.others;
+            head.others.push(before.hash);
+            before.at
+        }
     };
-    let is_blind =
-        generation.is_estimated && before.is_some_and(|head| head.at == object.link.next);
-    if object.link.next != expected && !is_blind {
+    if object.link.next != expected {
         return corrupt(at, "an object leads to the head of its chain before it");
     }
-    let bits = 1 << (hash & 63) | 1 << (hash >> 8 & 63);
-    let filter = before.map_or(0, |head| head.filter) | bits;
-    let head = Head { at, behind: object.link.next, key: object.key.clone(), filter };
     generation.heads.insert(directory, head);
     Ok(())
 }

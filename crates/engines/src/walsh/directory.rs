@@ -1,9 +1,9 @@
 //! The two-level directory (3.1.1): an index of blocks for each area, and blocks of directories,
 //! taken from a common pool when the first write needs one.
 //!
-//! A directory is two words: the head of its chain and a Bloom filter. Indexes and blocks are runs
-//! of words in one arena; they never move, and go back to its free runs only, so that a reader may
-//! look at one that has found another use: it notices by the area's view, and looks again.
+//! A directory is two words (`layout/directory.rs`). Indexes and blocks are runs of words in one
+//! arena; they never move, and go back to its free runs only, so that a reader may look at one that
+//! has found another use: it notices by the area's view, and looks again.
 
 use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use everhash_index::Result;
 use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives, WORD, prefetch};
 
-use super::layout::DIRECTORY_HASH;
+use super::layout::{DIRECTORY_HASH, Directory};
 
 /// Parts of the arena, each twice as long as the one before: more than there can be DRAM.
 const PARTS: usize = 64;
@@ -26,7 +26,7 @@ const PLACE_PART: Bits = Bits::new(48, 6);
 /// The word in the part.
 const PLACE_WORD: Bits = Bits::new(0, 48);
 
-/// Words of a directory: head and filter. Both lie in one cache line.
+/// Words of a directory. Both lie in one cache line.
 const SLOT_WORDS: u64 = 2;
 
 /// The unit in which memory is counted of which much may never be touched. Unit: words.
@@ -98,11 +98,11 @@ impl<P: Primitives> Slot<'_, P> {
     /// Reads the directory, without a lock.
     #[inline(always)]
     pub fn read(self) -> Directory {
-        let [head, filter] = self.0;
-        let head = head.load(Ordering::Acquire);
-        // Behind the head: the filter was set before the head was.
-        let filter = filter.load(Ordering::Relaxed);
-        Directory { head: Addr::NULL.plus(head), filter }
+        let [newer, older] = self.0;
+        let newer = newer.load(Ordering::Acquire);
+        // Behind the newer word, and stored before it: what that passed over is there. It may be
+        // of an object that comes after; whatever it passed over is behind that.
+        Directory { newer, older: older.load(Ordering::Acquire) }
     }
 
     /// Says that the directory will be read soon.
@@ -111,12 +111,12 @@ impl<P: Primitives> Slot<'_, P> {
         prefetch(self.0);
     }
 
-    /// Makes an object the head of the chain. The caller holds the area's lock.
+    /// Says something else. The caller holds the area's lock.
     #[inline(always)]
-    pub fn push(self, hash: u64, object: Addr) {
-        let [head, filter] = self.0;
-        filter.store(filter.load(Ordering::Relaxed) | filter_bits(hash), Ordering::Relaxed);
-        head.store(object.word(), Ordering::Release);
+    pub fn write(self, directory: Directory) {
+        let [newer, older] = self.0;
+        older.store(directory.older, Ordering::Release);
+        newer.store(directory.newer, Ordering::Release);
     }
 }
 
@@ -124,30 +124,6 @@ impl<P: Primitives> Slot<'_, P> {
 /// each block; 0 = there is none yet.
 pub struct Side<P: Primitives> {
     index: P::AtomicU64,
-}
-
-/// What a directory holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Directory {
-    /// The newest object of the chain, or [`Addr::NULL`].
-    pub head: Addr,
-    /// The filter over all keys of the chain.
-    pub filter: u64,
-}
-
-impl Directory {
-    /// Returns whether a key may be in the chain.
-    #[inline(always)]
-    pub fn may_hold(&self, hash: u64) -> bool {
-        let bits = filter_bits(hash);
-        self.filter & bits == bits
-    }
-}
-
-/// Returns the bits of the filter that a key sets: two, chosen by the first 16 bits of its hash.
-#[inline(always)]
-pub const fn filter_bits(hash: u64) -> u64 {
-    1 << (hash & 63) | 1 << (hash >> 8 & 63)
 }
 
 /// Returns the directory of a key among 2^`level`.
@@ -223,7 +199,7 @@ impl<P: Primitives> Blocks<P> {
             Some(slot) => slot,
             None => self.add_block(side, level, directory, take()?)?,
         };
-        slot.push(hash, object);
+        slot.write(slot.read().with(hash, object));
         Ok(())
     }
 
@@ -266,7 +242,7 @@ impl<P: Primitives> Blocks<P> {
         1 << self.block_log()
     }
 
-    /// Visits the words of a block's directories as they lie here: head, filter, and so on.
+    /// Visits the words of a block's directories as they lie here.
     pub fn visit_block(&self, place: u64, mut visit: impl FnMut(u64)) {
         let words = self.words(place).unwrap_or(&[]);
         let words = words.iter().take(self.block_words());
@@ -522,7 +498,7 @@ mod tests {
         for round in 0..5u64 {
             for directory in [0, 5, 1000].map(|directory| directory + round) {
                 blocks.push(&side, LEVEL, hash(directory), Addr::new(64)).unwrap();
-                assert!(blocks.read(&side, directory).may_hold(3));
+                assert_eq!(blocks.read(&side, directory).start(3), Addr::new(64));
             }
             assert_eq!(blocks.read(&side, 11), Directory::default());
             taken.push(blocks.dram_bytes().unwrap());

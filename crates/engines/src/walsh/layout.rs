@@ -4,13 +4,17 @@
 //! log leads to the one before it. A log holds a directory log, one word for each write, and an
 //! object log, one object for each write. Words that decide carry a check bound to their place.
 
+mod directory;
+
 use everhash_pmem::{Addr, Bits, LINE, Ruler, Span, WORD, pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub use directory::{Directory, MOST_BYTES};
 
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. But for the epoch it never changes.
     pub struct Root [3584] {
-        0   VERSION           [1] "layout version, 1";
+        0   VERSION           [1] "layout version, 2";
         8   AREAS             [1] "log areas, a power of two";
         16  DIRECTORIES       [1] "directories of a new table, a power of two";
         24  BLOCK_DIRECTORIES [1] "directories of a block in DRAM, a power of two";
@@ -80,9 +84,12 @@ everhash_pmem::ruler! {
     ///
     /// Its words follow, in parts of 4096 whose last word is a checksum: for each log but the
     /// newest, oldest first, its tail and its lines; then each block of directories that is there,
-    /// its number and for each directory the word number of the chain's head and the filter; then
-    /// the same of the directories that are set aside. Key bits h set bits h and h / 256 of a
-    /// filter, modulo 64.
+    /// its number and for each directory two words; then the same of the directories that are set
+    /// aside. Their low 40 bits are the word numbers of the newest object and of the one behind it.
+    /// Then follow in the first word the low 16 bits of the hash of the newest key, and the last of
+    /// the four bytes of a filter; in the second the other three. Each older key of the chain sets
+    /// a bit of each byte: three bits of its hash choose one, the lowest three that of the first
+    /// byte, and so on.
     pub struct Checkpoint [128] {
         0   TAIL        [1] "the newest log and its objects";
         8   SEQUENCE    [1] "sequence of the area's info";
@@ -140,8 +147,8 @@ pub const EPOCH: Addr = ROOT.plus(Root::EPOCH as u64);
 
 /// Version of this layout.
 ///
-/// Unit: none. Source: ours.
-pub const VERSION: u64 = 1;
+/// Unit: none. Source: ours. Since 2, a directory names two objects.
+pub const VERSION: u64 = 2;
 
 /// Most objects of a log.
 ///

@@ -62,31 +62,9 @@ const MORE_ENTRIES: u64 = 4;
 const LONG_OBJECTS: u64 = 4;
 
 impl<M: Media> Walsh<M> {
-    /// Returns the room for objects in an ordinary log. Unit: words.
-    pub(super) fn object_words(&self) -> u64 {
-        let most = self.settings.log_bytes / WORD;
-        match self.form {
-            Form::Variable => most,
-            _ => most.min(self.settings.log_entries * self.objects.least_words()),
-        }
-    }
-
-    /// Returns the most objects of an ordinary log.
-    pub(super) fn entries(&self) -> u64 {
-        match self.form {
-            Form::Variable => self.settings.log_entries,
-            _ => (self.object_words() / self.objects.least_words()).max(1),
-        }
-    }
-
-    /// Returns how long an ordinary log is. Unit: bytes.
-    pub(super) fn log_bytes(&self) -> u64 {
-        layout::log_bytes(self.entries(), self.object_words())
-    }
-
     /// Returns the most objects of an area's next log, and the room for them. Unit: words.
     pub(super) fn room(&self, state: &State, purpose: Purpose, words: u64) -> (u64, u64) {
-        if words > self.object_words() {
+        if words > self.ordinary.object_words {
             // A long object has a log of its own (3.1.6 does not say where it goes).
             return (1, words);
         }
@@ -117,7 +95,7 @@ impl<M: Media> Walsh<M> {
     /// room for them in words. Objects of variable length get as many directory records as there
     /// will probably be objects, and some more; `words` is the length of the first.
     fn ordinary_room(&self, state: &State, words: u64) -> (u64, u64) {
-        let (most, object_words) = (self.entries(), self.object_words());
+        let (most, object_words) = (self.ordinary.entries, self.ordinary.object_words);
         match self.form {
             Form::Fixed { .. } => (most, object_words),
             Form::Variable => self.divide(state, most + object_words, words),
@@ -137,7 +115,7 @@ impl<M: Media> Walsh<M> {
     /// As [`Walsh::divide`], among byte strings whose objects have `average` words.
     pub(super) fn divide_by(&self, average: u64, all: u64, words: u64) -> (u64, u64) {
         let usual = all / (average.max(self.objects.least_words()) + 1);
-        let entries = (usual + usual / 4 + MORE_ENTRIES).min(self.entries());
+        let entries = (usual + usual / 4 + MORE_ENTRIES).min(self.ordinary.entries);
         let entries = entries.min(all.saturating_sub(words));
         (entries, all - entries)
     }

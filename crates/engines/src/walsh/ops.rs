@@ -10,8 +10,9 @@ use std::borrow::Cow;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Lock, Media, WORD};
 
-use super::directory::{Directory, Slot};
-use super::layout::{Kind, Link};
+use super::concurrency::View;
+use super::directory::Slot;
+use super::layout::{Directory, Kind, Link};
 use super::logs::Object;
 use super::object::Content;
 use super::reserve::Purpose;
@@ -33,6 +34,14 @@ struct Before<'b, M: Media> {
     slot: Option<Slot<'b, M::Sync>>,
     directory: Directory,
     version: Option<Version>,
+}
+
+impl<M: Media> Before<'_, M> {
+    /// Returns whether there is a directory that still says what it said.
+    #[inline(always)]
+    fn is_current(&self) -> bool {
+        self.slot.is_some_and(|slot| slot.read() == self.directory)
+    }
 }
 
 /// What a write does, once it knows what is there.
@@ -97,9 +106,16 @@ impl<M: Media> Walsh<M> {
     ) -> Result<T> {
         let area = self.area(hash);
         let pm = self.pool.access();
+        // As in `try_edit_word`.
+        let view = area.view.latest();
+        let ahead =
+            view.is_plain().then(|| self.before(&pm, area, view, (hash, key), buffer.as_mut()));
         let state = self.lock(area)?;
         pm.locked(area.number);
-        let before = self.before(&pm, area, &state, (hash, key), buffer.as_mut())?;
+        let before = match ahead {
+            Some(Ok(before)) if before.is_current() && area.view.shows(view) => before,
+            _ => self.before(&pm, area, state.view, (hash, key), buffer.as_mut())?,
+        };
         let live = before.version.is_some_and(|version| version.is_live());
         let (answer, step) = decide(live.then_some(buffer.as_deref().unwrap_or_default()))?;
         let (kind, value) = match &step {
@@ -114,20 +130,21 @@ impl<M: Media> Walsh<M> {
         Ok(answer)
     }
 
-    /// Looks for a key under the area's lock, and keeps its value if there is a buffer for it.
+    /// Looks for a key, and keeps its value if there is a buffer for it. Without the area's lock
+    /// it counts under the conditions of [`Walsh::try_before_word`].
     fn before(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
-        state: &State,
+        view: View,
         (hash, key): (u64, &[u8]),
         value: Option<&mut Vec<u8>>,
     ) -> Result<Before<'_, M>> {
-        let slot = self.slot(area, hash, state.view);
+        let slot = self.slot(area, hash, view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
         let version = match value {
-            Some(value) => self.search_locked(pm, area, state.view, (hash, key), value),
-            None => self.search_key_locked(pm, area, state.view, (hash, key)),
+            Some(value) => self.search_pair(pm, area, view, (hash, key), value),
+            None => self.search_key(pm, area, view, (hash, key)),
         }?;
         Ok(Before { slot, directory, version })
     }
@@ -151,17 +168,74 @@ impl<M: Media> Walsh<M> {
     fn try_edit_word(&self, room: Room, (hash, key): (u64, u64), edit: Edit<u64>) -> Result<bool> {
         let area = self.area(hash);
         let pm = self.pool.access();
+        // Before the lock: its exchange waits until what this thread wrote before has left the
+        // processor, and what is loaded until then costs nothing.
+        let view = area.view.latest();
+        let ahead = self.try_before_word(&pm, area, view, (hash, key));
         let state = self.lock(area)?;
         pm.locked(area.number);
-        let view = state.view;
-        let slot = self.slot(area, hash, view);
-        let directory = slot.map_or_else(Directory::default, Slot::read);
+        match ahead {
+            Some(before) if before.is_current() && area.view.shows(view) => {
+                self.end_edit_word(&pm, area, state, (hash, key), (&before, edit), room)
+            }
+            _ => self.edit_word_locked(&pm, area, state, (hash, key), edit, room),
+        }
+    }
+
+    /// Looks for a pair of words without the area's lock; `None` if that takes more than a look at
+    /// few objects. What is found counts if view and directory are the same under the lock: the
+    /// objects of a chain never change, and a longer one has another head.
+    #[inline(always)]
+    fn try_before_word(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        view: View,
+        (hash, key): (u64, u64),
+    ) -> Option<Before<'_, M>> {
+        if !view.is_plain() {
+            return None;
+        }
+        let slot = self.slot(area, hash, view)?;
+        let directory = slot.read();
         pm.dram(1);
-        let found = match view.is_plain() && !directory.may_hold(hash) {
+        let version = match directory.start(hash).is_null() {
             true => None,
-            false => self.search_word(&pm, area, view, directory, (hash, key))?,
+            false => self.search_word_ahead(pm, directory, (hash, key))?,
         };
-        let is_present = found.is_some_and(|version| version.is_live());
+        Some(Before { slot: Some(slot), directory, version })
+    }
+
+    /// Looks for a pair of words under the area's lock, and does something with it.
+    #[cold]
+    fn edit_word_locked<'a>(
+        &self,
+        pm: &Access<'_, M>,
+        area: &'a Area<M>,
+        state: GuardOf<'a, M>,
+        (hash, key): (u64, u64),
+        edit: Edit<u64>,
+        room: Room,
+    ) -> Result<bool> {
+        let slot = self.slot(area, hash, state.view);
+        let directory = slot.map_or_else(Directory::default, Slot::read);
+        let version = self.search_word(pm, area, state.view, (hash, key))?;
+        let before = Before { slot, directory, version };
+        self.end_edit_word(pm, area, state, (hash, key), (&before, edit), room)
+    }
+
+    /// Does something with a pair of words that was looked for.
+    #[inline(always)]
+    fn end_edit_word<'a>(
+        &self,
+        pm: &Access<'_, M>,
+        area: &'a Area<M>,
+        state: GuardOf<'a, M>,
+        (hash, key): (u64, u64),
+        (before, edit): (&Before<'_, M>, Edit<u64>),
+        room: Room,
+    ) -> Result<bool> {
+        let is_present = before.version.is_some_and(|version| version.is_live());
         let (answer, step) = edit.decide(is_present);
         let (kind, value) = match step {
             edit::Step::Keep => return Ok(answer),
@@ -171,8 +245,7 @@ impl<M: Media> Walsh<M> {
             edit::Step::Remove => (Kind::Removed, 0),
         };
         let new = NewVersion { hash, kind, content: Content::Words([key, value]) };
-        let before = Before { slot, directory, version: found };
-        self.write_and_maintain(&pm, area, state, (&new, &before), room)?;
+        self.write_and_maintain(pm, area, state, (&new, before), room)?;
         Ok(answer)
     }
 
@@ -220,7 +293,7 @@ impl<M: Media> Walsh<M> {
         let collects = self.begin_to_collect(pm, area, state)?;
         // The collection has new directories.
         let before =
-            new.content.with_key(|key| self.before(pm, area, state, (new.hash, key), None))?;
+            new.content.with_key(|key| self.before(pm, area, state.view, (new.hash, key), None))?;
         self.write(pm, area, state, (new, &before), Purpose::Rescue)?;
         match collects {
             // If it finds no room after all, it is ended when there is some.
@@ -240,7 +313,7 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
     ) -> Result<()> {
         let NewVersion { hash, kind, content } = *new;
-        let head = before.directory.head;
+        let head = before.directory.head();
         // A key that is written again and again must not lengthen its chain: the version at the
         // head is passed over.
         let again = before.version.filter(|version| version.at == head);
@@ -251,7 +324,11 @@ impl<M: Media> Walsh<M> {
             // Readers see it when it is durable, and not before.
             self.secure(pm, state)?;
         }
-        self.make_head(area, state, before.slot, hash, at)?;
+        let directory = match again {
+            Some(_) => before.directory.with_newest(at),
+            None => before.directory.with(hash, at),
+        };
+        self.make_head(area, state, before.slot, directory, (hash, at))?;
         let not_durable = state.open.as_ref().map_or(0, |log| log.fill - log.durable_fill) * WORD;
         if not_durable * self.areas.len() as u64 > self.settings.flush_bytes {
             // More than the area's share of what may be lost.
@@ -268,19 +345,19 @@ impl<M: Media> Walsh<M> {
         Ok(())
     }
 
-    /// Makes an object the head of the newest chain of its hash; `slot` is where that begins, if
-    /// its directory is there.
+    /// Makes an object the head of the newest chain of its hash. `slot` is where its directory
+    /// lies, if that is there, and `directory` what it says then.
     #[inline(always)]
     pub(super) fn make_head(
         &self,
         area: &Area<M>,
         state: &State,
         slot: Option<Slot<'_, M::Sync>>,
-        hash: u64,
-        at: Addr,
+        directory: Directory,
+        (hash, at): (u64, Addr),
     ) -> Result<()> {
         if let Some(slot) = slot {
-            slot.push(hash, at);
+            slot.write(directory);
             return Ok(());
         }
         let view = state.view;

@@ -97,6 +97,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         form,
         settings,
         hasher: KeyedHash::of(pool.identity())?,
+        ordinary: settings.ordinary_log(form),
         objects: Objects::new(form, seed, settings.durability),
         seed,
         space,
@@ -115,7 +116,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         upkeep: AtomicWord::new(0),
         pool,
     };
-    if table.log_bytes() > table.pool.region().media().bytes() {
+    if table.ordinary.bytes > table.pool.region().media().bytes() {
         return Err(corrupt(ROOT, "a log is no longer than the medium"));
     }
     let media = table.pool.region().media();

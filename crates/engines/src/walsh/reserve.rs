@@ -80,7 +80,7 @@ impl<M: Media> Walsh<M> {
     fn need(&self, state: &State, more: More) -> Need {
         let items = self.live(state) + more.items;
         let short = state.item_bytes.min(state.log_bytes) / WORD + more.words;
-        let (entries, object_words) = (self.entries(), self.object_words());
+        let (entries, object_words) = (self.ordinary.entries, self.ordinary.object_words);
         let wanted = match self.form {
             // And the tombstone of a removal that finds no other room.
             Form::Fixed { .. } => (items + more.logs * entries + 1) * self.pair_bytes(),
@@ -94,7 +94,7 @@ impl<M: Media> Walsh<M> {
                 let (_, room) = self.divide_by(average, entries + object_words, 0);
                 // Half of it: those of one log may be much shorter than the average.
                 let room = (room / 2).max(object_words);
-                (by_count + (2 * short).div_ceil(room) + more.logs) * self.log_bytes()
+                (by_count + (2 * short).div_ceil(room) + more.logs) * self.ordinary.bytes
             }
         };
         let long_heads = (state.item_bytes / (object_words * WORD) + 1) * LONG_HEAD_LINES * LINE;
@@ -104,7 +104,7 @@ impl<M: Media> Walsh<M> {
             words => words * WORD + LONG_HEAD_LINES * LINE,
         };
         let end_bytes = END_OBJECTS * self.average_words(state, LEAST_ENTRIES) * WORD;
-        Need { wanted, log_bytes: self.log_bytes(), end_bytes, run_bytes: long + more_long }
+        Need { wanted, log_bytes: self.ordinary.bytes, end_bytes, run_bytes: long + more_long }
     }
 
     /// Returns the live pairs of an area: at most, if blind writes have made their count a guess.
@@ -134,13 +134,13 @@ impl<M: Media> Walsh<M> {
 
     /// Returns whether there is room for all of `need`.
     fn is_free(&self, need: Need) -> Result<bool> {
-        let (log_bytes, pair) = (self.log_bytes(), self.pair_bytes());
+        let (log_bytes, pair) = (self.ordinary.bytes, self.pair_bytes());
         let head = LogHead::BYTES as u64;
         // As many logs as fit there, and then a shorter one.
         let holds = |bytes: u64| match self.form {
             Form::Fixed { .. } => {
                 let rest = (bytes % log_bytes).saturating_sub(head) / pair;
-                (bytes / log_bytes * self.entries() + rest) * pair
+                (bytes / log_bytes * self.ordinary.entries + rest) * pair
             }
             Form::Variable => {
                 let rest = (bytes % need.log_bytes).saturating_sub(head + need.end_bytes);
@@ -172,7 +172,7 @@ impl<M: Media> Walsh<M> {
         let mut reserve = self.reserve.lock()?;
         if purpose.keeps_reserve() {
             // Until the log is full, nobody asks again.
-            let more = match words > self.object_words() {
+            let more = match words > self.ordinary.object_words {
                 true => More { items: 1, words: 0, long_words: words, logs: 1 },
                 false => More { items: entries, words: object_words, long_words: 0, logs: 1 },
             };
@@ -182,7 +182,10 @@ impl<M: Media> Walsh<M> {
         loop {
             let bytes = layout::log_bytes(entries, object_words);
             match self.space.take(bytes, LINE) {
-                Ok(taken) if !purpose.keeps_reserve() || self.is_free(reserve.need)? => {
+                Ok(taken)
+                    if taken.span.end_byte() <= layout::MOST_BYTES
+                        && (!purpose.keeps_reserve() || self.is_free(reserve.need)?) =>
+                {
                     return Ok((taken.span, entries));
                 }
                 Ok(taken) => self.space.give(taken.span),
@@ -289,7 +292,7 @@ impl<M: Media> Walsh<M> {
 
     /// Returns where the room is counted that an area's logs take: ordinary ones, or longer ones.
     pub(super) fn bytes_of<'s>(&self, state: &'s mut State, log: Span) -> &'s mut u64 {
-        match log.bytes() > self.log_bytes() {
+        match log.bytes() > self.ordinary.bytes {
             true => &mut state.long_bytes,
             false => &mut state.log_bytes,
         }

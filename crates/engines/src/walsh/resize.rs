@@ -19,8 +19,8 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
-use super::directory::{Directory, Slot, directory_of};
-use super::layout::{Kind, Link, MOST_LEVEL};
+use super::directory::{Slot, directory_of};
+use super::layout::{Directory, Kind, Link, MOST_LEVEL};
 use super::logs::{Object, corrupt};
 use super::moving::Moving;
 use super::object::Content;
@@ -161,7 +161,7 @@ impl<M: Media> Walsh<M> {
         let set_aside = &area.sides[1 - state.view.side()];
         let mut heads = [Addr::NULL; MOST_STEP as usize];
         for (head, directory) in heads.iter_mut().zip(directories) {
-            *head = self.blocks.read(set_aside, directory).head;
+            *head = self.blocks.read(set_aside, directory).head();
             pm.prefetch(*head);
         }
         // The last objects of unusually long chains are not prefetched.
@@ -187,7 +187,7 @@ impl<M: Media> Walsh<M> {
         moving: &mut Moving,
     ) -> Result<Counted> {
         let set_aside = &area.sides[1 - state.view.side()];
-        let head = self.blocks.read(set_aside, directory).head;
+        let head = self.blocks.read(set_aside, directory).head();
         moving.clear();
         self.along(head, |at| moving.take(self, pm, at))?;
         let mut found = Counted::default();
@@ -218,18 +218,18 @@ impl<M: Media> Walsh<M> {
     ) -> Result<()> {
         let slot = self.blocks.slot(&area.sides[state.view.side()], number);
         let present = slot.map_or_else(Directory::default, Slot::read);
-        if present.may_hold(hash) {
+        if !present.start(hash).is_null() {
             let mut is_newer = false;
             content.with_key(|key| {
-                self.walk(pm, present.head, &mut |other, _, _| is_newer |= other == key)
+                self.walk(pm, present.start(hash), &mut |other, _, _| is_newer |= other == key)
             })?;
             if is_newer {
                 return Ok(());
             }
         }
-        let link = Link { next: present.head, kind: Kind::Moved };
+        let link = Link { next: present.head(), kind: Kind::Moved };
         let at = self.append(pm, area, state, purpose, &Object { hash, link, content })?;
-        self.make_head(area, state, slot, hash, at)?;
+        self.make_head(area, state, slot, present.with(hash, at), (hash, at))?;
         state.chained += 1;
         Ok(())
     }

@@ -79,7 +79,7 @@ impl<M: Media> Walsh<M> {
             let Some(level) = level else { continue };
             let step = 1u64 << (MOST_LEVEL - level);
             for directory in (first..first + width).step_by(step as usize) {
-                let head = self.blocks.read(&area.sides[side], directory / step).head;
+                let head = self.blocks.read(&area.sides[side], directory / step).head();
                 self.walk(pm, head, &mut |key, value, kind| {
                     let value = kind.is_live().then(|| value.to_vec());
                     newest.entry(key.to_vec()).or_insert(value);

@@ -1,4 +1,4 @@
-//! Looking for a key (3.1.4): its directory, the filter, and then the chain from its head.
+//! Looking for a key (3.1.4): its directory, which says where to begin, and then the chain.
 //!
 //! Pairs of words have a fast path of their own: the fewer instructions a get has, the more of the
 //! next get overlaps with it. A hit verifies the matching object; a miss verifies every object
@@ -8,7 +8,8 @@ use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, word_of};
 
 use super::concurrency::View;
-use super::directory::{Directory, Slot, directory_of};
+use super::directory::{Slot, directory_of};
+use super::layout::Directory;
 use super::logs::corrupt;
 use super::object::{Found, WordKey};
 use super::state::{Area, Walsh};
@@ -70,10 +71,7 @@ impl<M: Media> Walsh<M> {
         directory: Directory,
         wanted: &mut Wanted<P, C>,
     ) -> Result<Option<Version>> {
-        if !directory.may_hold(wanted.hash) {
-            return Ok(None);
-        }
-        let mut at = directory.head;
+        let mut at = directory.start(wanted.hash);
         // A chain has no more objects than the medium has words.
         for step in 1..=self.pool.region().media().bytes() / WORD {
             if at.is_null() {
@@ -88,7 +86,7 @@ impl<M: Media> Walsh<M> {
             }
             at = found.link.next;
         }
-        Err(corrupt(directory.head, "a chain of objects ends"))
+        Err(corrupt(directory.head(), "a chain of objects ends"))
     }
 
     /// Looks for the newest object of a key: in the newest directories, then in those set aside.
@@ -120,11 +118,11 @@ impl<M: Media> Walsh<M> {
         hash: u64,
         key: u64,
     ) -> Option<Option<(Version, u64)>> {
-        if !directory.may_hold(hash) {
+        let mut at = directory.start(hash);
+        if at.is_null() {
             return Some(None);
         }
         let mut passed = [WordKey::default(); QUICK];
-        let mut at = directory.head;
         for count in 0..QUICK {
             let read = self.objects.read_word(pm, at).ok()?;
             if read.key == key {
@@ -148,28 +146,32 @@ impl<M: Media> Walsh<M> {
         passed.iter().all(|read| self.objects.open_word(pm, read).is_ok()).then_some(None)
     }
 
-    /// Looks for the newest object of a pair of words under the area's lock; `directory` is the
-    /// newest of the key.
+    /// Looks for the newest object of a pair of words without the area's lock; `None` as
+    /// [`Walsh::try_fast_find`].
     #[inline(never)]
+    pub(super) fn search_word_ahead(
+        &self,
+        pm: &Access<'_, M>,
+        directory: Directory,
+        (hash, key): (u64, u64),
+    ) -> Option<Option<Version>> {
+        self.try_fast_find(pm, directory, hash, key).map(|found| found.map(|(version, _)| version))
+    }
+
+    /// Looks for the newest object of a pair of words under the area's lock.
     pub(super) fn search_word(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         view: View,
-        directory: Directory,
         (hash, key): (u64, u64),
     ) -> Result<Option<Version>> {
-        if view.is_plain()
-            && let Some(found) = self.try_fast_find(pm, directory, hash, key)
-        {
-            return Ok(found.map(|(version, _)| version));
-        }
         let probe = |at| self.objects.probe_word(pm, at, key, &mut 0);
         self.search(pm, area, view, Wanted { hash, probe, is_current: || true })
     }
 
-    /// Looks for the newest object of a key under the area's lock, without a look at its value.
-    pub(super) fn search_key_locked(
+    /// Looks for the newest object of a key, without a look at its value.
+    pub(super) fn search_key(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
@@ -178,11 +180,11 @@ impl<M: Media> Walsh<M> {
     ) -> Result<Option<Version>> {
         let mut key_there = Vec::new();
         let probe = |at| self.objects.probe_key(pm, at, key, &mut key_there);
-        self.search(pm, area, view, Wanted { hash, probe, is_current: || true })
+        self.search(pm, area, view, Wanted { hash, probe, is_current: || area.view.shows(view) })
     }
 
-    /// Looks for the newest object of a key under the area's lock.
-    pub(super) fn search_locked(
+    /// Looks for the newest object of a key, and keeps its value.
+    pub(super) fn search_pair(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
@@ -191,7 +193,7 @@ impl<M: Media> Walsh<M> {
         value: &mut Vec<u8>,
     ) -> Result<Option<Version>> {
         let probe = |at| self.objects.probe(pm, at, key, value);
-        self.search(pm, area, view, Wanted { hash, probe, is_current: || true })
+        self.search(pm, area, view, Wanted { hash, probe, is_current: || area.view.shows(view) })
     }
 
     /// Reads a key; lock-free unless the area's logs are given another use again and again.

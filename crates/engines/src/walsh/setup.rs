@@ -116,6 +116,21 @@ impl WalshSettings {
         (self.directories / self.areas).ilog2()
     }
 
+    /// Returns what an ordinary log takes in a pool of a form.
+    pub fn ordinary_log(&self, form: Form) -> OrdinaryLog {
+        let most = self.log_bytes / WORD;
+        let least = object_head_words(form) + layout::seal_words(self.durability);
+        let (entries, object_words) = match form {
+            Form::Variable => (self.log_entries, most),
+            Form::Fixed { .. } => {
+                let words = most.min(self.log_entries * least);
+                ((words / least).max(1), words)
+            }
+        };
+        let bytes = layout::log_bytes(entries, object_words);
+        OrdinaryLog { entries, object_words, bytes }
+    }
+
     /// Returns the settings in the words of a root, and where the area table begins.
     ///
     /// # Errors
@@ -147,6 +162,17 @@ impl WalshSettings {
         }
         Ok(())
     }
+}
+
+/// What a log takes that is no longer than usual.
+#[derive(Clone, Copy, Debug)]
+pub struct OrdinaryLog {
+    /// The most objects.
+    pub entries: u64,
+    /// The room for them. Unit: words.
+    pub object_words: u64,
+    /// How long it is.
+    pub bytes: u64,
 }
 
 /// Returns the length of an object of a fixed form, or of the head of one of variable length.

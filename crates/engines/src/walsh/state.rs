@@ -15,7 +15,7 @@ use super::concurrency::{Shown, View};
 use super::directory::{Blocks, Side};
 use super::layout::{INFO_ESTIMATED, Info, Tail};
 use super::object::Objects;
-use super::setup::WalshSettings;
+use super::setup::{OrdinaryLog, WalshSettings};
 use crate::common::hash::KeyedHash;
 pub use queue::{Log, Logs};
 
@@ -35,6 +35,7 @@ pub struct Walsh<M: Media> {
     pub(super) settings: WalshSettings,
     pub(super) hasher: KeyedHash,
     pub(super) objects: Objects,
+    pub(super) ordinary: OrdinaryLog,
     /// Binds heads and objects to the database.
     pub(super) seed: u64,
     pub(super) space: Space<M>,

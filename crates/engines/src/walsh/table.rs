@@ -8,7 +8,7 @@ use everhash_index::{
     BareTable, Change, Checked, Cursor, Durability, Error, Form, Result, Stats, Table, Upkeep,
     WordTable, admit, admit_key,
 };
-use everhash_pmem::{AtomicWord, Media, WORD, pool};
+use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD, pool};
 
 use super::batches::{BytesBatch, WordBatch};
 use super::check;
@@ -22,8 +22,15 @@ impl<M: Media> Walsh<M> {
         has_form(self.form, key)
     }
 
-    /// Demands of every chain in DRAM that its filter forgets no key of it.
-    fn check_filters(&self) -> Result<()> {
+    /// Returns the hashes of the keys of a chain from an object on.
+    fn hashes_from(&self, pm: &Access<'_, M>, at: Addr) -> Result<Vec<u64>> {
+        let mut hashes = Vec::new();
+        self.walk(pm, at, &mut |key, _, _| hashes.push(self.hasher.bytes(key)))?;
+        Ok(hashes)
+    }
+
+    /// Demands of every directory that it leads to every key of its chain.
+    fn check_directories(&self) -> Result<()> {
         let pm = self.pool.access();
         for area in &self.areas {
             let state = self.lock(area)?;
@@ -34,13 +41,16 @@ impl<M: Media> Walsh<M> {
             for (side, level) in sides {
                 for number in 0..level.map_or(0, |level| 1u64 << level) {
                     let directory = self.blocks.read(&area.sides[side], number);
-                    let mut forgets = false;
-                    self.walk(&pm, directory.head, &mut |key, _, _| {
-                        forgets |= !directory.may_hold(self.hasher.bytes(key));
-                    })?;
-                    if forgets {
-                        let broken = "a filter holds every key of its chain";
-                        return Err(Error::Corrupt { at: directory.head.byte(), broken });
+                    let hashes = self.hashes_from(&pm, directory.head())?;
+                    let behind = self.hashes_from(&pm, directory.behind())?;
+                    let starts = |hash: &u64| !directory.start(*hash).is_null();
+                    let begins = hashes.first().is_none_or(|newest| {
+                        directory.start(*newest) == directory.head()
+                            && behind.ends_with(&hashes[1..])
+                    });
+                    if !begins || !hashes.iter().all(starts) {
+                        let broken = "a directory leads to every key of its chain";
+                        return Err(Error::Corrupt { at: directory.head().byte(), broken });
                     }
                 }
             }
@@ -153,7 +163,7 @@ impl<M: Media> Table for Walsh<M> {
     }
 
     fn check(&self) -> Result<Checked> {
-        self.check_filters()?;
+        self.check_directories()?;
         check::check(self.pool.region(), &mut |_, _| {})
     }
 
@@ -200,7 +210,7 @@ impl<M: Media> Table for Walsh<M> {
             ("directories", directories),
             ("objects", stored),
             ("logs", logs),
-            ("log_bytes", self.log_bytes()),
+            ("log_bytes", self.ordinary.bytes),
             ("rehashes", self.rehashes.load(Ordering::Relaxed)),
             ("areas_loaded", loaded),
             ("reserve_bytes", self.reserve_bytes()?),

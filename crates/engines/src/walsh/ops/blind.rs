@@ -12,8 +12,8 @@ use everhash_index::{BareTable, Form, Result, Table, admit};
 use everhash_pmem::{Media, word_of};
 
 use super::{Before, NewVersion, Room};
-use crate::walsh::directory::{Directory, Slot};
-use crate::walsh::layout::Kind;
+use crate::walsh::directory::Slot;
+use crate::walsh::layout::{Directory, Kind};
 use crate::walsh::object::Content;
 use crate::walsh::state::{NewInfo, Walsh};
 

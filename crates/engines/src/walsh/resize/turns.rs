@@ -81,7 +81,9 @@ impl<M: Media> Walsh<M> {
     pub(super) fn limit(&self, area: &Area<M>, state: &State) -> u64 {
         let limit = self.settings.threshold << state.view.level();
         let (areas, share) = (self.areas.len() as u64, limit / STAGGER);
-        limit - share * (areas - 1) / (2 * areas) + share * area.number / areas
+        // Their number is a power of two, and every write asks.
+        let level = areas.trailing_zeros();
+        limit - ((share * (areas - 1)) >> (level + 1)) + ((share * area.number) >> level)
     }
 
     /// Returns whether an area's chains are too long, or its logs too full of garbage.
@@ -99,7 +101,7 @@ impl<M: Media> Walsh<M> {
     #[inline(always)]
     fn has_garbage(&self, state: &State, times: u64) -> bool {
         let now = state.extent();
-        if now.log_bytes <= now.live_bytes.saturating_mul(times) + FREE_LOGS * self.log_bytes() {
+        if now.log_bytes <= now.live_bytes.saturating_mul(times) + FREE_LOGS * self.ordinary.bytes {
             return false;
         }
         let has_changed = |now: u64, before: u64| now.abs_diff(before) > before / 4;
@@ -225,7 +227,8 @@ impl<M: Media> Walsh<M> {
         let most = self.settings.log_entries.min(state.items / 8 + 2);
         let garbage = state.stored.saturating_sub(state.items);
         // Long objects are few: their bytes count.
-        let is_long = garbage > 0 && state.long_bytes > state.item_bytes / 8 * 9 + self.log_bytes();
+        let is_long =
+            garbage > 0 && state.long_bytes > state.item_bytes / 8 * 9 + self.ordinary.bytes;
         state.rehash.is_some() || garbage >= most || is_long
     }
 

@@ -12,7 +12,7 @@ use crate::walsh::layout::{AreaRecord, Tail, area_record};
 use crate::walsh::{Walsh, WalshSettings, WalshTable};
 
 /// The directories of an area.
-type Area = Vec<(u64, u64)>;
+type Area = Vec<u64>;
 
 type ImageSession = Session<Walsh, Image>;
 
@@ -29,8 +29,8 @@ fn loaded<M: Media>(table: &WalshTable<M>) -> u64 {
     stats.own.iter().find(|(name, _)| *name == "areas_loaded").unwrap().1
 }
 
-/// Returns everything that an open knows: directories, logs and counts of each area. But for the
-/// length of chains: records do not say which objects were passed over.
+/// Returns everything that an open knows: chains, logs and counts of each area. But for what is in
+/// the chains behind their heads: records do not say which objects were passed over.
 fn knowledge(table: &WalshTable<Image>) -> Vec<(String, [Area; 2])> {
     let areas = table.areas.iter().map(|area| {
         let state = area.state.lock().unwrap();
@@ -39,7 +39,7 @@ fn knowledge(table: &WalshTable<Image>) -> Vec<(String, [Area; 2])> {
         let directories = [0, 1].map(|which| {
             let count = levels[which].map_or(0, |level| 1u64 << level);
             let read = |number| table.blocks.read(&area.sides[sides[which]], number);
-            (0..count).map(read).map(|found| (found.head.byte(), found.filter)).collect()
+            (0..count).map(read).map(|found| found.head().byte()).collect()
         });
         let logs: Vec<_> = state.logs.iter().collect();
         let counts = (state.items, state.stored, state.sequence, state.info);

@@ -28,7 +28,7 @@ fn keys_that_are_written_in_turn_lengthen_their_chain_up_to_a_bound() {
                 let area = &table.areas[0];
                 let state = table.lock(area).unwrap();
                 let number = directory_of(table.hasher.word(keys[0]), state.view.level());
-                let head = table.blocks.read(&area.sides[state.view.side()], number).head;
+                let head = table.blocks.read(&area.sides[state.view.side()], number).head();
                 let mut length = 0u64;
                 table.walk(&table.pool.access(), head, &mut |_, _, _| length += 1).unwrap();
                 longest = length.max(longest);
