@@ -42,10 +42,6 @@ pub struct Effort {
     pub cut_every: usize,
     /// Whether pairs of the fixed forms have no check: then damage may change those that it hits.
     pub bare_pairs: bool,
-    /// Whether a look-up passes over a record that is not its key's without a look at the record's
-    /// check. Then damage to a key may hide its newest state, also that it was removed, from a
-    /// look-up, though not from a check.
-    pub passed_over: bool,
     /// Words of a pool that was not closed in which damage looks like a crash; none is damaged.
     pub unclosed: Range<usize>,
     /// The seed of the changed and exchanged words.
@@ -65,7 +61,6 @@ impl Default for Effort {
             images: 2000,
             cut_every: 8,
             bare_pairs: false,
-            passed_over: false,
             unclosed: 0..0,
             seed: 1,
             model: Model::Adr,

@@ -58,9 +58,9 @@ pub trait Batch {
     /// Returns the hash of the key at a position.
     fn hash(&self, place: usize) -> u64;
 
-    /// Compares the object at an address with the key at a position, and keeps the value of a
-    /// match; returns how the search ended, or the next address.
-    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending>;
+    /// Compares the object at an address with the key at a position, which has the given hash, and
+    /// keeps the value of a match; returns how the search ended, or the next address.
+    fn probe(&mut self, key: (usize, u64), at: Addr) -> core::result::Result<Addr, Ending>;
 
     /// Receives the answer for the key at a position.
     ///
@@ -126,7 +126,7 @@ impl<M: Media> Walsh<M> {
             let mut index = 0;
             while index < under_way {
                 let search = &mut searches[index];
-                match batch.probe(search.place, search.at) {
+                match batch.probe((search.place, search.hash), search.at) {
                     Ok(at) if search.step < STEPS => {
                         fetch_object(pm, at);
                         (search.at, search.step) = (at, search.step + 1);
@@ -305,7 +305,11 @@ impl<M: Media> Batch for Ahead<'_, '_, M> {
     }
 
     #[inline(always)]
-    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
+    fn probe(
+        &mut self,
+        (place, hash): (usize, u64),
+        at: Addr,
+    ) -> core::result::Result<Addr, Ending> {
         let key = self.pairs[place].0;
         let is_over = |equal| if equal { Err(Ending::Present) } else { Ok(()) };
         if self.table.form == Form::WORDS {
@@ -313,7 +317,7 @@ impl<M: Media> Batch for Ahead<'_, '_, M> {
             is_over(pair.key.to_le_bytes() == key)?;
             return pair.next().ok_or(Ending::Absent);
         }
-        let probe = self.table.objects.probe_key(self.pm, at, key, &mut self.key_there);
+        let probe = self.table.objects.probe_key(self.pm, at, (hash, key), &mut self.key_there);
         let (found, equal) = probe.map_err(|_| Ending::Unknown)?;
         is_over(equal)?;
         Some(found.link.next).filter(|next| !next.is_null()).ok_or(Ending::Absent)
@@ -341,16 +345,15 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
         self.table.hasher.word(self.keys[place])
     }
 
-    /// Verifies the check of the matching object only, as a single search does.
     #[inline(always)]
-    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
+    fn probe(&mut self, (place, _): (usize, u64), at: Addr) -> core::result::Result<Addr, Ending> {
         // An object that cannot be read may have been freed meanwhile.
         let read = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
-        if read.key != self.keys[place] {
-            return read.next().ok_or(Ending::Unknown);
-        }
         let checked = self.table.objects.checked(self.pm, &read);
         let (link, value) = checked.ok_or(Ending::Unknown)?;
+        if read.key != self.keys[place] {
+            return Some(link.next).filter(|next| !next.is_null()).ok_or(Ending::Absent);
+        }
         self.value = value;
         Err(Ending::of(link))
     }
@@ -383,8 +386,13 @@ impl<M: Media, F: FnMut(usize, Option<&[u8]>)> Batch for BytesBatch<'_, '_, M, F
         self.table.hash(self.keys[place])
     }
 
-    fn probe(&mut self, place: usize, at: Addr) -> core::result::Result<Addr, Ending> {
-        match self.table.objects.probe(self.pm, at, self.keys[place], &mut self.value) {
+    fn probe(
+        &mut self,
+        (place, hash): (usize, u64),
+        at: Addr,
+    ) -> core::result::Result<Addr, Ending> {
+        let key = (hash, self.keys[place]);
+        match self.table.objects.probe(self.pm, at, key, &mut self.value) {
             Ok((found, true)) => Err(Ending::of(found.link)),
             Ok((found, false)) if found.link.next.is_null() => Err(Ending::Absent),
             Ok((found, false)) => Ok(found.link.next),

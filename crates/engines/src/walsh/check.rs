@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::layout::{
     self, AreaRecord, Checkpoint, DIRECTORY_HASH, Directory, INFO_ESTIMATED, Info, Kind, LOG_AREA,
     LOG_SEQUENCE, Link, LogHead, MOST_LEVEL, ObjectHead, PART_WORDS, RECORD_HASH, RECORD_OFFSET,
-    ROOT, Root, Tail, mix,
+    ROOT, Root, Tag, Tail, mix,
 };
 use crate::common::hash::KeyedHash;
 
@@ -444,6 +444,9 @@ impl<M: Media> Judge<'_, M> {
             }
             if layout::AREA_HASH.get(hash) & (areas - 1) != area {
                 return corrupt(at, "a key lies in its area");
+            }
+            if object.link.tag != Tag::of(hash) {
+                return corrupt(at, "an object has the tag of its key");
             }
             self.seal(at, &object, log.head[LogHead::CHECKSUM])?;
             fill += object.words + self.seal_words;

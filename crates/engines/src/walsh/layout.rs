@@ -14,7 +14,7 @@ pub use directory::{Directory, MOST_BYTES};
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. But for the epoch it never changes.
     pub struct Root [3584] {
-        0   VERSION           [1] "layout version, 2";
+        0   VERSION           [1] "layout version, 3";
         8   AREAS             [1] "log areas, a power of two";
         16  DIRECTORIES       [1] "directories of a new table, a power of two";
         24  BLOCK_DIRECTORIES [1] "directories of a block in DRAM, a power of two";
@@ -113,7 +113,7 @@ everhash_pmem::ruler! {
     /// With durability 1 a word follows each object, its seal: a check over the words of the head,
     /// of a fixed form over all of its words, bound to its place and to its log.
     pub struct ObjectHead [24] {
-        0  LINK     [1] "the next object of the chain, kind, check";
+        0  LINK     [1] "the next object of the chain, kind, tag, check";
         8  LENGTHS  [1] "value bytes << 32 | key bytes";
         16 CHECKSUM [1] "XXH3-64 of key and value, seeded with database, place and lengths";
     }
@@ -122,7 +122,7 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// The object of a pair of words (3.1.2).
     pub struct WordObject [24] {
-        0  LINK  [1] "the next object of the chain, kind, check";
+        0  LINK  [1] "the next object of the chain, kind, tag, check";
         8  KEY   [1] "the key";
         16 VALUE [1] "the value; of a tombstone zero";
     }
@@ -147,8 +147,8 @@ pub const EPOCH: Addr = ROOT.plus(Root::EPOCH as u64);
 
 /// Version of this layout.
 ///
-/// Unit: none. Source: ours. Since 2, a directory names two objects.
-pub const VERSION: u64 = 2;
+/// Unit: none. Source: ours. Since 2, a directory names two objects; since 3, an object has a tag.
+pub const VERSION: u64 = 3;
 
 /// Most objects of a log.
 ///
@@ -181,6 +181,9 @@ pub const MOST_INDEX: u64 = 4;
 pub const RECORD_HASH: Bits = Bits::new(0, 48);
 /// Where the object lies in its log. Unit: words.
 pub const RECORD_OFFSET: Bits = Bits::new(48, 16);
+/// The bits of the hash that are the tag of its key: no filter of a directory uses them, and only
+/// an area with 2^31 directories or more chooses one by them.
+const TAG_HASH: Bits = Bits::new(12, 6);
 /// The bits of the hash that choose the directory, highest first.
 pub const DIRECTORY_HASH: Bits = Bits::new(16, 32);
 /// The bits of the hash that choose the area.
@@ -206,9 +209,11 @@ const TAIL_COUNT: Bits = Bits::new(40, 12);
 const TAIL_CHECK: Bits = Bits::new(52, 12);
 
 /// Word number of the next object, 0 = the chain ends.
-const LINK_WORD: Bits = Bits::new(0, 42);
+const LINK_WORD: Bits = Bits::new(0, 40);
 /// What the object is.
-const LINK_KIND: Bits = Bits::new(42, 2);
+const LINK_KIND: Bits = Bits::new(40, 2);
+/// The tag of its key.
+const LINK_TAG: Bits = Bits::new(42, 6);
 /// The check over the bits before, and over what it is bound to.
 const LINK_CHECK: Bits = Bits::new(48, 16);
 
@@ -264,6 +269,21 @@ impl Kind {
     }
 }
 
+/// Some bits of the hash of a key, which tell it from most keys of its chain.
+///
+/// They are under the check of the link: who meets an object with another tag than that of the key
+/// that it looks for knows that the object is of another key, whatever became of the bytes of that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tag(u64);
+
+impl Tag {
+    /// Returns the tag of the key with a hash.
+    #[inline(always)]
+    pub const fn of(hash: u64) -> Tag {
+        Tag(TAG_HASH.get(hash))
+    }
+}
+
 /// The first word of an object, without its check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -271,6 +291,8 @@ pub struct Link {
     pub next: Addr,
     /// What the object is.
     pub kind: Kind,
+    /// The tag of its key.
+    pub tag: Tag,
 }
 
 impl Link {
@@ -278,6 +300,7 @@ impl Link {
     #[inline]
     pub const fn encode(self, bound: u64) -> u64 {
         let word = LINK_KIND.set(LINK_WORD.set(0, self.next.word()), self.kind.code());
+        let word = LINK_TAG.set(word, self.tag.0);
         LINK_CHECK.set(word, mix(bound, word) >> 48)
     }
 
@@ -296,7 +319,8 @@ impl Link {
             2 => Kind::Removed,
             _ => Kind::Moved,
         };
-        let link = Link { next: Addr::NULL.plus(LINK_WORD.get(word)), kind };
+        let next = Addr::NULL.plus(LINK_WORD.get(word));
+        let link = Link { next, kind, tag: Tag(LINK_TAG.get(word)) };
         if link.encode(bound) == word { Some(link) } else { None }
     }
 }
@@ -422,7 +446,7 @@ mod tests {
         // Fails if damage could turn one tail, or one link, into another.
         let place = Addr::new(8192);
         let tail = Tail { at: Addr::new(64 * 77), count: 5 };
-        let link = Link { next: Addr::new(8 * 1234), kind: Kind::Replaced };
+        let link = Link { next: Addr::new(8 * 1234), kind: Kind::Replaced, tag: Tag::of(!0) };
         assert_eq!(Tail::decode(tail.encode(place), place), Some(tail));
         assert_eq!(Link::decode(link.encode(9), 9), Some(link));
         assert_eq!(decode_epoch(encode_epoch(6)), Some(6));

@@ -7,7 +7,7 @@ use everhash_index::{Error, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
 use everhash_pmem::{Access, Addr, Block, Media, word_of};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::layout::{self, Link, ObjectHead, WordObject, mix};
+use super::layout::{self, Link, ObjectHead, Tag, WordObject, mix};
 use super::setup::object_head_words;
 
 /// The longest object of a fixed form: link, two words of key, two of value. Unit: words.
@@ -268,22 +268,22 @@ impl Objects {
         pm.write_bytes(key_at.plus(key.len().div_ceil(8) as u64), value)
     }
 
-    /// Reads an object's link, and says whether the object is of `key`. If it is, `value` gets its
-    /// value.
+    /// Reads an object's link, and says whether the object is of the key with that hash. If it is,
+    /// `value` gets its value.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the object is damaged, or if it is none: a reader without a lock may
-    /// come too late.
+    /// [`Error::Corrupt`] if the object is damaged and may be of that key, or if it is none:
+    /// a reader without a lock may come too late.
     #[inline]
     pub fn probe<M: Media>(
         &self,
         pm: &Access<'_, M>,
         at: Addr,
-        key: &[u8],
+        (hash, key): (u64, &[u8]),
         value: &mut Vec<u8>,
     ) -> Result<(Found, bool)> {
         if self.form == Form::Variable {
-            return self.probe_variable(pm, at, key, value);
+            return self.probe_variable(pm, at, (hash, key), value);
         }
         let mut words = [0; MOST_FIXED_WORDS];
         let words = &mut words[..self.head_words];
@@ -368,25 +368,36 @@ impl Objects {
         &self,
         pm: &Access<'_, M>,
         at: Addr,
-        key: &[u8],
+        (hash, key): (u64, &[u8]),
         key_there: &mut Vec<u8>,
     ) -> Result<(Found, bool)> {
         if self.form != Form::Variable {
-            return self.probe(pm, at, key, key_there);
+            return self.probe(pm, at, (hash, key), key_there);
         }
-        let (found, lengths, _) = self.head(pm, at)?;
-        Ok((found, lengths.key == key.len() && has_key(pm, at, key, key_there)?))
+        let (found, lengths, checksum) = self.head(pm, at)?;
+        if found.link.tag != Tag::of(hash) {
+            return Ok((found, false));
+        }
+        if lengths.key == key.len() && has_key(pm, at, key, key_there)? {
+            return Ok((found, true));
+        }
+        self.verify(pm, at, lengths, checksum)?;
+        Ok((found, false))
     }
 
     fn probe_variable<M: Media>(
         &self,
         pm: &Access<'_, M>,
         at: Addr,
-        key: &[u8],
+        (hash, key): (u64, &[u8]),
         value: &mut Vec<u8>,
     ) -> Result<(Found, bool)> {
         let (found, lengths, checksum) = self.head(pm, at)?;
+        if found.link.tag != Tag::of(hash) {
+            return Ok((found, false));
+        }
         if lengths.key != key.len() || !has_key(pm, at, key, value)? {
+            self.verify(pm, at, lengths, checksum)?;
             return Ok((found, false));
         }
         value.clear();
@@ -396,6 +407,39 @@ impl Objects {
             return Err(damaged(at));
         }
         Ok((found, true))
+    }
+
+    /// Demands that the checksum of an object matches whose tag is that of another key: if its own
+    /// key is damaged, it may be the newest object of that other one.
+    #[cold]
+    fn verify<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        lengths: Lengths,
+        checksum: u64,
+    ) -> Result<()> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        self.read_pair(pm, at, lengths, checksum, (&mut key, &mut value))
+    }
+
+    /// Reads the key and the value behind a head.
+    fn read_pair<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+        lengths: Lengths,
+        checksum: u64,
+        (key, value): (&mut Vec<u8>, &mut Vec<u8>),
+    ) -> Result<()> {
+        let key_at = at.plus(ObjectHead::WORDS as u64);
+        pm.read_bytes(key_at, lengths.key as u64, key)?;
+        let value_at = key_at.plus(lengths.key.div_ceil(8) as u64);
+        pm.read_bytes(value_at, lengths.value as u64, value)?;
+        if self.checksum(at, lengths, key, value) != checksum {
+            return Err(damaged(at));
+        }
+        Ok(())
     }
 
     /// Reads an object with its key and its value.
@@ -423,13 +467,7 @@ impl Objects {
             return Ok(Found { link, words: words.len() as u64 + self.seal_words });
         }
         let (found, lengths, checksum) = self.head(pm, at)?;
-        let key_at = at.plus(ObjectHead::WORDS as u64);
-        pm.read_bytes(key_at, lengths.key as u64, key)?;
-        let value_at = key_at.plus(lengths.key.div_ceil(8) as u64);
-        pm.read_bytes(value_at, lengths.value as u64, value)?;
-        if self.checksum(at, lengths, key, value) != checksum {
-            return Err(damaged(at));
-        }
+        self.read_pair(pm, at, lengths, checksum, (key, value))?;
         Ok(found)
     }
 
@@ -469,7 +507,7 @@ mod tests {
         // Fails if a byte that influences an answer is outside the check. Sixteen bits let one
         // flip in 65,536 pass: with these words none does.
         let at = Addr::new(256);
-        let link = Link { next: Addr::new(128), kind: Kind::Added };
+        let link = Link { next: Addr::new(128), kind: Kind::Added, tag: Tag::of(1 << 13) };
         for (form, key, value) in [
             (Form::WORDS, b"a key wi".to_vec(), b"th value".to_vec()),
             (Form::DOUBLE_WORDS, vec![3; 16], vec![4; 16]),

@@ -12,7 +12,7 @@ use everhash_pmem::{Access, Addr, Lock, Media, WORD};
 
 use super::concurrency::View;
 use super::directory::Slot;
-use super::layout::{Directory, Kind, Link};
+use super::layout::{Directory, Kind, Link, Tag};
 use super::logs::Object;
 use super::object::Content;
 use super::reserve::Purpose;
@@ -318,7 +318,7 @@ impl<M: Media> Walsh<M> {
         // head is passed over.
         let again = before.version.filter(|version| version.at == head);
         let next = again.map_or(head, |version| version.found.link.next);
-        let object = Object { hash, link: Link { next, kind }, content };
+        let object = Object { hash, link: Link { next, kind, tag: Tag::of(hash) }, content };
         let at = self.append(pm, area, state, purpose, &object)?;
         if self.settings.durability == 1 {
             // Readers see it when it is durable, and not before.

@@ -20,7 +20,7 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
 use super::directory::{Slot, directory_of};
-use super::layout::{Directory, Kind, Link, MOST_LEVEL};
+use super::layout::{Directory, Kind, Link, MOST_LEVEL, Tag};
 use super::logs::{Object, corrupt};
 use super::moving::Moving;
 use super::object::Content;
@@ -227,7 +227,7 @@ impl<M: Media> Walsh<M> {
                 return Ok(());
             }
         }
-        let link = Link { next: present.head(), kind: Kind::Moved };
+        let link = Link { next: present.head(), kind: Kind::Moved, tag: Tag::of(hash) };
         let at = self.append(pm, area, state, purpose, &Object { hash, link, content })?;
         self.make_head(area, state, slot, present.with(hash, at), (hash, at))?;
         state.chained += 1;

@@ -1,8 +1,8 @@
 //! Looking for a key (3.1.4): its directory, which says where to begin, and then the chain.
 //!
 //! Pairs of words have a fast path of their own: the fewer instructions a get has, the more of the
-//! next get overlaps with it. A hit verifies the matching object; a miss verifies every object
-//! traversed.
+//! next get overlaps with it. Every object traversed is verified, also by a hit: if the newest
+//! object of a key is damaged, an older one must not be taken for it.
 
 use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, Media, WORD, word_of};
@@ -127,23 +127,23 @@ impl<M: Media> Walsh<M> {
             let read = self.objects.read_word(pm, at).ok()?;
             if read.key == key {
                 let (found, value) = self.objects.open_word(pm, &read).ok()?;
-                return Some(Some((Version { found, at }, value)));
+                let is_newest = self.are_sound(pm, &passed[..count]);
+                return is_newest.then_some(Some((Version { found, at }, value)));
             }
             passed[count] = read;
-            let Some(next) = read.next() else { return self.verified_miss(pm, &passed[..=count]) };
+            let Some(next) = read.next() else {
+                return self.are_sound(pm, &passed[..=count]).then_some(None);
+            };
             at = next;
         }
         None
     }
 
-    /// Returns that the key is absent, if every object of its chain verifies.
-    #[cold]
-    fn verified_miss(
-        &self,
-        pm: &Access<'_, M>,
-        passed: &[WordKey],
-    ) -> Option<Option<(Version, u64)>> {
-        passed.iter().all(|read| self.objects.open_word(pm, read).is_ok()).then_some(None)
+    /// Returns whether the objects that a search met are of the keys that they name. Only now, when
+    /// the loads that the search waits for are under way or over.
+    #[inline(always)]
+    fn are_sound(&self, pm: &Access<'_, M>, passed: &[WordKey]) -> bool {
+        passed.iter().all(|read| self.objects.checked(pm, read).is_some())
     }
 
     /// Looks for the newest object of a pair of words without the area's lock; `None` as
@@ -179,7 +179,7 @@ impl<M: Media> Walsh<M> {
         (hash, key): (u64, &[u8]),
     ) -> Result<Option<Version>> {
         let mut key_there = Vec::new();
-        let probe = |at| self.objects.probe_key(pm, at, key, &mut key_there);
+        let probe = |at| self.objects.probe_key(pm, at, (hash, key), &mut key_there);
         self.search(pm, area, view, Wanted { hash, probe, is_current: || area.view.shows(view) })
     }
 
@@ -192,7 +192,7 @@ impl<M: Media> Walsh<M> {
         (hash, key): (u64, &[u8]),
         value: &mut Vec<u8>,
     ) -> Result<Option<Version>> {
-        let probe = |at| self.objects.probe(pm, at, key, value);
+        let probe = |at| self.objects.probe(pm, at, (hash, key), value);
         self.search(pm, area, view, Wanted { hash, probe, is_current: || area.view.shows(view) })
     }
 
@@ -205,7 +205,7 @@ impl<M: Media> Walsh<M> {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
-        let live = self.get_with(pm, hash, |at| self.objects.probe(pm, at, key, value))?;
+        let live = self.get_with(pm, hash, |at| self.objects.probe(pm, at, (hash, key), value))?;
         if !live {
             value.clear();
         }

@@ -50,7 +50,6 @@ fn classify(
     let Told { errors, story, wrong, strangers, miscounted, .. } = told;
     // A key that became another key of the pool is one pair less.
     let in_pairs = wrong.len().max(strangers.len()) <= hit && miscounted < hit as u64;
-    let passed_over = effort.passed_over && wrong.len() + strangers.len() <= 2 * hit;
     Ok(match story {
         None if errors > 0 => Ok(Class::Noticed),
         None => match damage_reported(victim.add(words))? {
@@ -58,7 +57,7 @@ fn classify(
             None => Ok(Class::Noticed),
         },
         Some(_) if bare && in_pairs => Ok(Class::InBarePairs),
-        Some(_) if (bare || passed_over) && !victim.is_sound(words) => Ok(Class::ByCheckAlone),
+        Some(_) if bare && !victim.is_sound(words) => Ok(Class::ByCheckAlone),
         Some(story) => Err(story),
     })
 }

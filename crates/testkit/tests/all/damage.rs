@@ -50,7 +50,6 @@ const FLIPS: Effort = Effort {
     images: 0,
     cut_every: 64,
     bare_pairs: false,
-    passed_over: false,
     unclosed: 0..0,
     seed: 1,
     model: Model::Adr,
