@@ -132,13 +132,32 @@ impl Core {
         touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
     ) -> Result<T> {
+        self.write_and(touch, run, || self.maintenance.written(self))
+    }
+
+    /// As [`Core::write`], for a caller that holds locks of the store: it does no maintenance,
+    /// which takes them, too.
+    pub(crate) fn write_locked<T>(
+        &self,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
+        self.write_and(|_| Ok(()), run, || self.maintenance.wake_if_asleep())
+    }
+
+    #[inline(always)]
+    fn write_and<T>(
+        &self,
+        touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+        written: impl FnOnce(),
+    ) -> Result<T> {
         self.admit()?;
         if !self.writable {
             return Err(Error::ReadOnly { path: self.shown() });
         }
         let began = self.begin();
         let mut result = self.run_inside(touch, run);
-        self.maintenance.written(self);
+        written();
         if self.syncs_each && result.is_ok() {
             result = self.sync().and(result);
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use everhash_index::{Checked, Form, HashKind, Stats, Table};
+use everhash_index::{Checked, Form, HashKind, Stats};
 
 use crate::catalog::EngineInfo;
 use crate::core::Core;
@@ -154,12 +154,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn clear(&self) -> Result<()> {
-        // A snapshot would have to keep everything at once: then the pairs go one by one.
-        let core = self.core();
-        let at_once = |table: &dyn Table| {
-            if core.has_snapshots() { Ok(false) } else { table.clear().map(|()| true) }
-        };
-        if self.is_all() && core.write(|_| Ok(()), at_once)? {
+        if self.is_all() && self.clear_at_once()? {
             return Ok(());
         }
         self.retain(|_, _| false).map(drop)

@@ -365,6 +365,19 @@ impl Db {
         self.space().is_none() && !self.core().tables().is_some_and(used)
     }
 
+    /// Removes all pairs of the file at once, if it has no table; returns whether it did.
+    pub(crate) fn clear_at_once(&self) -> Result<bool> {
+        // Held so that nobody makes a table meanwhile, whose record would go.
+        let _catalogue = self.core().tables().map(Tables::catalogue);
+        if !self.is_all() {
+            return Ok(false);
+        }
+        self.core().write_locked(|table| {
+            // A snapshot would have to keep everything at once: then the pairs go one by one.
+            if self.core().has_snapshots() { Ok(false) } else { table.clear().map(|()| true) }
+        })
+    }
+
     /// Counts the pairs of this table whose values count, by reading the whole file.
     pub(crate) fn counted(&self, counts: impl Fn(&[u8]) -> bool) -> Result<u64> {
         // A scan may show a key twice: two hashes of 64 bits tell.

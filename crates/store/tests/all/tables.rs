@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use everhash_store::{
@@ -333,4 +334,33 @@ fn copies_have_the_tables_and_not_the_dropped_ones() {
     let db = db.truncate().unwrap();
     assert!(db.tables().unwrap().is_empty() && db.is_empty().unwrap());
     assert!(db.create_table("kept").unwrap().is_empty().unwrap());
+}
+
+#[test]
+fn a_table_made_beside_a_clear_is_there_after_the_next_open() {
+    // Fails if a clear that began when there was no table removed the record of one that another
+    // thread makes meanwhile.
+    let (directory, _) = place();
+    for round in 0..200 {
+        let path = directory.path().join(format!("{round}.ehdb"));
+        let db = relaxed("wophi", &path);
+        db.put("key", "value").unwrap();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                barrier.wait();
+                db.clear().unwrap();
+            });
+            barrier.wait();
+            db.create_table("red").unwrap().put("key", "value").unwrap();
+        });
+        assert!(db.is_empty().unwrap());
+        db.close().unwrap();
+        let options = Db::options().durability(Durability::Process).background(false);
+        let db = options.open(&path).unwrap();
+        assert_eq!(db.tables().unwrap(), ["red"], "round {round}");
+        assert_eq!(db.table("red").unwrap().len().unwrap(), 1, "round {round}");
+        drop(db);
+        std::fs::remove_file(&path).unwrap();
+    }
 }
