@@ -234,7 +234,21 @@ pub trait AtomicTable: Send + Sync {
     ///
     /// # Errors
     /// As [`Table::put`]; nothing was written then, unless it is an error of the medium.
-    fn write_all(&self, writes: &[(&[u8], Option<&[u8]>)]) -> Result<()>;
+    fn write_all(&self, writes: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        self.write_all_and_tell(writes, &mut |_, _| {})
+    }
+
+    /// As [`AtomicTable::write_all`]; calls `changed` once for each key that was absent and is
+    /// present now, with `true`, and for each that was present and is absent now, with `false`.
+    /// `changed` must not use the table.
+    ///
+    /// # Errors
+    /// As [`AtomicTable::write_all`]; `changed` may have been called for some keys.
+    fn write_all_and_tell(
+        &self,
+        writes: &[(&[u8], Option<&[u8]>)],
+        changed: &mut dyn FnMut(&[u8], bool),
+    ) -> Result<()>;
 }
 
 /// The operations of [`Table`] for 8-byte keys and values, without slices and allocation.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use everhash_index::Table;
 
 use crate::snapshot::Save;
-use crate::tables::{Space, prefix};
+use crate::tables::{BatchCount, Space, prefix};
 use crate::{Db, Result};
 
 /// Puts and removals that are done in one call, in their order; see [`Db::write`].
@@ -169,6 +169,31 @@ impl core::fmt::Debug for WriteBatch {
     }
 }
 
+/// Does the writes of a batch as if one by one.
+fn one_by_one(
+    table: &dyn Table,
+    writes: &[(&[u8], Option<&[u8]>)],
+    count: &mut BatchCount<'_>,
+) -> everhash_index::Result<()> {
+    let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
+    for &(key, value) in writes {
+        if let Some((first, _)) = puts.first()
+            && (value.is_none() || !count.are_together(first, key))
+        {
+            count.change(first, table.put_many(&puts)?.cast_signed());
+            puts.clear();
+        }
+        match value {
+            Some(value) => puts.push((key, value)),
+            None => count.change(key, -i64::from(table.remove(key)?)),
+        }
+    }
+    if let Some((first, _)) = puts.first() {
+        count.change(first, table.put_many(&puts)?.cast_signed());
+    }
+    Ok(())
+}
+
 impl Db {
     /// Does the writes of a batch, in order, with one sync where writes are durable at once.
     ///
@@ -185,20 +210,16 @@ impl Db {
         let spaces: Vec<_> = batch.spaces.iter().chain(self.space()).cloned().collect();
         let touch = |save: &mut Save<'_>| writes.iter().try_for_each(|(key, _)| save(key));
         self.write_unless_dropped(&spaces, touch, |table| {
+            let mut count = self.count_batch(&spaces);
             if let Some(table) = table.atomic() {
-                return table.write_all(&writes);
+                table.write_all_and_tell(&writes, &mut |key, is_there| {
+                    count.change(key, if is_there { 1 } else { -1 });
+                })?;
+            } else {
+                one_by_one(table, &writes, &mut count)?;
             }
-            let mut puts = Vec::new();
-            for &(key, value) in &writes {
-                if let Some(value) = value {
-                    puts.push((key, value));
-                    continue;
-                }
-                table.put_many(&puts)?;
-                puts.clear();
-                table.remove(key)?;
-            }
-            table.put_many(&puts).map(drop)
+            count.done();
+            Ok(())
         })
     }
 
@@ -248,7 +269,8 @@ impl Db {
         let stored = self.stored_keys(keys)?;
         let touch = |save: &mut Save<'_>| stored.iter().try_for_each(|key| save(key));
         let keys: Vec<&[u8]> = stored.iter().map(AsRef::as_ref).collect();
-        self.write_with(touch, |table| table.remove_many(&keys))
+        let gone = |removed: &u64| -removed.cast_signed();
+        self.write_with(touch, |table| table.remove_many(&keys), gone)
     }
 
     fn write_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -261,7 +283,8 @@ impl Db {
         let values = pairs.iter().map(|(_, value)| value.as_ref());
         let pairs: Vec<_> = stored.iter().map(AsRef::as_ref).zip(values).collect();
         let touch = |save: &mut Save<'_>| pairs.iter().try_for_each(|(key, _)| save(key));
-        self.write_with(touch, |table| run(table, &pairs))
+        let new = |added: &u64| added.cast_signed();
+        self.write_with(touch, |table| run(table, &pairs), new)
     }
 
     fn stored_keys<'k, K: AsRef<[u8]>>(&self, keys: &'k [K]) -> Result<Vec<Cow<'k, [u8]>>> {

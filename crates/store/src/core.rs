@@ -245,10 +245,15 @@ impl Core {
         saved.and_then(|()| run(&*self.table)).map_err(|error| self.failed(error))
     }
 
-    /// Begins a snapshot of this instant.
-    pub(crate) fn snapshot(&self, limit: usize) -> Arc<Kept> {
+    /// Begins a snapshot of this instant, and runs something while no write is under way.
+    pub(crate) fn snapshot<R>(
+        &self,
+        limit: usize,
+        run: impl FnOnce(&dyn Table) -> R,
+    ) -> (Arc<Kept>, R) {
         let _still = self.gate.shut_for_writes();
-        self.snapshots.begin(limit)
+        let kept = self.snapshots.begin(limit);
+        (kept, run(&*self.table))
     }
 
     pub(crate) fn forget_snapshot(&self, kept: &Arc<Kept>) {

@@ -132,13 +132,17 @@ impl Db {
 
     /// Returns the number of pairs. Exact whenever no write is under way.
     ///
-    /// Takes no time to speak of, unless the file has had tables ([`Db::table`]): then it reads all
-    /// pairs of the file, and needs about 40 bytes of memory for each pair that it counts.
+    /// Takes no time to speak of, but once where the file has had tables ([`Db::table`]): the first
+    /// call after an open counts the pairs of all tables in a snapshot, and from there on every
+    /// write keeps count. A write that fails leaves its table in doubt, and the next call counts
+    /// again. If more is written while it counts than [`Options::snapshot_bytes`] has room for, it
+    /// reads all pairs once more, with about 40 bytes of memory for each pair of the table, and the
+    /// next call does, too.
     ///
     /// # Errors
     /// See [`Db`].
     pub fn len(&self) -> Result<u64> {
-        if self.is_all() { self.core().read(|table| table.len()) } else { self.counted(|_| true) }
+        if self.is_all() { self.core().read(|table| table.len()) } else { self.kept_len() }
     }
 
     /// Returns whether there are no pairs.

@@ -315,7 +315,8 @@ impl Expiring {
         self.db.retain(|key, record| live(record, now).is_none_or(|value| keep(key, value)))
     }
 
-    /// Counts the pairs, by reading the whole file: as [`Db::len`] of a table.
+    /// Counts the pairs that have not ended, by reading the whole file each time: how many there
+    /// are depends on the clock. Needs about 40 bytes of memory for each pair that it counts.
     ///
     /// # Errors
     /// See [`Db`].

@@ -24,7 +24,8 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.write_key(key.as_ref(), |table, key| table.insert(key, value.as_ref()))
+        let new = |added: &bool| i64::from(*added);
+        self.write_key(key.as_ref(), |table, key| table.insert(key, value.as_ref()), new)
     }
 
     /// Adds the pair or replaces its value; returns whether there was one.
@@ -32,7 +33,8 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.write_key(key.as_ref(), |table, key| table.put(key, value.as_ref()))
+        let new = |was_there: &bool| i64::from(!was_there);
+        self.write_key(key.as_ref(), |table, key| table.put(key, value.as_ref()), new)
     }
 
     /// Replaces the value if the key is present; returns whether it was.
@@ -40,7 +42,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.write_key(key.as_ref(), |table, key| table.update(key, value.as_ref()))
+        self.write_key(key.as_ref(), |table, key| table.update(key, value.as_ref()), |_| 0)
     }
 
     /// Adds the pair or replaces its value; returns the value before.
@@ -154,7 +156,8 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.write_key(key.as_ref(), |table, key| table.remove(key))
+        let gone = |was_there: &bool| -i64::from(*was_there);
+        self.write_key(key.as_ref(), |table, key| table.remove(key), gone)
     }
 
     /// Removes a key; returns the value that it had.
@@ -201,16 +204,23 @@ impl Db {
         let mut change = Some(change);
         let mut answer = None;
         let mut callback = Callback::default();
-        let result = self.write_key(key.as_ref(), |table, key| {
+        let come = Cell::new(0);
+        let run = |table: &dyn Table, key: &[u8]| {
             table.modify(key, &mut |value| {
                 callback.call(Change::Keep, || {
                     let change = change.take().expect("the contract: called once");
                     let (change, returned) = change(value);
                     answer = Some(returned);
+                    come.set(match &change {
+                        Change::Keep => 0,
+                        Change::Put(_) => i64::from(value.is_none()),
+                        Change::Remove => -i64::from(value.is_some()),
+                    });
                     change
                 })
             })
-        });
+        };
+        let result = self.write_key(key.as_ref(), run, |()| come.get());
         callback.resume();
         result.map(|()| answer.expect("the contract: called once"))
     }
@@ -245,7 +255,8 @@ impl Db {
         &self,
         key: &[u8],
         run: impl FnOnce(&dyn Table, &[u8]) -> everhash_index::Result<T>,
+        change: impl FnOnce(&T) -> i64,
     ) -> Result<T> {
-        self.stored(key, |key| self.write_with(|save| save(key), |table| run(table, key)))
+        self.stored(key, |key| self.write_with(|save| save(key), |table| run(table, key), change))
     }
 }

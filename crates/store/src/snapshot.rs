@@ -5,7 +5,7 @@ mod kept;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use everhash_index::Cursor;
+use everhash_index::{Cursor, Table};
 
 use kept::{Found, STRIPES};
 pub(crate) use kept::{Kept, Save, Snapshots};
@@ -66,11 +66,20 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn snapshot(&self) -> Result<Snapshot> {
+        self.snapshot_and(|_| ()).map(|(snapshot, ())| snapshot)
+    }
+
+    /// Takes a snapshot, and runs something at its instant.
+    pub(crate) fn snapshot_and<R>(
+        &self,
+        run: impl FnOnce(&dyn Table) -> R,
+    ) -> Result<(Snapshot, R)> {
         // Nothing but the question whether the table is there.
         self.read(|_| Ok(()))?;
-        let kept = self.core().snapshot(self.options_of_open().snapshot_bytes);
+        let (kept, result) = self.core().snapshot(self.options_of_open().snapshot_bytes, run);
         let at = self.core().wall();
-        Ok(Snapshot { db: self.clone(), live: Arc::new(Live { db: self.clone(), kept, at }) })
+        let live = Arc::new(Live { db: self.clone(), kept, at });
+        Ok((Snapshot { db: self.clone(), live }, result))
     }
 }
 

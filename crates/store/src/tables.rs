@@ -1,6 +1,7 @@
 //! Many tables in one file.
 
 pub(crate) mod catalogue;
+mod counts;
 pub(crate) mod prefix;
 mod purge;
 
@@ -13,6 +14,8 @@ use everhash_index::{Cursor, Table, Upkeep};
 
 pub(crate) use catalogue::Space;
 use catalogue::{Catalogue, MAX_NAME_BYTES, Record};
+pub(crate) use counts::BatchCount;
+use counts::{Count, Counts};
 use purge::{Purge, Round};
 
 use crate::core::Core;
@@ -32,6 +35,7 @@ pub(crate) struct Tables {
     catalogue: Mutex<Catalogue>,
     purge: Purge,
     sweep: Sweep,
+    counts: Counts,
 }
 
 impl Tables {
@@ -46,7 +50,8 @@ impl Tables {
         if catalogue.has_ending() {
             sweep.want();
         }
-        Ok(Tables { id, used, catalogue: Mutex::new(catalogue), purge, sweep })
+        let counts = Counts::default();
+        Ok(Tables { id, used, catalogue: Mutex::new(catalogue), purge, sweep, counts })
     }
 
     fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
@@ -119,6 +124,7 @@ impl Tables {
         self.used.store(true, Ordering::Release);
         let (space, record) = catalogue.prepare(name, self.id, ends);
         put(core, &record)?;
+        self.counts.made(&space);
         catalogue.made(&space);
         if ends {
             self.sweep.want();
@@ -153,7 +159,8 @@ fn put(core: &Core, (key, value): &Record) -> Result<()> {
 ///
 /// A table is 8 bytes before each of its keys. Making and dropping one takes a time that does not
 /// depend on any number of pairs. Reading a table as a whole ([`Db::iter`], [`Db::scan`],
-/// [`Db::retain`], [`Db::clear`] and [`Db::len`]) reads all pairs of the file.
+/// [`Db::retain`] and [`Db::clear`]) reads all pairs of the file, and so does the first
+/// [`Db::len`] after an open.
 impl Db {
     /// Returns a handle to the table `name`.
     ///
@@ -258,7 +265,7 @@ impl Db {
         self.space().map(|space| &*space.name)
     }
 
-    fn tables_of(&self) -> Result<&Tables> {
+    pub(crate) fn tables_of(&self) -> Result<&Tables> {
         let form = self.info().form;
         self.core().tables().ok_or_else(|| Error::NoTables { path: self.shown(), form })
     }
@@ -326,13 +333,15 @@ impl Db {
         self.core().read(run)
     }
 
-    /// Runs a write of this table.
+    /// Runs a write of this table; `change` says how many pairs came or went.
     #[inline]
     pub(crate) fn write_with<T>(
         &self,
         touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+        change: impl FnOnce(&T) -> i64,
     ) -> Result<T> {
+        let run = |table: &dyn Table| self.counting(|| run(table), change);
         match self.space() {
             None => self.core().write(touch, run),
             Some(space) => self.write_unless_dropped(std::slice::from_ref(space), touch, run),
@@ -393,6 +402,9 @@ impl Db {
 
     /// Returns whether this table has no pair.
     pub(crate) fn has_none(&self) -> Result<bool> {
+        if let Some(known) = self.known_len() {
+            return self.read(|_| Ok(known == 0));
+        }
         let stop = |_: &[u8], _: &[u8]| core::ops::ControlFlow::Break(());
         Ok(self.scan_from(Cursor::default(), stop)?.is_none())
     }

@@ -55,7 +55,11 @@ impl Write<'_> {
 }
 
 impl<M: Media> AtomicTable for Reef<M> {
-    fn write_all(&self, writes: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+    fn write_all_and_tell(
+        &self,
+        writes: &[(&[u8], Option<&[u8]>)],
+        changed: &mut dyn FnMut(&[u8], bool),
+    ) -> Result<()> {
         // Of several writes to a key the last one counts.
         let mut last = BTreeMap::new();
         for (key, value) in writes {
@@ -69,7 +73,7 @@ impl<M: Media> AtomicTable for Reef<M> {
         let mut attempt = 0;
         // Ends: room is made only so many times.
         let due = loop {
-            match self.write_all_once(&last) {
+            match self.write_all_once(&last, changed) {
                 Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
                 outcome => break outcome?,
             }
@@ -83,7 +87,11 @@ impl<M: Media> Reef<M> {
     ///
     /// # Errors
     /// [`Error::Full`]: nothing was written then.
-    fn write_all_once(&self, last: &BTreeMap<&[u8], Option<&[u8]>>) -> Result<BTreeSet<usize>> {
+    fn write_all_once(
+        &self,
+        last: &BTreeMap<&[u8], Option<&[u8]>>,
+        changed: &mut dyn FnMut(&[u8], bool),
+    ) -> Result<BTreeSet<usize>> {
         let pm = self.pool.access();
         let mut epochs = match self.is_immediate {
             true => Some(self.epochs.lock()?),
@@ -120,10 +128,14 @@ impl<M: Media> Reef<M> {
         for write in &writes {
             let members = members.get_mut(&self.shard_number(write.hash));
             let members = members.expect("its latch was taken");
-            if let Err(error) = self.publish_one(&pm, write, members) {
-                // The medium has all of them by now, and readers would not.
-                self.dead.store(1, Ordering::Relaxed);
-                return Err(error);
+            match self.publish_one(&pm, write, members) {
+                Ok(was_there) if was_there == write.value.is_some() => {}
+                Ok(_) => changed(write.key, write.value.is_some()),
+                Err(error) => {
+                    // The medium has all of them by now, and readers would not.
+                    self.dead.store(1, Ordering::Relaxed);
+                    return Err(error);
+                }
             }
         }
         Ok(due)
@@ -239,13 +251,13 @@ impl<M: Media> Reef<M> {
         Ok(())
     }
 
-    /// Lets the directory lead to the object of a write.
+    /// Lets the directory lead to the object of a write; returns whether its key was there.
     fn publish_one(
         &self,
         pm: &Access<'_, M>,
         write: &Write<'_>,
         members: &mut Members,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (shard, _) = self.shard(write.hash);
         let look = |at| self.objects.look(pm, (at, self.units.seal(at)), write.key, None);
         let found = shard.locate(write.hash, look)?;
@@ -253,6 +265,8 @@ impl<M: Media> Reef<M> {
             // Others of the batch may have taken the room that was made for this one.
             shard.make_room(members.items + 1, write.hash, |pairs| self.rehash(pm, pairs))?;
         }
-        self.publish((shard, members), (write.hash, write.kind(), write.place), found)
+        let was_there = found.is_some();
+        self.publish((shard, members), (write.hash, write.kind(), write.place), found)?;
+        Ok(was_there)
     }
 }

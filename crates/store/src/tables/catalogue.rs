@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use everhash_index::{Error, Result, Table};
 
+use super::Count;
 use super::prefix;
 
 /// How many tables a page lists. Source: ours; a page of long names is 8 KiB then.
@@ -38,6 +39,8 @@ pub(crate) struct Space {
     pub(crate) database: u64,
     page: usize,
     dropped: AtomicBool,
+    /// How many pairs it has.
+    pub(crate) count: Count,
 }
 
 /// The tables of an open database.
@@ -63,6 +66,11 @@ struct Entry {
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 impl Space {
+    fn new(name: &str, number: u64, database: u64, page: usize) -> Space {
+        let (dropped, count) = (AtomicBool::new(false), Count::default());
+        Space { name: name.into(), number, database, page, dropped, count }
+    }
+
     /// Returns whether the table was dropped.
     #[inline]
     pub(crate) fn is_dropped(&self) -> bool {
@@ -117,6 +125,10 @@ impl Catalogue {
         self.names.keys().map(AsRef::as_ref)
     }
 
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = &Arc<Space>> {
+        self.names.values()
+    }
+
     /// Returns the numbers of dropped tables.
     pub(crate) fn dropped(&self) -> Vec<u64> {
         let entries = self.pages.iter().flatten().filter(|entry| entry.table.is_none());
@@ -164,8 +176,7 @@ impl Catalogue {
         if page == self.pages.len() {
             self.pages.push(Vec::new());
         }
-        let dropped = AtomicBool::new(false);
-        let space = Arc::new(Space { name: name.into(), number, database, page, dropped });
+        let space = Arc::new(Space::new(name, number, database, page));
         let mut entries = self.pages[page].clone();
         entries.push(Entry { number, table: Some(Arc::clone(&space)) });
         (space, (page_key(page), print(&entries)))
@@ -244,8 +255,8 @@ fn parse(record: &[u8], page: usize, database: u64) -> Result<Vec<Entry>> {
         let (bytes, behind) = behind.split_first().ok_or(DAMAGED)?;
         let (name, behind) = behind.split_at_checked(usize::from(*bytes)).ok_or(DAMAGED)?;
         let name = core::str::from_utf8(name).map_err(|_| DAMAGED)?;
-        let (number, dropped) = (u64::from_le_bytes(*number), AtomicBool::new(false));
-        let space = Space { name: name.into(), number, database, page, dropped };
+        let number = u64::from_le_bytes(*number);
+        let space = Space::new(name, number, database, page);
         entries.push(Entry { number, table: (!name.is_empty()).then(|| Arc::new(space)) });
         rest = behind;
     }

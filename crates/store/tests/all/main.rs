@@ -1,5 +1,6 @@
 //! The store as a program embeds it: one binary for all of its tests.
 
+mod counts;
 mod crashes;
 mod figures;
 mod opening;
