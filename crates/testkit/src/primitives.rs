@@ -6,8 +6,10 @@
 
 mod loom;
 mod loom_medium;
+mod rehearsed;
 mod shuttle;
 
 pub use loom::{Loom, LoomMutex, LoomWord};
 pub use loom_medium::{ACQUIRE, LoomBlock, LoomMedium, NO_FENCE, RELEASE, Without, read_beside};
+pub use rehearsed::{RehearsedWord, read_beside_rehearsed};
 pub use shuttle::{Shuttle, ShuttleMutex, ShuttleWord};

@@ -11,7 +11,7 @@ use everhash_pmem::{
     Simulation, Site, Span,
 };
 
-use super::{Loom, LoomMutex, LoomWord};
+use super::{Loom, LoomMutex, LoomWord, rehearsed};
 
 /// A medium of which a few words are explored and the others do not change while threads run.
 ///
@@ -21,6 +21,8 @@ pub struct LoomMedium<P> {
     explored: BTreeMap<u64, LoomWord>,
     fixed: BTreeMap<u64, AtomicU64>,
     is_sealed: AtomicBool,
+    /// The other words of a medium whose writer is rehearsed: it says itself what it changes.
+    rehearsed: Box<[AtomicU64]>,
     /// What the next fence makes durable, and what is durable.
     next: AtomicU64,
     durable: LoomWord,
@@ -39,10 +41,19 @@ impl<P: Primitives> LoomMedium<P> {
             explored: explored.collect(),
             fixed: fixed.into_iter().map(|(at, word)| (at.word(), AtomicU64::new(word))).collect(),
             is_sealed: AtomicBool::new(true),
+            rehearsed: Box::new([]),
             next: AtomicU64::new(0),
             durable: LoomWord::new(0),
             primitives: PhantomData,
         }
+    }
+
+    /// Makes a medium of zeros, of which the words are explored that the writer changed when it was
+    /// rehearsed: [`read_beside_rehearsed`](super::read_beside_rehearsed).
+    pub fn rehearsed(words: u64) -> Self {
+        let explored = rehearsed::explored().into_iter().map(|at| (at, 0));
+        let rehearsed = (0..words).map(|_| AtomicU64::new(0)).collect();
+        LoomMedium { rehearsed, ..LoomMedium::new(explored, []) }
     }
 
     /// Lets one thread store to the other words too, until [`LoomMedium::seal`]: to open a table.
@@ -69,20 +80,32 @@ impl<P: Primitives> LoomMedium<P> {
         self.durable.load(Relaxed)
     }
 
+    /// Returns a word that is not explored.
+    fn fixed(&self, at: Addr) -> &AtomicU64 {
+        let word = self.fixed.get(&at.word());
+        let word = word.or_else(|| self.rehearsed.get(at.word() as usize));
+        word.unwrap_or_else(|| panic!("{at:?} is no word of the medium"))
+    }
+
     fn load(&self, at: Addr, order: Ordering) -> u64 {
-        match (self.explored.get(&at.word()), self.fixed.get(&at.word())) {
-            (Some(word), _) => word.load(order),
-            (None, Some(word)) => word.load(Relaxed),
-            (None, None) => panic!("{at:?} is no word of the medium"),
+        match self.explored.get(&at.word()) {
+            Some(word) => word.load(order),
+            None => self.fixed(at).load(Relaxed),
         }
     }
 
     fn store(&self, at: Addr, value: u64, order: Ordering) {
-        match (self.explored.get(&at.word()), self.fixed.get(&at.word())) {
-            (Some(word), _) => word.store(value, order),
-            (None, Some(word)) if !self.is_sealed.load(Relaxed) => word.store(value, Relaxed),
-            _ => panic!("only explored words are stored to: not {at:?}"),
+        if let Some(word) = self.explored.get(&at.word()) {
+            return word.store(value, order);
         }
+        let word = self.fixed(at);
+        if self.rehearsed.is_empty() {
+            let is_sealed = self.is_sealed.load(Relaxed);
+            assert!(!is_sealed, "only explored words are stored to: not {at:?}");
+        } else if word.load(Relaxed) != value {
+            rehearsed::changes(at);
+        }
+        word.store(value, Relaxed);
     }
 }
 
@@ -149,7 +172,8 @@ impl<P: Primitives> Media for LoomMedium<P> {
 
     fn bytes(&self) -> u64 {
         let last = [self.explored.keys().next_back(), self.fixed.keys().next_back()];
-        last.into_iter().flatten().max().map_or(0, |word| (word + 1) * 8)
+        let words = last.into_iter().flatten().max().map_or(0, |word| word + 1);
+        words.max(self.rehearsed.len() as u64) * 8
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -185,8 +209,8 @@ impl<P: Primitives> Media for LoomMedium<P> {
         self.fence(cx, site)
     }
 
-    fn grow(&self, _bytes: u64) -> Result<()> {
-        Err(Error::Full { needed: 0 })
+    fn grow(&self, bytes: u64) -> Result<()> {
+        if bytes <= Media::bytes(self) { Ok(()) } else { Err(Error::Full { needed: bytes }) }
     }
 }
 
@@ -242,13 +266,38 @@ where
     T: Send + Sync + 'static,
     R: Ord + Clone + Send + 'static,
 {
+    explore(preemptions, make, read, write, then, None)
+}
+
+/// Runs `scene` in a thread of a model that has so much room on its stack.
+pub(super) fn on_stack(words: usize, scene: impl FnOnce() + Send + 'static) {
+    let thread = loom::thread::Builder::new().stack_size(words).spawn(scene);
+    let thread = thread.expect("a model has room for a thread");
+    thread.join().expect("no thread of the model panicked");
+}
+
+/// As [`read_beside`]; the thread that makes the table and writes has `stack` words of stack, or
+/// as many as loom gives it.
+pub(super) fn explore<T, R>(
+    preemptions: usize,
+    make: impl Fn() -> T + Send + Sync + 'static,
+    read: fn(&T) -> R,
+    write: fn(&T),
+    then: Option<fn(&T)>,
+    stack: Option<usize>,
+) -> BTreeSet<R>
+where
+    T: Send + Sync + 'static,
+    R: Ord + Clone + Send + 'static,
+{
     let accepted = Arc::new(Mutex::new(BTreeSet::new()));
     let all = Arc::clone(&accepted);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     // Enough for an engine that opens a whole table.
     builder.max_branches = 100_000;
-    builder.check(move || {
+    let make = Arc::new(make);
+    let scene = move || {
         let table = Arc::new(make());
         let (reader, all) = (Arc::clone(&table), Arc::clone(&all));
         let reader = loom::thread::spawn(move || {
@@ -263,6 +312,10 @@ where
         for thread in writer.into_iter().chain([reader]) {
             thread.join().expect("no thread of the model panicked");
         }
-    });
+    };
+    match stack {
+        None => builder.check(scene),
+        Some(stack) => builder.check(move || on_stack(stack, scene.clone())),
+    }
     accepted.lock().expect("no thread of the model panicked").clone()
 }

@@ -4,11 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, Mutex};
 
 use everhash_pmem::{AtomicWord, Lock, LockPoisoned, Primitives};
-use everhash_testkit::primitives::{Loom, Shuttle};
+use everhash_testkit::primitives::{
+    Loom, NO_FENCE, RehearsedWord, Shuttle, Without, read_beside_rehearsed,
+};
 
 type Word<P> = <P as Primitives>::AtomicU64;
 
@@ -126,4 +129,45 @@ fn loom_counts_under_its_lock() {
         thread.join().unwrap();
         assert_eq!(*lock.lock().unwrap(), 11);
     });
+}
+
+/// Primitives whose words are explored if the writer changed them in the rehearsal.
+type Rehearsed = Without<NO_FENCE, RehearsedWord>;
+
+/// Makes two words that hold nothing.
+fn two_words() -> [Word<Rehearsed>; 2] {
+    [0, 1].map(|_| AtomicWord::new(0))
+}
+
+#[test]
+fn loom_explores_what_the_writer_changed_in_its_rehearsal() {
+    // Fails if a changed word is taken for one that rests, or the reader sees the rehearsal.
+    let seen = read_beside_rehearsed(
+        1,
+        two_words,
+        |[first, second]| (second.load(Acquire), first.load(Relaxed)),
+        |[first, second]| {
+            first.store(1, Relaxed);
+            second.store(2, Release);
+            second.store(2, Release);
+        },
+    );
+    assert_eq!(seen, BTreeSet::from([(0, 0), (0, 1), (2, 1)]));
+}
+
+#[test]
+fn a_writer_that_does_not_keep_to_its_rehearsal_ends_the_model() {
+    // Fails if a word that is not explored changes beside the reader: what that would see then is
+    // no value that loom has chosen.
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let strays = || {
+        read_beside_rehearsed(
+            1,
+            two_words,
+            |[first, _]| first.load(Relaxed),
+            |words| words[RUNS.fetch_add(1, Relaxed).min(1)].store(1, Relaxed),
+        )
+    };
+    assert!(catch_unwind(strays).is_err());
+    assert_eq!(RUNS.load(Relaxed), 2);
 }
