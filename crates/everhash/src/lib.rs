@@ -20,6 +20,7 @@
 //! | have several tables in one file | [`Db::table`], [`Db::drop_table`] |
 //! | let pairs end at a time | [`Expiring`], [`Db::expiring_table_or_create`] |
 //! | hold a view, or copy one | [`Db::snapshot`], [`Db::checkpoint`] |
+//! | save from a forked child | [`Snapshot::hand_over`] |
 //! | do many writes in one call | [`WriteBatch`], [`Db::put_many`] |
 //! | act on an error | [`Error::kind`] |
 //! | see what it does | [`Db::metrics`], [`Options::metrics_file`] |

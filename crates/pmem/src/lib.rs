@@ -48,6 +48,8 @@ pub use site::Site;
 pub use sync::{AtomicWord, Lock, LockPoisoned, Primitives, Std};
 pub use sys::flush::WriteBack;
 pub use sys::fork::Origin;
+#[cfg(feature = "forked")]
+pub use sys::forked::{ForkedChild, end_at_broken_pipes, in_forked_child};
 pub use sys::lanes::{equal_bytes, equal_bytes_scalar};
 pub use sys::latch::{Latch, LatchGuard};
 pub use sys::meter::AllocationMeter;

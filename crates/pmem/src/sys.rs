@@ -7,6 +7,9 @@
 pub(crate) mod flush;
 #[allow(unsafe_code, reason = "a page that the kernel empties in children")]
 pub(crate) mod fork;
+#[cfg(feature = "forked")]
+#[allow(unsafe_code, reason = "forks")]
+pub(crate) mod forked;
 #[allow(unsafe_code, reason = "passes a hint that has no safe wrapper")]
 pub(crate) mod hint;
 #[allow(unsafe_code, reason = "vector compares have no safe form on every machine")]

@@ -331,6 +331,11 @@ impl Core {
         }
     }
 
+    /// Refuses a child of the process that opened the database.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_here() { Ok(()) } else { Err(self.refusal()) }
+    }
+
     #[inline(always)]
     fn admit(&self) -> Result<()> {
         if self.is_stopped() || !self.origin.is_here() {

@@ -134,6 +134,15 @@ pub enum Error {
         /// The limit. Unit: bytes.
         limit: usize,
     },
+    /// Pairs that another process sends are not all that there are.
+    #[error(
+        "the pairs of a snapshot are incomplete ({cause}); throw away what was made of them, and \
+             have another snapshot sent"
+    )]
+    Incomplete {
+        /// What ended them.
+        cause: String,
+    },
     /// There is no table of that name, or not any more.
     #[error("{path}: there is no table '{name}' here (any more); check the name, or create it")]
     NoTable {
@@ -223,6 +232,8 @@ pub enum ErrorKind {
     AlreadyExists,
     /// Too much was written since the snapshot was taken.
     SnapshotFull,
+    /// Pairs from another process are not all that there are.
+    Incomplete,
     /// There is no such table.
     NoTable,
     /// There is a table of that name.
@@ -294,6 +305,7 @@ impl Error {
             | Error::TableKind { .. }
             | Error::NoTables { .. } => ErrorKind::InvalidOption,
             Error::SnapshotFull { .. } => ErrorKind::SnapshotFull,
+            Error::Incomplete { .. } => ErrorKind::Incomplete,
             Error::NoTable { .. } => ErrorKind::NoTable,
             Error::TableExists { .. } => ErrorKind::TableExists,
             Error::ReadOnly { .. } => ErrorKind::ReadOnly,

@@ -33,6 +33,7 @@ mod db;
 mod error;
 mod expiring;
 mod gate;
+mod handover;
 mod keys;
 mod machine;
 mod maintenance;
@@ -59,6 +60,7 @@ pub use everhash_index::{
     ParseError, Setting, Stats,
 };
 pub use expiring::{Expiring, Expiry};
+pub use handover::{Handover, ReceivedPairs, Sending};
 pub use metrics::{Calls, Durations, Metrics};
 pub use options::{Durability, Options};
 pub use pairs::{Pair, Pairs};

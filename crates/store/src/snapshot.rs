@@ -127,6 +127,24 @@ impl Snapshot {
         if self.ends() { live(stored, self.live.at) } else { Some(stored) }
     }
 
+    /// Returns a pair of this table as it was given; `None` for one of another table.
+    pub(crate) fn pair<'p>(
+        &self,
+        stored: &'p [u8],
+        value: &'p [u8],
+    ) -> Option<(&'p [u8], &'p [u8])> {
+        self.db.seen(stored).zip(self.value(value))
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.db.path()
+    }
+
+    /// Refuses a child of the process that took it.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.db.core().check_process()
+    }
+
     fn ends(&self) -> bool {
         self.db.space().is_some_and(|space| space.ends())
     }
@@ -181,7 +199,11 @@ impl Snapshot {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.db.core().forget_snapshot(&self.kept);
+        let core = self.db.core();
+        // In a child of the process a thread of its parent may have held the locks.
+        if core.is_here() {
+            core.forget_snapshot(&self.kept);
+        }
     }
 }
 
@@ -202,8 +224,7 @@ impl Iterator for SnapshotPairs {
             }
             let (snapshot, read) = (&self.snapshot, &mut self.read);
             let step = snapshot.step(&mut self.place, |stored, value| {
-                let pair = snapshot.db.seen(stored).zip(snapshot.value(value));
-                let Some((key, value)) = pair else { return };
+                let Some((key, value)) = snapshot.pair(stored, value) else { return };
                 read.push_back((key.to_vec(), value.to_vec()));
             });
             if let Err(error) = step {
