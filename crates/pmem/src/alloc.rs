@@ -20,7 +20,8 @@ use crate::{Addr, Error, LINE, Lock, LockPoisoned, Media, Primitives, Region, Re
 /// Unit: bytes. Source: ours; bounds both the waste in a young file and the time of one step.
 const LARGEST_STEP_BYTES: u64 = 256 << 20;
 
-/// The part of the present size by which the medium grows: a quarter.
+/// The part of the present size by which the medium grows unless the owner says otherwise: a
+/// quarter.
 ///
 /// Source: ours; growing to n bytes takes O(log n) steps, and at most a fifth of the file is
 /// unused.
@@ -177,20 +178,74 @@ impl<M: Media> Space<M> {
         let lines = bytes.div_ceil(LINE);
         let want = Want { lines, align: align_bytes.div_ceil(LINE), origin };
         let taken = self.state.lock().map_err(poisoned)?.take(&want);
-        if let Some(taken) = taken {
-            return self.hand_out(&want, taken);
+        match taken {
+            Some(taken) => self.hand_out(&want, taken),
+            None => self.take_grown(&want, bytes, self.usual_step()),
         }
-        let _growing = self.growing.lock().map_err(poisoned)?;
-        // Ends: a further round means that other threads took what the last one had added.
-        loop {
-            let mut state = self.state.lock().map_err(poisoned)?;
+    }
+
+    /// Allocates the first of these lengths, in bytes, that fits into what is free, rounded up to
+    /// whole lines, at a multiple of `align_bytes`. If none does, the medium grows for the first of
+    /// them, by at least `step_bytes` if the device has room.
+    ///
+    /// For spans of which shorter ones do, too: those are better than a longer file.
+    ///
+    /// # Errors
+    /// As [`Space::take`].
+    ///
+    /// # Panics
+    /// If there is no length, one is zero, or `align_bytes` is not a power of two.
+    ///
+    /// ```
+    /// use everhash_pmem::{Addr, Image, Region, Space};
+    ///
+    /// let region = Region::new(Image::<everhash_pmem::Std>::new(4096, 16384));
+    /// let space = Space::fresh(region, Addr::new(0));
+    /// assert_eq!(space.take_first(&[3072, 1536], 64, 512)?.span.bytes(), 3072);
+    /// // A kilobyte is left: the medium is as long as it was.
+    /// assert_eq!(space.take_first(&[2048, 1024], 64, 512)?.span.bytes(), 1024);
+    /// assert_eq!(space.take_first(&[2048, 1024], 64, 512)?.span.bytes(), 2048);
+    /// assert_eq!(space.usage()?.growth_steps, 1);
+    /// # Ok::<(), everhash_pmem::Error>(())
+    /// ```
+    pub fn take_first(
+        &self,
+        lengths: &[u64],
+        align_bytes: u64,
+        step_bytes: u64,
+    ) -> Result<Allocation> {
+        assert!(lengths.iter().all(|bytes| *bytes > 0), "a span holds something");
+        assert!(align_bytes.is_power_of_two(), "an alignment is a power of two");
+        let first = *lengths.first().expect("there is a length to take");
+        if self.region.media().refuses() {
+            return Err(Error::Full { needed: first });
+        }
+        let align = align_bytes.div_ceil(LINE);
+        let want = |bytes: u64| Want { lines: bytes.div_ceil(LINE), align, origin: 0 };
+        let mut state = self.state.lock().map_err(poisoned)?;
+        for want in lengths.iter().map(|bytes| want(*bytes)) {
             if let Some(taken) = state.take(&want) {
                 drop(state);
                 return self.hand_out(&want, taken);
             }
-            let end_bytes = state.end_bytes(&want).ok_or(Error::Full { needed: bytes })?;
+        }
+        drop(state);
+        self.take_grown(&want(first), first, step_bytes)
+    }
+
+    /// Takes lines; if there are none the medium grows, by at least `step_bytes` if it can.
+    fn take_grown(&self, want: &Want, bytes: u64, step_bytes: u64) -> Result<Allocation> {
+        let _growing = self.growing.lock().map_err(poisoned)?;
+        // Ends: a further round means that other threads took what the last one had added.
+        loop {
+            let mut state = self.state.lock().map_err(poisoned)?;
+            if let Some(taken) = state.take(want) {
+                drop(state);
+                return self.hand_out(want, taken);
+            }
+            let end_bytes = state.end_bytes(want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
-            self.grow(end_bytes, bytes)?;
+            self.grow(end_bytes, bytes, step_bytes)?;
         }
     }
 
@@ -240,7 +295,7 @@ impl<M: Media> Space<M> {
             }
             let end_bytes = state.end_bytes(&want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
-            self.grow(end_bytes, bytes)?;
+            self.grow(end_bytes, bytes, self.usual_step())?;
         }
     }
 
@@ -284,7 +339,7 @@ impl<M: Media> Space<M> {
             };
             let end_bytes = end.max(state.end + 1).saturating_mul(LINE);
             drop(state);
-            match self.grow(end_bytes, least.saturating_mul(LINE)) {
+            match self.grow(end_bytes, least.saturating_mul(LINE), self.usual_step()) {
                 Err(Error::Full { .. }) => {}
                 outcome => outcome?,
             }
@@ -315,13 +370,18 @@ impl<M: Media> Space<M> {
         })
     }
 
-    /// Grows the medium to at least `end_bytes`, and ahead of need if the device has room. The
-    /// caller holds `growing`.
-    fn grow(&self, end_bytes: u64, asked_bytes: u64) -> Result<()> {
+    /// Returns by how much the medium grows unless the owner says otherwise. Unit: bytes.
+    fn usual_step(&self) -> u64 {
+        self.region.media().bytes() / STEP_DIVISOR
+    }
+
+    /// Grows the medium to at least `end_bytes`, and by at least `step_bytes` if the device has
+    /// room. The caller holds `growing`.
+    fn grow(&self, end_bytes: u64, asked_bytes: u64, step_bytes: u64) -> Result<()> {
         let media = self.region.media();
         let base = media.bytes();
         let need = end_bytes - base;
-        let mut step = need.max((base / STEP_DIVISOR).min(LARGEST_STEP_BYTES));
+        let mut step = need.max(step_bytes.min(LARGEST_STEP_BYTES));
         // At most 29 rounds: each halves the step, down to the need, which is at least a byte.
         loop {
             match media.grow(base.saturating_add(step)) {

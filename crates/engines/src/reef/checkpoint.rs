@@ -19,7 +19,7 @@ use super::layout::{
     self, CHECKPOINT_MAGIC, CheckpointHead, CheckpointSegment, CheckpointShard, SegmentHead,
 };
 use super::state::{Checkpoint, Reef};
-use super::stream::Position;
+use super::stream::{Position, Step};
 
 /// How many times its own length is written before upkeep writes the next checkpoint.
 ///
@@ -96,10 +96,7 @@ impl<M: Media> Reef<M> {
     /// Writes a checkpoint of at most `bytes` bytes, behind which the log begins at `ends`. The
     /// caller holds the lock of checkpoints.
     pub(super) fn replace_checkpoint(&self, bytes: u64, ends: Ends) -> Result<()> {
-        let span = match self.space.take(bytes, self.unit_bytes) {
-            Err(everhash_pmem::Error::Full { .. }) => return Ok(()),
-            taken => taken?.span,
-        };
+        let Some(span) = self.take_for_checkpoint(bytes)? else { return Ok(()) };
         let Some(sum) = self.write_checkpoint(span, &ends.ends)? else {
             // The shards have grown meanwhile.
             self.space.give(span);
@@ -107,6 +104,35 @@ impl<M: Media> Reef<M> {
         };
         let tails = ends.ends.into_iter().map(|(position, _)| position).collect();
         self.name(Some(Checkpoint { span, sum, tails, written: ends.written }))
+    }
+
+    /// Takes room for a checkpoint: that of the one before the last, if it is long enough. Between
+    /// segments there is seldom as long a run, and the file would grow for each.
+    fn take_for_checkpoint(&self, bytes: u64) -> Result<Option<Span>> {
+        if let Some(spare) = self.spare.lock()?.take() {
+            if spare.bytes() >= bytes {
+                return Ok(Some(spare));
+            }
+            self.space.give(spare);
+        }
+        let step = Step::REPLACE.of(self.pool.region().media().bytes());
+        match self.space.take_first(&[bytes], self.unit_bytes, step) {
+            Err(everhash_pmem::Error::Full { .. }) => Ok(None),
+            taken => Ok(Some(taken?.span)),
+        }
+    }
+
+    /// Gives the room that waits for the next checkpoint another use; returns whether there was
+    /// any.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
+    pub(super) fn give_up_spare(&self) -> Result<bool> {
+        let spare = self.spare.lock()?.take();
+        if let Some(spare) = spare {
+            self.space.give(spare);
+        }
+        Ok(spare.is_some())
     }
 
     /// Gives up the checkpoint, if there is one, for its room; returns whether there was.
@@ -119,6 +145,7 @@ impl<M: Media> Reef<M> {
             return Ok(false);
         }
         self.name(None)?;
+        self.give_up_spare()?;
         Ok(true)
     }
 
@@ -130,7 +157,8 @@ impl<M: Media> Reef<M> {
         let before = core::mem::replace(&mut epochs.checkpoint, checkpoint);
         self.commit_next(&mut epochs)?;
         if let Some(before) = before {
-            self.space.give(before.span);
+            let spare = self.spare.lock()?.replace(before.span);
+            spare.into_iter().for_each(|spare| self.space.give(spare));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::layout::SegmentHead;
 use super::reserve::Purpose;
 use super::segments::sites;
 use super::state::Reef;
+use super::stream::Step;
 
 impl<M: Media> Reef<M> {
     /// Removes every pair.
@@ -38,7 +39,7 @@ impl<M: Media> Reef<M> {
         }
         let mut spans = Vec::new();
         for _ in &self.streams {
-            match self.take_segment(Purpose::Move, SegmentHead::WORDS as u64) {
+            match self.take_segment(Purpose::Move, SegmentHead::WORDS as u64, Step::LOAD) {
                 Ok(span) => spans.push(span),
                 Err(error) => {
                     spans.into_iter().try_for_each(|span| self.give(span))?;

@@ -22,22 +22,24 @@ use super::stream::{Sealed, Stream, Victim};
 /// How much garbage there may be in a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// Per 16 words in use.
+    /// So much room, per 16 words of live objects: of segments and of what is kept for them.
     pub(super) sixteenths: u64,
-    /// And so many segments.
-    pub(super) segments: u64,
+    /// Of each segment so much, per 16 words: if it has less garbage, it is not collected whatever
+    /// room there is. What is moved is bounded by that.
+    pub(super) least: u64,
 }
 
-/// What writers allow, and upkeep while they write: a file of 1.6 times its pairs.
+/// What writers allow, and upkeep while they write: 1.38 times the pairs, to which comes what waits
+/// for the end of an epoch. No word that is gained costs more than 2.2 that are moved, so that at
+/// most 3.2 are written for each.
 ///
-/// Source: ours; uniform overwrites then write about 3.3 bytes for each. With a lower mark for
-/// upkeep they were slower, with none at all those of one thread.
-pub const WRITERS: Allowance = Allowance { sixteenths: 6, segments: 1 };
+/// Source: ours; `tests/space.rs` measures both.
+pub const WRITERS: Allowance = Allowance { sixteenths: 22, least: 5 };
 
-/// What upkeep allows when nobody writes: 1.23 times.
+/// What upkeep allows when nobody writes: 1.19 times.
 ///
 /// Source: ours.
-pub const AT_REST: Allowance = Allowance { sixteenths: 3, segments: 1 };
+pub const AT_REST: Allowance = Allowance { sixteenths: 19, least: 3 };
 
 /// How much of a segment a write collects, at least.
 ///
@@ -45,13 +47,24 @@ pub const AT_REST: Allowance = Allowance { sixteenths: 3, segments: 1 };
 /// which collects many times more than a write of a usual length adds.
 pub const STEP: u64 = 2048;
 
+/// How many times what was written since the last step a write collects, if that is more.
+///
+/// Source: ours; a segment is collected that is garbage to a third at least, so that collecting
+/// gains more than is written.
+const STEP_SHARE: u64 = 4;
+
+/// The part of the room in use that may wait for the end of an epoch.
+///
+/// Source: ours; of a table of half a gigabyte, as much as epochs end for anyway.
+const WAITING: u64 = 32;
+
 /// For how many objects the directory is fetched ahead.
 ///
 /// Unit: objects. Source: ours; about as many cache misses can a present core have outstanding.
 const LEAD: u32 = 12;
 
 /// What a full medium allows.
-pub const NOTHING: Allowance = Allowance { sixteenths: 0, segments: 0 };
+pub const NOTHING: Allowance = Allowance { sixteenths: 0, least: 0 };
 
 /// The part of a stream's words that may be tombstones.
 const TOMBSTONES: u64 = 8;
@@ -72,13 +85,27 @@ pub enum Collected {
     Segment,
 }
 
+/// What the segments of a stream hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Survey {
+    /// Room of segments that count, and of what is kept beside them. Unit: words.
+    room: u64,
+    /// Objects that are alive. Unit: words.
+    live: u64,
+    /// Words in use in full segments.
+    used: u64,
+    /// Of them, words of garbage.
+    garbage: u64,
+    tombstones: u64,
+    /// The segment from which most is gained.
+    best: Option<Victim>,
+}
+
 impl<M: Media> Reef<M> {
-    /// Returns the segment of a stream from which most is gained, if the stream has more garbage
-    /// than is allowed.
-    pub(super) fn victim(&self, stream: &Stream, allowance: Allowance) -> Option<Victim> {
-        let oldest = stream.sealed.keys().next().copied()?;
-        let (mut used, mut garbage, mut tombstones) = (0, 0, 0);
-        let mut best: Option<Victim> = None;
+    /// Looks at the segments of a stream.
+    fn survey(&self, stream: &Stream) -> Survey {
+        let mut survey = Survey::default();
+        let Some(oldest) = stream.sealed.keys().next().copied() else { return survey };
         let number = stream.number as usize;
         for (sequence, segment) in &stream.sealed {
             if segment.is_empty {
@@ -88,26 +115,51 @@ impl<M: Media> Reef<M> {
             let dead = self.units.garbage(segment.span.start);
             let buried = if is_oldest { segment.tombstones } else { 0 };
             let gain = (dead + buried).min(segment.fill);
-            used += segment.span.words;
-            garbage += gain;
-            tombstones += segment.tombstones;
-            if best
+            survey.room += segment.span.words;
+            survey.live += segment.fill - gain;
+            survey.used += segment.span.words;
+            survey.garbage += gain;
+            survey.tombstones += segment.tombstones;
+            if survey
+                .best
                 .is_none_or(|best| gain * best.segment.span.words > best.gain * segment.span.words)
             {
-                best = Some(Victim::new(number, (*sequence, *segment), is_oldest, gain));
+                survey.best = Some(Victim::new(number, (*sequence, *segment), is_oldest, gain));
             }
         }
-        let slack = allowance.segments * self.segment_bytes() / WORD;
+        if let Some(open) = &stream.open {
+            survey.room += open.span.words;
+            survey.live += open.fill - self.units.garbage(open.span.start).min(open.fill);
+        }
+        // What is kept back, and the checkpoint, but not the room for the next one.
+        let taken = self.space.usage().map_or(0, |usage| usage.used_bytes);
+        let spare = self.spare.lock().map_or(0, |spare| spare.map_or(0, |span| span.bytes()));
+        let beside = taken.saturating_sub(self.used.load(Ordering::Relaxed) + spare);
+        survey.room += beside / WORD / self.streams.len() as u64;
+        survey
+    }
+
+    /// Returns the segment of a stream from which most is gained, if the stream has more garbage
+    /// than is allowed.
+    pub(super) fn victim(&self, stream: &Stream, allowance: Allowance) -> Option<Victim> {
+        self.chosen(stream, &self.survey(stream), allowance)
+    }
+
+    fn chosen(&self, stream: &Stream, survey: &Survey, allowance: Allowance) -> Option<Victim> {
+        let Survey { room, live, used, garbage, tombstones, best } = *survey;
+        let slack = if allowance == NOTHING { 0 } else { self.segment_bytes() / WORD };
         if tombstones > used / TOMBSTONES + slack || allowance == NOTHING && tombstones > garbage {
             // Those of the oldest segment are garbage, and then those of the next one, as soon as
             // the epoch is durable as of which that one is the oldest.
-            if let Some(segment) = stream.sealed.get(&oldest).filter(|it| !it.is_empty) {
+            let oldest = stream.sealed.iter().next().filter(|(_, it)| !it.is_empty);
+            if let Some((sequence, segment)) = oldest {
                 let gain = self.units.garbage(segment.span.start) + segment.tombstones;
-                return Some(Victim::new(number, (oldest, *segment), true, gain.max(1)));
+                let number = stream.number as usize;
+                return Some(Victim::new(number, (*sequence, *segment), true, gain.max(1)));
             }
         }
-        let is_due = garbage * 16 > used * allowance.sixteenths + 16 * slack;
-        best.filter(|victim| is_due && victim.gain > 0)
+        let is_due = room * 16 > live * allowance.sixteenths;
+        best.filter(|it| it.gain > 0 && it.gain * 16 >= it.segment.fill * allowance.least && is_due)
     }
 
     /// Collects some of a segment of a stream if it has more garbage than is allowed, or if one is
@@ -127,9 +179,13 @@ impl<M: Media> Reef<M> {
         };
         if collected.is_none() {
             let mut stream = self.streams[number].0.lock()?;
-            let victim = self.victim(&stream, allowance);
-            stream.is_due &= victim.is_some();
-            *collected = victim;
+            let survey = self.survey(&stream);
+            *collected = self.chosen(&stream, &survey, allowance);
+            stream.is_due &= collected.is_some();
+            if collected.is_none() && allowance == AT_REST {
+                stream.tidied = Some(stream.written());
+            }
+            stream.replaces = survey.garbage * 16 > survey.used;
         }
         let Some(victim) = &mut *collected else { return Ok(Collected::Nothing) };
         if !self.collect(victim, step)? {
@@ -236,7 +292,7 @@ impl<M: Media> Reef<M> {
             return Ok(false);
         }
         let _making_room = self.making_room.lock()?;
-        if self.give_up_checkpoint()? {
+        if self.give_up_spare()? || self.give_up_checkpoint()? {
             return Ok(true);
         }
         let mut best: Option<Victim> = None;
@@ -277,15 +333,19 @@ impl<M: Media> Reef<M> {
     /// Those of the medium, and of damage that collecting meets. The write itself is done.
     #[cold]
     pub(super) fn after_write(&self, number: usize) -> Result<()> {
-        let (must_end, is_due) = {
-            let stream = self.streams[number].0.lock()?;
-            (self.must_end_epoch(&stream), stream.is_due)
+        let (must_end, is_due, step) = {
+            let mut stream = self.streams[number].0.lock()?;
+            let written = stream.written();
+            let since = written - stream.paid;
+            stream.paid = written;
+            let step = STEP.max(since.min(self.segment_bytes()) / WORD * STEP_SHARE);
+            (self.must_end_epoch(&stream), stream.is_due, step)
         };
         if must_end {
             self.bound_pending(number)?;
         }
         if is_due {
-            match self.collect_stream(number, WRITERS, STEP) {
+            match self.collect_stream(number, WRITERS, step) {
                 // The write itself is done.
                 Err(everhash_index::Error::Full { .. }) => {}
                 Ok(Collected::Step) => {}
@@ -300,15 +360,22 @@ impl<M: Media> Reef<M> {
 
     /// Ends the epoch if much of the room waits for it.
     fn bound_waiting(&self) -> Result<()> {
-        let mut waiting = 0;
-        for stream in &self.streams {
-            let stream = stream.0.lock()?;
-            let emptied = stream.emptied.iter().map(|(_, span)| span);
-            waiting += emptied.chain(&stream.ends).map(|span| span.bytes()).sum::<u64>();
-        }
-        match waiting > self.used.load(Ordering::Relaxed) / 8 + 4 * self.segment_bytes() {
+        match self.waits_much()? {
             true => self.commit_epoch(),
             false => Ok(()),
         }
+    }
+
+    /// Returns whether so much room waits for the end of an epoch that it should come early.
+    pub(super) fn waits_much(&self) -> Result<bool> {
+        let mut waiting = 0;
+        for stream in &self.streams {
+            waiting += stream.0.lock()?.waiting();
+        }
+        let used = self.used.load(Ordering::Relaxed);
+        // Of a small table a larger part: an epoch waits for the device.
+        let [most, least] = [1, 4].map(|part| self.settings.flush_bytes / WAITING / part);
+        let some = (2 * used / WAITING).min(most).max(least).max(2 * self.segment_bytes());
+        Ok(waiting > used / WAITING + some)
     }
 }

@@ -114,7 +114,7 @@ impl<M: Media> Reef<M> {
     pub(super) fn age_epoch(&self, now: Duration, age: Duration) -> Result<bool> {
         let mut epochs = self.epochs.lock()?;
         self.alive()?;
-        let (is_dirty, mut is_due, mut waits) = (self.is_dirty()?, false, false);
+        let (is_dirty, mut is_due, mut waits) = (self.is_dirty()?, self.waits_much()?, false);
         for stream in &self.streams {
             let stream = stream.0.lock()?;
             is_due |= self.is_epoch_due(&stream, 2 * WRITERS_SHARE);
@@ -168,6 +168,8 @@ impl<M: Media> Reef<M> {
             stream.made_durable(position);
             for (sequence, _) in emptied {
                 stream.sealed.remove(sequence);
+                // Of the next segment no tombstone may be needed any more.
+                stream.tidied = None;
             }
         }
         let emptied = cut.emptied.into_iter().flatten().map(|(_, span)| span);

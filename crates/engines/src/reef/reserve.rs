@@ -4,10 +4,11 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{AtomicWord, Lock, Media, Span};
+use everhash_pmem::{AtomicWord, Lock, Media, Span, WORD};
 
 use super::layout::SegmentHead;
 use super::state::Reef;
+use super::stream::Step;
 
 /// For what room is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,17 +27,39 @@ pub enum Purpose {
 /// Unit: segments. Source: ours; each stream fills one while it is emptied of others.
 const KEPT: u64 = 2;
 
+/// Fewer objects of one length make a segment as long as they are.
+///
+/// Unit: objects. Source: ours; of more, less than a thirty-second of a segment is left over.
+const FEW: u64 = 32;
+
+/// How many units a segment of long objects has at least, and the part of a unit that is long.
+///
+/// Source: ours; of the last unit half is left over, a sixteenth of such a segment.
+const WHOLE_UNITS: u64 = 8;
+
+/// The part of a small table that a segment of long objects may be.
+///
+/// Source: ours; with four streams, a thirty-second of a table is empty room.
+const LONG_PART: u64 = 64;
+
+/// How many lengths of a segment are tried in what is free before the medium grows.
+///
+/// Unit: lengths, each half of the one before. Source: ours; a table that grows has shorter ones
+/// behind it.
+const SHORTER: usize = 4;
+
 impl<M: Media> Reef<M> {
-    /// Takes room for a segment with an object of `words` words.
+    /// Takes room for a segment with an object of `words` words; `step` is the part of the medium
+    /// by which it grows if there is none.
     ///
     /// # Errors
     /// [`Error::Full`](everhash_index::Error::Full).
-    pub(super) fn take_segment(&self, purpose: Purpose, words: u64) -> Result<Span> {
+    pub(super) fn take_segment(&self, purpose: Purpose, words: u64, step: Step) -> Result<Span> {
         let least = self.whole_units(SegmentHead::WORDS as u64 + words);
         if purpose == Purpose::Add {
-            self.keep_back()?;
+            self.keep_back(step)?;
         }
-        let span = match self.take_span(least) {
+        let span = match self.take_span(least, self.bytes_for(words), step) {
             Err(full @ Error::Full { .. }) if purpose != Purpose::Add => {
                 let mut kept = self.kept.lock()?;
                 let leave = match purpose {
@@ -54,20 +77,46 @@ impl<M: Media> Reef<M> {
         Ok(span)
     }
 
-    /// Takes a span of the usual length, or a shorter one where there are only such, of `least`
-    /// bytes at least.
-    fn take_span(&self, least: u64) -> Result<Span> {
-        let mut bytes = self.segment_bytes().max(least);
+    /// Returns how long a segment is best that begins with an object of `words` words: as usual,
+    /// or as long as several such objects, so that no part of one is left over. Unit: bytes.
+    fn bytes_for(&self, words: u64) -> u64 {
+        let mut usual = self.segment_bytes();
+        if words * WORD > self.unit_bytes / WHOLE_UNITS {
+            // Of such objects, much of a last unit is left over.
+            let part = self.used.load(Ordering::Relaxed) / LONG_PART / self.unit_bytes;
+            usual = usual.max(WHOLE_UNITS.min(part) * self.unit_bytes);
+        }
+        let head = SegmentHead::WORDS as u64;
+        match (usual / WORD).saturating_sub(head) / words {
+            count if count >= FEW => usual,
+            count => self.whole_units(head + count.max(1) * words),
+        }
+    }
+
+    /// Takes a span of `bytes` bytes, or a shorter one where there are only such, of `least` bytes
+    /// at least. What is free comes before a longer file, unless it is much shorter.
+    fn take_span(&self, least: u64, bytes: u64, step: Step) -> Result<Span> {
+        let mut bytes = bytes.max(least);
         // Ends: at the latest, it is halved to the least.
         loop {
-            match self.space.take(bytes, self.unit_bytes) {
+            let mut lengths = [bytes; SHORTER];
+            for place in 1..SHORTER {
+                lengths[place] = self.shorter(lengths[place - 1], least);
+            }
+            let step = step.of(self.pool.region().media().bytes());
+            match self.space.take_first(&lengths, self.unit_bytes, step) {
                 Err(everhash_pmem::Error::Full { .. }) if bytes > least => {
-                    let half = (bytes / 2).next_multiple_of(self.unit_bytes);
-                    bytes = if half < bytes { half.max(least) } else { least };
+                    bytes = self.shorter(bytes, least);
                 }
                 taken => return Ok(taken?.span),
             }
         }
+    }
+
+    /// Returns a shorter length for a segment, of whole units; the least one is its own.
+    fn shorter(&self, bytes: u64, least: u64) -> u64 {
+        let half = (bytes / 2).next_multiple_of(self.unit_bytes);
+        if half < bytes { half.max(least) } else { least }
     }
 
     /// Returns how much is kept back. Unit: bytes.
@@ -76,7 +125,7 @@ impl<M: Media> Reef<M> {
     }
 
     /// Ensures that enough is kept back.
-    fn keep_back(&self) -> Result<()> {
+    fn keep_back(&self, step: Step) -> Result<()> {
         let mut kept = self.kept.lock()?;
         if kept.len() as u64 > 2 * KEPT * self.streams.len() as u64 {
             // Of a table that was small: long objects need long ones.
@@ -84,7 +133,7 @@ impl<M: Media> Reef<M> {
         }
         let mut bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
         while bytes < self.kept_bytes() {
-            let span = self.take_span(self.unit_bytes)?;
+            let span = self.take_span(self.unit_bytes, self.segment_bytes(), step)?;
             bytes += span.bytes();
             kept.push(span);
         }

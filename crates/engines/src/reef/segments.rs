@@ -81,7 +81,7 @@ impl<M: Media> Reef<M> {
         let words = self.objects.words(object.kind, object.key, object.value);
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
-            let span = self.take_segment(purpose, words)?;
+            let span = self.take_segment(purpose, words, stream.step())?;
             self.begin_segment(pm, stream, span, floor)?;
         }
         let is_busy = !self.is_immediate && stream.pending >= self.renewed_words() * WORD;
@@ -155,7 +155,7 @@ impl<M: Media> Reef<M> {
         stream.census = (stream.census.0 + 1, stream.census.1 ^ seal);
         stream.pending += SegmentHead::BYTES as u64;
         stream.floor = floor.max(1);
-        stream.is_due = true;
+        (stream.is_due, stream.tidied) = (true, None);
         Ok(())
     }
 
@@ -221,8 +221,9 @@ const RENEWED: u64 = 16;
 
 /// The part of a small table that its next segment is long.
 ///
-/// Source: ours; with four streams and what is kept back, a sixteenth of a table is empty room.
-const SMALL_PART: u64 = 256;
+/// Source: ours; with four streams and what is kept back, at most a twentieth of a table is empty
+/// room.
+const SMALL_PART: u64 = 512;
 
 /// Tables whose longest segments are shorter than this, times [`SMALL_PART`], have a larger part.
 ///

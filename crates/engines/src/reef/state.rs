@@ -57,7 +57,7 @@ pub struct Epochs {
 /// A table, of any form.
 ///
 /// Latches are taken in this order: that of a collection, a shard's, a stream's, then what is kept
-/// back. An epoch takes
+/// back, and the spare room of a checkpoint. An epoch takes
 /// its own lock, then the latches of the shards one by one, and then those of all streams; a clear
 /// those of all shards and all streams; an atomic batch the lock of epochs if it is durable at
 /// once, and then latches of shards and of streams. Of one kind they are taken in their order.
@@ -81,6 +81,8 @@ pub struct Reef<M: Media> {
     pub(super) epochs: LockOf<M, Epochs>,
     /// Room that is kept back.
     pub(super) kept: LockOf<M, Vec<Span>>,
+    /// Room of the checkpoint before the last one, for the next one.
+    pub(super) spare: LockOf<M, Option<Span>>,
     /// Room that segments take. Unit: bytes.
     pub(super) used: WordOf<M>,
     /// Not 0 after a failure of the medium: nothing can be promised any more.
@@ -93,6 +95,8 @@ pub struct Reef<M: Media> {
     pub(super) checkpointing: LockOf<M, ()>,
     /// How much had been written in all when upkeep looked last. Unit: bytes.
     pub(super) seen_written: WordOf<M>,
+    /// When it found more than before. Unit: microseconds.
+    pub(super) seen_since: WordOf<M>,
     /// Segments that were collected since the table was opened.
     pub(super) collections: WordOf<M>,
 }

@@ -6,6 +6,33 @@ use everhash_pmem::{Addr, Span};
 
 use super::layout::SegmentHead;
 
+/// By which part of itself the medium grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step(u64);
+
+impl Step {
+    /// While pairs are added. On a file that is synced, each step is a sync.
+    ///
+    /// Source: ours; a file after a load is at most an eighth longer than it must be.
+    pub const LOAD: Step = Step(8);
+
+    /// While pairs are replaced: collection is about to make room.
+    ///
+    /// Source: ours; of the space that a table may take at most, little is lost to the last step.
+    pub const REPLACE: Step = Step(32);
+
+    /// Returns how much that is of a medium of `bytes` bytes: a page of a file at least. Unit:
+    /// bytes.
+    pub fn of(self, bytes: u64) -> u64 {
+        (bytes / self.0).max(PAGE)
+    }
+}
+
+/// The shortest step of a file.
+///
+/// Unit: bytes. Source: x86; a file consists of pages.
+const PAGE: u64 = 4096;
+
 /// A segment that takes objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
@@ -97,6 +124,12 @@ pub struct Stream {
     pub(super) ends: Vec<Span>,
     /// Whether there may be enough garbage to collect.
     pub(super) is_due: bool,
+    /// What was written when upkeep found nothing to collect at rest. Unit: bytes.
+    pub(super) tidied: Option<u64>,
+    /// What was written when writers collected last. Unit: bytes.
+    pub(super) paid: u64,
+    /// Whether pairs are replaced rather than added.
+    pub(super) replaces: bool,
 }
 
 impl Stream {
@@ -106,6 +139,23 @@ impl Stream {
             Some(open) => Position { sequence: open.sequence, fill: open.fill },
             None => self.last,
         }
+    }
+
+    /// Returns what was written since the table was opened, but what collecting has moved. Unit:
+    /// bytes.
+    pub fn written(&self) -> u64 {
+        self.written + self.pending - self.moved
+    }
+
+    /// Returns how much room waits for the end of an epoch. Unit: bytes.
+    pub fn waiting(&self) -> u64 {
+        let emptied = self.emptied.iter().map(|(_, span)| span);
+        emptied.chain(&self.ends).map(|span| span.bytes()).sum()
+    }
+
+    /// Returns the part of itself by which the medium grows for this stream.
+    pub fn step(&self) -> Step {
+        if self.replaces { Step::REPLACE } else { Step::LOAD }
     }
 
     /// Notes that all before a position is durable.

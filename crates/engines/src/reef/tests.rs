@@ -9,6 +9,7 @@ mod full;
 mod groups;
 mod rest;
 mod settings;
+mod space;
 mod times;
 mod traps;
 mod weak_memory;

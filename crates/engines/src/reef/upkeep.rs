@@ -8,7 +8,7 @@ use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{AtomicWord, Lock, Media};
 
 use super::checkpoint::Moment;
-use super::collection::{AT_REST, Allowance, Collected, STEP, WRITERS};
+use super::collection::{AT_REST, Collected, STEP, WRITERS};
 use super::state::Reef;
 
 /// How many pairs a step of a collection counts as in the budget of a call.
@@ -20,6 +20,11 @@ const STEP_PAIRS: u32 = 64;
 ///
 /// Source: ours; with what upkeep leaves in segments, a file at rest has 1.3 times its pairs.
 const SPARE: u64 = 16;
+
+/// For how long nothing is written to a table at rest, at most.
+///
+/// Source: ours; what is collected then would have become garbage by itself while somebody writes.
+const REST: Duration = Duration::from_secs(1);
 
 /// How much storage a step gives back at most.
 ///
@@ -34,42 +39,45 @@ impl<M: Media> Reef<M> {
         }
         let mut left = budget.div_ceil(STEP_PAIRS).max(1);
         let mut more = false;
-        let is_at_rest = self.is_at_rest()?;
-        let allowance = if is_at_rest { AT_REST } else { WRITERS };
+        // What was written just after a visit is seen at the next one, half an interval later.
+        let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
+        let is_at_rest = self.is_at_rest(now, half.min(REST))?;
         for number in 0..self.streams.len() {
-            while left > 0 && self.collect_some(number, allowance)? {
+            while left > 0 && self.collect_some(number, is_at_rest)? {
                 left -= 1;
             }
             more |= left == 0;
         }
         self.checkpoint_if_due(Moment::Upkeep)?;
-        // What was written just after a visit is seen at the next one, half an interval later.
-        let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;
         // Once more after the last write, too: what is left to do then is done at rest.
         let waits = self.age_epoch(now, half)? || !is_at_rest;
         if !waits && !more {
+            self.give_up_spare()?;
             more = self.give_storage_back()?;
         }
         let deadline = waits.then_some(now.saturating_add(half));
         Ok(Upkeep { deadline, more })
     }
 
-    /// Returns whether nothing was written since this was asked last, but what was collected.
-    fn is_at_rest(&self) -> Result<bool> {
+    /// Returns whether nothing was written for `rest`, but what was collected.
+    fn is_at_rest(&self, now: Duration, rest: Duration) -> Result<bool> {
         let mut written = 0;
         for stream in &self.streams {
-            let stream = stream.0.lock()?;
-            written += stream.written + stream.pending - stream.moved;
+            written += stream.0.lock()?.written();
         }
-        let seen = self.seen_written.load(Ordering::Relaxed);
-        self.seen_written.store(written, Ordering::Relaxed);
-        Ok(seen == written)
+        let now = now.as_micros() as u64;
+        if self.seen_written.load(Ordering::Relaxed) != written {
+            self.seen_written.store(written, Ordering::Relaxed);
+            self.seen_since.store(now, Ordering::Relaxed);
+        }
+        let since = self.seen_since.load(Ordering::Relaxed);
+        Ok(now.saturating_sub(since) >= rest.as_micros() as u64)
     }
 
     /// Returns whether more storage is free than a table at rest should have.
     fn has_spare(&self) -> Result<bool> {
         let usage = self.space.usage()?;
-        let allowed = self.used.load(Ordering::Relaxed) / SPARE + self.settings.segment_bytes;
+        let allowed = self.used.load(Ordering::Relaxed) / SPARE + self.segment_bytes();
         Ok(usage.free_bytes - usage.hole_bytes > allowed)
     }
 
@@ -79,8 +87,16 @@ impl<M: Media> Reef<M> {
         Ok(self.has_spare()? && self.space.release(self.unit_bytes, GIVEN_BACK)? > 0)
     }
 
-    fn collect_some(&self, number: usize, allowance: Allowance) -> Result<bool> {
-        match self.collect_stream(number, allowance, STEP) {
+    /// Collects some of a stream if something may have become garbage since nothing was found.
+    fn collect_some(&self, number: usize, is_at_rest: bool) -> Result<bool> {
+        let is_due = {
+            let stream = self.streams[number].0.lock()?;
+            if is_at_rest { stream.tidied != Some(stream.written()) } else { stream.is_due }
+        };
+        if !is_due {
+            return Ok(false);
+        }
+        match self.collect_stream(number, if is_at_rest { AT_REST } else { WRITERS }, STEP) {
             // Writers will see to it.
             Err(Error::Full { .. }) => Ok(false),
             outcome => Ok(outcome? != Collected::Nothing),
