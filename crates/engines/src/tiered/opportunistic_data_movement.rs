@@ -72,13 +72,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         plan: &mut Plan,
     ) -> Result<Moves> {
         let mut moves = Moves::default();
-        let page = Page { log: self.page_log(), place: view.place(rank) };
+        let page = Page { log: self.page_log(), log_of_layer: view.place(rank).log };
         let number = page.of(position);
         // The nearest layer first: its copies block older pairs from above until they have moved.
         for above in (0..rank).rev() {
             let place = view.place(above);
-            let ancestor = number >> (page.place.log - place.log);
-            for index in ancestor << page.log..(ancestor + 1) << page.log {
+            for index in page.above(number, place.log) {
                 let mut lines = self.lines(pm, view, place.bucket(index));
                 while let Some((line, _)) = lines.advance()? {
                     for slot in line.readable().filter(|slot| is_valid(line.head.state(*slot))) {
@@ -274,13 +273,50 @@ impl<M: Media> Source<'_, M> {
 
 /// The pages of a layer.
 struct Page {
+    /// Logarithm of the buckets of a page.
     log: u32,
-    place: Place,
+    /// Logarithm of the buckets of the layer.
+    log_of_layer: u32,
 }
 
 impl Page {
     /// Returns the page of a position.
     fn of(&self, position: u64) -> u64 {
-        layout::bucket_of(position, self.place.log) >> self.log
+        layout::bucket_of(position, self.log_of_layer) >> self.log
+    }
+
+    /// Returns the buckets of a layer above, of 2^`log` buckets, whose pairs have page `number`
+    /// below them: a part of its ancestor page. The others' pairs are for other pages, and need not
+    /// be hashed to know it.
+    fn above(&self, number: u64, log: u32) -> core::ops::RangeInclusive<u64> {
+        let steps = self.log_of_layer - log;
+        let (first, last) = (number << self.log, ((number + 1) << self.log) - 1);
+        first >> steps..=last >> steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buckets_above_a_page_are_those_with_pairs_for_it() {
+        // Fails if a pair that belongs below is passed over, or if a bucket is read in vain.
+        for (log, log_of_layer, log_above) in
+            [(0, 1, 0), (2, 6, 5), (2, 6, 3), (3, 9, 3), (1, 9, 4)]
+        {
+            let page = Page { log, log_of_layer };
+            for number in 0..1 << (log_of_layer - log) {
+                let found: Vec<u64> = (0..1 << log_above)
+                    .filter(|above| {
+                        (0..1u64 << (log_of_layer - log_above)).any(|below| {
+                            let bucket = (above << (log_of_layer - log_above)) + below;
+                            page.of(layout::first_position(bucket, log_of_layer)) == number
+                        })
+                    })
+                    .collect();
+                assert_eq!(page.above(number, log_above).collect::<Vec<_>>(), found);
+            }
+        }
     }
 }
