@@ -41,7 +41,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use everhash_store::{Db, Error, Expiring, Form, HashKind, Options, Pair};
+use everhash_store::{Db, Error, Expiring, Form, HashKind, Info, Options, Pair};
 
 use crate::failure::{Failure, Outcome, STATUSES};
 use crate::output;
@@ -339,6 +339,14 @@ impl AnyTable {
             AnyTable::Plain(db) => db.take(key)?,
             AnyTable::Expiring(table) => table.take(key)?,
         })
+    }
+
+    /// Returns what the database is.
+    fn info(&self) -> Info {
+        match self {
+            AnyTable::Plain(db) => *db.info(),
+            AnyTable::Expiring(table) => *table.db().info(),
+        }
     }
 
     fn clear(&self) -> Outcome {

@@ -2,6 +2,7 @@
 
 mod record;
 pub(crate) mod sweep;
+mod typed;
 
 use std::time::{Duration, SystemTime};
 
@@ -9,6 +10,7 @@ use everhash_index::Change;
 
 use record::{Times, has_ended, print};
 pub(crate) use record::{Wall, WallTime, live};
+pub use typed::ExpiringTable;
 
 use crate::{Db, Error, Pair, Result, Snapshot, WriteBatch};
 
@@ -201,6 +203,22 @@ impl Expiring {
                 other => other,
             };
             Ok((change, returned))
+        })
+    }
+
+    /// As [`Expiring::modify`], with a `change` that can fail: then nothing is changed, and its
+    /// error is the inner result.
+    ///
+    /// # Errors
+    /// See [`Db`].
+    pub fn try_modify<R, E>(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnOnce(Option<&[u8]>) -> core::result::Result<(Change, Expiry, R), E>,
+    ) -> Result<core::result::Result<R, E>> {
+        self.modify(key, |value| match change(value) {
+            Ok((change, expiry, returned)) => (change, expiry, Ok(returned)),
+            Err(error) => (Change::Keep, Expiry::Unchanged, Err(error)),
         })
     }
 

@@ -59,7 +59,7 @@ pub use everhash_index::{
     Capabilities, Change, Checked, Cursor, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES,
     ParseError, Setting, Stats,
 };
-pub use expiring::{Expiring, Expiry};
+pub use expiring::{Expiring, ExpiringTable, Expiry};
 pub use handover::{Handover, ReceivedPairs, Sending};
 pub use metrics::{Calls, Durations, Metrics};
 pub use options::{Durability, Options};

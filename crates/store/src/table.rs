@@ -331,7 +331,8 @@ impl<K, V> core::fmt::Debug for Table<K, V> {
     }
 }
 
-fn bytes(field: &impl Field) -> Vec<u8> {
+/// Returns the bytes of a key or value.
+pub(crate) fn bytes(field: &impl Field) -> Vec<u8> {
     let mut bytes = Vec::new();
     field.write(&mut bytes);
     bytes

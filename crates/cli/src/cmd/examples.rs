@@ -7,7 +7,8 @@ pub const IMPORT: &str = "\
 Examples:
   printf 'tree\\toak\\nbird\\towl\\n' | everhash import - demo.ehdb
   everhash export demo.ehdb pairs.jsonl && everhash import pairs.jsonl demo.ehdb
-  everhash import pairs.jsonl copy.ehdb --engine wophi --expect 1000";
+  everhash import pairs.jsonl copy.ehdb --engine wophi --expect 1000
+  everhash import pairs.jsonl copy.ehdb --table sessions --expires-after 1800";
 
 pub const EXPORT: &str = "\
 Examples:

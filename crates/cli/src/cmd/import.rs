@@ -10,9 +10,9 @@ use clap::{Args, ValueEnum};
 use everhash_store::{Durability, Form, admit};
 use serde_json::json;
 
-use self::feed::{Feed, Imported};
+use self::feed::{Feed, Imported, Target};
 use self::progress::Progress;
-use super::{InTable, NewDatabase, figures};
+use super::{AnyTable, InTable, NewDatabase, figures};
 use crate::failure::{Failure, Outcome};
 use crate::input::Lines;
 use crate::output;
@@ -51,6 +51,10 @@ pub struct Import {
     /// Write figures to DB.prom every second, for `everhash top DB` in another terminal
     #[arg(long)]
     metrics: bool,
+    /// Let each pair end so many seconds after it is stored. The table must have expiry times; it
+    /// is made with them if it is not there
+    #[arg(long, value_name = "SECONDS", requires = "table", value_parser = super::put::seconds)]
+    expires_after: Option<Duration>,
     #[command(flatten)]
     table: InTable,
     #[command(flatten)]
@@ -92,12 +96,17 @@ impl Import {
             let every = Duration::from_secs(1);
             options = options.metrics_file(figures::file_of(&self.database), every);
         }
-        let db = self.table.of_or_new(options.open(&self.database)?)?;
+        let db = options.open(&self.database)?;
+        let table = match (self.expires_after, &self.table.table) {
+            (Some(_), Some(name)) => AnyTable::Expiring(db.expiring_table_or_create(name)?),
+            _ => AnyTable::Plain(self.table.of_or_new(db.clone())?),
+        };
         let threads = threads(self.threads, db.info().durability, self.on_duplicate);
 
         let started = Instant::now();
         let progress = Progress::start(lines.bytes);
-        let feed = Feed { db: &db, format, on_duplicate: self.on_duplicate, threads };
+        let target = Target { table: &table, after: self.expires_after.unwrap_or_default() };
+        let feed = Feed { target, format, on_duplicate: self.on_duplicate, threads };
         let (imported, result) = feed.run(&mut lines, first, &progress);
         progress.end();
         let kept = |failure: Failure| {
@@ -107,8 +116,9 @@ impl Import {
         result.map_err(kept)?;
         db.sync()?;
         let seconds = started.elapsed().as_secs_f64();
-        let items = db.len()?;
-        db.close()?;
+        let items = table.len()?;
+        drop(db);
+        table.close()?;
         let bytes = self.database.metadata().map_or(0, |found| found.len());
         Summary { imported, seconds, items, bytes }.print(self.json)
     }

@@ -93,7 +93,8 @@ impl Put {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Reads how long a pair lasts.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }

@@ -75,6 +75,29 @@ fn pairs_of_a_table_with_times_end() {
 }
 
 #[test]
+fn imported_pairs_end_too() {
+    // Fails if an import forgot the time, made a table without times, or took one that has ended
+    // for one that is there.
+    let place = Place::new();
+    place.write("pairs.tsv", b"a\t1\nb\t2\n");
+    let words = ["import", "pairs.tsv", "a.ehdb", "--table", "sessions"];
+    let import = |options: &[&str]| place.run(&[&words, options].concat());
+    import(&["--expires-after", "0"]).ok();
+    assert_eq!(place.ok(&["count", "a.ehdb", "--table", "sessions"]), b"0\n");
+    let kept =
+        place.json(&[&words, &["--expires-after", "600", "--on-duplicate", "keep"][..]].concat());
+    assert_eq!((&kept["new"], &kept["items"]), (&2.into(), &2.into()));
+    assert_eq!(place.ok(&["count", "a.ehdb", "--table", "sessions"]), b"2\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "b", "--table", "sessions"]), b"2\n");
+    let again = place.json(&[&words, &["--expires-after", "600"][..]].concat());
+    assert_eq!((&again["new"], &again["replaced"]), (&0.into(), &2.into()));
+    import(&[]).fails(2, &["a.ehdb", "sessions", "expiry times"]);
+    assert_eq!(import(&["--expires-after", "600", "--on-duplicate", "error"]).status, 3);
+    let without = ["import", "pairs.tsv", "a.ehdb", "--expires-after", "9"];
+    assert_eq!(place.run(&without).status, 2);
+}
+
+#[test]
 fn numbers_are_added_and_nothing_else_is_taken_for_one() {
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use everhash_index::{Change, Form, MAX_VALUE_BYTES};
 
 use crate::expiring::Wall;
-use crate::{Db, Durability, ErrorKind, Expiring, Expiry, Options, WriteBatch, engines};
+use crate::{
+    Db, Durability, Error, ErrorKind, Expiring, ExpiringTable, Expiry, Options, WriteBatch, engines,
+};
 
 /// When every test begins. Unit: milliseconds since 1970.
 const BEGIN: u64 = 1_000_000_000_000;
@@ -324,4 +326,47 @@ fn retain_keeps_times_and_is_not_asked_for_what_has_ended() {
     assert_eq!(table.get("c").unwrap().as_deref(), Some(&b"3"[..]));
     clock.pass(10);
     assert_eq!(table.len().unwrap(), 0);
+}
+
+#[test]
+fn a_table_with_times_has_types() {
+    // Fails if an operation forgot the time or the type, or if a value that is none of its type
+    // were shown or replaced.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (db, raw) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    let table: ExpiringTable<u32, String> = ExpiringTable::of(raw.clone());
+    let text = |text: &str| text.to_owned();
+    assert!(!table.put(&1, &text("one"), ms(10)).unwrap());
+    assert!(table.put_if_absent(&2, &text("two"), Expiry::Never).unwrap());
+    assert_eq!(table.put_many(&[(3, text("three")), (4, text("four"))], ms(20)).unwrap(), 2);
+    assert!(table.update(&3, &text("drei"), Expiry::Unchanged).unwrap());
+    assert_eq!(table.expiry(&3).unwrap(), Some(Expiry::At(at(BEGIN + 20))));
+    assert_eq!(table.get(&1).unwrap().as_deref(), Some("one"));
+    assert_eq!(table.len().unwrap(), 4);
+    clock.pass(10);
+    assert!(!table.contains_key(&1).unwrap() && table.get(&1).unwrap().is_none());
+    assert_eq!(table.get_many(&[1, 2]).unwrap(), [None, Some(text("two"))]);
+    // What has ended is absent to the change, too; a new value may keep the time it had.
+    let new = |before: Option<&String>| {
+        assert!(before.is_none());
+        Some((text("eins"), ms(5).into()))
+    };
+    assert_eq!(table.fetch_update(&1, new).unwrap(), None);
+    let same_time = |before: Option<&String>| Some((before?.clone() + "!", Expiry::Unchanged));
+    assert_eq!(table.fetch_update(&3, same_time).unwrap().unwrap(), "drei");
+    assert_eq!(table.fetch_update(&4, |_| None).unwrap().unwrap(), "four");
+    assert!(table.set_expiry(&2, ms(1)).unwrap());
+    let mut pairs: Vec<_> = table.iter().map(Result::unwrap).collect();
+    pairs.sort();
+    assert_eq!(pairs, [(1, text("eins")), (2, text("two")), (3, text("drei!"))]);
+    clock.pass(5);
+    assert_eq!(table.iter().map(|pair| pair.unwrap().0).collect::<Vec<_>>(), [3]);
+    assert!(table.remove(&3).unwrap() && table.is_empty().unwrap());
+    raw.put(5u64.to_le_bytes(), [0xff], Expiry::Never).unwrap();
+    assert!(matches!(table.get(&5), Err(Error::Typed { .. })));
+    assert!(matches!(table.fetch_update(&5, |_| None), Err(Error::Typed { .. })));
+    assert!(matches!(table.clone().iter().next(), Some(Err(Error::Typed { .. }))));
+    assert_eq!(table.expiring().get(5u64.to_le_bytes()).unwrap().unwrap(), [0xff]);
+    drop(db);
 }

@@ -8,11 +8,13 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
-use everhash_store::{Db, admit};
+use everhash_store::{Result, admit};
 
 use super::OnDuplicate;
 use super::progress::Progress;
+use crate::cmd::AnyTable;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Lines, wrong};
 use crate::records::{Format, Pair};
@@ -31,14 +33,49 @@ const QUEUE: usize = 2;
 
 /// What is to be imported how.
 pub struct Feed<'a> {
-    /// The database.
-    pub db: &'a Db,
+    /// Where to.
+    pub(in crate::cmd) target: Target<'a>,
     /// The format of the lines.
     pub format: Format,
     /// What to do with a key that is there already.
     pub on_duplicate: OnDuplicate,
     /// How many threads write.
     pub threads: usize,
+}
+
+/// Where records go to.
+#[derive(Clone, Copy)]
+pub(in crate::cmd) struct Target<'a> {
+    /// The table.
+    pub(in crate::cmd) table: &'a AnyTable,
+    /// When its pairs end, if they do.
+    pub(in crate::cmd) after: Duration,
+}
+
+impl Target<'_> {
+    fn put_many(&self, pairs: &[Pair]) -> Result<u64> {
+        match self.table {
+            AnyTable::Plain(db) => db.put_many(pairs),
+            AnyTable::Expiring(table) => table.put_many(pairs, self.after),
+        }
+    }
+
+    fn put_many_if_absent(&self, pairs: &[Pair]) -> Result<u64> {
+        match self.table {
+            AnyTable::Plain(db) => db.put_many_if_absent(pairs),
+            // One that has ended is absent, which only a look at each tells.
+            AnyTable::Expiring(_) => pairs.iter().try_fold(0, |added, (key, value)| {
+                Ok(added + u64::from(self.put_if_absent(key, value)?))
+            }),
+        }
+    }
+
+    fn put_if_absent(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        match self.table {
+            AnyTable::Plain(db) => db.put_if_absent(key, value),
+            AnyTable::Expiring(table) => table.put_if_absent(key, value, self.after),
+        }
+    }
 }
 
 /// What was imported.
@@ -119,7 +156,7 @@ impl Feed<'_> {
         let mut next = first;
         let mut result = Ok(());
         while let Some((key, value)) = next.take() {
-            if let Err(error) = admit(self.db.info().form, &key, &value) {
+            if let Err(error) = admit(self.target.table.info().form, &key, &value) {
                 result = Err(lines.wrong(error));
                 break;
             }
@@ -174,8 +211,8 @@ impl Feed<'_> {
         let pairs = &batch.pairs;
         let count = pairs.len() as u64;
         let stored = match self.on_duplicate {
-            OnDuplicate::Replace => self.db.put_many(pairs),
-            OnDuplicate::Keep => self.db.put_many_if_absent(pairs),
+            OnDuplicate::Replace => self.target.put_many(pairs),
+            OnDuplicate::Keep => self.target.put_many_if_absent(pairs),
             OnDuplicate::Error => return self.store_each(batch, name, done),
         };
         match stored {
@@ -192,9 +229,10 @@ impl Feed<'_> {
                 // Some first part of the batch is there, and is counted.
                 let is_there = |(key, value): &&Pair| match self.on_duplicate {
                     OnDuplicate::Replace => {
-                        self.db.get_with(key, |found| found == Some(value)).unwrap_or(false)
+                        let found = self.target.table.get(key);
+                        found.is_ok_and(|found| found.as_ref() == Some(value))
                     }
-                    _ => self.db.contains_key(key).unwrap_or(false),
+                    _ => self.target.table.contains_key(key).unwrap_or(false),
                 };
                 done.records = pairs.iter().take_while(is_there).count() as u64;
                 Err(error.into())
@@ -205,7 +243,7 @@ impl Feed<'_> {
     /// Stores record by record: a key that is there ends the import, and its line is named.
     fn store_each(&self, batch: &Batch, name: &Path, done: &mut Imported) -> Outcome {
         for ((key, value), line) in batch.pairs.iter().zip(&batch.lines) {
-            if !self.db.put_if_absent(key, value)? {
+            if !self.target.put_if_absent(key, value)? {
                 let what = "the key is in the database already; remove the line, or say \
                             --on-duplicate keep or replace";
                 return Err(wrong(name, *line, what));
