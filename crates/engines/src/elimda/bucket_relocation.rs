@@ -46,6 +46,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             return Ok(false);
         }
         let Some(first) = segment.take_units(geometry) else { return Ok(false) };
+        let lap = segment.lap();
         let mut words = vec![0; geometry.access_words() as usize];
         let mut units = Vec::new();
         let rows = words.chunks_mut(geometry.unit_words() as usize);
@@ -53,7 +54,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         for ((unit, words), items) in (first..).zip(rows).zip(parts) {
             let at = geometry.unit_at(segment.at(), unit);
             let live = ((1u32 << items.len()) - 1) as u16;
-            words[UnitHead::STATE] = UnitState { live, bucket: bucket_index }.seal(at);
+            words[UnitHead::STATE] = UnitState { live, bucket: bucket_index, lap }.seal(at);
             let watermark_at = at.plus(UnitHead::WATERMARK as u64);
             words[UnitHead::WATERMARK] = layout::seal(watermark, watermark_at, Kind::Watermark);
             let mut fingerprints = Vec::with_capacity(items.len());

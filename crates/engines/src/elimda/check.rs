@@ -291,6 +291,9 @@ impl<'a, M: Media> Judge<'a, M> {
     /// watermarks.
     fn segment(&mut self, segment: &Segment, logged: &[Logged]) -> Result<BTreeMap<Vec<u8>, Pair>> {
         let geometry = self.geometry;
+        let lap_at = geometry.lap_at(segment.at);
+        let lap = layout::open_lap(self.pm.load(lap_at)?, lap_at)
+            .ok_or(corrupt(lap_at, "the lap of a segment matches its check"))?;
         let mut watermarks = Vec::new();
         for bucket in 0..geometry.buckets {
             let at = geometry.watermark_at(segment.at, bucket);
@@ -301,14 +304,14 @@ impl<'a, M: Media> Judge<'a, M> {
         let mut pairs = BTreeMap::new();
         for unit in 0..geometry.segment_units {
             let at = geometry.unit_at(segment.at, unit);
-            let word = self.pm.load(at)?;
-            if word == 0 || self.pm.load(geometry.commit_of(segment.at, unit))? == 0 {
+            let (Some(_), Some(state)) =
+                (self.state(geometry.commit_of(segment.at, unit), lap)?, self.state(at, lap)?)
+            else {
                 continue;
+            };
+            if state.bucket >= geometry.buckets || state.live >> geometry.unit_slots != 0 {
+                return Err(corrupt(at, "the state of a unit is in range"));
             }
-            let state = UnitState::open(word, at)
-                .filter(|state| state.bucket < geometry.buckets)
-                .filter(|state| state.live >> geometry.unit_slots == 0)
-                .ok_or(corrupt(at, "the state of a unit matches its check"))?;
             let mark = at.plus(UnitHead::WATERMARK as u64);
             let watermark = layout::open(self.pm.load(mark)?, mark, Kind::Watermark)
                 .ok_or(corrupt(mark, "a watermark matches its check"))?;
@@ -328,6 +331,12 @@ impl<'a, M: Media> Judge<'a, M> {
             }
         }
         Ok(pairs)
+    }
+
+    /// Returns the state of a unit in a segment with this lap, or `None` if the unit is free.
+    fn state(&self, at: Addr, lap: u64) -> Result<Option<UnitState>> {
+        UnitState::of_lap(self.pm.load(at)?, at, lap)
+            .ok_or(corrupt(at, "the state of a unit matches its check"))
     }
 
     /// Adds the pair of the item at `at`; returns its hash. Of 16-byte pairs the newer one counts,

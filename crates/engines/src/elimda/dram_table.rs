@@ -32,6 +32,8 @@ pub struct Segment<P: Primitives> {
     at: P::AtomicU64,
     /// Its prefix, packed.
     prefix: P::AtomicU64,
+    /// Its lap.
+    lap: P::AtomicU64,
     /// Units that were handed out.
     used_units: P::AtomicU64,
 }
@@ -120,6 +122,7 @@ impl<P: Primitives> DramTable<P> {
             words: OnceLock::new(),
             at: AtomicWord::new(0),
             prefix: AtomicWord::new(0),
+            lap: AtomicWord::new(0),
             used_units: AtomicWord::new(0),
         };
         self.extents[extent].get_or_init(|| (0..count).map(segment).collect());
@@ -196,10 +199,16 @@ impl<P: Primitives> Segment<P> {
         Prefix::of_packed(self.prefix.load(Ordering::Relaxed))
     }
 
+    /// Returns its lap: units of lower ones are free.
+    pub fn lap(&self) -> u64 {
+        self.lap.load(Ordering::Relaxed)
+    }
+
     /// Says where the segment lies and what it holds. All its sequences are odd, or no reader
     /// knows it yet.
-    pub fn place(&self, at: Addr, prefix: Prefix, used_units: u64) {
+    pub fn place(&self, (at, lap): (Addr, u64), prefix: Prefix, used_units: u64) {
         self.at.store(at.byte(), Ordering::Relaxed);
+        self.lap.store(lap, Ordering::Relaxed);
         self.prefix.store(prefix.packed(), Ordering::Relaxed);
         self.used_units.store(used_units, Ordering::Relaxed);
     }

@@ -34,9 +34,10 @@ pub struct FreeBlock {
     pub holds: Holds,
 }
 
-/// What the lines of a free block hold.
+/// What free space holds, of a block or of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// Zero, or states with lower numbers: nothing has to be written but the head.
+    /// Zero, or states with lower numbers: nothing has to be written but what counts.
     OldStates,
     /// Anything.
     Anything,

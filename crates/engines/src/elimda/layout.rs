@@ -20,7 +20,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. Its settings never change.
     pub struct Root [3584] {
-        0   VERSION          [1]  "layout version, 4";
+        0   VERSION          [1]  "layout version, 5";
         8   UNIT_SLOTS       [1]  "items of a unit, at most";
         16  BUCKETS          [1]  "buckets of a segment, a power of two";
         24  SEGMENT_UNITS    [1]  "units of a segment, shared by its buckets";
@@ -45,18 +45,19 @@ everhash_pmem::ruler! {
 everhash_pmem::ruler! {
     /// The head of a segment of the device table (ElimDA 3.5). The watermarks of all its buckets
     /// follow, one word each: what the segment had absorbed when it was made.
-    pub struct SegmentHead [8] {
+    pub struct SegmentHead [16] {
         0 PLACE [1] "depth, 6 bits | the leading bits of its hashes << 6, 42 bits | check << 48";
+        8 LAP   [1] "lap, 24 bits, from 1 on: units with a lower one are free | check << 48";
     }
 }
 
 everhash_pmem::ruler! {
     /// The head of a unit: a relocated D-bucket (ElimDA 3.5), or a part of one that fills several.
     /// The items follow. STATE of the first unit of an access unit is the commit point of all its
-    /// units: while it is zero, the others do not count.
+    /// units: while it is zero, or has a lower lap than the segment, the others do not count.
     pub struct UnitHead [16] {
-        0 STATE     [1] "bit i: slot i is live, 16 bits | bucket << 16, 8 bits | 1 << 24 | \
-                         check << 48";
+        0 STATE     [1] "bit i: slot i is live, 16 bits | bucket << 16, 8 bits | lap of the \
+                         segment << 24, 24 bits | check << 48";
         8 WATERMARK [1] "order number of the last item absorbed, 48 bits | check << 48";
     }
 }
@@ -110,7 +111,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 /// The most lanes.
 ///
@@ -172,11 +173,16 @@ pub const MOST_CONTENT: u64 = CONTENT.max();
 /// Unit: blocks. Source: the state of a line of the log.
 pub const MOST_NUMBER: u64 = LINE_NUMBER.max();
 
+/// The highest lap of a segment. Space that had it is written whole, with lap 1.
+///
+/// Unit: laps. Source: the state of a unit.
+pub const MOST_LAP: u64 = LAP.max();
+
 const CONTENT: Bits = Bits::new(0, 48);
 
 const LIVE: Bits = Bits::new(0, 16);
 const BUCKET: Bits = Bits::new(16, 8);
-const WRITTEN: Bits = Bits::new(24, 24);
+const LAP: Bits = Bits::new(24, 24);
 
 const DEPTH: Bits = Bits::new(0, 6);
 const PREFIX: Bits = Bits::new(6, 42);
@@ -208,6 +214,8 @@ pub enum Kind {
     Line = 0x6c69_6e65,
     /// Depth and prefix of a segment.
     Place = 0x706c_6163,
+    /// The lap of a segment.
+    Lap = 0x6c61_7020,
     /// A watermark.
     Watermark = 0x6d61_726b,
     /// The state of a unit.
@@ -261,22 +269,47 @@ pub struct UnitState {
     pub live: u16,
     /// The bucket that it belongs to.
     pub bucket: u64,
+    /// The lap of the segment for which it was written.
+    pub lap: u64,
 }
 
 impl UnitState {
     /// Returns the word for a unit at `at`.
     pub const fn seal(self, at: Addr) -> u64 {
-        seal(WRITTEN.set(BUCKET.set(self.live as u64, self.bucket), 1), at, Kind::Unit)
+        seal(LAP.set(BUCKET.set(self.live as u64, self.bucket), self.lap), at, Kind::Unit)
     }
 
     /// Returns the state in `word`, or `None` if the check does not match.
     pub const fn open(word: u64, at: Addr) -> Option<UnitState> {
         match open(word, at, Kind::Unit) {
-            Some(content) if WRITTEN.get(content) == 1 => {
-                Some(UnitState { live: LIVE.get(content) as u16, bucket: BUCKET.get(content) })
-            }
+            Some(content) if LAP.get(content) > 0 => Some(UnitState {
+                live: LIVE.get(content) as u16,
+                bucket: BUCKET.get(content),
+                lap: LAP.get(content),
+            }),
             _ => None,
         }
+    }
+
+    /// Returns the state in `word` of a unit in a segment with this lap: `Some(None)` if the unit
+    /// is free, `None` if the check does not match or the lap is a later one.
+    pub const fn of_lap(word: u64, at: Addr, lap: u64) -> Option<Option<UnitState>> {
+        if word == 0 {
+            return Some(None);
+        }
+        match UnitState::open(word, at) {
+            Some(state) if state.lap == lap => Some(Some(state)),
+            Some(state) if state.lap < lap => Some(None),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the lap in `word`, or `None` if the check does not match or there is none such.
+pub const fn open_lap(word: u64, at: Addr) -> Option<u64> {
+    match open(word, at, Kind::Lap) {
+        Some(lap) if lap > 0 && lap <= MOST_LAP => Some(lap),
+        _ => None,
     }
 }
 

@@ -122,7 +122,7 @@ fn empty_table<M: Media, F: Form>(
         segment_table: Lock::new(SegmentTable {
             extents: Vec::new(),
             free: Vec::new(),
-            spare: None,
+            spares: Vec::new(),
             splits: 0,
             rebuilds: 0,
         }),

@@ -17,8 +17,9 @@ use super::bucket_relocation::has_room;
 use super::concurrency::Held;
 use super::dram_table::{Entry, Segment};
 use super::form::{Form, Item};
+use super::lane::Holds;
 use super::layout::{self, Kind, MOST_DEPTH, Prefix, SegmentHead, UnitHead, UnitState};
-use super::state::{ElimDa, SegmentTable};
+use super::state::{ElimDa, Room, SegmentTable};
 
 /// Where a change of the device table persists something.
 pub mod sites {
@@ -43,6 +44,12 @@ pub mod sites {
 /// Source: ours; with a keyed hash a segment six bits deeper than the mean does not happen, and the
 /// bound keeps hostile pools from taking the memory away.
 const MOST_ENTRIES: u64 = 64;
+
+/// Spare space for segments, at most: one for a rebuild, one for the next split. The laps of space
+/// that was given back are not known, and all of it must be written.
+///
+/// Unit: segments. Source: ours; a split frees one segment and takes two.
+pub const MOST_SPARES: usize = 2;
 
 /// The items of a bucket.
 #[derive(Default)]
@@ -96,6 +103,7 @@ impl Seen {
 /// A segment that is ready to be named.
 struct Built {
     at: Addr,
+    lap: u64,
     prefix: Prefix,
     used_units: u64,
     buckets: Vec<BuiltBucket>,
@@ -263,19 +271,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         held: &[Held<'_, M>],
         contents: Vec<Contents>,
     ) -> Result<()> {
-        let (old, prefix) = (segment.at(), segment.prefix());
+        let (old, prefix) = ((segment.at(), segment.lap()), segment.prefix());
         let mut table = self.segment_table.lock()?;
-        let taken = match self.take_segment() {
-            Err(Error::Full { .. }) if table.spare.is_some() => {
-                (table.spare.take().expect("there is one").start, false)
-            }
-            other => other?,
-        };
-        let built = self.build(pm, taken, prefix, &contents)?;
+        let room = self.take_segment(&mut table, 0)?;
+        let built = self.build(pm, room, prefix, &contents)?;
         pm.fence(sites::SEGMENT)?;
         self.turn(pm, &table, slot, held, built, None)?;
         table.rebuilds += 1;
-        self.retire_segment(&mut table, old);
+        self.keep(&mut table, Room::after(old.0, old.1));
         Ok(())
     }
 
@@ -287,18 +290,21 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         held: &[Held<'_, M>],
         contents: &[Contents],
     ) -> Result<()> {
-        let (old, prefix) = (segment.at(), segment.prefix());
+        let (old, prefix) = ((segment.at(), segment.lap()), segment.prefix());
         if !depth_fits(prefix.depth + 1, self.segments() + 1) {
-            return Err(Error::Full { needed: self.geometry.segment(old).bytes() });
+            return Err(Error::Full { needed: self.geometry.segment(old.0).bytes() });
         }
-        let (lower, upper) = (self.take_segment()?, self.take_segment());
-        let give = |at| self.space.give(self.geometry.segment(at));
-        let upper = upper.inspect_err(|_| give(lower.0))?;
         let mut table = self.segment_table.lock()?;
-        let upper_slot = self.take_slot(pm, &mut table).inspect_err(|_| {
-            give(lower.0);
-            give(upper.0);
-        })?;
+        let mut rooms = Vec::new();
+        let taken = self.take_for_split(pm, &mut table, &mut rooms);
+        let upper_slot = match taken {
+            Ok(slot) => slot,
+            Err(error) => {
+                rooms.into_iter().for_each(|room| self.keep(&mut table, room));
+                return Err(error);
+            }
+        };
+        let [upper, lower] = [rooms.pop(), rooms.pop()].map(|room| room.expect("two were taken"));
         let lower = self.build(pm, lower, prefix.half(false), contents)?;
         let upper = self.build(pm, upper, prefix.half(true), contents)?;
         pm.fence(sites::SEGMENT)?;
@@ -308,7 +314,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.turn(pm, &table, slot, held, lower, Some((upper_slot, upper)))?;
         table.splits += 1;
         self.segments.fetch_add(1, Ordering::Relaxed);
-        self.retire_segment(&mut table, old);
+        self.keep(&mut table, Room::after(old.0, old.1));
         Ok(())
     }
 
@@ -339,13 +345,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     fn build(
         &self,
         pm: &Access<'_, M>,
-        (at, zero): (Addr, bool),
+        Room { at, lap, holds }: Room,
         prefix: Prefix,
         contents: &[Contents],
     ) -> Result<Built> {
         let geometry = &self.geometry;
         let mut image = vec![0; geometry.segment_words() as usize];
         image[SegmentHead::PLACE] = prefix.seal(at);
+        image[SegmentHead::LAP] = layout::seal(lap, geometry.lap_at(at), Kind::Lap);
         let offset = |place: Addr| (place.word() - at.word()) as usize;
         let mut used_units = 0;
         let mut buckets = Vec::with_capacity(contents.len());
@@ -359,7 +366,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 let unit = geometry.unit_at(at, used_units);
                 let words = &mut image[offset(unit)..][..geometry.unit_words() as usize];
                 let live = ((1u32 << items.len()) - 1) as u16;
-                words[UnitHead::STATE] = UnitState { live, bucket: index as u64 }.seal(unit);
+                let state = UnitState { live, bucket: index as u64, lap };
+                words[UnitHead::STATE] = state.seal(unit);
                 let mark = unit.plus(UnitHead::WATERMARK as u64);
                 words[UnitHead::WATERMARK] =
                     layout::seal(contents.watermark, mark, Kind::Watermark);
@@ -375,13 +383,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             buckets.push(BuiltBucket { units, dram, watermark: contents.watermark });
         }
         let used_units = used_units.next_multiple_of(geometry.access_units);
-        let written = if zero { offset(geometry.unit_at(at, used_units)) } else { image.len() };
+        let written = match holds {
+            Holds::OldStates => offset(geometry.unit_at(at, used_units)),
+            Holds::Anything => image.len(),
+        };
         pm.write_words_nt(at, &image[..written], sites::SEGMENT)?;
-        Ok(Built { at, prefix, used_units, buckets })
+        Ok(Built { at, lap, prefix, used_units, buckets })
     }
 
     fn install(&self, segment: &Segment<M::Sync>, built: &Built) {
-        segment.place(built.at, built.prefix, built.used_units);
+        segment.place((built.at, built.lap), built.prefix, built.used_units);
         for (index, built) in built.buckets.iter().enumerate() {
             let bucket = self.table.bucket(segment, index as u64);
             bucket.reset(built.watermark);
@@ -394,19 +405,40 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         }
     }
 
-    /// Takes space for a segment; says whether it is known to be zero.
-    fn take_segment(&self) -> Result<(Addr, bool)> {
+    /// Takes space for both halves of a segment into `rooms`, and a slot for the upper one.
+    fn take_for_split(
+        &self,
+        pm: &Access<'_, M>,
+        table: &mut SegmentTable,
+        rooms: &mut Vec<Room>,
+    ) -> Result<u64> {
+        for _ in 0..2 {
+            // The last spare is for a rebuild.
+            rooms.push(self.take_segment(table, 1)?);
+        }
+        self.take_slot(pm, table)
+    }
+
+    /// Takes space for a segment: a spare, as long as there are more than `left`.
+    fn take_segment(&self, table: &mut SegmentTable, left: usize) -> Result<Room> {
+        if table.spares.len() > left
+            && let Some(room) = table.spares.pop()
+        {
+            everhash_pmem::before_reuse::<M::Sync>();
+            return Ok(room);
+        }
         let bytes = self.geometry.segment(Addr::NULL).bytes();
         let taken = self.space.take(bytes, self.geometry.align_bytes())?;
-        Ok((taken.span.start, taken.zero))
+        let holds = if taken.zero { Holds::OldStates } else { Holds::Anything };
+        Ok(Room { at: taken.span.start, lap: 1, holds })
     }
 
     /// Gets space for a rebuild ahead of need, if the medium has room.
     pub(super) fn reserve_segment(&self) -> Result<()> {
         let mut table = self.segment_table.lock()?;
-        if table.spare.is_none() {
-            match self.take_segment() {
-                Ok((at, _)) => table.spare = Some(self.geometry.segment(at)),
+        if table.spares.is_empty() {
+            match self.take_segment(&mut table, 0) {
+                Ok(room) => table.spares.push(room),
                 Err(Error::Full { .. }) => {}
                 Err(other) => return Err(other),
             }
@@ -414,12 +446,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(())
     }
 
-    /// Takes the space of a segment back, to which no slot leads any more, durably.
-    fn retire_segment(&self, table: &mut SegmentTable, at: Addr) {
-        let span = self.geometry.segment(at);
-        match table.spare {
-            None => table.spare = Some(span),
-            Some(_) => self.space.give(span),
+    /// Takes space back in which no segment lies any more, durably.
+    fn keep(&self, table: &mut SegmentTable, room: Room) {
+        if table.spares.len() < MOST_SPARES {
+            table.spares.push(room);
+        } else {
+            self.space.give(self.geometry.segment(room.at));
         }
     }
 

@@ -245,7 +245,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         for entry in (0..bucket.units()).map(|entry| bucket.entry(entry)) {
             if entry.live != 0 {
                 let at = self.geometry.unit_at(segment.at(), entry.unit);
-                let state = UnitState { live: 0, bucket: *index };
+                let state = UnitState { live: 0, bucket: *index, lap: segment.lap() };
                 pm.commit_word(at, state.seal(at), sites::UNIT)?;
                 pm.flush(Span::new(at, LINE_WORDS), sites::UNIT);
             }

@@ -24,7 +24,7 @@ settings! {
             "segments of a new table; a power of two, at most 2^24";
         lanes = 8, |value| value.is_power_of_two() && value <= MOST_LANES,
             "lanes of the backup log; a power of two, at most 64 and at most buckets";
-        block_lines = 64, |value| (2..=1 << 16).contains(&value),
+        block_lines = 128, |value| (2..=1 << 16).contains(&value),
             "lines of 64 bytes of a block of the backup log; 2 to 65536";
         log_percent = 150, |value| (100..=10_000).contains(&value),
             "slots of the backup log per slot of the DRAM table; 100 to 10000 percent";
@@ -206,6 +206,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()>
 fn empty_segment(geometry: &Geometry, at: everhash_pmem::Addr, prefix: Prefix) -> Vec<u64> {
     let mut words = vec![0; geometry.segment_words() as usize];
     words[SegmentHead::PLACE] = prefix.seal(at);
+    words[SegmentHead::LAP] = layout::seal(1, geometry.lap_at(at), Kind::Lap);
     for bucket in 0..geometry.buckets {
         let mark = geometry.watermark_at(at, bucket);
         words[(mark.word() - at.word()) as usize] = layout::seal(0, mark, Kind::Watermark);

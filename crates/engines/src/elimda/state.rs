@@ -4,14 +4,14 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use everhash_index::{Checked, Error, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Heap, Media, Pool, Primitives, Region, Space, Span};
+use everhash_pmem::{Access, Addr, AtomicWord, Heap, Media, Pool, Primitives, Region, Space};
 
 use super::collectors::Collectors;
 use super::concurrency::Held;
 use super::dram_table::{Bucket, DramTable, Segment};
 use super::form::Form;
-use super::lane::Lane;
-use super::layout::Geometry;
+use super::lane::{Holds, Lane};
+use super::layout::{Geometry, MOST_LAP};
 use super::setup::ElimDaSettings;
 use crate::common::hash::KeyedHash;
 
@@ -62,14 +62,37 @@ pub struct ElimDa<M: Media, F: Form> {
     pub(super) form: core::marker::PhantomData<fn() -> F>,
 }
 
+/// Space for a segment.
+pub struct Room {
+    /// Where it lies.
+    pub at: Addr,
+    /// The lap that a segment has there.
+    pub lap: u64,
+    /// What its units hold: of old states, all have a lower lap.
+    pub holds: Holds,
+}
+
+impl Room {
+    /// Returns the space of the segment at `at` that nobody uses any more. When laps come round,
+    /// it must be written whole.
+    pub fn after(at: Addr, lap: u64) -> Room {
+        match lap < MOST_LAP {
+            true => Room { at, lap: lap + 1, holds: Holds::OldStates },
+            false => Room { at, lap: 1, holds: Holds::Anything },
+        }
+    }
+}
+
 /// The segment table on the device.
 pub struct SegmentTable {
     /// Where its extents lie.
     pub extents: Vec<Addr>,
     /// Slots that name no segment.
     pub free: Vec<u64>,
-    /// A span for one more segment, so that a rebuild needs no room on a full medium.
-    pub spare: Option<Span>,
+    /// Space for more segments, the best to use last: a rebuild needs no room on a full medium, and
+    /// what is known of the space need not be written. At most
+    /// [`MOST_SPARES`](super::resize::MOST_SPARES).
+    pub spares: Vec<Room>,
     /// Splits since the table was opened.
     pub splits: u64,
     /// Rebuilds since the table was opened.

@@ -7,6 +7,7 @@ mod damage;
 mod figures;
 mod full_logs;
 mod hostile;
+mod laps;
 mod search_beside_moves;
 mod splits;
 mod traps;

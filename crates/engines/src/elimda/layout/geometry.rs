@@ -146,6 +146,11 @@ impl Geometry {
         Span::new(at, self.segment_words())
     }
 
+    /// Returns where the lap of the segment at `at` lies.
+    pub const fn lap_at(&self, at: Addr) -> Addr {
+        at.plus(SegmentHead::LAP as u64)
+    }
+
     /// Returns where the watermark of `bucket` lies in the segment at `at`.
     pub const fn watermark_at(&self, at: Addr, bucket: u64) -> Addr {
         at.plus(SegmentHead::WORDS as u64 + bucket)

@@ -21,6 +21,23 @@ fn one_flipped_bit_never_matches_its_check() {
 }
 
 #[test]
+fn units_count_in_their_own_lap_alone() {
+    // Fails if a unit of another lap counts, or if one of a later lap is not named as damage.
+    let at = Addr::new(64 * 77);
+    for lap in [1, 7, MOST_LAP] {
+        let state = UnitState { live: 5, bucket: 3, lap };
+        let word = state.seal(at);
+        assert_eq!(UnitState::of_lap(word, at, lap), Some(Some(state)));
+        assert_eq!(UnitState::of_lap(word, at, lap + 1), Some(None));
+        assert_eq!(UnitState::of_lap(word, at, lap - 1), None);
+        assert!((0..64).all(|bit| UnitState::of_lap(word ^ 1 << bit, at, lap).is_none()));
+        assert_eq!(open_lap(seal(lap, at, Kind::Lap), at), Some(lap));
+    }
+    assert_eq!(UnitState::of_lap(0, at, 1), Some(None));
+    assert_eq!(open_lap(seal(0, at, Kind::Lap), at), None);
+}
+
+#[test]
 fn prefixes_halve_and_meet() {
     // Fails if the halves of a segment overlap, or leave a gap.
     let whole = Prefix { depth: 0, bits: 0 };

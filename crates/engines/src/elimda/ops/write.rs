@@ -227,7 +227,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 let entry = writer.bucket.entry(entry);
                 let at = self.geometry.unit_at(writer.segment.at(), entry.unit);
                 let live = entry.live & !(1 << slot);
-                let state = UnitState { live, bucket: writer.index };
+                let state = UnitState { live, bucket: writer.index, lap: writer.segment.lap() };
                 pm.commit_word(at, state.seal(at), sites::END)?;
                 Ok(pm.persist(Span::new(at, LINE_WORDS), sites::END)?)
             }

@@ -199,7 +199,8 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
                 let live = known.live & !(1 << slot);
                 bucket.set_live(entry, live);
                 let unit = table.geometry.unit_at(segment.at(), known.unit);
-                self.ends.insert(unit, UnitState { live, bucket: index }.seal(unit));
+                let state = UnitState { live, bucket: index, lap: segment.lap() };
+                self.ends.insert(unit, state.seal(unit));
                 table.count_lost();
                 return Ok(());
             }

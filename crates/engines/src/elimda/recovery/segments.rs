@@ -139,6 +139,9 @@ pub(super) fn load<M: Media, F: Form>(
 fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Result<()> {
     let (pm, geometry) = (table.pool.access(), &table.geometry);
     let segment = table.table.segment(named.slot);
+    let lap_at = geometry.lap_at(named.at);
+    let lap = layout::open_lap(pm.load(lap_at)?, lap_at)
+        .ok_or(corrupt(lap_at, "the lap of a segment matches its check"))?;
     pm.media().will_read(geometry.segment(named.at));
     for index in 0..geometry.buckets {
         let at = geometry.watermark_at(named.at, index);
@@ -148,33 +151,40 @@ fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Resul
     }
     let (mut used_units, mut items) = (0, 0);
     for unit in 0..geometry.segment_units {
-        if let Some(live) = load_unit(table, &pm, named, unit)? {
+        if let Some(live) = load_unit(table, &pm, (named, lap), unit)? {
             used_units = (unit + 1).next_multiple_of(geometry.access_units);
             items += live;
         }
     }
-    segment.place(named.at, named.prefix, used_units);
+    segment.place((named.at, lap), named.prefix, used_units);
     table.count_found(items);
     Ok(())
 }
 
-/// Reads a unit; returns its live items, or `None` if its access unit was never made true.
+/// Reads a unit; returns its live items, or `None` if its access unit was never made true since
+/// the segment has this lap.
 fn load_unit<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
-    named: &Named,
+    (named, lap): (&Named, u64),
     unit: u64,
 ) -> Result<Option<u64>> {
     let geometry = &table.geometry;
     let at = geometry.unit_at(named.at, unit);
-    if pm.load(geometry.commit_of(named.at, unit))? == 0 || pm.load(at)? == 0 {
+    let state = |at| {
+        UnitState::of_lap(pm.load(at)?, at, lap)
+            .ok_or(corrupt(at, "the state of a unit matches its check"))
+    };
+    let commit = geometry.commit_of(named.at, unit);
+    if commit != at && state(commit)?.is_none() {
         return Ok(None);
+    }
+    let Some(state) = state(at)? else { return Ok(None) };
+    if state.bucket >= geometry.buckets || state.live >> geometry.unit_slots != 0 {
+        return Err(corrupt(at, "the state of a unit is in range"));
     }
     let mut words = vec![0; geometry.unit_words() as usize];
     pm.read_words(at, &mut words)?;
-    let state = UnitState::open(words[UnitHead::STATE], at)
-        .filter(|state| state.bucket < geometry.buckets && state.live >> geometry.unit_slots == 0)
-        .ok_or(corrupt(at, "the state of a unit matches its check"))?;
     let mark = at.plus(UnitHead::WATERMARK as u64);
     let watermark = layout::open(words[UnitHead::WATERMARK], mark, Kind::Watermark)
         .ok_or(corrupt(mark, "a watermark matches its check"))?;

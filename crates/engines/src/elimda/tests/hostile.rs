@@ -12,7 +12,7 @@ use crate::elimda::layout::{
     self, Kind, LINE_WORDS, LogLine, LogSlot, MOST_CONTENT, ROOT, Root, UnitState,
 };
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Slot,
     Kind::Extent,
     Kind::First,
@@ -20,6 +20,7 @@ const KINDS: [Kind; 12] = [
     Kind::Number,
     Kind::Line,
     Kind::Place,
+    Kind::Lap,
     Kind::Watermark,
     Kind::Unit,
     Kind::Logs,
@@ -35,16 +36,17 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
         words[root + Root::CHECKSUM] = checksum(ROOT, &words[root..root + Root::CHECKSUM]);
         return;
     }
-    match kind % 15 {
-        choice @ 0..12 => {
+    match kind % 16 {
+        choice @ 0..13 => {
             words[index] = layout::seal(value & MOST_CONTENT, at, KINDS[choice as usize]);
         }
-        12 => {
-            let state = UnitState { live: value as u16, bucket: value >> 16 & 3 };
+        13 => {
+            let (live, bucket) = (value as u16, value >> 16 & 3);
+            let state = UnitState { live, bucket, lap: 1 + (value >> 24 & 1) };
             words[index] = state.seal(at);
         }
         // A record word behind its hash.
-        13 => {
+        14 => {
             let tag = u64::from(record::tag_of(words[index - 1], value));
             words[index] = value & (u64::MAX >> 12) | tag << 52;
         }
