@@ -91,6 +91,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut log = self.lanes[lane as usize].lock()?;
         let block = log.block(geometry, order).at;
         let (line, at) = (slot.line_at(block), slot.item_at(block, geometry.item_words));
+        // Before any of them is written: the device reads the unit once for all its lines then, and
+        // once more for each line that is asked for after a write.
+        geometry.lines_to_come(block, slot).for_each(|line| pm.prefetch_for_store(line));
         pm.write_words(at, &item[..F::WORDS])?;
         let checks_at = line.plus(LogLine::CHECKS as u64);
         let check = layout::key_check(item, geometry.key_words as usize, at);

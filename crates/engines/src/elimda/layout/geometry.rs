@@ -237,6 +237,17 @@ impl Geometry {
         Some(Span::new(at.plus((slot.line + 1 - lines) * LINE_WORDS), lines * LINE_WORDS))
     }
 
+    /// Returns the lines that are filled after the one of `slot` and lie in the same 256 bytes, in
+    /// the block at `at`, if `slot` is the first one there.
+    #[inline(always)]
+    pub fn lines_to_come(&self, at: Addr, slot: LogSlot) -> impl Iterator<Item = Addr> {
+        let lines = UNIT_BYTES / 64;
+        // The first line of a block is its head.
+        let is_first = slot.slot == 0 && (slot.line % lines == 0 || slot.line == 1);
+        let end = if is_first { (slot.line + 1).next_multiple_of(lines) } else { 0 };
+        (slot.line + 1..end).map(move |line| at.plus(line * LINE_WORDS))
+    }
+
     /// Returns the number of the block in which an order number lies.
     #[inline(always)]
     pub const fn block_number(&self, order: u64) -> u64 {
