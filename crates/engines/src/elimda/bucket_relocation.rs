@@ -6,15 +6,13 @@
 //! first.
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Media, Primitives, Span};
+use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
 use super::concurrency::Held;
 use super::dram_table::{Bucket, Entry, Segment};
 use super::form::{Form, corrupt};
-use super::layout::{
-    self, Geometry, Kind, LINE_WORDS, LineState, LogLine, LogSlot, UnitHead, UnitState,
-};
-use super::state::{ElimDa, Need};
+use super::layout::{self, Geometry, Kind, LINE_WORDS, LineState, LogLine, UnitHead, UnitState};
+use super::state::{ElimDa, Need, Writer};
 
 /// Where a relocation persists something.
 pub mod sites {
@@ -80,12 +78,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Writes an access unit, its first word last, which makes all of it true: each line is written
     /// once. The lines behind the first are durable before it; the first needs no fence of its own
     /// where a line keeps the order of its stores.
-    fn write_units(
-        &self,
-        pm: &Access<'_, M>,
-        at: everhash_pmem::Addr,
-        words: &[u64],
-    ) -> Result<()> {
+    fn write_units(&self, pm: &Access<'_, M>, at: Addr, words: &[u64]) -> Result<()> {
         let (state, behind) = words.split_first().expect("a unit has a head");
         pm.write_words(at.plus(UnitHead::WATERMARK as u64), behind)?;
         let fenced = if self.ordered {
@@ -113,52 +106,38 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// [`everhash_index::Error::Full`] if a segment cannot take the items.
     pub(super) fn reclaim(&self, pm: &Access<'_, M>, lane: u64) -> Result<bool> {
         let Some((block, number)) = self.oldest_block(lane)? else { return Ok(false) };
-        for line in 1..self.geometry.block_lines {
-            if self.is_dead(lane, number)? {
-                break;
-            }
-            self.reclaim_line(pm, block, number, line)?;
+        let mut from = number * self.geometry.block_slots();
+        while let Some(order) = self.next_needed(lane, number, from)? {
+            self.reclaim_slot(pm, block, order)?;
+            from = order + 1;
         }
         self.is_dead(lane, number)
     }
 
-    fn reclaim_line(
-        &self,
-        pm: &Access<'_, M>,
-        block: everhash_pmem::Addr,
-        number: u64,
-        line: u64,
-    ) -> Result<()> {
-        let at = LogSlot { line, slot: 0 }.line_at(block);
+    /// Relocates the item with this order number, in the block at `block`, if a D-bucket holds it.
+    fn reclaim_slot(&self, pm: &Access<'_, M>, block: Addr, order: u64) -> Result<()> {
+        let slot = self.geometry.log_slot(order);
+        let at = slot.line_at(block);
         let mut words = [0; LINE_WORDS as usize];
         pm.read_words(at, &mut words)?;
-        // What another thread has reused meanwhile has another number, or is found nowhere below.
         let state = LineState::open(words[LogLine::STATE], at)
             .ok_or(corrupt(at, "the state of a log line matches its check"))?;
-        if state.number != number {
+        // A slot that is being filled waits for its thread. What another thread has reused
+        // meanwhile has another number, or is found nowhere below.
+        let is_filled = state.live >> slot.slot & 1 == 1;
+        if state.number != self.geometry.block_number(order) || !is_filled {
             return Ok(());
         }
-        for slot in (0..self.geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
-            let first = LogLine::ITEMS + slot as usize * F::WORDS;
-            let mut item = [0; 4];
-            item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
-            let order = self.geometry.order(number, LogSlot { line, slot });
-            let hash = F::item_hash(&self.hasher, &item);
-            self.write_to(pm, hash, |writer| {
-                let holds =
-                    (0..writer.bucket.items()).any(|index| writer.bucket.item(index).1 == order);
-                let moved = !holds
-                    || self.relocate(
-                        pm,
-                        writer.segment,
-                        writer.index,
-                        &writer.bucket,
-                        &writer.held,
-                    )?;
-                Ok(if moved { Ok(()) } else { Err(Need::Unit) })
-            })?;
-        }
-        Ok(())
+        let first = LogLine::ITEMS + slot.slot as usize * F::WORDS;
+        let mut item = [0; 4];
+        item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
+        let hash = F::item_hash(&self.hasher, &item);
+        self.write_to(pm, hash, |writer| {
+            let Writer { segment, index, bucket, held } = writer;
+            let holds = (0..bucket.items()).any(|place| bucket.item(place).1 == order);
+            let moved = !holds || self.relocate(pm, segment, *index, bucket, held)?;
+            Ok(if moved { Ok(()) } else { Err(Need::Unit) })
+        })
     }
 }
 

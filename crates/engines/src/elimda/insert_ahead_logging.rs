@@ -59,16 +59,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         }
         let order = log.next;
         log.next += 1;
-        log.block(&self.geometry, order).live += 1;
+        log.need(&self.geometry, order);
         let long = self.geometry.bucket_units > 0 && log.blocks.len() as u64 > self.most_blocks();
-        let crowded = long && log.blocks[0].live > 0;
+        let crowded = long && !log.blocks[0].is_dead();
         Ok(Some(Reserved { order, crowded }))
     }
 
     /// Gives a slot back that was handed out and holds nothing.
     pub(super) fn give_back(&self, lane: u64, reserved: &Reserved) -> Result<()> {
         let mut log = self.lanes[lane as usize].lock()?;
-        log.block(&self.geometry, reserved.order).live -= 1;
+        log.release(&self.geometry, reserved.order);
         if log.next == reserved.order + 1 {
             log.next = reserved.order;
         }
@@ -91,9 +91,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut log = self.lanes[lane as usize].lock()?;
         let block = log.block(geometry, order).at;
         let (line, at) = (slot.line_at(block), slot.item_at(block, geometry.item_words));
-        // Before any of them is written: the device reads the unit once for all its lines then, and
-        // once more for each line that is asked for after a write.
-        geometry.lines_to_come(block, slot).for_each(|line| pm.prefetch_for_store(line));
+        if self.has_units {
+            // Before any of them is written: the device reads the unit once for all its lines then,
+            // and once more for each line that is asked for after a write.
+            geometry.lines_to_come(block, slot).for_each(|line| pm.prefetch_for_store(line));
+        }
         pm.write_words(at, &item[..F::WORDS])?;
         let checks_at = line.plus(LogLine::CHECKS as u64);
         let check = layout::key_check(item, geometry.key_words as usize, at);
@@ -127,7 +129,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// A crash leaves the item or not.
     pub(super) fn end_in_log(&self, pm: &Access<'_, M>, lane: u64, order: u64) -> Result<()> {
         let slot = self.geometry.log_slot(order);
-        let mut log = self.lanes[lane as usize].lock()?;
+        let log = self.lanes[lane as usize].lock()?;
         let line = slot.line_at(log.block(&self.geometry, order).at);
         let mut state = line_state(pm, line)?;
         state.live &= !(1 << slot.slot);
@@ -154,8 +156,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Returns where the item with an order number lies in the log.
     pub(super) fn log_item(&self, lane: u64, order: u64) -> Result<Addr> {
-        let mut log = self.lanes[lane as usize].lock()?;
-        let block = log.block(&self.geometry, order).at;
+        let block = self.lanes[lane as usize].lock()?.block(&self.geometry, order).at;
         Ok(self.geometry.log_slot(order).item_at(block, self.geometry.item_words))
     }
 
@@ -163,7 +164,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn release(&self, lane: u64, orders: impl IntoIterator<Item = u64>) -> Result<()> {
         let mut log = self.lanes[lane as usize].lock()?;
         for order in orders {
-            log.block(&self.geometry, order).live -= 1;
+            log.release(&self.geometry, order);
         }
         Ok(())
     }
@@ -173,10 +174,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(self.lanes[lane as usize].lock()?.oldest())
     }
 
+    /// Returns the first order number from `from` on whose slot is needed, in the block with this
+    /// number; `None` if there is none, or if the block is not the oldest one any more.
+    pub(super) fn next_needed(&self, lane: u64, number: u64, from: u64) -> Result<Option<u64>> {
+        Ok(self.lanes[lane as usize].lock()?.next_needed(&self.geometry, number, from))
+    }
+
     /// Returns whether the block with this number is gone, or will go when the next one is needed.
     pub(super) fn is_dead(&self, lane: u64, number: u64) -> Result<bool> {
         let log = self.lanes[lane as usize].lock()?;
-        Ok(log.first != number || log.blocks[0].live == 0)
+        Ok(log.first != number || log.blocks[0].is_dead())
     }
 
     /// Gets a free block ahead of need, if the medium has room: with it a lane can always go on
@@ -247,14 +254,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let next = last.plus(BlockHead::NEXT as u64);
         pm.commit_word(next, layout::seal(at.byte(), next, Kind::Next), sites::NEXT)?;
         pm.persist(Span::new(next, 1), sites::NEXT)?;
-        log.blocks.push_back(Block { at, live: 0 });
+        log.blocks.push_back(Block::new(at, &self.geometry));
         log.next = number * self.geometry.block_slots();
         Ok(true)
     }
 
     /// Takes the blocks away that nobody needs, from the oldest on, but not the open one.
     fn retire_blocks(&self, pm: &Access<'_, M>, log: &mut Lane, lane: u64) -> Result<()> {
-        let dead = log.blocks.iter().take_while(|block| block.live == 0).count();
+        let dead = log.blocks.iter().take_while(|block| block.is_dead()).count();
         let dead = dead.min(log.blocks.len() - 1);
         if dead == 0 {
             return Ok(());

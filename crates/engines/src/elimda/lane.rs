@@ -9,21 +9,48 @@ use super::layout::Geometry;
 /// The log of some buckets.
 pub struct Lane {
     /// The blocks in use, oldest first; the last one is open.
-    pub(super) blocks: VecDeque<Block>,
+    pub blocks: VecDeque<Block>,
     /// Number of the oldest block.
-    pub(super) first: u64,
+    pub first: u64,
     /// The order number of the next item.
-    pub(super) next: u64,
+    pub next: u64,
     /// Blocks to be used next.
-    pub(super) free: Vec<FreeBlock>,
+    pub free: Vec<FreeBlock>,
 }
 
 /// A block in use.
 pub struct Block {
     /// Where it lies.
     pub at: Addr,
-    /// Items in D-buckets whose durable copy lies here, and slots that are being filled.
-    pub live: u64,
+    /// A bit for each slot: those that are being filled, and those with the durable copy of an item
+    /// in a D-bucket.
+    needed: Box<[u64]>,
+    /// How many they are.
+    count: u64,
+}
+
+impl Block {
+    /// Makes a block of which no slot is needed.
+    pub fn new(at: Addr, geometry: &Geometry) -> Block {
+        let words = geometry.block_slots().div_ceil(64) as usize;
+        Block { at, needed: vec![0; words].into(), count: 0 }
+    }
+
+    /// Returns whether no slot is needed.
+    pub fn is_dead(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the first slot from `from` on that is needed.
+    fn next_needed(&self, from: u64) -> Option<u64> {
+        let first = (from / 64) as usize;
+        let ahead = u64::MAX << (from % 64);
+        let words = self.needed.iter().enumerate().skip(first);
+        words
+            .map(|(index, word)| (index, if index == first { word & ahead } else { *word }))
+            .find(|(_, word)| *word != 0)
+            .map(|(index, word)| 64 * index as u64 + u64::from(word.trailing_zeros()))
+    }
 }
 
 /// A block that is not in use.
@@ -61,9 +88,40 @@ impl Lane {
     }
 
     /// Returns the block in which an order number lies.
-    pub fn block(&mut self, geometry: &Geometry, order: u64) -> &mut Block {
-        let index = geometry.block_number(order) - self.first;
-        &mut self.blocks[index as usize]
+    pub fn block(&self, geometry: &Geometry, order: u64) -> &Block {
+        &self.blocks[(geometry.block_number(order) - self.first) as usize]
+    }
+
+    /// Says that the slot with this order number is needed.
+    pub fn need(&mut self, geometry: &Geometry, order: u64) {
+        let (block, index, bit) = self.slot(geometry, order);
+        debug_assert_eq!(block.needed[index] & bit, 0, "a slot is handed out once");
+        block.needed[index] |= bit;
+        block.count += 1;
+    }
+
+    /// Says that the slot with this order number is not needed any more.
+    pub fn release(&mut self, geometry: &Geometry, order: u64) {
+        let (block, index, bit) = self.slot(geometry, order);
+        debug_assert_ne!(block.needed[index] & bit, 0, "a slot is given up once");
+        block.needed[index] &= !bit;
+        block.count -= 1;
+    }
+
+    fn slot(&mut self, geometry: &Geometry, order: u64) -> (&mut Block, usize, u64) {
+        let number = geometry.block_number(order);
+        let slot = order - number * geometry.block_slots();
+        let block = &mut self.blocks[(number - self.first) as usize];
+        (block, (slot / 64) as usize, 1 << (slot % 64))
+    }
+
+    /// Returns the first order number from `from` on that is needed in the oldest block, if that
+    /// has this number and is not the open one.
+    pub fn next_needed(&self, geometry: &Geometry, number: u64, from: u64) -> Option<u64> {
+        let (_, oldest) = self.oldest()?;
+        let before = number * geometry.block_slots();
+        let slot = self.blocks[0].next_needed(from - before)?;
+        (oldest == number).then_some(before + slot)
     }
 
     /// Returns how many blocks are in use, and how many are free.
@@ -74,5 +132,46 @@ impl Lane {
     /// Returns the oldest block and its number, unless it is the open one.
     pub fn oldest(&self) -> Option<(Addr, u64)> {
         (self.blocks.len() > 1).then(|| (self.blocks[0].at, self.first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everhash_index::Form;
+
+    use super::*;
+    use crate::elimda::ElimDaSettings;
+
+    #[test]
+    fn a_block_knows_which_of_its_slots_are_needed() {
+        // Fails if a slot that is needed is passed over, if one is found that is not, or if the
+        // open block is given away.
+        let geometry = ElimDaSettings::default().geometry(Form::WORDS).unwrap();
+        let (number, slots) = (7, geometry.block_slots());
+        let first = number * slots;
+        let blocks = (1..3).map(|at| Block::new(Addr::new(at << 20), &geometry));
+        let mut lane = Lane::new(blocks.collect(), number, first + slots);
+        let needed = [0, 1, 63, 64, 130, slots - 1].map(|slot| first + slot);
+        for order in needed.into_iter().chain([first + slots]) {
+            lane.need(&geometry, order);
+        }
+        let all = |lane: &Lane, number| {
+            let mut from = number * slots;
+            core::iter::from_fn(|| {
+                let order = lane.next_needed(&geometry, number, from)?;
+                from = order + 1;
+                Some(order)
+            })
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(all(&lane, number), needed);
+        assert_eq!(all(&lane, number + 1), [], "the open block");
+        lane.release(&geometry, needed[3]);
+        assert!(!all(&lane, number).contains(&needed[3]));
+        needed.iter().filter(|order| **order != needed[3]).for_each(|order| {
+            assert!(!lane.blocks[0].is_dead());
+            lane.release(&geometry, *order);
+        });
+        assert!(lane.blocks[0].is_dead() && all(&lane, number).is_empty());
     }
 }

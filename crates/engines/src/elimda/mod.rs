@@ -115,12 +115,12 @@
 //!
 //! | | bytes written | bytes read | emulated time |
 //! |---|---|---|---|
-//! | volatile caches | 72 | 70 | 288 ns |
-//! | durable caches | 85 | 73 | 673 ns |
-//! | durable caches, no collecting logs | 76 | 69 | 181 ns |
-//! | the same, the log not written back by units | 114 | 69 | 186 ns |
-//! | the same beside 4 MiB of cache, which hold all of the log | 45 | 24 | 150 ns |
-//! | volatile caches, no DRAM table | 234 | 485 | 931 ns |
+//! | volatile caches | 72 | 68 | 278 ns |
+//! | durable caches | 85 | 71 | 662 ns |
+//! | durable caches, no collecting logs | 76 | 67 | 172 ns |
+//! | the same, the log not written back by units | 114 | 67 | 177 ns |
+//! | the same beside 4 MiB of cache, which hold all of the log | 45 | 24 | 144 ns |
+//! | volatile caches, no DRAM table | 234 | 478 | 842 ns |
 //! | volatile caches, no relocation | 34 | 28 | 250 ns |
 //!
 //! On a device of the same kind that works in pages of 4 KiB, an insert writes 60 bytes with whole
@@ -139,7 +139,7 @@
 //! it has the lap of its segment. With whole segments it was 87 bytes written. Of what is read, 34
 //! bytes are the segments that split, and the rest are units of log and device table before they
 //! are written. The lines of a unit of the log are announced together: the device would read the
-//! unit anew for each line that is asked for after a write, 116 bytes and 323 ns an insert. The
+//! unit anew for each line that is asked for after a write, which makes 48 bytes an insert. The
 //! device evicts lines at random, so grouping matters: the fourth row. But the log gathers what is
 //! appended by itself: the collecting logs save no traffic, and an insert takes almost four times
 //! the emulated time with them, because it looks at more lines. Their use is the append without a

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use everhash_index::{Error, Executor, Form as PairForm, Result};
 use everhash_pmem::{
-    Access, AtomicWord, Domain, Heap, Lock, Media, Pool, Primitives, Shutdown, Space, pool,
+    Access, AtomicWord, Domain, Heap, LINE, Lock, Media, Pool, Primitives, Shutdown, Space, pool,
 };
 
 use super::dram_table::DramTable;
@@ -114,6 +114,8 @@ fn empty_table<M: Media, F: Form>(
         hasher: KeyedHash::of(pool.identity())?,
         ordered: guarantees.same_line_order,
         durable_caches: guarantees.domain == Domain::Eadr,
+        has_units: matches!(guarantees.domain, Domain::Adr | Domain::Eadr)
+            && guarantees.access_unit_bytes > LINE,
         heap: Heap::new(Arc::clone(&space), settings.page_bytes),
         space,
         table: DramTable::new(geometry),

@@ -44,6 +44,8 @@ pub struct ElimDa<M: Media, F: Form> {
     pub(super) ordered: bool,
     /// Whether lines leave the caches whenever these need room, and for nothing else.
     pub(super) durable_caches: bool,
+    /// Whether the device reads and writes units of several lines.
+    pub(super) has_units: bool,
     pub(super) space: Arc<Space<M>>,
     pub(super) heap: Heap<M>,
     pub(super) table: DramTable<M::Sync>,

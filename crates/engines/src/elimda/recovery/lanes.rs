@@ -26,11 +26,10 @@ pub(super) fn load<M: Media, F: Form>(
     let lanes: LockOf<M, Vec<(u64, Lane, Ends)>> = Lock::new(Vec::new());
     run_all::<M::Sync>(executor, table.geometry.lanes as usize, &|lane| {
         let (lane, pm) = (lane as u64, table.pool.access());
-        let (blocks, ends) = (VecDeque::new(), Ends::new());
-        let mut reader = Reader { table, pm: &pm, lane, blocks, first: 0, next: 0, ends };
+        let (log, ends) = (Lane::new(VecDeque::new(), 0, 0), Ends::new());
+        let mut reader = Reader { table, pm: &pm, lane, log, ends };
         reader.read()?;
-        let Reader { blocks, first, next, ends, .. } = reader;
-        lanes.lock()?.push((lane, Lane::new(blocks, first, next), ends));
+        lanes.lock()?.push((lane, reader.log, reader.ends));
         Ok(())
     })?;
     let mut lanes = core::mem::take(&mut *lanes.lock()?);
@@ -48,9 +47,7 @@ struct Reader<'t, M: Media, F: Form> {
     table: &'t ElimDa<M, F>,
     pm: &'t Access<'t, M>,
     lane: u64,
-    blocks: VecDeque<Block>,
-    first: u64,
-    next: u64,
+    log: Lane,
     ends: Ends,
 }
 
@@ -84,13 +81,14 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         let number = layout::open(self.pm.load(at)?, at, Kind::Number)
             .filter(|number| geometry.is_number(*number))
             .ok_or(corrupt(at, "the number of a block matches its check"))?;
-        if self.blocks.is_empty() {
-            self.first = number;
-        } else if number != self.first + self.blocks.len() as u64 {
+        let log = &mut self.log;
+        if log.blocks.is_empty() {
+            log.first = number;
+        } else if number != log.first + log.blocks.len() as u64 {
             return Err(corrupt(at, "the numbers of blocks rise by one"));
         }
-        self.blocks.push_back(Block { at, live: 0 });
-        self.next = number * geometry.block_slots();
+        log.blocks.push_back(Block::new(at, geometry));
+        log.next = number * geometry.block_slots();
         for line in 1..geometry.block_lines {
             self.read_line(at, number, line)?;
         }
@@ -112,7 +110,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         }
         // A line that was begun is never filled further: a slot that is clear may have been used,
         // and its number may be below a watermark.
-        self.next = geometry.order(number, LogSlot { line: line + 1, slot: 0 });
+        self.log.next = geometry.order(number, LogSlot { line: line + 1, slot: 0 });
         for slot in (0..geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
             let place = LogSlot { line, slot };
             let item_at = place.item_at(block, geometry.item_words);
@@ -153,8 +151,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
             table.heap.claim(record, class)?;
         }
         bucket.push(logged.hash, &logged.item, logged.order);
-        let place = table.geometry.block_number(logged.order) - self.first;
-        self.blocks[place as usize].live += 1;
+        self.log.need(&table.geometry, logged.order);
         table.count_found(1);
         Ok(())
     }
@@ -174,10 +171,9 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
                 continue;
             }
             bucket.remove(place);
-            let block = (table.geometry.block_number(order) - self.first) as usize;
-            self.blocks[block].live -= 1;
+            self.log.release(&table.geometry, order);
             let slot = table.geometry.log_slot(order);
-            let line = slot.line_at(self.blocks[block].at);
+            let line = slot.line_at(self.log.block(&table.geometry, order).at);
             let word = self.ends.get(&line).copied().map_or_else(|| pm.load(line), Ok)?;
             let mut state = LineState::open(word, line)
                 .ok_or(corrupt(line, "the state of a log line matches its check"))?;
