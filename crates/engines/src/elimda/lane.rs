@@ -146,7 +146,8 @@ mod tests {
     fn a_block_knows_which_of_its_slots_are_needed() {
         // Fails if a slot that is needed is passed over, if one is found that is not, or if the
         // open block is given away.
-        let geometry = ElimDaSettings::default().geometry(Form::WORDS).unwrap();
+        let settings = ElimDaSettings { block_lines: 128, ..ElimDaSettings::tiny() };
+        let geometry = settings.geometry(Form::WORDS).unwrap();
         let (number, slots) = (7, geometry.block_slots());
         let first = number * slots;
         let blocks = (1..3).map(|at| Block::new(Addr::new(at << 20), &geometry));

@@ -243,7 +243,7 @@ impl Geometry {
     pub fn lines_to_come(&self, at: Addr, slot: LogSlot) -> impl Iterator<Item = Addr> {
         let lines = UNIT_BYTES / 64;
         // The first line of a block is its head.
-        let is_first = slot.slot == 0 && (slot.line % lines == 0 || slot.line == 1);
+        let is_first = slot.slot == 0 && (slot.line.is_multiple_of(lines) || slot.line == 1);
         let end = if is_first { (slot.line + 1).next_multiple_of(lines) } else { 0 };
         (slot.line + 1..end).map(move |line| at.plus(line * LINE_WORDS))
     }
