@@ -114,9 +114,9 @@
 //! |---|---|---|---|
 //! | Tiered, 15 MiB | 1.09, 1.10 | 1.12, 1.16 | 2.38 |
 //! | WOPHI, 20 MiB | 1.47, 1.54 | 1.54, 1.54 | 1.06 |
-//! | Reef, before 9bfe184, 14 MiB | 1.31, 2.54 | 2.37, 4.61 | 1.00 |
+//! | Reef, 14 MiB | 1.32, 2.56 | 2.38, 4.68 | 1.00 |
 //! | WALSH, 28 MiB | 1.23, 2.45 | 1.96, 4.41 | 1.27 |
-//! | ElimDA, layout version 4, 14 MiB | 2.20, 2.25 | 1.85, 1.85 | 0.92 |
+//! | ElimDA, 14 MiB | 2.16, 2.19 | 1.85, 1.85 | 0.92 |
 //! | TurboHash, 11 MiB | 2.68, 4.73 | 2.71, 4.99 | 1.00 |
 //!
 //! Beside the schemes that the paper compares it with (`crates/rivals/tests/flash.rs`, whose
