@@ -4,6 +4,7 @@
 use everhash_index::{Form, Result, admit};
 use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 
+use super::directory::Link;
 use super::state::Reef;
 use crate::common::edit::{Edit, has_form};
 
@@ -17,9 +18,12 @@ impl<M: Media> Reef<M> {
     /// Fetches what the searches for these hashes will look at.
     #[inline(always)]
     fn fetch(&self, pm: &Access<'_, M>, hashes: &[u64]) {
-        hashes.iter().for_each(|hash| self.shard(*hash).0.prefetch(*hash));
-        for hash in hashes {
-            if let Some(place) = self.shard(*hash).0.candidate(*hash) {
+        let mut leaves = [Link::default(); TOGETHER];
+        for (leaf, hash) in leaves.iter_mut().zip(hashes) {
+            *leaf = self.shard(*hash).0.prefetch(*hash);
+        }
+        for (leaf, hash) in leaves.iter().zip(hashes) {
+            if let Some(place) = self.shard(*hash).0.candidate(*leaf, *hash) {
                 self.fetch_object(pm, place);
             }
         }

@@ -1,43 +1,100 @@
-//! The directory in DRAM: shards of buckets of eight words, each with a tag and a place.
+//! The directory in DRAM: shards of leaves of buckets of eight words, each with a tag and a place.
 //!
-//! A bucket is a cache line. A pair whose bucket is full lies in one of the next ones, and its word
-//! says how far from home. A shard doubles from DRAM alone: the tags hold the bits of the hash that
-//! the smaller shard did not use. Only after [`TAG_USE`] doublings the keys are read again.
+//! A bucket is a cache line. A pair whose bucket is full lies in one of the next ones of its leaf,
+//! and its word says how far from home. A leaf in which a pair finds no slot is split in two by the
+//! next bit of the hash, from DRAM alone: the tags hold the bits that the splits before did not
+//! use. Only after [`TAG_USE`](split::TAG_USE) splits the keys of that leaf are read again.
+//!
+//! The lowest bits of a hash choose the link to its leaf (extendible hashing: Fagin et al., TODS
+//! 1979), bits in the middle its home there, and the highest ones its shard. An array of links that
+//! is too short is copied to one of twice its length.
 
+mod arena;
+mod saved;
+mod split;
 mod word;
 
 use core::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Addr, AtomicWord, Latch, Lock, Primitives, Sequence};
+use everhash_pmem::{Addr, AtomicWord, Bits, Latch, Lock, Primitives, Sequence};
 
-use super::growing::Growing;
+pub use self::arena::Arena;
+pub use self::word::Link;
+use self::word::{DISTANCE, PLACE, home, is_wanted, place_of};
 use super::objects::Look;
 use super::setup::BUCKET_SLOTS;
-use word::{DISTANCE, PLACE, Shape, TAG_BITS, is_wanted, place_of};
-
-/// How many bits of a tag doublings use before the keys are read for fresh ones.
-///
-/// Unit: bits. Source: ours; of what is left a look at a full bucket is wrong once in 128 times,
-/// and keys are read once for a growth to the 500-fold.
-const TAG_USE: u32 = 9;
-
-/// How many times a shard doubles at most because its pairs crowd in a few buckets.
-///
-/// Unit: doublings. Source: ours; beyond it the keys have been chosen to collide.
-const CROWDED: u32 = 6;
 
 /// Slots of a bucket.
 const SLOTS: usize = BUCKET_SLOTS as usize;
 
-/// Buckets whose numbers of pairs share a word of a checkpoint.
-const GROUP: u64 = 8;
+/// Buckets of a leaf, at most.
+///
+/// Unit: buckets. Source: ours; a split moves half of them while writers of the shard wait, about a
+/// microsecond. Longer ones would be no fuller.
+const MOST_BUCKETS: u64 = 31;
+
+/// The shortest leaves of a usual table, as a base-2 logarithm.
+///
+/// Unit: buckets. Source: ours; of shorter ones the links would take a tenth of the memory, and a
+/// leaf that is full by chance would leave others half empty.
+pub const LEAST_LEVEL: u32 = 4;
+
+/// In how many buckets, from home on, a pair may lie.
+///
+/// Unit: buckets. Source: ours, by simulation: leaves are then split when 86 to 91 % of their slots
+/// are taken, of four 81 to 85 %, of eight 90 to 95 %. But the fuller they are, the more buckets
+/// does a look-up pass that are full: of such leaves two of three at the end, one of three at half.
+const REACH: u64 = 6;
+
+/// The part of its slots that is taken when a leaf is split.
+///
+/// Unit: 1024ths. Source: [`REACH`].
+const FULL: u64 = 900;
 
 /// What the latch of a shard guards, beside its words.
 #[derive(Debug, Default)]
 pub struct Members {
     /// Live pairs.
     pub items: u64,
+    /// Leaves.
+    pub leaves: u64,
+}
+
+/// How large a shard is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// Buckets of a leaf.
+    pub length: u64,
+    /// Base-2 logarithm of the leaves.
+    pub depth: u32,
+}
+
+impl Size {
+    /// Returns the size of the `number`-th shard of `count`, of about 2^`level` buckets, or of so
+    /// many that it takes `pairs` pairs before most of its leaves are split.
+    ///
+    /// Leaves of different shards have different lengths, so that not all are full at the same
+    /// time: of all slots about as many are taken at any time.
+    pub fn new(level: u32, (number, count): (u64, u64), pairs: u64) -> Self {
+        let least = 1 << level.min(LEAST_LEVEL);
+        let length = least + number * least / count;
+        let slots = |depth: u32| (BUCKET_SLOTS * length) << depth;
+        let mut depth = 0;
+        // Ends: the pairs lie on a medium, which bounds their number.
+        while slots(depth).saturating_mul(FULL) <= pairs.saturating_mul(1024)
+            || length << depth < (1 << level) * 5 / 7
+        {
+            depth += 1;
+        }
+        Size { length, depth }
+    }
+
+    /// Returns how many words of an arena such a shard takes.
+    pub fn words(self) -> u64 {
+        (BUCKET_SLOTS * self.length + BUCKET_SLOTS) << self.depth
+    }
 }
 
 /// A part of the directory.
@@ -47,23 +104,69 @@ pub struct Shard<P: Primitives> {
     pub latch: Latch<P, Members>,
     /// Odd while words move: what is absent then may be elsewhere.
     pub sequence: Sequence<P>,
-    /// Base-2 logarithm of the buckets | first bit of the tags << 8.
-    shape: P::AtomicU64,
-    words: Growing<P>,
-    /// At which part of its slots it doubles. Unit: 1024ths. Shards differ, so that they do not
-    /// double at the same time.
-    limit: u64,
+    /// The array of links.
+    array: P::AtomicU64,
+    /// How many they are, less one. Stored behind the array, and loaded before it: a reader that
+    /// knows of all links of a longer array finds that array.
+    mask: P::AtomicU64,
+    /// Buckets of a leaf.
+    length: u64,
+    arena: Arc<Arena<P>>,
 }
 
 /// A pair in the directory.
 pub struct Found<'s, P: Primitives> {
     slot: &'s P::AtomicU64,
     word: u64,
+    leaf: Link,
     bucket: u64,
     /// Where the pair lies.
     pub place: Addr,
     /// Length of its object. Unit: words.
     pub words: u64,
+}
+
+/// A slot for a pair that is not there yet; the latch is held until it is filled.
+pub struct Room<'s, P: Primitives> {
+    slot: &'s P::AtomicU64,
+    /// Without the place.
+    word: u64,
+}
+
+/// Where the next version of a pair comes.
+pub enum Seat<'s, P: Primitives> {
+    /// Where the present one is.
+    Taken(Found<'s, P>),
+    /// Where none is.
+    Free(Room<'s, P>),
+}
+
+/// The links of a shard, of which the lowest bits of a hash choose one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Links {
+    array: Link,
+    /// These bits.
+    mask: u64,
+}
+
+impl Links {
+    fn depth(self) -> u32 {
+        self.mask.count_ones()
+    }
+}
+
+/// A home bucket of a shard, in the order of scans.
+///
+/// The leaf of some links is visited with the first of them, and a split sends pairs to the same
+/// home behind that link or behind a later one: every pair that is present throughout is visited.
+const HOME: Bits = Bits::new(0, 5);
+/// The link to its leaf.
+const LINK: Bits = Bits::new(5, 43);
+
+/// Returns in how many buckets, from home on, a pair may lie.
+#[inline(always)]
+fn reach(length: u64) -> u64 {
+    length.min(REACH)
 }
 
 /// What a reader without a latch found.
@@ -80,147 +183,123 @@ pub enum Sight {
 }
 
 impl<P: Primitives> Shard<P> {
-    /// Makes an empty shard of 2^`least` buckets, the `number`-th of `count`, or of so many that it
-    /// takes `pairs` pairs without growing.
-    pub fn new(least: u32, (number, count): (u64, u64), pairs: u64) -> Self {
-        let limit = 1024 * 3 / 5 + 1024 * number / (4 * count);
-        let mut level = least;
-        // Ends: the pairs lie on a medium, which bounds their number.
-        while ((SLOTS as u64) << level).saturating_mul(limit) <= pairs.saturating_mul(1024) {
-            level += 1;
-        }
-        let shape = Shape { level, base: level };
-        let words = Growing::new(level + SLOTS.ilog2());
-        words.reserve((SLOTS as u64) << level);
+    /// Makes an empty shard.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a panic inside.
+    pub fn new(arena: &Arc<Arena<P>>, size: Size) -> Result<Self> {
+        let shard = Shard::bare(arena, size.length);
+        let leaves = 1 << size.depth;
+        let leaf = |_| {
+            let link = arena.take(SLOTS * size.length as usize)?;
+            Ok(link.with(size.depth, size.depth))
+        };
+        let links: Vec<Link> = (0..leaves).map(leaf).collect::<Result<_>>()?;
+        shard.make_links(&links)?;
+        shard.latch.lock()?.leaves = leaves;
+        Ok(shard)
+    }
+
+    /// Makes a shard without leaves.
+    fn bare(arena: &Arc<Arena<P>>, length: u64) -> Self {
         Shard {
             latch: Latch::new(Members::default()),
             sequence: Sequence::new(),
-            shape: AtomicWord::new(shape.word()),
-            words,
-            limit,
+            array: AtomicWord::new(0),
+            mask: AtomicWord::new(0),
+            length,
+            arena: Arc::clone(arena),
         }
     }
 
-    /// Makes a shard from the words of a checkpoint, with the pairs whose places are `wanted`, and
-    /// of at most `most` buckets; `None` if the words are none of a shard.
-    pub fn load(
-        words: &[u64],
-        shape: u64,
-        (number, count): (u64, u64),
-        most: u64,
-        wanted: impl Fn(Addr) -> bool,
-    ) -> Option<Self> {
-        let shape = Shape::of(shape);
-        let is_possible = shape.level < 48
-            && 1 << shape.level <= most
-            && (1u64 << shape.level).div_ceil(GROUP) <= words.len() as u64
-            && shape.base <= shape.level
-            && shape.level - shape.base < TAG_BITS;
-        if !is_possible {
-            return None;
+    /// Makes the array of links, a power of two of them.
+    fn make_links(&self, links: &[Link]) -> Result<()> {
+        let all = Links { array: self.arena.take(links.len())?, mask: links.len() as u64 - 1 };
+        for (number, link) in (0..).zip(links) {
+            self.link(all, number).store(link.0, Ordering::Release);
         }
-        let shard: Self = Shard::new(shape.level, (number, count), 0);
-        shard.shape.store(shape.word(), Ordering::Relaxed);
-        let (mut words, mut items) = (words.iter(), 0);
-        for first in (0..1 << shape.level).step_by(GROUP as usize) {
-            let counts = words.next()?.to_le_bytes();
-            let buckets = ((1 << shape.level) - first).min(GROUP) as usize;
-            for (bucket, taken) in (first..).zip(&counts[..buckets]) {
-                let mut slots = shard.bucket(bucket).expect("room was reserved").iter();
-                for _ in 0..*taken {
-                    let word = words.next().filter(|word| **word != 0)?;
-                    slots.next()?.store(*word, Ordering::Relaxed);
-                    items += 1;
-                }
-            }
-        }
-        let dropped = shard.drop_unwanted(wanted).ok()?;
-        shard.latch.lock().ok()?.items = items - dropped;
-        Some(shard)
+        self.set_links(all);
+        Ok(())
     }
 
-    /// Removes what leads to places that are not wanted; returns how many pairs that were. None of
-    /// another bucket is left behind one that is not full any more.
-    fn drop_unwanted(&self, wanted: impl Fn(Addr) -> bool) -> Result<u64> {
-        let mut dropped = 0;
-        for number in 0..self.buckets() {
-            let bucket = self.bucket(number).expect("a shard has all its buckets");
-            let mut slot = 0;
-            // Ends: a slot is looked at again only when a pair less is in the shard.
-            while slot < SLOTS {
-                let word = bucket[slot].load(Ordering::Relaxed);
-                if word == 0 || wanted(place_of(word)) {
-                    slot += 1;
-                    continue;
-                }
-                let slot = &bucket[slot];
-                let place = place_of(word);
-                self.remove(&Found { slot, word, bucket: number, place, words: 0 })?;
-                dropped += 1;
-            }
-        }
-        Ok(dropped)
-    }
-
-    /// Appends the words of a checkpoint to `words`; the caller holds the latch. Returns the shape.
-    pub fn save(&self, words: &mut Vec<u64>) -> u64 {
-        let shape = self.shape();
-        for first in (0..1 << shape.level).step_by(GROUP as usize) {
-            let (place, mut counts) = (words.len(), [0; GROUP as usize]);
-            words.push(0);
-            for (bucket, count) in (first..1 << shape.level).zip(&mut counts) {
-                let slots = self.bucket(bucket).expect("a shard has all its buckets");
-                let before = words.len();
-                let all = slots.iter().map(|slot| slot.load(Ordering::Relaxed));
-                words.extend(all.filter(|word| *word != 0));
-                *count = (words.len() - before) as u8;
-            }
-            words[place] = u64::from_le_bytes(counts);
-        }
-        shape.word()
-    }
-
-    /// Returns how long a shard is in a checkpoint. Unit: words.
-    pub fn saved_words(&self, members: &Members) -> u64 {
-        self.buckets().div_ceil(GROUP) + members.items
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::of(self.shape.load(Ordering::Acquire))
+    fn set_links(&self, links: Links) {
+        self.array.store(links.array.0, Ordering::Release);
+        self.mask.store(links.mask, Ordering::Release);
     }
 
     /// Returns the number of buckets.
-    pub fn buckets(&self) -> u64 {
-        1 << self.shape().level
+    pub fn buckets(&self, members: &Members) -> u64 {
+        self.length * members.leaves
     }
 
-    /// Returns how much memory the words take. Unit: bytes.
-    pub fn dram_bytes(&self) -> u64 {
-        self.words.dram_bytes()
-    }
-
-    /// Prefetches the line in which the search for a hash begins.
     #[inline(always)]
-    pub fn prefetch(&self, hash: u64) {
-        let shape = self.shape();
-        if let Some([first, ..]) = self.bucket(hash & shape.mask()) {
-            everhash_pmem::prefetch(first);
-        }
+    fn links(&self) -> Links {
+        let mask = self.mask.load(Ordering::Acquire);
+        Links { array: Link(self.array.load(Ordering::Acquire)), mask }
     }
 
-    /// Returns a place where a pair of this hash probably lies.
     #[inline(always)]
-    pub fn candidate(&self, hash: u64) -> Option<Addr> {
-        let shape = self.shape();
-        let wanted = shape.wanted(hash, 0);
-        let bucket = self.bucket(hash & shape.mask())?;
+    fn link(&self, links: Links, number: u64) -> &P::AtomicU64 {
+        self.arena.word(links.array, number).expect("an array is whole")
+    }
+
+    /// Returns the link to the leaf of a hash.
+    #[inline(always)]
+    fn leaf(&self, hash: u64) -> Link {
+        let links = self.links();
+        Link(self.link(links, hash & links.mask).load(Ordering::Acquire))
+    }
+
+    /// Returns all leaves; the caller holds the latch.
+    fn leaves(&self) -> impl Iterator<Item = (u64, Link)> {
+        let links = self.links();
+        let all = (0..=links.mask)
+            .map(move |number| (number, Link(self.link(links, number).load(Ordering::Relaxed))));
+        // Of the links to a leaf the first one counts.
+        all.filter(|(number, leaf)| number >> leaf.depth() == 0)
+    }
+
+    #[inline(always)]
+    fn bucket(&self, leaf: Link, number: u64) -> &[P::AtomicU64; SLOTS] {
+        self.arena.bucket(leaf, number).expect("a leaf is whole")
+    }
+
+    #[inline(always)]
+    fn home(&self, hash: u64) -> u64 {
+        home(hash, self.length)
+    }
+
+    /// Returns the number of a bucket less than a whole leaf behind another one.
+    #[inline(always)]
+    fn behind(&self, bucket: u64, by: u64) -> u64 {
+        let number = bucket + by;
+        if number >= self.length { number - self.length } else { number }
+    }
+
+    /// Returns the bucket behind one that is full, and how far from home it is; `None` behind the
+    /// last one in which a pair may lie.
+    #[inline(always)]
+    fn next(&self, (bucket, distance): (u64, u64)) -> Option<(u64, u64)> {
+        let is_last = distance + 1 == reach(self.length);
+        (!is_last).then(|| (self.behind(bucket, 1), distance + 1))
+    }
+
+    /// Prefetches the line in which the search for a hash begins; returns the link to its leaf.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) -> Link {
+        let leaf = self.leaf(hash);
+        let [first, ..] = self.bucket(leaf, self.home(hash));
+        everhash_pmem::prefetch(first);
+        leaf
+    }
+
+    /// Returns a place where a pair of this hash probably lies, if `leaf` still has it.
+    #[inline(always)]
+    pub fn candidate(&self, leaf: Link, hash: u64) -> Option<Addr> {
+        let wanted = leaf.wanted(hash);
+        let bucket = self.bucket(leaf, self.home(hash));
         let mut words = bucket.iter().map(|slot| slot.load(Ordering::Relaxed));
         words.find(|word| is_wanted(*word, wanted)).map(place_of)
-    }
-
-    #[inline(always)]
-    fn bucket(&self, number: u64) -> Option<&[P::AtomicU64]> {
-        self.words.get(SLOTS as u64 * number, SLOTS)
     }
 
     /// Returns whether a key is present, by `look`ing at places until one has it, without a latch
@@ -254,18 +333,14 @@ impl<P: Primitives> Shard<P> {
     /// Those of `look`, if the directory still leads there.
     #[inline(always)]
     pub fn search(&self, hash: u64, mut look: impl FnMut(Addr) -> Result<Look>) -> Result<Sight> {
-        let shape = self.shape();
-        for distance in 0..shape.reach() {
-            // A shard that has doubled meanwhile has more buckets, never fewer.
-            let Some(bucket) = self.bucket((hash + distance) & shape.mask()) else {
-                return Ok(Sight::Changed);
-            };
-            let wanted = shape.wanted(hash, distance);
+        let leaf = self.leaf(hash);
+        let (wanted, mut at) = (leaf.wanted(hash), Some((self.home(hash), 0)));
+        while let Some((number, distance)) = at {
             let mut is_full = true;
-            for slot in bucket {
+            for slot in self.bucket(leaf, number) {
                 let word = slot.load(Ordering::Acquire);
                 is_full &= word != 0;
-                if !is_wanted(word, wanted) {
+                if !is_wanted(word, wanted + distance) {
                     continue;
                 }
                 let place = place_of(word);
@@ -280,9 +355,7 @@ impl<P: Primitives> Shard<P> {
                     Look::Unsound => return Ok(Sight::Damaged(place)),
                 }
             }
-            if !is_full {
-                break;
-            }
+            at = if is_full { self.next((number, distance)) } else { None };
         }
         Ok(Sight::Absent)
     }
@@ -297,30 +370,26 @@ impl<P: Primitives> Shard<P> {
         hash: u64,
         mut look: impl FnMut(Addr) -> Result<Look>,
     ) -> Result<Option<Found<'_, P>>> {
-        let shape = self.shape();
-        for distance in 0..shape.reach() {
-            let number = (hash + distance) & shape.mask();
-            let bucket = self.bucket(number).expect("a shard has all its buckets");
-            let wanted = shape.wanted(hash, distance);
+        let leaf = self.leaf(hash);
+        let (wanted, mut at) = (leaf.wanted(hash), Some((self.home(hash), 0)));
+        while let Some((number, distance)) = at {
             let mut is_full = true;
-            for slot in bucket {
+            for slot in self.bucket(leaf, number) {
                 let word = slot.load(Ordering::Relaxed);
                 is_full &= word != 0;
-                if !is_wanted(word, wanted) {
+                if !is_wanted(word, wanted + distance) {
                     continue;
                 }
                 let place = place_of(word);
                 match look(place)? {
                     Look::Equal(words) => {
-                        return Ok(Some(Found { slot, word, bucket: number, place, words }));
+                        return Ok(Some(Found { slot, word, leaf, bucket: number, place, words }));
                     }
                     Look::Other => {}
                     Look::Unsound => return Err(damaged(place)),
                 }
             }
-            if !is_full {
-                break;
-            }
+            at = if is_full { self.next((number, distance)) } else { None };
         }
         Ok(None)
     }
@@ -337,40 +406,42 @@ impl<P: Primitives> Shard<P> {
         found.slot.store(PLACE.set(found.word, place.word()), Ordering::Release);
     }
 
-    /// Ensures that one more pair of this hash finds a slot; the caller holds the latch. `rehash`
-    /// reads the keys at places and sets their hashes.
+    /// Returns a slot for one more pair of this hash; the caller holds the latch. `rehash` reads
+    /// the keys at places and sets their hashes.
     ///
     /// # Errors
     /// Those of `rehash`; [`Error::Full`] if too many keys have one hash.
     #[inline(always)]
     pub fn make_room(
         &self,
-        items: u64,
+        members: &mut Members,
         hash: u64,
-        rehash: impl FnOnce(&mut [(u64, Addr)]) -> Result<()>,
-    ) -> Result<()> {
-        let slots = (SLOTS as u64) << self.shape().level;
-        if items * 1024 >= slots * self.limit || self.free_slot(hash).is_none() {
-            return self.grow(hash, rehash);
+        mut rehash: impl FnMut(&mut [(u64, Addr)]) -> Result<()>,
+    ) -> Result<Room<'_, P>> {
+        match self.free_slot(hash) {
+            Some(room) => Ok(room),
+            None => self.grow(members, hash, &mut rehash),
         }
-        Ok(())
     }
 
-    /// Adds a pair, for which there is room; the caller holds the latch.
+    /// Returns a slot for one more pair of this hash, if its leaf has one.
     #[inline(always)]
-    pub fn insert(&self, hash: u64, place: Addr) {
-        let (slot, distance) = self.free_slot(hash).expect("room was made");
-        slot.store(self.shape().word_of(hash, distance, place), Ordering::Release);
+    fn free_slot(&self, hash: u64) -> Option<Room<'_, P>> {
+        let (leaf, mut at) = (self.leaf(hash), Some((self.home(hash), 0)));
+        while let Some((number, distance)) = at {
+            let mut slots = self.bucket(leaf, number).iter();
+            if let Some(slot) = slots.find(|slot| slot.load(Ordering::Relaxed) == 0) {
+                return Some(Room { slot, word: leaf.word_of(hash, distance, Addr::NULL) });
+            }
+            at = self.next((number, distance));
+        }
+        None
     }
 
+    /// Adds a pair; the caller holds the latch since it took the slot.
     #[inline(always)]
-    fn free_slot(&self, hash: u64) -> Option<(&P::AtomicU64, u64)> {
-        let shape = self.shape();
-        (0..shape.reach()).find_map(|distance| {
-            let bucket = self.bucket((hash + distance) & shape.mask())?;
-            let free = bucket.iter().find(|slot| slot.load(Ordering::Relaxed) == 0);
-            free.map(|slot| (slot, distance))
-        })
+    pub fn insert(&self, room: Room<'_, P>, place: Addr) {
+        room.slot.store(PLACE.set(room.word, place.word()), Ordering::Release);
     }
 
     /// Removes a pair; the caller holds the latch.
@@ -378,41 +449,40 @@ impl<P: Primitives> Shard<P> {
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside.
     pub fn remove(&self, found: &Found<'_, P>) -> Result<()> {
-        let shape = self.shape();
-        let bucket = self.bucket(found.bucket).expect("a pair lies in a bucket");
-        let was_full = bucket.iter().all(|slot| slot.load(Ordering::Relaxed) != 0);
-        if !was_full || shape.reach() == 1 {
+        let mut slots = self.bucket(found.leaf, found.bucket).iter();
+        let was_full = slots.all(|slot| slot.load(Ordering::Relaxed) != 0);
+        if !was_full || self.length == 1 {
             found.slot.store(0, Ordering::Release);
             return Ok(());
         }
         // Before the slot is empty: a reader takes a bucket that is not full for the last one.
         let change = self.sequence.begin()?;
         found.slot.store(0, Ordering::Release);
-        self.close_up(shape, found.bucket);
+        self.close_up(found.leaf, found.bucket);
         change.end();
         Ok(())
     }
 
     /// Moves pairs nearer to their homes: none lies behind a bucket that is not full. The sequence
     /// is odd.
-    fn close_up(&self, shape: Shape, hole: u64) {
+    fn close_up(&self, leaf: Link, hole: u64) {
         let mut hole = hole;
         // Ends: a hole moves on, and a pair moves into a bucket only from one behind it. Around
-        // the end of a shard it could go on in circles, hence the bound.
-        for _ in 0..self.buckets() {
-            let Some(from) = self.pull(shape, hole) else { return };
+        // the end of a leaf it could go on in circles, hence the bound.
+        for _ in 0..self.length {
+            let Some(from) = self.pull(leaf, hole) else { return };
             hole = from;
         }
     }
 
     /// Fills a hole with a pair that lies behind it and may lie here; returns its bucket.
-    fn pull(&self, shape: Shape, hole: u64) -> Option<u64> {
-        let bucket = self.bucket(hole).expect("a hole is in a bucket");
+    fn pull(&self, leaf: Link, hole: u64) -> Option<u64> {
+        let bucket = self.bucket(leaf, hole);
         let empty = bucket.iter().find(|slot| slot.load(Ordering::Relaxed) == 0);
         let empty = empty.expect("a hole is empty");
-        for by in 1..shape.reach() {
-            let number = (hole + by) & shape.mask();
-            for slot in self.bucket(number).expect("a shard has all its buckets") {
+        for by in 1..reach(self.length) {
+            let number = self.behind(hole, by);
+            for slot in self.bucket(leaf, number) {
                 let word = slot.load(Ordering::Relaxed);
                 let distance = DISTANCE.get(word);
                 if word != 0 && distance >= by {
@@ -425,21 +495,25 @@ impl<P: Primitives> Shard<P> {
         None
     }
 
-    /// Calls `visit` with each place whose home is one of these buckets; the caller holds the
-    /// latch.
+    /// Calls `visit` with each place of a home, and returns the next home; the caller holds the
+    /// latch. Homes are counted from 0.
     ///
     /// # Errors
     /// Those of `visit`.
     pub fn at_home(
         &self,
-        homes: core::ops::Range<u64>,
+        at: u64,
         mut visit: impl FnMut(Addr) -> Result<()>,
-    ) -> Result<()> {
-        let shape = self.shape();
-        for home in homes {
-            for distance in 0..shape.reach() {
-                let number = (home + distance) & shape.mask();
-                for slot in self.bucket(number).expect("a shard has all its buckets") {
+    ) -> Result<Option<u64>> {
+        let (links, number, home) = (self.links(), LINK.get(at), HOME.get(at));
+        if number > links.mask {
+            return Ok(None);
+        }
+        let leaf = Link(self.link(links, number).load(Ordering::Relaxed));
+        let is_first = number >> leaf.depth() == 0;
+        if is_first && home < self.length {
+            for distance in 0..reach(self.length) {
+                for slot in self.bucket(leaf, self.behind(home, distance)) {
                     let word = slot.load(Ordering::Relaxed);
                     if word != 0 && DISTANCE.get(word) == distance {
                         visit(place_of(word))?;
@@ -447,7 +521,9 @@ impl<P: Primitives> Shard<P> {
                 }
             }
         }
-        Ok(())
+        let is_last = !is_first || home + 1 >= self.length;
+        let next = if is_last { LINK.set(0, number + 1) } else { at + 1 };
+        Ok((LINK.get(next) <= links.mask).then_some(next))
     }
 
     /// Forgets all pairs; the caller holds the latch.
@@ -456,51 +532,12 @@ impl<P: Primitives> Shard<P> {
     /// [`Error::Poisoned`] after a panic inside.
     pub fn clear(&self, members: &mut Members) -> Result<()> {
         let change = self.sequence.begin()?;
-        for number in 0..self.buckets() {
-            let bucket = self.bucket(number).expect("a shard has all its buckets");
-            bucket.iter().for_each(|slot| slot.store(0, Ordering::Release));
+        for (_, leaf) in self.leaves() {
+            let slots = (0..self.length).flat_map(|number| self.bucket(leaf, number));
+            slots.for_each(|slot| slot.store(0, Ordering::Release));
         }
         change.end();
         members.items = 0;
-        Ok(())
-    }
-
-    /// Doubles the shard, until the present pairs and one more fit.
-    #[cold]
-    fn grow(&self, hash: u64, rehash: impl FnOnce(&mut [(u64, Addr)]) -> Result<()>) -> Result<()> {
-        let shape = self.shape();
-        let mut pairs = Vec::new();
-        for number in 0..self.buckets() {
-            for slot in self.bucket(number).expect("a shard has all its buckets") {
-                let word = slot.load(Ordering::Relaxed);
-                if word != 0 {
-                    pairs.push((shape.hash_of(word, number), place_of(word)));
-                }
-            }
-        }
-        let mut base = shape.base;
-        if shape.level + 1 - base > TAG_USE {
-            rehash(&mut pairs)?;
-            base = shape.level + 1;
-        }
-        for level in shape.level + 1..=shape.level + CROWDED {
-            let next = Shape { level, base };
-            if let Some(words) = next.arrange(&pairs, hash) {
-                return self.set(next, &words);
-            }
-        }
-        Err(Error::Full { needed: 0 })
-    }
-
-    fn set(&self, shape: Shape, words: &[u64]) -> Result<()> {
-        self.words.reserve(words.len() as u64);
-        let change = self.sequence.begin()?;
-        self.shape.store(shape.word(), Ordering::Release);
-        for (number, words) in words.chunks(SLOTS).enumerate() {
-            let bucket = self.bucket(number as u64).expect("room was reserved");
-            bucket.iter().zip(words).for_each(|(slot, word)| slot.store(*word, Ordering::Release));
-        }
-        change.end();
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use everhash_index::{AtomicTable, Error, Result, admit};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
 
-use super::directory::Members;
+use super::directory::{Members, Seat};
 use super::layout::{self, BATCH, BatchRecord, Ended, Kind, SegmentHead, Tail};
 use super::reserve::Purpose;
 use super::state::Reef;
@@ -104,7 +104,7 @@ impl<M: Media> Reef<M> {
             members.insert(number, self.shards[number].latch.lock()?);
         }
         self.alive()?;
-        let mut writes = self.find_all(&pm, last, &members)?;
+        let mut writes = self.find_all(&pm, last, &mut members)?;
         if writes.is_empty() {
             return Ok(BTreeSet::new());
         }
@@ -147,12 +147,12 @@ impl<M: Media> Reef<M> {
         &self,
         pm: &Access<'_, M>,
         last: &BTreeMap<&'w [u8], Option<&'w [u8]>>,
-        members: &BTreeMap<usize, G>,
+        members: &mut BTreeMap<usize, G>,
     ) -> Result<Vec<Write<'w>>>
     where
         G: DerefMut<Target = Members>,
     {
-        let (mut writes, mut added) = (Vec::new(), BTreeMap::<usize, u64>::new());
+        let mut writes = Vec::new();
         for (key, value) in last {
             let hash = self.hash(key);
             let (number, (shard, stream)) = (self.shard_number(hash), self.shard(hash));
@@ -162,11 +162,8 @@ impl<M: Media> Reef<M> {
                 continue;
             }
             if !is_there {
-                let added = added.entry(number).or_default();
-                *added += 1;
-                shard.make_room(members[&number].items + *added, hash, |pairs| {
-                    self.rehash(pm, pairs)
-                })?;
+                let members = members.get_mut(&number).expect("its latch is held");
+                shard.make_room(members, hash, |pairs| self.rehash(pm, pairs))?;
             }
             writes.push(Write { hash, key, value: *value, stream, place: Addr::NULL });
         }
@@ -261,12 +258,15 @@ impl<M: Media> Reef<M> {
         let (shard, _) = self.shard(write.hash);
         let look = |at| self.objects.look(pm, (at, self.units.seal(at)), write.key, None);
         let found = shard.locate(write.hash, look)?;
-        if found.is_none() {
-            // Others of the batch may have taken the room that was made for this one.
-            shard.make_room(members.items + 1, write.hash, |pairs| self.rehash(pm, pairs))?;
-        }
         let was_there = found.is_some();
-        self.publish((shard, members), (write.hash, write.kind(), write.place), found)?;
+        let seat = match found {
+            Some(found) => Seat::Taken(found),
+            // Others of the batch may have taken the room that was made for this one.
+            None => {
+                Seat::Free(shard.make_room(members, write.hash, |pairs| self.rehash(pm, pairs))?)
+            }
+        };
+        self.publish((shard, members), (write.kind(), write.place), seat)?;
         Ok(was_there)
     }
 }

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. But for the commit records it never changes.
     pub struct Root [3584] {
-        0    VERSION           [1]  "layout version, 3";
+        0    VERSION           [1]  "layout version, 4";
         8    STREAMS           [1]  "streams, a power of two";
         16   SHARDS            [1]  "shards of the directory, a power of two";
         24   BUCKETS           [1]  "buckets of a new directory, a power of two";
@@ -59,11 +59,13 @@ everhash_pmem::ruler! {
 }
 
 everhash_pmem::ruler! {
-    /// A shard in a checkpoint. Its words are, for each eight buckets, a byte for each that says
-    /// how many of its slots are taken, and then these.
+    /// A shard in a checkpoint. Its words are, for each leaf: the bits of the hash that choose it |
+    /// how many these are << 32 | first bit of its tags << 38; from bit 44 on, and in up to two
+    /// more words, four bits for each bucket that say how many of its slots are taken; and then
+    /// these.
     pub struct CheckpointShard [24] {
         0  LENGTH   [1] "words of the shard in the checkpoint";
-        8  SHAPE    [1] "base-2 logarithm of its buckets | first bit of its tags << 8";
+        8  SHAPE    [1] "base-2 logarithm of its links | buckets of a leaf << 8 | leaves << 16";
         16 CHECKSUM [1] "XXH3-64 of its words, seeded with database and place";
     }
 }
@@ -145,7 +147,7 @@ pub const BATCH: Addr = ROOT.plus(Root::BATCH as u64);
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Most streams.
 ///

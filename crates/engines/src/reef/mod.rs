@@ -6,10 +6,15 @@
 //! 2021), bitcask, F2FS (Lee et al., FAST 2015) on cleaning segments.
 //!
 //! ```text
-//!   DRAM    shard                        shard
-//!           [tag place | tag place |..]  [tag place | ...      a bucket is a line of eight words
-//!                   |            |
-//!           .-------'            '-------.
+//!   DRAM    shard
+//!           [leaf | leaf | leaf | leaf]          links, by the lowest bits of the hash
+//!              |       |      `-. |
+//!              v       v        v v
+//!           [bucket] [bucket] [bucket]           a leaf has 16 to 31 buckets
+//!           [bucket] [  ...
+//!           [tag place | tag place | ...]        a bucket is a line of eight words
+//!                    |           |
+//!           .--------'           '-------.
 //!           v                            v
 //!   stream  [head | object | object | object ...]  [head | object | object |   <- appended here
 //!            segment 7, full                        segment 8
@@ -28,20 +33,22 @@
 //! | absent | one line of DRAM; of a million look-ups ten read an object |
 //! | insert | no object is read; one is written, in sequence |
 //! | overwrite, remove | the key of one object is read |
-//! | growth of the directory | no object is read or moved; keys are read once in nine doublings |
-//! | opening | 9 bytes of a checkpoint for each pair, and the objects of the log behind it |
+//! | growth of the directory | a leaf is split, in one or two microseconds; no object is read or moved, but once in nine splits the keys of the leaf |
+//! | opening | 8.2 bytes of a checkpoint for each pair, and the objects of the log behind it |
 //! | durability | of batches one sync for all streams, about 600 bytes |
 //! | room | 8 bytes a pair beside key and value for words, 16 for byte strings; a file of 1.4 to 1.6 times that while all pairs are overwritten, 1.25 at rest, a saved directory among it |
 //! | overwriting | 2.3 words are written for each that is put, at most 3.2 where a saved directory takes much of the room |
-//! | DRAM | 13 to 20 bytes a pair |
+//! | DRAM | 13.4 bytes a pair on average, at most 14 while a table grows |
 //! | an atomic batch | its objects, 576 bytes more, and where writes are durable at once one fence |
 //!
 //! # Where to find what
 //!
 //! | Section | File |
 //! |---|---|
-//! | the directory, doubling | `directory.rs`, `growing.rs` |
-//! | streams, segments | `stream.rs`, `segments.rs`, `units.rs`, `reserve.rs` |
+//! | the directory | `directory.rs`, `directory/word.rs`, `directory/arena.rs` |
+//! | its growth | `directory/split.rs` |
+//! | its form in a checkpoint | `directory/saved.rs` |
+//! | streams, segments | `stream.rs`, `segments.rs`, `units.rs`, `growing.rs`, `reserve.rs` |
 //! | objects and their checks | `objects.rs` |
 //! | operations on many keys | `batches.rs` |
 //! | atomic batches | `groups.rs` |
@@ -54,8 +61,8 @@
 //! | work ahead of need | `upkeep.rs` |
 //!
 //! There is no `concurrency.rs`: the latches lie in what they guard, and `state.rs` gives their
-//! order. There is no `resize.rs`: a shard doubles in `directory.rs`, and segments are emptied in
-//! `collection.rs`.
+//! order. There is no `resize.rs`: leaves are split in `directory/split.rs`, and segments are
+//! emptied in `collection.rs`.
 //!
 //! # Where we depart
 //!
@@ -65,8 +72,9 @@
 //! |---|---|---|
 //! | 8-byte records downward from a segment's end | none: recovery reads the objects | written once, in one place; one range to verify |
 //! | an object names the place that it replaces | it does not | order in the stream decides, and keys are compared |
-//! | tags of 22 bits | 19, and the distance from home in 3 | a doubling knows each pair's home from DRAM alone |
-//! | a shard doubles some buckets at a time | all at once, under its latch | shards are small and double at different times |
+//! | tags of 22 bits | 19, and the distance from home in 3 | a removal knows from DRAM alone which pairs may move nearer |
+//! | a shard is an array of buckets, and doubles some of them at a time | leaves of 16 to 31 buckets under an array of links (extendible hashing), which are split one by one | a half-doubled array has two homes for a key, and every look-up asks which; a leaf has one |
+//! | fresh tags in the background | with a split, of its leaf | it is no more than 200 keys |
 //! | a segment is freed by a record | by a mark in place of its checksum, as of an epoch | no words of a next owner bring its head back |
 //! | the head of a segment says what it says | behind a salt | the next head at its place completes no torn one |
 //! | a megabyte is written out at once | a sync writes what was stored | the kernel does it in order, too |
@@ -76,7 +84,8 @@
 //! | shards are loaded when first touched | all at once at open | a damaged one can then be ignored for the log |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!
-//! Not here: a sync that no writer ever waits for; a shard that takes fresh tags piece by piece.
+//! Not here: a sync that no writer ever waits for; leaves that are joined again when they are
+//! nearly empty.
 
 mod batches;
 mod check;

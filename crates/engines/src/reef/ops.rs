@@ -7,7 +7,7 @@
 use everhash_index::{Change, Error, Form, Result};
 use everhash_pmem::{Access, Addr, Lock, Media};
 
-use super::directory::{Found, Members, Shard, damaged};
+use super::directory::{Members, Seat, Shard, damaged};
 use super::layout::Kind;
 use super::objects::Look;
 use super::reserve::Purpose;
@@ -106,12 +106,15 @@ impl<M: Media> Reef<M> {
             Step::Put(value) => (Kind::Put, value, Purpose::Add),
             Step::Remove => (Kind::Removed, &[][..], Purpose::Remove),
         };
-        if found.is_none() {
-            shard.make_room(members.items + 1, hash, |pairs| self.rehash(&pm, pairs))?;
-        }
+        let seat = match found {
+            Some(found) => Seat::Taken(found),
+            None => {
+                Seat::Free(shard.make_room(&mut members, hash, |pairs| self.rehash(&pm, pairs))?)
+            }
+        };
         let object = Object { kind, key, value };
         let (place, cares) = self.append(&pm, number, purpose, &object)?;
-        self.publish((shard, &mut members), (hash, kind, place), found)?;
+        self.publish((shard, &mut members), (kind, place), seat)?;
         Ok((answer, cares))
     }
 
@@ -120,23 +123,25 @@ impl<M: Media> Reef<M> {
     pub(super) fn publish(
         &self,
         (shard, members): (&Shard<M::Sync>, &mut Members),
-        (hash, kind, place): (u64, Kind, Addr),
-        found: Option<Found<'_, M::Sync>>,
+        (kind, place): (Kind, Addr),
+        seat: Seat<'_, M::Sync>,
     ) -> Result<()> {
-        match (&found, kind) {
-            (Some(found), Kind::Put) => shard.replace(found, place),
-            (Some(found), Kind::Removed) => {
-                shard.remove(found)?;
+        let found = match seat {
+            Seat::Taken(found) => found,
+            Seat::Free(room) => {
+                shard.insert(room, place);
+                members.items += 1;
+                return Ok(());
+            }
+        };
+        match kind {
+            Kind::Put => shard.replace(&found, place),
+            Kind::Removed => {
+                shard.remove(&found)?;
                 members.items -= 1;
             }
-            (None, _) => {
-                shard.insert(hash, place);
-                members.items += 1;
-            }
         }
-        if let Some(found) = found {
-            self.units.add_garbage(found.place, found.words);
-        }
+        self.units.add_garbage(found.place, found.words);
         Ok(())
     }
 
@@ -208,19 +213,24 @@ impl<M: Media> Reef<M> {
             Change::Keep | Change::Remove => return Ok(false),
         };
         let object = Object { kind, key, value };
-        let appended = match &found {
-            None => shard.make_room(members.items + 1, hash, |pairs| self.rehash(&pm, pairs)),
-            Some(_) => Ok(()),
+        let seat = match found {
+            Some(found) => Ok(Seat::Taken(found)),
+            None => {
+                shard.make_room(&mut members, hash, |pairs| self.rehash(&pm, pairs)).map(Seat::Free)
+            }
         };
-        let appended = appended.and_then(|()| self.append(&pm, number, purpose, &object));
-        let (place, cares) = match appended {
+        let appended = seat.and_then(|seat| {
+            let (place, cares) = self.append(&pm, number, purpose, &object)?;
+            Ok((seat, place, cares))
+        });
+        let (seat, place, cares) = match appended {
             Err(full @ Error::Full { .. }) => {
                 *decided = Some((present, change));
                 return Err(full);
             }
             appended => appended?,
         };
-        self.publish((shard, &mut members), (hash, kind, place), found)?;
+        self.publish((shard, &mut members), (kind, place), seat)?;
         Ok(cares)
     }
 }

@@ -17,6 +17,7 @@ mod replay;
 
 use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use everhash_index::{Error, Executor, Form, Result};
 use everhash_pmem::{
@@ -25,7 +26,7 @@ use everhash_pmem::{
 
 use self::found::{FoundSegment, Record, find_segments, read_batch, read_records};
 use self::loaded::{Loaded, load};
-use super::directory::Shard;
+use super::directory::{Arena, Shard, Size};
 use super::epochs;
 use super::layout::{self, Ended, Epoch, ROOT, Root, SegmentHead, Tail};
 use super::objects::Objects;
@@ -278,10 +279,18 @@ fn make<M: Media>(
     let buckets = pool.region().media().bytes() / LINE / settings.shards;
     let level = settings.level().min(buckets.max(1).ilog2());
     let pairs = plan.base.pairs.div_ceil(settings.shards).min(2 * buckets);
-    let shard = |number| Shard::new(level, (number, settings.shards), pairs);
-    let (checkpoint, shards) = match loaded {
-        Some(it) => (Some(it.checkpoint.clone()), core::mem::take(&mut it.shards)),
-        None => (None, (0..settings.shards).map(shard).collect()),
+    let (checkpoint, arena, shards) = match loaded {
+        Some(it) => {
+            (Some(it.checkpoint.clone()), Arc::clone(&it.arena), core::mem::take(&mut it.shards))
+        }
+        None => {
+            let size = |number| Size::new(level, (number, settings.shards), pairs);
+            let sizes: Vec<Size> = (0..settings.shards).map(size).collect();
+            let arena = Arc::new(Arena::new(sizes.iter().map(|size| size.words()).sum()));
+            let shards = sizes.into_iter().map(|size| Shard::new(&arena, size));
+            let shards: Vec<_> = shards.collect::<Result<_>>()?;
+            (None, arena, shards)
+        }
     };
     let streams = plan.streams.iter().enumerate().map(|(number, segments)| {
         let mut stream = Stream { number: number as u64, ..Stream::default() };
@@ -307,6 +316,7 @@ fn make<M: Media>(
         is_immediate: settings.durability == 1,
         space,
         units: Units::new(unit_bytes),
+        arena,
         shards: shards.into(),
         streams: streams.collect(),
         epochs: Lock::new(Epochs { number: plan.base.number, checkpoint, ..Epochs::default() }),

@@ -1,6 +1,6 @@
 //! Visiting all pairs: shard by shard, and in a shard by home buckets.
 //!
-//! A shard that doubles sends the pairs of a home to that home or to a later one, so that a place
+//! A leaf that is split sends the pairs of a home to that home or to a later one, so that a place
 //! in the order of homes can be resumed: every pair that is present throughout is visited.
 
 use everhash_index::{Cursor, Result};
@@ -35,13 +35,15 @@ impl<M: Media> Reef<M> {
         let Some(shard) = self.shards.get(number as usize) else { return Ok(None) };
         let pm = self.pool.access();
         let (mut pairs, mut bytes) = (Vec::new(), 0);
-        let (end, count) = {
+        let end = {
             let _members = shard.latch.lock()?;
             self.alive()?;
-            let count = shard.buckets();
-            let mut next = home;
-            while next < count && next - home < HOMES && bytes < COPIED_BYTES {
-                shard.at_home(next..next + 1, |at| {
+            let (mut next, mut homes) = (Some(home), 0);
+            while let Some(home) = next
+                && homes < HOMES
+                && bytes < COPIED_BYTES
+            {
+                next = shard.at_home(home, |at| {
                     let (mut key, mut value) = (Vec::new(), Vec::new());
                     let seal = self.units.seal(at);
                     let read = self.objects.read(&pm, (at, seal), &mut key, &mut value)?;
@@ -50,15 +52,15 @@ impl<M: Media> Reef<M> {
                     pairs.push((key, value));
                     Ok(())
                 })?;
-                next += 1;
+                homes += 1;
             }
-            (next, count)
+            next
         };
         pairs.iter().for_each(|(key, value)| visit(key, value));
-        Ok(match (end < count, number as usize + 1 < self.shards.len()) {
-            (true, _) => Some(Cursor(SHARD.set(HOME.set(0, end), number))),
-            (false, true) => Some(Cursor(SHARD.set(0, number + 1))),
-            (false, false) => None,
+        Ok(match (end, number as usize + 1 < self.shards.len()) {
+            (Some(end), _) => Some(Cursor(SHARD.set(HOME.set(0, end), number))),
+            (None, true) => Some(Cursor(SHARD.set(0, number + 1))),
+            (None, false) => None,
         })
     }
 }

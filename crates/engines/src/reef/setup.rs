@@ -13,7 +13,7 @@ settings! {
             "streams of segments, a power of two to 32; writers of different ones never meet";
         shards = 256, |value| value.is_power_of_two() && value <= 1024,
             "shards of the directory, a power of two to 1024; at least streams (raised to it)";
-        buckets = 1024, |value| value.is_power_of_two() && value <= 1 << 40,
+        buckets = 4096, |value| value.is_power_of_two() && value <= 1 << 40,
             "buckets of a new directory, a power of two; at least shards (raised to it)";
         segment_bytes = 4 << 20,
             |value| value.is_power_of_two() && (LEAST_UNIT_BYTES..=1 << 30).contains(&value),
@@ -36,7 +36,7 @@ impl ReefSettings {
     /// What judges change in [`ReefSettings::tiny`] to meet the paths that other settings take.
     pub const VARIANTS: &[&[(&str, u64)]] = &[
         &[("durability", 1)],
-        &[("streams", 1), ("shards", 1)],
+        &[("streams", 1), ("shards", 1), ("buckets", 1)],
         &[("segment_bytes", 256), ("flush_bytes", 128)],
     ];
 
@@ -45,7 +45,7 @@ impl ReefSettings {
         ReefSettings {
             streams: 2,
             shards: 2,
-            buckets: 2,
+            buckets: 4,
             segment_bytes: 1024,
             durability: 0,
             flush_interval_ms: 1000,
@@ -56,9 +56,9 @@ impl ReefSettings {
     /// Returns settings for a table whose directory takes `items` pairs without growing.
     pub fn sized_for(items: u64) -> Self {
         let defaults = ReefSettings::default();
-        // The shards that grow first do so at three fifths.
-        let buckets = (items.saturating_mul(2) / BUCKET_SLOTS).max(1).next_power_of_two();
-        ReefSettings { buckets: buckets.clamp(defaults.shards, 1 << 40), ..defaults }
+        // Of 5/7 of so many the directory is made, or of a few more.
+        let buckets = (items.saturating_mul(5) / (3 * BUCKET_SLOTS)).max(1).next_power_of_two();
+        ReefSettings { buckets: buckets.clamp(defaults.buckets, 1 << 40), ..defaults }
     }
 
     /// Returns the number of buckets of a new shard, as a base-2 logarithm.

@@ -2,11 +2,12 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::sync::Arc;
 
 use everhash_index::{Error, Form, Result};
 use everhash_pmem::{AtomicWord, Latch, Lock, Media, Pool, Primitives, Space, Span};
 
-use super::directory::Shard;
+use super::directory::{Arena, Shard};
 use super::objects::Objects;
 use super::setup::ReefSettings;
 use super::stream::{Position, Stream, Victim};
@@ -57,7 +58,7 @@ pub struct Epochs {
 /// A table, of any form.
 ///
 /// Latches are taken in this order: that of a collection, a shard's, a stream's, then what is kept
-/// back, and the spare room of a checkpoint. An epoch takes
+/// back, the spare room of a checkpoint, and the arena's. An epoch takes
 /// its own lock, then the latches of the shards one by one, and then those of all streams; a clear
 /// those of all shards and all streams; an atomic batch the lock of epochs if it is durable at
 /// once, and then latches of shards and of streams. Of one kind they are taken in their order.
@@ -76,6 +77,8 @@ pub struct Reef<M: Media> {
     pub(super) is_immediate: bool,
     pub(super) space: Space<M>,
     pub(super) units: Units<M::Sync>,
+    /// The memory of the shards.
+    pub(super) arena: Arc<Arena<M::Sync>>,
     pub(super) shards: Box<[Shard<M::Sync>]>,
     pub(super) streams: Box<[StreamOf<M>]>,
     pub(super) epochs: LockOf<M, Epochs>,

@@ -10,6 +10,7 @@ use everhash_index::{
 use everhash_pmem::{AtomicWord, Lock, Media, WORD, pool};
 
 use super::check;
+use super::setup::BUCKET_SLOTS;
 use super::state::Reef;
 use crate::common::edit::{Edit, has_form};
 
@@ -115,9 +116,9 @@ impl<M: Media> Table for Reef<M> {
             growth_steps: space.growth_steps,
             ..Stats::default()
         };
+        stats.dram_bytes += self.arena.dram_bytes()? + size_of_val(&*self.shards) as u64;
         for shard in &self.shards {
-            stats.slots += 8 * shard.buckets();
-            stats.dram_bytes += shard.dram_bytes() + size_of_val(shard) as u64;
+            stats.slots += BUCKET_SLOTS * shard.buckets(&*shard.latch.lock()?);
         }
         let (mut segments, mut filled, mut dead) = (0, 0, 0);
         for stream in &self.streams {

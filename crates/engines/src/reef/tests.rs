@@ -1,6 +1,7 @@
 //! What Reef must do.
 
 mod checkpoints;
+mod counted;
 mod crashes;
 mod damage;
 mod directory;

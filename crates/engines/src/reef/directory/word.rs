@@ -1,103 +1,105 @@
-//! What a word of the directory says: a tag, how far it is from home, and where the pair lies.
+//! What a word of the directory says: a tag, how far it is from home, and where the pair lies; and
+//! the links by which a hash finds its leaf.
 
 use everhash_pmem::{Addr, Bits};
-
-use super::SLOTS;
 
 /// Where the pair lies. Unit: words.
 pub const PLACE: Bits = Bits::new(0, 42);
 /// How many buckets from home.
 pub const DISTANCE: Bits = Bits::new(42, DISTANCE_BITS);
-/// Bits of the hash from the base of the shard on.
-const TAG: Bits = Bits::new(42 + DISTANCE_BITS, TAG_BITS);
+/// Bits of the hash from the base of the leaf on.
+pub const TAG: Bits = Bits::new(42 + DISTANCE_BITS, TAG_BITS);
 /// Bits of a distance.
 ///
-/// Source: ours; of eight buckets in a row, none has room when three fifths of a shard are in use
-/// once in 50,000 times. Of four it is once in 250 times, so that shards would double half empty.
+/// Source: ours; a power of two above the reach.
 const DISTANCE_BITS: u32 = 3;
 /// Bits of a tag.
-pub const TAG_BITS: u32 = 22 - DISTANCE_BITS;
-
-/// The buckets of a shard: how many, and which bits of the hash their tags are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
-    /// Base-2 logarithm of the buckets.
-    pub level: u32,
-    /// The first bit of the tags.
-    pub base: u32,
-}
+const TAG_BITS: u32 = 22 - DISTANCE_BITS;
 
 /// Where distance and tag begin in a word.
 const DISTANCE_SHIFT: u32 = 42;
 
-impl Shape {
-    /// Returns the shape as one word.
-    pub fn word(self) -> u64 {
-        u64::from(self.level) | u64::from(self.base) << 8
+/// The lowest bit of the hash that chooses a home.
+const HOME_SHIFT: u32 = 20;
+
+/// Where a leaf or an array of links begins in the arena; of a leaf also, which bits of the hash
+/// lead there and which are in its tags. Every look-up takes one apart, with few instructions.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Link(pub u64);
+
+impl Link {
+    /// The first word in its part.
+    const WORD: Bits = Bits::new(0, 32);
+    /// The first bit of the tags.
+    const BASE: Bits = Bits::new(40, 6);
+    /// How many bits its hashes share.
+    const DEPTH: Bits = Bits::new(48, 6);
+    /// The part of the arena.
+    const PART: Bits = Bits::new(58, 6);
+
+    /// Returns a link to a word of a part.
+    pub fn new(part: usize, word: usize) -> Self {
+        Link(Self::PART.set(Self::WORD.set(0, word as u64), part as u64))
     }
 
-    /// Returns the shape of such a word.
+    /// Returns the link to a leaf there whose hashes share so many bits, and whose tags begin at
+    /// bit `base`.
+    pub fn with(self, depth: u32, base: u32) -> Self {
+        Link(Self::BASE.set(Self::DEPTH.set(self.0, depth.into()), base.into()))
+    }
+
+    /// Returns the part.
     #[inline(always)]
-    pub fn of(word: u64) -> Self {
-        Shape { level: word as u32 & 0xff, base: (word >> 8) as u32 & 0xff }
+    pub fn part(self) -> usize {
+        Self::PART.get(self.0) as usize
     }
 
-    /// Returns the bits of a hash that are the number of its home.
+    /// Returns the first word.
     #[inline(always)]
-    pub fn mask(self) -> u64 {
-        (1 << self.level) - 1
+    pub fn word(self) -> usize {
+        Self::WORD.get(self.0) as usize
     }
 
-    /// Returns in how many buckets a pair may lie.
+    /// Returns how many bits the hashes of a leaf share.
     #[inline(always)]
-    pub fn reach(self) -> u64 {
-        1 << self.level.min(DISTANCE_BITS)
+    pub fn depth(self) -> u32 {
+        Self::DEPTH.get(self.0) as u32
     }
 
-    /// Returns what a word of this hash begins with, so many buckets from home.
+    /// Returns the first bit of the tags of a leaf.
     #[inline(always)]
-    pub fn wanted(self, hash: u64, distance: u64) -> u64 {
-        self.word_of(hash, distance, Addr::NULL) >> DISTANCE_SHIFT
+    pub fn base(self) -> u32 {
+        Self::BASE.get(self.0) as u32
     }
 
-    /// Returns the word of a pair, so many buckets from home.
+    /// Returns the bits of a hash that all of its leaf share.
+    pub fn index(self, hash: u64) -> u64 {
+        hash & !(u64::MAX << self.depth())
+    }
+
+    /// Returns what a word of this hash begins with, at home. A bucket further it is one more.
+    #[inline(always)]
+    pub fn wanted(self, hash: u64) -> u64 {
+        self.word_of(hash, 0, Addr::NULL) >> DISTANCE_SHIFT
+    }
+
+    /// Returns the word of a pair of a leaf, so many buckets from home.
     #[inline(always)]
     pub fn word_of(self, hash: u64, distance: u64, place: Addr) -> u64 {
-        TAG.set(DISTANCE.set(place.word(), distance), hash >> self.base)
-    }
-
-    /// Returns the bits of the hash that a word in a bucket tells, up to the end of the tag.
-    pub fn hash_of(self, word: u64, bucket: u64) -> u64 {
-        let home = bucket.wrapping_sub(DISTANCE.get(word)) & self.mask();
-        let below = home & ((1 << self.base) - 1);
-        below | TAG.get(word) << self.base
-    }
-
-    /// Puts pairs into the words of a shard of this shape; `None` if they, or one more of another
-    /// hash, do not find a slot.
-    pub fn arrange(self, pairs: &[(u64, Addr)], other: u64) -> Option<Vec<u64>> {
-        let mut words = vec![0; SLOTS << self.level];
-        let mut place = |hash: u64, place: Addr| {
-            (0..self.reach()).find_map(|distance| {
-                let first = SLOTS * ((hash + distance) & self.mask()) as usize;
-                let free = words[first..][..SLOTS].iter_mut().find(|word| **word == 0)?;
-                *free = self.word_of(hash, distance, place);
-                Some(())
-            })
-        };
-        for (hash, at) in pairs {
-            place(*hash, *at)?;
-        }
-        let room = |distance| {
-            let first = SLOTS * ((other + distance) & self.mask()) as usize;
-            words[first..][..SLOTS].contains(&0)
-        };
-        (0..self.reach()).any(room).then_some(words)
+        TAG.set(DISTANCE.set(place.word(), distance), hash >> self.base())
     }
 }
 
+/// Returns the home of a hash in a leaf of `length` buckets: the bits between those that choose a
+/// leaf and those that choose a shard are a fraction of it. So a pair's home is the same in all
+/// leaves.
+#[inline(always)]
+pub fn home(hash: u64, length: u64) -> u64 {
+    (u64::from((hash >> HOME_SHIFT) as u32) * length) >> 32
+}
+
 /// Returns whether a word has this distance and tag. An empty slot looks like a word at home whose
-/// tag is zero, as one hash in a million has.
+/// tag is zero, as one hash in half a million has.
 #[inline(always)]
 pub fn is_wanted(word: u64, wanted: u64) -> bool {
     word >> DISTANCE_SHIFT == wanted && word != 0

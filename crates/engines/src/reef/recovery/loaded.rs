@@ -1,11 +1,13 @@
 //! Loading a checkpoint of the directory. Whatever is wrong with it, it is ignored: all objects are
 //! read then.
 
+use std::sync::Arc;
+
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, LINE, Lock, Media, Span, WORD, pool};
 
 use super::Plan;
-use crate::reef::directory::Shard;
+use crate::reef::directory::{Arena, LEAST_LEVEL, Shard, Size};
 use crate::reef::layout::{
     self, CHECKPOINT_MAGIC, CheckpointHead, CheckpointSegment, CheckpointShard,
 };
@@ -23,6 +25,7 @@ const MOST_BUCKETS: u64 = 4;
 /// What a checkpoint holds.
 pub(super) struct Loaded<M: Media> {
     pub(super) checkpoint: Checkpoint,
+    pub(super) arena: Arc<Arena<M::Sync>>,
     pub(super) shards: Vec<Shard<M::Sync>>,
     segments: Vec<u64>,
 }
@@ -66,15 +69,18 @@ pub(super) fn load<M: Media>(
         .collect();
     let ends = Ends::new(plan, &tails, unit_bytes, medium_bytes);
     let buckets = (MOST_BUCKETS * (medium_bytes / LINE / settings.shards)).max(1);
+    let least = Size::new(settings.level().min(LEAST_LEVEL), (0, 1), 0);
+    let arena = Arc::new(Arena::new(settings.shards * least.words()));
     let mut shards = Vec::new();
-    for (number, entry) in index.chunks_exact(CheckpointShard::WORDS).enumerate() {
+    for entry in index.chunks_exact(CheckpointShard::WORDS) {
         let words = parts.next(entry[CheckpointShard::LENGTH], entry[CheckpointShard::CHECKSUM])?;
-        let (shape, number) = (entry[CheckpointShard::SHAPE], (number as u64, settings.shards));
-        shards.push(Shard::load(&words, shape, number, buckets, |at| ends.counts(at))?);
+        let shape = entry[CheckpointShard::SHAPE];
+        shards.push(Shard::load(&arena, &words, shape, buckets, |at| ends.counts(at))?);
     }
     let count = head[CheckpointHead::SEGMENTS].checked_mul(CheckpointSegment::WORDS as u64)?;
     let segments = parts.next(count, head[CheckpointHead::SEGMENTS_SUM])?;
-    Some(Loaded { checkpoint: Checkpoint { span, sum, tails, written: 0 }, shards, segments })
+    let checkpoint = Checkpoint { span, sum, tails, written: 0 };
+    Some(Loaded { checkpoint, arena, shards, segments })
 }
 
 /// The parts of a checkpoint, one behind the other.

@@ -156,8 +156,8 @@ impl<M: Media> Reef<M> {
                 members.items -= 1;
             }
             (None, Kind::Put) => {
-                shard.make_room(members.items + 1, hash, |pairs| self.rehash(pm, pairs))?;
-                shard.insert(hash, at);
+                let room = shard.make_room(&mut members, hash, |pairs| self.rehash(pm, pairs))?;
+                shard.insert(room, at);
                 members.items += 1;
             }
             (None, Kind::Removed) => {}

@@ -1,21 +1,25 @@
-//! A look-up in the directory under loom, beside a writer that doubles the shard, moves a pair or
+//! A look-up in the directory under loom, beside a writer that splits the leaf, moves a pair or
 //! replaces it: in any order of a few steps, and on weak memory too.
 
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use everhash_pmem::{Addr, AtomicWord, Primitives};
 use everhash_testkit::primitives::{ACQUIRE, Loom, Without, read_beside};
 
-use crate::reef::directory::{Shard, Sight};
+use crate::reef::directory::{Arena, Members, Shard, Sight, Size};
 use crate::reef::objects::Look;
 
-/// The hash of the key that is looked for, in bucket 0 of any shard here.
+/// The hash of the key that is looked for, in bucket 0 of the first leaf.
 const HASH: u64 = 0b1000;
 
-/// The same, in bucket 1 when the shard has doubled.
+/// The same, in another leaf when the first one has been split.
 const MOVING: u64 = 0b1001;
+
+/// The same, in another leaf when the leaf has been split by the next bit.
+const MOVING_NEXT: u64 = 0b1010;
 
 /// Another key's, of bucket 0, with another tag.
 const OTHER: u64 = 0b11_0000;
@@ -34,22 +38,46 @@ struct Scene<P: Primitives> {
 }
 
 impl<P: Primitives> Scene<P> {
-    /// One bucket with the key, which lies in another one when the shard has doubled.
-    fn doubling() -> Self {
-        Self::new(0, 1, MOVING)
+    /// A full leaf of one bucket with the key, which lies in another one when it has been split.
+    fn splitting() -> Self {
+        Self::new(1, 7, MOVING)
     }
 
     /// Two buckets, of which the first is full of other keys, so that the key lies in the second.
     fn displaced() -> Self {
-        Self::new(1, 8, HASH)
+        Self::new(2, 8, HASH)
     }
 
-    /// Makes a shard with the key, behind so many pairs of other keys.
-    fn new(level: u32, others: u64, hash: u64) -> Self {
-        let shard = Shard::new(level, (0, 1), 0);
-        (0..others).for_each(|number| shard.insert(OTHER, Addr::new(8 * (number + 1))));
-        shard.insert(hash, OLD);
+    /// As [`Scene::splitting`], but two links lead to the leaf: others of the shard are deeper.
+    fn splitting_below() -> Self {
+        let scene = Self::empty(1, MOVING_NEXT);
+        // The first four bits of these differ; all have the lowest one.
+        (0..8).for_each(|number| scene.insert(number << 1 | 1, Addr::new(8)));
+        assert_eq!(make_room(&scene.shard, 1, 1), 3);
+        scene.filled(7)
+    }
+
+    /// Makes a shard of one leaf of so many buckets, with the key behind so many pairs of others.
+    fn new(length: u64, others: u64, hash: u64) -> Self {
+        Self::empty(length, hash).filled(others)
+    }
+
+    fn empty(length: u64, hash: u64) -> Self {
+        let arena = Arc::new(Arena::new(8));
+        let shard = Shard::new(&arena, Size { length, depth: 0 }).unwrap();
         Scene { shard, hash, reused: AtomicWord::new(0) }
+    }
+
+    fn filled(self, others: u64) -> Self {
+        (0..others).for_each(|number| self.insert(OTHER, Addr::new(8 * (number + 1))));
+        self.insert(self.hash, OLD);
+        self
+    }
+
+    fn insert(&self, hash: u64, place: Addr) {
+        let mut members = Members::default();
+        let room = self.shard.make_room(&mut members, hash, |_| unreachable!("there is room"));
+        self.shard.insert(room.unwrap(), place);
     }
 
     /// Looks for the key; returns where it was found.
@@ -78,9 +106,16 @@ fn find_beside<P: Primitives + 'static>(
     read_beside(2, scene, find, change, None)
 }
 
-/// Doubles the shard, from DRAM alone.
-fn double<P: Primitives>(scene: &Scene<P>) {
-    scene.shard.make_room(8, OTHER, |_| unreachable!("the tags are fresh")).unwrap();
+/// Splits the leaf, from DRAM alone.
+fn split<P: Primitives>(scene: &Scene<P>) {
+    assert_eq!(make_room(&scene.shard, 3, OTHER), 4);
+}
+
+/// Makes room in a shard of so many leaves; returns how many it has then.
+fn make_room<P: Primitives>(shard: &Shard<P>, leaves: u64, hash: u64) -> u64 {
+    let mut members = Members { leaves, ..Members::default() };
+    shard.make_room(&mut members, hash, |_| unreachable!("the tags are fresh")).unwrap();
+    members.leaves
 }
 
 /// Removes a pair of a full bucket: one of the next bucket moves there.
@@ -98,10 +133,13 @@ fn replace<P: Primitives>(scene: &Scene<P>) {
 }
 
 #[test]
-fn a_look_up_beside_a_doubling_finds_the_pair() {
-    // Fails if a reader takes a shard that is half doubled for one without the pair.
-    let found = find_beside::<Loom>(Scene::doubling, double, Scene::find);
-    assert_eq!(found, BTreeSet::from([Some(OLD)]));
+fn a_look_up_beside_a_split_finds_the_pair() {
+    // Fails if a reader takes a leaf that is half split for one without the pair, or goes on in the
+    // array of links before.
+    for scene in [Scene::splitting, Scene::splitting_below] {
+        let found = find_beside::<Loom>(scene, split, Scene::find);
+        assert_eq!(found, BTreeSet::from([Some(OLD)]));
+    }
 }
 
 #[test]
@@ -114,7 +152,7 @@ fn a_look_up_beside_a_move_finds_the_pair() {
 #[test]
 fn a_look_up_beside_a_replacement_finds_the_old_object_or_the_new_one() {
     // Fails if a reader reports what lies at the old place by now as damage.
-    let found = find_beside::<Loom>(Scene::doubling, replace, Scene::find);
+    let found = find_beside::<Loom>(Scene::splitting, replace, Scene::find);
     assert_eq!(found, BTreeSet::from([Some(OLD), Some(NEW)]));
 }
 
@@ -126,14 +164,15 @@ fn a_look_up_that_does_not_look_again_misses_the_pair() {
         (scene.shard.search(scene.hash, look).unwrap() == Sight::Present).then_some(OLD)
     };
     let missed = BTreeSet::from([None, Some(OLD)]);
-    assert_eq!(find_beside(Scene::doubling, double, once), missed);
+    assert_eq!(find_beside(Scene::splitting, split, once), missed);
+    assert_eq!(find_beside(Scene::splitting_below, split, once), missed);
     assert_eq!(find_beside(Scene::displaced, close_up, once), missed);
 }
 
 #[test]
 fn a_missing_fence_is_caught() {
     // Fails if the model of the replacement is too small to show what the reader's fence is for.
-    let scene = Scene::<Without<ACQUIRE>>::doubling;
+    let scene = Scene::<Without<ACQUIRE>>::splitting;
     let beside = AssertUnwindSafe(|| find_beside(scene, replace, Scene::find));
     assert!(catch_unwind(beside).is_err());
 }

@@ -1,0 +1,148 @@
+//! Shards in a checkpoint: for each leaf which bits of the hash choose it, how many pairs each of
+//! its buckets has, and then its words.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives};
+
+use super::arena::Arena;
+use super::split::{CROWDED, Loose, MOST_DEPTH, TAG_USE};
+use super::word::{DISTANCE, Link, place_of};
+use super::{MOST_BUCKETS, Members, SLOTS, Shard, reach};
+
+/// Of a shard: base-2 logarithm of the links.
+const DEPTH: Bits = Bits::new(0, 8);
+/// Of a shard: buckets of a leaf.
+const LENGTH: Bits = Bits::new(8, 8);
+/// Of a shard: its leaves.
+const LEAVES: Bits = Bits::new(16, 48);
+
+/// Of a leaf: the bits that all its hashes begin with.
+const INDEX: Bits = Bits::new(0, MOST_DEPTH);
+/// Of a leaf: how many these are.
+const SHARED: Bits = Bits::new(MOST_DEPTH, 6);
+/// Of a leaf: the first bit of its tags.
+const BASE: Bits = Bits::new(MOST_DEPTH + 6, 6);
+/// Of a leaf: behind that, the number of pairs of each bucket.
+const COUNT: Bits = Bits::new(0, 4);
+/// The first of these, in lengths of one.
+const FIRST: u64 = (MOST_DEPTH as u64 + 12) / 4;
+/// How many of them a word has room for.
+const GROUP: u64 = 16;
+
+/// Returns how many words come before those of a leaf.
+fn head_words(length: u64) -> u64 {
+    (FIRST + length).div_ceil(GROUP)
+}
+
+/// Returns in which of these words the number of pairs of a bucket is, and from which bit on.
+fn count_at(bucket: u64) -> (usize, u64) {
+    let number = FIRST + bucket;
+    ((number / GROUP) as usize, number % GROUP * u64::from(COUNT.width()))
+}
+
+impl<P: Primitives> Shard<P> {
+    /// Appends the words of a checkpoint to `words`; the caller holds the latch. Returns the shape.
+    pub fn save(&self, words: &mut Vec<u64>) -> u64 {
+        let mut leaves = 0;
+        for (index, leaf) in self.leaves() {
+            leaves += 1;
+            let first = words.len();
+            words.resize(first + head_words(self.length) as usize, 0);
+            words[first] = BASE.set(SHARED.set(index, leaf.depth().into()), leaf.base().into());
+            for number in 0..self.length {
+                let before = words.len();
+                let all = self.bucket(leaf, number).iter().map(|it| it.load(Ordering::Relaxed));
+                words.extend(all.filter(|word| *word != 0));
+                let count = (words.len() - before) as u64;
+                let (word, bit) = count_at(number);
+                words[first + word] |= count << bit;
+            }
+        }
+        LEAVES.set(LENGTH.set(self.links().depth().into(), self.length), leaves)
+    }
+
+    /// Returns how long a shard is in a checkpoint. Unit: words.
+    pub fn saved_words(&self, members: &Members) -> u64 {
+        members.leaves * head_words(self.length) + members.items
+    }
+
+    /// Makes a shard from the words of a checkpoint, with the pairs whose places are `wanted`, and
+    /// of at most `most` buckets; `None` if the words are none of a shard.
+    pub fn load(
+        arena: &Arc<Arena<P>>,
+        words: &[u64],
+        shape: u64,
+        most: u64,
+        wanted: impl Fn(Addr) -> bool,
+    ) -> Option<Self> {
+        let depth = DEPTH.get(shape) as u32;
+        let (length, leaves) = (LENGTH.get(shape), LEAVES.get(shape));
+        let is_possible = (1..=MOST_BUCKETS).contains(&length)
+            && leaves > 0
+            && leaves * length <= most
+            && leaves * head_words(length) <= words.len() as u64
+            && depth <= (leaves.ilog2() + CROWDED).min(MOST_DEPTH);
+        if !is_possible {
+            return None;
+        }
+        let mut links = vec![None; 1 << depth];
+        let (mut words, mut items) = (words.iter(), 0);
+        let shard = Shard::bare(arena, length);
+        for _ in 0..leaves {
+            let head = *words.as_slice().first()?;
+            let (index, shared) = (INDEX.get(head), SHARED.get(head) as u32);
+            let base = BASE.get(head) as u32;
+            let is_possible = shared <= depth
+                && index >> shared == 0
+                && base <= shared
+                && shared - base <= TAG_USE;
+            if !is_possible {
+                return None;
+            }
+            let (mut loose, count) = loaded(&mut words, length, &wanted)?;
+            items += count;
+            let leaf = arena.take(SLOTS * length as usize).ok()?.with(shared, base);
+            shard.store(leaf, &mut loose);
+            for link in links.get_mut(index as usize..)?.iter_mut().step_by(1 << shared) {
+                if link.replace(leaf).is_some() {
+                    return None;
+                }
+            }
+        }
+        let links: Vec<Link> = links.into_iter().collect::<Option<_>>()?;
+        shard.make_links(&links).ok()?;
+        *shard.latch.lock().ok()? = Members { items, leaves };
+        Some(shard)
+    }
+}
+
+/// Returns the next leaf of a checkpoint, of wanted pairs, and how many these are.
+fn loaded(
+    words: &mut core::slice::Iter<'_, u64>,
+    length: u64,
+    wanted: impl Fn(Addr) -> bool,
+) -> Option<(Loose, u64)> {
+    let (heads, rest) = words.as_slice().split_at_checked(head_words(length) as usize)?;
+    *words = rest.iter();
+    let (mut loose, mut items) = (Loose::new(length), 0);
+    for number in 0..length {
+        let (word, bit) = count_at(number);
+        let count = COUNT.get(heads[word] >> bit);
+        let mut slots = loose.bucket(number).iter_mut();
+        for _ in 0..count {
+            let (word, slot) = (*words.next()?, slots.next()?);
+            if word == 0 || DISTANCE.get(word) >= reach(length) {
+                return None;
+            }
+            if wanted(place_of(word)) {
+                *slot = word;
+                items += 1;
+            }
+        }
+    }
+    // A search ends at a bucket from which a pair was left out.
+    loose.settle();
+    Some((loose, items))
+}

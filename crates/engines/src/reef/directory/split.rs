@@ -1,0 +1,230 @@
+//! Growth: a leaf in which a pair finds no slot is split in two by the next bit of the hash.
+//! Nothing else of the shard changes but the links to it, so that no writer waits for more than a
+//! leaf.
+
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Error, Result};
+use everhash_pmem::{Addr, AtomicWord, Primitives};
+
+use super::word::{DISTANCE, Link, TAG, place_of};
+use super::{Links, MOST_BUCKETS, Members, Room, SLOTS, Shard, reach};
+
+/// How many bits of a tag splits use before the keys of the leaf are read for fresh ones.
+///
+/// Unit: bits. Source: ours; of what is left a look at a full bucket is wrong once in 128 times,
+/// and keys are read once for a growth to the 500-fold.
+pub(super) const TAG_USE: u32 = 9;
+
+/// How many more bits than those of an even shard choose a leaf at most.
+///
+/// Unit: bits. Source: ours; beyond it the keys have been chosen to collide.
+pub(super) const CROWDED: u32 = 6;
+
+/// How many bits of the hash choose a leaf, at most.
+///
+/// Unit: bits. Source: ours; so many have room in a checkpoint, beside the first counts of pairs,
+/// and no machine has memory for so many leaves.
+pub(super) const MOST_DEPTH: u32 = 32;
+
+/// The words of a leaf that is not in the directory.
+pub(super) struct Loose {
+    length: u64,
+    words: [u64; SLOTS * MOST_BUCKETS as usize],
+    /// Of each bucket, how many slots [`Loose::add`] has filled.
+    taken: [u8; MOST_BUCKETS as usize],
+}
+
+impl Loose {
+    pub(super) fn new(length: u64) -> Self {
+        let words = [0; SLOTS * MOST_BUCKETS as usize];
+        Loose { length, words, taken: [0; MOST_BUCKETS as usize] }
+    }
+
+    pub(super) fn bucket(&mut self, number: u64) -> &mut [u64] {
+        &mut self.words[SLOTS * number as usize..][..SLOTS]
+    }
+
+    /// Adds a pair, which was so many buckets behind its home in this one, as near to its home as
+    /// there is room; returns whether there is.
+    fn add(&mut self, word: u64, bucket: u64) -> bool {
+        let mut number = bucket + self.length - DISTANCE.get(word);
+        for distance in 0..reach(self.length) {
+            if number >= self.length {
+                number -= self.length;
+            }
+            let taken = &mut self.taken[number as usize];
+            if usize::from(*taken) < SLOTS {
+                let slot = SLOTS * number as usize + usize::from(*taken);
+                self.words[slot] = DISTANCE.set(word, distance);
+                *taken += 1;
+                return true;
+            }
+            number += 1;
+        }
+        false
+    }
+
+    /// Moves pairs nearer to their homes, until none lies behind a bucket that is not full.
+    pub(super) fn settle(&mut self) {
+        // Ends: every move brings a pair nearer to its home.
+        while self.draw_nearer() {}
+    }
+
+    /// Moves each pair once, if it may; returns whether one was.
+    fn draw_nearer(&mut self) -> bool {
+        let mut moved = false;
+        for slot in 0..SLOTS * self.length as usize {
+            let word = self.words[slot];
+            // From home on: a search takes the first bucket that is not full for the last one.
+            for distance in 0..DISTANCE.get(word) {
+                let back = DISTANCE.get(word) - distance;
+                let number = (slot / SLOTS) as u64 + self.length - back;
+                let nearer = self.bucket(number % self.length);
+                if let Some(free) = nearer.iter_mut().find(|word| **word == 0) {
+                    *free = DISTANCE.set(word, distance);
+                    self.words[slot] = 0;
+                    moved = true;
+                    break;
+                }
+            }
+        }
+        moved
+    }
+}
+
+/// Reads the keys at places, and sets their hashes.
+type Rehash<'r> = dyn FnMut(&mut [(u64, Addr)]) -> Result<()> + 'r;
+
+/// A pair of a leaf that is being split.
+#[derive(Clone, Copy)]
+struct Moved {
+    bucket: u64,
+    slot: usize,
+    /// With the tag of the halves.
+    word: u64,
+    /// The bit that says in which half it is.
+    half: usize,
+}
+
+impl<P: Primitives> Shard<P> {
+    /// Splits the leaf of a hash until one more pair of it finds a slot.
+    ///
+    /// # Errors
+    /// Those of `rehash`; [`Error::Full`] if too many keys have one hash.
+    #[cold]
+    pub(super) fn grow(
+        &self,
+        members: &mut Members,
+        hash: u64,
+        rehash: &mut Rehash<'_>,
+    ) -> Result<Room<'_, P>> {
+        // Ends: each split takes one more bit of the hash, and their number is bounded.
+        loop {
+            if let Some(room) = self.free_slot(hash) {
+                return Ok(room);
+            }
+            let leaf = self.leaf(hash);
+            if leaf.depth() >= (members.leaves.ilog2() + CROWDED).min(MOST_DEPTH) {
+                return Err(Error::Full { needed: 0 });
+            }
+            self.split(leaf, leaf.index(hash), rehash)?;
+            members.leaves += 1;
+        }
+    }
+
+    /// Splits the leaf to which the link of this number is the first one.
+    fn split(&self, leaf: Link, index: u64, rehash: &mut Rehash<'_>) -> Result<()> {
+        let (mut base, mut fresh) = (leaf.base(), Vec::new());
+        if leaf.depth() + 1 - base > TAG_USE {
+            base = leaf.depth() + 1;
+            self.each(leaf, |_, _, word| fresh.push((0, place_of(word))));
+            rehash(&mut fresh)?;
+        }
+        let mut halves = [Loose::new(self.length), Loose::new(self.length)];
+        let mut fits = true;
+        self.divide(leaf, base, &fresh, |it| fits &= halves[it.half].add(it.word, it.bucket));
+        if !fits {
+            // They came in another order than when they found a slot. Where they are now they do.
+            halves = [Loose::new(self.length), Loose::new(self.length)];
+            self.divide(leaf, base, &fresh, |it| {
+                halves[it.half].bucket(it.bucket)[it.slot] = it.word;
+            });
+            halves.iter_mut().for_each(Loose::settle);
+        }
+        self.replace_leaf(leaf, index, base, &mut halves)
+    }
+
+    /// Calls `visit` with each pair of a leaf: its bucket, its slot, its word.
+    fn each(&self, leaf: Link, mut visit: impl FnMut(u64, usize, u64)) {
+        for bucket in 0..self.length {
+            for (number, slot) in self.bucket(leaf, bucket).iter().enumerate() {
+                let word = slot.load(Ordering::Relaxed);
+                if word != 0 {
+                    visit(bucket, number, word);
+                }
+            }
+        }
+    }
+
+    /// Calls `put` with each pair of a leaf that is split into halves whose tags begin at `base`;
+    /// `fresh` has the hashes of all, or is empty.
+    fn divide(&self, leaf: Link, base: u32, fresh: &[(u64, Addr)], mut put: impl FnMut(Moved)) {
+        let mut fresh = fresh.iter();
+        self.each(leaf, |bucket, slot, word| {
+            let (word, next_bits) = match fresh.next() {
+                Some((hash, _)) => (TAG.set(word, hash >> base), hash >> leaf.depth()),
+                None => (word, TAG.get(word) >> (leaf.depth() - base)),
+            };
+            put(Moved { bucket, slot, word, half: (next_bits & 1) as usize });
+        });
+    }
+
+    /// Lets half of the links to a leaf lead to a new one.
+    fn replace_leaf(
+        &self,
+        leaf: Link,
+        index: u64,
+        base: u32,
+        halves: &mut [Loose; 2],
+    ) -> Result<()> {
+        let depth = leaf.depth() + 1;
+        let upper = self.arena.take(SLOTS * self.length as usize)?.with(depth, base);
+        self.store(upper, &mut halves[1]);
+        let before = self.links();
+        let links = if leaf.depth() == before.depth() { self.doubled(before)? } else { before };
+        // From here on nothing fails. A reader that sees a part of it looks again; one that goes on
+        // in the array before finds what was there, which is not freed.
+        let change = self.sequence.begin()?;
+        for number in (index..=links.mask).step_by(1 << leaf.depth()) {
+            let is_upper = number >> leaf.depth() & 1 == 1;
+            let link = if is_upper { upper } else { leaf.with(depth, base) };
+            self.link(links, number).store(link.0, Ordering::Release);
+        }
+        self.set_links(links);
+        self.store(leaf, &mut halves[0]);
+        change.end();
+        Ok(())
+    }
+
+    /// Stores the words of a leaf.
+    pub(super) fn store(&self, leaf: Link, words: &mut Loose) {
+        for number in 0..self.length {
+            let slots = self.bucket(leaf, number).iter();
+            let words = words.bucket(number).iter();
+            slots.zip(words).for_each(|(slot, word)| slot.store(*word, Ordering::Release));
+        }
+    }
+
+    /// Returns an array of twice as many links, in which two lead where one did.
+    fn doubled(&self, links: Links) -> Result<Links> {
+        let (count, mask) = (links.mask + 1, links.mask << 1 | 1);
+        let doubled = Links { array: self.arena.take(2 * count as usize)?, mask };
+        for number in 0..count {
+            let link = self.link(links, number).load(Ordering::Relaxed);
+            self.link(doubled, number).store(link, Ordering::Release);
+            self.link(doubled, number + count).store(link, Ordering::Release);
+        }
+        Ok(doubled)
+    }
+}
