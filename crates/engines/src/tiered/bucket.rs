@@ -6,6 +6,7 @@ use everhash_pmem::{Access, Addr, Block, LINE, Media, WORD};
 
 use super::fingerprints::Known;
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Slots};
+use super::shadow_reading::Room;
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::{HashedKey, SlotCodec};
 
@@ -122,6 +123,27 @@ impl<'a, M: Media> Line<'a, M> {
         }
         Ok(None)
     }
+
+    /// Returns the slot that holds the key of another slot, which has these words, the last of them
+    /// at this place, and this fingerprint.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline(always)]
+    pub fn copy_of<C: PairCodec>(
+        &self,
+        pm: &Access<'_, M>,
+        print: u16,
+        other: (Words, Addr),
+    ) -> Result<Option<usize>> {
+        for slot in self.head.matching(print) {
+            let here = (self.words(slot), layout::slot_at(self.at(), slot));
+            if same_key::<C, M>(pm, other, here)? {
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// The lines of a bucket, one after the other.
@@ -205,11 +227,49 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         (faults == 0).then_some(Both { pm, home, heads: [first.0, second.0] })
     }
 
+    /// Returns those of the bucket at `home`, whose heads are known to be these, and which has no
+    /// overflow lines.
+    #[inline(always)]
+    pub fn met(pm: &'a Access<'m, M>, home: Addr, heads: [Head; 2]) -> Self {
+        Both { pm, home, heads }
+    }
+
     /// Returns whether a slot that can be read has a fingerprint.
     #[inline(always)]
     pub fn has_print(&self, print: u16) -> bool {
         let [first, second] = self.heads;
         !first.matching(print).or(second.matching(print)).is_empty()
+    }
+
+    /// Returns the heads of both lines.
+    #[inline(always)]
+    pub fn heads(&self) -> [Head; 2] {
+        self.heads
+    }
+
+    /// Returns where a line lies.
+    #[inline(always)]
+    pub fn at(&self, number: usize) -> Addr {
+        self.home.plus((number * LINE_WORDS) as u64)
+    }
+
+    /// Returns a line.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it does not lie inside the medium.
+    #[inline(always)]
+    pub fn line(&self, number: usize) -> Result<Line<'a, M>> {
+        Line::known(self.pm, self.at(number), self.heads[number])
+    }
+
+    /// Returns room among the first `slots` slots of each line once their heads are these.
+    ///
+    /// # Errors
+    /// As [`Both::line`].
+    #[inline(always)]
+    pub fn room(&self, heads: [Head; 2], slots: u64) -> Result<Option<Room<'a, M>>> {
+        let Some((number, slot, is_open)) = layout::room(heads, slots) else { return Ok(None) };
+        Ok(Some(Room { line: self.line(number)?, slot, is_open }))
     }
 
     /// Returns the line and the slot that hold a key, as [`Line::find`] does.
@@ -223,8 +283,8 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
     ) -> Result<Hit<'a, M, C>> {
-        for (number, head) in self.heads.into_iter().enumerate() {
-            let line = Line::known(self.pm, self.home.plus((number * LINE_WORDS) as u64), head)?;
+        for number in [0, 1] {
+            let line = self.line(number)?;
             if let Some((slot, pair)) = line.find(self.pm, hasher, wanted, bytes)? {
                 return Ok(Some((line, slot, pair)));
             }

@@ -13,6 +13,8 @@
 //! No log is needed: values of more than eight bytes lie in records, and a slot changes which one
 //! it leads to by one store.
 
+use core::slice::from_ref;
+
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, LINE, Media, Span, before_reuse};
 
@@ -43,6 +45,9 @@ struct LineEdit {
     /// Bit i: word i changes in step 2, to `words[i]`.
     changed: u8,
     words: [u64; 2 * layout::SLOTS],
+    /// In a plan of several lines, the edit before it with the same [`Several::key`], plus one; 0 for
+    /// none.
+    before: u32,
 }
 
 /// Changes to some lines that become durable together. A crash inside leaves each line as it was,
@@ -51,26 +56,76 @@ struct LineEdit {
 pub struct Plan {
     /// Most plans have one line, and need no allocation.
     one: Option<LineEdit>,
-    more: Vec<LineEdit>,
+    /// All lines, from when there are several.
+    several: Option<Box<Several>>,
+}
+
+/// The lines of a plan that has several. A write that moves pairs may have one for every line of a
+/// page, and looks for each of them several times.
+struct Several {
+    edits: Vec<LineEdit>,
+    /// The newest edit with each key, plus one; 0 for none.
+    newest: [u32; Several::KEYS],
+}
+
+impl Several {
+    /// As many as a page of the usual length has lines: so each of these has a key of its own.
+    const KEYS: usize = 64;
+
+    fn of(first: Option<LineEdit>) -> Self {
+        let mut lines =
+            Several { edits: Vec::with_capacity(Several::KEYS), newest: [0; Several::KEYS] };
+        first.into_iter().for_each(|edit| lines.push(edit));
+        lines
+    }
+
+    #[inline(always)]
+    fn key(at: Addr) -> usize {
+        at.line() as usize % Several::KEYS
+    }
+
+    /// Returns the number of the edit of the line at `at`.
+    #[inline(always)]
+    fn find(&self, at: Addr) -> Option<usize> {
+        let mut next = self.newest[Several::key(at)];
+        // Ends: an edit follows only those that are older.
+        while let Some(edit) = self.edits.get((next as usize).wrapping_sub(1)) {
+            if edit.at == at {
+                return Some(next as usize - 1);
+            }
+            next = edit.before;
+        }
+        None
+    }
+
+    fn push(&mut self, edit: LineEdit) {
+        let newest = &mut self.newest[Several::key(edit.at)];
+        self.edits.push(LineEdit { before: *newest, ..edit });
+        *newest = self.edits.len() as u32;
+    }
 }
 
 impl Plan {
     /// Returns whether nothing changes.
     pub fn is_empty(&self) -> bool {
-        self.one.is_none()
+        self.edits().is_empty()
     }
 
     /// Returns what the head of a line will be.
     #[inline(always)]
     pub fn head<M: Media>(&self, line: &Line<'_, M>) -> Head {
-        let found = self.edits().find(|edit| edit.at == line.at());
-        found.map_or(line.head, |edit| edit.last)
+        self.head_at(line.at(), line.head)
+    }
+
+    /// As [`Plan::head`], of the line at `at`, whose head is `head` now.
+    #[inline(always)]
+    pub fn head_at(&self, at: Addr, head: Head) -> Head {
+        self.find(at).map_or(head, |edit| edit.last)
     }
 
     /// Returns whether a slot of a line is to be changed.
     pub fn touches(&self, at: Addr, slot: usize) -> bool {
-        let found = self.edits().find(|edit| edit.at == at);
-        found.is_some_and(|edit| {
+        self.find(at).is_some_and(|edit| {
             let words = edit.changed >> layout::slot_word(slot) & 0b11;
             edit.last.state(slot) != edit.old.state(slot) || words != 0
         })
@@ -113,43 +168,7 @@ impl Plan {
     /// As the medium.
     #[inline(always)]
     pub fn commit<M: Media>(&self, pm: &Access<'_, M>, ordered: bool) -> Result<()> {
-        before_reuse::<M::Sync>();
-        let mut is_pending = false;
-        for edit in self.edits().filter(|edit| edit.first != edit.old) {
-            pm.commit_word(edit.head_at(), edit.first.encode(edit.at), sites::CLEAR)?;
-            if !ordered {
-                pm.flush(edit.span(), sites::CLEAR);
-                is_pending = true;
-            }
-        }
-        if is_pending {
-            pm.fence(sites::CLEAR)?;
-            is_pending = false;
-        }
-        for edit in self.edits() {
-            for (index, word) in edit.words.iter().enumerate() {
-                if edit.changed >> index & 1 == 1 {
-                    pm.commit_word(edit.at.plus(index as u64), *word, sites::PAIR)?;
-                }
-            }
-            if !ordered && edit.last != edit.first && edit.changed != 0 {
-                pm.flush(edit.span(), sites::PAIR);
-                is_pending = true;
-            }
-        }
-        if is_pending {
-            pm.fence(sites::PAIR)?;
-        }
-        for edit in self.edits() {
-            if edit.last != edit.first {
-                pm.commit_word(edit.head_at(), edit.last.encode(edit.at), sites::FLAGS)?;
-            }
-        }
-        // After all stores: a device that writes pages writes one for all lines in it.
-        for edit in self.edits() {
-            pm.flush(edit.span(), sites::FLAGS);
-        }
-        Ok(pm.fence(sites::FLAGS)?)
+        commit_lines(self.edits(), pm, ordered)
     }
 
     /// As [`Plan::commit`], with a flush and a fence of its own for each line.
@@ -157,37 +176,100 @@ impl Plan {
     /// # Errors
     /// As the medium.
     pub fn commit_apart<M: Media>(&self, pm: &Access<'_, M>, ordered: bool) -> Result<()> {
-        self.edits()
-            .try_for_each(|edit| Plan { one: Some(*edit), more: Vec::new() }.commit(pm, ordered))
+        self.edits().iter().try_for_each(|edit| commit_lines(from_ref(edit), pm, ordered))
     }
 
     /// Returns every line with the head that it gets.
+    #[inline(always)]
     pub fn heads(&self) -> impl Iterator<Item = (Addr, Head)> {
-        self.edits().map(|edit| (edit.at, edit.last))
+        self.edits().iter().map(|edit| (edit.at, edit.last))
     }
 
-    fn edits(&self) -> impl Iterator<Item = &LineEdit> {
-        self.one.iter().chain(&self.more)
+    #[inline(always)]
+    fn edits(&self) -> &[LineEdit] {
+        match &self.several {
+            Some(lines) => &lines.edits,
+            None => self.one.as_slice(),
+        }
+    }
+
+    #[inline(always)]
+    fn find(&self, at: Addr) -> Option<&LineEdit> {
+        match &self.several {
+            Some(lines) => lines.find(at).map(|index| &lines.edits[index]),
+            None => self.one.as_ref().filter(|edit| edit.at == at),
+        }
     }
 
     #[inline(always)]
     fn edit<M: Media>(&mut self, line: &Line<'_, M>) -> &mut LineEdit {
         let (at, head) = (line.at(), line.head);
-        let (changed, words) = Default::default();
-        let new = LineEdit { at, old: head, first: head, last: head, changed, words };
-        if self.one.is_none_or(|edit| edit.at == at) {
-            return self.one.get_or_insert(new);
+        if self.several.is_none() && self.one.is_none_or(|edit| edit.at == at) {
+            return self.one.get_or_insert_with(|| LineEdit::of(at, head));
         }
-        let found = self.more.iter().position(|edit| edit.at == at);
-        let index = found.unwrap_or_else(|| {
-            self.more.push(new);
-            self.more.len() - 1
+        self.edit_several(at, head)
+    }
+
+    fn edit_several(&mut self, at: Addr, head: Head) -> &mut LineEdit {
+        let lines = self.several.get_or_insert_with(|| Box::new(Several::of(self.one.take())));
+        let index = lines.find(at).unwrap_or_else(|| {
+            lines.push(LineEdit::of(at, head));
+            lines.edits.len() - 1
         });
-        &mut self.more[index]
+        &mut lines.edits[index]
     }
 }
 
+/// What [`Plan::commit`] does, with some lines.
+#[inline(always)]
+fn commit_lines<M: Media>(edits: &[LineEdit], pm: &Access<'_, M>, ordered: bool) -> Result<()> {
+    before_reuse::<M::Sync>();
+    let mut is_pending = false;
+    for edit in edits.iter().filter(|edit| edit.first != edit.old) {
+        pm.commit_word(edit.head_at(), edit.first.encode(edit.at), sites::CLEAR)?;
+        if !ordered {
+            pm.flush(edit.span(), sites::CLEAR);
+            is_pending = true;
+        }
+    }
+    if is_pending {
+        pm.fence(sites::CLEAR)?;
+        is_pending = false;
+    }
+    for edit in edits {
+        let mut left = edit.changed;
+        while left != 0 {
+            let index = left.trailing_zeros() as usize;
+            left &= left - 1;
+            pm.commit_word(edit.at.plus(index as u64), edit.words[index], sites::PAIR)?;
+        }
+        if !ordered && edit.last != edit.first && edit.changed != 0 {
+            pm.flush(edit.span(), sites::PAIR);
+            is_pending = true;
+        }
+    }
+    if is_pending {
+        pm.fence(sites::PAIR)?;
+    }
+    for edit in edits {
+        if edit.last != edit.first {
+            pm.commit_word(edit.head_at(), edit.last.encode(edit.at), sites::FLAGS)?;
+        }
+    }
+    // After all stores: a device that writes pages writes one for all lines in it.
+    for edit in edits {
+        pm.flush(edit.span(), sites::FLAGS);
+    }
+    Ok(pm.fence(sites::FLAGS)?)
+}
+
 impl LineEdit {
+    #[inline(always)]
+    fn of(at: Addr, head: Head) -> Self {
+        let (changed, words, before) = Default::default();
+        LineEdit { at, old: head, first: head, last: head, changed, words, before }
+    }
+
     #[inline(always)]
     fn change(&mut self, index: usize, word: u64) {
         self.changed |= 1 << index;
@@ -216,3 +298,26 @@ pub const fn valid(hash: u64, second: bool, deleted: bool) -> u16 {
 }
 
 const _: () = assert!(LINE as usize == Ruler::BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_finds_each_of_its_lines_and_no_other() {
+        // Fails if lines with equal keys hide one another, as those of a long page do, or if the
+        // first line is lost when the second comes.
+        let head = |number: u64| Head::EMPTY.with(0, (number as u16) << 4 | READABLE);
+        let at = |number: u64| Addr::new(LINE * (5000 + 7 * number));
+        let mut plan = Plan { one: Some(LineEdit::of(at(0), head(0))), several: None };
+        for count in 1..300 {
+            plan.edit_several(at(count), head(count));
+            plan.edit_several(at(count / 2), Head::EMPTY);
+            for number in 0..400 {
+                let expected = if number <= count { head(number) } else { Head::EMPTY };
+                assert_eq!(plan.head_at(at(number), Head::EMPTY), expected, "{number} of {count}");
+            }
+            assert_eq!(plan.heads().count() as u64, count + 1);
+        }
+    }
+}

@@ -105,6 +105,12 @@ impl<P: Primitives> Layers<P> {
         View { word, places, usual: self.usual }
     }
 
+    /// Returns whether the top layer is being drained, see [`View::draining`].
+    #[inline(always)]
+    pub fn draining(&self) -> bool {
+        COUNT.get(self.view.load(Ordering::Acquire)) as usize > self.usual
+    }
+
     /// Returns whether the layers are those of a view. The caller has fenced (acquire).
     #[inline(always)]
     pub fn is_same(&self, view: &View) -> bool {

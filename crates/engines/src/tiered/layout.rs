@@ -278,6 +278,12 @@ impl Head {
         Slots(self.0 & EACH)
     }
 
+    /// Returns the slots that are valid: readable, and not free.
+    #[inline(always)]
+    pub const fn valid(self) -> Slots {
+        Slots(self.0 & (self.0 >> NON_WRITABLE.ilog2()) & EACH)
+    }
+
     /// Returns the slots that can be read and have a fingerprint.
     #[inline(always)]
     pub const fn matching(self, print: u16) -> Slots {
@@ -301,7 +307,7 @@ impl Head {
     /// Returns how many of the first `slots` slots are not valid.
     #[inline(always)]
     pub const fn free(self, slots: u64) -> u32 {
-        let valid = self.0 & (self.0 >> NON_WRITABLE.ilog2()) & EACH;
+        let valid = self.valid().0;
         // The multiplication adds the bits of all slots up in the place of the last one.
         let free = Slots::first(slots).0 & !valid;
         (free.wrapping_mul(EACH) >> (2 * STATE_BITS)) as u16 as u32
@@ -315,6 +321,20 @@ impl Head {
             state == 0 || (is_readable(state) && slot < slots)
         })
     }
+}
+
+/// Returns a slot that a pair may be written to, among the first `slots` slots of the two lines
+/// with these heads: its line, its number, and whether it is open. An open one comes before a
+/// shadow, which can still serve reads.
+#[inline(always)]
+pub fn room(heads: [Head; 2], slots: u64) -> Option<(usize, usize, bool)> {
+    let first = |chosen: [Slots; 2], is_open| {
+        let [mut first, mut second] = chosen;
+        let slot = first.next().map(|slot| (0, slot, is_open));
+        slot.or_else(|| second.next().map(|slot| (1, slot, is_open)))
+    };
+    first(heads.map(|head| head.open(slots)), true)
+        .or_else(|| first(heads.map(|head| head.shadows(slots)), false))
 }
 
 /// The lowest bit of each slot's state in a head, which is the one that says [`READABLE`].

@@ -11,10 +11,10 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Media};
 
-use super::bucket::PairCodec;
+use super::bucket::{Both, PairCodec};
 use super::layers::View;
 use super::layout::{self, is_second};
-use super::shadow_reading::{Copied, Room, better_room};
+use super::shadow_reading::{Copied, Met, Room, better_room};
 use super::state::Tiered;
 
 /// Where a write of a key goes.
@@ -35,7 +35,8 @@ pub enum Target<'s, 'a, M: Media, C: PairCodec> {
 }
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
-    /// Returns where a write of a key with these positions and this topmost copy goes.
+    /// Returns where a write of a key with these positions and this topmost copy goes; the search
+    /// for the copy has met these buckets.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`].
@@ -46,42 +47,81 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         view: &View,
         positions: [u64; 2],
         topmost: Option<&'s Copied<'a, M, C>>,
+        met: &Met,
     ) -> Result<Target<'s, 'a, M, C>> {
         let end = topmost.map_or(view.count(), |copy| copy.rank);
         for rank in view.open()..end {
-            let room = |second| self.room_in(pm, view, rank, positions[usize::from(second)]);
-            let (second, (room, _)) = match topmost {
-                Some(copy) => (is_second(copy.state()), room(is_second(copy.state()))?),
+            let bucket = |second| Bucket { rank, second, position: positions[usize::from(second)] };
+            let second = match topmost {
+                Some(copy) => is_second(copy.state()),
                 None => {
-                    let (one, two) = (room(false)?, room(true)?);
                     // The roomier bucket: so a layer takes more pairs before a write goes below it.
-                    if two.1 > one.1 { (true, two) } else { (false, one) }
+                    let free = |second| self.free_in(pm, view, &bucket(second), met);
+                    free(true)? > free(false)?
                 }
             };
-            if let Some(room) = room {
+            if let Some(room) = self.room_in(pm, view, &bucket(second), met)? {
                 return Ok(Target::Fill { rank, second, room });
             }
         }
         Ok(topmost.map_or(Target::Overflow, Target::Rewrite))
     }
 
-    /// Returns room in the bucket of a position in a layer, and how many slots are not valid there.
+    /// Returns how many slots of a bucket are not valid.
+    #[inline(always)]
+    fn free_in(&self, pm: &Access<'_, M>, view: &View, bucket: &Bucket, met: &Met) -> Result<u32> {
+        let slots = self.settings.line_slots;
+        match met.heads(bucket.rank, bucket.second) {
+            Some([first, second]) => Ok(first.free(slots) + second.free(slots)),
+            None => Ok(self.walk_for_room(pm, view, bucket)?.1),
+        }
+    }
+
+    /// Returns room in a bucket.
     #[inline(always)]
     fn room_in<'a>(
         &self,
         pm: &'a Access<'_, M>,
         view: &View,
-        rank: usize,
-        position: u64,
+        bucket: &Bucket,
+        met: &Met,
+    ) -> Result<Option<Room<'a, M>>> {
+        match met.heads(bucket.rank, bucket.second) {
+            Some(heads) => {
+                let home = view.place(bucket.rank).home(bucket.position);
+                Both::met(pm, home, heads).room(heads, self.settings.line_slots)
+            }
+            None => Ok(self.walk_for_room(pm, view, bucket)?.0),
+        }
+    }
+
+    /// Returns room in a bucket, and how many slots are not valid there, overflow lines included.
+    #[cold]
+    fn walk_for_room<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        bucket: &Bucket,
     ) -> Result<(Option<Room<'a, M>>, u32)> {
         let (mut room, mut free) = (None, 0);
-        let mut lines = self.lines_of(pm, view, rank, view.bucket(rank, position));
+        let index = view.bucket(bucket.rank, bucket.position);
+        let mut lines = self.lines_of(pm, view, bucket.rank, index);
         while let Some((line, _)) = lines.advance()? {
             room = better_room(line.head, line, self.settings.line_slots, room);
             free += line.head.free(self.settings.line_slots);
         }
         Ok((room, free))
     }
+}
+
+/// A bucket of a key.
+struct Bucket {
+    /// Its layer, counted from the top.
+    rank: usize,
+    /// Whether it is that of the second hash function.
+    second: bool,
+    /// What the hash function says.
+    position: u64,
 }
 
 /// Returns the position of a write to a slot of a key that hashes to `hash`.

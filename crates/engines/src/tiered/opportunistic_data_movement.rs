@@ -11,10 +11,10 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Media};
 
-use super::bucket::{Line, PairCodec, Words, corrupt};
+use super::bucket::{Both, Line, Lines, PairCodec, Words, corrupt};
 use super::in_cacheline_crash_consistency::{Plan, shadow};
 use super::layers::View;
-use super::layout::{self, Line as Ruler, Place, is_deleted, is_readable, is_valid};
+use super::layout::{self, BUCKET_LINES, Head, Line as Ruler, Place, is_deleted, is_readable};
 use super::shadow_reading::{Room, better_room};
 use super::state::Tiered;
 
@@ -32,11 +32,40 @@ pub type Ended = (Words, u16, Addr);
 /// Pairs that move down, beside what a plan does to the lines where they arrive.
 #[derive(Default)]
 pub struct Moves {
-    /// The slots that pairs come from.
-    pub(super) sources: Vec<(Addr, usize)>,
+    /// The lines that pairs come from.
+    pub(super) sources: Vec<Left>,
     /// What ended where they arrive, of pairs that lie in records.
     pub(super) ended: Vec<Ended>,
 }
+
+/// A line that pairs have left.
+pub struct Left {
+    pub(super) at: Addr,
+    /// The head with shadows in their place.
+    head: Head,
+    /// How many pairs.
+    pub(super) pairs: u64,
+}
+
+/// What is planned while pairs move.
+pub struct Moving<'a, 'm, M: Media> {
+    pub(super) plan: Plan,
+    pub(super) moves: Moves,
+    /// Buckets where pairs arrived last: those of one bucket above go to few below it.
+    near: [Option<Both<'a, 'm, M>>; NEAR],
+}
+
+impl<M: Media> Moving<'_, '_, M> {
+    /// Begins with what is planned already.
+    pub(super) fn beside(plan: Plan, moves: Moves) -> Self {
+        Moving { plan, moves, near: [const { None }; NEAR] }
+    }
+}
+
+/// Buckets that are remembered.
+///
+/// Unit: buckets. Source: ours; with a layer twice as large as the one above, those below a bucket.
+const NEAR: usize = 2;
 
 impl Moves {
     /// Notes that what a slot holds ends, if that may be a record.
@@ -47,7 +76,22 @@ impl Moves {
             self.ended.push((line.words(slot), line.head.state(slot), at));
         }
     }
+
+    /// Notes that the pair in a slot moves. Those of one line follow one another.
+    fn leave<M: Media>(&mut self, line: &Line<'_, M>, slot: usize) {
+        let at = line.at();
+        if self.sources.last().is_none_or(|last| last.at != at) {
+            self.sources.push(Left { at, head: line.head, pairs: 0 });
+        }
+        if let Some(left) = self.sources.last_mut() {
+            left.head = left.head.with(slot, shadow(left.head.state(slot)));
+            left.pairs += 1;
+        }
+    }
 }
+
+/// The copy of a key in a bucket, or room for one.
+type Surveyed<'a, M> = (Option<(Line<'a, M>, usize)>, Option<Room<'a, M>>);
 
 /// What becomes of the copy of a source's key further down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +104,7 @@ pub enum Sunk {
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Plans to move every eligible pair of the ancestors of a page down to it: of the page in
-    /// layer `rank` that holds `position`.
+    /// layer `rank` that holds `position`. Some is planned already.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`]; nothing has changed.
@@ -69,28 +113,48 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         pm: &Access<'_, M>,
         view: &View,
         (position, rank): (u64, usize),
-        plan: &mut Plan,
-    ) -> Result<Moves> {
-        let mut moves = Moves::default();
-        let page = Page { log: self.page_log(), log_of_layer: view.place(rank).log };
-        let number = page.of(position);
+        (plan, moves): (Plan, Moves),
+    ) -> Result<(Plan, Moves)> {
+        let mut moving = Moving::beside(plan, moves);
+        let page = Page::of(position, view, (self.page_log(), rank));
         // The nearest layer first: its copies block older pairs from above until they have moved.
         for above in (0..rank).rev() {
-            let place = view.place(above);
-            for index in page.above(number, place.log) {
-                let mut lines = self.lines(pm, view, place.bucket(index));
-                while let Some((line, _)) = lines.advance()? {
-                    for slot in line.readable().filter(|slot| is_valid(line.head.state(*slot))) {
-                        let position = self.position_of(&line, slot, (place, index))?;
-                        if page.of(position) == number {
-                            let source = Source { line, slot, rank: above, position };
-                            self.plan_move(pm, view, &source, rank, plan, &mut moves)?;
-                        }
+            for index in page.above(view.place(above).log) {
+                let home = view.place(above).bucket(index);
+                let known = self.fingerprints.bucket(view.first() + above, index);
+                if let Some(both) = Both::of(pm, home, known) {
+                    for number in [0, 1] {
+                        let line = both.line(number)?;
+                        self.plan_line(pm, view, (&line, above, index), &page, &mut moving)?;
                     }
+                    continue;
+                }
+                let mut lines = Lines::with(pm, home, known);
+                while let Some((line, _)) = lines.advance()? {
+                    self.plan_line(pm, view, (&line, above, index), &page, &mut moving)?;
                 }
             }
         }
-        Ok(moves)
+        Ok((moving.plan, moving.moves))
+    }
+
+    /// Plans to move the eligible pairs of a line of bucket `index` in layer `above` to a page.
+    fn plan_line<'a, 'm>(
+        &self,
+        pm: &'a Access<'m, M>,
+        view: &View,
+        (line, above, index): (&Line<'a, M>, usize, u64),
+        page: &Page,
+        moving: &mut Moving<'a, 'm, M>,
+    ) -> Result<()> {
+        for slot in line.head.valid() {
+            let position = self.position_of(line, slot, (view.place(above), index))?;
+            if page.holds(position) {
+                let source = Source { line: *line, slot, rank: above, position };
+                self.plan_move(pm, view, &source, page.rank, moving)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the position of the key in a slot of bucket `index` of a layer.
@@ -111,14 +175,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         Ok(position)
     }
 
-    fn plan_move(
+    fn plan_move<'a, 'm>(
         &self,
-        pm: &Access<'_, M>,
+        pm: &'a Access<'m, M>,
         view: &View,
         source: &Source<'_, M>,
         rank: usize,
-        plan: &mut Plan,
-        moves: &mut Moves,
+        moving: &mut Moving<'a, 'm, M>,
     ) -> Result<()> {
         for between in source.rank + 1..rank {
             let home = view.place(between).home(source.position);
@@ -126,26 +189,27 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 return Ok(());
             }
         }
-        if self.sink(pm, view, source, rank, plan, moves)? == Sunk::Planned {
-            moves.sources.push((source.line.at(), source.slot));
+        if self.sink(pm, view, source, rank, moving)? == Sunk::Planned {
+            moving.moves.leave(&source.line, source.slot);
         }
         Ok(())
     }
 
     /// Plans a copy of a source in layer `rank`, with nothing of its key between.
-    pub(super) fn sink(
+    pub(super) fn sink<'a, 'm>(
         &self,
-        pm: &Access<'_, M>,
+        pm: &'a Access<'m, M>,
         view: &View,
         source: &Source<'_, M>,
         rank: usize,
-        plan: &mut Plan,
-        moves: &mut Moves,
+        moving: &mut Moving<'a, 'm, M>,
     ) -> Result<Sunk> {
         let (words, state) = (source.words(), source.state());
         let home = view.place(rank).home(source.position);
         let arrives = state | layout::NON_WRITABLE;
-        if let Some((line, slot)) = self.copy_of(pm, view, home, (&source.line, source.slot))? {
+        let (copy, room) = self.survey(pm, view, home, source, moving)?;
+        let Moving { plan, moves, .. } = moving;
+        if let Some((line, slot)) = copy {
             if plan.touches(line.at(), slot) {
                 // The older copy is a shadow that another pair overwrites: in that slot or in a
                 // second one of this layer, a crash could not tell which is newer.
@@ -169,7 +233,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         if is_deleted(state) && !self.is_below(pm, view, source, rank)? {
             return Ok(Sunk::Planned);
         }
-        let Some(room) = self.room_beside(pm, view, home, plan)? else { return Ok(Sunk::NoRoom) };
+        let Some(room) = room else { return Ok(Sunk::NoRoom) };
         self.note_ended(&room, plan, moves);
         plan.fill(&room.line, room.slot, arrives, words);
         Ok(Sunk::Planned)
@@ -201,20 +265,55 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         Ok(false)
     }
 
-    /// Returns room in the bucket at `home` beside what is planned.
-    fn room_beside<'a>(
+    /// Returns the copy of the key of a source in the bucket at `home`; or else room there, beside
+    /// what is planned.
+    fn survey<'a, 'm>(
         &self,
-        pm: &'a Access<'_, M>,
+        pm: &'a Access<'m, M>,
         view: &View,
         home: Addr,
+        source: &Source<'_, M>,
+        Moving { plan, near, .. }: &mut Moving<'a, 'm, M>,
+    ) -> Result<Surveyed<'a, M>> {
+        let near = &mut near[(home.line() / BUCKET_LINES) as usize % NEAR];
+        let both = match near.as_ref().filter(|both| both.at(0) == home) {
+            Some(both) => both,
+            None => {
+                let known = self.fingerprints.bucket_at(view, home);
+                let Some(both) = Both::of(pm, home, known) else {
+                    return self.survey_all(Lines::with(pm, home, known), source, plan);
+                };
+                near.insert(both)
+            }
+        };
+        if both.has_print(source.print()) {
+            for number in [0, 1] {
+                let line = both.line(number)?;
+                if let Some(slot) = source.copy_in::<C>(pm, &line)? {
+                    return Ok((Some((line, slot)), None));
+                }
+            }
+        }
+        let planned = [0, 1].map(|number| plan.head_at(both.at(number), both.heads()[number]));
+        Ok((None, both.room(planned, self.settings.line_slots)?))
+    }
+
+    /// As [`Tiered::survey`], of a bucket with overflow lines.
+    #[cold]
+    fn survey_all<'a>(
+        &self,
+        mut lines: Lines<'a, '_, M>,
+        source: &Source<'_, M>,
         plan: &Plan,
-    ) -> Result<Option<Room<'a, M>>> {
+    ) -> Result<Surveyed<'a, M>> {
         let mut room = None;
-        let mut lines = self.lines(pm, view, home);
         while let Some((line, _)) = lines.advance()? {
+            if let Some(slot) = source.copy_in::<C>(lines.pm(), &line)? {
+                return Ok((Some((line, slot)), None));
+            }
             room = better_room(plan.head(&line), line, self.settings.line_slots, room);
         }
-        Ok(room)
+        Ok((None, room))
     }
 
     /// Makes shadows of the sources of moves: what they hold is durable further down. No flush: a
@@ -228,13 +327,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         view: &View,
         moves: &Moves,
     ) -> Result<()> {
-        for (at, slot) in &moves.sources {
-            let line = Line::of(pm, *at)?;
-            let head = line.head.with(*slot, shadow(line.head.state(*slot)));
+        for Left { at, head, .. } in &moves.sources {
             pm.store(at.plus(Ruler::HEAD as u64), head.encode(*at))?;
-            self.fingerprints.note(view, *at, head);
+            self.fingerprints.note(view, *at, *head);
         }
-        self.moved.fetch_add(moves.sources.len() as u64, Ordering::Relaxed);
+        let moved = moves.sources.iter().map(|left| left.pairs).sum();
+        self.moved.fetch_add(moved, Ordering::Relaxed);
         Ok(())
     }
 
@@ -269,10 +367,31 @@ impl<M: Media> Source<'_, M> {
     pub(super) fn state(&self) -> u16 {
         self.line.head.state(self.slot)
     }
+
+    fn print(&self) -> u16 {
+        layout::print(self.state())
+    }
+
+    /// Returns the slot of a line that holds a copy of its key.
+    fn copy_in<C: PairCodec>(
+        &self,
+        pm: &Access<'_, M>,
+        line: &Line<'_, M>,
+    ) -> Result<Option<usize>> {
+        line.copy_of::<C>(
+            pm,
+            self.print(),
+            (self.words(), layout::slot_at(self.line.at(), self.slot)),
+        )
+    }
 }
 
-/// The pages of a layer.
+/// A page where pairs arrive.
 struct Page {
+    /// Its number in its layer.
+    number: u64,
+    /// Its layer, counted from the top.
+    rank: usize,
     /// Logarithm of the buckets of a page.
     log: u32,
     /// Logarithm of the buckets of the layer.
@@ -280,17 +399,24 @@ struct Page {
 }
 
 impl Page {
-    /// Returns the page of a position.
-    fn of(&self, position: u64) -> u64 {
-        layout::bucket_of(position, self.log_of_layer) >> self.log
+    /// Returns the page of a position in layer `rank`; a page has 2^`log` buckets.
+    fn of(position: u64, view: &View, (log, rank): (u32, usize)) -> Self {
+        let log_of_layer = view.place(rank).log;
+        let number = layout::bucket_of(position, log_of_layer) >> log;
+        Page { number, rank, log, log_of_layer }
     }
 
-    /// Returns the buckets of a layer above, of 2^`log` buckets, whose pairs have page `number`
-    /// below them: a part of its ancestor page. The others' pairs are for other pages, and need not
-    /// be hashed to know it.
-    fn above(&self, number: u64, log: u32) -> core::ops::RangeInclusive<u64> {
+    /// Returns whether a position lies in it.
+    fn holds(&self, position: u64) -> bool {
+        layout::bucket_of(position, self.log_of_layer) >> self.log == self.number
+    }
+
+    /// Returns the buckets of a layer above, of 2^`log` buckets, whose pairs have it below them: a
+    /// part of its ancestor page. The others' pairs are for other pages, and need not be hashed to
+    /// know it.
+    fn above(&self, log: u32) -> core::ops::RangeInclusive<u64> {
         let steps = self.log_of_layer - log;
-        let (first, last) = (number << self.log, ((number + 1) << self.log) - 1);
+        let (first, last) = (self.number << self.log, ((self.number + 1) << self.log) - 1);
         first >> steps..=last >> steps
     }
 }
@@ -305,17 +431,17 @@ mod tests {
         for (log, log_of_layer, log_above) in
             [(0, 1, 0), (2, 6, 5), (2, 6, 3), (3, 9, 3), (1, 9, 4)]
         {
-            let page = Page { log, log_of_layer };
             for number in 0..1 << (log_of_layer - log) {
+                let page = Page { number, rank: 1, log, log_of_layer };
                 let found: Vec<u64> = (0..1 << log_above)
                     .filter(|above| {
                         (0..1u64 << (log_of_layer - log_above)).any(|below| {
                             let bucket = (above << (log_of_layer - log_above)) + below;
-                            page.of(layout::first_position(bucket, log_of_layer)) == number
+                            page.holds(layout::first_position(bucket, log_of_layer))
                         })
                     })
                     .collect();
-                assert_eq!(page.above(number, log_above).collect::<Vec<_>>(), found);
+                assert_eq!(page.above(log_above).collect::<Vec<_>>(), found);
             }
         }
     }

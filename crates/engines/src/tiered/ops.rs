@@ -12,7 +12,7 @@ use super::layout::{self, is_deleted};
 use super::lazy_updating::{Target, position_of};
 use super::opportunistic_data_movement::{Moves, Source, sites as move_sites};
 use super::overflow::Newcomer;
-use super::shadow_reading::Copied;
+use super::shadow_reading::{Copied, Met};
 use super::state::Tiered;
 use crate::common::edit::Step;
 use crate::common::slot_codec::HashedKey;
@@ -27,6 +27,9 @@ pub mod sites {
         SYNC = "tiered/sync/all";
     }
 }
+
+/// The topmost copy of a key, and the buckets that the search for it has met.
+type Topmost<'s, 'a, M, C> = (Option<&'s Copied<'a, M, C>>, &'s Met);
 
 /// A key whose groups are held for a write.
 struct Writer<'t, 'k, M: Media, C: PairCodec> {
@@ -65,9 +68,12 @@ impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
             let mut bytes = Vec::new();
             let Writer { view, positions, .. } = &writer;
             pm.dram(self.fingerprints.dram_lines());
-            let topmost = self.topmost(&pm, view, *positions, wanted, &mut bytes, |_| true)?;
-            let topmost = topmost.as_ref();
-            let present = topmost.filter(|copy| !is_deleted(copy.state()));
+            let mut met = Met::nothing();
+            let see = |rank, second, heads| met.note(rank, second, heads);
+            let found = (wanted, &mut bytes);
+            let topmost = self.topmost(&pm, view, *positions, found, |_| true, see)?;
+            let topmost = (topmost.as_ref(), &met);
+            let present = topmost.0.filter(|copy| !is_deleted(copy.state()));
             let pair = present.map(|copy| copy.pair);
             let (answer, step) = decide(pair, &mut bytes)?;
             let correction = match (step, pair) {
@@ -156,10 +162,14 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<Writer<'t, 'k, M, C>> {
         // Before the latches, which wait for the flush of this thread's last write.
         let positions = layout::positions(wanted.hash);
-        self.prefetch(pm, &self.layers.view(), wanted.hash, positions);
+        let mut view = self.layers.view();
+        self.prefetch(pm, &view, wanted.hash, positions);
         let groups = [self.groups.of(positions[0]), self.groups.of(positions[1])];
         let held = self.groups.hold(pm, groups)?;
-        Ok(Writer { table: self, held, view: self.layers.view(), wanted, positions })
+        if !self.layers.is_same(&view) {
+            view = self.layers.view();
+        }
+        Ok(Writer { table: self, held, view, wanted, positions })
     }
 
     /// Fetches the lines that a search for a hash with these positions reads.
@@ -193,7 +203,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn put<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        topmost: Option<&Copied<'a, M, C>>,
+        topmost: Topmost<'_, 'a, M, C>,
         value: C::Value<'_>,
         is_present: bool,
     ) -> Result<Option<i64>> {
@@ -219,9 +229,9 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn target<'s, 'a>(
         &self,
         pm: &'a Access<'_, M>,
-        topmost: Option<&'s Copied<'a, M, C>>,
+        (topmost, met): Topmost<'s, 'a, M, C>,
     ) -> Result<Target<'s, 'a, M, C>> {
-        self.table.target(pm, &self.view, self.positions, topmost)
+        self.table.target(pm, &self.view, self.positions, topmost, met)
     }
 
     /// Returns whether no write to the groups has failed.
@@ -235,7 +245,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn write_pair<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        topmost: Option<&Copied<'a, M, C>>,
+        topmost: Topmost<'_, 'a, M, C>,
         pair: C::Pair,
     ) -> Result<u64> {
         if C::RECORDS {
@@ -284,7 +294,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn remove<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        topmost: Option<&Copied<'a, M, C>>,
+        topmost: Topmost<'_, 'a, M, C>,
         pair: C::Pair,
     ) -> Result<Option<i64>> {
         let hash = self.wanted.hash;
@@ -329,9 +339,8 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         let table = self.table;
         let carries = takes_along && rank > 0 && table.settings.movement == 1;
         if carries && table.settings.one_flush == 1 {
-            let more = table.plan_moves(pm, &self.view, (position, rank), &mut plan)?;
-            moves.sources = more.sources;
-            moves.ended.extend(more.ended);
+            let at = (position, rank);
+            (plan, moves) = table.plan_moves(pm, &self.view, at, (plan, moves))?;
         }
         let change = self.held.change(position)?;
         table.commit_plan(pm, &self.view, &plan)?;
@@ -350,14 +359,15 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     /// Moves pairs with flushes of their own: what the policy of one flush saves (4.4.1).
     #[cold]
     fn move_apart(&self, pm: &Access<'_, M>, at: (u64, usize)) -> Result<()> {
-        let mut plan = Plan::default();
-        let moves = self.table.plan_moves(pm, &self.view, at, &mut plan)?;
+        let (plan, moves) = self.table.plan_moves(pm, &self.view, at, Default::default())?;
         plan.commit_apart(pm, self.table.ordered)?;
         plan.heads().for_each(|(at, head)| self.table.fingerprints.note(&self.view, at, head));
         self.table.mark_sources(pm, &self.view, &moves)?;
-        for (line, _) in &moves.sources {
-            let site = move_sites::SOURCE;
-            pm.persist(Span::new(*line, layout::LINE_WORDS as u64), site)?;
+        for left in &moves.sources {
+            for _ in 0..left.pairs {
+                let line = Span::new(left.at, layout::LINE_WORDS as u64);
+                pm.persist(line, move_sites::SOURCE)?;
+            }
         }
         self.table.drop_ended(pm, &self.view, &moves);
         Ok(())

@@ -20,7 +20,7 @@ use super::concurrency::Held;
 use super::in_cacheline_crash_consistency::Plan;
 use super::layers::{View, announce_streams};
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Listed, MOST_LOG, PLACES, Place};
-use super::opportunistic_data_movement::{Moves, Source, Sunk};
+use super::opportunistic_data_movement::{Moves, Moving, Source, Sunk};
 use super::overflow::Newcomer;
 use super::setup::write_empty_lines;
 use super::state::{Growth, Tiered};
@@ -50,9 +50,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         if let Some(correction) = correction {
             self.correct_estimate(correction);
         }
-        let view = self.layers.view();
         let is_due = self.estimated_items() >= self.grow_at.load(Ordering::Relaxed);
-        if view.draining() {
+        if self.layers.draining() {
             // One page in as many writes as it has slots, or twice as often: so the top layer is
             // empty long before the next one is due.
             let slots = self.settings.slots_of_log(self.page_log()).next_power_of_two();
@@ -203,7 +202,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         (held, position): (&Held<'_, M>, u64),
         buckets: core::ops::Range<u64>,
     ) -> Result<bool> {
-        let (mut plan, mut moves, mut newcomers) = (Plan::default(), Moves::default(), Vec::new());
+        let mut moving = Moving::beside(Plan::default(), Moves::default());
+        let mut newcomers = Vec::new();
         let mut emptied: Vec<(Line<'_, M>, Head)> = Vec::new();
         let mut is_left = false;
         for index in buckets {
@@ -216,7 +216,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                     if layout::is_valid(state) {
                         let position = self.position_of(&line, slot, (place, index))?;
                         let source = Source { line, slot, rank: 0, position };
-                        match self.sink_below(pm, view, &source, &mut plan, &mut moves)? {
+                        match self.sink_below(pm, view, &source, &mut moving)? {
                             Drained::Planned => {}
                             Drained::Later => {
                                 is_left = true;
@@ -232,7 +232,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                         }
                     }
                     head = head.with(slot, 0);
-                    moves.end::<C, M>(&line, slot);
+                    moving.moves.end::<C, M>(&line, slot);
                 }
                 if head != line.head {
                     emptied.push((line, head));
@@ -242,6 +242,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         if emptied.is_empty() {
             return Ok(is_left);
         }
+        let Moving { plan, moves, .. } = moving;
         let fresh = self.take_lines(newcomers.len())?;
         let change = held.change(position)?;
         for (newcomer, at) in newcomers.iter().zip(fresh) {
@@ -266,23 +267,22 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Plans a copy of a pair of the top layer further down: in place of its next copy, or where
     /// there is room.
-    fn sink_below(
+    fn sink_below<'a, 'm>(
         &self,
-        pm: &Access<'_, M>,
+        pm: &'a Access<'m, M>,
         view: &View,
         source: &Source<'_, M>,
-        plan: &mut Plan,
-        moves: &mut Moves,
+        moving: &mut Moving<'a, 'm, M>,
     ) -> Result<Drained> {
         let planned = |sunk| if sunk == Sunk::Planned { Drained::Planned } else { Drained::Later };
         for rank in 1..view.count() {
             let home = view.place(rank).home(source.position);
             if self.copy_of(pm, view, home, (&source.line, source.slot))?.is_some() {
-                return Ok(planned(self.sink(pm, view, source, rank, plan, moves)?));
+                return Ok(planned(self.sink(pm, view, source, rank, moving)?));
             }
         }
         for rank in 1..view.count() {
-            if self.sink(pm, view, source, rank, plan, moves)? == Sunk::Planned {
+            if self.sink(pm, view, source, rank, moving)? == Sunk::Planned {
                 return Ok(Drained::Planned);
             }
         }

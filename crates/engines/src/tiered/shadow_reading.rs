@@ -6,7 +6,7 @@ use everhash_pmem::{Access, Addr, Media};
 
 use super::bucket::{Both, Hit, Line, Lines, PairCodec};
 use super::layers::View;
-use super::layout::{self, is_deleted, is_shadow};
+use super::layout::{self, Head, MOST_LIVE, is_deleted, is_shadow};
 use super::state::Tiered;
 use crate::common::slot_codec::HashedKey;
 
@@ -46,6 +46,31 @@ impl<M: Media> Clone for Room<'_, M> {
 }
 
 impl<M: Media> Copy for Room<'_, M> {}
+
+/// The buckets that a search has met, by layer and hash function: so a write need not read them
+/// again to find room. The caller holds their groups.
+pub struct Met([[Option<[Head; 2]>; 2]; MOST_LIVE]);
+
+impl Met {
+    /// Returns none.
+    #[inline(always)]
+    pub fn nothing() -> Self {
+        Met([[None; 2]; MOST_LIVE])
+    }
+
+    /// Notes the heads of the bucket of a hash function in a layer.
+    #[inline(always)]
+    pub fn note(&mut self, rank: usize, second: usize, heads: [Head; 2]) {
+        self.0[rank][second] = Some(heads);
+    }
+
+    /// Returns the heads of the bucket of a hash function in a layer; `None` if the search has not
+    /// met it, and if it has overflow lines.
+    #[inline(always)]
+    pub fn heads(&self, rank: usize, second: bool) -> Option<[Head; 2]> {
+        self.0[rank][usize::from(second)]
+    }
+}
 
 /// Returns a slot of a line that a pair may be written to: an open one before a shadow, which can
 /// still serve reads.
@@ -137,12 +162,14 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<Option<C::Pair>> {
         // Without shadow reading the pair is read where it was moved to.
         let counts = |state| self.settings.shadow_reading == 1 || !is_shadow(state);
-        let newest = self.topmost(pm, view, positions, wanted, bytes, counts)?;
+        let see = |_, _, _| {};
+        let newest = self.topmost(pm, view, positions, (wanted, bytes), counts, see)?;
         Ok(newest.filter(|copy| !is_deleted(copy.state())).map(|copy| copy.pair))
     }
 
     /// Returns the topmost copy of a key with a state that counts: a shadow and a tombstone are
-    /// copies too. A record's value is left in `bytes`.
+    /// copies too. A record's value is left in `bytes`. Calls `see` with the heads of the buckets on
+    /// the way that have no overflow lines, with their layer and the number of the hash function.
     ///
     /// Under the first hash function and the second there cannot be copies of one key, so that it
     /// does not matter which is looked at first.
@@ -155,14 +182,14 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         pm: &'a Access<'_, M>,
         view: &View,
         positions: [u64; 2],
-        wanted: HashedKey<'_, C>,
-        bytes: &mut Vec<u8>,
+        (wanted, bytes): (HashedKey<'_, C>, &mut Vec<u8>),
         counts: impl Fn(u16) -> bool,
+        mut see: impl FnMut(usize, usize, [Head; 2]),
     ) -> Result<Option<Copied<'a, M, C>>> {
         let print = layout::print_of(wanted.hash);
         for (rank, place) in view.all().iter().enumerate() {
             let mut last = u64::MAX;
-            for position in positions {
+            for (second, position) in positions.into_iter().enumerate() {
                 let index = layout::bucket_of(position, place.log);
                 if index == last {
                     break;
@@ -171,8 +198,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 let home = place.bucket(index);
                 let known = self.fingerprints.bucket(view.first() + rank, index);
                 let found = match Both::of(pm, home, known) {
-                    Some(lines) if !lines.has_print(print) => continue,
-                    Some(lines) => lines.find(&self.hasher, wanted, bytes)?,
+                    Some(lines) => {
+                        see(rank, second, lines.heads());
+                        if !lines.has_print(print) {
+                            continue;
+                        }
+                        lines.find(&self.hasher, wanted, bytes)?
+                    }
                     None => self.walk(Lines::with(pm, home, known), wanted, bytes)?,
                 };
                 if let Some((line, slot, pair)) = found
@@ -216,13 +248,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let print = layout::print(line.head.state(slot));
         let mut lines = self.lines(pm, view, home);
         while let Some((line, _)) = lines.advance()? {
-            for slot in line.readable() {
-                let target = (line.words(slot), layout::slot_at(line.at(), slot));
-                if layout::print(line.head.state(slot)) == print
-                    && super::bucket::same_key::<C, M>(pm, source, target)?
-                {
-                    return Ok(Some((line, slot)));
-                }
+            if let Some(slot) = line.copy_of::<C>(pm, print, source)? {
+                return Ok(Some((line, slot)));
             }
         }
         Ok(None)

@@ -166,7 +166,9 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     #[inline(always)]
     pub(super) fn commit_plan(&self, pm: &Access<'_, M>, view: &View, plan: &Plan) -> Result<()> {
         plan.commit(pm, self.ordered)?;
-        plan.heads().for_each(|(at, head)| self.fingerprints.note(view, at, head));
+        if self.fingerprints.is_on() {
+            plan.heads().for_each(|(at, head)| self.fingerprints.note(view, at, head));
+        }
         Ok(())
     }
 

@@ -42,3 +42,24 @@ fn a_page_has_one_ancestor_page_in_every_layer_above() {
         }
     }
 }
+
+#[test]
+fn room_in_a_bucket_is_an_open_slot_or_else_a_shadow() {
+    // Fails if a valid slot passes for room, or if a shadow is taken while a slot is open.
+    let print = print_of(0x0123_4567_89ab_cdef);
+    let states = [0, READABLE | print, READABLE | NON_WRITABLE | print, READABLE | NON_WRITABLE];
+    for number in 0..4usize.pow(6) {
+        let state = |line: usize, slot: usize| states[number >> (2 * (3 * line + slot)) & 3];
+        let head = |line| (0..SLOTS).fold(Head::EMPTY, |head, s| head.with(s, state(line, s)));
+        let heads = [head(0), head(1)];
+        for slots in 1..=SLOTS {
+            let all: Vec<_> = (0..2).flat_map(|line| (0..slots).map(move |s| (line, s))).collect();
+            let first = |wanted: fn(u16) -> bool, is_open| {
+                let found = all.iter().find(|(line, slot)| wanted(state(*line, *slot)));
+                found.map(|(line, slot)| (*line, *slot, is_open))
+            };
+            let expected = first(|state| state == 0, true).or(first(is_shadow, false));
+            assert_eq!(room(heads, slots as u64), expected, "{number}");
+        }
+    }
+}
