@@ -6,7 +6,6 @@ use everhash_pmem::{Access, Addr, Block, LINE, Media, WORD};
 
 use super::fingerprints::Known;
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Slots};
-use super::shadow_reading::Room;
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::{HashedKey, SlotCodec};
 
@@ -291,6 +290,42 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         }
         Ok(None)
     }
+}
+
+/// A slot that a pair may be written to.
+pub struct Room<'a, M: Media> {
+    /// The line.
+    pub line: Line<'a, M>,
+    /// The slot.
+    pub slot: usize,
+    /// Whether it is open, and not a shadow.
+    pub is_open: bool,
+}
+
+impl<M: Media> Clone for Room<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Media> Copy for Room<'_, M> {}
+
+/// Returns a slot of a line that a pair may be written to: an open one before a shadow, which can
+/// still serve reads.
+#[inline(always)]
+pub fn better_room<'a, M: Media>(
+    head: layout::Head,
+    line: Line<'a, M>,
+    line_slots: u64,
+    best: Option<Room<'a, M>>,
+) -> Option<Room<'a, M>> {
+    if best.is_some_and(|room| room.is_open) {
+        return best;
+    }
+    if let Some(slot) = head.open(line_slots).next() {
+        return Some(Room { line, slot, is_open: true });
+    }
+    best.or_else(|| Some(Room { line, slot: head.shadows(line_slots).next()?, is_open: false }))
 }
 
 /// Returns whether two slots hold the same key.

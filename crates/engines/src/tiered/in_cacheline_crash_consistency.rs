@@ -45,8 +45,8 @@ struct LineEdit {
     /// Bit i: word i changes in step 2, to `words[i]`.
     changed: u8,
     words: [u64; 2 * layout::SLOTS],
-    /// In a plan of several lines, the edit before it with the same [`Several::key`], plus one; 0 for
-    /// none.
+    /// In a plan of several lines, the edit before it with the same [`Several::key`], plus one; 0
+    /// for none.
     before: u32,
 }
 

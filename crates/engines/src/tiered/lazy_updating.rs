@@ -11,10 +11,10 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Media};
 
-use super::bucket::{Both, PairCodec};
+use super::bucket::{Both, PairCodec, Room, better_room};
 use super::layers::View;
 use super::layout::{self, is_second};
-use super::shadow_reading::{Copied, Met, Room, better_room};
+use super::shadow_reading::{Copied, Met};
 use super::state::Tiered;
 
 /// Where a write of a key goes.

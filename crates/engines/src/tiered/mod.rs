@@ -192,9 +192,9 @@
 //! search for equal pairs is not needed.
 //!
 //! Fingerprints in DRAM are off unless a table asks for them. On the device they save three pages
-//! in five of a search; in memory (2 M pairs of words, one thread, three runs) absent keys are 1.2
-//! to 1.7 times as fast with them, but gets 0.85 to 0.93, batched gets 0.88 to 1.04, inserts 0.7 to
-//! 0.77, updates 0.74 to 0.8.
+//! in five of a search; in memory (2 M pairs of words, one thread, three runs) absent keys are 1.1
+//! to 1.4 times as fast with them, but gets 0.84 to 0.92, batched gets 0.87 to 0.99, inserts 0.67
+//! to 0.81, updates 0.76 to 0.79.
 
 mod bucket;
 mod check;

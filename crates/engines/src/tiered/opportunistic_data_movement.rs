@@ -11,11 +11,10 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Media};
 
-use super::bucket::{Both, Line, Lines, PairCodec, Words, corrupt};
+use super::bucket::{Both, Line, Lines, PairCodec, Room, Words, better_room, corrupt};
 use super::in_cacheline_crash_consistency::{Plan, shadow};
 use super::layers::View;
 use super::layout::{self, BUCKET_LINES, Head, Line as Ruler, Place, is_deleted, is_readable};
-use super::shadow_reading::{Room, better_room};
 use super::state::Tiered;
 
 /// Where a move persists something of its own.

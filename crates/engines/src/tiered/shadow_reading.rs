@@ -29,24 +29,6 @@ impl<M: Media, C: PairCodec> Copied<'_, M, C> {
     }
 }
 
-/// A slot that a pair may be written to.
-pub struct Room<'a, M: Media> {
-    /// The line.
-    pub line: Line<'a, M>,
-    /// The slot.
-    pub slot: usize,
-    /// Whether it is open, and not a shadow.
-    pub is_open: bool,
-}
-
-impl<M: Media> Clone for Room<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Media> Copy for Room<'_, M> {}
-
 /// The buckets that a search has met, by layer and hash function: so a write need not read them
 /// again to find room. The caller holds their groups.
 pub struct Met([[Option<[Head; 2]>; 2]; MOST_LIVE]);
@@ -70,24 +52,6 @@ impl Met {
     pub fn heads(&self, rank: usize, second: bool) -> Option<[Head; 2]> {
         self.0[rank][usize::from(second)]
     }
-}
-
-/// Returns a slot of a line that a pair may be written to: an open one before a shadow, which can
-/// still serve reads.
-#[inline(always)]
-pub fn better_room<'a, M: Media>(
-    head: layout::Head,
-    line: Line<'a, M>,
-    line_slots: u64,
-    best: Option<Room<'a, M>>,
-) -> Option<Room<'a, M>> {
-    if best.is_some_and(|room| room.is_open) {
-        return best;
-    }
-    if let Some(slot) = head.open(line_slots).next() {
-        return Some(Room { line, slot, is_open: true });
-    }
-    best.or_else(|| Some(Room { line, slot: head.shadows(line_slots).next()?, is_open: false }))
 }
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
@@ -168,8 +132,9 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 
     /// Returns the topmost copy of a key with a state that counts: a shadow and a tombstone are
-    /// copies too. A record's value is left in `bytes`. Calls `see` with the heads of the buckets on
-    /// the way that have no overflow lines, with their layer and the number of the hash function.
+    /// copies too. A record's value is left in `bytes`. Calls `see` with the heads of the buckets
+    /// on the way that have no overflow lines, with their layer and the number of the hash
+    /// function.
     ///
     /// Under the first hash function and the second there cannot be copies of one key, so that it
     /// does not matter which is looked at first.
