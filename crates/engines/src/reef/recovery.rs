@@ -26,7 +26,7 @@ use everhash_pmem::{
 
 use self::found::{FoundSegment, Record, find_segments, read_batch, read_records};
 use self::loaded::{Loaded, load};
-use super::directory::{Arena, Shard, Size};
+use super::directory::{Arena, LEAST_LEVEL, Shard, Size};
 use super::epochs;
 use super::layout::{self, Ended, Epoch, ROOT, Root, SegmentHead, Tail};
 use super::objects::Objects;
@@ -277,7 +277,8 @@ fn make<M: Media>(
     let space = Space::new(pool.region().clone(), pool::DATA);
     // Forged numbers must not take more memory than the pool has bytes.
     let buckets = pool.region().media().bytes() / LINE / settings.shards;
-    let level = settings.level().min(buckets.max(1).ilog2());
+    // Leaves have one length for ever: it is not that of a medium which is about to grow.
+    let level = settings.level().min(buckets.max(1 << LEAST_LEVEL).ilog2());
     let pairs = plan.base.pairs.div_ceil(settings.shards).min(2 * buckets);
     let (checkpoint, arena, shards) = match loaded {
         Some(it) => {

@@ -68,7 +68,8 @@ pub(super) fn load<M: Media>(
         .take(plan.streams.len())
         .collect();
     let ends = Ends::new(plan, &tails, unit_bytes, medium_bytes);
-    let buckets = (MOST_BUCKETS * (medium_bytes / LINE / settings.shards)).max(1);
+    // A leaf, however short the medium is.
+    let buckets = (MOST_BUCKETS * (medium_bytes / LINE / settings.shards)).max(2 << LEAST_LEVEL);
     let least = Size::new(settings.level().min(LEAST_LEVEL), (0, 1), 0);
     let arena = Arc::new(Arena::new(settings.shards * least.words()));
     let mut shards = Vec::new();
