@@ -9,12 +9,14 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, Media};
+use everhash_pmem::{Access, Addr, AtomicWord, Media, Span};
 
 use super::bucket::{Both, Line, Lines, PairCodec, Room, Words, better_room, corrupt};
 use super::in_cacheline_crash_consistency::{Plan, shadow};
 use super::layers::View;
-use super::layout::{self, BUCKET_LINES, Head, Line as Ruler, Place, is_deleted, is_readable};
+use super::layout::{
+    self, BUCKET_LINES, Head, Line as Ruler, Place, SLOTS, is_deleted, is_readable,
+};
 use super::state::Tiered;
 
 /// Where a move persists something of its own.
@@ -39,11 +41,11 @@ pub struct Moves {
 
 /// A line that pairs have left.
 pub struct Left {
-    pub(super) at: Addr,
+    at: Addr,
     /// The head with shadows in their place.
     head: Head,
     /// How many pairs.
-    pub(super) pairs: u64,
+    pairs: u64,
 }
 
 /// What is planned while pairs move.
@@ -332,6 +334,33 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
         let moved = moves.sources.iter().map(|left| left.pairs).sum();
         self.moved.fetch_add(moved, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// As [`Tiered::mark_sources`], with a flush and a fence of its own for each source.
+    ///
+    /// # Errors
+    /// As the medium.
+    pub(super) fn mark_sources_apart(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        moves: &Moves,
+    ) -> Result<()> {
+        for left in &moves.sources {
+            let mut head = Line::of(pm, left.at)?.head;
+            for slot in 0..SLOTS {
+                let state = left.head.state(slot);
+                if state != head.state(slot) {
+                    head = head.with(slot, state);
+                    let at = left.at.plus(Ruler::HEAD as u64);
+                    pm.store(at, head.encode(left.at))?;
+                    pm.persist(Span::new(at, 1), sites::SOURCE)?;
+                    self.moved.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            self.fingerprints.note(view, left.at, head);
+        }
         Ok(())
     }
 

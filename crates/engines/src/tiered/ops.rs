@@ -2,7 +2,7 @@
 //! each; get stands in `shadow_reading.rs`.
 
 use everhash_index::{Form, Result};
-use everhash_pmem::{Access, Addr, LINE, Media, Span, WORD};
+use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 
 use super::bucket::PairCodec;
 use super::concurrency::Held;
@@ -10,7 +10,7 @@ use super::in_cacheline_crash_consistency::{Plan, valid};
 use super::layers::View;
 use super::layout::{self, is_deleted};
 use super::lazy_updating::{Target, position_of};
-use super::opportunistic_data_movement::{Moves, Source, sites as move_sites};
+use super::opportunistic_data_movement::{Moves, Source};
 use super::overflow::Newcomer;
 use super::shadow_reading::{Copied, Met};
 use super::state::Tiered;
@@ -362,13 +362,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         let (plan, moves) = self.table.plan_moves(pm, &self.view, at, Default::default())?;
         plan.commit_apart(pm, self.table.ordered)?;
         plan.heads().for_each(|(at, head)| self.table.fingerprints.note(&self.view, at, head));
-        self.table.mark_sources(pm, &self.view, &moves)?;
-        for left in &moves.sources {
-            for _ in 0..left.pairs {
-                let line = Span::new(left.at, layout::LINE_WORDS as u64);
-                pm.persist(line, move_sites::SOURCE)?;
-            }
-        }
+        self.table.mark_sources_apart(pm, &self.view, &moves)?;
         self.table.drop_ended(pm, &self.view, &moves);
         Ok(())
     }
