@@ -1,5 +1,6 @@
 //! What two engines use, or what all must agree on.
 
+pub(crate) mod ahead;
 pub(crate) mod check;
 pub(crate) mod edit;
 pub(crate) mod forms;

@@ -204,6 +204,10 @@ impl<M: Media> Hints for Counted<M> {
         self.inner.prefetch_for_store(at);
     }
 
+    fn will_read(&self, span: Span) {
+        self.inner.will_read(span);
+    }
+
     fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.inner.stream(span, class)
     }

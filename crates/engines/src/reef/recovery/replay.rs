@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use everhash_index::{Error, Executor, Result};
-use everhash_pmem::{Access, Addr, Lock, Media};
+use everhash_pmem::{Access, Addr, Lock, Media, Span, WORD};
 
 use super::Plan;
 use super::found::FoundSegment;
+use crate::common::ahead::Ahead;
 use crate::reef::directory::damaged;
 use crate::reef::layout::{self, Kind, SegmentHead};
 use crate::reef::objects::{Head, Objects};
@@ -28,6 +29,8 @@ impl Objects {
     ) -> Result<u64> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut offset = start.max(SegmentHead::WORDS as u64);
+        let mut ahead = Ahead::new([behind(segment, offset, words)]);
+        ahead.reads(0, pm.media());
         // Ends: every object has a length.
         while offset < words {
             let at = segment.at.plus(offset);
@@ -39,10 +42,16 @@ impl Objects {
             if self.read(pm, (at, segment.seal), &mut key, &mut value)?.is_none() {
                 break;
             }
+            ahead.reads(head.words * WORD, pm.media());
             offset += head.words;
         }
         Ok(offset)
     }
+}
+
+/// Returns what lies in a segment from one offset to another one.
+fn behind(segment: &FoundSegment, from: u64, to: u64) -> Span {
+    Span::new(segment.at.plus(from), to.saturating_sub(from))
 }
 
 /// Objects whose lines of the directory are fetched together.
@@ -87,12 +96,16 @@ impl<M: Media> Reef<M> {
         let floor = segments.values().map(|(segment, _)| segment.floor).max().unwrap_or(1);
         let floor = floor.max(from.sequence);
         let (mut key, mut value, mut read) = (Vec::new(), Vec::new(), Read::default());
-        for (segment, words) in segments.range(floor..).map(|(_, segment)| segment) {
-            let (mut offset, mut tombstones) = (SegmentHead::WORDS as u64, 0);
-            if segment.sequence == from.sequence {
-                // Anything else than the end of an object is no object, and so an error.
-                offset = offset.max(from.fill);
-            }
+        let parts = segments.range(floor..).map(|(sequence, (segment, words))| {
+            // Anything else than the end of an object is no object, and so an error.
+            let before = if *sequence == from.sequence { from.fill } else { 0 };
+            (segment, before.max(SegmentHead::WORDS as u64), words)
+        });
+        let spans = parts.clone().map(|(segment, offset, words)| behind(segment, offset, *words));
+        let mut ahead = Ahead::new(spans);
+        ahead.reads(0, pm.media());
+        for (segment, mut offset, words) in parts {
+            let mut tombstones = 0;
             // Ends: every object has a length.
             while offset < *words {
                 let at = segment.at.plus(offset);
@@ -117,6 +130,7 @@ impl<M: Media> Reef<M> {
                 if head.kind == Kind::Removed {
                     tombstones += head.words;
                 }
+                ahead.reads(head.words * WORD, pm.media());
                 offset += head.words;
             }
             let mut stream = self.streams[segment.stream as usize].0.lock()?;
