@@ -29,7 +29,7 @@
 //!
 //! | Section | File |
 //! |---|---|
-//! | 3.2: the DRAM table and the directory | `dram_table.rs` |
+//! | 3.2: the DRAM table and the directory | `dram_table.rs`, `dram_table/bucket.rs` |
 //! | 3.2, 3.3: collecting logs, appends without a lock | `collecting_log.rs`, `collectors.rs` |
 //! | 3.3: shadow logs | `shadow_log.rs` |
 //! | 3.3, 3.7: the backup log, and inserts with volatile caches | `insert_ahead_logging.rs`, `lane.rs` |
@@ -60,7 +60,7 @@
 //! | full logs and D-buckets are flushed (3.3, 3.5) | where caches are durable, a full access unit of the log or of the device table is written back, and nothing waits for that | its lines would leave the caches one by one, each for a write of the whole unit |
 //! | a unit is 16 pairs (4.1) | 15, of 16-byte pairs 7, and a head | live bits, bucket, watermark and checks need room |
 //! | D-bucket, log and access unit have one length (4.1) | where it is more than 256 bytes, a collecting log keeps 256, and a page of the device table is a row of units | a reader reads 256 bytes; fingerprints of 15 items are two byte lanes |
-//! | a P-bucket is 4 KiB (4.1) | units of a segment are shared by its buckets, up to 20 each | the segment splits when it is full, not when its worst bucket is |
+//! | a P-bucket is 4 KiB (4.1) | units of a segment are shared by its buckets, up to 24 each | the segment splits when it is full, not when its worst bucket is |
 //! | no number of P-buckets a segment | 16 | many small segments would each read and write alone |
 //! | a split when a P-bucket overflows (3.5) | a rebuild at the same depth, if at most half of the units would be needed | churn alone must not grow the directory |
 //! | updates in place (3.1) | one word; 16-byte values as a new item, then the end of the old one | a value of two words would be torn |

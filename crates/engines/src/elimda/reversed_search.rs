@@ -73,8 +73,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Found>> {
         let fingerprint = layout::fingerprint(wanted.hash);
-        for (entry, prints) in bucket.units_prints().iter().enumerate() {
-            let mut candidates = bucket.candidates(entry, prints, fingerprint);
+        for (entry, high) in bucket.units_prints().iter().enumerate() {
+            let mut candidates = bucket.candidates(entry, high, fingerprint);
             if candidates == 0 {
                 continue;
             }
@@ -107,8 +107,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn prefetch_item(&self, pm: &Access<'_, M>, located: &Located<'_, M>, hash: u64) {
         let Located { segment, bucket, .. } = located;
         let fingerprint = layout::fingerprint(hash);
-        for (entry, prints) in bucket.units_prints().iter().enumerate() {
-            let candidates = bucket.candidates(entry, prints, fingerprint);
+        for (entry, high) in bucket.units_prints().iter().enumerate() {
+            let candidates = bucket.candidates(entry, high, fingerprint);
             if candidates != 0 {
                 let slot = u64::from(candidates.trailing_zeros());
                 pm.prefetch(self.unit_item(segment, bucket, entry, slot));

@@ -18,7 +18,7 @@ settings! {
             "buckets of a segment; a power of two, at most 256; 0: as fits the access unit";
         segment_units = 320, |value| (1..=MOST_UNITS).contains(&value),
             "units of a segment; buckets to 32768";
-        bucket_units = 25, |value| value <= MOST_UNITS,
+        bucket_units = 24, |value| value <= MOST_UNITS,
             "units of one bucket at most; to segment_units and 4 times the mean; 0: no relocation";
         initial_segments = 16, |value| value.is_power_of_two() && value <= 1 << 24,
             "segments of a new table; a power of two, at most 2^24";
@@ -98,7 +98,7 @@ impl ElimDaSettings {
             self.buckets = (MOST_RELOCATED / self.access_units).min(MOST_SHARING);
             self.lanes = self.lanes.min(self.buckets);
             if self.bucket_units > 0 {
-                let shared = self.segment_units * 5 / 4 / self.buckets;
+                let shared = self.segment_units * 6 / 5 / self.buckets;
                 let wanted = shared.next_multiple_of(self.access_units);
                 self.bucket_units = self.bucket_units.max(wanted);
             }
