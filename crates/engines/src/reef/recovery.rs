@@ -73,8 +73,8 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Reef<M>>
         pm.sync(sites::VISIBLE)?;
     }
     let mut plan = plan(&pm, &pool, &settings, objects, seed)?;
-    let mut loaded = load(&pm, &settings, seed, &plan);
     drop(pm);
+    let mut loaded = load(&pool, &settings, seed, &plan, executor);
     let table = make(pool, settings, (objects, seed), &plan, loaded.as_mut())?;
     for segments in &plan.streams {
         for (segment, words) in segments.values() {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use everhash_index::Result;
-use everhash_pmem::{Access, Addr, LINE, Lock, Media, Span, WORD, pool};
+use everhash_index::{Executor, Result};
+use everhash_pmem::{Access, Addr, LINE, Lock, Media, Pool, Span, WORD, pool};
 
 use super::Plan;
 use crate::common::ahead::Ahead;
@@ -13,7 +13,7 @@ use crate::reef::layout::{
     self, CHECKPOINT_MAGIC, CheckpointHead, CheckpointSegment, CheckpointShard,
 };
 use crate::reef::setup::ReefSettings;
-use crate::reef::state::{Checkpoint, Reef};
+use crate::reef::state::{Checkpoint, LockOf, Reef};
 use crate::reef::stream::Position;
 
 /// How many buckets a loaded shard may have, as a multiple of those of an even table that fills the
@@ -23,6 +23,16 @@ use crate::reef::stream::Position;
 /// take much more memory than the medium has bytes.
 const MOST_BUCKETS: u64 = 4;
 
+/// How much of a checkpoint is read at once.
+///
+/// Unit: words. Source: ours; little beside what is announced.
+const AT_ONCE: usize = 8 << 10;
+
+/// How many jobs there are for each thread that loads shards.
+///
+/// Source: ours; none waits long for the last one, and each uses its memory several times.
+const JOBS: usize = 4;
+
 /// What a checkpoint holds.
 pub(super) struct Loaded<M: Media> {
     pub(super) checkpoint: Checkpoint,
@@ -31,14 +41,61 @@ pub(super) struct Loaded<M: Media> {
     segments: Vec<u64>,
 }
 
-/// Reads the checkpoint that a plan's commit record names; `None` if there is none that is sound.
+/// Reads the checkpoint that a plan's commit record names, as many shards at a time as the executor
+/// likes; `None` if there is none that is sound.
 pub(super) fn load<M: Media>(
-    pm: &Access<'_, M>,
+    pool: &Pool<M>,
     settings: &ReefSettings,
     seed: u64,
     plan: &Plan,
+    executor: &dyn Executor,
 ) -> Option<Loaded<M>> {
-    let (start, sum) = plan.base.checkpoint;
+    let (unit_bytes, medium_bytes) = (settings.unit_bytes(), pool.region().media().bytes());
+    let (span, head) = read_head(&pool.access(), settings, seed, plan.base.checkpoint)?;
+    let mut rest = span;
+    cut(&mut rest, CheckpointHead::WORDS as u64, 0)?;
+    let index_words = CheckpointShard::WORDS as u64 * settings.shards;
+    let index = cut(&mut rest, index_words, head[CheckpointHead::SHARDS_SUM])?;
+    let index = Reader::new(pool, seed, &[index]).read(index)?.to_vec();
+    let entries = index.chunks_exact(CheckpointShard::WORDS).map(|entry| {
+        let (words, sum) = (entry[CheckpointShard::LENGTH], entry[CheckpointShard::CHECKSUM]);
+        Some((cut(&mut rest, words, sum)?, entry[CheckpointShard::SHAPE]))
+    });
+    let entries: Vec<(Part, u64)> = entries.collect::<Option<_>>()?;
+    let tails: Vec<Position> = head[CheckpointHead::TAILS..CheckpointHead::SPARE]
+        .chunks_exact(2)
+        .map(|tail| Position { sequence: tail[0], fill: tail[1] })
+        .take(plan.streams.len())
+        .collect();
+    let ends = Ends::new(plan, &tails, unit_bytes, medium_bytes);
+    // A leaf, however short the medium is.
+    let buckets = (MOST_BUCKETS * (medium_bytes / LINE / settings.shards)).max(2 << LEAST_LEVEL);
+    let least = Size::new(settings.level().min(LEAST_LEVEL), (0, 1), 0);
+    let arena = Arc::new(Arena::new(settings.shards * least.words()));
+    let load_some = |entries: &[(Part, u64)]| -> Option<Vec<Shard<M::Sync>>> {
+        let parts: Vec<Part> = entries.iter().map(|(part, _)| *part).collect();
+        let mut reader = Reader::new(pool, seed, &parts);
+        let shards = entries.iter().map(|(part, shape)| {
+            Shard::load(&arena, reader.read(*part)?, *shape, buckets, |at| ends.counts(at))
+        });
+        shards.collect()
+    };
+    let shards = on_threads::<M, _, _>(executor, &entries, load_some)?;
+    let count = head[CheckpointHead::SEGMENTS].checked_mul(CheckpointSegment::WORDS as u64)?;
+    let segments = cut(&mut rest, count, head[CheckpointHead::SEGMENTS_SUM])?;
+    let segments = Reader::new(pool, seed, &[segments]).read(segments)?.to_vec();
+    let sum = plan.base.checkpoint.1;
+    let checkpoint = Checkpoint { span, sum, tails, written: 0 };
+    Some(Loaded { checkpoint, arena, shards, segments })
+}
+
+/// Reads the head of a checkpoint; returns the whole units of it, too.
+fn read_head<M: Media>(
+    pm: &Access<'_, M>,
+    settings: &ReefSettings,
+    seed: u64,
+    (start, sum): (u64, u64),
+) -> Option<(Span, [u64; CheckpointHead::WORDS])> {
     let (unit_bytes, medium_bytes) = (settings.unit_bytes(), pm.media().bytes());
     if start < pool::DATA.byte() || !start.is_multiple_of(unit_bytes) || start >= medium_bytes {
         return None;
@@ -57,65 +114,72 @@ pub(super) fn load<M: Media>(
         return None;
     }
     let span = Span::of_bytes(at, (length * WORD).next_multiple_of(unit_bytes));
-    if span.words > most {
-        return None;
-    }
-    let at = at.plus(CheckpointHead::WORDS as u64);
-    let ahead = Ahead::new([Span::of_bytes(at, (start + length * WORD).saturating_sub(at.byte()))]);
-    let mut parts = Parts { pm, seed, at, end: span, ahead };
-    let index_words = CheckpointShard::WORDS as u64 * settings.shards;
-    let index = parts.next(index_words, head[CheckpointHead::SHARDS_SUM])?;
-    let tails: Vec<Position> = head[CheckpointHead::TAILS..CheckpointHead::SPARE]
-        .chunks_exact(2)
-        .map(|tail| Position { sequence: tail[0], fill: tail[1] })
-        .take(plan.streams.len())
-        .collect();
-    let ends = Ends::new(plan, &tails, unit_bytes, medium_bytes);
-    // A leaf, however short the medium is.
-    let buckets = (MOST_BUCKETS * (medium_bytes / LINE / settings.shards)).max(2 << LEAST_LEVEL);
-    let least = Size::new(settings.level().min(LEAST_LEVEL), (0, 1), 0);
-    let arena = Arc::new(Arena::new(settings.shards * least.words()));
-    let mut shards = Vec::new();
-    for entry in index.chunks_exact(CheckpointShard::WORDS) {
-        let words = parts.next(entry[CheckpointShard::LENGTH], entry[CheckpointShard::CHECKSUM])?;
-        let shape = entry[CheckpointShard::SHAPE];
-        shards.push(Shard::load(&arena, &words, shape, buckets, |at| ends.counts(at))?);
-    }
-    let count = head[CheckpointHead::SEGMENTS].checked_mul(CheckpointSegment::WORDS as u64)?;
-    let segments = parts.next(count, head[CheckpointHead::SEGMENTS_SUM])?;
-    let checkpoint = Checkpoint { span, sum, tails, written: 0 };
-    Some(Loaded { checkpoint, arena, shards, segments })
+    (span.words <= most).then_some((span, head))
 }
 
-/// How much of a checkpoint is read at once.
-///
-/// Unit: words. Source: ours; little beside what is announced.
-const AT_ONCE: usize = 8 << 10;
+/// Lets jobs of the executor make shards, each of some of the entries; `None` if one fails.
+fn on_threads<M: Media, E: Sync, L>(
+    executor: &dyn Executor,
+    entries: &[E],
+    load: L,
+) -> Option<Vec<Shard<M::Sync>>>
+where
+    L: Fn(&[E]) -> Option<Vec<Shard<M::Sync>>> + Sync,
+{
+    let each = entries.len().div_ceil(JOBS * executor.width().max(1));
+    let jobs: Vec<&[E]> = entries.chunks(each).collect();
+    let outcomes: Vec<LockOf<M, Option<_>>> = jobs.iter().map(|_| Lock::new(None)).collect();
+    executor.run(jobs.len(), &|number| {
+        let shards = load(jobs[number]);
+        if let Ok(mut slot) = outcomes[number].lock() {
+            *slot = shards;
+        }
+    });
+    let mut shards = Vec::with_capacity(entries.len());
+    for outcome in outcomes {
+        shards.append(outcome.lock().ok()?.as_mut()?);
+    }
+    Some(shards)
+}
 
-/// The parts of a checkpoint, one behind the other.
-struct Parts<'p, 'a, M: Media> {
-    pm: &'p Access<'a, M>,
+/// A part of a checkpoint.
+#[derive(Clone, Copy)]
+struct Part {
+    span: Span,
+    sum: u64,
+}
+
+/// Cuts the next part, of so many words, off what is left of a checkpoint, if it has them.
+fn cut(rest: &mut Span, words: u64, sum: u64) -> Option<Part> {
+    let part = Part { span: Span::new(rest.start, words), sum };
+    let left = rest.words.checked_sub(words)?;
+    *rest = Span::new(rest.start.plus(words), left);
+    Some(part)
+}
+
+/// Reads parts of a checkpoint, in order.
+struct Reader<'p, M: Media> {
+    pm: Access<'p, M>,
     seed: u64,
-    at: Addr,
-    end: Span,
-    ahead: Ahead<core::array::IntoIter<Span, 1>>,
+    ahead: Ahead<std::vec::IntoIter<Span>>,
+    words: Vec<u64>,
 }
 
-impl<M: Media> Parts<'_, '_, M> {
-    /// Reads the next part, of so many words; `None` if its checksum does not match.
-    fn next(&mut self, count: u64, sum: u64) -> Option<Vec<u64>> {
-        let left = self.end.end_byte().saturating_sub(self.at.byte()) / WORD;
-        if count > left {
-            return None;
-        }
-        let mut words = vec![0; count as usize];
-        for (number, words) in (0..).zip(words.chunks_mut(AT_ONCE)) {
+impl<'p, M: Media> Reader<'p, M> {
+    fn new(pool: &'p Pool<M>, seed: u64, parts: &[Part]) -> Self {
+        let spans: Vec<Span> = parts.iter().map(|part| part.span).collect();
+        Reader { pm: pool.access(), seed, ahead: Ahead::new(spans), words: Vec::new() }
+    }
+
+    /// Reads the next part; `None` if its checksum does not match.
+    fn read(&mut self, part: Part) -> Option<&[u64]> {
+        let at = part.span.start;
+        self.words.resize(part.span.words as usize, 0);
+        for (number, words) in (0..).zip(self.words.chunks_mut(AT_ONCE)) {
             self.ahead.reads(words.len() as u64 * WORD, self.pm.media());
-            self.pm.read_words(self.at.plus(number * AT_ONCE as u64), words).ok()?;
+            self.pm.read_words(at.plus(number * AT_ONCE as u64), words).ok()?;
         }
-        let is_sound = layout::long_sum(&words, self.at, self.seed) == sum;
-        self.at = self.at.plus(count);
-        is_sound.then_some(words)
+        (layout::long_sum(&self.words, at, self.seed) == part.sum).then_some(&self.words)
     }
 }
 
