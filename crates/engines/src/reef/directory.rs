@@ -284,6 +284,13 @@ impl<P: Primitives> Shard<P> {
         (!is_last).then(|| (self.behind(bucket, 1), distance + 1))
     }
 
+    /// Prefetches the link to the leaf of a hash.
+    #[inline(always)]
+    pub fn prefetch_link(&self, hash: u64) {
+        let links = self.links();
+        everhash_pmem::prefetch(self.link(links, hash & links.mask));
+    }
+
     /// Prefetches the line in which the search for a hash begins; returns the link to its leaf.
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) -> Link {
@@ -300,6 +307,25 @@ impl<P: Primitives> Shard<P> {
         let bucket = self.bucket(leaf, self.home(hash));
         let mut words = bucket.iter().map(|slot| slot.load(Ordering::Relaxed));
         words.find(|word| is_wanted(*word, wanted)).map(place_of)
+    }
+
+    /// As [`Shard::candidate`]; prefetches the line in which the search goes on if it does.
+    #[inline(always)]
+    pub fn peek(&self, leaf: Link, hash: u64) -> Option<Addr> {
+        let (wanted, home) = (leaf.wanted(hash), self.home(hash));
+        let mut is_full = true;
+        for slot in self.bucket(leaf, home) {
+            let word = slot.load(Ordering::Relaxed);
+            if is_wanted(word, wanted) {
+                return Some(place_of(word));
+            }
+            is_full &= word != 0;
+        }
+        if is_full {
+            let [first, ..] = self.bucket(leaf, self.behind(home, 1));
+            everhash_pmem::prefetch(first);
+        }
+        None
     }
 
     /// Returns whether a key is present, by `look`ing at places until one has it, without a latch

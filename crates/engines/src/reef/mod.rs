@@ -56,7 +56,7 @@
 //! | collection, tombstones | `collection.rs` |
 //! | clearing | `clearing.rs` |
 //! | checkpoints of the directory | `checkpoint.rs`, `recovery/loaded.rs` |
-//! | recovery | `recovery.rs`, `recovery/found.rs`, `recovery/replay.rs` |
+//! | recovery | `recovery.rs`, `recovery/found.rs`, `recovery/reader.rs`, `recovery/replay.rs` |
 //! | visiting all pairs | `scan.rs` |
 //! | work ahead of need | `upkeep.rs` |
 //!

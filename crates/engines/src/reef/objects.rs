@@ -116,10 +116,15 @@ impl Objects {
             return Ok(Kind::of(word).map(|kind| self.headed(word, kind, 8 * key, 8 * value)));
         }
         let block = pm.block::<{ ObjectHead::WORDS }>(at)?;
-        let (word, lengths) = (block.load(ObjectHead::CHECK), block.load(ObjectHead::LENGTHS));
+        Ok(self.variable(block.load(ObjectHead::CHECK), block.load(ObjectHead::LENGTHS)))
+    }
+
+    /// Returns the head that these words of an object of variable length are.
+    #[inline(always)]
+    fn variable(&self, word: u64, lengths: u64) -> Option<Head> {
         let (key, value) = (KEY_BYTES.get(lengths) as usize, VALUE_BYTES.get(lengths) as usize);
-        let kind = Kind::of(word).filter(|_| key <= MAX_KEY_BYTES && value <= MAX_VALUE_BYTES);
-        Ok(kind.map(|kind| self.headed(word, kind, key, value)))
+        let kind = Kind::of(word).filter(|_| key <= MAX_KEY_BYTES && value <= MAX_VALUE_BYTES)?;
+        Some(self.headed(word, kind, key, value))
     }
 
     #[inline(always)]
@@ -176,6 +181,57 @@ impl Objects {
             Form::Variable => layout::variable_head(bound, layout::code_of(head.word), key, value),
         };
         Ok((check == head.word).then_some(head))
+    }
+
+    /// Returns the head of the object with which bytes of a segment begin; `None` if it cannot be
+    /// one.
+    #[inline(always)]
+    pub fn head_in(&self, bytes: &[u8]) -> Option<Head> {
+        let (words, _) = bytes.as_chunks();
+        let word = u64::from_le_bytes(*words.get(ObjectHead::CHECK)?);
+        if let Form::Fixed { .. } = self.form {
+            let (key, value) = fixed_words(self.form);
+            return Kind::of(word).map(|kind| self.headed(word, kind, 8 * key, 8 * value));
+        }
+        self.variable(word, u64::from_le_bytes(*words.get(ObjectHead::LENGTHS)?))
+    }
+
+    /// Returns the key of the object with which bytes of a segment begin, and which has this head;
+    /// `None` if it is damaged.
+    #[inline(always)]
+    pub fn key_in<'b>(
+        &self,
+        bytes: &'b [u8],
+        head: &Head,
+        (at, seal): (Addr, u64),
+    ) -> Option<&'b [u8]> {
+        let bytes = bytes.get(..(head.words * WORD) as usize)?;
+        let (bound, code) = (layout::bound(seal, at), layout::code_of(head.word));
+        let (_, body) = bytes.split_at((self.head_words() * WORD) as usize);
+        let (key, rest) = body.split_at_checked(head.key_bytes as usize)?;
+        let check = match self.form {
+            Form::Fixed { .. } => {
+                let mut words = [0; FIXED];
+                let pieces = body.as_chunks().0;
+                let words = words.get_mut(..pieces.len())?;
+                words.iter_mut().zip(pieces).for_each(|(word, piece)| {
+                    *word = u64::from_le_bytes(*piece);
+                });
+                layout::fixed_head(bound, code, words)
+            }
+            Form::Variable => {
+                let padding = key.len().next_multiple_of(8) - key.len();
+                let value = rest.get(padding..)?.get(..head.value_bytes as usize)?;
+                layout::variable_head(bound, code, key, value)
+            }
+        };
+        (check == head.word).then_some(key)
+    }
+
+    /// As [`Objects::key_in`], of an object that is sound.
+    #[inline(always)]
+    pub fn held_key<'b>(&self, bytes: &'b [u8], head: &Head) -> &'b [u8] {
+        &bytes[(self.head_words() * WORD) as usize..][..head.key_bytes as usize]
     }
 
     /// Looks whether the pair at `at` is of `key`, and reads its value if `value` is wanted.

@@ -13,6 +13,7 @@
 
 mod found;
 mod loaded;
+mod reader;
 mod replay;
 
 use core::sync::atomic::Ordering;

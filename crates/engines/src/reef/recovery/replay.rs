@@ -1,70 +1,41 @@
 //! Replaying: every object of a stream, in order, into the directory.
 
+use core::ops::DerefMut;
 use std::collections::BTreeMap;
 
 use everhash_index::{Error, Executor, Result};
-use everhash_pmem::{Access, Addr, Lock, Media, Span, WORD};
+use everhash_pmem::{Access, Addr, Lock, Media};
 
 use super::Plan;
 use super::found::FoundSegment;
-use crate::common::ahead::Ahead;
-use crate::reef::directory::damaged;
-use crate::reef::layout::{self, Kind, SegmentHead};
-use crate::reef::objects::{Head, Objects};
+use super::reader::{Held, Part, Reader};
+use crate::reef::directory::{Link, Members, damaged};
+use crate::reef::layout::Kind;
+use crate::reef::objects::Head;
 use crate::reef::state::{LockOf, Reef};
 use crate::reef::stream::Position;
-
-impl Objects {
-    /// Returns how many words of a segment hold sound objects, from `start` on and at most `words`,
-    /// and if so asked up to the first one of an atomic batch.
-    ///
-    /// # Errors
-    /// Those of the medium.
-    pub(super) fn sound_until<M: Media>(
-        &self,
-        pm: &Access<'_, M>,
-        segment: &FoundSegment,
-        (start, words): (u64, u64),
-        until_batch: bool,
-    ) -> Result<u64> {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        let mut offset = start.max(SegmentHead::WORDS as u64);
-        let mut ahead = Ahead::new([behind(segment, offset, words)]);
-        ahead.reads(0, pm.media());
-        // Ends: every object has a length.
-        while offset < words {
-            let at = segment.at.plus(offset);
-            // Lengths that lead out of the segment are looked at before they are used.
-            let Ok(Some(head)) = self.head(pm, at) else { break };
-            if head.words > words - offset || until_batch && layout::is_batched(head.word) {
-                break;
-            }
-            if self.read(pm, (at, segment.seal), &mut key, &mut value)?.is_none() {
-                break;
-            }
-            ahead.reads(head.words * WORD, pm.media());
-            offset += head.words;
-        }
-        Ok(offset)
-    }
-}
-
-/// Returns what lies in a segment from one offset to another one.
-fn behind(segment: &FoundSegment, from: u64, to: u64) -> Span {
-    Span::new(segment.at.plus(from), to.saturating_sub(from))
-}
 
 /// Objects whose lines of the directory are fetched together.
 ///
 /// Unit: objects. Source: ours; about as many cache misses can a present core have outstanding.
 const TOGETHER: usize = 16;
 
-/// Objects of a stream that are read and not yet in the directory.
-#[derive(Default)]
+/// An object of a stream that is read and not yet in the directory.
 struct Read {
-    objects: Vec<(Addr, Head, u64)>,
-    /// Their keys, one behind the other.
-    keys: Vec<u8>,
+    at: Addr,
+    held: Held,
+    hash: u64,
+    /// The link to its leaf when the line there was fetched.
+    leaf: Link,
+}
+
+/// Objects that are read and not yet in the directory, in their order.
+#[derive(Default)]
+struct Waiting {
+    /// Those whose lines of the directory are being fetched.
+    fetched: Vec<Read>,
+    /// Those behind them, whose links are being fetched.
+    fresh: Vec<Read>,
 }
 
 impl<M: Media> Reef<M> {
@@ -79,7 +50,7 @@ impl<M: Media> Reef<M> {
         let count = plan.streams.len();
         let outcomes: Vec<LockOf<M, Result<()>>> = (0..count).map(|_| Lock::new(Ok(()))).collect();
         executor.run(count, &|number| {
-            let outcome = self.replay(&plan.streams[number], from[number]);
+            let outcome = self.replay(number, &plan.streams[number], from[number]);
             if let Ok(mut slot) = outcomes[number].lock() {
                 *slot = outcome;
             }
@@ -91,65 +62,122 @@ impl<M: Media> Reef<M> {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if one is not.
-    fn replay(&self, segments: &BTreeMap<u64, (FoundSegment, u64)>, from: Position) -> Result<()> {
+    fn replay(
+        &self,
+        number: usize,
+        segments: &BTreeMap<u64, (FoundSegment, u64)>,
+        from: Position,
+    ) -> Result<()> {
         let pm = self.pool.access();
         let floor = segments.values().map(|(segment, _)| segment.floor).max().unwrap_or(1);
-        let floor = floor.max(from.sequence);
-        let (mut key, mut value, mut read) = (Vec::new(), Vec::new(), Read::default());
-        let parts = segments.range(floor..).map(|(sequence, (segment, words))| {
-            // Anything else than the end of an object is no object, and so an error.
-            let before = if *sequence == from.sequence { from.fill } else { 0 };
-            (segment, before.max(SegmentHead::WORDS as u64), words)
-        });
-        let spans = parts.clone().map(|(segment, offset, words)| behind(segment, offset, *words));
-        let mut ahead = Ahead::new(spans);
-        ahead.reads(0, pm.media());
-        for (segment, mut offset, words) in parts {
-            let mut tombstones = 0;
-            // Ends: every object has a length.
-            while offset < *words {
-                let at = segment.at.plus(offset);
-                let head = self.objects.head(&pm, at)?.ok_or_else(|| damaged(at))?;
-                if head.words > *words - offset {
-                    return Err(damaged(at));
+        let parts =
+            segments.range(floor.max(from.sequence)..).map(|(sequence, (segment, words))| {
+                // Anything else than the end of an object is no object, and so an error.
+                let before = if *sequence == from.sequence { from.fill } else { 0 };
+                Part::new(segment, before, *words)
+            });
+        let mut reader = Reader::new(&pm, parts.clone().map(|part| part.span()));
+        let shards = self.shards.iter().skip(number).step_by(self.streams.len());
+        // Nobody else wants them before the table is open.
+        let latches = shards.map(|shard| shard.latch.lock());
+        let mut latches: Vec<_> = latches.collect::<core::result::Result<_, _>>()?;
+        let mut waiting = Waiting::default();
+        for part in parts {
+            reader.turn(&part);
+            let (mut offset, mut tombstones) = (part.from, 0);
+            // Ends: every object has a length, and what a reader was told to hold it holds.
+            while offset < part.to {
+                let at = part.segment.at.plus(offset);
+                let Some(held) = reader.held(self.objects, offset) else {
+                    self.apply_all(&pm, reader.bytes(), &mut waiting, &mut latches)?;
+                    if !reader.hold(self.objects, &part, offset)? {
+                        return Err(damaged(at));
+                    }
+                    continue;
+                };
+                let hash = self.sound_hash(reader.bytes(), &held, at, part.segment)?;
+                waiting.fresh.push(Read { at, held, hash, leaf: Link::default() });
+                if waiting.fresh.len() == TOGETHER {
+                    self.apply_some(&pm, reader.bytes(), &mut waiting, &mut latches)?;
                 }
-                let sound = self.objects.read(&pm, (at, segment.seal), &mut key, &mut value)?;
-                sound.ok_or_else(|| damaged(at))?;
-                let hash = self.hash(&key);
-                let (shard, number) = self.shard(hash);
-                if number != segment.stream as usize {
-                    let broken = "a key lies in its stream";
-                    return Err(Error::Corrupt { at: at.byte(), broken });
+                if held.head.kind == Kind::Removed {
+                    tombstones += held.head.words;
                 }
-                shard.prefetch(hash);
-                read.objects.push((at, head, hash));
-                read.keys.extend_from_slice(&key);
-                if read.objects.len() == TOGETHER {
-                    self.apply(&pm, &mut read)?;
-                }
-                if head.kind == Kind::Removed {
-                    tombstones += head.words;
-                }
-                ahead.reads(head.words * WORD, pm.media());
-                offset += head.words;
+                offset += held.head.words;
             }
-            let mut stream = self.streams[segment.stream as usize].0.lock()?;
-            if let Some(sealed) = stream.sealed.get_mut(&segment.sequence) {
+            self.apply_all(&pm, reader.bytes(), &mut waiting, &mut latches)?;
+            let mut stream = self.streams[number].0.lock()?;
+            if let Some(sealed) = stream.sealed.get_mut(&part.segment.sequence) {
                 sealed.tombstones += tombstones;
             }
         }
-        self.apply(&pm, &mut read)
+        Ok(())
     }
 
-    /// Brings what was read into the directory, in order.
-    fn apply(&self, pm: &Access<'_, M>, read: &mut Read) -> Result<()> {
-        let mut keys = &read.keys[..];
-        for (at, head, hash) in read.objects.drain(..) {
-            let (key, rest) = keys.split_at(head.key_bytes as usize);
-            keys = rest;
-            self.apply_one(pm, (at, &head), (hash, key))?;
+    /// Returns the hash of an object's key.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it is damaged, or lies where it must not.
+    #[inline(always)]
+    fn sound_hash(
+        &self,
+        bytes: &[u8],
+        held: &Held,
+        at: Addr,
+        segment: &FoundSegment,
+    ) -> Result<u64> {
+        let key = self.objects.key_in(&bytes[held.first..], &held.head, (at, segment.seal));
+        let hash = self.hash(key.ok_or_else(|| damaged(at))?);
+        let (shard, number) = self.shard(hash);
+        if number != segment.stream as usize {
+            return Err(Error::Corrupt { at: at.byte(), broken: "a key lies in its stream" });
         }
-        read.keys.clear();
+        shard.prefetch_link(hash);
+        Ok(hash)
+    }
+
+    /// Brings all that waits into the directory.
+    fn apply_all<G>(
+        &self,
+        pm: &Access<'_, M>,
+        bytes: &[u8],
+        waiting: &mut Waiting,
+        latches: &mut [G],
+    ) -> Result<()>
+    where
+        G: DerefMut<Target = Members>,
+    {
+        self.apply_some(pm, bytes, waiting, latches)?;
+        self.apply_some(pm, bytes, waiting, latches)
+    }
+
+    /// Brings those objects into the directory whose lines were fetched, and begins to fetch those
+    /// of the others. Nothing waits for memory that was not asked for some objects before: links,
+    /// then lines of the directory, then the pairs that are replaced.
+    fn apply_some<G>(
+        &self,
+        pm: &Access<'_, M>,
+        bytes: &[u8],
+        waiting: &mut Waiting,
+        latches: &mut [G],
+    ) -> Result<()>
+    where
+        G: DerefMut<Target = Members>,
+    {
+        for it in &mut waiting.fresh {
+            it.leaf = self.shard(it.hash).0.prefetch(it.hash);
+        }
+        for it in &waiting.fetched {
+            if let Some(place) = self.shard(it.hash).0.peek(it.leaf, it.hash) {
+                pm.prefetch(place);
+            }
+        }
+        for Read { at, held: Held { head, first }, hash, .. } in waiting.fetched.drain(..) {
+            let key = self.objects.held_key(&bytes[first..], &head);
+            let members = &mut latches[self.shard_number(hash) / self.streams.len()];
+            self.apply_one(pm, (at, &head), (hash, key), members)?;
+        }
+        core::mem::swap(&mut waiting.fetched, &mut waiting.fresh);
         Ok(())
     }
 
@@ -158,9 +186,9 @@ impl<M: Media> Reef<M> {
         pm: &Access<'_, M>,
         (at, head): (Addr, &Head),
         (hash, key): (u64, &[u8]),
+        members: &mut Members,
     ) -> Result<()> {
         let (shard, _) = self.shard(hash);
-        let mut members = shard.latch.lock()?;
         let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
         let found = shard.locate(hash, look)?;
         match (&found, head.kind) {
@@ -170,7 +198,7 @@ impl<M: Media> Reef<M> {
                 members.items -= 1;
             }
             (None, Kind::Put) => {
-                let room = shard.make_room(&mut members, hash, |pairs| self.rehash(pm, pairs))?;
+                let room = shard.make_room(members, hash, |pairs| self.rehash(pm, pairs))?;
                 shard.insert(room, at);
                 members.items += 1;
             }
