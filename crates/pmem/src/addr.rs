@@ -40,6 +40,14 @@ impl Addr {
         if byte.is_multiple_of(WORD) { Some(Addr(byte)) } else { None }
     }
 
+    /// Returns where the window of `N` words begins in which byte `byte` lies, if windows begin at
+    /// multiples of their length. `N` is a power of two.
+    #[inline(always)]
+    pub(crate) const fn of_window<const N: usize>(byte: u64) -> Addr {
+        const { assert!(N.is_power_of_two()) }
+        Addr(byte & !(N as u64 * WORD - 1))
+    }
+
     /// Returns the byte offset from the start of the medium.
     #[inline]
     pub const fn byte(self) -> u64 {

@@ -22,7 +22,7 @@ pub mod traced;
 #[cfg(feature = "devices")]
 pub mod virtual_time;
 
-use crate::{Addr, Error, Primitives, Result, Site, Span};
+use crate::{Addr, AtOnce, Error, Primitives, Result, Site, Span, equal_bytes};
 
 pub use hints::{Hints, Holes, Simulation, StreamClass, StreamSupport};
 
@@ -74,6 +74,45 @@ pub trait Block<const N: usize>: Copy {
 
     /// Stores the word that publishes a change (release).
     fn commit_word(&self, index: usize, value: u64, site: Site);
+
+    /// Returns which of the words that `which` names, bit i for word i, are `value`: the same bits
+    /// (relaxed).
+    #[inline(always)]
+    fn equal_words(&self, which: u32, value: u64) -> u32 {
+        let equal = |index: usize| u32::from(self.load_relaxed(index) == value) << index;
+        (0..N).filter(|index| which >> index & 1 == 1).fold(0, |mask, index| mask | equal(index))
+    }
+
+    /// As [`Block::equal_words`] of all words of a line, in few instructions on memory.
+    #[inline(always)]
+    fn equal_words_at_once(&self, _proof: AtOnce, value: u64) -> u32 {
+        self.equal_words(u32::MAX, value)
+    }
+
+    /// Returns which bytes of the two words from `FIRST` on are the lowest one of `low`, bit i for
+    /// byte i, as [`equal_bytes`] does (relaxed), in few instructions on memory.
+    #[inline(always)]
+    fn equal_bytes_at_once<const FIRST: usize>(&self, _proof: AtOnce, low: u64) -> u32 {
+        equal_bytes(&[self.load_relaxed(FIRST), self.load_relaxed(FIRST + 1)], low as u8)
+    }
+
+    /// Returns the lowest bit of `slots`, and the two words of that slot (relaxed): of the `COUNT`
+    /// slots of two words each that begin at word `FIRST`. Bits of other slots are passed over.
+    #[inline(always)]
+    fn first_slot<const FIRST: usize, const COUNT: usize>(
+        &self,
+        slots: u32,
+    ) -> Option<(usize, [u64; 2])> {
+        let slot = (slots & ((1 << COUNT) - 1)).trailing_zeros() as usize;
+        let word = |index: usize| self.load_relaxed(FIRST + 2 * slot + index);
+        (slot < COUNT).then(|| (slot, [word(0), word(1)]))
+    }
+
+    /// Announces a read of the line in which word `index` lies.
+    #[inline(always)]
+    fn prefetch(&self, index: usize) {
+        let _ = index;
+    }
 
     /// Replaces `current` by `new` (acquire and release), or returns the value that it found.
     ///
@@ -136,6 +175,18 @@ pub trait Media:
         at: Addr,
     ) -> Option<Self::Block<'a, N>> {
         self.block(cx, at).ok()
+    }
+
+    /// As [`Media::try_block`], of the window in which byte `byte` lies and that begins at a
+    /// multiple of its length, which is a power of two: its end needs no sum that could wrap
+    /// around.
+    #[inline(always)]
+    fn try_aligned_block<'a, const N: usize>(
+        &'a self,
+        cx: &'a Self::Context,
+        byte: u64,
+    ) -> Option<Self::Block<'a, N>> {
+        self.try_block(cx, Addr::of_window::<N>(byte))
     }
 
     /// Reads whole words into `out`, each atomically, in ascending order.

@@ -65,6 +65,13 @@ impl<'a, M: Media> Access<'a, M> {
         self.media.try_block::<N>(&self.cx, at)
     }
 
+    /// Returns the window of `N` words, a power of two, in which byte `byte` lies and that begins
+    /// at a multiple of its length; `None` if it does not lie inside the medium.
+    #[inline(always)]
+    pub fn try_aligned_block<const N: usize>(&self, byte: u64) -> Option<M::Block<'_, N>> {
+        self.media.try_aligned_block::<N>(&self.cx, byte)
+    }
+
     /// Loads one word (acquire).
     ///
     /// # Errors

@@ -26,5 +26,7 @@ pub(crate) mod own;
 pub mod raw;
 #[allow(unsafe_code, reason = "vector instructions that not every processor has")]
 pub(crate) mod sip;
+#[allow(unsafe_code, reason = "indexes that are right by arithmetic")]
+pub(crate) mod spread;
 #[allow(unsafe_code, reason = "atomic access to mapped words")]
 pub(crate) mod window;

@@ -4,7 +4,7 @@
 //! sixteen bytes have one hash.
 
 use everhash_index::{Error, HashKind, Result};
-use everhash_pmem::{Identity, VectorSip};
+use everhash_pmem::{AtOnce, Identity, VectorSip};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline, rapidhash_v3_seeded};
 use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -24,20 +24,40 @@ pub(crate) enum Function {
     VectorSip13(VectorSip13),
     Xxh3(Xxh3),
     Rapid(Rapid),
+    Xxh3AtOnce(WithLines<Xxh3>),
+    RapidAtOnce(WithLines<Rapid>),
 }
 
 /// One hash function of keys of fixed length, for code that is compiled for it alone.
-pub(crate) trait WordHash {
+pub(crate) trait WordHash: Sized + 'static {
+    /// Returns the hash function of a [`KeyedHash`] if it is this one.
+    fn of(keyed: &KeyedHash) -> Option<&Self>;
+
     /// Returns the hash of an eight-byte key.
     fn word(&self, word: u64) -> u64;
 
     /// Returns the hash of a sixteen-byte key.
     fn two_words(&self, words: [u64; 2]) -> u64;
+
+    /// Returns that the processor compares a line at once: always, or never.
+    #[inline(always)]
+    fn at_once(&self) -> Option<AtOnce> {
+        None
+    }
+}
+
+/// A hash function on a processor that compares a line at once: so a look-up that is compiled for
+/// it asks for both together.
+#[derive(Clone, Copy)]
+pub(crate) struct WithLines<H> {
+    hash: H,
+    proof: AtOnce,
 }
 
 /// Evaluates an expression with the hash function of a [`KeyedHash`] as a [`WordHash`]: it is
-/// compiled once for each. So a look-up asks once which function it is, and the registers of one
-/// function are not the spills of another.
+/// compiled once for each. An engine chooses its look-up of words so, when a table is opened: a
+/// look-up does not ask which function it is, and the registers of one function are not the spills
+/// of another.
 macro_rules! with_hash {
     ($keyed:expr, $hash:ident => $then:expr) => {
         match $keyed.function() {
@@ -45,6 +65,8 @@ macro_rules! with_hash {
             $crate::common::hash::Function::VectorSip13($hash) => $then,
             $crate::common::hash::Function::Xxh3($hash) => $then,
             $crate::common::hash::Function::Rapid($hash) => $then,
+            $crate::common::hash::Function::Xxh3AtOnce($hash) => $then,
+            $crate::common::hash::Function::RapidAtOnce($hash) => $then,
         }
     };
 }
@@ -59,8 +81,14 @@ impl KeyedHash {
                 Some(proof) => Function::VectorSip13(VectorSip13 { state: sip_state(key), proof }),
                 None => Function::Sip13(Sip13::new(key)),
             },
-            HashKind::Xxh3 => Function::Xxh3(Xxh3::new(key)),
-            HashKind::Rapid => Function::Rapid(Rapid::new(key)),
+            HashKind::Xxh3 => match AtOnce::detect() {
+                Some(proof) => Function::Xxh3AtOnce(WithLines { hash: Xxh3::new(key), proof }),
+                None => Function::Xxh3(Xxh3::new(key)),
+            },
+            HashKind::Rapid => match AtOnce::detect() {
+                Some(proof) => Function::RapidAtOnce(WithLines { hash: Rapid::new(key), proof }),
+                None => Function::Rapid(Rapid::new(key)),
+            },
         };
         KeyedHash { function, key }
     }
@@ -89,8 +117,12 @@ impl KeyedHash {
             Function::Sip13(_) | Function::VectorSip13(_) => {
                 SipHasher13::new_with_keys(self.key[0], self.key[1]).hash(bytes)
             }
-            Function::Xxh3(xxh3) => xxh3_64_with_seed(bytes, xxh3.seed),
-            Function::Rapid(Rapid(secrets)) => rapidhash_v3_seeded(bytes, secrets),
+            Function::Xxh3(xxh3) | Function::Xxh3AtOnce(WithLines { hash: xxh3, .. }) => {
+                xxh3_64_with_seed(bytes, xxh3.seed)
+            }
+            Function::Rapid(rapid) | Function::RapidAtOnce(WithLines { hash: rapid, .. }) => {
+                rapidhash_v3_seeded(bytes, &rapid.secrets)
+            }
         }
     }
 
@@ -153,6 +185,11 @@ impl Sip13 {
 
 impl WordHash for Sip13 {
     #[inline(always)]
+    fn of(keyed: &KeyedHash) -> Option<&Self> {
+        if let Function::Sip13(hash) = &keyed.function { Some(hash) } else { None }
+    }
+
+    #[inline(always)]
     fn word(&self, word: u64) -> u64 {
         self.words([word])
     }
@@ -200,6 +237,11 @@ pub(crate) struct VectorSip13 {
 
 impl WordHash for VectorSip13 {
     #[inline(always)]
+    fn of(keyed: &KeyedHash) -> Option<&Self> {
+        if let Function::VectorSip13(hash) = &keyed.function { Some(hash) } else { None }
+    }
+
+    #[inline(always)]
     fn word(&self, word: u64) -> u64 {
         self.proof.words(self.state, [word])
     }
@@ -207,6 +249,11 @@ impl WordHash for VectorSip13 {
     #[inline(always)]
     fn two_words(&self, words: [u64; 2]) -> u64 {
         self.proof.words(self.state, words)
+    }
+
+    #[inline(always)]
+    fn at_once(&self) -> Option<AtOnce> {
+        Some(self.proof.at_once())
     }
 }
 
@@ -233,6 +280,11 @@ impl Xxh3 {
 }
 
 impl WordHash for Xxh3 {
+    #[inline(always)]
+    fn of(keyed: &KeyedHash) -> Option<&Self> {
+        if let Function::Xxh3(hash) = &keyed.function { Some(hash) } else { None }
+    }
+
     /// `xxh3_64_with_seed` of eight bytes, with what depends on the seed alone computed before.
     #[inline(always)]
     fn word(&self, word: u64) -> u64 {
@@ -252,24 +304,93 @@ impl WordHash for Xxh3 {
 
 /// rapidhash V3. Its seed is made of the first word of the key, its secrets of the second.
 #[derive(Clone, Copy)]
-pub(crate) struct Rapid(RapidSecrets);
+pub(crate) struct Rapid {
+    /// What an eight-byte key is combined with, and then the two halves of the product.
+    flips: [[u64; 2]; 2],
+    secrets: RapidSecrets,
+}
+
+/// What rapidhash combines the low half of its first product with. Source: rapidhash V3.
+const RAPID_LAST_SECRET: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 impl Rapid {
     fn new(key: [u64; 2]) -> Rapid {
         let (seed, secrets) = (RapidSecrets::seed(key[0]).seed, RapidSecrets::seed(key[1]).secrets);
-        Rapid(RapidSecrets { seed, secrets })
+        let first = [secrets[1], seed ^ 8];
+        let flips = [first, [RAPID_LAST_SECRET, secrets[1] ^ 8]];
+        Rapid { flips, secrets: RapidSecrets { seed, secrets } }
     }
+}
+
+/// Returns both halves of a product, the low one first.
+#[inline(always)]
+fn halves(a: u64, b: u64) -> [u64; 2] {
+    let product = u128::from(a) * u128::from(b);
+    [product as u64, (product >> 64) as u64]
 }
 
 impl WordHash for Rapid {
     #[inline(always)]
+    fn of(keyed: &KeyedHash) -> Option<&Self> {
+        if let Function::Rapid(hash) = &keyed.function { Some(hash) } else { None }
+    }
+
+    /// `rapidhash_v3_seeded` of eight bytes, with what depends on the key alone computed before.
+    #[inline(always)]
     fn word(&self, word: u64) -> u64 {
-        rapidhash_v3_inline::<true, false, false>(&word.to_le_bytes(), &self.0)
+        let [first, second] = self.flips;
+        let [low, high] = halves(word ^ first[0], word ^ first[1]);
+        let [low, high] = halves(low ^ second[0], high ^ second[1]);
+        low ^ high
     }
 
     #[inline(always)]
     fn two_words(&self, words: [u64; 2]) -> u64 {
-        rapidhash_v3_inline::<true, false, false>(&bytes_of(words), &self.0)
+        rapidhash_v3_inline::<true, false, false>(&bytes_of(words), &self.secrets)
+    }
+}
+
+impl WordHash for WithLines<Xxh3> {
+    #[inline(always)]
+    fn of(keyed: &KeyedHash) -> Option<&Self> {
+        if let Function::Xxh3AtOnce(hash) = &keyed.function { Some(hash) } else { None }
+    }
+
+    #[inline(always)]
+    fn word(&self, word: u64) -> u64 {
+        self.hash.word(word)
+    }
+
+    #[inline(always)]
+    fn two_words(&self, words: [u64; 2]) -> u64 {
+        self.hash.two_words(words)
+    }
+
+    #[inline(always)]
+    fn at_once(&self) -> Option<AtOnce> {
+        Some(self.proof)
+    }
+}
+
+impl WordHash for WithLines<Rapid> {
+    #[inline(always)]
+    fn of(keyed: &KeyedHash) -> Option<&Self> {
+        if let Function::RapidAtOnce(hash) = &keyed.function { Some(hash) } else { None }
+    }
+
+    #[inline(always)]
+    fn word(&self, word: u64) -> u64 {
+        self.hash.word(word)
+    }
+
+    #[inline(always)]
+    fn two_words(&self, words: [u64; 2]) -> u64 {
+        self.hash.two_words(words)
+    }
+
+    #[inline(always)]
+    fn at_once(&self) -> Option<AtOnce> {
+        Some(self.proof)
     }
 }
 
@@ -286,8 +407,8 @@ impl core::fmt::Debug for KeyedHash {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let kind = match &self.function {
             Function::Sip13(_) | Function::VectorSip13(_) => HashKind::Sip13,
-            Function::Xxh3(_) => HashKind::Xxh3,
-            Function::Rapid(_) => HashKind::Rapid,
+            Function::Xxh3(_) | Function::Xxh3AtOnce(_) => HashKind::Xxh3,
+            Function::Rapid(_) | Function::RapidAtOnce(_) => HashKind::Rapid,
         };
         f.debug_struct("KeyedHash").field("kind", &kind).finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@
 //! | delete | nothing | META: deleted |
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, Block, Media, Site, Span, before_reuse, equal_bytes};
+use everhash_pmem::{Access, Addr, AtOnce, Block, Media, Site, Span, before_reuse, equal_bytes};
 
 use super::concurrency::Pending;
 use super::layout::{
@@ -71,7 +71,13 @@ pub struct Fences {
 /// reserved (Algorithm 4, lines 43 and 44).
 #[inline(always)]
 pub fn ends_path(meta: Meta, bucket_slots: u32) -> bool {
-    let empty = !meta.valid() & ((1 << bucket_slots) - 1);
+    has_two_empty(meta, (1 << bucket_slots) - 1)
+}
+
+/// As [`ends_path`], of a bucket with the slots `used`, a mask.
+#[inline(always)]
+pub fn has_two_empty(meta: Meta, used: u32) -> bool {
+    let empty = !meta.valid() & used;
     empty & empty.wrapping_sub(1) != 0
 }
 
@@ -96,17 +102,11 @@ impl<'a, M: Media> Bucket<'a, M> {
         Ok(Bucket { block: pm.block(place.bucket(index))?, index })
     }
 
-    /// As [`Bucket::of`], with `None` for the error.
+    /// Returns the bucket in which byte `byte` lies: its index in the shard is not known. `None` if
+    /// it does not lie inside the medium.
     #[inline(always)]
-    pub fn try_of(pm: &'a Access<'_, M>, place: Place, index: u64) -> Option<Self> {
-        Some(Bucket { block: pm.try_block(place.bucket(index))?, index })
-    }
-
-    /// Returns the bucket at `start`, for hints: its index in the shard is not known. `None` if it
-    /// does not lie inside the medium.
-    #[inline(always)]
-    pub fn hint(pm: &'a Access<'_, M>, start: Addr) -> Option<Self> {
-        Some(Bucket { block: pm.try_block(start)?, index: 0 })
+    pub fn around(pm: &'a Access<'_, M>, byte: u64) -> Option<Self> {
+        Some(Bucket { block: pm.try_aligned_block(byte)?, index: u64::MAX })
     }
 
     /// Returns where it lies.
@@ -151,13 +151,18 @@ impl<'a, M: Media> Bucket<'a, M> {
         if sound { Ok(pair) } else { Err(corrupt(self.at(), "the check of a slot matches")) }
     }
 
-    /// As [`Bucket::pair`], with `None` for an error, and of a bucket that was not viewed: what a
+    /// Returns the lowest of `slots`, with its pair, which [`Bucket::is_sound`] has to judge.
+    #[inline(always)]
+    pub fn first_of(&self, slots: u32) -> Option<(usize, Pair)> {
+        self.block.first_slot::<{ Ruler::SLOTS }, SLOTS>(slots)
+    }
+
+    /// Returns whether a pair has the check of its slot, of a bucket that was not viewed: what a
     /// search needs no more is not loaded, and takes no register.
     #[inline(always)]
-    pub fn try_pair(&self, slot: usize) -> Option<Pair> {
-        let pair = self.words_of(slot);
+    pub fn is_sound(&self, pair: Pair, slot: usize) -> bool {
         let word = self.block.load_relaxed(Ruler::TAGS + layout::check_index(slot));
-        layout::is_sound(pair, word, self.at(), slot).then_some(pair)
+        layout::is_sound(pair, word, self.at(), slot)
     }
 
     #[inline(always)]
@@ -166,11 +171,24 @@ impl<'a, M: Media> Bucket<'a, M> {
         [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)]
     }
 
-    /// Returns the live slots whose tag is `tag`, without the check of the tags: enough for a
-    /// search that finds its key, which proves the tag (Algorithm 4, lines 29 to 32).
+    /// Returns the live slots that have the tag of a hash, without the check of the tags: enough
+    /// for a search that finds its key, which proves the tag (Algorithm 4, lines 29 to 32).
     #[inline(always)]
-    pub fn matching(&self, meta: Meta, tag: u8) -> u32 {
-        equal_bytes(&self.tags(), tag) & meta.live()
+    pub fn matching(&self, meta: Meta, hash: u64, proof: Option<AtOnce>) -> u32 {
+        let equal = match proof {
+            // The tag is the lowest byte of the hash.
+            Some(proof) => self.block.equal_bytes_at_once::<{ Ruler::TAGS }>(proof, hash),
+            None => equal_bytes(&self.tags(), layout::tag_of(hash)),
+        };
+        equal & meta.live()
+    }
+
+    /// Fetches the line in which a pair of a hash lies, unless that is in the line of META or found
+    /// no room in its own. A core fetches a dozen lines at once: each that a get does not need
+    /// delays another get's.
+    #[inline(always)]
+    pub fn fetch_line(&self, hash: u64) {
+        self.block.prefetch(layout::near_word(hash));
     }
 
     /// Returns whether the tags of live slots are those that META was stored beside: what a search

@@ -134,8 +134,15 @@ impl<P: Primitives> Shard<P> {
     /// Returns where the shard lies, and what [`Shard::is_there_still`] compares.
     #[inline(always)]
     pub fn enter(&self) -> (Place, Visit) {
+        let (packed, visit) = self.enter_packed();
+        (Place::of_packed(packed), visit)
+    }
+
+    /// As [`Shard::enter`], with the place as one word: [`Place::packed`].
+    #[inline(always)]
+    pub fn enter_packed(&self) -> (u64, Visit) {
         let visit = Visit { moves: self.moves.load(Ordering::Acquire) };
-        (Place::of_packed(self.place.load(Ordering::Acquire)), visit)
+        (self.place.load(Ordering::Acquire), visit)
     }
 
     /// Returns whether the shard has not moved. The caller has fenced (acquire) since it looked.

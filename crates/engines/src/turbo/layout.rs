@@ -167,7 +167,13 @@ pub const fn tag_of(hash: u64) -> u8 {
 /// Returns the index of the shard of a hash.
 #[inline(always)]
 pub const fn shard_of(hash: u64, shards: u64) -> u64 {
-    SHARD_BITS.get(hash).wrapping_mul(shards) >> 32
+    (shard_bits_of(hash) as u64).wrapping_mul(shards) >> 32
+}
+
+/// Returns the bits of a hash that choose a shard.
+#[inline(always)]
+pub const fn shard_bits_of(hash: u64) -> u32 {
+    SHARD_BITS.get(hash) as u32
 }
 
 /// Returns the index of the home bucket of a hash in a shard of 2^`log` buckets: its highest bits,
@@ -188,6 +194,13 @@ pub const fn line_of(hash: u64) -> u64 {
     1 + ((LINE_BITS.get(hash) * 3) >> 16)
 }
 
+/// Returns the index of a word in the line [`line_of`] a bucket: any, for a hint.
+#[inline(always)]
+pub const fn near_word(hash: u64) -> usize {
+    // As there, with the bits that say which word of the line.
+    LINE_WORDS + ((LINE_BITS.get(hash) * 3) >> (16 - LINE_WORDS.trailing_zeros())) as usize
+}
+
 /// Returns a mask of the slots for which a get of a hash fetches no further line.
 #[inline(always)]
 pub const fn near_slots(hash: u64) -> u32 {
@@ -203,6 +216,17 @@ pub const fn choose_slot(free: u32, hash: u64) -> Option<usize> {
     let slot = if near != 0 { near.trailing_zeros() } else { free.trailing_zeros() };
     if free != 0 { Some(slot as usize) } else { None }
 }
+
+/// The bits of a byte's address that say where in its bucket it lies.
+///
+/// Unit: a mask of bits. Source: the ruler of a bucket.
+const LOW_BYTE: u64 = Bucket::BYTES as u64 - 1;
+
+/// How far a hash is shifted so that its bits stand where the index of the only bucket would: by
+/// one less for each doubling.
+///
+/// Unit: bits. Source: a bucket has 2^8 bytes.
+const HOME_SHIFT: u32 = u64::BITS - LOW_BYTE.count_ones();
 
 /// Where the buckets of a shard lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,16 +255,24 @@ impl Place {
         self.start.plus(index * BUCKET_WORDS as u64)
     }
 
-    /// Returns the place in one word of DRAM: the start is a multiple of 256.
+    /// Returns the place in one word of DRAM: the start is a multiple of 256, and in its low byte
+    /// stands what [`Place::home_byte`] shifts by.
     #[inline(always)]
     pub const fn packed(self) -> u64 {
-        self.start.byte() | self.log as u64
+        self.start.byte() | (HOME_SHIFT - self.log) as u64
     }
 
     /// Returns the place in a word that [`Place::packed`] made.
     #[inline(always)]
     pub const fn of_packed(word: u64) -> Place {
-        Place { start: Addr::new(word & !(Bucket::BYTES as u64 - 1)), log: word as u8 as u32 }
+        Place { start: Addr::new(word & !LOW_BYTE), log: HOME_SHIFT - (word & LOW_BYTE) as u32 }
+    }
+
+    /// Returns a byte in the home bucket of a hash, in the shard whose place is `packed`.
+    #[inline(always)]
+    pub const fn home_byte(packed: u64, hash: u64) -> u64 {
+        // The bits of the hash below the index of the bucket become a place in the bucket.
+        (packed & !LOW_BYTE).wrapping_add(hash.wrapping_shr(packed as u32))
     }
 
     /// Returns the place in one word.
@@ -305,5 +337,6 @@ pub const fn lane_at(directory: Addr, shards: u64, lane: u64) -> Addr {
 }
 
 const _: () = assert!(BUCKET_BITS + 8 + 32 == 64, "tag, shard and bucket share no bit");
+const _: () = assert!(BUCKET_BITS <= HOME_SHIFT && HOME_SHIFT <= LOW_BYTE as u32);
 const _: () = assert!(SLOTS_BESIDE_META == 2 && Bucket::BYTES == 4 * 64);
 const _: () = assert!(SLOTS_BESIDE_META + 3 * SLOTS_A_LINE == SLOTS);

@@ -126,9 +126,10 @@ impl Engine for Turbo {
     }
 
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<TurboTable<M>> {
+        let look = table::word_lookup;
         Ok(match Form::from_code(pool.identity().form) {
-            Form::WORDS => TurboTable::Words(recovery::open(pool, executor)?),
-            _ => TurboTable::Bytes(recovery::open(pool, executor)?),
+            Form::WORDS => TurboTable::Words(recovery::open(pool, executor, look)?),
+            _ => TurboTable::Bytes(recovery::open(pool, executor, look)?),
         })
     }
 

@@ -7,7 +7,7 @@ use everhash_pmem::{Access, Addr, Media, Site};
 use super::bucket::{Bucket, Fences, sites};
 use super::concurrency::Held;
 use super::layout::{self, BUCKET_LINES, Meta};
-use super::search_path::{Search, Slot, get_along_path, search, try_fast_get};
+use super::search_path::{Hints, Search, Slot, get_along_path, search, try_fast_get};
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use super::variable_size_items::sites::RECORD;
@@ -34,7 +34,7 @@ impl<M: Media, C: PairCodec> SlotTable for Turbo<M, C> {
     #[inline(always)]
     fn find(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
         let wanted = self.hashed(key);
-        match self.try_fast_get(wanted, false) {
+        match self.try_fast_get(wanted, Hints { is_fetched: false, at_once: None }) {
             Some(found) => Ok(found),
             None => self.get_along_path(wanted, bytes),
         }
@@ -70,11 +70,10 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     pub(super) fn try_fast_get(
         &self,
         wanted: HashedKey<'_, C>,
-        is_fetched: bool,
+        hints: Hints,
     ) -> Option<Option<C::Pair>> {
         let pm = self.pool.access();
-        let shard = self.directory.try_of(wanted.hash)?;
-        try_fast_get(&pm, shard, || self.reach(), wanted, is_fetched)
+        try_fast_get(&pm, self.directory.of(wanted.hash), || self.used_slots, wanted, hints)
     }
 
     /// Returns the pair of a key, wherever on its path it lies.
@@ -122,7 +121,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
                 let pair = match key(position) {
                     Some(key) => {
                         let wanted = HashedKey { hash, key };
-                        match self.try_fast_get(wanted, true) {
+                        match self.try_fast_get(wanted, Hints { is_fetched: true, at_once: None }) {
                             Some(found) => found,
                             None => self.get_along_path(wanted, bytes)?,
                         }
@@ -207,7 +206,7 @@ impl Probe {
     #[inline(always)]
     fn prefetch_slot<M: Media>(&self, pm: &Access<'_, M>) {
         // None if it lies outside the medium: the lookup reports that.
-        let bucket = Bucket::hint(pm, self.home);
+        let bucket = Bucket::around(pm, self.home.byte());
         if let Some(slot) = bucket.and_then(|bucket| bucket.guess(layout::tag_of(self.hash))) {
             pm.prefetch(slot);
         }

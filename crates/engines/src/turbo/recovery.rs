@@ -20,7 +20,7 @@ use super::concurrency::Lanes;
 use super::layout::{self, Lane, Place, ROOT, Root};
 use super::setup::TurboSettings;
 use super::shard::{Directory, read_place};
-use super::state::{LockOf, Turbo};
+use super::state::{LockOf, LookupOf, Turbo};
 use super::variable_size_items::PairCodec;
 use crate::common::hash::KeyedHash;
 
@@ -51,7 +51,11 @@ struct Found {
 ///
 /// # Errors
 /// [`Error::Corrupt`] and errors of the medium.
-pub fn open<M: Media, C: PairCodec>(pool: Pool<M>, executor: &dyn Executor) -> Result<Turbo<M, C>> {
+pub fn open<M: Media, C: PairCodec>(
+    pool: Pool<M>,
+    executor: &dyn Executor,
+    lookup: LookupOf<M>,
+) -> Result<Turbo<M, C>> {
     let found = read_root(&pool)?;
     let places = {
         let pm = pool.access();
@@ -65,7 +69,7 @@ pub fn open<M: Media, C: PairCodec>(pool: Pool<M>, executor: &dyn Executor) -> R
     if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
         accept(&pool, &found, &places)?;
     }
-    let table = assemble::<M, C>(pool, found, space, &places)?;
+    let table = assemble::<M, C>(pool, found, (space, &places), lookup)?;
     if C::RECORDS {
         table.claim_records(executor)?;
     }
@@ -162,15 +166,18 @@ fn claim_places<M: Media>(space: &Space<M>, found: &Found, places: &[Place]) -> 
 fn assemble<M: Media, C: PairCodec>(
     pool: Pool<M>,
     found: Found,
-    space: Arc<Space<M>>,
-    places: &[Place],
+    (space, places): (Arc<Space<M>>, &[Place]),
+    lookup: LookupOf<M>,
 ) -> Result<Turbo<M, C>> {
     let Found { settings, directory, items } = found;
     let lanes = if takes_notes(&pool) && pool.writable() { settings.lanes } else { 0 };
+    let hasher = KeyedHash::of(pool.identity())?;
     Ok(Turbo {
         form: Form::from_code(pool.identity().form),
         settings,
-        hasher: KeyedHash::of(pool.identity())?,
+        lookup: lookup(&hasher),
+        used_slots: (1 << settings.bucket_slots) - 1,
+        hasher,
         ordered: pool.region().media().guarantees().same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.page_bytes),
         directory: Directory::new(directory, places),

@@ -1,14 +1,15 @@
 //! The search path of a key (TurboHash 3.2): from its home bucket on, to the first bucket with two
 //! empty slots, or to the end of the scope.
 
+use core::hint::cold_path;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, Media, Primitives};
+use everhash_pmem::{Access, AtOnce, Media, Primitives};
 
-use super::bucket::{Bucket, View, ends_path, slots_of};
+use super::bucket::{Bucket, View, has_two_empty, slots_of};
 use super::concurrency::{Look, Shard};
-use super::layout::{self, LINE_WORDS, Meta, Place};
+use super::layout::{self, Meta, Place};
 use super::variable_size_items::PairCodec;
 use crate::common::slot_codec::HashedKey;
 
@@ -67,6 +68,16 @@ pub struct Search<'a, M: Media, C: PairCodec> {
     pub deleted: u64,
 }
 
+/// What a search in a home bucket may rely on.
+#[derive(Clone, Copy, Debug)]
+pub struct Hints {
+    /// Whether the lines of the bucket were fetched before.
+    pub is_fetched: bool,
+    /// That the processor compares many bytes at once, if it does and the caller was compiled for
+    /// that.
+    pub at_once: Option<AtOnce>,
+}
+
 /// Looks for a key in its home bucket, without a lock; most searches end there. `None` means that
 /// [`get_along_path`] must answer: from the next bucket, from a record, beside or after a write, or
 /// by an error. Unless the lines of the home bucket were fetched before, the one in which the pair
@@ -82,42 +93,42 @@ pub struct Search<'a, M: Media, C: PairCodec> {
 pub fn try_fast_get<M: Media, C: PairCodec>(
     pm: &Access<'_, M>,
     shard: &Shard<M::Sync>,
-    reach: impl Fn() -> Reach,
+    used: impl Fn() -> u32,
     wanted: HashedKey<'_, C>,
-    is_fetched: bool,
+    hints: Hints,
 ) -> Option<Option<C::Pair>> {
-    let (place, visit) = shard.enter();
-    let bucket = Bucket::try_of(pm, place, layout::home_of(wanted.hash, place.log))?;
-    if !is_fetched {
-        fetch_line(pm, bucket.at(), wanted.hash);
+    let (packed, visit) = shard.enter_packed();
+    let bucket = Bucket::around(pm, Place::home_byte(packed, wanted.hash))?;
+    if !hints.is_fetched {
+        bucket.fetch_line(wanted.hash);
     }
     let before = bucket.meta_word();
     let meta = Meta::decode_unverified(before, bucket.at())?;
-    let mut found = None;
-    for slot in slots_of(bucket.matching(meta, layout::tag_of(wanted.hash))) {
-        let pair = bucket.try_pair(slot)?;
-        let pair = C::decode(pair, bucket.slot_at(slot)).ok()?;
-        if C::has_key(pair, wanted.key)? {
-            found = Some(pair);
-            break;
+    let mut slots = bucket.matching(meta, wanted.hash, hints.at_once);
+    let found = loop {
+        let Some((slot, pair)) = bucket.first_of(slots) else {
+            if bucket.is_covered(meta) && has_two_empty(meta, used()) {
+                break None;
+            }
+            return None;
+        };
+        let decoded = C::decode(pair, bucket.slot_at(slot)).ok()?;
+        // The check is asked in either case. Behind the comparison the wanted key stands for the
+        // one in the slot: that is no longer needed in the common case.
+        if !bucket.is_sound(pair, slot) {
+            return None;
         }
-    }
-    if found.is_none() && !(bucket.is_covered(meta) && ends_path(meta, reach().bucket_slots)) {
-        return None;
-    }
+        if C::has_key(decoded, wanted.key)? {
+            break Some(decoded);
+        }
+        cold_path();
+        slots &= slots.wrapping_sub(1);
+    };
     // Pairs with the release fence before a writer's stores.
     M::Sync::fence(Ordering::Acquire);
     let whole =
         bucket.meta_word_again() == before && shard.is_settled() && shard.is_there_still(visit);
     whole.then_some(found)
-}
-
-/// Fetches the line of a bucket in which a pair of a hash lies, unless that is in the line of META
-/// or found no room in its own. A core fetches a dozen lines at once: each that a get does not need
-/// delays another get's.
-#[inline(always)]
-fn fetch_line<M: Media>(pm: &Access<'_, M>, bucket: Addr, hash: u64) {
-    pm.prefetch(bucket.plus(layout::line_of(hash) * LINE_WORDS as u64));
 }
 
 /// Looks for a key along its path, without a lock (Algorithm 1). A record's value is left in

@@ -2,7 +2,7 @@
 //! the turn of its descriptor from one place to another.
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Access, Addr, Media, Primitives, Span};
+use everhash_pmem::{Access, Addr, Media, Primitives, Scaled, Span};
 
 pub use super::concurrency::Shard;
 use super::layout::{self, Descriptor, Place};
@@ -20,41 +20,36 @@ pub mod sites {
 /// The directory: on the medium a descriptor for each shard, in DRAM what serves it.
 pub struct Directory<P: Primitives> {
     at: Addr,
-    shards: Box<[Shard<P>]>,
+    shards: Scaled<Shard<P>>,
 }
 
 impl<P: Primitives> Directory<P> {
     /// Makes the DRAM side of the directory at `at`, for shards that lie at `places`.
     pub fn new(at: Addr, places: &[Place]) -> Self {
-        Directory { at, shards: places.iter().map(|place| Shard::new(*place)).collect() }
+        let shards = places.iter().map(|place| Shard::new(*place)).collect();
+        Directory { at, shards: Scaled::new(shards) }
     }
 
     /// Returns all shards.
     pub fn shards(&self) -> &[Shard<P>] {
-        &self.shards
+        self.shards.all()
     }
 
     /// Returns the index of the shard of a hash.
     #[inline(always)]
     pub fn index_of(&self, hash: u64) -> u64 {
-        layout::shard_of(hash, self.shards.len() as u64)
+        self.shards.index_of(layout::shard_bits_of(hash))
     }
 
     /// Returns the shard of a hash.
     #[inline(always)]
     pub fn of(&self, hash: u64) -> &Shard<P> {
-        &self.shards[self.index_of(hash) as usize]
-    }
-
-    /// As [`Directory::of`], for a fast path: what cannot panic needs no frame.
-    #[inline(always)]
-    pub fn try_of(&self, hash: u64) -> Option<&Shard<P>> {
-        self.shards.get(self.index_of(hash) as usize)
+        self.shards.of(layout::shard_bits_of(hash))
     }
 
     /// Returns how much DRAM it takes. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
-        size_of_val(&*self.shards) as u64
+        size_of_val(self.shards.all()) as u64
     }
 
     /// Turns the descriptor of shard `index` to `place`, whose buckets were stored past the caches

@@ -13,7 +13,7 @@ use super::setup::TurboSettings;
 use super::shard::Directory;
 use super::variable_size_items::PairCodec;
 use crate::common::hash::KeyedHash;
-use crate::common::slot_codec::HashedKey;
+use crate::common::slot_codec::{HashedKey, Words};
 
 /// A lock of the family that goes with medium `M`.
 pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
@@ -21,12 +21,22 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
+/// How a table of words looks a key up: by code that is compiled for its hash alone.
+pub type WordLookup<M> = fn(&Turbo<M, Words>, u64) -> Result<Option<u64>>;
+
+/// What chooses that for a hash.
+pub type LookupOf<M> = fn(&KeyedHash) -> WordLookup<M>;
+
 /// An open table with pairs of codec `C`.
 pub struct Turbo<M: Media, C: PairCodec> {
     pub(super) pool: Pool<M>,
     pub(super) form: Form,
     pub(super) settings: TurboSettings,
     pub(super) hasher: KeyedHash,
+    /// How a key is looked up if keys are words.
+    pub(super) lookup: WordLookup<M>,
+    /// A mask of the slots of a bucket that are used.
+    pub(super) used_slots: u32,
     /// Whether a line keeps the order of its stores on this medium.
     pub(super) ordered: bool,
     pub(super) space: Arc<Space<M>>,

@@ -9,11 +9,12 @@ use everhash_pmem::{AtomicWord, Lock, Media, Span, pool};
 use super::bucket::Pair;
 use super::check;
 use super::layout::{self, ROOT, Root};
+use super::search_path::Hints;
 use super::shard::Shard;
-use super::state::Turbo;
+use super::state::{Turbo, WordLookup};
 use super::variable_size_items::PairCodec;
 use crate::common::forms::table_of_forms;
-use crate::common::hash::{WordHash, with_hash};
+use crate::common::hash::{KeyedHash, WordHash, with_hash};
 use crate::common::slot_codec::{Bytes, HashedKey, Words, live_bytes};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
@@ -117,15 +118,29 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
     }
 }
 
+/// Returns how a table of words with this hash looks a key up.
+pub fn word_lookup<M: Media>(hasher: &KeyedHash) -> WordLookup<M> {
+    fn by<M: Media, H: WordHash>(_: &H) -> WordLookup<M> {
+        Turbo::get_word_by::<H>
+    }
+    with_hash!(hasher, hash => by(hash))
+}
+
 impl<M: Media> Turbo<M, Words> {
-    /// Not inlined, nor is what it leaves the rest to: so it needs hardly a frame, with any hash.
-    #[inline(never)]
-    fn get_word_by(&self, hash: &impl WordHash, key: u64) -> Result<Option<u64>> {
-        let wanted = HashedKey { hash: hash.word(key), key };
-        match self.try_fast_get(wanted, false) {
+    /// The rest is left to another function, with what this was called with: so the common case
+    /// keeps little.
+    fn get_word_by<H: WordHash>(&self, key: u64) -> Result<Option<u64>> {
+        match self.try_get_word::<H>(key) {
             Some(found) => Ok(found.map(|pair| pair[1])),
             None => self.get_word_along_path(key),
         }
+    }
+
+    #[inline(always)]
+    fn try_get_word<H: WordHash>(&self, key: u64) -> Option<Option<Pair>> {
+        let hash = H::of(&self.hasher)?;
+        let hints = Hints { is_fetched: false, at_once: hash.at_once() };
+        self.try_fast_get(HashedKey { hash: hash.word(key), key }, hints)
     }
 
     /// Hashes the key again, which is seldom: so the common case need not keep the hash.
@@ -140,7 +155,7 @@ impl<M: Media> WordTable for Turbo<M, Words> {
     writes_of_word_table!();
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        with_hash!(self.hasher, hash => self.get_word_by(hash, key))
+        (self.lookup)(self, key)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

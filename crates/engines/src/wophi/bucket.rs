@@ -12,6 +12,8 @@ use super::layout::{self, Kind, LINE_WORDS, NEXT, TOKEN, Token};
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::SlotCodec;
 
+pub use codecs::{find_value, key_words};
+
 /// How an update publishes a new value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
@@ -72,6 +74,24 @@ pub trait BucketCodec: SlotCodec {
         key: Self::Key<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<usize>>;
+
+    /// As [`BucketCodec::find`], with the pair.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    fn find_pair<M: Media>(
+        pm: &Access<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
+        hash: u64,
+        key: Self::Key<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Self::Pair>> {
+        match Self::find(pm, bucket, hash, key, bytes)? {
+            Some(slot) => bucket.pair(pm, slot).map(Some),
+            None => Ok(None),
+        }
+    }
 
     /// Returns whether two pairs have the same key, for [`Update::TwoSlots`]. With the other update
     /// no crash leaves a key twice: then `false` is an answer.
@@ -143,13 +163,15 @@ impl<'a, M: Media, C: BucketCodec> Bucket<'a, M, C> {
         &self.head
     }
 
-    /// As [`Bucket::read`], with `None` for an error. A bucket that was never written may pass: the
-    /// caller compares its home, which is 0 as it is stored.
+    /// Reads a main bucket whose token word has this home, see [`layout::home_in_token`]; `None`
+    /// for any other one, and for an error.
     #[inline(always)]
-    pub fn try_read(pm: &'a Access<'_, M>, at: Addr, kind: Kind) -> Option<Self> {
-        let head = pm.try_block::<LINE_WORDS>(at)?;
-        let token = Token::decode_unwritten(head.load(TOKEN), at, kind, C::SLOTS)?;
-        Some(Bucket { at, kind, token, head, codec: PhantomData })
+    pub fn try_resting(pm: &'a Access<'_, M>, at: Addr, home: u64) -> Option<Self> {
+        let head = pm.try_aligned_block::<LINE_WORDS>(at.byte())?;
+        // Where the line begins: that is `at`, or else this is no bucket and its check says so.
+        let at = head.start();
+        let token = Token::decode_resting(head.load(TOKEN), at, home, C::SLOTS)?;
+        Some(Bucket { at, kind: Kind::Main, token, head, codec: PhantomData })
     }
 
     /// Returns whether the chain ends here; `false` also if the link is damaged.

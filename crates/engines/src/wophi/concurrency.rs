@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
 use everhash_pmem::{
-    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Media, Primitives, Sequence, Stamp,
+    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Masked, Media, Primitives, Sequence, Stamp,
 };
 
 /// A stripe, alone in its pair of lines: a writer of the next stripe must not slow a reader down.
@@ -44,7 +44,7 @@ pub struct Held<'t, M: Media> {
 
 /// All stripes of a table.
 pub struct Stripes<P: Primitives> {
-    stripes: Box<[Stripe<P>]>,
+    stripes: Masked<Stripe<P>>,
 }
 
 impl<P: Primitives> Stripes<P> {
@@ -55,48 +55,43 @@ impl<P: Primitives> Stripes<P> {
             lock: Lock::new(Cell::new(0)),
             items: AtomicWord::new(0),
         };
-        Stripes { stripes: (0..count).map(stripe).collect() }
+        Stripes { stripes: Masked::new((0..count).map(stripe).collect()) }
     }
 
     /// Returns the number of stripes.
     pub fn count(&self) -> u64 {
-        self.stripes.len() as u64
+        self.stripes.all().len() as u64
     }
 
     /// Returns the stripe of a hash, or of a bucket.
     #[inline(always)]
     pub fn of(&self, hash: u64) -> &Stripe<P> {
-        &self.stripes[hash as usize & (self.stripes.len() - 1)]
-    }
-
-    /// As [`Stripes::of`], for a fast path: what cannot panic needs no frame.
-    #[inline(always)]
-    pub fn try_of(&self, hash: u64) -> Option<&Stripe<P>> {
-        self.stripes.get(hash as usize & self.stripes.len().wrapping_sub(1))
+        self.stripes.of(hash)
     }
 
     /// Returns the stripes of `count` buckets from `first` on, each once, in the order in which
     /// they are locked. `count` is a power of two and divides `first`.
     pub fn of_group(&self, first: u64, count: u64) -> &[Stripe<P>] {
-        let count = self.stripes.len().min(count as usize);
-        let start = first as usize & (self.stripes.len() - 1) & !(count - 1);
-        &self.stripes[start..start + count]
+        let stripes = self.stripes.all();
+        let count = stripes.len().min(count as usize);
+        let start = first as usize & (stripes.len() - 1) & !(count - 1);
+        &stripes[start..start + count]
     }
 
     /// Returns how much DRAM they take. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
-        size_of_val(&*self.stripes) as u64
+        size_of_val(self.stripes.all()) as u64
     }
 
     /// Returns whether a change of some stripe failed: what it stored may be incomplete, or not
     /// durable.
     pub fn is_poisoned(&self) -> bool {
-        self.stripes.iter().any(|stripe| stripe.sequence.read().is_err())
+        self.stripes.all().iter().any(|stripe| stripe.sequence.read().is_err())
     }
 
     /// Returns the sum of all counters.
     pub fn items(&self) -> u64 {
-        let counts = self.stripes.iter().map(|stripe| stripe.items.load(Ordering::Relaxed));
+        let counts = self.stripes.all().iter().map(|stripe| stripe.items.load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)
     }
 }

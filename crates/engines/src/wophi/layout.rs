@@ -190,33 +190,32 @@ impl Token {
     /// `None` if the check does not match, or if a slot has a token and is not there.
     #[inline(always)]
     pub const fn decode(word: u64, at: Addr, kind: Kind, slots: usize) -> Option<Token> {
-        match Token::decode_unwritten(word, at, kind, slots) {
-            // A bucket without a home was never written: a hole in the file, for example.
-            Some(token) if token.stored_home() != 0 => Some(token),
-            _ => None,
-        }
-    }
-
-    /// As [`Token::decode`], but a word of zeros matches its check in one place of 256: for callers
-    /// that compare the home.
-    #[inline(always)]
-    pub const fn decode_unwritten(word: u64, at: Addr, kind: Kind, slots: usize) -> Option<Token> {
         let sound = sum(word, token_place(at, kind), TOKEN_CHECK.width()) == 0;
         // A forged word may match its check and have a token of a slot that the bucket lacks.
         let fits = TOKENS.get(word) >> (2 * slots) == 0;
-        if sound && fits { Some(Token(TOKEN_CHECK.set(word, 0))) } else { None }
+        // A bucket without a home was never written: a hole in the file, for example.
+        if sound && fits && HOME.get(word) != 0 {
+            Some(Token(TOKEN_CHECK.set(word, 0)))
+        } else {
+            None
+        }
+    }
+
+    /// As [`Token::decode`], of a main bucket whose home must be `home`, as [`home_in_token`]
+    /// returns it. The check stays in the contents: nobody who reads a slot asks for it.
+    #[inline(always)]
+    pub const fn decode_resting(word: u64, at: Addr, home: u64, slots: usize) -> Option<Token> {
+        let sound = sum(word, token_place(at, Kind::Main), TOKEN_CHECK.width()) == 0;
+        // The bits between the last slot's token and the version: the home, and no other slot.
+        let beyond = VERSION_BITS.width() + TOKEN_CHECK.width();
+        let fits = (word ^ home) << beyond >> (beyond + 2 * slots as u32) == 0;
+        if sound && fits { Some(Token(word)) } else { None }
     }
 
     /// Returns the word for the bucket at `at`.
     #[inline(always)]
     pub const fn encode(self, at: Addr, kind: Kind) -> u64 {
         with_check(self.0, token_place(at, kind), TOKEN_CHECK.width())
-    }
-
-    /// Returns the field of [`Token::home`] as it is stored: one more, 0 = never written.
-    #[inline(always)]
-    pub const fn stored_home(self) -> u64 {
-        HOME.get(self.0)
     }
 
     /// Returns how often a main bucket was split, or the index of the main bucket that owns a
@@ -291,6 +290,12 @@ impl Token {
     }
 }
 
+/// Returns a token word with nothing but a home, as it is stored: one more than the depth of a
+/// main bucket.
+pub const fn home_in_token(stored_home: u64) -> u64 {
+    HOME.set(0, stored_home)
+}
+
 /// Returns the place of a token word, for its check. Main and chained buckets differ in one bit,
 /// whose flip every check notices: no bucket is taken for one of the other kind.
 #[inline(always)]
@@ -318,10 +323,11 @@ pub const fn decode_link(word: u64, at: Addr) -> Option<Addr> {
     if sound { Some(Addr::new(LINK_LINE.get(word).wrapping_mul(LINE))) } else { None }
 }
 
-/// Returns whether `word`, read at `at`, is the link to nowhere.
+/// Returns whether `word`, read at `at`, is the link to nowhere; `false` also beyond 2 PiB, where
+/// [`decode_link`] tells.
 #[inline(always)]
 pub const fn is_end(word: u64, at: Addr) -> bool {
-    LINK_LINE.get(word) == 0 && sum(word, LINK_PLACE.get(at.word()), LINK_CHECK.width()) == 0
+    sum(word, at.word(), LINK_CHECK.width()) == 0 && LINK_LINE.get(word) == 0
 }
 
 /// Returns the fingerprint field of a key that hashes to `hash`, in a slot of the bucket at `at`.

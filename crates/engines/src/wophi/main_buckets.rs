@@ -1,23 +1,22 @@
 //! Main buckets (WOPHI III-A): an addressable array that doubles by extents and never moves.
 
 use core::marker::PhantomData;
+use core::num::NonZero;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Bits, Media, Primitives};
 
 use super::bucket::{Bucket, BucketCodec, corrupt};
-use super::layout::{EXTENTS, Kind, LINE_WORDS, extent_start};
+use super::layout::{self, EXTENTS, Kind, LINE_WORDS, extent_start};
 
 /// 1 + how often the array has doubled: the home in the token word of a bucket that is not split
 /// further.
 const HOME: Bits = Bits::new(0, 7);
 /// Whether the next doubling is in progress.
 const GROWING: Bits = Bits::new(7, 1);
-/// Both: one comparison with a home says that it is right, and that no doubling is in progress.
-const HOME_AND_GROWING: Bits = Bits::new(0, 8);
-/// One less than the number of buckets at that level, which `MOST_BUCKETS` bounds.
-const MASK: Bits = Bits::new(8, 56);
+/// The home that no bucket has: while a doubling is in progress.
+const NO_HOME: u64 = 0;
 
 /// How far the array has grown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,12 +31,17 @@ pub struct View {
 ///
 /// Bucket b of n splits into b and b + n: the hash decides by one more of its low bits.
 pub struct MainBuckets<P: Primitives, C: BucketCodec> {
-    initial: u64,
-    /// The logarithm of `initial`.
-    initial_log: u32,
-    /// The [`View`], in one word: a reader never sees the mask of one view and the rest of another.
+    initial: NonZero<u64>,
+    /// The [`View`], in one word.
     view: P::AtomicU64,
-    /// Where bucket 0 would lie if each extent reached back to it. Unit: words, modulo 2^64.
+    /// The home of every bucket as its token word has it, or [`NO_HOME`]. A reader loads it before
+    /// the mask, and it is stored behind that: so the mask is of the same level or of a later one,
+    /// at which no bucket has this home any more.
+    home: P::AtomicU64,
+    /// One less than the number of buckets at the last level that was reached.
+    mask: P::AtomicU64,
+    /// Where bucket 0 would lie if each extent reached back to it; extent 0 comes at the logarithm
+    /// of `initial`. Unit: words, modulo 2^64.
     origins: [P::AtomicU64; EXTENTS],
     codec: PhantomData<fn() -> C>,
 }
@@ -47,10 +51,12 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
 
     /// Makes the map of an array that begins with `initial` buckets, a power of two.
     pub fn new(initial: u64) -> Self {
+        let initial = NonZero::new(initial).expect("an array begins with a bucket");
         MainBuckets {
             initial,
-            initial_log: initial.trailing_zeros(),
-            view: AtomicWord::new(MASK.set(HOME.set(0, 1), initial - 1)),
+            view: AtomicWord::new(HOME.set(0, 1)),
+            home: AtomicWord::new(layout::home_in_token(1)),
+            mask: AtomicWord::new(initial.get() - 1),
             origins: core::array::from_fn(|_| AtomicWord::new(0)),
             codec: PhantomData,
         }
@@ -58,16 +64,23 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
 
     /// Sets where extent `extent` lies; before the view that includes it is set.
     pub fn set_extent(&self, extent: usize, at: Addr) {
-        let back = extent_start(self.initial, extent).wrapping_mul(Self::BUCKET_WORDS);
-        self.origins[extent].store(at.word().wrapping_sub(back), Ordering::Release);
+        let back = extent_start(self.initial.get(), extent).wrapping_mul(Self::BUCKET_WORDS);
+        let origin = &self.origins[self.initial.trailing_zeros() as usize + extent];
+        origin.store(at.word().wrapping_sub(back), Ordering::Release);
     }
 
     /// Sets how far the array has grown.
     pub fn set_view(&self, view: View) {
-        let word = GROWING.set(0, view.growing.into());
-        let word = HOME.set(word, u64::from(view.level) + 1);
-        let word = MASK.set(word, self.count(view.level) - 1);
+        let stored_home = u64::from(view.level) + 1;
+        let word = HOME.set(GROWING.set(0, view.growing.into()), stored_home);
         self.view.store(word, Ordering::Release);
+        if view.growing {
+            self.home.store(NO_HOME, Ordering::Release);
+        }
+        self.mask.store(self.count(view.level) - 1, Ordering::Release);
+        if !view.growing {
+            self.home.store(layout::home_in_token(stored_home), Ordering::Release);
+        }
     }
 
     /// Returns how far the array has grown.
@@ -82,7 +95,7 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
     /// Returns the number of buckets at `level`.
     #[inline(always)]
     pub fn count(&self, level: u32) -> u64 {
-        self.initial << level
+        self.initial.get() << level
     }
 
     /// Returns the number of buckets that may hold something.
@@ -94,11 +107,10 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
     /// Returns where bucket `index` lies.
     #[inline(always)]
     pub fn at(&self, index: u64) -> Addr {
-        // Extent k > 0 begins at 2^(k - 1) times the buckets of extent 0. The lowest bit stands for
-        // that one; it decides only if no other bit is set.
-        let highest = (index << 1) >> self.initial_log | 1;
-        let extent = u64::BITS - 1 - highest.leading_zeros();
-        let origin = self.origins[extent as usize].load(Ordering::Relaxed);
+        // Extent k > 0 begins at 2^(k - 1) times the buckets of extent 0. The bit of `initial`
+        // stands for that one; it decides only if no higher bit is set.
+        let piece = (self.initial | index << 1).ilog2();
+        let origin = self.origins[piece as usize].load(Ordering::Relaxed);
         Addr::NULL.plus(origin.wrapping_add(index.wrapping_mul(Self::BUCKET_WORDS)))
     }
 
@@ -110,9 +122,10 @@ impl<P: Primitives, C: BucketCodec> MainBuckets<P, C> {
         pm: &'a Access<'_, M>,
         hash: u64,
     ) -> Option<Bucket<'a, M, C>> {
-        let view = self.view.load(Ordering::Acquire);
-        let bucket = Bucket::try_read(pm, self.at(hash & MASK.get(view)), Kind::Main)?;
-        (bucket.token.stored_home() == HOME_AND_GROWING.get(view)).then_some(bucket)
+        // In this order, see `home`.
+        let home = self.home.load(Ordering::Acquire);
+        let at = self.at(hash & self.mask.load(Ordering::Acquire));
+        Bucket::try_resting(pm, at, home)
     }
 
     /// Returns the main bucket of a hash, with its index.

@@ -95,7 +95,7 @@
 //! # What limits a get
 //!
 //! A get reads one line, and a processor can fetch a dozen lines at once. But it looks ahead by
-//! some hundred instructions, and a get has 192 with SipHash, 150 with rapidhash, the call and
+//! some hundred instructions, and a get has 146 with SipHash, 101 with rapidhash, the call and
 //! the check of the answer included (`everhash bench --instructions`). The bench measures what the
 //! hash leaves (`hash + random read`): on a virtual Xeon of 2023 less than a quarter of the rate of
 //! independent reads, and a get with all its checks reaches four tenths of that. So single gets
@@ -168,10 +168,11 @@ impl Engine for Wophi {
     }
 
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<WophiTable<M>> {
+        let look = table::word_lookup;
         Ok(match Form::from_code(pool.identity().form) {
-            Form::WORDS => WophiTable::Words(recovery::open(pool, executor)?),
-            Form::DOUBLE_WORDS => WophiTable::DoubleWords(recovery::open(pool, executor)?),
-            _ => WophiTable::Bytes(recovery::open(pool, executor)?),
+            Form::WORDS => WophiTable::Words(recovery::open(pool, executor, look)?),
+            Form::DOUBLE_WORDS => WophiTable::DoubleWords(recovery::open(pool, executor, look)?),
+            _ => WophiTable::Bytes(recovery::open(pool, executor, look)?),
         })
     }
 

@@ -7,7 +7,7 @@ use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Media};
 
 use self::write::Writer;
-use super::bucket::BucketCodec;
+use super::bucket::{Bucket, BucketCodec};
 use super::state::Wophi;
 use crate::common::edit::Step;
 use crate::common::slot_table::SlotTable;
@@ -83,36 +83,34 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         key: C::Key<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
-        match self.try_fast_get(pm, hash, key, bytes) {
+        let find = |bucket: &Bucket<'_, M, C>| C::find_pair(pm, bucket, hash, key, bytes).ok();
+        match self.try_fast_get(pm, hash, find) {
             Some(found) => Ok(found),
             None => self.get_along_chain(pm, hash, key, bytes),
         }
     }
 
-    /// Looks for a key in its main bucket, where nearly every search ends. `None` means that
-    /// [`Wophi::get_along_chain`] must answer: from the chain, during a growth, after a write, or
-    /// by an error.
+    /// Looks for a key in its main bucket, where nearly every search ends, with `find`. `None`
+    /// means that [`Wophi::get_along_chain`] must answer: from the chain, during a growth, after a
+    /// write, or by an error.
     ///
     /// A processor overlaps a get with the next one as far as its window of instructions reaches:
     /// so the common case has few of them, and no error to carry.
     #[inline(always)]
-    pub(super) fn try_fast_get(
+    pub(super) fn try_fast_get<T>(
         &self,
         pm: &Access<'_, M>,
         hash: u64,
-        key: C::Key<'_>,
-        bytes: &mut Vec<u8>,
-    ) -> Option<Option<C::Pair>> {
+        find: impl FnOnce(&Bucket<'_, M, C>) -> Option<Option<T>>,
+    ) -> Option<Option<T>> {
         pm.dram(1);
-        let stripe = self.stripes.try_of(hash)?;
+        let stripe = self.stripes.of(hash);
         let stamp = stripe.try_stamp()?;
         let bucket = self.main.resting_home(pm, hash)?;
-        let found = match C::find(pm, &bucket, hash, key, bytes).ok()? {
-            Some(slot) => Some(bucket.pair(pm, slot).ok()?),
-            None if bucket.is_last() => None,
-            None => return None,
-        };
-        stripe.accepts(stamp).then_some(found)
+        match find(&bucket)? {
+            None if !bucket.is_last() => None,
+            found => stripe.accepts(stamp).then_some(found),
+        }
     }
 
     /// Looks for a key along its whole chain, and repeats whenever a write came between.

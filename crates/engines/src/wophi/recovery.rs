@@ -30,7 +30,7 @@ use super::concurrency::Stripes;
 use super::layout::{self, EXTENTS, MOST_BUCKETS, ROOT, Root};
 use super::main_buckets::{MainBuckets, View};
 use super::setup::WophiSettings;
-use super::state::{Growth, Sweep, Wophi};
+use super::state::{Growth, LookupOf, Sweep, Wophi};
 use crate::common::hash::KeyedHash;
 
 /// Where recovery persists something.
@@ -56,6 +56,7 @@ struct Extents {
 pub fn open<M: Media, C: BucketCodec>(
     pool: Pool<M>,
     executor: &dyn Executor,
+    lookup: LookupOf<M>,
 ) -> Result<Wophi<M, C>> {
     if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
         // After a killed process, what is visible need not be durable. What the walk relies on,
@@ -65,7 +66,7 @@ pub fn open<M: Media, C: BucketCodec>(
     let settings = read_settings(&pool.access())?;
     let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
     let extents = read_extents::<M, C>(&pool.access(), &settings, &space)?;
-    let mut table = empty_table::<M, C>(pool, settings, space)?;
+    let mut table = empty_table::<M, C>(pool, settings, space, lookup)?;
     let level = extents.main.len() as u32 - 1;
     for (extent, at) in extents.main.into_iter().enumerate() {
         table.main.set_extent(extent, at);
@@ -130,11 +131,14 @@ fn empty_table<M: Media, C: BucketCodec>(
     pool: Pool<M>,
     settings: WophiSettings,
     space: Arc<Space<M>>,
+    lookup: LookupOf<M>,
 ) -> Result<Wophi<M, C>> {
+    let hasher = KeyedHash::of(pool.identity())?;
     Ok(Wophi {
         form: Form::from_code(pool.identity().form),
         settings,
-        hasher: KeyedHash::of(pool.identity())?,
+        lookup: lookup(&hasher),
+        hasher,
         ordered: pool.region().media().guarantees().same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.page_bytes),
         main: MainBuckets::new(settings.initial_buckets),

@@ -6,13 +6,13 @@ use core::time::Duration;
 use everhash_index::{
     BareTable, Checked, Cursor, Error, Result, Stats, Table, Upkeep, WordTable, admit,
 };
-use everhash_pmem::{AtomicWord, LINE, Lock, Media, pool};
+use everhash_pmem::{AtomicWord, Block, LINE, Lock, Media, pool};
 
-use super::bucket::BucketCodec;
+use super::bucket::{BucketCodec, find_value, key_words};
 use super::check;
-use super::state::Wophi;
+use super::state::{Wophi, WordLookup};
 use crate::common::forms::table_of_forms;
-use crate::common::hash::{WordHash, with_hash};
+use crate::common::hash::{KeyedHash, WordHash, with_hash};
 use crate::common::slot_codec::{Bytes, DoubleWords, Words, live_bytes};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
@@ -148,21 +148,41 @@ impl<M: Media, C: BucketCodec> BareTable for Wophi<M, C> {
     }
 }
 
+/// Returns how a table of words with this hash looks a key up.
+pub fn word_lookup<M: Media>(hasher: &KeyedHash) -> WordLookup<M> {
+    fn by<M: Media, H: WordHash>(_: &H) -> WordLookup<M> {
+        Wophi::get_word_by::<H>
+    }
+    with_hash!(hasher, hash => by(hash))
+}
+
 impl<M: Media> Wophi<M, Words> {
-    /// Not inlined, nor is what it leaves the rest to: so it needs no frame, with any hash.
-    #[inline(never)]
-    fn get_word_by(&self, hash: &impl WordHash, key: u64) -> Result<Option<u64>> {
-        let (pm, hash) = (self.pool.access(), hash.word(key));
-        match self.try_fast_get(&pm, hash, key, &mut Vec::new()) {
-            Some(found) => Ok(found.map(|pair| pair[1])),
-            None => self.get_word_along_chain(hash, key),
+    /// The rest is left to another function, with what this was called with: so the common case
+    /// keeps little.
+    fn get_word_by<H: WordHash>(&self, key: u64) -> Result<Option<u64>> {
+        match self.try_get_word::<H>(key) {
+            Some(found) => Ok(found),
+            None => self.get_word_along_chain(key),
         }
     }
 
+    #[inline(always)]
+    fn try_get_word<H: WordHash>(&self, key: u64) -> Option<Option<u64>> {
+        let hash = H::of(&self.hasher)?;
+        self.try_fast_get(&self.pool.access(), hash.word(key), |bucket| {
+            let equal = match hash.at_once() {
+                Some(proof) => bucket.head().equal_words_at_once(proof, key),
+                None => key_words(bucket.head(), key),
+            };
+            Some(find_value(bucket, equal))
+        })
+    }
+
+    /// Hashes the key again, which is seldom: so the common case need not keep the hash.
     #[cold]
     #[inline(never)]
-    fn get_word_along_chain(&self, hash: u64, key: u64) -> Result<Option<u64>> {
-        let pm = self.pool.access();
+    fn get_word_along_chain(&self, key: u64) -> Result<Option<u64>> {
+        let (pm, hash) = (self.pool.access(), self.hasher.word(key));
         Ok(self.get_along_chain(&pm, hash, key, &mut Vec::new())?.map(|pair| pair[1]))
     }
 }
@@ -171,7 +191,7 @@ impl<M: Media> WordTable for Wophi<M, Words> {
     writes_of_word_table!();
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        with_hash!(self.hasher, hash => self.get_word_by(hash, key))
+        (self.lookup)(self, key)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

@@ -88,6 +88,11 @@ impl<const N: usize, B: Block<N>> Block<N> for CountedBlock<'_, B> {
     }
 
     #[inline]
+    fn prefetch(&self, index: usize) {
+        self.inner.prefetch(index);
+    }
+
+    #[inline]
     fn store(&self, index: usize, value: u64) {
         self.stripe.words_stored.add(1);
         self.inner.store(index, value);

@@ -164,6 +164,15 @@ impl Media for DaxMedium {
         self.backing.mapping.try_window(at)
     }
 
+    #[inline(always)]
+    fn try_aligned_block<'a, const N: usize>(
+        &'a self,
+        _cx: &'a (),
+        byte: u64,
+    ) -> Option<Window<'a, N>> {
+        self.backing.mapping.try_aligned_window(byte)
+    }
+
     #[inline]
     fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
         self.backing.mapping.read_words(at, out)

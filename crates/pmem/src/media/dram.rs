@@ -102,6 +102,15 @@ impl Media for Dram {
         self.mapping.try_window(at)
     }
 
+    #[inline(always)]
+    fn try_aligned_block<'a, const N: usize>(
+        &'a self,
+        _cx: &'a (),
+        byte: u64,
+    ) -> Option<Window<'a, N>> {
+        self.mapping.try_aligned_window(byte)
+    }
+
     #[inline]
     fn read_words(&self, _cx: &(), at: Addr, out: &mut [u64]) -> Result<()> {
         self.mapping.read_words(at, out)

@@ -227,6 +227,15 @@ impl Media for FileMedium {
         self.backing.mapping.try_window(at)
     }
 
+    #[inline(always)]
+    fn try_aligned_block<'a, const N: usize>(
+        &'a self,
+        _cx: &'a FileContext,
+        byte: u64,
+    ) -> Option<Window<'a, N>> {
+        self.backing.mapping.try_aligned_window(byte)
+    }
+
     #[inline]
     fn read_words(&self, _cx: &FileContext, at: Addr, out: &mut [u64]) -> Result<()> {
         self.backing.mapping.read_words(at, out)

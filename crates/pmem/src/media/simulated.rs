@@ -213,6 +213,10 @@ impl<D: Device, P: Primitives, const N: usize> Block<N> for Window<'_, D, P, N> 
         self.load(index)
     }
 
+    fn prefetch(&self, index: usize) {
+        self.device.prefetch(self.start.plus(index as u64));
+    }
+
     fn store(&self, index: usize, value: u64) {
         let word = self.word(index);
         self.device.device().store(self.thread, word, &[value]);

@@ -74,6 +74,108 @@ fn equal_32_avx2(words: &[u64; 4], byte: u8) -> u32 {
     _mm256_movemask_epi8(_mm256_cmpeq_epi8(found, _mm256_set1_epi8(byte as i8))) as u32
 }
 
+/// A processor that compares a whole line with one value at once, and rotates lanes of 64 bits by
+/// different counts: the proof that it is one.
+#[derive(Clone, Copy, Debug)]
+pub struct AtOnce(());
+
+impl AtOnce {
+    /// Returns the proof, or `None` if the processor lacks the instructions.
+    pub fn detect() -> Option<AtOnce> {
+        #[cfg(target_arch = "x86_64")]
+        let has_them = std::arch::is_x86_feature_detected!("avx512f")
+            && std::arch::is_x86_feature_detected!("avx512bw")
+            && std::arch::is_x86_feature_detected!("avx512vl");
+        #[cfg(not(target_arch = "x86_64"))]
+        let has_them = false;
+        has_them.then_some(AtOnce(()))
+    }
+}
+
+// What follows is written as instructions: the compiler would call a function that not every
+// processor has. The registers lie above the fifteenth: they need not be cleared for old code.
+#[cfg(target_arch = "x86_64")]
+impl AtOnce {
+    /// Returns which of the eight words at `first` are `value`, bit i for word i. Each is loaded as
+    /// one, in no order.
+    ///
+    /// # Safety
+    /// `first` is where eight words of a live mapping begin.
+    #[inline(always)]
+    pub(super) unsafe fn equal_words_of_line(self, first: *const u64, value: u64) -> u32 {
+        let equal: u32;
+        // SAFETY: the instructions exist, for an `AtOnce` is made only then. The caller's words are
+        // mapped, and only read; an instruction may do that beside stores, as an atomic load may.
+        unsafe {
+            core::arch::asm!(
+                "vpbroadcastq zmm16, {value}",
+                "vpcmpeqq k1, zmm16, zmmword ptr [{first}]",
+                "kmovw {equal:e}, k1",
+                value = in(reg) value,
+                first = in(reg) first,
+                equal = lateout(reg) equal,
+                out("zmm16") _,
+                out("k1") _,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        equal
+    }
+
+    /// Returns which of the sixteen bytes of the words `FIRST` and `FIRST + 1` behind `start` are
+    /// the lowest one of `low`, bit i for byte i. Each word is loaded as one, in no order.
+    ///
+    /// # Safety
+    /// Both words lie in a live mapping.
+    #[inline(always)]
+    pub(super) unsafe fn equal_bytes_of_words<const FIRST: usize>(
+        self,
+        start: *const u64,
+        low: u64,
+    ) -> u32 {
+        let equal: u32;
+        // SAFETY: as in `equal_words_of_line`.
+        unsafe {
+            core::arch::asm!(
+                "vpbroadcastb xmm16, {low:e}",
+                "vpcmpeqb k1, xmm16, xmmword ptr [{start} + {offset}]",
+                "kmovw {equal:e}, k1",
+                low = in(reg) low,
+                start = in(reg) start,
+                offset = const FIRST * 8,
+                equal = lateout(reg) equal,
+                out("zmm16") _,
+                out("k1") _,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        equal
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl AtOnce {
+    /// Returns which of the eight words at `first` are `value`: never called.
+    ///
+    /// # Safety
+    /// None here.
+    pub(super) unsafe fn equal_words_of_line(self, _first: *const u64, _value: u64) -> u32 {
+        unreachable!("it cannot be made on this processor")
+    }
+
+    /// Returns which of sixteen bytes are the lowest one of `low`: never called.
+    ///
+    /// # Safety
+    /// None here.
+    pub(super) unsafe fn equal_bytes_of_words<const FIRST: usize>(
+        self,
+        _start: *const u64,
+        _low: u64,
+    ) -> u32 {
+        unreachable!("it cannot be made on this processor")
+    }
+}
+
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 #[inline(always)]
 fn equal_16(words: [u64; 2], byte: u8) -> u32 {

@@ -9,17 +9,26 @@ use core::arch::x86_64::{
     _mm_xor_si128,
 };
 
+use super::lanes::AtOnce;
+
 /// SipHash-1-3 on a processor that rotates lanes of 64 bits by different counts: the proof that it
 /// is one.
 ///
 /// Words stand for their bytes in little-endian order.
 #[derive(Clone, Copy, Debug)]
-pub struct VectorSip(());
+pub struct VectorSip(AtOnce);
 
 impl VectorSip {
     /// Returns the proof, or `None` if the processor lacks the instructions.
     pub fn detect() -> Option<VectorSip> {
-        has_rotations().then_some(VectorSip(()))
+        // Those instructions are some of these.
+        AtOnce::detect().map(VectorSip)
+    }
+
+    /// Returns what else such a processor can do.
+    #[inline(always)]
+    pub fn at_once(self) -> AtOnce {
+        self.0
     }
 
     /// Returns the hash of `N` words, that is of 8 `N` bytes. The state before the first word is
@@ -54,18 +63,6 @@ impl VectorSip {
     pub fn words<const N: usize>(self, _state: [u64; 4], _words: [u64; N]) -> u64 {
         unreachable!("it cannot be made on this processor")
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_rotations() -> bool {
-    // Both: the instruction is part of the first, its form for 16 bytes of the second.
-    std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512vl")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_rotations() -> bool {
-    false
 }
 
 #[cfg(target_arch = "x86_64")]

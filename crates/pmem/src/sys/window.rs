@@ -4,6 +4,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::flush::{Flusher, store_past_caches};
+use super::lanes::AtOnce;
 use super::map::Mapping;
 use crate::media::{Block, out_of_bounds};
 use crate::{Addr, LINE, Result, Site, Span, WORD};
@@ -27,14 +28,31 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn window<const N: usize>(&self, at: Addr) -> Result<Window<'_, N>> {
         let first = self.words(at, N as u64)?;
-        Ok(Window { first, start: at, writable: self.writable(), mapping: PhantomData })
+        Ok(self.window_at(first, at))
     }
 
     /// As [`Mapping::window`], with `None` for the error.
     #[inline(always)]
     pub(crate) fn try_window<const N: usize>(&self, at: Addr) -> Option<Window<'_, N>> {
         let first = self.try_words(at, N as u64)?;
-        Some(Window { first, start: at, writable: self.writable(), mapping: PhantomData })
+        Some(self.window_at(first, at))
+    }
+
+    /// Returns the window in which byte `byte` lies and that begins at a multiple of its length, a
+    /// power of two; `None` if it is out of bounds.
+    #[inline(always)]
+    pub(crate) fn try_aligned_window<const N: usize>(&self, byte: u64) -> Option<Window<'_, N>> {
+        let start = Addr::of_window::<N>(byte);
+        // No sum: the bits of the length are zero in the start.
+        let last = byte | (N as u64 * WORD - 1);
+        let base = (last < self.bytes()).then(|| self.base())?;
+        Some(self.window_at(base.wrapping_add(start.byte() as usize).cast(), start))
+    }
+
+    /// Makes the window of words that were found to lie inside.
+    #[inline(always)]
+    fn window_at<const N: usize>(&self, first: *mut u64, start: Addr) -> Window<'_, N> {
+        Window { first, start, writable: self.writable(), mapping: PhantomData }
     }
 
     /// Returns where `count` words at `at` lie, or an error if they are out of bounds.
@@ -169,6 +187,43 @@ impl<const N: usize> Block<N> for Window<'_, N> {
     }
 
     #[inline(always)]
+    fn equal_words_at_once(&self, proof: AtOnce, value: u64) -> u32 {
+        const { assert!(N == 8, "a line") }
+        // SAFETY: eight words of the mapping begin at `first`.
+        unsafe { proof.equal_words_of_line(self.first, value) }
+    }
+
+    #[inline(always)]
+    fn equal_bytes_at_once<const FIRST: usize>(&self, proof: AtOnce, low: u64) -> u32 {
+        const { assert!(FIRST + 2 <= N) }
+        // SAFETY: two words from `FIRST` on lie in the window, all of which lies in the mapping.
+        unsafe { proof.equal_bytes_of_words::<FIRST>(self.first, low) }
+    }
+
+    #[inline(always)]
+    fn first_slot<const FIRST: usize, const COUNT: usize>(
+        &self,
+        slots: u32,
+    ) -> Option<(usize, [u64; 2])> {
+        const { assert!(COUNT < 32 && FIRST + 2 * COUNT <= N) }
+        let slots = core::num::NonZero::new(slots & ((1 << COUNT) - 1))?;
+        let slot = slots.trailing_zeros() as usize;
+        // SAFETY: it is the lowest of `COUNT` bits, of which one is set.
+        unsafe { core::hint::assert_unchecked(slot < COUNT) };
+        // SAFETY: the lowest of `COUNT` bits is below `COUNT`, so both words lie in the window, all
+        // of which lies in the mapping.
+        let word = |index: usize| unsafe {
+            AtomicU64::from_ptr(self.first.add(FIRST + 2 * slot + index)).load(Ordering::Relaxed)
+        };
+        Some((slot, [word(0), word(1)]))
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, index: usize) {
+        super::own::prefetch_at(self.first.wrapping_add(index).cast());
+    }
+
+    #[inline(always)]
     fn store(&self, index: usize, value: u64) {
         // SAFETY: as in `load_relaxed`, and `target` checked that the mapping is writable.
         unsafe { AtomicU64::from_ptr(self.target(index)) }.store(value, Ordering::Relaxed);
@@ -215,6 +270,61 @@ mod tests {
             assert!(mapping.try_window::<8>(Addr::new(at)).is_none(), "{at}");
             assert!(mapping.read_words(Addr::new(at), &mut [0; 8]).is_err(), "{at}");
             assert!(mapping.write_words(Addr::new(at), &[0; 8]).is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn an_aligned_window_begins_at_a_multiple_and_never_reaches_past_the_end() {
+        // Fails if the window of a byte were another one, or its last words outside.
+        let mapping = mapping(true);
+        let start = |byte| mapping.try_aligned_window::<8>(byte).map(|window| window.start());
+        for byte in 0..8192 {
+            assert_eq!(start(byte), Some(Addr::new(byte / 64 * 64)));
+        }
+        assert!(
+            [8192, 8193, u64::MAX, u64::MAX - 63].into_iter().all(|byte| start(byte).is_none())
+        );
+        let cut = Mapping::reserve(8192, true).unwrap();
+        cut.extend(4096 - 8, Source::Memory).unwrap();
+        let ends = [4095, 4096 - 64].map(|byte| cut.try_aligned_window::<8>(byte).is_some());
+        assert_eq!(ends, [cut.bytes() == 4096; 2], "a line whose last word is outside");
+    }
+
+    #[test]
+    fn what_is_compared_at_once_is_what_is_compared_one_by_one() {
+        // Fails if a word or a byte is compared in another lane, or not at all.
+        let Some(proof) = AtOnce::detect() else { return };
+        let mapping = mapping(true);
+        let window = mapping.window::<8>(Addr::new(64)).unwrap();
+        for pattern in 0..256u32 {
+            for (index, bit) in (0..8).map(|index| (index, pattern >> index & 1)) {
+                window.store(index, if bit == 1 { u64::MAX - 5 } else { 5 << index });
+            }
+            assert_eq!(window.equal_words(u32::MAX, u64::MAX - 5), pattern);
+            assert_eq!(window.equal_words(0x54, u64::MAX - 5), pattern & 0x54);
+            assert_eq!(window.equal_words_at_once(proof, u64::MAX - 5), pattern);
+        }
+        for seed in 1..1000u64 {
+            let words = [seed, seed + 1].map(|seed| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            window.store(3, words[0]);
+            window.store(4, words[1] & 0x0303_0303_0303_0303);
+            for low in (0..256).map(|byte| byte | seed << 8) {
+                let one_by_one = crate::equal_bytes(&[window.load(3), window.load(4)], low as u8);
+                assert_eq!(window.equal_bytes_at_once::<3>(proof, low), one_by_one);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_slot_of_a_mask_is_the_lowest_of_those_that_are_there() {
+        // Fails if a bit of a slot that is not there leads out of the window.
+        let mapping = mapping(true);
+        let window = mapping.window::<8>(Addr::new(64)).unwrap();
+        (0..8).for_each(|index| window.store(index, index as u64));
+        for mask in (0..64).chain([0xff00, u32::MAX, 1 << 31]) {
+            let lowest = (0..3).find(|slot| mask >> slot & 1 == 1);
+            let slot = |slot: usize| (slot, [2 * slot as u64 + 1, 2 * slot as u64 + 2]);
+            assert_eq!(window.first_slot::<1, 3>(mask), lowest.map(slot));
         }
     }
 

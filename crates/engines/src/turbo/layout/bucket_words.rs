@@ -7,8 +7,13 @@ use super::{MIX, SLOTS};
 const VALID: Bits = Bits::new(0, SLOTS as u32);
 const DELETE: Bits = Bits::new(14, SLOTS as u32);
 pub(super) const SEQ: Bits = Bits::new(28, 12);
-const TAGS_CHECK: Bits = Bits::new(40, META_CHECK_BITS);
+const TAGS_CHECK: Bits = Bits::new(TAGS_CHECK_SHIFT, META_CHECK_BITS);
 const META_CHECK: Bits = Bits::new(52, META_CHECK_BITS);
+
+/// Where the check of the tags begins.
+///
+/// Unit: bits. Source: ours; behind the sequence number.
+const TAGS_CHECK_SHIFT: u32 = 40;
 
 /// Bits of the check that META has of itself, and of the one of the tags.
 ///
@@ -72,18 +77,20 @@ impl Meta {
     }
 
     /// As [`Meta::decode`], without a look at the tags: enough for a search that finds its key,
-    /// which proves the tag. A search that finds none asks [`Meta::covers`], too.
+    /// which proves the tag. Zero, which was never stored, may pass: it has no live slot. A search
+    /// that finds none asks [`Meta::covers`], too.
     #[inline(always)]
     pub const fn decode_unverified(word: u64, at: Addr) -> Option<Meta> {
-        // Zero was never stored: a hole in the file, for example.
-        if word != 0 && own_sum(word, at) == 0 { Some(Meta(word)) } else { None }
+        if own_sum(word, at) == 0 { Some(Meta(word)) } else { None }
     }
 
     /// Returns whether a word that was read beside `tags` was stored beside them, as far as they
-    /// belong to live slots.
+    /// belong to live slots. Zero was never stored: a hole in the file, for example.
     #[inline(always)]
     pub const fn covers(self, tags: [u64; 2]) -> bool {
-        self.tags_sum(tags) == TAGS_CHECK.get(self.0)
+        // The check of the word comes to the top, where that of the tags is made.
+        let check = self.0 << (u64::BITS - META_CHECK_BITS - TAGS_CHECK_SHIFT);
+        self.0 != 0 && (self.tags_product(tags) ^ check) >> (u64::BITS - META_CHECK_BITS) == 0
     }
 
     /// Returns the word for the bucket at `at`, whose words of tags are `tags`.
@@ -100,10 +107,16 @@ impl Meta {
     /// (TurboHash 3.4).
     #[inline(always)]
     const fn tags_sum(self, tags: [u64; 2]) -> u64 {
+        self.tags_product(tags) >> (u64::BITS - META_CHECK_BITS)
+    }
+
+    /// Returns a number whose highest bits are the check of the tags.
+    #[inline(always)]
+    const fn tags_product(self, tags: [u64; 2]) -> u64 {
         let live = self.live();
         let low = (tags[0] & bytes_of(live)).wrapping_mul(MIX[0]);
         let high = (tags[1] & bytes_of(live >> 8)).wrapping_mul(MIX[1]);
-        (low ^ high) >> (64 - META_CHECK_BITS)
+        low ^ high
     }
 
     /// Returns the bitmap of slots that are not empty.
@@ -121,7 +134,8 @@ impl Meta {
     /// Returns the bitmap of slots that hold a pair.
     #[inline(always)]
     pub const fn live(self) -> u32 {
-        VALID.get(self.0 & !(self.0 >> SLOTS)) as u32
+        // Each deleted slot is valid.
+        VALID.get(self.0 ^ self.0 >> SLOTS) as u32
     }
 
     /// Returns the number of writes, modulo 2^12, without 0.
@@ -197,7 +211,7 @@ pub const fn slot_check(words: [u64; 3], slot: usize) -> u64 {
 /// Returns which of the words TAGS and CHECKS has the check of a slot.
 #[inline(always)]
 pub const fn check_index(slot: usize) -> usize {
-    if slot < SLOTS_CHECKED_BESIDE_TAGS { 1 } else { 2 }
+    1 + (slot + 16 - SLOTS_CHECKED_BESIDE_TAGS) / 16
 }
 
 /// Returns whether a pair has the check of its slot, which lies in `word`.

@@ -15,7 +15,7 @@ use crate::common::slot_codec::{HashedKey, Words};
 use crate::turbo::bucket::{Bucket, Fences, Pair, sites};
 use crate::turbo::concurrency::Shard;
 use crate::turbo::layout::{self, Bucket as Ruler, LINE_WORDS, Meta, Place};
-use crate::turbo::search_path::{Reach, try_fast_get};
+use crate::turbo::search_path::{Hints, Reach, try_fast_get};
 
 /// Where the only bucket of the shard lies, and where it may move to.
 const HERE: Place = Place { start: Addr::new(256), log: 0 };
@@ -74,7 +74,9 @@ impl<P: Primitives> Table<P> {
     /// Looks for the key once, and returns its value if the reader accepts what it saw.
     fn read(&self) -> Option<u64> {
         let wanted = HashedKey::<Words> { hash: HASH, key: KEY };
-        let found = try_fast_get(&self.region.access(), &self.shard, || REACH, wanted, true)?;
+        let hints = Hints { is_fetched: true, at_once: None };
+        let used = || (1 << REACH.bucket_slots) - 1;
+        let found = try_fast_get(&self.region.access(), &self.shard, used, wanted, hints)?;
         let Some([key, value]) = found else { return Some(ABSENT) };
         assert!(key == KEY && value <= 1, "torn, or of another shard: {value}");
         let durable = self.region.media().durable();

@@ -1,5 +1,7 @@
 //! The slots of each form: 8-byte pairs, 16-byte pairs, and byte strings.
 
+use core::num::NonZero;
+
 use everhash_index::Result;
 use everhash_pmem::{Access, Block, Media};
 
@@ -25,6 +27,34 @@ fn load_two<M: Media, C: BucketCodec>(bucket: &Bucket<'_, M, C>, slot: usize) ->
 fn store_two<M: Media, C: BucketCodec>(bucket: &Bucket<'_, M, C>, slot: usize, words: [u64; 2]) {
     bucket.head().store(word_slot(slot), words[0]);
     bucket.head().store(word_slot(slot) + 1, words[1]);
+}
+
+/// The words of a word bucket that are keys, as a mask.
+///
+/// Unit: a mask of bits. Source: the ruler of a bucket.
+const WORD_KEYS: u32 = 1 << word_slot(0) | 1 << word_slot(1) | 1 << word_slot(2);
+
+/// Returns a mask of the words that are `key` in the first line of a bucket of words.
+#[inline(always)]
+pub fn key_words(line: &impl Block<LINE_WORDS>, key: u64) -> u32 {
+    line.equal_words(WORD_KEYS, key)
+}
+
+/// Returns which of the words `equal`, a mask, are keys of slots that hold something.
+#[inline(always)]
+fn live_words<M: Media>(bucket: &Bucket<'_, M, Words>, equal: u32) -> Option<NonZero<u32>> {
+    // Bit 2i for slot i becomes the bit of its first word.
+    let live = (bucket.token.live() as u32) << WordBucket::SLOTS;
+    NonZero::new(equal & live & WORD_KEYS)
+}
+
+/// Returns the value in the slot whose key is among the words `equal`, a mask.
+///
+/// All slots are compared without a branch: which one it is cannot be predicted.
+#[inline(always)]
+pub fn find_value<M: Media>(bucket: &Bucket<'_, M, Words>, equal: u32) -> Option<u64> {
+    let word = live_words(bucket, equal)?.trailing_zeros() as usize;
+    Some(bucket.head().load_relaxed((word | 1) % LINE_WORDS))
 }
 
 /// Three slots, all in the line of their token word.
@@ -76,13 +106,20 @@ impl BucketCodec for Words {
         key: u64,
         _bytes: &mut Vec<u8>,
     ) -> Result<Option<usize>> {
-        // All three slots are compared without a branch: which one it is cannot be predicted.
-        let head = bucket.head();
-        let equal = u64::from(head.load_relaxed(word_slot(0)) == key)
-            | u64::from(head.load_relaxed(word_slot(1)) == key) << 2
-            | u64::from(head.load_relaxed(word_slot(2)) == key) << 4;
-        let found = equal & bucket.token.live();
-        Ok((found != 0).then(|| found.trailing_zeros() as usize / 2))
+        let found = live_words(bucket, key_words(bucket.head(), key));
+        Ok(found.map(|word| (word.trailing_zeros() as usize - WordBucket::SLOTS) / 2))
+    }
+
+    #[inline(always)]
+    fn find_pair<M: Media>(
+        _pm: &Access<'_, M>,
+        bucket: &Bucket<'_, M, Self>,
+        _hash: u64,
+        key: u64,
+        _bytes: &mut Vec<u8>,
+    ) -> Result<Option<[u64; 2]>> {
+        let value = find_value(bucket, key_words(bucket.head(), key));
+        Ok(value.map(|value| [key, value]))
     }
 
     fn is_same_key(a: [u64; 2], b: [u64; 2]) -> bool {

@@ -104,7 +104,7 @@ impl<P: Primitives> Chain<P> {
         let pm = self.region.access();
         let stripe = self.stripes.of(HASH);
         let stamp = stripe.try_stamp()?;
-        let bucket = Bucket::<_, Words>::try_read(&pm, HERE, Kind::Main)?;
+        let bucket = Bucket::<_, Words>::try_resting(&pm, HERE, layout::home_in_token(1))?;
         let found = match Words::find(&pm, &bucket, HASH, KEY, &mut Vec::new()).ok()? {
             Some(slot) => Some(bucket.pair(&pm, slot).ok()?),
             None => None,
