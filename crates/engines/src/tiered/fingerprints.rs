@@ -1,11 +1,16 @@
-//! Fingerprints in DRAM (ours): a copy of the head of every line of the layers, so that a search
-//! reads only the lines in which a slot has the fingerprint of its key, and a write finds room
-//! without reading any.
+//! Fingerprints in DRAM (ours): a copy of the head of lines of the layers, so that a search reads
+//! only the lines in which a slot has the fingerprint of its key, and a write finds room without
+//! reading any. A table has them of all layers, or of all but the bottom layer: most pairs lie
+//! there, and most reads that find nothing go to the layers above it.
 //!
 //! A copy changes while the sequence of its group is odd, or before a view leads to its layer: so a
 //! reader that accepts what it found has seen the copies that go with it. Overflow lines have none.
 //! What belonged to a layer that was dropped stays until the table is closed, because readers may
 //! still be there: a third of what is in use at most.
+//!
+//! A copy may be ahead of its line: that the source of a move is a shadow is noted here only, and
+//! stored with the next change of the line. A crash, or the next open, makes it valid again, which
+//! is where a move began. So the page of a source need not be written for its flags.
 
 use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
@@ -18,11 +23,39 @@ use super::layout::{BUCKET_LINES, Head, PLACES, Place};
 /// Whether the bucket of a second line goes on in overflow lines.
 const HAS_LINK: Bits = Bits::new(48, 1);
 
+/// Whether the other bits are those of the line.
+const IS_KNOWN: Bits = Bits::new(49, 1);
+
 /// The heads of a layer, by the number of their line.
 type Heads<P> = Box<[<P as Primitives>::AtomicU64]>;
 
+/// Which layers DRAM has fingerprints of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Covers {
+    /// None.
+    Nothing,
+    /// All.
+    All,
+    /// All but the bottom one.
+    Upper,
+}
+
+impl Covers {
+    /// Returns what the setting says.
+    pub fn of_setting(value: u64) -> Covers {
+        match value {
+            0 => Covers::Nothing,
+            1 => Covers::All,
+            _ => Covers::Upper,
+        }
+    }
+}
+
 /// The heads of all layers, by the number of their layer in the root.
 pub struct Fingerprints<P: Primitives> {
+    covers: Covers,
+    /// Lines of DRAM that a search touches.
+    dram_lines: u32,
     /// Empty in a table without fingerprints in DRAM.
     layers: Box<[OnceLock<Heads<P>>]>,
 }
@@ -38,44 +71,93 @@ pub struct Known {
 
 impl Known {
     fn of_word(word: u64) -> Known {
-        Known { head: Head::of_packed(HAS_LINK.set(word, 0)), has_link: HAS_LINK.get(word) == 1 }
+        let head = Head::of_packed(IS_KNOWN.set(HAS_LINK.set(word, 0), 0));
+        Known { head, has_link: HAS_LINK.get(word) == 1 }
+    }
+
+    fn word(self) -> u64 {
+        IS_KNOWN.set(HAS_LINK.set(self.head.packed(), u64::from(self.has_link)), 1)
     }
 }
 
 impl<P: Primitives> Fingerprints<P> {
-    /// Makes those of a table without layers; none ever, unless `is_on`.
-    pub fn new(is_on: bool) -> Self {
-        let count = if is_on { PLACES } else { 0 };
-        Fingerprints { layers: (0..count).map(|_| OnceLock::new()).collect() }
+    /// Makes those of a table without lines, which usually has so many layers.
+    pub fn new(covers: Covers, layers: u64) -> Self {
+        let count = if covers == Covers::Nothing { 0 } else { PLACES };
+        // Those of two buckets of each layer.
+        let dram_lines = match covers {
+            Covers::Nothing => 0,
+            Covers::All => 2 * layers,
+            Covers::Upper => 2 * (layers - 1),
+        };
+        Fingerprints {
+            covers,
+            dram_lines: dram_lines as u32,
+            layers: (0..count).map(|_| OnceLock::new()).collect(),
+        }
     }
 
-    /// Returns whether searches may rely on them.
+    /// Returns which layers they are of.
+    #[inline(always)]
+    pub fn covers(&self) -> Covers {
+        self.covers
+    }
+
+    /// Returns whether searches may rely on some.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         !self.layers.is_empty()
     }
 
-    /// Returns how many lines of DRAM a search touches: those of four buckets of two layers.
+    /// Returns how many lines of DRAM a search touches.
     #[inline(always)]
     pub fn dram_lines(&self) -> u32 {
-        if self.is_on() { 4 } else { 0 }
+        self.dram_lines
     }
 
-    /// Makes those of an empty layer, which is number `number` in the root. No view leads to it
-    /// yet.
-    pub fn add(&self, number: usize, place: Place) {
-        if let Some(layer) = self.layers.get(number) {
-            layer.get_or_init(|| P::words((place.buckets() * BUCKET_LINES) as usize));
+    /// Makes room for those of all layers of a view, of which nothing is known yet.
+    pub fn add_all(&self, view: &View) {
+        let bottom = view.count() - 1;
+        for (rank, place) in view.all().iter().enumerate() {
+            if self.covers == Covers::All || rank < bottom {
+                self.add(view.first() + rank, *place, None);
+            }
         }
     }
 
-    /// Returns what is known of both lines of a bucket; `None` without fingerprints.
+    /// Makes those that go with a new layer, which is empty and to which no view leads yet; it will
+    /// lie below those of a view. Of the bottom layer so far nothing is known until
+    /// [`Fingerprints::learn`] has told.
+    pub fn add_below(&self, view: &View, place: Place) {
+        let index = view.first() + view.count();
+        match self.covers {
+            Covers::Nothing => {}
+            Covers::All => {
+                self.add(index, place, Some(Known { head: Head::EMPTY, has_link: false }));
+            }
+            Covers::Upper => self.add(index - 1, view.bottom(), None),
+        }
+    }
+
+    fn add(&self, number: usize, place: Place, all: Option<Known>) {
+        let Some(layer) = self.layers.get(number) else { return };
+        layer.get_or_init(|| {
+            let heads = P::words((place.buckets() * BUCKET_LINES) as usize);
+            if let Some(known) = all {
+                heads.iter().for_each(|head| head.store(known.word(), Ordering::Relaxed));
+            }
+            heads
+        });
+    }
+
+    /// Returns what is known of both lines of a bucket; `None` without fingerprints of it.
     #[inline(always)]
     pub fn bucket(&self, number: usize, index: u64) -> Option<[Known; 2]> {
         let heads = self.layers.get(number)?.get()?;
         let first = (index * BUCKET_LINES) as usize;
         let words = heads.get(first..first + 2)?;
-        Some([0, 1].map(|line: usize| Known::of_word(words[line].load(Ordering::Relaxed))))
+        let words = [0, 1].map(|line: usize| words[line].load(Ordering::Relaxed));
+        (IS_KNOWN.get(words[0] & words[1]) == 1).then(|| words.map(Known::of_word))
     }
 
     /// Fetches what is known of a bucket.
@@ -94,15 +176,31 @@ impl<P: Primitives> Fingerprints<P> {
         self.bucket(number, line / BUCKET_LINES)
     }
 
-    /// Notes the head of the line at `at`. The caller holds its group.
+    /// Learns what a line holds that is not known yet. The caller holds its group.
+    pub fn learn(&self, view: &View, at: Addr, known: Known) {
+        if let Some(word) = self.word(view, at) {
+            word.store(known.word(), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes the head of the line at `at`, if what is there is known; returns whether it is. The
+    /// caller holds its group.
     #[inline(always)]
-    pub fn note(&self, view: &View, at: Addr, head: Head) {
-        self.change(view, at, |word| HAS_LINK.set(head.packed(), HAS_LINK.get(word)));
+    pub fn note(&self, view: &View, at: Addr, head: Head) -> bool {
+        self.change(view, at, |known| Known { head, ..known })
+    }
+
+    /// As [`Fingerprints::note`], of some lines.
+    #[inline(always)]
+    pub fn note_all(&self, view: &View, heads: impl Iterator<Item = (Addr, Head)>) {
+        heads.for_each(|(at, head)| {
+            self.note(view, at, head);
+        });
     }
 
     /// Notes whether the line at `at` has a link. The caller holds its group.
     pub fn note_link(&self, view: &View, at: Addr, has_link: bool) {
-        self.change(view, at, |word| HAS_LINK.set(word, u64::from(has_link)));
+        self.change(view, at, |known| Known { has_link, ..known });
     }
 
     /// Returns how much DRAM they take. Unit: bytes.
@@ -112,11 +210,20 @@ impl<P: Primitives> Fingerprints<P> {
     }
 
     #[inline(always)]
-    fn change(&self, view: &View, at: Addr, change: impl FnOnce(u64) -> u64) {
-        let Some((number, line)) = self.find(view, at) else { return };
-        if let Some(word) = self.layers[number].get().and_then(|heads| heads.get(line as usize)) {
-            word.store(change(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+    fn change(&self, view: &View, at: Addr, change: impl FnOnce(Known) -> Known) -> bool {
+        let Some(word) = self.word(view, at) else { return false };
+        let old = word.load(Ordering::Relaxed);
+        let is_known = IS_KNOWN.get(old) == 1;
+        if is_known {
+            word.store(change(Known::of_word(old)).word(), Ordering::Relaxed);
         }
+        is_known
+    }
+
+    #[inline(always)]
+    fn word(&self, view: &View, at: Addr) -> Option<&P::AtomicU64> {
+        let (number, line) = self.find(view, at)?;
+        self.layers[number].get()?.get(line as usize)
     }
 
     /// Returns the layer and the number of a line; `None` for an overflow line.

@@ -28,7 +28,7 @@ everhash_pmem::ruler! {
         72  ONE_FLUSH       [1] "1 = moved pairs share the flush of the write that moves them";
         80  SHADOW_READING  [1] "1 = reads use the source of a moved pair";
         88  STREAMS         [1] "1 = a stream for each layer, 0 = one for all";
-        96  FINGERPRINTS    [1] "1 = fingerprints of all slots in DRAM too";
+        96  FINGERPRINTS    [1] "1 = fingerprints of all slots in DRAM, 2 = of the upper layers";
         104 CHECKSUM        [1] "XXH3-64 of the words before, seeded with their byte offset";
         112 SPARE           [10] "zero";
         192 PLACES          [64] "where layer k lies, in the order in which layers were added";

@@ -318,7 +318,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 
     /// Makes shadows of the sources of moves: what they hold is durable further down. No flush: a
-    /// crash may leave them valid.
+    /// crash may leave them valid. So where DRAM knows the head it is enough to note that there.
     ///
     /// # Errors
     /// As the medium.
@@ -329,8 +329,9 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         moves: &Moves,
     ) -> Result<()> {
         for Left { at, head, .. } in &moves.sources {
-            pm.store(at.plus(Ruler::HEAD as u64), head.encode(*at))?;
-            self.fingerprints.note(view, *at, *head);
+            if !self.fingerprints.note(view, *at, *head) {
+                pm.store(at.plus(Ruler::HEAD as u64), head.encode(*at))?;
+            }
         }
         let moved = moves.sources.iter().map(|left| left.pairs).sum();
         self.moved.fetch_add(moved, Ordering::Relaxed);

@@ -175,7 +175,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Fetches the lines that a search for a hash with these positions reads.
     #[inline(always)]
     pub(super) fn prefetch(&self, pm: &Access<'_, M>, view: &View, hash: u64, positions: [u64; 2]) {
-        for (rank, place) in view.all().iter().enumerate() {
+        // From the bottom: its lines are on their way while DRAM is asked about those above.
+        for (rank, place) in view.all().iter().enumerate().rev() {
             for position in positions {
                 let index = layout::bucket_of(position, place.log);
                 let (first, second) = (place.bucket(index), place.bucket(index).plus(LINE / WORD));
@@ -361,7 +362,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn move_apart(&self, pm: &Access<'_, M>, at: (u64, usize)) -> Result<()> {
         let (plan, moves) = self.table.plan_moves(pm, &self.view, at, Default::default())?;
         plan.commit_apart(pm, self.table.ordered)?;
-        plan.heads().for_each(|(at, head)| self.table.fingerprints.note(&self.view, at, head));
+        self.table.fingerprints.note_all(&self.view, plan.heads());
         self.table.mark_sources_apart(pm, &self.view, &moves)?;
         self.table.drop_ended(pm, &self.view, &moves);
         Ok(())

@@ -16,7 +16,7 @@ use everhash_pmem::{
 
 use super::bucket::{Line, Lines, PairCodec, corrupt};
 use super::concurrency::Groups;
-use super::fingerprints::Fingerprints;
+use super::fingerprints::{Covers, Fingerprints, Known};
 use super::layers::{Layers, View};
 use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
 use super::setup::TieredSettings;
@@ -112,10 +112,10 @@ fn assemble<M: Media, C: PairCodec>(
     space: Arc<Space<M>>,
     (first, places): (usize, &[Place]),
 ) -> Result<Tiered<M, C>> {
-    let fingerprints = Fingerprints::new(settings.fingerprints == 1);
-    for (rank, place) in places.iter().enumerate() {
-        fingerprints.add(first + rank, *place);
-    }
+    let layers = Layers::new(first, places, settings.layers as usize);
+    let covers = Covers::of_setting(settings.fingerprints);
+    let fingerprints = Fingerprints::new(covers, settings.layers);
+    fingerprints.add_all(&layers.view());
     Ok(Tiered {
         form: Form::from_code(pool.identity().form),
         settings,
@@ -124,7 +124,7 @@ fn assemble<M: Media, C: PairCodec>(
         heap: Heap::new(Arc::clone(&space), settings.heap_page_bytes),
         space,
         groups: Groups::new(layout::groups_log(settings.top_pages)),
-        layers: Layers::new(first, places, settings.layers as usize),
+        layers,
         fingerprints,
         estimate: AtomicWord::new(0),
         grow_at: AtomicWord::new(0),
@@ -168,9 +168,9 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             self.each_line(&pm, &view, group, |_, _, line, number| {
                 match number {
                     0 | 1 => {
-                        self.fingerprints.note(&view, line.at(), line.head);
                         let has_link = number == 1 && line.next()?.is_some();
-                        self.fingerprints.note_link(&view, line.at(), has_link);
+                        let known = Known { head: line.head, has_link };
+                        self.fingerprints.learn(&view, line.at(), known);
                     }
                     _ => self.heap.claim(line.at(), line_class())?,
                 }

@@ -17,9 +17,12 @@ use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span};
 
 use super::bucket::{Line, Lines, PairCodec};
 use super::concurrency::Held;
+use super::fingerprints::{Covers, Known};
 use super::in_cacheline_crash_consistency::Plan;
 use super::layers::{View, announce_streams};
-use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Listed, MOST_LOG, PLACES, Place};
+use super::layout::{
+    self, BUCKET_LINES, Head, LINE_WORDS, Line as Ruler, Listed, MOST_LOG, PLACES, Place,
+};
 use super::opportunistic_data_movement::{Moves, Moving, Source, Sunk};
 use super::overflow::Newcomer;
 use super::setup::write_empty_lines;
@@ -93,7 +96,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         pm.commit_word(at, Listed::Live(place).encode(at), sites::PLACE)?;
         pm.persist(Span::new(at, 1), sites::PLACE)?;
         *growth = Growth { steps: growth.steps + 1, ..Growth::default() };
-        self.fingerprints.add(index, place);
+        self.fingerprints.add_below(&view, place);
         self.layers.add(place);
         self.announce(pm);
         Ok(())
@@ -185,12 +188,46 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let group = self.groups.of(position);
         let held = self.groups.hold(pm, [group, group])?;
         let buckets = first..first + (1 << self.page_log());
+        if self.fingerprints.covers() == Covers::Upper {
+            self.learn_below(pm, view, (&held, position), buckets.clone())?;
+        }
         // Ends: the first pair of each round always finds a place, or a full medium.
         while self.drain_round(pm, view, (&held, position), buckets.clone())? {}
         let change = held.change(position)?;
         let lines = self.unlink_all(pm, view, buckets.map(|index| place.bucket(index)))?;
         change.end();
         self.give_lines(lines);
+        Ok(())
+    }
+
+    /// Learns the fingerprints of what lies below some buckets of the top layer, in the layer that
+    /// was the bottom one until this growth began.
+    fn learn_below(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        (held, position): (&Held<'_, M>, u64),
+        buckets: core::ops::Range<u64>,
+    ) -> Result<()> {
+        let rank = view.count() - 2;
+        let place = view.place(rank);
+        let steps = place.log - view.place(0).log;
+        let mut seen = Vec::new();
+        for index in buckets.start << steps..buckets.end << steps {
+            if self.fingerprints.bucket(view.first() + rank, index).is_some() {
+                continue;
+            }
+            let mut lines = Lines::of(pm, place.bucket(index));
+            while let Some((line, number)) = lines.advance()?
+                && number < BUCKET_LINES
+            {
+                let has_link = number == 1 && line.next()?.is_some();
+                seen.push((line.at(), Known { head: line.head, has_link }));
+            }
+        }
+        let change = held.change(position)?;
+        seen.into_iter().for_each(|(at, known)| self.fingerprints.learn(view, at, known));
+        change.end();
         Ok(())
     }
 
@@ -208,7 +245,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let mut is_left = false;
         for index in buckets {
             let place = view.place(0);
-            let mut lines = Lines::of(pm, place.bucket(index));
+            let mut lines = self.lines_of(pm, view, 0, index);
             while let Some((line, _)) = lines.advance()? {
                 let mut head = line.head;
                 for slot in line.readable() {

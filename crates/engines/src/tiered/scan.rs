@@ -196,7 +196,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         cleared: &mut Cleared,
     ) -> Result<()> {
         for home in self.buckets(view, rank, group) {
-            let mut lines = Lines::of(pm, home);
+            let mut lines = self.lines(pm, view, home);
             while let Some((line, _)) = lines.advance()? {
                 let mut head = line.head;
                 for slot in line.readable().filter(|slot| ends(line.head.state(*slot))) {

@@ -34,8 +34,8 @@ settings! {
             "1 = reads use the source of a moved pair, 0 = they go on to the lower layer";
         streams = 1, |value| value <= 1,
             "1 = a stream for each layer, 0 = one for all";
-        fingerprints = 0, |value| value <= 1,
-            "1 = fingerprints of all slots in DRAM too, 0 = in the lines only";
+        fingerprints = 0, |value| value <= 2,
+            "fingerprints in DRAM: 1 = of all slots, 2 = of all but the bottom layer, 0 = none";
     }
 }
 

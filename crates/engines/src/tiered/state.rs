@@ -167,7 +167,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub(super) fn commit_plan(&self, pm: &Access<'_, M>, view: &View, plan: &Plan) -> Result<()> {
         plan.commit(pm, self.ordered)?;
         if self.fingerprints.is_on() {
-            plan.heads().for_each(|(at, head)| self.fingerprints.note(view, at, head));
+            self.fingerprints.note_all(view, plan.heads());
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let (mut moves, mut cut) = (Moves::default(), Vec::new());
         for index in first..first + (1 << self.page_log()) {
             let home = place.bucket(index);
-            let mut lines = Lines::of(pm, home);
+            let mut lines = self.lines_of(pm, view, rank, index);
             while let Some((line, number)) = lines.advance()? {
                 for slot in line.readable().filter(|slot| is_deleted(line.head.state(*slot))) {
                     let position = self.position_of(&line, slot, (place, index))?;

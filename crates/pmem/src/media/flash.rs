@@ -11,7 +11,7 @@ mod tests;
 
 pub use counters::FlashCounters;
 pub use disk::Disk;
-pub use ftl::{Ftl, FtlCounters, Outcome};
+pub use ftl::{Ftl, FtlCounters, Outcome, StreamUse};
 
 use super::simulated::{Simulated, contents};
 use super::virtual_time::Timing;
@@ -77,6 +77,11 @@ impl<P: Primitives> Simulated<Disk, P> {
     /// Returns the counters.
     pub fn counters(&self) -> FlashCounters {
         self.device().counters()
+    }
+
+    /// Returns what each stream has cost so far, and what it holds.
+    pub fn streams(&self) -> Vec<StreamUse> {
+        self.device().ftl().streams()
     }
 
     /// Returns how often each block was erased.

@@ -1,12 +1,14 @@
 //! What the paper's mechanisms do and cost: one flush, moves, shadows, skew, resizing; and their
 //! ablations.
 
-use everhash_index::{Choice, Design, Form, Inline, Opening, Sizing, Table, create};
+use everhash_index::{Choice, Design, Form, Inline, Opening, Sizing, Table, create, open};
 use everhash_pmem::{Image, Media, Region, Std, pool};
 use everhash_testkit::measured::{FILE, MEMORY, Measured};
 use everhash_testkit::model;
 
-use crate::tiered::{Tiered, TieredSettings, bytes_needed};
+use crate::tiered::bucket::Line;
+use crate::tiered::in_cacheline_crash_consistency::shadow;
+use crate::tiered::{Tiered, TieredSettings, TieredTable, bytes_needed};
 
 fn own(table: &dyn Table, name: &str) -> u64 {
     let stats = table.stats().unwrap();
@@ -54,6 +56,90 @@ fn an_insert_costs_what_its_medium_and_its_form_make_necessary() {
             assert_eq!((cost.lines, cost.fences), (fences, fences), "{form}");
         }
     }
+}
+
+#[test]
+fn the_flags_of_a_source_wait_for_the_next_change_of_its_line() {
+    // Fails if a move stores to the lines that pairs come from where DRAM knows their heads; or if
+    // pairs that moved count twice, or are gone, when only DRAM knew that they had.
+    let mut stored = Vec::new();
+    for fingerprints in 0..=2 {
+        let settings = TieredSettings { fingerprints, ..of_the_paper() };
+        let most = settings.slots() * 45 / 100;
+        let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+        let traffic = measured.traffic(|| {
+            (0..most).for_each(|i| assert!(measured.words().insert_word(i, i).unwrap()));
+            (0..most).for_each(|i| assert!(measured.words().update_word(i, !i).unwrap()));
+        });
+        assert!(own(&measured.table, "moved") > 1000);
+        assert_eq!(traffic.fences, 2 * most);
+        stored.push(traffic.bytes_stored());
+        let Measured { media, table, .. } = measured;
+        drop(table);
+        let again =
+            open::<Tiered, Image>(Region::new(media), Opening::default().boot, &Inline).unwrap();
+        let words = again.words().unwrap();
+        assert_eq!(again.len().unwrap(), most);
+        for round in 0..2 {
+            for i in 0..most {
+                assert_eq!(words.get_word(i).unwrap(), Some(!i ^ round), "{i}");
+                assert!(words.update_word(i, !i ^ 1).unwrap());
+            }
+        }
+        assert_eq!(again.check().unwrap().items, most);
+    }
+    println!("bytes stored: {stored:?}");
+    assert_eq!(stored[1], stored[2]);
+    assert!(stored[0] > stored[1] + 8 * 1000, "{stored:?}");
+}
+
+#[test]
+fn dram_knows_the_layers_that_it_covers_after_growth_and_an_open() {
+    // Fails if the layer that was the bottom one is never learned, if a bottom layer takes DRAM
+    // without being asked for, or if DRAM says anything of a line that this does not hold, but that
+    // pairs have left it.
+    for (fingerprints, layers) in [(1, 2), (2, 2), (2, 3)] {
+        let region = Region::new(Image::<Std>::new(0, 64 << 20));
+        let small = TieredSettings { top_pages: 4, fingerprints, layers, ..of_the_paper() };
+        let settings = TieredSettings { grow_percent: 80, ..small };
+        let opening = Opening::default();
+        let table = create::<Tiered, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        for key in 0..40_000u64 {
+            assert!(table.words().unwrap().insert_word(key, key).unwrap());
+        }
+        while Table::maintain(&table, core::time::Duration::ZERO, 1000).unwrap().more {}
+        assert!(table.stats().unwrap().growth_steps >= 3);
+        let grown = known_lines(&table, fingerprints);
+        assert!(grown > 0, "some lines of the table are ahead of the medium");
+        drop(table);
+        let table = open::<Tiered, _>(region, Opening::default().boot, &Inline).unwrap();
+        assert_eq!(known_lines(&table, fingerprints), 0, "an open reads all lines");
+    }
+}
+
+/// Compares what DRAM knows with the lines; returns how many lines it is ahead of.
+fn known_lines(table: &TieredTable<Image>, fingerprints: u64) -> usize {
+    let TieredTable::Words(table) = table else { panic!("the form is that of words") };
+    let (view, pm) = (table.layers.view(), table.pool.access());
+    let mut ahead = 0;
+    for (rank, place) in view.all().iter().enumerate() {
+        for index in 0..place.buckets() {
+            let known = table.fingerprints.bucket(view.first() + rank, index);
+            let is_upper = rank + 1 < view.count();
+            assert_eq!(known.is_some(), is_upper || fingerprints == 1, "layer {rank}");
+            let Some(known) = known else { continue };
+            for (number, known) in (0..).zip(known) {
+                let line = Line::of(&pm, place.bucket(index).plus(number * 8)).unwrap();
+                let left = |slot| shadow(line.head.state(slot)) == known.head.state(slot);
+                let same = |slot| line.head.state(slot) == known.head.state(slot);
+                assert!((0..3).all(|slot| same(slot) || left(slot)), "bucket {index} of {rank}");
+                ahead += usize::from(!(0..3).all(same));
+                let has_link = number == 1 && line.next().unwrap().is_some();
+                assert_eq!(known.has_link, has_link);
+            }
+        }
+    }
+    ahead
 }
 
 #[test]
@@ -169,7 +255,9 @@ fn a_clear_removes_a_key_once() {
 #[test]
 fn every_ablation_is_a_map() {
     // Fails if a switch for measurements changes an answer.
-    const ABLATIONS: [&[(&str, u64)]; 8] = [
+    const ABLATIONS: [&[(&str, u64)]; 10] = [
+        &[("fingerprints", 2)],
+        &[("fingerprints", 2), ("layers", 3), ("ratio_log", 2)],
         &[("fingerprints", 1)],
         &[("fingerprints", 1), ("layers", 3)],
         &[("movement", 0)],

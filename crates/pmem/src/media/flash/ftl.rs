@@ -71,6 +71,21 @@ impl FtlCounters {
     }
 }
 
+/// What one stream has cost, and what it holds. Unit: pages, except erasures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamUse {
+    /// Pages that the host wrote to it.
+    pub host_writes: u64,
+    /// Pages of its blocks that garbage collection moved.
+    pub moved: u64,
+    /// Blocks of it that were erased.
+    pub erases: u64,
+    /// Pages of its blocks that are in use now.
+    pub valid: u64,
+    /// Pages of its blocks that are written now, and not in use.
+    pub stale: u64,
+}
+
 /// The work of the device for one page write, that write included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -96,6 +111,8 @@ pub struct Ftl {
     used_streams: Vec<bool>,
     free: VecDeque<u32>,
     counters: FtlCounters,
+    /// What each stream has cost; what it holds is counted when that is asked for.
+    costs: Vec<StreamUse>,
     random: Random,
 }
 
@@ -126,6 +143,7 @@ impl Ftl {
             used_streams: vec![false; device.streams as usize],
             free: (0..device.blocks as u32).collect(),
             counters: FtlCounters::default(),
+            costs: vec![StreamUse::default(); device.streams as usize],
             random: Random::new(seed),
         }
     }
@@ -140,6 +158,17 @@ impl Ftl {
         self.counters
     }
 
+    /// Returns what each stream has cost so far, and what it holds.
+    pub fn streams(&self) -> Vec<StreamUse> {
+        let mut streams = self.costs.clone();
+        for block in &self.blocks {
+            let stream = &mut streams[usize::from(block.stream)];
+            stream.valid += u64::from(block.valid);
+            stream.stale += u64::from(block.written - block.valid);
+        }
+        streams
+    }
+
     /// Returns how often each block was erased.
     pub fn erase_counts(&self) -> Vec<u32> {
         self.blocks.iter().map(|block| block.erases).collect()
@@ -152,6 +181,7 @@ impl Ftl {
     pub fn write(&mut self, page: u64, stream: u8) -> Outcome {
         self.invalidate(page as usize);
         self.counters.host_writes += 1;
+        self.costs[usize::from(stream)].host_writes += 1;
         self.append(page as u32, stream);
         if !core::mem::replace(&mut self.used_streams[usize::from(stream)], true) {
             self.low_water += 1;
@@ -235,6 +265,9 @@ impl Ftl {
         self.blocks[index] = Block { erases: block.erases + 1, ..Block::default() };
         self.free.push_back(index as u32);
         self.counters.erases += 1;
+        let cost = &mut self.costs[usize::from(block.stream)];
+        cost.moved += u64::from(block.valid);
+        cost.erases += 1;
         u64::from(block.valid)
     }
 }
