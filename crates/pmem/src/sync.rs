@@ -8,6 +8,8 @@
 use core::ops::DerefMut;
 use core::sync::atomic::Ordering;
 
+use crate::{AtOnce, equal_bytes};
+
 /// A family of volatile synchronisation primitives.
 pub trait Primitives: Send + Sync + Sized + 'static {
     /// A 64-bit atomic in DRAM.
@@ -27,6 +29,12 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     /// Returns `count` zero words, many of which may never be used.
     fn words(count: usize) -> Box<[Self::AtomicU64]> {
         (0..count).map(|_| AtomicWord::new(0)).collect()
+    }
+
+    /// Returns which of the 64 bytes of a line are `byte`, bit i for byte i (relaxed).
+    #[inline(always)]
+    fn equal_bytes_of_line(line: &[Self::AtomicU64; 8], byte: u8, _proof: Option<AtOnce>) -> u64 {
+        equal_bytes_by_pairs(line, byte)
     }
 
     /// Returns a small number that identifies the calling thread among the live ones.
@@ -85,6 +93,16 @@ pub trait Lock<T: Send>: Send + Sync {
     fn try_lock(&self) -> Result<Option<Self::Guard<'_>>, LockPoisoned>;
 }
 
+/// As [`Primitives::equal_bytes_of_line`], two words at a time.
+#[inline(always)]
+fn equal_bytes_by_pairs(line: &[impl AtomicWord; 8], byte: u8) -> u64 {
+    let pair = |pair: usize| {
+        let word = |index: usize| line[2 * pair + index].load(Ordering::Relaxed);
+        u64::from(equal_bytes(&[word(0), word(1)], byte)) << (16 * pair)
+    };
+    pair(0) | pair(1) | pair(2) | pair(3)
+}
+
 /// The standard library's primitives.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Std;
@@ -114,6 +132,14 @@ impl Primitives for Std {
     /// The kernel allocates memory for a word when it is first stored to.
     fn words(count: usize) -> Box<[Self::AtomicU64]> {
         crate::sys::own::zero_words(count)
+    }
+
+    #[inline(always)]
+    fn equal_bytes_of_line(line: &[Self::AtomicU64; 8], byte: u8, proof: Option<AtOnce>) -> u64 {
+        match proof {
+            Some(proof) => proof.equal_bytes_of_line(line, byte),
+            None => equal_bytes_by_pairs(line, byte),
+        }
     }
 
     fn thread() -> u32 {

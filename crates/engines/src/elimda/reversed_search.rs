@@ -73,11 +73,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Found>> {
         let fingerprint = layout::fingerprint(wanted.hash);
-        for (entry, high) in bucket.units_prints().iter().enumerate() {
-            let mut candidates = bucket.candidates(entry, high, fingerprint);
-            if candidates == 0 {
-                continue;
-            }
+        for (entry, mut candidates) in bucket.candidates(fingerprint) {
             let unit = self.geometry.unit_at(segment.at(), bucket.entry(entry).unit);
             while candidates != 0 {
                 let slot = u64::from(candidates.trailing_zeros());
@@ -107,13 +103,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn prefetch_item(&self, pm: &Access<'_, M>, located: &Located<'_, M>, hash: u64) {
         let Located { segment, bucket, .. } = located;
         let fingerprint = layout::fingerprint(hash);
-        for (entry, high) in bucket.units_prints().iter().enumerate() {
-            let candidates = bucket.candidates(entry, high, fingerprint);
-            if candidates != 0 {
-                let slot = u64::from(candidates.trailing_zeros());
-                pm.prefetch(self.unit_item(segment, bucket, entry, slot));
-                return;
-            }
+        if let Some((entry, candidates)) = bucket.candidates(fingerprint).next() {
+            let slot = u64::from(candidates.trailing_zeros());
+            pm.prefetch(self.unit_item(segment, bucket, entry, slot));
         }
     }
 

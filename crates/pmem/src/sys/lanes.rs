@@ -3,6 +3,8 @@
 //! Engines keep one hash byte per slot and look at all slots of a bucket at once. The words have
 //! been loaded from the medium before, so this works on plain memory.
 
+use core::sync::atomic::AtomicU64;
+
 /// Returns a mask whose bit `i` says that byte `i` of `words` equals `byte`.
 ///
 /// Bytes are counted in little-endian order: byte 0 is the lowest of `words[0]`. Takes 1, 2 or 4
@@ -122,6 +124,29 @@ impl AtOnce {
         equal
     }
 
+    /// Returns which of the 64 bytes of a line in DRAM are `byte`, bit i for byte i. Each word is
+    /// loaded as one (relaxed), in no order.
+    #[inline(always)]
+    pub fn equal_bytes_of_line(self, line: &[AtomicU64; 8], byte: u8) -> u64 {
+        let equal: u64;
+        // SAFETY: the instructions exist, for an `AtOnce` is made only then. The words are there,
+        // and only read; an instruction may do that beside stores, as an atomic load may.
+        unsafe {
+            core::arch::asm!(
+                "vpbroadcastb zmm16, {byte:e}",
+                "vpcmpeqb k1, zmm16, zmmword ptr [{first}]",
+                "kmovq {equal}, k1",
+                byte = in(reg) u32::from(byte),
+                first = in(reg) line.as_ptr(),
+                equal = lateout(reg) equal,
+                out("zmm16") _,
+                out("k1") _,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        equal
+    }
+
     /// Returns which of the sixteen bytes of the words `FIRST` and `FIRST + 1` behind `start` are
     /// the lowest one of `low`, bit i for byte i. Each word is loaded as one, in no order.
     ///
@@ -160,6 +185,11 @@ impl AtOnce {
     /// # Safety
     /// None here.
     pub(super) unsafe fn equal_words_of_line(self, _first: *const u64, _value: u64) -> u32 {
+        unreachable!("it cannot be made on this processor")
+    }
+
+    /// Returns which of the 64 bytes of a line are `byte`: never called.
+    pub fn equal_bytes_of_line(self, _line: &[AtomicU64; 8], _byte: u8) -> u64 {
         unreachable!("it cannot be made on this processor")
     }
 
@@ -279,6 +309,28 @@ mod tests {
             let words = [0; 4].map(|_: u64| next(&mut seed) & mask);
             judge(&words, (words[1] >> 16) as u8);
             judge(&words, next(&mut seed) as u8);
+        }
+    }
+
+    #[test]
+    fn a_line_is_compared_as_its_words_are() {
+        // Fails if a word of the line lies in another lane, with or without long registers.
+        use crate::{Primitives, Std};
+        let mut seed = 3;
+        for _ in 0..2000 {
+            let words: [u64; 8] = core::array::from_fn(|_| next(&mut seed) & 0x0303_0303_0303_0303);
+            let line = words.map(AtomicU64::new);
+            for byte in 0..4 {
+                let halves = [0, 4].map(|half| equal_bytes_scalar(&words[half..half + 4], byte));
+                let expected = u64::from(halves[0]) | u64::from(halves[1]) << 32;
+                for proof in [None, AtOnce::detect()] {
+                    assert_eq!(
+                        Std::equal_bytes_of_line(&line, byte, proof),
+                        expected,
+                        "{words:x?}"
+                    );
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_pmem::{AtomicWord, Bits, LINE, Primitives, WORD, equal_bytes};
+use everhash_pmem::{AtOnce, AtomicWord, Bits, LINE, Primitives, WORD, equal_bytes};
 
 use crate::elimda::form::Item;
 use crate::elimda::layout::{self, Geometry, MOST_SLOTS};
@@ -38,6 +38,8 @@ pub struct Shape {
     most_items: usize,
     /// Units, at most.
     most_units: usize,
+    /// Whether the processor compares a line at once.
+    at_once: Option<AtOnce>,
 }
 
 impl Shape {
@@ -47,16 +49,25 @@ impl Shape {
         let (most_items, most_units) = (most_items as usize, geometry.bucket_units as usize);
         let prints = FIRST_LIVES + most_units.div_ceil(LIVES);
         let high = prints + most_items.div_ceil(PLANE) * PRINT_WORDS;
-        let low = high + most_units * PLANE_WORDS;
+        let low = high + most_units.next_multiple_of(LIVES) * PLANE_WORDS;
         let items = low + most_units * PLANE_WORDS;
         let orders = items + most_items * item_words;
         let words = orders + most_items.div_ceil(ORDERS);
-        Shape { prints, high, low, items, orders, words, item_words, most_items, most_units }
+        let at_once = AtOnce::detect();
+        Shape {
+            prints,
+            high,
+            low,
+            items,
+            orders,
+            words,
+            item_words,
+            most_items,
+            most_units,
+            at_once,
+        }
     }
 }
-
-/// A byte of each of 16 fingerprints.
-pub type Plane<P> = [<P as Primitives>::AtomicU64; PLANE_WORDS];
 
 /// What is known of a unit of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +98,7 @@ const PLANE_WORDS: usize = 2;
 /// Words of both planes.
 const PRINT_WORDS: usize = 2 * PLANE_WORDS;
 
-/// Units whose live bits share a word.
+/// Units whose live bits share a word, and the high bytes of whose fingerprints a line.
 const LIVES: usize = 4;
 
 /// Items whose order numbers share a word.
@@ -98,21 +109,44 @@ const MOST_AFTER: u64 = u32::MAX as u64;
 
 const LAST_BYTE: Bits = Bits::new(56, 8);
 
-/// Returns which of 16 fingerprints are equal, as a mask.
-///
-/// The high bytes are compared first; one unit in 17 has one that is equal by chance.
-#[inline(always)]
-fn equal<P: Primitives>(high: &Plane<P>, low: impl Fn() -> [u64; 2], fingerprint: u16) -> u32 {
-    let [low_byte, high_byte] = fingerprint.to_le_bytes();
-    match equal_bytes(&loaded::<P>(high), high_byte) {
-        0 => 0,
-        found => found & equal_bytes(&low(), low_byte),
-    }
+/// The units of a bucket of which a live slot has a fingerprint.
+struct Candidates<'b, P: Primitives> {
+    bucket: &'b Bucket<'b, P>,
+    units: usize,
+    fingerprint: u16,
+    /// The next line of high bytes.
+    line: usize,
+    /// Live slots of the line before whose high byte is equal, and that were not looked at.
+    mask: u64,
 }
 
-#[inline(always)]
-fn loaded<P: Primitives>(plane: &Plane<P>) -> [u64; PLANE_WORDS] {
-    [plane[0].load(Ordering::Relaxed), plane[1].load(Ordering::Relaxed)]
+impl<P: Primitives> Iterator for Candidates<'_, P> {
+    type Item = (usize, u32);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, u32)> {
+        let [low, high] = self.fingerprint.to_le_bytes();
+        // Ends: each round takes a unit out of the mask, or the next line.
+        loop {
+            while self.mask == 0 {
+                if self.line * LIVES >= self.units {
+                    return None;
+                }
+                self.mask = self.bucket.live_with_high(self.line, self.units, high);
+                self.line += 1;
+            }
+            // One unit in 17 has a high byte that is equal by chance.
+            let place = self.mask.trailing_zeros() as usize / PLANE;
+            let entry = (self.line - 1) * LIVES + place;
+            let slots = (self.mask >> (place * PLANE)) as u32 & 0xffff;
+            self.mask &= !(0xffff << (place * PLANE));
+            let plane = self.bucket.load_plane(self.bucket.planes(entry)[1]);
+            let slots = slots & equal_bytes(&plane, low);
+            if slots != 0 {
+                return Some((entry, slots));
+            }
+        }
+    }
 }
 
 impl<'t, P: Primitives> Bucket<'t, P> {
@@ -140,7 +174,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
 
     #[inline(always)]
     fn load_plane(&self, index: usize) -> [u64; PLANE_WORDS] {
-        loaded::<P>(&self.words[index..].as_chunks().0[0])
+        [self.load(index), self.load(index + 1)]
     }
 
     #[inline(always)]
@@ -226,31 +260,36 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         Entry { unit: high << 8 | low, live: self.live(entry) }
     }
 
-    /// Returns the high bytes of the fingerprints of the units, the oldest first.
+    /// Returns the units of which a live slot has this fingerprint, the oldest first, each with
+    /// these slots as a mask.
     #[inline(always)]
-    pub fn units_prints(&self) -> &[Plane<P>] {
-        &self.words[self.shape.high..].as_chunks().0[..self.units()]
+    pub fn candidates(&self, fingerprint: u16) -> impl Iterator<Item = (usize, u32)> {
+        Candidates { bucket: self, units: self.units(), fingerprint, line: 0, mask: 0 }
     }
 
-    /// Returns the slots of unit `entry`, whose fingerprints have these high bytes, whose live
-    /// items have this fingerprint, as a mask.
+    /// Returns the live slots of the units of a line whose high byte is this one: 16 bits for each.
+    ///
+    /// No unit has a slot 15, where its index lies.
     #[inline(always)]
-    pub fn candidates(&self, entry: usize, high: &Plane<P>, fingerprint: u16) -> u32 {
-        match equal::<P>(high, || self.load_plane(self.planes(entry)[1]), fingerprint) {
-            0 => 0,
-            // No unit has a slot 15, where its index lies.
-            equal => equal & u32::from(self.live(entry)),
-        }
+    fn live_with_high(&self, line: usize, units: usize, high: u8) -> u64 {
+        let planes = &self.words[self.shape.high..].as_chunks().0[line];
+        let equal = P::equal_bytes_of_line(planes, high, self.shape.at_once);
+        let live = self.load(FIRST_LIVES + line);
+        let left = units - line * LIVES;
+        let counted = if left < LIVES { (1 << (left * PLANE)) - 1 } else { u64::MAX };
+        equal & live & counted
     }
 
     /// Returns the items of the D-bucket that have this fingerprint, of 16 from `first` on, as a
     /// mask.
     #[inline(always)]
     pub fn dram_candidates(&self, first: usize, fingerprint: u16) -> u32 {
-        let high = self.print_index(first);
-        let planes = self.words[high..].as_chunks().0;
-        let low = || self.load_plane(high + PLANE_WORDS);
-        let equal = equal::<P>(&planes[0], low, fingerprint);
+        let [low, high] = fingerprint.to_le_bytes();
+        let at = self.print_index(first);
+        let equal = match equal_bytes(&self.load_plane(at), high) {
+            0 => return 0,
+            equal => equal & equal_bytes(&self.load_plane(at + PLANE_WORDS), low),
+        };
         let items = self.items().saturating_sub(first).min(PLANE);
         equal & ((1 << items) - 1)
     }

@@ -173,8 +173,7 @@ fn has_moved<M: Media, F: Form>(
         other[..key_words] == item[..key_words]
             && (F::UPDATE == Update::NewItem || !F::RECORDS || other[1] == item[1])
     };
-    for (entry, high) in bucket.units_prints().iter().enumerate() {
-        let mut slots = bucket.candidates(entry, high, layout::fingerprint(hash));
+    for (entry, mut slots) in bucket.candidates(layout::fingerprint(hash)) {
         while slots != 0 {
             let slot = u64::from(slots.trailing_zeros());
             slots &= slots - 1;

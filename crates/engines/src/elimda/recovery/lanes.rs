@@ -182,8 +182,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
             table.count_lost();
             return Ok(());
         }
-        for (entry, high) in bucket.units_prints().iter().enumerate() {
-            let mut slots = bucket.candidates(entry, high, layout::fingerprint(newer.hash));
+        for (entry, mut slots) in bucket.candidates(layout::fingerprint(newer.hash)) {
             while slots != 0 {
                 let slot = u64::from(slots.trailing_zeros());
                 slots &= slots - 1;
