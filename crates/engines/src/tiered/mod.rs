@@ -133,7 +133,7 @@
 //!
 //! | Load 80 % | Insert: internal, external, time | Update | Pages and time of a search |
 //! |---|---|---|---|
-//! | Tiered | 1.39, 1.42, 1.7 ms | 1.69, 1.92, 2.3 ms | 2.53, 167 us |
+//! | Tiered | 1.39, 1.42, 1.7 ms | 1.69, 1.92, 2.2 ms | 2.53, 167 us |
 //! | Cuckoo | 2.90, 6.74, 7.1 ms | 2.87, 5.74, 6.0 ms | 1.18, 74 us |
 //! | Linear | 2.87, 5.73, 6.0 ms | 2.87, 5.74, 6.0 ms | 1.01, 68 us |
 //! | Level | 2.51, 5.02, 5.4 ms | 2.87, 5.74, 6.0 ms | 1.69, 107 us |

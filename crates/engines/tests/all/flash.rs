@@ -27,6 +27,9 @@ const THREE_TIERS: Changes =
 const FOUR_TIERS: Changes =
     &[("line_slots", 2), ("layers", 4), ("top_pages", 512), ("grow_percent", 100)];
 
+/// Fingerprints in DRAM of all layers but the bottom one.
+const UPPER: Changes = &[("fingerprints", 2)];
+
 /// A part of a run.
 struct Phase {
     operations: u64,
@@ -162,20 +165,36 @@ fn one_flush_saves_what_the_device_writes_and_searches_read_few_pages() {
 }
 
 #[test]
+fn with_its_upper_layers_in_dram_a_write_is_a_page_and_a_search_little_more() {
+    // Fails if a search reads a page of an upper layer in vain, if a move writes the page of its
+    // source, or if more layers cost more of either.
+    for tiers in [TWO_TIERS, THREE_TIERS] {
+        let [insert, search, update] = Bed::tiered(&[tiers, UPPER], 0.25).run(50);
+        let asked = |phase: &Phase| phase.counters.ftl.host_writes as f64 / phase.operations as f64;
+        println!("{:.3}, {:.3}, {:.3}", asked(&insert), asked(&update), search.reads());
+        assert!(asked(&insert) < 1.01 && asked(&update) < 1.01);
+        assert!(search.reads() < 1.3);
+    }
+}
+
+#[test]
 #[ignore = "measures: the command stands in CONTRIBUTING.md"]
 fn flash_figures() {
     // Fails if streams, movement or the policy of one flush are worth nothing on the device.
     for spare in [0.25, 0.0175] {
         let mut inserts = Vec::new();
-        let variants: [(&str, &[Changes]); 8] = [
+        let variants: [(&str, &[Changes]); 11] = [
             ("2 tiers", &[TWO_TIERS]),
             ("no one-flush policy", &[TWO_TIERS, &[("one_flush", 0)]]),
             ("no movement", &[TWO_TIERS, &[("movement", 0)]]),
             ("one stream", &[TWO_TIERS, &[("streams", 0)]]),
             ("no shadow reading", &[TWO_TIERS, &[("shadow_reading", 0)]]),
             ("fingerprints in DRAM", &[TWO_TIERS, &[("fingerprints", 1)]]),
+            ("of the upper layer", &[TWO_TIERS, UPPER]),
             ("3 tiers", &[THREE_TIERS]),
             ("4 tiers", &[FOUR_TIERS]),
+            ("3 tiers, upper layers", &[THREE_TIERS, UPPER]),
+            ("4 tiers, upper layers", &[FOUR_TIERS, UPPER]),
         ];
         for (name, changes) in variants {
             let phases = Bed::tiered(changes, spare).run(80);

@@ -196,6 +196,11 @@ fn streams_and_released_pages_reach_the_device() {
     }
     let (counters, erased) = (region.media().counters(), region.media().erase_counts());
     assert_eq!(erased.iter().map(|count| u64::from(*count)).sum::<u64>(), counters.ftl.erases);
+    let used = region.media().streams()[3];
+    let moved = counters.ftl.flash_writes - counters.ftl.host_writes;
+    assert_eq!((used.host_writes, used.moved), (counters.ftl.host_writes, moved));
+    assert_eq!((used.erases, used.valid), (counters.ftl.erases, pages));
+    assert!(used.stale > 0 && region.media().streams()[0] == StreamUse::default());
     assert!(counters.ftl.internal_write_amplification() > 1.5);
     assert!(counters.external_write_amplification(20 * pages) > 1.5);
     assert!(counters.read_amplification().is_infinite());
