@@ -361,7 +361,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         self.store(word, bits.set(self.load(word), after));
     }
 
-    /// Counts order numbers from the least of them on: that of `index` and those of the other items.
+    /// Counts order numbers from the least of them on: that of `index` and those of the others.
     ///
     /// # Panics
     /// If they lie further apart than a lane of the log can be long.
