@@ -129,10 +129,11 @@
 //! instead of 25 and 5.4, and 1.7 to 2.0 M searches a second instead of 2.8; so units are 256 bytes
 //! there.
 //!
-//! Grown to 20 M pairs of words in a file, one thread (`everhash scale`, layout version 4): 8.4
-//! bytes of DRAM a pair, 46 of the file of which 38 are in use (a half that was just split is half
-//! empty), 29 written; an open with one thread takes 1.0 s after a crash and 0.85 s after a close,
-//! 20 and 24 M pairs a second.
+//! Grown to 20 M pairs of words in a file, one thread (`everhash scale`), when nearly all segments
+//! have just been split: 8.0 bytes of DRAM a pair, 46 of the file of which 38 are in use (a half
+//! that was just split is half empty), 30 written; an open with one thread takes 0.97 s after a
+//! crash and 0.81 s after a close, 20 and 25 M pairs a second. On average between two doublings it
+//! is 5.7 bytes of DRAM and 28 of the device (`tests/counts.rs`).
 //!
 //! Of the first row about 27 bytes are the log, 17 the relocated units, and the rest splits. These
 //! write the units that are in use, and no others: in space that was used before, a unit counts if
