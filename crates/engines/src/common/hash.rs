@@ -54,6 +54,13 @@ pub(crate) struct WithLines<H> {
     proof: AtOnce,
 }
 
+/// A hash function that goes with either kind of processor.
+pub(crate) trait HasLines: WordHash {
+    /// Returns the hash function of a [`KeyedHash`] if it is this one, and a line is compared at
+    /// once.
+    fn with_lines(keyed: &KeyedHash) -> Option<&WithLines<Self>>;
+}
+
 /// Evaluates an expression with the hash function of a [`KeyedHash`] as a [`WordHash`]: it is
 /// compiled once for each. An engine chooses its look-up of words so, when a table is opened: a
 /// look-up does not ask which function it is, and the registers of one function are not the spills
@@ -350,32 +357,24 @@ impl WordHash for Rapid {
     }
 }
 
-impl WordHash for WithLines<Xxh3> {
+impl HasLines for Xxh3 {
     #[inline(always)]
-    fn of(keyed: &KeyedHash) -> Option<&Self> {
+    fn with_lines(keyed: &KeyedHash) -> Option<&WithLines<Self>> {
         if let Function::Xxh3AtOnce(hash) = &keyed.function { Some(hash) } else { None }
-    }
-
-    #[inline(always)]
-    fn word(&self, word: u64) -> u64 {
-        self.hash.word(word)
-    }
-
-    #[inline(always)]
-    fn two_words(&self, words: [u64; 2]) -> u64 {
-        self.hash.two_words(words)
-    }
-
-    #[inline(always)]
-    fn at_once(&self) -> Option<AtOnce> {
-        Some(self.proof)
     }
 }
 
-impl WordHash for WithLines<Rapid> {
+impl HasLines for Rapid {
+    #[inline(always)]
+    fn with_lines(keyed: &KeyedHash) -> Option<&WithLines<Self>> {
+        if let Function::RapidAtOnce(hash) = &keyed.function { Some(hash) } else { None }
+    }
+}
+
+impl<H: HasLines> WordHash for WithLines<H> {
     #[inline(always)]
     fn of(keyed: &KeyedHash) -> Option<&Self> {
-        if let Function::RapidAtOnce(hash) = &keyed.function { Some(hash) } else { None }
+        H::with_lines(keyed)
     }
 
     #[inline(always)]
