@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod edit;
 pub(crate) mod forms;
 pub mod hash;
+pub(crate) mod jobs;
 pub mod record;
 pub(crate) mod settings;
 pub mod slot_codec;

@@ -22,9 +22,9 @@ mod segments;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use everhash_index::{Error, Executor, Form as PairForm, Result};
+use everhash_index::{Executor, Form as PairForm, Result};
 use everhash_pmem::{
-    Access, AtomicWord, Domain, Heap, LINE, Lock, Media, Pool, Primitives, Shutdown, Space, pool,
+    Access, AtomicWord, Domain, Heap, LINE, Lock, Media, Pool, Shutdown, Space, pool,
 };
 
 use super::dram_table::DramTable;
@@ -147,22 +147,4 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     fn count_found(&self, count: u64) {
         self.counters[0].0.fetch_add(count, Ordering::Relaxed);
     }
-}
-
-/// Runs jobs, and returns the error of one that failed.
-fn run_all<P: Primitives>(
-    executor: &dyn Executor,
-    count: usize,
-    job: &(dyn Fn(usize) -> Result<()> + Sync),
-) -> Result<()> {
-    let failed: P::Mutex<Option<Error>> = Lock::new(None);
-    executor.run(count, &|index| {
-        if let Err(error) = job(index)
-            && let Ok(mut failed) = failed.lock()
-        {
-            failed.get_or_insert(error);
-        }
-    });
-    let first = failed.lock()?.take();
-    first.map_or(Ok(()), Err)
 }

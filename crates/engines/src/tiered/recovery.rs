@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use std::sync::Arc;
 
-use everhash_index::{Error, Executor, Form, Result};
+use everhash_index::{Executor, Form, Result};
 use everhash_pmem::{
     Access, Addr, AtomicWord, Heap, Lock, Media, Pool, Shutdown, Space, Span, pool,
 };
@@ -20,8 +20,9 @@ use super::fingerprints::{Covers, Fingerprints, Known};
 use super::layers::{Layers, View};
 use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
 use super::setup::TieredSettings;
-use super::state::{Growth, LockOf, Sweep, Tiered, line_class};
+use super::state::{Growth, Sweep, Tiered, line_class};
 use crate::common::hash::KeyedHash;
+use crate::common::jobs::run_all;
 
 /// Where recovery persists something.
 pub mod sites {
@@ -144,20 +145,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn read_all(&self, executor: &dyn Executor) -> Result<()> {
         let groups = self.groups.count();
         let jobs = groups.div_ceil(GROUPS_PER_JOB);
-        let results: LockOf<M, Vec<Result<()>>> = Lock::new(Vec::new());
-        executor.run(jobs as usize, &|job| {
+        run_all::<M::Sync, _>(executor, jobs as usize, |job| {
             let first = job as u64 * GROUPS_PER_JOB;
-            let read = self.read_groups(first..(first + GROUPS_PER_JOB).min(groups));
-            // A poisoned lock means that another job panicked: that is reported below.
-            if let Ok(mut results) = results.lock() {
-                results.push(read);
-            }
-        });
-        let mut results = results.lock()?;
-        if results.len() as u64 != jobs {
-            return Err(Error::Poisoned);
-        }
-        results.drain(..).collect()
+            self.read_groups(first..(first + GROUPS_PER_JOB).min(groups))
+        })
+        .map(drop)
     }
 
     fn read_groups(&self, groups: Range<u64>) -> Result<()> {

@@ -20,9 +20,10 @@ use super::concurrency::Lanes;
 use super::layout::{self, Lane, Place, ROOT, Root};
 use super::setup::TurboSettings;
 use super::shard::{Directory, read_place};
-use super::state::{LockOf, LookupOf, Turbo};
+use super::state::{LookupOf, Turbo};
 use super::variable_size_items::PairCodec;
 use crate::common::hash::KeyedHash;
+use crate::common::jobs::run_all;
 
 /// Where recovery persists something.
 pub mod sites {
@@ -198,20 +199,11 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     fn claim_records(&self, executor: &dyn Executor) -> Result<()> {
         let shards = self.directory.shards().len() as u64;
         let jobs = shards.div_ceil(SHARDS_PER_JOB);
-        let results: LockOf<M, Vec<Result<()>>> = Lock::new(Vec::new());
-        executor.run(jobs as usize, &|job| {
+        run_all::<M::Sync, _>(executor, jobs as usize, |job| {
             let first = job as u64 * SHARDS_PER_JOB;
-            let claimed = self.claim_range(first..(first + SHARDS_PER_JOB).min(shards));
-            // A poisoned lock means that another job panicked: that is reported below.
-            if let Ok(mut results) = results.lock() {
-                results.push(claimed);
-            }
-        });
-        let mut results = results.lock()?;
-        if results.len() as u64 != jobs {
-            return Err(Error::Poisoned);
-        }
-        results.drain(..).collect()
+            self.claim_range(first..(first + SHARDS_PER_JOB).min(shards))
+        })
+        .map(drop)
     }
 
     fn claim_range(&self, shards: Range<u64>) -> Result<()> {

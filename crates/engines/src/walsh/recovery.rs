@@ -41,10 +41,10 @@ use super::logs::{corrupt, info_place};
 use super::object::Objects;
 use super::setup::WalshSettings;
 use super::state::{
-    Area, CommitEpochs, Counted, LockOf, Log, NewInfo, OpenLog, Rehash, Reserve, State, Walsh,
-    WordOf,
+    Area, CommitEpochs, Counted, Log, NewInfo, OpenLog, Rehash, Reserve, State, Walsh, WordOf,
 };
 use crate::common::hash::KeyedHash;
+use crate::common::jobs::run_all;
 use read::{DecodedRecord, LogHeader, MOST_NUMBER, Reader};
 
 /// Where recovery persists something.
@@ -163,19 +163,11 @@ fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) 
         0 | 1 => 1,
         width => (width * JOBS_OF_THREAD).min(table.areas.len()),
     };
-    let outcomes: Vec<LockOf<M, Result<Vec<Span>>>> =
-        (0..jobs).map(|_| Lock::new(Ok(Vec::new()))).collect();
     let recovery = Recovery { table, epoch, index_words: AtomicWord::new(0) };
-    executor.run(jobs, &|job| {
-        let outcome = recover_some(&recovery, table.areas.iter().skip(job).step_by(jobs));
-        if let Ok(mut slot) = outcomes[job].lock() {
-            *slot = outcome;
-        }
-    });
-    let mut spans = Vec::new();
-    for outcome in outcomes {
-        spans.append(&mut core::mem::replace(&mut *outcome.lock()?, Ok(Vec::new()))?);
-    }
+    let spans = run_all::<M::Sync, _>(executor, jobs, |job| {
+        recover_some(&recovery, table.areas.iter().skip(job).step_by(jobs))
+    })?;
+    let mut spans = spans.concat();
     // Neighbours together: there are hundreds of thousands of logs in a large pool.
     runs(&mut spans)?.into_iter().try_for_each(|run| Ok(table.space.claim(run)?))
 }

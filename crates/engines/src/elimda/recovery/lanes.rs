@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use everhash_index::{Executor, Result};
 use everhash_pmem::{Access, Addr, Lock, Media, Span};
 
-use super::{run_all, sites};
+use super::sites;
+use crate::common::jobs::run_all;
 use crate::elimda::dram_table::{Bucket, Segment};
 use crate::elimda::form::{Form, Item, Update, corrupt};
 use crate::elimda::lane::{Block, Lane};
@@ -23,24 +24,20 @@ pub(super) fn load<M: Media, F: Form>(
     pm: &Access<'_, M>,
     executor: &dyn Executor,
 ) -> Result<Box<[LockOf<M, Lane>]>> {
-    let lanes: LockOf<M, Vec<(u64, Lane, Ends)>> = Lock::new(Vec::new());
-    run_all::<M::Sync>(executor, table.geometry.lanes as usize, &|lane| {
+    let lanes = run_all::<M::Sync, _>(executor, table.geometry.lanes as usize, |lane| {
         let (lane, pm) = (lane as u64, table.pool.access());
         let (log, ends) = (Lane::new(VecDeque::new(), 0, 0), Ends::new());
         let mut reader = Reader { table, pm: &pm, lane, log, ends };
         reader.read()?;
-        lanes.lock()?.push((lane, reader.log, reader.ends));
-        Ok(())
+        Ok((reader.log, reader.ends))
     })?;
-    let mut lanes = core::mem::take(&mut *lanes.lock()?);
-    lanes.sort_by_key(|(lane, ..)| *lane);
     if table.pool.writable() {
-        for (at, word) in lanes.iter().flat_map(|(.., ends)| ends) {
+        for (at, word) in lanes.iter().flat_map(|(_, ends)| ends) {
             pm.commit_word(*at, *word, sites::ENDED)?;
             pm.flush(Span::new(*at, 1), sites::ENDED);
         }
     }
-    Ok(lanes.into_iter().map(|(_, lane, _)| Lock::new(lane)).collect())
+    Ok(lanes.into_iter().map(|(lane, _)| Lock::new(lane)).collect())
 }
 
 struct Reader<'t, M: Media, F: Form> {

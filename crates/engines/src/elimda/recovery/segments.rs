@@ -5,7 +5,8 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Executor, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span};
 
-use super::{run_all, sites};
+use super::sites;
+use crate::common::jobs::run_all;
 use crate::elimda::dram_table::Entry;
 use crate::elimda::form::{Form, corrupt};
 use crate::elimda::layout::{self, EXTENTS, Kind, Prefix, UnitHead, UnitState};
@@ -129,11 +130,12 @@ pub(super) fn load<M: Media, F: Form>(
     executor: &dyn Executor,
 ) -> Result<()> {
     let jobs = segments.len().div_ceil(SEGMENTS_PER_JOB);
-    run_all::<M::Sync>(executor, jobs, &|job| {
+    run_all::<M::Sync, _>(executor, jobs, |job| {
         let first = job * SEGMENTS_PER_JOB;
         let last = segments.len().min(first + SEGMENTS_PER_JOB);
         segments[first..last].iter().try_for_each(|segment| load_segment(table, segment))
     })
+    .map(drop)
 }
 
 fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Result<()> {

@@ -8,12 +8,13 @@ use everhash_pmem::{Access, Addr, LINE, Lock, Media, Pool, Span, WORD, pool};
 
 use super::Plan;
 use crate::common::ahead::Ahead;
+use crate::common::jobs::run_all;
 use crate::reef::directory::{Arena, LEAST_LEVEL, Shard, Size};
 use crate::reef::layout::{
     self, CHECKPOINT_MAGIC, CheckpointHead, CheckpointSegment, CheckpointShard,
 };
 use crate::reef::setup::ReefSettings;
-use crate::reef::state::{Checkpoint, LockOf, Reef};
+use crate::reef::state::{Checkpoint, Reef};
 use crate::reef::stream::Position;
 
 /// How many buckets a loaded shard may have, as a multiple of those of an even table that fills the
@@ -128,18 +129,10 @@ where
 {
     let each = entries.len().div_ceil(JOBS * executor.width().max(1));
     let jobs: Vec<&[E]> = entries.chunks(each).collect();
-    let outcomes: Vec<LockOf<M, Option<_>>> = jobs.iter().map(|_| Lock::new(None)).collect();
-    executor.run(jobs.len(), &|number| {
-        let shards = load(jobs[number]);
-        if let Ok(mut slot) = outcomes[number].lock() {
-            *slot = shards;
-        }
-    });
-    let mut shards = Vec::with_capacity(entries.len());
-    for outcome in outcomes {
-        shards.append(outcome.lock().ok()?.as_mut()?);
-    }
-    Some(shards)
+    let parts =
+        run_all::<M::Sync, _>(executor, jobs.len(), |number| Ok(load(jobs[number]))).ok()?;
+    let parts: Vec<_> = parts.into_iter().collect::<Option<_>>()?;
+    Some(parts.into_iter().flatten().collect())
 }
 
 /// A part of a checkpoint.

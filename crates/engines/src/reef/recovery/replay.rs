@@ -9,10 +9,11 @@ use everhash_pmem::{Access, Addr, Lock, Media};
 use super::Plan;
 use super::found::FoundSegment;
 use super::reader::{Held, Part, Reader};
+use crate::common::jobs::run_all;
 use crate::reef::directory::{Link, Members, damaged};
 use crate::reef::layout::Kind;
 use crate::reef::objects::Head;
-use crate::reef::state::{LockOf, Reef};
+use crate::reef::state::Reef;
 use crate::reef::stream::Position;
 
 /// Objects whose lines of the directory are fetched together.
@@ -47,15 +48,10 @@ impl<M: Media> Reef<M> {
         from: &[Position],
         executor: &dyn Executor,
     ) -> Result<()> {
-        let count = plan.streams.len();
-        let outcomes: Vec<LockOf<M, Result<()>>> = (0..count).map(|_| Lock::new(Ok(()))).collect();
-        executor.run(count, &|number| {
-            let outcome = self.replay(number, &plan.streams[number], from[number]);
-            if let Ok(mut slot) = outcomes[number].lock() {
-                *slot = outcome;
-            }
-        });
-        outcomes.iter().try_for_each(|it| core::mem::replace(&mut *it.lock()?, Ok(())))
+        run_all::<M::Sync, _>(executor, plan.streams.len(), |number| {
+            self.replay(number, &plan.streams[number], from[number])
+        })
+        .map(drop)
     }
 
     /// Brings the objects of a stream into the directory; all of them are sound.

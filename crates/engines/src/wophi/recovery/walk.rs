@@ -5,13 +5,14 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
-use everhash_index::{Error, Executor, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Shutdown, Span, WORD};
+use everhash_index::{Executor, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Media, Shutdown, Span, WORD};
 
 use super::sites;
+use crate::common::jobs::run_all;
 use crate::wophi::bucket::{Bucket, BucketCodec, Update, corrupt, hash_of};
 use crate::wophi::layout::{Kind, Token, successor};
-use crate::wophi::state::{LockOf, Wophi, WordOf};
+use crate::wophi::state::{Wophi, WordOf};
 
 /// Chains that one job walks at least.
 ///
@@ -83,20 +84,11 @@ impl<'t, M: Media, C: BucketCodec> Walk<'t, M, C> {
     pub fn run(&self, executor: &dyn Executor) -> Result<Found> {
         let jobs = (executor.width().max(1) as u64 * 4).min(self.buckets.div_ceil(CHAINS_PER_JOB));
         let share = self.buckets.div_ceil(jobs);
-        let results: LockOf<M, Vec<Result<Found>>> = Lock::new(Vec::new());
-        executor.run(jobs as usize, &|job| {
+        let found = run_all::<M::Sync, _>(executor, jobs as usize, |job| {
             let first = job as u64 * share;
-            let found = self.walk_range(first..(first + share).min(self.buckets));
-            // A poisoned lock means that another job panicked: that is reported below.
-            if let Ok(mut results) = results.lock() {
-                results.push(found);
-            }
-        });
-        let mut results = results.lock()?;
-        if results.len() as u64 != jobs {
-            return Err(Error::Poisoned);
-        }
-        results.drain(..).try_fold(Found::default(), |sum, found| Ok(sum.plus(found?)))
+            self.walk_range(first..(first + share).min(self.buckets))
+        })?;
+        Ok(found.into_iter().fold(Found::default(), Found::plus))
     }
 
     fn walk_range(&self, range: Range<u64>) -> Result<Found> {
