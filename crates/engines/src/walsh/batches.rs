@@ -313,9 +313,9 @@ impl<M: Media> Batch for Ahead<'_, '_, M> {
         let key = self.pairs[place].0;
         let is_over = |equal| if equal { Err(Ending::Present) } else { Ok(()) };
         if self.table.form == Form::WORDS {
-            let pair = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
+            let pair = self.table.objects.try_read_word(self.pm, at).ok_or(Ending::Unknown)?;
             is_over(pair.key.to_le_bytes() == key)?;
-            return pair.next().ok_or(Ending::Absent);
+            return Some(pair.next()).filter(|next| !next.is_null()).ok_or(Ending::Absent);
         }
         let probe = self.table.objects.probe_key(self.pm, at, (hash, key), &mut self.key_there);
         let (found, equal) = probe.map_err(|_| Ending::Unknown)?;
@@ -348,13 +348,12 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
     #[inline(always)]
     fn probe(&mut self, (place, _): (usize, u64), at: Addr) -> core::result::Result<Addr, Ending> {
         // An object that cannot be read may have been freed meanwhile.
-        let read = self.table.objects.read_word(self.pm, at).map_err(|_| Ending::Unknown)?;
-        let checked = self.table.objects.checked(self.pm, &read);
-        let (link, value) = checked.ok_or(Ending::Unknown)?;
-        if read.key != self.keys[place] {
+        let pair = self.table.objects.try_read_word(self.pm, at).ok_or(Ending::Unknown)?;
+        let link = self.table.objects.link_of(&pair).ok_or(Ending::Unknown)?;
+        if pair.key != self.keys[place] {
             return Some(link.next).filter(|next| !next.is_null()).ok_or(Ending::Absent);
         }
-        self.value = value;
+        self.value = pair.value;
         Err(Ending::of(link))
     }
 
@@ -363,10 +362,7 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
         self.values[place] = match ending {
             Ending::Present => Some(self.value),
             Ending::Absent => None,
-            Ending::Unknown => {
-                let (hash, key) = (self.hash(place), self.keys[place]);
-                self.table.get_word_retrying(self.pm, hash, key)?
-            }
+            Ending::Unknown => self.table.get_word_retrying(self.keys[place])?,
         };
         Ok(())
     }

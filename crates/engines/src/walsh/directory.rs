@@ -156,9 +156,11 @@ impl<P: Primitives> Blocks<P> {
         let index = side.index.load(Ordering::Acquire);
         // A reader that comes too late may find anything there.
         let place = index.wrapping_add(directory >> self.block_level);
-        let block = self.words(place)?.first()?.load(Ordering::Acquire);
+        let block = self.part(place)?.get(PLACE_WORD.get(place) as usize)?.load(Ordering::Acquire);
         let offset = directory & ((1 << self.block_level) - 1);
-        Some(Slot(self.words(block.wrapping_add(offset * SLOT_WORDS))?.first_chunk()?))
+        // A slot begins at a multiple of its length.
+        let slots = self.part(block)?.as_chunks().0;
+        slots.get((PLACE_WORD.get(block) / SLOT_WORDS + offset) as usize).map(Slot)
     }
 
     /// Makes an object the head of the chain of its hash, among 2^`level` directories. The caller
@@ -295,7 +297,13 @@ impl<P: Primitives> Blocks<P> {
     /// Returns the arena's words from a place on, if there is such a place.
     #[inline(always)]
     fn words(&self, place: u64) -> Option<&[P::AtomicU64]> {
-        self.parts[PLACE_PART.get(place) as usize].get()?.get(PLACE_WORD.get(place) as usize..)
+        self.part(place)?.get(PLACE_WORD.get(place) as usize..)
+    }
+
+    /// Returns the arena's part that a place lies in, if there is one.
+    #[inline(always)]
+    fn part(&self, place: u64) -> Option<&[P::AtomicU64]> {
+        self.parts[PLACE_PART.get(place) as usize].get().map(Box::as_ref)
     }
 
     /// Returns the length of a block as a base-2 logarithm. Unit: words.

@@ -54,9 +54,8 @@ impl Moving {
     ) -> Result<Addr> {
         let start = self.bytes.len();
         let (found, hash, carried) = if table.form == Form::WORDS {
-            let pair = table.objects.read_word(pm, at)?;
-            let (found, value) = table.objects.open_word(pm, &pair)?;
-            (found, table.hasher.word(pair.key), Carried::Words([pair.key, value]))
+            let (found, pair) = table.objects.read_word(pm, at)?;
+            (found, table.hasher.word(pair.key), Carried::Words([pair.key, pair.value]))
         } else {
             let found = table.objects.read(pm, at, &mut self.key, &mut self.value)?;
             self.bytes.extend_from_slice(&self.key);

@@ -65,23 +65,24 @@ impl Content<'_> {
     }
 }
 
-/// The object of a pair of words, as it lies on the medium, but for the value: that is looked at
-/// only of the object that was looked for, because one in eight has it in another line.
-#[derive(Clone, Copy, Default)]
-pub struct WordKey {
+/// The object of a pair of words, as it lies on the medium: nobody has looked at its check.
+#[derive(Clone, Copy)]
+pub struct WordPair {
     /// Where it lies.
-    pub at: Addr,
-    /// Its first word, which nobody has looked at.
-    pub link: u64,
+    at: Addr,
+    /// Its first word.
+    link: u64,
     /// Its key.
     pub key: u64,
+    /// Its value; of a tombstone zero.
+    pub value: u64,
 }
 
-impl WordKey {
-    /// Returns where the next object of its chain lies, if there is one and the link is sound.
+impl WordPair {
+    /// Returns where the next object of its chain lies, if the link is sound, or [`Addr::NULL`].
     #[inline(always)]
-    pub fn next(&self) -> Option<Addr> {
-        Some(Link::next_of(self.link)).filter(|next| !next.is_null())
+    pub fn next(&self) -> Addr {
+        Link::next_of(self.link)
     }
 }
 
@@ -301,40 +302,42 @@ impl Objects {
         Ok((found, equal))
     }
 
-    /// Reads the object of a pair of words, without a look at its value and at its check.
-    ///
-    /// # Errors
-    /// Those of the medium: a reader without a lock may come too late.
+    /// Reads the object of a pair of words, without a look at its check; `None` if it would not lie
+    /// inside the medium: a reader without a lock may come too late.
     #[inline(always)]
-    pub fn read_word<M: Media>(
-        &self,
-        pm: &Access<'_, M>,
-        at: Addr,
-    ) -> everhash_pmem::Result<WordKey> {
-        let object = pm.block::<{ WordObject::WORDS }>(at)?;
+    pub fn try_read_word<M: Media>(&self, pm: &Access<'_, M>, at: Addr) -> Option<WordPair> {
+        let object = pm.try_block::<{ WordObject::WORDS }>(at)?;
         // Ordered by the load of the head that leads here, and by the look at the view behind.
-        let [link, key] =
-            [WordObject::LINK, WordObject::KEY].map(|index| object.load_relaxed(index));
-        Ok(WordKey { at, link, key })
+        Some(WordPair {
+            at,
+            link: object.load_relaxed(WordObject::LINK),
+            key: object.load_relaxed(WordObject::KEY),
+            value: object.load_relaxed(WordObject::VALUE),
+        })
     }
 
-    /// Returns what the link of a pair of words says, and the value, if its check matches.
+    /// Returns what the link of a pair of words says, if its check matches.
     #[inline(always)]
-    pub fn checked<M: Media>(&self, pm: &Access<'_, M>, read: &WordKey) -> Option<(Link, u64)> {
-        let object = pm.block::<{ WordObject::WORDS }>(read.at).ok()?;
-        let value = object.load_relaxed(WordObject::VALUE);
-        let link = Link::decode(read.link, self.bound(read.at, &[read.key, value]))?;
-        Some((link, value))
+    pub fn link_of(&self, pair: &WordPair) -> Option<Link> {
+        Link::decode(pair.link, self.bound(pair.at, &[pair.key, pair.value]))
     }
 
-    /// Returns the object of a pair of words, and the value.
+    /// Returns how long the object of a pair of words is, the seal behind it included. Unit: words.
+    #[inline(always)]
+    pub fn pair_words(&self) -> u64 {
+        WordObject::WORDS as u64 + self.seal_words
+    }
+
+    /// Reads the object of a pair of words.
     ///
     /// # Errors
     /// As [`Objects::probe`].
     #[inline(always)]
-    pub fn open_word<M: Media>(&self, pm: &Access<'_, M>, read: &WordKey) -> Result<(Found, u64)> {
-        let (link, value) = self.checked(pm, read).ok_or_else(|| damaged(read.at))?;
-        Ok((Found { link, words: WordObject::WORDS as u64 + self.seal_words }, value))
+    pub fn read_word<M: Media>(&self, pm: &Access<'_, M>, at: Addr) -> Result<(Found, WordPair)> {
+        let read = self.try_read_word(pm, at);
+        let checked = read.and_then(|pair| Some((self.link_of(&pair)?, pair)));
+        let (link, pair) = checked.ok_or_else(|| damaged(at))?;
+        Ok((Found { link, words: self.pair_words() }, pair))
     }
 
     /// As [`Objects::probe`] for a pair of words, without slices.
@@ -349,12 +352,11 @@ impl Objects {
         key: u64,
         value: &mut u64,
     ) -> Result<(Found, bool)> {
-        let read = self.read_word(pm, at)?;
-        let (found, its) = self.open_word(pm, &read)?;
-        if read.key == key {
-            *value = its;
+        let (found, pair) = self.read_word(pm, at)?;
+        if pair.key == key {
+            *value = pair.value;
         }
-        Ok((found, read.key == key))
+        Ok((found, pair.key == key))
     }
 
     /// As [`Objects::probe`], without a look at the value; `key_there` is a buffer.

@@ -199,9 +199,10 @@ impl<M: Media> Walsh<M> {
         let slot = self.slot(area, hash, view)?;
         let directory = slot.read();
         pm.dram(1);
-        let version = match directory.start(hash).is_null() {
+        let start = directory.start(hash);
+        let version = match start.is_null() {
             true => None,
-            false => self.search_word_ahead(pm, directory, (hash, key))?,
+            false => self.search_word_ahead(pm, start, key)?,
         };
         Some(Before { slot: Some(slot), directory, version })
     }

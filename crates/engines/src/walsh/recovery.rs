@@ -39,6 +39,7 @@ use super::layout::{
 };
 use super::logs::{corrupt, info_place};
 use super::object::Objects;
+use super::search::word_lookup;
 use super::setup::WalshSettings;
 use super::state::{
     Area, CommitEpochs, Counted, Log, NewInfo, OpenLog, Rehash, Reserve, State, Walsh, WordOf,
@@ -86,6 +87,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
     let space = Space::new(pool.region().clone(), pool::DATA);
     space.claim(layout::area_table(table_at, settings.areas))?;
     let form = Form::from_code(pool.identity().form);
+    let hasher = KeyedHash::of(pool.identity())?;
     let seed = layout::seed(pool.identity().database);
     let area = |number| {
         let sides = [Side::new(), Side::new()];
@@ -96,7 +98,8 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         is_relaxed: Walsh::<M>::relaxes(pool.region().media()),
         form,
         settings,
-        hasher: KeyedHash::of(pool.identity())?,
+        lookup: word_lookup(&hasher),
+        hasher,
         ordinary: settings.ordinary_log(form),
         objects: Objects::new(form, seed, settings.durability),
         seed,

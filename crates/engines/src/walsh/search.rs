@@ -9,10 +9,11 @@ use everhash_pmem::{Access, Addr, Media, WORD, word_of};
 
 use super::concurrency::View;
 use super::directory::{Slot, directory_of};
-use super::layout::Directory;
+use super::layout::{Directory, Link};
 use super::logs::corrupt;
-use super::object::{Found, WordKey};
-use super::state::{Area, Walsh};
+use super::object::{Found, WordPair};
+use super::state::{Area, Walsh, WordLookup};
+use crate::common::hash::{KeyedHash, WordHash, with_hash};
 
 /// Objects of a chain between two checks of the view: a reader without a lock may follow links of a
 /// log that has been reused.
@@ -20,9 +21,9 @@ use super::state::{Area, Walsh};
 /// Unit: objects. Source: ours; ten times the longest chain that is usual.
 const LOOK_AGAIN: u64 = 128;
 
-/// The longest chain that the fast path follows before it verifies the objects traversed.
+/// The longest chain that the fast path follows, which does not look at the view between.
 ///
-/// Unit: objects. Source: ours; twice the threshold, and what it keeps of them fits a few lines.
+/// Unit: objects. Source: ours; twice the threshold.
 const QUICK: usize = 8;
 
 /// The newest object of a key.
@@ -46,6 +47,14 @@ pub struct Wanted<P, C> {
     pub(super) hash: u64,
     pub(super) probe: P,
     pub(super) is_current: C,
+}
+
+/// Returns how a table of words with this hash looks a key up.
+pub fn word_lookup<M: Media>(hasher: &KeyedHash) -> WordLookup<M> {
+    fn by<M: Media, H: WordHash>(_: &H) -> WordLookup<M> {
+        Walsh::get_word_by::<H>
+    }
+    with_hash!(hasher, hash => by(hash))
 }
 
 impl<M: Media> Walsh<M> {
@@ -108,42 +117,29 @@ impl<M: Media> Walsh<M> {
         self.search_chain(directory, &mut wanted)
     }
 
-    /// Looks for a pair of words in one chain by the fast path; `None` if the chain is long, or an
-    /// object in it does not verify.
+    /// Looks for a pair of words in what is left of a chain by the fast path: returns its newest
+    /// object with the link and where it lies, or `None` if the chain is long, or an object in it
+    /// does not verify.
     #[inline(always)]
     fn try_fast_find(
         &self,
         pm: &Access<'_, M>,
-        directory: Directory,
-        hash: u64,
+        mut at: Addr,
         key: u64,
-    ) -> Option<Option<(Version, u64)>> {
-        let mut at = directory.start(hash);
-        if at.is_null() {
-            return Some(None);
-        }
-        let mut passed = [WordKey::default(); QUICK];
-        for count in 0..QUICK {
-            let read = self.objects.read_word(pm, at).ok()?;
-            if read.key == key {
-                let (found, value) = self.objects.open_word(pm, &read).ok()?;
-                let is_newest = self.are_sound(pm, &passed[..count]);
-                return is_newest.then_some(Some((Version { found, at }, value)));
+    ) -> Option<Option<(Addr, Link, WordPair)>> {
+        for _ in 0..QUICK {
+            if at.is_null() {
+                return Some(None);
             }
-            passed[count] = read;
-            let Some(next) = read.next() else {
-                return self.are_sound(pm, &passed[..=count]).then_some(None);
-            };
-            at = next;
+            let pair = self.objects.try_read_word(pm, at)?;
+            // The load that the search waits for next does not wait for the check.
+            let link = self.objects.link_of(&pair)?;
+            if pair.key == key {
+                return Some(Some((at, link, pair)));
+            }
+            at = link.next;
         }
         None
-    }
-
-    /// Returns whether the objects that a search met are of the keys that they name. Only now, when
-    /// the loads that the search waits for are under way or over.
-    #[inline(always)]
-    fn are_sound(&self, pm: &Access<'_, M>, passed: &[WordKey]) -> bool {
-        passed.iter().all(|read| self.objects.checked(pm, read).is_some())
     }
 
     /// Looks for the newest object of a pair of words without the area's lock; `None` as
@@ -152,10 +148,12 @@ impl<M: Media> Walsh<M> {
     pub(super) fn search_word_ahead(
         &self,
         pm: &Access<'_, M>,
-        directory: Directory,
-        (hash, key): (u64, u64),
+        start: Addr,
+        key: u64,
     ) -> Option<Option<Version>> {
-        self.try_fast_find(pm, directory, hash, key).map(|found| found.map(|(version, _)| version))
+        let words = self.objects.pair_words();
+        let version = |(at, link, _)| Version { found: Found { link, words }, at };
+        self.try_fast_find(pm, start, key).map(|found| found.map(version))
     }
 
     /// Looks for the newest object of a pair of words under the area's lock.
@@ -212,41 +210,62 @@ impl<M: Media> Walsh<M> {
         Ok(live)
     }
 
-    /// As [`Walsh::get_hashed`], of a pair of words.
-    #[inline(always)]
-    pub(super) fn get_word_hashed(
-        &self,
-        pm: &Access<'_, M>,
-        hash: u64,
-        key: u64,
-    ) -> Result<Option<u64>> {
-        self.alive()?;
+    /// As [`Walsh::get_hashed`], of a pair of words. What the first object does not decide is left to
+    /// other functions: so the common case keeps little.
+    fn get_word_by<H: WordHash>(&self, key: u64) -> Result<Option<u64>> {
+        let Some(hash) = H::of(&self.hasher) else { return self.get_word_retrying(key) };
+        let hash = hash.word(key);
         let area = self.area(hash);
         let view = area.view.latest();
-        if view.is_plain() {
-            let side = &area.sides[view.side()];
-            let directory = self.blocks.read(side, directory_of(hash, view.level()));
-            pm.dram(1);
-            if let Some(found) = self.try_fast_find(pm, directory, hash, key)
-                && area.view.shows(view)
-            {
-                return Ok(found.filter(|(version, _)| version.is_live()).map(|(_, value)| value));
-            }
+        if !view.is_plain() || self.is_dead() {
+            return self.get_word_retrying(key);
         }
-        self.get_word_retrying(pm, hash, key)
+        let pm = self.pool.access();
+        let side = &area.sides[view.side()];
+        let directory = self.blocks.read(side, directory_of(hash, view.level()));
+        pm.dram(1);
+        let start = directory.start(hash);
+        if start.is_null() {
+            return if area.view.shows(view) { Ok(None) } else { self.get_word_retrying(key) };
+        }
+        let read = self.objects.try_read_word(&pm, start);
+        match read.and_then(|pair| Some((self.objects.link_of(&pair)?, pair))) {
+            Some((link, pair)) if pair.key != key => {
+                self.get_word_along_chain(key, hash, link.next, view)
+            }
+            Some((link, pair)) if area.view.shows(view) => {
+                Ok(link.kind.is_live().then_some(pair.value))
+            }
+            _ => self.get_word_retrying(key),
+        }
     }
 
-    /// Reads a pair of words by the general path, which retries and then takes the lock.
-    #[cold]
-    pub(super) fn get_word_retrying(
+    /// Goes on with a get at an object of a chain, under `view`.
+    #[inline(never)]
+    fn get_word_along_chain(
         &self,
-        pm: &Access<'_, M>,
-        hash: u64,
         key: u64,
+        hash: u64,
+        at: Addr,
+        view: View,
     ) -> Result<Option<u64>> {
-        let mut value = 0;
-        let live =
-            self.get_with(pm, hash, |at| self.objects.probe_word(pm, at, key, &mut value))?;
+        match self.try_fast_find(&self.pool.access(), at, key) {
+            Some(found) if self.area(hash).view.shows(view) => {
+                let live = found.filter(|(_, link, _)| link.kind.is_live());
+                Ok(live.map(|(.., pair)| pair.value))
+            }
+            _ => self.get_word_retrying(key),
+        }
+    }
+
+    /// Reads a pair of words by the general path, which retries and then takes the lock. It hashes
+    /// the key again, which is seldom: so the common case need not keep the hash.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn get_word_retrying(&self, key: u64) -> Result<Option<u64>> {
+        let (pm, mut value) = (self.pool.access(), 0);
+        let probe = |at| self.objects.probe_word(&pm, at, key, &mut value);
+        let live = self.get_with(&pm, self.hasher.word(key), probe)?;
         Ok(live.then_some(value))
     }
 

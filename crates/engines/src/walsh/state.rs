@@ -25,6 +25,9 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
+/// How a table of words looks a key up: by code that is compiled for its hash alone.
+pub type WordLookup<M> = fn(&Walsh<M>, u64) -> Result<Option<u64>>;
+
 /// The proof of holding an area's lock.
 pub type GuardOf<'a, M> = LatchGuard<'a, <M as Media>::Sync, State>;
 
@@ -34,6 +37,7 @@ pub struct Walsh<M: Media> {
     pub(super) form: everhash_index::Form,
     pub(super) settings: WalshSettings,
     pub(super) hasher: KeyedHash,
+    pub(super) lookup: WordLookup<M>,
     pub(super) objects: Objects,
     pub(super) ordinary: OrdinaryLog,
     /// Binds heads and objects to the database.
@@ -384,10 +388,13 @@ impl<M: Media> Walsh<M> {
     /// Returns an error if the medium has failed before.
     #[inline]
     pub(super) fn alive(&self) -> Result<()> {
-        match self.dead.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => Err(Error::Poisoned),
-        }
+        if self.is_dead() { Err(Error::Poisoned) } else { Ok(()) }
+    }
+
+    /// Returns whether the medium has failed before.
+    #[inline(always)]
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed) != 0
     }
 
     /// Returns whether nothing but a sync of the caller's may wait for a medium.

@@ -252,7 +252,7 @@ impl<M: Media> WordTable for Walsh<M> {
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        self.get_word_hashed(&self.pool.access(), self.hasher.word(key), key)
+        (self.lookup)(self, key)
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {

@@ -10,6 +10,8 @@
 //! so that a search begins at the newest object or at the one behind it, whichever may be of its
 //! key. The paper's directory names the newest, and has a filter of 64 bits over all.
 
+use core::hint::select_unpredictable;
+
 use everhash_pmem::{Addr, Bits, WORD};
 
 /// Where an object lies, as a word number; 0 = there is none.
@@ -65,14 +67,11 @@ impl Directory {
     /// Returns where a search for a key begins, or [`Addr::NULL`] if the key is not in the chain.
     #[inline(always)]
     pub fn start(self, hash: u64) -> Addr {
-        if FINGERPRINT.get(self.newer ^ FINGERPRINT.set(0, hash)) == 0 {
-            return self.head();
-        }
+        let is_newest = FINGERPRINT.get(self.newer ^ FINGERPRINT.set(0, hash)) == 0;
         let wanted = filter_bits(hash);
-        match self.filter() & wanted == wanted {
-            true => self.behind(),
-            false => Addr::NULL,
-        }
+        let behind = if self.filter() & wanted == wanted { self.older } else { 0 };
+        // No branch: it would be as good as random, and the next search would wait for its outcome.
+        Addr::NULL.plus(PLACE.get(select_unpredictable(is_newest, self.newer, behind)))
     }
 
     /// Returns what the directory says when an object comes before all others.
