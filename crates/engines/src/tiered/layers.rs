@@ -3,7 +3,9 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_pmem::{Access, Addr, AtomicWord, Bits, Media, Primitives, Span, StreamClass};
+use everhash_pmem::{
+    Access, Addr, AtomicWord, Bits, Media, Primitives, Span, StreamClass, StreamSupport,
+};
 
 use super::layout::{self, MOST_LIVE, PLACES, Place};
 
@@ -137,11 +139,15 @@ impl<P: Primitives> Layers<P> {
 }
 
 /// Tells the medium which stream each layer has: that of its rank, so that a layer which rises as
-/// those above it are dropped becomes hotter. With one stream for all, all have rank 0.
+/// those above it are dropped becomes hotter. The lowest layers share the last stream of a device
+/// that has fewer. With one stream for all, all have rank 0.
 pub fn announce_streams<M: Media>(pm: &Access<'_, M>, view: &View, apart: bool) {
     for (rank, place) in view.all().iter().enumerate() {
-        let class = StreamClass(if apart { rank as u8 } else { 0 });
+        let span = Span::of_bytes(place.start, place.bytes());
+        let mut class = if apart { rank as u8 } else { 0 };
         // A medium that takes no hints works without.
-        let _ = pm.stream(Span::of_bytes(place.start, place.bytes()), class);
+        while pm.stream(span, StreamClass(class)) == StreamSupport::NotSupported && class > 0 {
+            class -= 1;
+        }
     }
 }

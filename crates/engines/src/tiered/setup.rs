@@ -1,7 +1,7 @@
 //! An empty table: its settings, how many bytes it needs, and how it is written.
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Addr, LINE, Media, Pool, Site, Space, Span, WORD, pool};
+use everhash_pmem::{Addr, Domain, Guarantees, LINE, Media, Pool, Site, Space, Span, WORD, pool};
 
 use super::layout::{
     self, BUCKET_BYTES, Head, LINE_WORDS, Line, Listed, MOST_LOG, Place, ROOT, Root, SLOTS, VERSION,
@@ -11,12 +11,12 @@ use crate::common::settings::{self, settings};
 settings! {
     /// The settings of a new table.
     pub struct TieredSettings {
-        layers = 2, |value| (2..=layout::MOST_LAYERS as u64).contains(&value),
-            "layers of a table that does not grow; 2 to 4";
-        ratio_log = 1, |value| (1..=6).contains(&value),
-            "a layer has 2^n times the buckets of the one above; n, 1 to 6";
-        top_pages = 64, |value| value.is_power_of_two() && value <= 1 << 24,
-            "pages of the first top layer; a power of two, at most 2^24";
+        layers = 0, |value| value == 0 || (2..=layout::MOST_LAYERS as u64).contains(&value),
+            "layers of a table that does not grow; 2 to 4; 0: as fits the medium";
+        ratio_log = 0, |value| value <= 6,
+            "a layer has 2^n times the buckets of the one above; n, 1 to 6; 0: as fits the medium";
+        top_pages = 0, |value| value == 0 || value.is_power_of_two() && value <= MOST_TOP_PAGES,
+            "pages of the first top layer; a power of two to 2^24; 0: as fits the other layers";
         page_bytes = 4096, |value| value.is_power_of_two() && (128..=1 << 16).contains(&value),
             "page in which pairs are moved together; a power of two, 128 to 65536 bytes";
         line_slots = SLOTS as u64, |value| (1..=SLOTS as u64).contains(&value),
@@ -34,10 +34,31 @@ settings! {
             "1 = reads use the source of a moved pair, 0 = they go on to the lower layer";
         streams = 1, |value| value <= 1,
             "1 = a stream for each layer, 0 = one for all";
-        fingerprints = 0, |value| value <= 2,
-            "fingerprints in DRAM: 1 = of all slots, 2 = of all but the bottom layer, 0 = none";
+        fingerprints = AS_FITS, |value| value <= AS_FITS,
+            "fingerprints in DRAM: 1 = of all slots, 2 = of upper layers, 0 = none; 3: as fits";
     }
 }
+
+/// The most pages of the first top layer.
+///
+/// Unit: pages. Source: ours; 64 GiB with the usual pages.
+const MOST_TOP_PAGES: u64 = 1 << 24;
+
+/// The setting of fingerprints that follows the medium.
+///
+/// Unit: none. Source: ours; 0 says that there are none.
+const AS_FITS: u64 = 3;
+
+/// The slots of a table of no known size.
+///
+/// Unit: slots. Source: ours; 64 pages of a top layer, and 128 below it.
+const USUAL_SLOTS: u64 = 192 * 192;
+
+/// The access unit of a medium from which on a table is steep.
+///
+/// Unit: bytes. Source: ours; a page of flash. There each write of a page at random costs others,
+/// which a small top layer saves.
+const STEEP_FROM_BYTES: u64 = 4096;
 
 /// The load for which a table of known size is made.
 ///
@@ -72,14 +93,44 @@ impl TieredSettings {
     }
 
     /// Returns settings for a table that takes `items` pairs without growing.
+    ///
+    /// How many pages that are depends on the shape, which follows the medium. Until that is known,
+    /// `top_pages` has the slots: more than there can be pages.
     pub fn sized_for(items: u64) -> Self {
-        let mut settings = TieredSettings::default();
-        while settings.top_pages < 1 << 24
-            && u128::from(settings.slots()) * u128::from(SIZED_PERCENT) < u128::from(items) * 100
-        {
-            settings.top_pages *= 2;
+        let slots = u128::from(items) * 100 / u128::from(SIZED_PERCENT) + 1;
+        let slots = u64::try_from(slots).unwrap_or(u64::MAX).max(USUAL_SLOTS);
+        let top_pages = MOST_TOP_PAGES.saturating_add(slots);
+        TieredSettings { top_pages, ..TieredSettings::default() }
+    }
+
+    /// Returns the settings with those filled in that follow the medium.
+    ///
+    /// Where a write at random costs an access unit of 4 KiB or more, and others that the device
+    /// moves for it, a table is steep: three layers each four times as large as the one above, and
+    /// the heads of all but the bottom one in DRAM. In memory a second layer is a second search.
+    pub(super) fn on_medium(mut self, guarantees: Guarantees) -> Self {
+        let writes_units = matches!(guarantees.domain, Domain::Adr | Domain::Eadr);
+        let is_steep = writes_units && guarantees.access_unit_bytes >= STEEP_FROM_BYTES;
+        let (layers, ratio_log, fingerprints) = if is_steep { (3, 2, 2) } else { (2, 1, 0) };
+        if self.layers == 0 {
+            self.layers = layers;
         }
-        settings
+        if self.ratio_log == 0 {
+            self.ratio_log = ratio_log;
+        }
+        if self.fingerprints == AS_FITS {
+            self.fingerprints = fingerprints;
+        }
+        if self.top_pages == 0 {
+            self.top_pages = MOST_TOP_PAGES + USUAL_SLOTS;
+        }
+        if let Some(slots @ 1..) = self.top_pages.checked_sub(MOST_TOP_PAGES) {
+            self.top_pages = 1;
+            while self.top_pages < MOST_TOP_PAGES && self.slots() < slots {
+                self.top_pages *= 2;
+            }
+        }
+        self
     }
 
     /// Returns the slots of a new table.
@@ -125,6 +176,13 @@ impl TieredSettings {
     /// [`Error::Setting`].
     pub fn check_all(&self) -> Result<()> {
         self.check_each()?;
+        let follows_medium = [self.layers, self.ratio_log, self.top_pages].contains(&0);
+        if follows_medium || self.fingerprints == AS_FITS {
+            let why = "what follows the medium is not filled in; name layers, ratio_log, \
+                       top_pages and fingerprints"
+                .into();
+            return Err(Error::Setting { name: "layers", why });
+        }
         if self.layer_log(self.layers - 1) > MOST_LOG {
             let why = "the bottom layer would have more than 2^40 buckets; lower it".into();
             return Err(Error::Setting { name: "top_pages", why });
@@ -133,7 +191,7 @@ impl TieredSettings {
     }
 }
 
-/// Returns how long the pool of an empty table is. Unit: bytes.
+/// Returns how long the pool of an empty table is, whose settings are all filled in. Unit: bytes.
 pub fn bytes_needed(settings: &TieredSettings) -> u64 {
     let layers = (0..settings.layers).map(|index| BUCKET_BYTES << settings.layer_log(index));
     pool::DATA.byte().next_multiple_of(settings.page_bytes) + layers.sum::<u64>()
@@ -144,6 +202,7 @@ pub fn bytes_needed(settings: &TieredSettings) -> u64 {
 /// # Errors
 /// [`Error::Setting`]; [`Error::Full`].
 pub fn format<M: Media>(pool: &Pool<M>, settings: &TieredSettings) -> Result<()> {
+    let settings = settings.on_medium(pool.region().media().guarantees());
     settings.check_all()?;
     let space = Space::fresh(pool.region().clone(), pool::DATA);
     let pm = pool.access();
@@ -192,6 +251,9 @@ const _: () = assert!(TieredSettings::COUNT + 1 == Root::CHECKSUM, "they fill th
 
 #[cfg(test)]
 mod tests {
+    use everhash_index::Settings;
+    use everhash_pmem::crash::Model;
+
     use super::*;
 
     #[test]
@@ -207,13 +269,87 @@ mod tests {
         }
     }
 
+    /// What media guarantee that write whole units, of so many bytes.
+    fn writing_units(access_unit_bytes: u64) -> Guarantees {
+        Guarantees { access_unit_bytes, ..Model::Adr.guarantees() }
+    }
+
+    fn shape(settings: TieredSettings) -> [u64; 3] {
+        [settings.layers, settings.ratio_log, settings.fingerprints]
+    }
+
+    const FLAT: [u64; 3] = [2, 1, 0];
+    const STEEP: [u64; 3] = [3, 2, 2];
+
     #[test]
     fn a_sized_table_has_room_for_its_items() {
-        // Fails if a table that was made for n items grows while they are inserted.
-        for items in [0, 1, 1000, 1 << 20, 10_000_000] {
-            let settings = TieredSettings::sized_for(items);
-            settings.check_all().unwrap();
-            assert!(items * 100 <= settings.slots() * SIZED_PERCENT, "{items}");
+        // Fails if a table that was made for n items grows while they are inserted, in either
+        // shape, or if it is more than twice as large.
+        for guarantees in [writing_units(256), writing_units(4096), Model::File.guarantees()] {
+            for items in [0, 1, 1000, 1 << 20, 10_000_000] {
+                let settings = TieredSettings::sized_for(items).on_medium(guarantees);
+                settings.check_all().unwrap();
+                let (room, least) = (settings.slots() * SIZED_PERCENT / 100, USUAL_SLOTS);
+                assert!(items <= room, "{items}");
+                assert!(room <= 2 * items.max(least), "{items}: {settings:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_is_steep_where_the_medium_writes_pages() {
+        // Fails if a flash device gets the shape that suits memory, or memory or a file that of a
+        // flash device.
+        let flat = [64, 256, 2048].map(writing_units);
+        let flat = flat.into_iter().chain([Model::File.guarantees()]);
+        let steep = [4096, 1 << 14].map(writing_units).into_iter();
+        let cases = flat.map(|medium| (medium, FLAT)).chain(steep.map(|medium| (medium, STEEP)));
+        for (guarantees, expected) in cases {
+            for settings in [TieredSettings::default(), TieredSettings::sized_for(1 << 20)] {
+                let settings = settings.on_medium(guarantees);
+                assert_eq!(shape(settings), expected, "{guarantees:?}");
+                settings.check_all().unwrap();
+            }
+        }
+        let flat = TieredSettings::default().on_medium(Model::File.guarantees());
+        assert_eq!(flat.top_pages, 64);
+    }
+
+    #[test]
+    fn what_is_named_is_kept_on_every_medium() {
+        // Fails if the medium overrides a setting.
+        for guarantees in [writing_units(4096), writing_units(256), Model::File.guarantees()] {
+            for (name, value) in
+                [("layers", 2), ("layers", 4), ("ratio_log", 1), ("ratio_log", 3), ("top_pages", 2)]
+            {
+                for sized in [TieredSettings::default(), TieredSettings::sized_for(1 << 20)] {
+                    let mut settings = sized;
+                    settings.set(name, value).unwrap();
+                    let settings = settings.on_medium(guarantees);
+                    settings.check_all().unwrap();
+                    assert_eq!(settings.get(name), Some(value), "{guarantees:?}");
+                }
+            }
+            for fingerprints in 0..=2 {
+                let settings = TieredSettings { fingerprints, ..TieredSettings::default() };
+                assert_eq!(settings.on_medium(guarantees).fingerprints, fingerprints);
+            }
+            assert_eq!(TieredSettings::tiny().on_medium(guarantees), TieredSettings::tiny());
+        }
+    }
+
+    #[test]
+    fn settings_that_follow_the_medium_are_not_in_a_root() {
+        // Fails if a forged root makes a table without layers.
+        for settings in [
+            TieredSettings::default(),
+            TieredSettings { layers: 0, ..TieredSettings::tiny() },
+            TieredSettings { ratio_log: 0, ..TieredSettings::tiny() },
+            TieredSettings { top_pages: 0, ..TieredSettings::tiny() },
+            TieredSettings { fingerprints: AS_FITS, ..TieredSettings::tiny() },
+            TieredSettings::sized_for(1000),
+        ] {
+            assert!(TieredSettings::from_root(&settings.root()).is_err(), "{settings:?}");
         }
     }
 }

@@ -6,7 +6,7 @@
 #[cfg(feature = "flash")]
 use everhash_engines::designs;
 use everhash_engines::tiered::Tiered;
-use everhash_index::{Choice, Design, Form, Inline, Opening, Result, Sizing, Table};
+use everhash_index::{Choice, Design, Form, Inline, Opening, Result, Sizing, Stats, Table};
 use everhash_pmem::media::flash::{Flash, FlashCounters};
 use everhash_pmem::media::virtual_time::Timing;
 use everhash_pmem::profile::{FlashDevice, Profile};
@@ -17,15 +17,34 @@ use everhash_testkit::random::Random;
 type Changes = &'static [(&'static str, u64)];
 
 /// Tiered Hashing with 128 slots a page, as in the paper, and no growth: 6,144 pages of layers.
-const TWO_TIERS: Changes = &[("line_slots", 2), ("top_pages", 2048), ("grow_percent", 100)];
+const TWO_TIERS: Changes = &[
+    ("line_slots", 2),
+    ("layers", 2),
+    ("ratio_log", 1),
+    ("fingerprints", 0),
+    ("top_pages", 2048),
+    ("grow_percent", 100),
+];
 
 /// As [`TWO_TIERS`], with 7,168 pages of three layers.
-const THREE_TIERS: Changes =
-    &[("line_slots", 2), ("layers", 3), ("top_pages", 1024), ("grow_percent", 100)];
+const THREE_TIERS: Changes = &[
+    ("line_slots", 2),
+    ("layers", 3),
+    ("ratio_log", 1),
+    ("fingerprints", 0),
+    ("top_pages", 1024),
+    ("grow_percent", 100),
+];
 
 /// As [`TWO_TIERS`], with 7,680 pages of four layers.
-const FOUR_TIERS: Changes =
-    &[("line_slots", 2), ("layers", 4), ("top_pages", 512), ("grow_percent", 100)];
+const FOUR_TIERS: Changes = &[
+    ("line_slots", 2),
+    ("layers", 4),
+    ("ratio_log", 1),
+    ("fingerprints", 0),
+    ("top_pages", 512),
+    ("grow_percent", 100),
+];
 
 /// Fingerprints in DRAM of all layers but the bottom one.
 const UPPER: Changes = &[("fingerprints", 2)];
@@ -178,6 +197,34 @@ fn with_its_upper_layers_in_dram_a_write_is_a_page_and_a_search_little_more() {
 }
 
 #[test]
+fn a_table_that_is_made_on_flash_is_steep() {
+    // Fails if the usual settings do not suit the device, or if more is written with them than with
+    // those of memory.
+    let written = |changes: Changes, streams: u64| {
+        let choice = Choice { sizing: Sizing::Pairs(80_000), changes };
+        let device = device(2048, 0.25, streams);
+        let bed = Bed::new(&Design::of::<Tiered>(), choice, &device).unwrap();
+        let mut random = Random::new(7);
+        let insert = bed.insert(0..80_000);
+        let update = bed.update(40_000, || random.below(80_000));
+        let hottest = bed.region.media().streams()[0].valid;
+        (bed.table.stats().unwrap(), hottest, insert.external(), update.external())
+    };
+    let (usual, _, insert, update) = written(&[], 3);
+    let (flat, _, flat_insert, flat_update) =
+        written(&[("layers", 2), ("ratio_log", 1), ("fingerprints", 0)], 3);
+    println!("{insert:.2}, {update:.2}; flat {flat_insert:.2}, {flat_update:.2}");
+    let layers = |stats: &Stats| stats.own.iter().find(|own| own.0 == "layers").unwrap().1;
+    assert_eq!((layers(&usual), layers(&flat)), (3, 2));
+    assert!(usual.dram_bytes > flat.dram_bytes);
+    assert!(insert < flat_insert && update < flat_update);
+    // With two streams the lower two layers share one.
+    let (_, hottest, ..) = written(&[], 2);
+    println!("{hottest} pages beside those of the top layer");
+    assert!(hottest < 100);
+}
+
+#[test]
 #[ignore = "measures: the command stands in CONTRIBUTING.md"]
 fn flash_figures() {
     // Fails if streams, movement or the policy of one flush are worth nothing on the device.
@@ -294,7 +341,9 @@ fn rivals_on_flash() {
             let has_batches = design.settings.iter().any(|setting| setting.name == "durability");
             let changes: Changes = if has_batches { &[("durability", 1)] } else { &[] };
             let choice = Choice { sizing: Sizing::Pairs(RIVALS_ITEMS), changes };
-            let most = device(64 << 10, 0.25, 2);
+            // One for each layer of a steep table.
+            let streams = if design.name == "tiered" { 3 } else { 2 };
+            let most = device(64 << 10, 0.25, streams);
             let run = |device: &FlashDevice| {
                 let bed = Bed::new(&design, choice, device).unwrap();
                 let mut random = Random::new(7);
@@ -305,7 +354,7 @@ fn rivals_on_flash() {
             };
             let (bytes, _) = run(&most);
             let pages = (bytes as f64 / 4096.0 / 0.95).ceil() as u64;
-            let (_, phases) = run(&device(pages, spare, 2));
+            let (_, phases) = run(&device(pages, spare, streams));
             print(&format!("spare {spare}, {}, {} MiB", design.name, bytes >> 20), &phases);
         }
     }

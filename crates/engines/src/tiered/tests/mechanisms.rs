@@ -2,7 +2,7 @@
 //! ablations.
 
 use everhash_index::{Choice, Design, Form, Inline, Opening, Sizing, Table, create, open};
-use everhash_pmem::{Image, Media, Region, Std, pool};
+use everhash_pmem::{Guarantees, Image, Media, Region, Std, pool};
 use everhash_testkit::measured::{FILE, MEMORY, Measured};
 use everhash_testkit::model;
 
@@ -15,9 +15,15 @@ fn own(table: &dyn Table, name: &str) -> u64 {
     stats.own.iter().find(|(own, _)| *own == name).unwrap().1
 }
 
+/// The shape of a table in memory.
+fn two_layers() -> TieredSettings {
+    let default = TieredSettings::default();
+    TieredSettings { layers: 2, ratio_log: 1, top_pages: 64, fingerprints: 0, ..default }
+}
+
 /// A table of the paper's shape: pages of 128 slots.
 fn of_the_paper() -> TieredSettings {
-    TieredSettings { line_slots: 2, top_pages: 32, grow_percent: 100, ..TieredSettings::default() }
+    TieredSettings { line_slots: 2, top_pages: 32, grow_percent: 100, ..two_layers() }
 }
 
 #[test]
@@ -143,6 +149,29 @@ fn known_lines(table: &TieredTable<Image>, fingerprints: u64) -> usize {
 }
 
 #[test]
+fn a_table_keeps_the_shape_with_which_it_was_made() {
+    // Fails if a flash device gets no steep table, if memory gets one, or if a pool changes its
+    // shape on another medium than that on which it was made.
+    let flash = Guarantees { access_unit_bytes: 4096, ..MEMORY };
+    for (made_on, opened_on, layers) in [(flash, MEMORY, 3), (MEMORY, flash, 2)] {
+        let Measured { media, table, .. } =
+            Measured::<Tiered>::new(Form::WORDS, &TieredSettings::default(), made_on).unwrap();
+        let shape = |table: &TieredTable<Image>| {
+            let stats = table.stats().unwrap();
+            (own(table, "layers"), stats.slots, stats.dram_bytes)
+        };
+        let made = shape(&table);
+        assert_eq!(made.0, layers);
+        Box::new(table).close().unwrap();
+        let words = media.words();
+        let bytes = words.len() as u64 * 8;
+        let moved = Image::<Std>::of(&words, bytes, bytes).with_guarantees(opened_on);
+        let again = open::<Tiered, _>(Region::new(moved), Opening::default().boot, &Inline);
+        assert_eq!(shape(&again.unwrap()), made);
+    }
+}
+
+#[test]
 fn reads_flush_nothing() {
     // Fails if a reader helps a writer, or notes anything on the medium.
     let measured =
@@ -195,7 +224,7 @@ fn a_table_grows_at_its_load_and_drops_the_layer_that_it_drained() {
     // Fails if a layer is added at a collision, if the top one is not drained by writes, or if its
     // space is not given back.
     let region = Region::new(Image::<Std>::new(0, 64 << 20));
-    let settings = TieredSettings { top_pages: 4, ..TieredSettings::default() };
+    let settings = TieredSettings { top_pages: 4, ..two_layers() };
     let opening = Opening::default();
     let table = create::<Tiered, _>(region.clone(), &opening, &settings, &Inline).unwrap();
     let mut loads = Vec::new();
@@ -280,7 +309,7 @@ fn every_ablation_is_a_map() {
 fn an_empty_table_is_as_long_as_it_says() {
     // Fails if a layer does not lie where a page of the device begins, or if the pool is longer
     // than announced.
-    for settings in [TieredSettings::default(), TieredSettings::tiny()] {
+    for settings in [two_layers(), TieredSettings::tiny()] {
         let region = Region::new(Image::<Std>::new(0, 64 << 20));
         let opening = Opening::default();
         let table = create::<Tiered, _>(region.clone(), &opening, &settings, &Inline).unwrap();
