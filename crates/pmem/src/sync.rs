@@ -37,6 +37,17 @@ pub trait Primitives: Send + Sync + Sized + 'static {
         equal_bytes_by_pairs(line, byte)
     }
 
+    /// Returns which of the eight words of a line are `value` from bit `SHIFT` on, bit i for word i
+    /// (relaxed at least).
+    #[inline(always)]
+    fn equal_high_bits_of_line<const SHIFT: u32>(
+        line: &[Self::AtomicU64; 8],
+        value: u64,
+        _proof: Option<AtOnce>,
+    ) -> u32 {
+        equal_high_bits_one_by_one::<SHIFT>(line, value)
+    }
+
     /// Returns a small number that identifies the calling thread among the live ones.
     ///
     /// Used to spread threads over stripes and to attribute flushes; two threads may share one.
@@ -103,6 +114,14 @@ fn equal_bytes_by_pairs(line: &[impl AtomicWord; 8], byte: u8) -> u64 {
     pair(0) | pair(1) | pair(2) | pair(3)
 }
 
+/// As [`Primitives::equal_high_bits_of_line`], one word at a time (acquire): models of weak memory
+/// need not try all values of eight words, in all combinations.
+#[inline(always)]
+fn equal_high_bits_one_by_one<const SHIFT: u32>(line: &[impl AtomicWord; 8], value: u64) -> u32 {
+    let is_equal = |word: &_| AtomicWord::load(word, Ordering::Acquire) >> SHIFT == value;
+    (0..8).fold(0, |equal, index| equal | u32::from(is_equal(&line[index])) << index)
+}
+
 /// The standard library's primitives.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Std;
@@ -139,6 +158,18 @@ impl Primitives for Std {
         match proof {
             Some(proof) => proof.equal_bytes_of_line(line, byte),
             None => equal_bytes_by_pairs(line, byte),
+        }
+    }
+
+    #[inline(always)]
+    fn equal_high_bits_of_line<const SHIFT: u32>(
+        line: &[Self::AtomicU64; 8],
+        value: u64,
+        proof: Option<AtOnce>,
+    ) -> u32 {
+        match proof {
+            Some(proof) => proof.equal_high_bits_of_line::<SHIFT>(line, value),
+            None => equal_high_bits_one_by_one::<SHIFT>(line, value),
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) mod map;
 pub(crate) mod meter;
 #[allow(unsafe_code, reason = "a hint to the processor, and memory that nobody has touched")]
 pub(crate) mod own;
+#[allow(unsafe_code, reason = "values that never move, and are added beside readers")]
+pub(crate) mod parts;
 #[allow(unsafe_code, reason = "the raw-pointer twins that benchmarks compare with")]
 pub mod raw;
 #[allow(unsafe_code, reason = "vector instructions that not every processor has")]

@@ -76,6 +76,19 @@ fn equal_32_avx2(words: &[u64; 4], byte: u8) -> u32 {
     _mm256_movemask_epi8(_mm256_cmpeq_epi8(found, _mm256_set1_epi8(byte as i8))) as u32
 }
 
+/// Turns words into the bytes that they stand for, in little-endian order, and returns these.
+///
+/// ```
+/// assert_eq!(everhash_pmem::little_endian_bytes(&mut [0x6261])[..2], *b"ab");
+/// ```
+#[inline(always)]
+pub fn little_endian_bytes(words: &mut [u64]) -> &[u8] {
+    words.iter_mut().for_each(|word| *word = word.to_le());
+    // SAFETY: the words are that many bytes, borrowed as long as the result; bytes have any value
+    // and need no alignment.
+    unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
 /// A processor that compares a whole line with one value at once, and rotates lanes of 64 bits by
 /// different counts: the proof that it is one.
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +160,36 @@ impl AtOnce {
         equal
     }
 
+    /// Returns which of the eight words of a line in DRAM are `value` from bit `SHIFT` on, bit i
+    /// for word i. Each is loaded as one (relaxed), in no order.
+    #[inline(always)]
+    pub fn equal_high_bits_of_line<const SHIFT: u32>(
+        self,
+        line: &[AtomicU64; 8],
+        value: u64,
+    ) -> u32 {
+        const { assert!(SHIFT < 64) }
+        let equal: u32;
+        // SAFETY: as in `equal_bytes_of_line`.
+        unsafe {
+            core::arch::asm!(
+                "vpsrlq zmm16, zmmword ptr [{first}], {shift}",
+                "vpbroadcastq zmm17, {value}",
+                "vpcmpeqq k1, zmm16, zmm17",
+                "kmovw {equal:e}, k1",
+                shift = const SHIFT,
+                value = in(reg) value,
+                first = in(reg) line.as_ptr(),
+                equal = lateout(reg) equal,
+                out("zmm16") _,
+                out("zmm17") _,
+                out("k1") _,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        equal
+    }
+
     /// Returns which of the sixteen bytes of the words `FIRST` and `FIRST + 1` behind `start` are
     /// the lowest one of `low`, bit i for byte i. Each word is loaded as one, in no order.
     ///
@@ -190,6 +233,15 @@ impl AtOnce {
 
     /// Returns which of the 64 bytes of a line are `byte`: never called.
     pub fn equal_bytes_of_line(self, _line: &[AtomicU64; 8], _byte: u8) -> u64 {
+        unreachable!("it cannot be made on this processor")
+    }
+
+    /// Returns which of the words of a line are `value` from a bit on: never called.
+    pub fn equal_high_bits_of_line<const SHIFT: u32>(
+        self,
+        _line: &[AtomicU64; 8],
+        _value: u64,
+    ) -> u32 {
         unreachable!("it cannot be made on this processor")
     }
 
@@ -282,6 +334,16 @@ mod tests {
     }
 
     #[test]
+    fn words_are_their_bytes() {
+        // Fails if bytes come in the machine's order, or if the last ones are lost.
+        let words = [0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09];
+        for count in 0..=words.len() {
+            let expected: Vec<u8> = (1..=8 * count as u8).collect();
+            assert_eq!(little_endian_bytes(&mut words.clone()[..count]), expected);
+        }
+    }
+
+    #[test]
     fn every_pattern_of_equal_lanes_comes_out_as_its_own_mask() {
         // Fails if two equal lanes disturb one another; 0x00, 0x80 and 0x01 are the edges.
         for pattern in 0..=0xffffu32 {
@@ -309,6 +371,29 @@ mod tests {
             let words = [0; 4].map(|_: u64| next(&mut seed) & mask);
             judge(&words, (words[1] >> 16) as u8);
             judge(&words, next(&mut seed) as u8);
+        }
+    }
+
+    #[test]
+    fn the_high_bits_of_a_line_are_compared_as_those_of_its_words_are() {
+        // Fails if a word of the line lies in another lane, or if a bit below the shift, or none
+        // of those above it, is compared; with or without long registers.
+        use crate::{Primitives, Std};
+        let mut seed = 7;
+        for round in 0..4000 {
+            let value = next(&mut seed) >> 42;
+            let words: [u64; 8] = core::array::from_fn(|_| {
+                let other = 1 << (next(&mut seed) % 64);
+                let is_equal = next(&mut seed) % 2 == 0;
+                let low = next(&mut seed) >> 22;
+                (value << 42 | low) ^ if is_equal { 0 } else { other }
+            });
+            let expected = (0..8).fold(0, |mask, i| mask | u32::from(words[i] >> 42 == value) << i);
+            let line = words.map(AtomicU64::new);
+            for proof in [None, AtOnce::detect()] {
+                let equal = Std::equal_high_bits_of_line::<42>(&line, value, proof);
+                assert_eq!(equal, expected, "round {round}: {words:x?}, {value:#x}");
+            }
         }
     }
 
