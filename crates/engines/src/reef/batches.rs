@@ -2,11 +2,13 @@
 //! then each key is looked for or written as if it were alone.
 
 use everhash_index::{Form, Result, admit};
-use everhash_pmem::{Access, Addr, LINE, Media, WORD};
+use everhash_pmem::{Access, Addr, AtOnce, LINE, Media, WORD};
 
-use super::directory::Link;
+use super::directory::{Fitting, Home};
+use super::setup::fixed_words;
 use super::state::Reef;
 use crate::common::edit::{Edit, has_form};
+use crate::common::hash::{WordHash, with_hash};
 
 /// Keys whose lines are fetched together.
 ///
@@ -15,28 +17,42 @@ use crate::common::edit::{Edit, has_form};
 const TOGETHER: usize = 32;
 
 impl<M: Media> Reef<M> {
-    /// Fetches what the searches for these hashes will look at.
+    /// Fetches what the searches for these hashes will look at: their homes, and then the objects
+    /// to which these lead. Returns the words that do.
     #[inline(always)]
-    fn fetch(&self, pm: &Access<'_, M>, hashes: &[u64]) {
-        let mut leaves = [Link::default(); TOGETHER];
-        for (leaf, hash) in leaves.iter_mut().zip(hashes) {
-            *leaf = self.shard(*hash).0.prefetch(*hash);
+    fn fetch(
+        &self,
+        pm: &Access<'_, M>,
+        hashes: &[u64],
+        at_once: Option<AtOnce>,
+    ) -> [Option<Fitting<'_, M::Sync>>; TOGETHER] {
+        let mut homes = [const { None }; TOGETHER];
+        for (home, hash) in homes.iter_mut().zip(hashes) {
+            *home = self.shard(*hash).0.home(*hash).map(|(home, _)| home);
+            home.iter().for_each(Home::prefetch);
         }
-        for (leaf, hash) in leaves.iter().zip(hashes) {
-            if let Some(place) = self.shard(*hash).0.candidate(*leaf, *hash) {
-                self.fetch_object(pm, place);
-            }
+        let mut all = [const { None }; TOGETHER];
+        for (found, home) in all.iter_mut().zip(homes.iter().take(hashes.len())) {
+            *found = home.as_ref().and_then(|home| home.first(at_once));
+            found.iter().for_each(|found| self.fetch_object(pm, found.place()));
         }
+        all
     }
 
     /// Fetches an object: as many lines as one of a usual length has.
     #[inline(always)]
     pub(super) fn fetch_object(&self, pm: &Access<'_, M>, place: Addr) {
-        let lines = match self.form {
-            Form::Fixed { .. } => 2,
-            Form::Variable => 3,
-        };
-        (0..lines).for_each(|line| pm.prefetch(place.plus(line * (LINE / WORD))));
+        match self.form {
+            Form::Fixed { .. } => {
+                // The lines of its first and its last word, which are often the same.
+                let (key, value) = fixed_words(self.form);
+                pm.prefetch(place);
+                pm.prefetch(place.plus((key + value) as u64));
+            }
+            Form::Variable => {
+                (0..3).for_each(|line| pm.prefetch(place.plus(line * (LINE / WORD))));
+            }
+        }
     }
 
     /// Reads many keys; calls `found` for each.
@@ -50,10 +66,13 @@ impl<M: Media> Reef<M> {
             let mut hashes = [0; TOGETHER];
             let hashes = &mut hashes[..keys.len()];
             hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = self.hash(key));
-            self.fetch(&pm, hashes);
-            for (place, (hash, key)) in hashes.iter().zip(keys).enumerate() {
-                let is_there =
-                    has_form(self.form, key) && self.get_hashed(*hash, key, &mut value)?;
+            self.alive()?;
+            let words = self.fetch(&pm, hashes, self.arena.at_once);
+            for (place, ((hash, key), word)) in hashes.iter().zip(keys).zip(&words).enumerate() {
+                let is_there = has_form(self.form, key)
+                    && (word.as_ref().is_some_and(|word| {
+                        self.value_at(&pm, word.place(), key, &mut value) && word.is_unchanged()
+                    }) || self.get_hashed(*hash, key, &mut value)?);
                 found(part * TOGETHER + place, is_there.then_some(value.as_slice()));
             }
         }
@@ -62,17 +81,43 @@ impl<M: Media> Reef<M> {
 
     /// Reads many keys of a pool of words.
     pub(super) fn get_each_word(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        with_hash!(self.hasher, hash => self.get_each_word_by(hash, keys, values))
+    }
+
+    fn get_each_word_by<H: WordHash>(
+        &self,
+        hasher: &H,
+        keys: &[u64],
+        values: &mut [Option<u64>],
+    ) -> Result<()> {
         let pm = self.pool.access();
         for (keys, values) in keys.chunks(TOGETHER).zip(values.chunks_mut(TOGETHER)) {
             let mut hashes = [0; TOGETHER];
             let hashes = &mut hashes[..keys.len()];
-            hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = self.hasher.word(*key));
-            self.fetch(&pm, hashes);
-            for ((hash, key), value) in hashes.iter().zip(keys).zip(values) {
-                *value = self.get_word_hashed(*hash, *key)?;
+            hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = hasher.word(*key));
+            self.alive()?;
+            let words = self.fetch(&pm, hashes, hasher.at_once());
+            values.fill(None);
+            for (((value, key), hash), word) in values.iter_mut().zip(keys).zip(hashes).zip(&words)
+            {
+                if let Some(word) = word {
+                    let here = self.word_at(&pm, word.place(), *key);
+                    *value = here.filter(|_| word.is_unchanged());
+                }
+                if value.is_none() {
+                    *value = self.get_word_alone(hasher, *hash, *key)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Returns the value of a key that is absent, or was not found where it seemed to be.
+    fn get_word_alone<H: WordHash>(&self, hasher: &H, hash: u64, key: u64) -> Result<Option<u64>> {
+        match self.try_get_word_hashed(hash, key, hasher.at_once()) {
+            Some(found) => Ok(found),
+            None => self.get_word_hashed(hash, key),
+        }
     }
 
     /// Writes many pairs in order; returns how many writes answered `counted`.
@@ -87,7 +132,7 @@ impl<M: Media> Reef<M> {
             let mut hashes = [0; TOGETHER];
             let hashes = &mut hashes[..pairs.len()];
             hashes.iter_mut().zip(pairs).for_each(|(hash, (key, _))| *hash = self.hash(key));
-            self.fetch(&pm, hashes);
+            self.fetch(&pm, hashes, self.arena.at_once);
             for (hash, (key, value)) in hashes.iter().zip(pairs) {
                 admit(self.form, key, value)?;
                 count += u64::from(self.write(*hash, key, edit(value))? == counted);
@@ -103,7 +148,7 @@ impl<M: Media> Reef<M> {
             let mut hashes = [0; TOGETHER];
             let hashes = &mut hashes[..keys.len()];
             hashes.iter_mut().zip(keys).for_each(|(hash, key)| *hash = self.hash(key));
-            self.fetch(&pm, hashes);
+            self.fetch(&pm, hashes, self.arena.at_once);
             for (hash, key) in hashes.iter().zip(keys).filter(|(_, key)| has_form(self.form, key)) {
                 removed += u64::from(self.write(*hash, key, Edit::Remove)?);
             }

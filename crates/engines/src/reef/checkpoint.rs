@@ -199,8 +199,9 @@ impl<M: Media> Reef<M> {
 
     /// Returns how much room a checkpoint takes, in whole units. Unit: bytes.
     pub(super) fn checkpoint_bytes(&self) -> Result<u64> {
-        let mut words = (CheckpointHead::WORDS + CheckpointShard::WORDS * self.shards.len()) as u64;
-        for shard in &self.shards {
+        let mut words =
+            (CheckpointHead::WORDS + CheckpointShard::WORDS * self.shards.all().len()) as u64;
+        for shard in self.shards.all() {
             words += shard.saved_words(&*shard.latch.lock()?);
         }
         for stream in &self.streams {
@@ -217,8 +218,8 @@ impl<M: Media> Reef<M> {
         let index_at = span.start.plus(CheckpointHead::WORDS as u64);
         let (mut index, mut words) = (Vec::new(), Vec::new());
         let mut offset =
-            (CheckpointHead::WORDS + CheckpointShard::WORDS * self.shards.len()) as u64;
-        for shard in &self.shards {
+            (CheckpointHead::WORDS + CheckpointShard::WORDS * self.shards.all().len()) as u64;
+        for shard in self.shards.all() {
             words.clear();
             let shape = {
                 let _members = shard.latch.lock()?;

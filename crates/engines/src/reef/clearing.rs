@@ -31,7 +31,7 @@ impl<M: Media> Reef<M> {
     fn clear_once(&self) -> Result<()> {
         let pm = self.pool.access();
         let shards: core::result::Result<Vec<_>, _> =
-            self.shards.iter().map(|shard| shard.latch.lock()).collect();
+            self.shards.all().iter().map(|shard| shard.latch.lock()).collect();
         let mut shards = shards?;
         self.alive()?;
         if shards.iter().all(|members| members.items == 0) {
@@ -66,7 +66,7 @@ impl<M: Media> Reef<M> {
             });
         }
         // No epoch ends before: it would free segments that the directory still leads to.
-        for (shard, members) in self.shards.iter().zip(&mut shards) {
+        for (shard, members) in self.shards.all().iter().zip(&mut shards) {
             shard.clear(members)?;
         }
         drop(streams);

@@ -1,9 +1,10 @@
 //! The directory in DRAM: shards of leaves of buckets of eight words, each with a tag and a place.
 //!
 //! A bucket is a cache line. A pair whose bucket is full lies in one of the next ones of its leaf,
-//! and its word says how far from home. A leaf in which a pair finds no slot is split in two by the
-//! next bit of the hash, from DRAM alone: the tags hold the bits that the splits before did not
-//! use. Only after [`TAG_USE`](split::TAG_USE) splits the keys of that leaf are read again.
+//! and its word says how far from home. A bit of its home says so, too, for all pairs with a tag
+//! like this: few look-ups go on to a second line. A leaf in which a pair finds no slot is split in
+//! two by the next bit of the hash, from DRAM alone: the tags hold the bits that the splits before
+//! did not use. Only after [`TAG_USE`](split::TAG_USE) splits the keys of that leaf are read again.
 //!
 //! The lowest bits of a hash choose the link to its leaf (extendible hashing: Fagin et al., TODS
 //! 1979), bits in the middle its home there, and the highest ones its shard. An array of links that
@@ -11,6 +12,7 @@
 
 mod arena;
 mod saved;
+mod search;
 mod split;
 mod word;
 
@@ -21,9 +23,9 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtomicWord, Bits, Latch, Lock, Primitives, Sequence};
 
 pub use self::arena::Arena;
-pub use self::word::Link;
-use self::word::{DISTANCE, PLACE, home, is_wanted, place_of};
-use super::objects::Look;
+pub use self::search::{Fitting, Home};
+use self::word::{BEHIND, DISTANCE, PLACE, WANTED_SHIFT, behind_slot, home, place_of};
+pub use self::word::{END, Link};
 use super::setup::BUCKET_SLOTS;
 
 /// Slots of a bucket.
@@ -117,7 +119,6 @@ pub struct Shard<P: Primitives> {
 /// A pair in the directory.
 pub struct Found<'s, P: Primitives> {
     slot: &'s P::AtomicU64,
-    word: u64,
     leaf: Link,
     bucket: u64,
     /// Where the pair lies.
@@ -264,11 +265,6 @@ impl<P: Primitives> Shard<P> {
         self.arena.bucket(leaf, number).expect("a leaf is whole")
     }
 
-    #[inline(always)]
-    fn home(&self, hash: u64) -> u64 {
-        home(hash, self.length)
-    }
-
     /// Returns the number of a bucket less than a whole leaf behind another one.
     #[inline(always)]
     fn behind(&self, bucket: u64, by: u64) -> u64 {
@@ -295,141 +291,17 @@ impl<P: Primitives> Shard<P> {
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) -> Link {
         let leaf = self.leaf(hash);
-        let [first, ..] = self.bucket(leaf, self.home(hash));
-        everhash_pmem::prefetch(first);
+        if let Some(home) = self.home_in(leaf, hash) {
+            home.prefetch();
+        }
         leaf
-    }
-
-    /// Returns a place where a pair of this hash probably lies, if `leaf` still has it.
-    #[inline(always)]
-    pub fn candidate(&self, leaf: Link, hash: u64) -> Option<Addr> {
-        let wanted = leaf.wanted(hash);
-        let bucket = self.bucket(leaf, self.home(hash));
-        let mut words = bucket.iter().map(|slot| slot.load(Ordering::Relaxed));
-        words.find(|word| is_wanted(*word, wanted)).map(place_of)
-    }
-
-    /// As [`Shard::candidate`]; prefetches the line in which the search goes on if it does.
-    #[inline(always)]
-    pub fn peek(&self, leaf: Link, hash: u64) -> Option<Addr> {
-        let (wanted, home) = (leaf.wanted(hash), self.home(hash));
-        let mut is_full = true;
-        for slot in self.bucket(leaf, home) {
-            let word = slot.load(Ordering::Relaxed);
-            if is_wanted(word, wanted) {
-                return Some(place_of(word));
-            }
-            is_full &= word != 0;
-        }
-        if is_full {
-            let [first, ..] = self.bucket(leaf, self.behind(home, 1));
-            everhash_pmem::prefetch(first);
-        }
-        None
-    }
-
-    /// Returns whether a key is present, by `look`ing at places until one has it, without a latch
-    /// and whatever writers do meanwhile.
-    ///
-    /// # Errors
-    /// Those of `look`; [`Error::Corrupt`] if the directory leads to something that is no object.
-    #[inline(always)]
-    pub fn find(&self, hash: u64, look: &mut impl FnMut(Addr) -> Result<Look>) -> Result<bool> {
-        let mut attempt = 0;
-        // Ends: each further round means that a writer has changed the shard meanwhile.
-        loop {
-            if let Some(stamp) = self.sequence.read()? {
-                match self.search(hash, &mut *look)? {
-                    Sight::Present => return Ok(true),
-                    Sight::Absent if self.sequence.validate(stamp) => return Ok(false),
-                    Sight::Damaged(place) if self.sequence.validate(stamp) => {
-                        return Err(damaged(place));
-                    }
-                    _ => {}
-                }
-            }
-            P::pause(attempt);
-            attempt = attempt.saturating_add(1);
-        }
-    }
-
-    /// Looks for a key without a latch, by `look`ing at every place whose tag fits.
-    ///
-    /// # Errors
-    /// Those of `look`, if the directory still leads there.
-    #[inline(always)]
-    pub fn search(&self, hash: u64, mut look: impl FnMut(Addr) -> Result<Look>) -> Result<Sight> {
-        let leaf = self.leaf(hash);
-        let (wanted, mut at) = (leaf.wanted(hash), Some((self.home(hash), 0)));
-        while let Some((number, distance)) = at {
-            let mut is_full = true;
-            for slot in self.bucket(leaf, number) {
-                let word = slot.load(Ordering::Acquire);
-                is_full &= word != 0;
-                if !is_wanted(word, wanted + distance) {
-                    continue;
-                }
-                let place = place_of(word);
-                let looked = look(place);
-                P::fence(Ordering::Acquire);
-                if slot.load(Ordering::Relaxed) != word {
-                    return Ok(Sight::Changed);
-                }
-                match looked? {
-                    Look::Equal(_) => return Ok(Sight::Present),
-                    Look::Other => {}
-                    Look::Unsound => return Ok(Sight::Damaged(place)),
-                }
-            }
-            at = if is_full { self.next((number, distance)) } else { None };
-        }
-        Ok(Sight::Absent)
-    }
-
-    /// Looks for a key; the caller holds the latch.
-    ///
-    /// # Errors
-    /// Those of `look`; [`Error::Corrupt`] if the directory leads to something that is no object.
-    #[inline(always)]
-    pub fn locate(
-        &self,
-        hash: u64,
-        mut look: impl FnMut(Addr) -> Result<Look>,
-    ) -> Result<Option<Found<'_, P>>> {
-        let leaf = self.leaf(hash);
-        let (wanted, mut at) = (leaf.wanted(hash), Some((self.home(hash), 0)));
-        while let Some((number, distance)) = at {
-            let mut is_full = true;
-            for slot in self.bucket(leaf, number) {
-                let word = slot.load(Ordering::Relaxed);
-                is_full &= word != 0;
-                if !is_wanted(word, wanted + distance) {
-                    continue;
-                }
-                let place = place_of(word);
-                match look(place)? {
-                    Look::Equal(words) => {
-                        return Ok(Some(Found { slot, word, leaf, bucket: number, place, words }));
-                    }
-                    Look::Other => {}
-                    Look::Unsound => return Err(damaged(place)),
-                }
-            }
-            at = if is_full { self.next((number, distance)) } else { None };
-        }
-        Ok(None)
-    }
-
-    /// Looks for the word that leads to a place; the caller holds the latch.
-    pub fn locate_place(&self, hash: u64, place: Addr, words: u64) -> Option<Found<'_, P>> {
-        let look = |at| Ok(if at == place { Look::Equal(words) } else { Look::Other });
-        self.locate(hash, look).expect("nothing is read")
     }
 
     /// Lets a word lead to another place of the same key; the caller holds the latch.
     #[inline(always)]
     pub fn replace(&self, found: &Found<'_, P>, place: Addr) {
-        found.slot.store(PLACE.set(found.word, place.word()), Ordering::Release);
+        let word = found.slot.load(Ordering::Relaxed);
+        found.slot.store(PLACE.set(word, place.word()), Ordering::Release);
     }
 
     /// Returns a slot for one more pair of this hash; the caller holds the latch. `rehash` reads
@@ -453,15 +325,44 @@ impl<P: Primitives> Shard<P> {
     /// Returns a slot for one more pair of this hash, if its leaf has one.
     #[inline(always)]
     fn free_slot(&self, hash: u64) -> Option<Room<'_, P>> {
-        let (leaf, mut at) = (self.leaf(hash), Some((self.home(hash), 0)));
+        let (leaf, home) = (self.leaf(hash), home(hash, self.length));
+        let mut at = Some((home, 0));
         while let Some((number, distance)) = at {
             let mut slots = self.bucket(leaf, number).iter();
             if let Some(slot) = slots.find(|slot| slot.load(Ordering::Relaxed) == 0) {
-                return Some(Room { slot, word: leaf.word_of(hash, distance, Addr::NULL) });
+                let word = leaf.word_of(hash, distance, Addr::NULL);
+                if distance > 0 {
+                    // Before the pair is there: who does not see this sees no pair either.
+                    self.set_behind(leaf, home, word, 1);
+                }
+                return Some(Room { slot, word });
             }
             at = self.next((number, distance));
         }
         None
+    }
+
+    /// Says in a home whether pairs like that of a word lie behind it.
+    fn set_behind(&self, leaf: Link, home: u64, word: u64, behind: u64) {
+        let slot = &self.bucket(leaf, home)[behind_slot(word >> WANTED_SHIFT)];
+        slot.store(BEHIND.set(slot.load(Ordering::Relaxed), behind), Ordering::Release);
+    }
+
+    /// Says in the home of a word, which was in this other bucket, if no more pairs like that lie
+    /// behind.
+    fn update_behind(&self, leaf: Link, bucket: u64, word: u64) {
+        let home = self.behind(bucket, self.length - DISTANCE.get(word));
+        let is_like = |other: u64, by| {
+            DISTANCE.get(other) == by
+                && behind_slot(other >> WANTED_SHIFT) == behind_slot(word >> WANTED_SHIFT)
+        };
+        let stays = (1..reach(self.length)).any(|by| {
+            let mut slots = self.bucket(leaf, self.behind(home, by)).iter();
+            slots.any(|slot| is_like(slot.load(Ordering::Relaxed), by))
+        });
+        if !stays {
+            self.set_behind(leaf, home, word, 0);
+        }
     }
 
     /// Adds a pair; the caller holds the latch since it took the slot.
@@ -475,34 +376,40 @@ impl<P: Primitives> Shard<P> {
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside.
     pub fn remove(&self, found: &Found<'_, P>) -> Result<()> {
+        let word = found.slot.load(Ordering::Relaxed);
         let mut slots = self.bucket(found.leaf, found.bucket).iter();
         let was_full = slots.all(|slot| slot.load(Ordering::Relaxed) != 0);
         if !was_full || self.length == 1 {
             found.slot.store(0, Ordering::Release);
-            return Ok(());
+        } else {
+            // Before the slot is empty: none lies behind a bucket that is not full.
+            let change = self.sequence.begin()?;
+            found.slot.store(0, Ordering::Release);
+            self.close_up(found.leaf, found.bucket, BEHIND.get(word));
+            change.end();
         }
-        // Before the slot is empty: a reader takes a bucket that is not full for the last one.
-        let change = self.sequence.begin()?;
-        found.slot.store(0, Ordering::Release);
-        self.close_up(found.leaf, found.bucket);
-        change.end();
+        if DISTANCE.get(word) > 0 {
+            self.update_behind(found.leaf, found.bucket, word);
+        }
         Ok(())
     }
 
     /// Moves pairs nearer to their homes: none lies behind a bucket that is not full. The sequence
-    /// is odd.
-    fn close_up(&self, leaf: Link, hole: u64) {
-        let mut hole = hole;
+    /// is odd. `behind` is what the slot that is empty said of pairs behind the bucket.
+    fn close_up(&self, leaf: Link, hole: u64, behind: u64) {
+        let (mut hole, mut behind) = (hole, behind);
         // Ends: a hole moves on, and a pair moves into a bucket only from one behind it. Around
         // the end of a leaf it could go on in circles, hence the bound.
         for _ in 0..self.length {
-            let Some(from) = self.pull(leaf, hole) else { return };
-            hole = from;
+            let Some((from, word)) = self.pull(leaf, hole, behind) else { return };
+            self.update_behind(leaf, from, word);
+            (hole, behind) = (from, BEHIND.get(word));
         }
     }
 
-    /// Fills a hole with a pair that lies behind it and may lie here; returns its bucket.
-    fn pull(&self, leaf: Link, hole: u64) -> Option<u64> {
+    /// Fills a hole with a pair that lies behind it and may lie here; returns its bucket and what
+    /// its word was there.
+    fn pull(&self, leaf: Link, hole: u64, behind: u64) -> Option<(u64, u64)> {
         let bucket = self.bucket(leaf, hole);
         let empty = bucket.iter().find(|slot| slot.load(Ordering::Relaxed) == 0);
         let empty = empty.expect("a hole is empty");
@@ -512,9 +419,10 @@ impl<P: Primitives> Shard<P> {
                 let word = slot.load(Ordering::Relaxed);
                 let distance = DISTANCE.get(word);
                 if word != 0 && distance >= by {
-                    empty.store(DISTANCE.set(word, distance - by), Ordering::Release);
+                    let nearer = DISTANCE.set(BEHIND.set(word, behind), distance - by);
+                    empty.store(nearer, Ordering::Release);
                     slot.store(0, Ordering::Release);
-                    return Some(number);
+                    return Some((number, word));
                 }
             }
         }

@@ -101,7 +101,7 @@ impl<M: Media> Reef<M> {
             last.keys().map(|key| self.shard_number(self.hash(key))).collect();
         let mut members = BTreeMap::new();
         for number in numbers {
-            members.insert(number, self.shards[number].latch.lock()?);
+            members.insert(number, self.shards.all()[number].latch.lock()?);
         }
         self.alive()?;
         let mut writes = self.find_all(&pm, last, &mut members)?;

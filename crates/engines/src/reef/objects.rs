@@ -4,7 +4,7 @@
 //! its segment, so that a reader without a lock knows whether what it read was an object.
 
 use everhash_index::{Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Block, Media, WORD};
+use everhash_pmem::{Access, Addr, Block, Media, WORD, little_endian_bytes};
 
 use super::layout::{self, FixedHead, KEY_BYTES, Kind, ObjectHead, VALUE_BYTES};
 use super::setup::fixed_words;
@@ -235,7 +235,8 @@ impl Objects {
     }
 
     /// Looks whether the pair at `at` is of `key`, and reads its value if `value` is wanted.
-    /// Without it, the value of an equal key is not looked at.
+    /// Without it, the value of an equal key is not looked at. What `value` is otherwise says
+    /// nothing.
     ///
     /// # Errors
     /// If it lies outside the medium.
@@ -245,33 +246,59 @@ impl Objects {
         pm: &Access<'_, M>,
         (at, seal): (Addr, u64),
         key: &[u8],
-        value: Option<&mut Vec<u8>>,
+        mut value: Option<&mut Vec<u8>>,
     ) -> Result<Look> {
         if let Form::Fixed { .. } = self.form {
             return self.look_fixed(pm, (at, seal), key, value);
         }
         let Some(head) = self.head(pm, at)? else { return Ok(Look::Unsound) };
-        let key_at = at.plus(ObjectHead::WORDS as u64);
-        let is_equal = head.kind == Kind::Put
-            && head.key_bytes == key.len() as u64
-            && equals(pm, key_at, key)?;
-        if !is_equal {
-            // One in a million: here the whole object is read, so that damage is not passed over.
-            let (mut key, mut value) = (Vec::new(), Vec::new());
-            return Ok(match self.read(pm, (at, seal), &mut key, &mut value)? {
-                Some(Head { kind: Kind::Put, .. }) => Look::Other,
-                _ => Look::Unsound,
-            });
-        }
-        if let Some(value) = value {
-            value.clear();
-            pm.read_bytes(key_at.plus(head.key_bytes.div_ceil(WORD)), head.value_bytes, value)?;
-            let bound = layout::bound(seal, at);
-            if layout::variable_head(bound, layout::code_of(head.word), key, value) != head.word {
-                return Ok(Look::Unsound);
+        let is_alike = head.kind == Kind::Put && head.key_bytes == key.len() as u64;
+        match &mut value {
+            Some(value) if is_alike && head.words <= AT_ONCE as u64 => {
+                if self.read_short(pm, (at, seal), &head, key, value)? {
+                    return Ok(Look::Equal(head.words));
+                }
             }
+            None if is_alike && equals(pm, at.plus(ObjectHead::WORDS as u64), key)? => {
+                return Ok(Look::Equal(head.words));
+            }
+            _ => {}
         }
-        Ok(Look::Equal(head.words))
+        // One in a million, or long: all of it is read, so that damage is not passed over.
+        let (mut found_key, mut found_value) = (Vec::new(), Vec::new());
+        let found_value = value.unwrap_or(&mut found_value);
+        Ok(match self.read(pm, (at, seal), &mut found_key, found_value)? {
+            Some(Head { kind: Kind::Put, words, .. }) if found_key == key => Look::Equal(words),
+            Some(Head { kind: Kind::Put, .. }) => Look::Other,
+            _ => Look::Unsound,
+        })
+    }
+
+    /// Reads the value of an object whose key may be this one; returns whether it is, and the
+    /// object sound.
+    #[inline(always)]
+    fn read_short<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        head: &Head,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let mut words = [0; AT_ONCE];
+        let words = &mut words[..head.words as usize - ObjectHead::WORDS];
+        pm.read_words(at.plus(ObjectHead::WORDS as u64), words)?;
+        let (found_key, found_value) =
+            little_endian_bytes(words).split_at(key.len().next_multiple_of(8));
+        let found_value = &found_value[..head.value_bytes as usize];
+        let (bound, code) = (layout::bound(seal, at), layout::code_of(head.word));
+        let is_it = found_key[..key.len()] == *key
+            && layout::variable_head(bound, code, key, found_value) == head.word;
+        if is_it {
+            value.clear();
+            value.extend_from_slice(found_value);
+        }
+        Ok(is_it)
     }
 
     #[inline(always)]
@@ -305,6 +332,22 @@ impl Objects {
                 .for_each(|word| value.extend_from_slice(&word.to_le_bytes()));
         }
         Ok(Look::Equal(count as u64))
+    }
+
+    /// Returns the value of a pair of words at `at` if it is sound and of `key`.
+    #[inline(always)]
+    pub fn word_of<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        key: u64,
+    ) -> Option<u64> {
+        let block = pm.try_block::<3>(at)?;
+        let [head, found, value] = [0, 1, 2].map(|index| block.load_relaxed(index));
+        let (bound, code) = (layout::bound(seal, at), layout::code_of(head));
+        let is_put = Kind::of(head) == Some(Kind::Put);
+        let is_sound = layout::fixed_head(bound, code, &[found, value]) == head;
+        (found == key && is_put && is_sound).then_some(value)
     }
 
     /// As [`Objects::look`] for pairs of words; returns the value beside.

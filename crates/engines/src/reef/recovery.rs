@@ -22,15 +22,16 @@ use std::sync::Arc;
 
 use everhash_index::{Error, Executor, Form, Result};
 use everhash_pmem::{
-    Access, AtomicWord, LINE, Latch, Lock, Media, Pool, Shutdown, Space, Span, pool,
+    Access, AtomicWord, LINE, Latch, Lock, Masked, Media, Pool, Shutdown, Space, Span, pool,
 };
 
 use self::found::{FoundSegment, Record, find_segments, read_batch, read_records};
 use self::loaded::{Loaded, load};
-use super::directory::{Arena, LEAST_LEVEL, Shard, Size};
+use super::directory::{Arena, END, LEAST_LEVEL, Shard, Size};
 use super::epochs;
 use super::layout::{self, Ended, Epoch, ROOT, Root, SegmentHead, Tail};
 use super::objects::Objects;
+use super::ops;
 use super::setup::ReefSettings;
 use super::state::{Epochs, OwnLines, Reef};
 use super::stream::{Position, Sealed, Stream};
@@ -310,6 +311,7 @@ fn make<M: Media>(
     Ok(Reef {
         form,
         settings,
+        lookup: ops::word_lookup(&hasher),
         hasher,
         objects,
         seed,
@@ -319,7 +321,7 @@ fn make<M: Media>(
         space,
         units: Units::new(unit_bytes),
         arena,
-        shards: shards.into(),
+        shards: Masked::new(shards.into()),
         streams: streams.collect(),
         epochs: Lock::new(Epochs { number: plan.base.number, checkpoint, ..Epochs::default() }),
         kept: Lock::new(Vec::new()),
@@ -340,6 +342,10 @@ impl<M: Media> Reef<M> {
     /// Claims the units of a segment that are in use.
     fn claim(&self, segment: &FoundSegment, words: u64) -> Result<()> {
         let span = Span::of_bytes(segment.at, self.whole_units(words));
+        if span.end_byte() > END.byte() {
+            let what = "segments behind the first 16 TiB of a pool".into();
+            return Err(Error::Unsupported { what });
+        }
         self.space.claim(span)?;
         self.units.set(span, segment.seal, self.unit_bytes);
         self.used.fetch_add(span.bytes(), Ordering::Relaxed);

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{AtomicWord, Lock, Media, Span, WORD};
 
+use super::directory::END;
 use super::layout::SegmentHead;
 use super::state::Reef;
 use super::stream::Step;
@@ -108,7 +109,14 @@ impl<M: Media> Reef<M> {
                 Err(everhash_pmem::Error::Full { .. }) if bytes > least => {
                     bytes = self.shorter(bytes, least);
                 }
-                taken => return Ok(taken?.span),
+                taken => {
+                    let span = taken?.span;
+                    if span.end_byte() > END.byte() {
+                        self.space.give(span);
+                        return Err(Error::Full { needed: bytes });
+                    }
+                    return Ok(span);
+                }
             }
         }
     }

@@ -32,7 +32,7 @@ impl<M: Media> Reef<M> {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Option<Cursor>> {
         let (number, home) = (SHARD.get(cursor.0), HOME.get(cursor.0));
-        let Some(shard) = self.shards.get(number as usize) else { return Ok(None) };
+        let Some(shard) = self.shards.all().get(number as usize) else { return Ok(None) };
         let pm = self.pool.access();
         let (mut pairs, mut bytes) = (Vec::new(), 0);
         let end = {
@@ -57,7 +57,7 @@ impl<M: Media> Reef<M> {
             next
         };
         pairs.iter().for_each(|(key, value)| visit(key, value));
-        Ok(match (end, number as usize + 1 < self.shards.len()) {
+        Ok(match (end, number as usize + 1 < self.shards.all().len()) {
             (Some(end), _) => Some(Cursor(SHARD.set(HOME.set(0, end), number))),
             (None, true) => Some(Cursor(SHARD.set(0, number + 1))),
             (None, false) => None,

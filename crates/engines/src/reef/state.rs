@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{AtomicWord, Latch, Lock, Media, Pool, Primitives, Space, Span};
+use everhash_pmem::{AtomicWord, Latch, Lock, Masked, Media, Pool, Primitives, Space, Span};
 
 use super::directory::{Arena, Shard};
 use super::objects::Objects;
@@ -25,6 +25,9 @@ pub type StreamOf<M> = OwnLines<Latch<<M as Media>::Sync, Stream>>;
 
 /// The segment of a stream that is half collected, behind a lock.
 pub type CollectionOf<M> = OwnLines<LockOf<M, Option<Victim>>>;
+
+/// How a table of words looks a key up: by code that is compiled for its hash alone.
+pub type WordLookup<M> = fn(&Reef<M>, u64) -> Result<Option<u64>>;
 
 /// Something on lines of its own.
 #[repr(align(128))]
@@ -67,6 +70,7 @@ pub struct Reef<M: Media> {
     pub(super) form: Form,
     pub(super) settings: ReefSettings,
     pub(super) hasher: KeyedHash,
+    pub(super) lookup: WordLookup<M>,
     pub(super) objects: Objects,
     /// Binds checks to the database.
     pub(super) seed: u64,
@@ -79,7 +83,7 @@ pub struct Reef<M: Media> {
     pub(super) units: Units<M::Sync>,
     /// The memory of the shards.
     pub(super) arena: Arc<Arena<M::Sync>>,
-    pub(super) shards: Box<[Shard<M::Sync>]>,
+    pub(super) shards: Masked<Shard<M::Sync>>,
     pub(super) streams: Box<[StreamOf<M>]>,
     pub(super) epochs: LockOf<M, Epochs>,
     /// Room that is kept back.
@@ -126,14 +130,14 @@ impl<M: Media> Reef<M> {
     /// Returns the number of the shard of a hash.
     #[inline(always)]
     pub(super) fn shard_number(&self, hash: u64) -> usize {
-        (hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1)
+        (hash >> SHARD_SHIFT) as usize & (self.shards.all().len() - 1)
     }
 
     /// Returns the shard of a hash, and the number of its stream.
     #[inline(always)]
     pub(super) fn shard(&self, hash: u64) -> (&Shard<M::Sync>, usize) {
-        let number = self.shard_number(hash);
-        (&self.shards[number], number & (self.streams.len() - 1))
+        let number = self.shard_number(hash) & (self.streams.len() - 1);
+        (self.shards.of(hash >> SHARD_SHIFT), number)
     }
 
     /// Counts the pairs, shard by shard.
@@ -141,7 +145,7 @@ impl<M: Media> Reef<M> {
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside.
     pub(super) fn count_pairs(&self) -> Result<u64> {
-        self.shards.iter().map(|shard| Ok(shard.latch.lock()?.items)).sum()
+        self.shards.all().iter().map(|shard| Ok(shard.latch.lock()?.items)).sum()
     }
 
     /// Fails after a failure of the medium.

@@ -116,8 +116,8 @@ impl<M: Media> Table for Reef<M> {
             growth_steps: space.growth_steps,
             ..Stats::default()
         };
-        stats.dram_bytes += self.arena.dram_bytes()? + size_of_val(&*self.shards) as u64;
-        for shard in &self.shards {
+        stats.dram_bytes += self.arena.dram_bytes()? + size_of_val(self.shards.all()) as u64;
+        for shard in self.shards.all() {
             stats.slots += BUCKET_SLOTS * shard.buckets(&*shard.latch.lock()?);
         }
         let (mut segments, mut filled, mut dead) = (0, 0, 0);
@@ -177,7 +177,7 @@ impl<M: Media> WordTable for Reef<M> {
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        self.get_word_hashed(self.hasher.word(key), key)
+        (self.lookup)(self, key)
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {

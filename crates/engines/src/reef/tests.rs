@@ -8,6 +8,7 @@ mod directory;
 mod ends;
 mod full;
 mod groups;
+mod look_ups;
 mod replay;
 mod rest;
 mod settings;

@@ -7,13 +7,11 @@ use everhash_pmem::{Addr, AtomicWord, Primitives, Span};
 
 use super::growing::Growing;
 
-/// Words of a unit: checksum of its segment, 0 for none; number of the segment's first unit; words
-/// of garbage in the segment, in its first unit only; unused.
-const WORDS: u64 = 4;
-
 /// The units of a medium.
 pub struct Units<P: Primitives> {
-    words: Growing<P>,
+    /// Of each: checksum of its segment, 0 for none; number of the segment's first unit; words of
+    /// garbage in the segment, in its first unit only; unused.
+    records: Growing<P>,
     /// Base-2 logarithm of the length of a unit in bytes.
     shift: u32,
 }
@@ -21,12 +19,7 @@ pub struct Units<P: Primitives> {
 impl<P: Primitives> Units<P> {
     /// Makes the units of an empty medium.
     pub fn new(unit_bytes: u64) -> Self {
-        Units { words: Growing::new(8), shift: unit_bytes.ilog2() }
-    }
-
-    #[inline(always)]
-    fn of(&self, unit: u64) -> Option<&[P::AtomicU64]> {
-        self.words.get(WORDS * unit, WORDS as usize)
+        Units { records: Growing::new(), shift: unit_bytes.ilog2() }
     }
 
     /// Says that the units of `span` are a segment with this checksum, without garbage; 0 for no
@@ -34,9 +27,9 @@ impl<P: Primitives> Units<P> {
     pub fn set(&self, span: Span, seal: u64, unit_bytes: u64) {
         let first = span.start.byte() >> self.shift;
         let end = first + span.bytes().div_ceil(unit_bytes);
-        self.words.reserve(WORDS * end);
+        self.records.reserve(end);
         for unit in first..end {
-            let words = self.of(unit).expect("room was reserved");
+            let words = self.records.get(unit).expect("room was reserved");
             words[1].store(first, Ordering::Relaxed);
             words[2].store(0, Ordering::Relaxed);
             words[0].store(seal, Ordering::Release);
@@ -46,25 +39,27 @@ impl<P: Primitives> Units<P> {
     /// Returns the checksum of the segment that a place belongs to, 0 for none.
     #[inline(always)]
     pub fn seal(&self, place: Addr) -> u64 {
-        self.of(place.byte() >> self.shift).map_or(0, |words| words[0].load(Ordering::Acquire))
+        let unit = self.records.get(place.byte() >> self.shift);
+        unit.map_or(0, |words| words[0].load(Ordering::Acquire))
     }
 
     /// Notes that so many words at a place are garbage.
     #[inline(always)]
     pub fn add_garbage(&self, place: Addr, words: u64) {
-        let Some(unit) = self.of(place.byte() >> self.shift) else { return };
-        if let Some(first) = self.of(unit[1].load(Ordering::Relaxed)) {
+        let Some(unit) = self.records.get(place.byte() >> self.shift) else { return };
+        if let Some(first) = self.records.get(unit[1].load(Ordering::Relaxed)) {
             first[2].fetch_add(words, Ordering::Relaxed);
         }
     }
 
     /// Returns how much of the segment that begins at `start` is garbage. Unit: words.
     pub fn garbage(&self, start: Addr) -> u64 {
-        self.of(start.byte() >> self.shift).map_or(0, |words| words[2].load(Ordering::Relaxed))
+        let unit = self.records.get(start.byte() >> self.shift);
+        unit.map_or(0, |words| words[2].load(Ordering::Relaxed))
     }
 
     /// Returns how much memory they take. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
-        self.words.dram_bytes()
+        self.records.dram_bytes()
     }
 }

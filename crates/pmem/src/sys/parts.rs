@@ -172,7 +172,9 @@ mod tests {
         let value = Arc::new(());
         let values = |count| (0..count).map(|place| (Arc::clone(&value), place)).collect();
         let parts = Parts::new();
-        [(1, 8), (2, 3), (1, 8), (63, 30)].map(|(part, count)| parts.add(part, values(count)));
+        for (part, count) in [(1, 8), (2, 3), (1, 8), (63, 30)] {
+            parts.add(part, values(count));
+        }
         assert_eq!((parts.count(1), parts.count(2)), (8, 0));
         assert_eq!(Arc::strong_count(&value), 1 + 8 + 3 + 30);
         drop(parts);

@@ -1,16 +1,11 @@
 //! The memory of all shards: leaves and arrays of links, which never move, so that readers need no
 //! lock.
 
-use std::sync::OnceLock;
-
 use everhash_index::Result;
-use everhash_pmem::{LINE, Lock, Primitives, WORD};
+use everhash_pmem::{AtOnce, LINE, Lock, Parts, Primitives, WORD};
 
 use super::SLOTS;
 use super::word::Link;
-
-/// The most parts.
-const PARTS: usize = 64;
 
 /// The longest part, as a base-2 logarithm.
 ///
@@ -20,9 +15,6 @@ const MOST: u32 = 31;
 
 /// Words of a line.
 const LINE_WORDS: usize = (LINE / WORD) as usize;
-
-/// A part: no words until the one before is full.
-type Part<P> = OnceLock<Box<[<P as Primitives>::AtomicU64]>>;
 
 /// What has been taken.
 #[derive(Debug)]
@@ -37,10 +29,13 @@ struct Taken {
 /// Memory that is taken and never given back: its words are zero when they are taken, and nobody
 /// else's ever.
 pub struct Arena<P: Primitives> {
+    /// That a line is compared at once, if the processor does.
+    pub at_once: Option<AtOnce>,
     /// Length of the first part, as a base-2 logarithm.
     first: u32,
     taken: P::Mutex<Taken>,
-    parts: [Part<P>; PARTS],
+    /// Without words until the one before is full.
+    parts: Parts<P::AtomicU64>,
 }
 
 impl<P: Primitives> Arena<P> {
@@ -49,9 +44,10 @@ impl<P: Primitives> Arena<P> {
     /// store to them.
     pub fn new(words: u64) -> Self {
         Arena {
+            at_once: AtOnce::detect(),
             first: words.clamp(SLOTS as u64, 1 << MOST).next_power_of_two().ilog2(),
             taken: Lock::new(Taken { part: 0, next: 0, words: 0 }),
-            parts: [const { OnceLock::new() }; PARTS],
+            parts: Parts::new(),
         }
     }
 
@@ -66,11 +62,11 @@ impl<P: Primitives> Arena<P> {
         loop {
             let length = 1 << (self.first + taken.part as u32).min(MOST);
             if words <= length {
-                let part = self.parts[taken.part].get_or_init(|| P::words(length + LINE_WORDS));
-                if taken.next == 0 {
-                    taken.next = to_line(part);
+                if self.parts.count(taken.part) == 0 {
+                    // Some may lie before the first line.
+                    self.parts.add(taken.part, P::words(length + LINE_WORDS));
                 }
-                if taken.next + words <= part.len() {
+                if taken.next + words <= self.parts.count(taken.part) {
                     let link = Link::new(taken.part, taken.next);
                     taken.next += words;
                     taken.words += words as u64;
@@ -84,15 +80,13 @@ impl<P: Primitives> Arena<P> {
     /// Returns a word behind the beginning of what a link leads to.
     #[inline(always)]
     pub fn word(&self, link: Link, index: u64) -> Option<&P::AtomicU64> {
-        self.parts[link.part()].get()?.get(link.word() + index as usize)
+        self.parts.get(link.part(), link.word() + index as usize)
     }
 
     /// Returns a bucket of the leaf to which a link leads.
     #[inline(always)]
     pub fn bucket(&self, link: Link, number: u64) -> Option<&[P::AtomicU64; SLOTS]> {
-        let words = self.parts[link.part()].get()?;
-        let start = link.word() + SLOTS * number as usize;
-        words.get(start..start + SLOTS)?.first_chunk()
+        self.parts.around(link.part(), link.word() + SLOTS * number as usize)
     }
 
     /// Returns how much memory has been taken. Unit: bytes.
@@ -102,13 +96,6 @@ impl<P: Primitives> Arena<P> {
     pub fn dram_bytes(&self) -> Result<u64> {
         Ok(self.taken.lock()?.words * WORD + size_of_val(self) as u64)
     }
-}
-
-/// Returns how many words lie before the first line.
-fn to_line<W>(words: &[W]) -> usize {
-    // Words of a scheduler are longer, and lie in no line.
-    let is_plain = size_of::<W>() == WORD as usize;
-    if is_plain { words.as_ptr().align_offset(LINE as usize) } else { 0 }
 }
 
 #[cfg(test)]

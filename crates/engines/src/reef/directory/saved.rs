@@ -8,7 +8,7 @@ use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives};
 
 use super::arena::Arena;
 use super::split::{CROWDED, Loose, MOST_DEPTH, TAG_USE};
-use super::word::{DISTANCE, Link, place_of};
+use super::word::{BEHIND, DISTANCE, Link, place_of};
 use super::{MOST_BUCKETS, Members, SLOTS, Shard, reach};
 
 /// Of a shard: base-2 logarithm of the links.
@@ -54,7 +54,7 @@ impl<P: Primitives> Shard<P> {
             for number in 0..self.length {
                 let before = words.len();
                 let all = self.bucket(leaf, number).iter().map(|it| it.load(Ordering::Relaxed));
-                words.extend(all.filter(|word| *word != 0));
+                words.extend(all.filter(|word| *word != 0).map(|word| BEHIND.set(word, 0)));
                 let count = (words.len() - before) as u64;
                 let (word, bit) = count_at(number);
                 words[first + word] |= count << bit;
@@ -133,7 +133,7 @@ fn loaded(
         let mut slots = loose.bucket(number).iter_mut();
         for _ in 0..count {
             let (word, slot) = (*words.next()?, slots.next()?);
-            if word == 0 || DISTANCE.get(word) >= reach(length) {
+            if word == 0 || DISTANCE.get(word) >= reach(length) || BEHIND.get(word) != 0 {
                 return None;
             }
             if wanted(place_of(word)) {

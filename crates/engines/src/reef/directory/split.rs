@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtomicWord, Primitives};
 
-use super::word::{DISTANCE, Link, TAG, place_of};
+use super::word::{BEHIND, DISTANCE, Link, TAG, WANTED_SHIFT, behind_slot, place_of};
 use super::{Links, MOST_BUCKETS, Members, Room, SLOTS, Shard, reach};
 
 /// How many bits of a tag splits use before the keys of the leaf are read for fresh ones.
@@ -56,8 +56,9 @@ impl Loose {
             let taken = &mut self.taken[number as usize];
             if usize::from(*taken) < SLOTS {
                 let slot = SLOTS * number as usize + usize::from(*taken);
-                self.words[slot] = DISTANCE.set(word, distance);
                 *taken += 1;
+                self.words[slot] = DISTANCE.set(word, distance);
+                self.set_behind(slot);
                 return true;
             }
             number += 1;
@@ -65,10 +66,23 @@ impl Loose {
         false
     }
 
-    /// Moves pairs nearer to their homes, until none lies behind a bucket that is not full.
+    /// Says in the home of a pair that is elsewhere that pairs like that lie behind it.
+    fn set_behind(&mut self, slot: usize) {
+        let (word, length) = (self.words[slot], self.length);
+        let distance = DISTANCE.get(word);
+        if distance > 0 {
+            let home = ((slot / SLOTS) as u64 + length - distance) % length;
+            let said = &mut self.bucket(home)[behind_slot(word >> WANTED_SHIFT)];
+            *said = BEHIND.set(*said, 1);
+        }
+    }
+
+    /// Moves pairs nearer to their homes, until none lies behind a bucket that is not full. No home
+    /// says before what lies behind it, and all do then.
     pub(super) fn settle(&mut self) {
         // Ends: every move brings a pair nearer to its home.
         while self.draw_nearer() {}
+        (0..SLOTS * self.length as usize).for_each(|slot| self.set_behind(slot));
     }
 
     /// Moves each pair once, if it may; returns whether one was.
@@ -155,13 +169,14 @@ impl<P: Primitives> Shard<P> {
         self.replace_leaf(leaf, index, base, &mut halves)
     }
 
-    /// Calls `visit` with each pair of a leaf: its bucket, its slot, its word.
+    /// Calls `visit` with each pair of a leaf: its bucket, its slot, and its word without what that
+    /// says of others.
     fn each(&self, leaf: Link, mut visit: impl FnMut(u64, usize, u64)) {
         for bucket in 0..self.length {
             for (number, slot) in self.bucket(leaf, bucket).iter().enumerate() {
                 let word = slot.load(Ordering::Relaxed);
                 if word != 0 {
-                    visit(bucket, number, word);
+                    visit(bucket, number, BEHIND.set(word, 0));
                 }
             }
         }

@@ -1,10 +1,13 @@
 //! What a word of the directory says: a tag, how far it is from home, and where the pair lies; and
 //! the links by which a hash finds its leaf.
 
-use everhash_pmem::{Addr, Bits};
+use everhash_pmem::{Addr, Bits, WORD};
 
 /// Where the pair lies. Unit: words.
-pub const PLACE: Bits = Bits::new(0, 42);
+pub const PLACE: Bits = Bits::new(0, 41);
+/// Whether pairs of this bucket lie behind it: those whose tags have the number of this slot in
+/// their highest bits. It says nothing of the pair whose word this is, and is zero in a checkpoint.
+pub const BEHIND: Bits = Bits::new(41, 1);
 /// How many buckets from home.
 pub const DISTANCE: Bits = Bits::new(42, DISTANCE_BITS);
 /// Bits of the hash from the base of the leaf on.
@@ -17,7 +20,10 @@ const DISTANCE_BITS: u32 = 3;
 const TAG_BITS: u32 = 22 - DISTANCE_BITS;
 
 /// Where distance and tag begin in a word.
-const DISTANCE_SHIFT: u32 = 42;
+pub const WANTED_SHIFT: u32 = 42;
+
+/// Behind the last place that a word can name: 16 TiB.
+pub const END: Addr = Addr::new((PLACE.max() + 1) * WORD);
 
 /// The lowest bit of the hash that chooses a home.
 const HOME_SHIFT: u32 = 20;
@@ -80,13 +86,13 @@ impl Link {
     /// Returns what a word of this hash begins with, at home. A bucket further it is one more.
     #[inline(always)]
     pub fn wanted(self, hash: u64) -> u64 {
-        self.word_of(hash, 0, Addr::NULL) >> DISTANCE_SHIFT
+        self.word_of(hash, 0, Addr::NULL) >> WANTED_SHIFT
     }
 
     /// Returns the word of a pair of a leaf, so many buckets from home.
     #[inline(always)]
     pub fn word_of(self, hash: u64, distance: u64, place: Addr) -> u64 {
-        TAG.set(DISTANCE.set(place.word(), distance), hash >> self.base())
+        TAG.set(DISTANCE.set(PLACE.set(0, place.word()), distance), hash >> self.base())
     }
 }
 
@@ -102,7 +108,14 @@ pub fn home(hash: u64, length: u64) -> u64 {
 /// tag is zero, as one hash in half a million has.
 #[inline(always)]
 pub fn is_wanted(word: u64, wanted: u64) -> bool {
-    word >> DISTANCE_SHIFT == wanted && word != 0
+    word >> WANTED_SHIFT == wanted && word != 0
+}
+
+/// Returns the slot of a home that says whether pairs like the one that is wanted lie behind it.
+#[inline(always)]
+pub fn behind_slot(wanted: u64) -> usize {
+    // The highest of the bits, at most eight numbers. No split uses them up.
+    (wanted >> (u64::BITS - WANTED_SHIFT - 3)) as usize & 7
 }
 
 /// Returns the place in a word.

@@ -73,7 +73,7 @@ impl<M: Media> Reef<M> {
                 Part::new(segment, before, *words)
             });
         let mut reader = Reader::new(&pm, parts.clone().map(|part| part.span()));
-        let shards = self.shards.iter().skip(number).step_by(self.streams.len());
+        let shards = self.shards.all().iter().skip(number).step_by(self.streams.len());
         // Nobody else wants them before the table is open.
         let latches = shards.map(|shard| shard.latch.lock());
         let mut latches: Vec<_> = latches.collect::<core::result::Result<_, _>>()?;
@@ -164,7 +164,7 @@ impl<M: Media> Reef<M> {
             it.leaf = self.shard(it.hash).0.prefetch(it.hash);
         }
         for it in &waiting.fetched {
-            if let Some(place) = self.shard(it.hash).0.peek(it.leaf, it.hash) {
+            if let Some(place) = self.shard(it.hash).0.candidate(it.leaf, it.hash) {
                 pm.prefetch(place);
             }
         }

@@ -177,7 +177,7 @@ fn p07_a_forged_checkpoint_costs_an_error_and_no_more() {
     session.table().sync().unwrap();
     let words = session.region().media().words();
     let (start, seed) = (place(&words), session.table().seed);
-    let shards = session.table().shards.len();
+    let shards = session.table().shards.all().len();
     let mut same = words.clone();
     redo_sums(&mut same, start, seed, shards);
     let sound = open(&same).unwrap();

@@ -1,18 +1,26 @@
-//! Primitives that count the stores of each thread to words of the directory.
+//! Primitives that count the loads and stores of each thread of words of the directory.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use everhash_pmem::{AtomicWord, Primitives, Std};
 
-thread_local!(static STORES: Cell<u64> = const { Cell::new(0) });
+thread_local! {
+    static LOADS: Cell<u64> = const { Cell::new(0) };
+    static STORES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns how many words this thread has loaded.
+pub fn loads() -> u64 {
+    LOADS.get()
+}
 
 /// Returns how many words this thread has stored.
 pub fn stores() -> u64 {
     STORES.get()
 }
 
-/// Primitives of [`Std`], whose stores are counted.
+/// Primitives of [`Std`], whose loads and stores are counted.
 pub struct Counted;
 
 /// A word.
@@ -41,6 +49,7 @@ impl AtomicWord for CountedWord {
     }
 
     fn load(&self, order: Ordering) -> u64 {
+        LOADS.set(LOADS.get() + 1);
         self.0.load(order)
     }
 

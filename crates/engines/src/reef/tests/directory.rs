@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everhash_index::Result;
-use everhash_pmem::{Addr, Lock, Std};
+use everhash_pmem::{Addr, AtOnce, Lock, Std};
 use everhash_testkit::random::Random;
 
-use super::counted::{Counted, stores};
-use crate::reef::directory::{Arena, Shard, Sight, Size};
+use super::counted::{Counted, loads, stores};
+use crate::reef::directory::{Arena, Fitting, Shard, Sight, Size};
 use crate::reef::objects::Look;
 
 /// A shard of which every pair is known.
@@ -190,15 +190,23 @@ fn p14_more_keys_of_one_hash_than_a_leaf_can_hold_are_an_error() {
 
 #[test]
 fn a_reader_without_a_latch_finds_what_is_there_and_nothing_else() {
-    // Fails if the two ways to search a shard differ.
-    let mut known = Known::new(0);
+    // Fails if the ways to search a shard differ, or if a home seldom knows the answer.
+    let (mut known, mut at_home) = (Known::new(0), 0);
     (0..500).for_each(|number| known.insert(spread(number), number + 1));
     for number in 0..1000 {
         let look =
             |place: Addr| Ok(if place == at(number + 1) { Look::Equal(1) } else { Look::Other });
         let sight = known.shard.search(spread(number), look).unwrap();
-        assert_eq!(sight == crate::reef::directory::Sight::Present, number < 500);
+        assert_eq!(sight == Sight::Present, number < 500);
+        for at_once in [None, AtOnce::detect()] {
+            let found = known.shard.search_home(spread(number), at_once);
+            at_home += u64::from(found.is_some());
+            let is_there = |found: Fitting<'_, Std>| found.place() == at(number + 1);
+            let found = found.map(|found| found.is_some_and(is_there));
+            assert!(found.is_none_or(|is_there| is_there == (number < 500)), "{number}");
+        }
     }
+    assert!(at_home > 1800, "{at_home} of 2000");
 }
 
 #[test]
@@ -277,6 +285,45 @@ fn no_insert_moves_more_than_a_leaf() {
     }
     println!("{long} of 200,000 copied the links; at most {links} words were stored");
     assert!(long < 20);
+}
+
+/// Returns how many of a thousand look-ups of absent keys look at more than one bucket.
+fn looked_further(shard: &Shard<Counted>) -> usize {
+    let further = (1_000_000..1_100_000).filter(|absent| {
+        let before = loads();
+        let sight = shard.search(spread(*absent), |_| Ok(Look::Other)).unwrap();
+        assert_eq!(sight, Sight::Absent);
+        // Of a bucket eight words are compared; twice four are looked at for other reasons.
+        loads() - before > 16
+    });
+    further.count() / 100
+}
+
+#[test]
+fn what_is_absent_is_looked_for_in_one_bucket() {
+    // Fails if a full bucket sends every look-up on, or if it still does so for pairs that have
+    // been removed or have come home: one of five buckets is full.
+    let shard = shard::<Counted>(4);
+    let (mut random, mut places) = (Random::new(5), Vec::new());
+    let mut further = Vec::new();
+    for place in 1..20_000 {
+        add(&shard, (spread(place), place), spread).unwrap();
+        places.push(place);
+        if place % 1000 == 0 {
+            further.push(looked_further(&shard));
+        }
+    }
+    for place in 20_000..100_000 {
+        add(&shard, (spread(place), place), spread).unwrap();
+        let last = places.len() - 1;
+        places.swap(random.below(last as u64) as usize, last);
+        let gone = core::mem::replace(&mut places[last], place);
+        let found = shard.locate_place(spread(gone), at(gone), 1).unwrap();
+        shard.remove(&found).unwrap();
+    }
+    let churned = looked_further(&shard);
+    println!("of a thousand absent ones looked further: {further:?}; later {churned}");
+    assert!(further.iter().all(|count| *count < 60) && churned < 60);
 }
 
 #[test]
