@@ -275,7 +275,8 @@
 //! shape that it was made with, wherever it is opened.
 //!
 //! In an ordinary file the system gathers what is written to a page. A steep table saves little
-//! there and costs rates. 3 M pairs of words in a file, ext4, two runs in turn, two layers against steep:
+//! there and costs rates. 3 M pairs of words in a file, ext4, two runs in turn, two layers against
+//! steep:
 //!
 //! | Synced | Bytes written: insert, update | Rate of an update, steep in parts of two layers |
 //! |---|---|---|

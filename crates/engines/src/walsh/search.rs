@@ -210,8 +210,8 @@ impl<M: Media> Walsh<M> {
         Ok(live)
     }
 
-    /// As [`Walsh::get_hashed`], of a pair of words. What the first object does not decide is left to
-    /// other functions: so the common case keeps little.
+    /// As [`Walsh::get_hashed`], of a pair of words. What the first object does not decide is left
+    /// to other functions: so the common case keeps little.
     fn get_word_by<H: WordHash>(&self, key: u64) -> Result<Option<u64>> {
         let Some(hash) = H::of(&self.hasher) else { return self.get_word_retrying(key) };
         let hash = hash.word(key);
