@@ -50,7 +50,7 @@ pub use sys::flush::WriteBack;
 pub use sys::fork::Origin;
 #[cfg(feature = "forked")]
 pub use sys::forked::{ForkedChild, end_at_broken_pipes, in_forked_child};
-pub use sys::lanes::{AtOnce, equal_bytes, equal_bytes_scalar, little_endian_bytes};
+pub use sys::lanes::{AtOnce, equal_bytes, equal_bytes_scalar, equal_lanes, little_endian_bytes};
 pub use sys::latch::{Latch, LatchGuard};
 pub use sys::meter::AllocationMeter;
 pub use sys::own::{prefetch, prefetch_for_store};

@@ -5,7 +5,7 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Block, LINE, Media, WORD};
 
 use super::fingerprints::Known;
-use super::layout::{self, Head, LINE_WORDS, Line as Ruler, Slots};
+use super::layout::{self, BUCKET_WORDS, Head, LINE_WORDS, Line as Ruler, Slots};
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::{HashedKey, SlotCodec};
 
@@ -216,14 +216,8 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
             let heads = [first.head, second.head];
             return (!second.has_link).then_some(Both { pm, home, heads });
         }
-        let bucket = pm.try_block::<{ 2 * LINE_WORDS }>(home)?;
-        let behind = home.plus(LINE_WORDS as u64);
-        let first = Head::with_fault(bucket.load(Ruler::HEAD), home);
-        let second = Head::with_fault(bucket.load(LINE_WORDS + Ruler::HEAD), behind);
-        let link = bucket.load_relaxed(LINE_WORDS + Ruler::LINK);
-        // One branch for all three.
-        let faults = first.1 | second.1 | (link ^ layout::seal_link(Addr::NULL, behind));
-        (faults == 0).then_some(Both { pm, home, heads: [first.0, second.0] })
+        let heads = heads_of(&pm.try_aligned_block::<BUCKET_WORDS>(home.byte())?)?;
+        Some(Both { pm, home, heads })
     }
 
     /// Returns those of the bucket at `home`, whose heads are known to be these, and which has no
@@ -236,8 +230,7 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
     /// Returns whether a slot that can be read has a fingerprint.
     #[inline(always)]
     pub fn has_print(&self, print: u16) -> bool {
-        let [first, second] = self.heads;
-        !first.matching(print).or(second.matching(print)).is_empty()
+        layout::matching(self.heads, print) != 0
     }
 
     /// Returns the heads of both lines.
@@ -290,6 +283,53 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         }
         Ok(None)
     }
+}
+
+/// Loads the heads of a bucket; `None` if it has overflow lines, and if a word does not match its
+/// check.
+#[inline(always)]
+pub fn heads_of<B: Block<BUCKET_WORDS>>(bucket: &B) -> Option<[Head; 2]> {
+    let (home, behind) = (bucket.start(), bucket.start().plus(LINE_WORDS as u64));
+    let words = [bucket.load(Ruler::HEAD), bucket.load(LINE_WORDS + Ruler::HEAD)];
+    let (heads, fault) = Head::both_with_fault(words, home);
+    let link = bucket.load_relaxed(LINE_WORDS + Ruler::LINK);
+    // One branch for all three.
+    let faults = fault | (link ^ layout::seal_link(Addr::NULL, behind));
+    (faults == 0).then_some(heads)
+}
+
+/// Returns what a bucket with these heads says of a key.
+#[inline(always)]
+pub fn pair_in<C: PairCodec, B: Block<BUCKET_WORDS>>(
+    bucket: &B,
+    heads: [Head; 2],
+    wanted: HashedKey<'_, C>,
+) -> Search<C::Pair> {
+    let matching = layout::matching(heads, layout::print_of(wanted.hash));
+    let Some((slot, words)) = bucket.first_slot::<{ Ruler::SLOTS }, { BUCKET_WORDS / 2 }>(matching)
+    else {
+        return Search::Absent;
+    };
+    let at = bucket.start().plus(2 * slot as u64 + 1);
+    let has_key =
+        C::decode(words, at).ok().filter(|pair| C::has_key(*pair, wanted.key) == Some(true));
+    match has_key {
+        Some(_) if layout::is_deleted(layout::state_in(heads, slot)) => Search::Deleted,
+        Some(pair) => Search::Found(pair),
+        None => Search::Unsure,
+    }
+}
+
+/// What a bucket says of a key.
+pub enum Search<P> {
+    /// It is not there.
+    Absent,
+    /// Its tombstone is there.
+    Deleted,
+    /// Its pair.
+    Found(P),
+    /// Another key has its fingerprint, or its slot is damaged.
+    Unsure,
 }
 
 /// A slot that a pair may be written to.

@@ -116,9 +116,9 @@ impl<'a, M: Media> Checker<'a, M> {
                 Listed::Dropped if is_dropped => {}
                 Listed::Live(place) => {
                     is_dropped = false;
-                    let span = Span::of_bytes(place.start, place.bytes());
-                    let is_lower = self.layers.last().is_none_or(|above| above.log < place.log);
-                    if !is_lower || place.log < self.parts_log {
+                    let span = Span::of_bytes(place.start(), place.bytes());
+                    let is_lower = self.layers.last().is_none_or(|above| above.log() < place.log());
+                    if !is_lower || place.log() < self.parts_log {
                         return Err(corrupt(at, "each layer is larger than the one above"));
                     }
                     self.reach(span)?;
@@ -147,7 +147,7 @@ impl<'a, M: Media> Checker<'a, M> {
         let mut columns = Columns::new();
         for rank in 0..self.layers.len() {
             let place = self.layers[rank];
-            let shift = place.log - self.parts_log;
+            let shift = place.log() - self.parts_log;
             for index in part << shift..(part + 1) << shift {
                 let mut at = place.bucket(index);
                 let mut number = 0u64;
@@ -229,7 +229,7 @@ impl<'a, M: Media> Checker<'a, M> {
             return Err(corrupt(at, "a fingerprint is that of its key"));
         }
         let position = layout::position(hash, is_second(state));
-        if layout::bucket_of(position, self.layers[rank].log) != index {
+        if layout::bucket_of(position, self.layers[rank].log()) != index {
             return Err(corrupt(at, "a key lies in the bucket it hashes to"));
         }
         columns.entry(key).or_default().push(Copy { rank, at, state, value });

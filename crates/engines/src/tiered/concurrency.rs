@@ -27,7 +27,7 @@ use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
 use everhash_pmem::{
-    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Media, Primitives, Sequence, Stamp,
+    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Masked, Media, Primitives, Sequence,
 };
 
 use super::layout;
@@ -52,8 +52,11 @@ struct Drift {
 
 /// All groups of a table.
 pub struct Groups<P: Primitives> {
-    all: Box<[Group<P>]>,
+    all: Masked<Group<P>>,
     log: u32,
+    /// What brings the leading bits of a position to the index of its group. One group alone is
+    /// chosen by no bit: its mask is zero.
+    shift: u32,
 }
 
 /// Holds the latch of a group.
@@ -77,12 +80,13 @@ impl<P: Primitives> Groups<P> {
             writes: [AtomicWord::new(0), AtomicWord::new(0)],
             latch: Lock::new(Drift::default()),
         };
-        Groups { all: (0..1u64 << log).map(group).collect(), log }
+        let all = Masked::new((0..1u64 << log).map(group).collect());
+        Groups { all, log, shift: u64::BITS - log }
     }
 
     /// Returns how many groups there are.
     pub fn count(&self) -> u64 {
-        self.all.len() as u64
+        self.all.all().len() as u64
     }
 
     /// Returns how many groups there are, as a logarithm.
@@ -104,7 +108,13 @@ impl<P: Primitives> Groups<P> {
 
     #[inline(always)]
     fn group(&self, index: u64) -> &Group<P> {
-        &self.all[index as usize]
+        self.all.of(index)
+    }
+
+    /// Returns the sequence of the group of a position.
+    #[inline(always)]
+    pub fn sequence(&self, position: u64) -> &Sequence<P> {
+        &self.all.of(position.wrapping_shr(self.shift)).sequence
     }
 
     /// Waits for the latches of the groups `a` and `b`, which may be one.
@@ -130,21 +140,6 @@ impl<P: Primitives> Groups<P> {
             self.group(index).sequence.read()?;
         }
         Ok(held)
-    }
-
-    /// Returns what a read of the groups `a` and `b` begins with; `None` while one of them is being
-    /// changed, and after a change that failed.
-    #[inline(always)]
-    pub fn stamps(&self, [a, b]: [u64; 2]) -> Option<[Stamp; 2]> {
-        Some([self.group(a).sequence.try_read()?, self.group(b).sequence.try_read()?])
-    }
-
-    /// Returns whether no change of the groups `a` and `b` began since. What was loaded meanwhile
-    /// counts only then, errors included.
-    #[inline(always)]
-    pub fn accept(&self, [a, b]: [u64; 2], stamps: [Stamp; 2]) -> bool {
-        let [one, two] = [self.group(a), self.group(b)].map(|group| &group.sequence);
-        one.validate(stamps[0]) && two.validate(stamps[1])
     }
 
     /// Repeats `look` until no write to the groups `a` and `b` came between and `is_same` holds;
@@ -189,7 +184,7 @@ impl<P: Primitives> Groups<P> {
     }
 
     fn sum(&self, counter: impl Fn(&Group<P>) -> &P::AtomicU64) -> u64 {
-        let counts = self.all.iter().map(|group| counter(group).load(Ordering::Relaxed));
+        let counts = self.all.all().iter().map(|group| counter(group).load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)
     }
 
@@ -201,6 +196,7 @@ impl<P: Primitives> Groups<P> {
     /// Returns whether a write failed half-way, or a holder of a latch panicked.
     pub fn is_poisoned(&self) -> bool {
         self.all
+            .all()
             .iter()
             .any(|group| group.sequence.read().is_err() || group.latch.try_lock().is_err())
     }

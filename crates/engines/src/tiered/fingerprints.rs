@@ -233,7 +233,7 @@ impl<P: Primitives> Fingerprints<P> {
             return None;
         }
         view.all().iter().enumerate().find_map(|(rank, place)| {
-            let offset = at.byte().wrapping_sub(place.start.byte());
+            let offset = at.byte().wrapping_sub(place.start().byte());
             (offset < place.bytes()).then_some((view.first() + rank, offset / LINE))
         })
     }

@@ -16,7 +16,7 @@
 use core::slice::from_ref;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, LINE, Media, Span, before_reuse};
+use everhash_pmem::{Access, Addr, Block, LINE, Media, Span, before_reuse};
 
 use super::bucket::{Line, Words};
 use super::layout::{self, Head, LINE_WORDS, Line as Ruler, READABLE};
@@ -237,11 +237,12 @@ fn commit_lines<M: Media>(edits: &[LineEdit], pm: &Access<'_, M>, ordered: bool)
         is_pending = false;
     }
     for edit in edits {
+        let line = pm.block::<LINE_WORDS>(edit.at)?;
         let mut left = edit.changed;
         while left != 0 {
             let index = left.trailing_zeros() as usize;
             left &= left - 1;
-            pm.commit_word(edit.at.plus(index as u64), edit.words[index], sites::PAIR)?;
+            line.commit_word(index, edit.words[index], sites::PAIR);
         }
         if !ordered && edit.last != edit.first && edit.changed != 0 {
             pm.flush(edit.span(), sites::PAIR);

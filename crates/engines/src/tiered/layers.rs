@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use everhash_pmem::{
-    Access, Addr, AtomicWord, Bits, Media, Primitives, Span, StreamClass, StreamSupport,
+    Access, AtomicWord, Bits, Media, Primitives, Span, StreamClass, StreamSupport,
 };
 
 use super::layout::{self, MOST_LIVE, PLACES, Place};
@@ -14,17 +14,36 @@ const COUNT: Bits = Bits::new(8, 8);
 
 /// Where every layer lies that was ever added, and which of them are in use.
 pub struct Layers<P: Primitives> {
-    /// The number of the top layer, and how many layers there are: never twice the same.
-    view: P::AtomicU64,
-    places: Box<[P::AtomicU64]>,
+    /// What [`Live`] has.
+    live: P::AtomicU64,
+    /// By the number of the layer.
+    places: [P::AtomicU64; PLACES],
     /// Layers of a table that does not grow.
     usual: usize,
+}
+
+/// The number of the top layer at one moment, and how many layers there were: never twice the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Live(u64);
+
+impl Live {
+    /// Returns how many layers there are.
+    #[inline(always)]
+    pub fn count(self) -> u64 {
+        COUNT.get(self.0)
+    }
+
+    /// Returns the number of the top layer in the root.
+    #[inline(always)]
+    pub fn first(self) -> u64 {
+        FIRST.get(self.0)
+    }
 }
 
 /// The layers that were in use at one moment, the top one first.
 #[derive(Clone, Copy)]
 pub struct View {
-    word: u64,
+    live: Live,
     /// The first ones are in use.
     places: [Place; MOST_LIVE],
     usual: usize,
@@ -34,12 +53,12 @@ impl View {
     /// Returns how many layers there are.
     #[inline(always)]
     pub fn count(&self) -> usize {
-        COUNT.get(self.word) as usize
+        self.live.count() as usize
     }
 
     /// Returns the number of the top layer in the root.
     pub fn first(&self) -> usize {
-        FIRST.get(self.word) as usize
+        self.live.first() as usize
     }
 
     /// Returns whether the top layer is being drained, so that a layer of it may be dropped: it
@@ -64,7 +83,7 @@ impl View {
     /// Returns the number of the bucket of a position in a layer, counted from the top.
     #[inline(always)]
     pub fn bucket(&self, rank: usize, position: u64) -> u64 {
-        layout::bucket_of(position, self.place(rank).log)
+        layout::bucket_of(position, self.place(rank).log())
     }
 
     /// Returns the bottom layer.
@@ -74,6 +93,7 @@ impl View {
     }
 
     /// Returns every layer, the top one first.
+    #[inline(always)]
     pub fn all(&self) -> &[Place] {
         &self.places[..self.count()]
     }
@@ -87,43 +107,68 @@ impl View {
 impl<P: Primitives> Layers<P> {
     /// Makes the pyramid of some layers, the top one of which is number `first` in the root.
     pub fn new(first: usize, places: &[Place], usual: usize) -> Self {
-        let layers: Self = Layers { view: AtomicWord::new(0), places: P::words(PLACES), usual };
-        for (index, place) in places.iter().enumerate() {
-            layers.places[first + index].store(place.packed(), Ordering::Relaxed);
+        let (live, words) = (AtomicWord::new(0), core::array::from_fn(|_| AtomicWord::new(0)));
+        let layers: Self = Layers { live, places: words, usual };
+        for (number, place) in (first as u64..).zip(places) {
+            layers.word(number).store(place.word(), Ordering::Relaxed);
         }
         layers.publish(first, places.len());
         layers
     }
 
+    /// Returns which layers are in use.
+    #[inline(always)]
+    pub fn live(&self) -> Live {
+        Live(self.live.load(Ordering::Acquire))
+    }
+
+    /// Returns where one of them lies, counted from the top: that never changes.
+    #[inline(always)]
+    pub fn place(&self, live: Live, rank: u64) -> Place {
+        Place::of_word(self.word(live.first() + rank).load(Ordering::Relaxed))
+    }
+
+    /// Returns where the place of a layer stands.
+    #[inline(always)]
+    fn word(&self, number: u64) -> &P::AtomicU64 {
+        // A power of two: no number leads out of the array.
+        &self.places[number as usize % PLACES]
+    }
+
     /// Returns the layers in use.
     #[inline(always)]
     pub fn view(&self) -> View {
-        let word = self.view.load(Ordering::Acquire);
-        let mut places = [Place { start: Addr::NULL, log: 0 }; MOST_LIVE];
-        let first = FIRST.get(word) as usize;
-        for (rank, place) in places.iter_mut().enumerate().take(COUNT.get(word) as usize) {
-            *place = Place::of_packed(self.places[first + rank].load(Ordering::Relaxed));
+        let live = self.live();
+        let mut places = [Place::NONE; MOST_LIVE];
+        for (rank, place) in (0..live.count()).zip(&mut places) {
+            *place = self.place(live, rank);
         }
-        View { word, places, usual: self.usual }
+        View { live, places, usual: self.usual }
     }
 
     /// Returns whether the top layer is being drained, see [`View::draining`].
     #[inline(always)]
     pub fn draining(&self) -> bool {
-        COUNT.get(self.view.load(Ordering::Acquire)) as usize > self.usual
+        self.live().count() as usize > self.usual
     }
 
-    /// Returns whether the layers are those of a view. The caller has fenced (acquire).
+    /// Returns whether the layers in use are still these. The caller has fenced (acquire).
+    #[inline(always)]
+    pub fn are_still(&self, live: Live) -> bool {
+        Live(self.live.load(Ordering::Relaxed)) == live
+    }
+
+    /// As [`Layers::are_still`], of those of a view.
     #[inline(always)]
     pub fn is_same(&self, view: &View) -> bool {
-        self.view.load(Ordering::Relaxed) == view.word
+        self.are_still(view.live)
     }
 
     /// Adds a bottom layer, to which the root leads durably. The caller excludes other changes.
     pub fn add(&self, place: Place) {
         let view = self.view();
         let index = view.first() + view.count();
-        self.places[index].store(place.packed(), Ordering::Relaxed);
+        self.word(index as u64).store(place.word(), Ordering::Relaxed);
         self.publish(view.first(), view.count() + 1);
     }
 
@@ -134,7 +179,7 @@ impl<P: Primitives> Layers<P> {
     }
 
     fn publish(&self, first: usize, count: usize) {
-        self.view.store(COUNT.set(first as u64, count as u64), Ordering::Release);
+        self.live.store(COUNT.set(first as u64, count as u64), Ordering::Release);
     }
 }
 
@@ -143,7 +188,7 @@ impl<P: Primitives> Layers<P> {
 /// that has fewer. With one stream for all, all have rank 0.
 pub fn announce_streams<M: Media>(pm: &Access<'_, M>, view: &View, apart: bool) {
     for (rank, place) in view.all().iter().enumerate() {
-        let span = Span::of_bytes(place.start, place.bytes());
+        let span = Span::of_bytes(place.start(), place.bytes());
         let mut class = if apart { rank as u8 } else { 0 };
         // A medium that takes no hints works without.
         while pm.stream(span, StreamClass(class)) == StreamSupport::NotSupported && class > 0 {

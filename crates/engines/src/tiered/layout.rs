@@ -4,10 +4,13 @@
 //! its pairs and, in its last word, their flags (Tiered Hashing 3.1, Fig. 6). Structure words carry
 //! a check that is bound to their place: a flipped bit is damage, never another answer.
 
+mod place;
 #[cfg(test)]
 mod tests;
 
-use everhash_pmem::{Addr, Bits, LINE, Ruler, WORD, pool};
+use everhash_pmem::{Addr, Bits, LINE, Ruler, equal_lanes, pool};
+
+pub use place::{Listed, Place, place_at};
 
 // Parts of the format that other engines have too.
 pub use crate::common::hash::KeyedHash;
@@ -78,6 +81,11 @@ pub const BUCKET_LINES: u64 = 2;
 /// Unit: bytes. Source: Tiered Hashing 3.1.
 pub const BUCKET_BYTES: u64 = BUCKET_LINES * LINE;
 
+/// Words of a bucket without its overflow lines.
+///
+/// Unit: words. Source: Tiered Hashing 3.1.
+pub const BUCKET_WORDS: usize = BUCKET_LINES as usize * LINE_WORDS;
+
 /// The most layers that a table without growth can have.
 ///
 /// Unit: layers. Source: Tiered Hashing 4.2.4.
@@ -141,10 +149,6 @@ const STATES_BITS: u32 = SLOTS as u32 * STATE_BITS;
 const HEAD_CHECK: Bits = Bits::new(STATES_BITS, 16);
 const LINK_LINE: Bits = Bits::new(0, 48);
 const LINK_CHECK: Bits = Bits::new(48, 16);
-const PLACE_LINE: Bits = Bits::new(0, 40);
-const PLACE_LOG: Bits = Bits::new(40, 6);
-const PLACE_DROPPED: Bits = Bits::new(46, 1);
-const PLACE_CHECK: Bits = Bits::new(48, 16);
 
 /// The multipliers of all checks, and of the second hash function: odd, and drawn at random until
 /// one or two flipped bits of a factor change the twelve highest bits of the product, always.
@@ -164,7 +168,13 @@ enum Kind {
 /// Returns a product of `word` and a place whose sixteen highest bits are a check.
 #[inline(always)]
 const fn mix(word: u64, place: u64, kind: Kind) -> u64 {
-    (word ^ (place ^ (kind as u64) << 32).wrapping_mul(MIX[1])).wrapping_mul(MIX[0])
+    (word ^ salt(place, kind)).wrapping_mul(MIX[0])
+}
+
+/// Returns what the place of a word and its kind add to its check.
+#[inline(always)]
+const fn salt(place: u64, kind: Kind) -> u64 {
+    (place ^ (kind as u64) << 32).wrapping_mul(MIX[1])
 }
 
 /// Returns where a hash function puts a key: the leading bits name its bucket in every layer, so
@@ -230,15 +240,27 @@ impl Head {
     /// it there.
     #[inline(always)]
     pub const fn decode(word: u64, at: Addr) -> Option<Head> {
-        let (head, fault) = Head::with_fault(word, at);
+        let (head, fault) = Head::with_fault(word, salt(at.word(), Kind::Head));
         if fault == 0 { Some(head) } else { None }
     }
 
-    /// Returns the head in `word`, and 0 if an engine may have stored it at the line `at`.
+    /// Returns the heads in two words, which were read at both lines of the bucket at `home`, and 0
+    /// if an engine may have stored them there.
     #[inline(always)]
-    pub const fn with_fault(word: u64, at: Addr) -> (Head, u64) {
+    pub const fn both_with_fault([first, second]: [u64; 2], home: Addr) -> ([Head; 2], u64) {
+        let at = salt(home.word(), Kind::Head);
+        // The words of a bucket begin at a multiple of their number: the bit of the second line is
+        // not set in the first one's place.
+        let behind = at.wrapping_add(MIX[1].wrapping_mul(LINE_WORDS as u64));
+        let (first, second) = (Head::with_fault(first, at), Head::with_fault(second, behind));
+        ([first.0, second.0], first.1 | second.1)
+    }
+
+    /// Returns the head in `word`, and 0 if an engine may have stored it where this salt holds.
+    #[inline(always)]
+    const fn with_fault(word: u64, salt: u64) -> (Head, u64) {
         let head = Head(HEAD_CHECK.set(word, 0));
-        (head, (mix(head.0, at.word(), Kind::Head) ^ word) >> STATES_BITS)
+        (head, ((head.0 ^ salt).wrapping_mul(MIX[0]) ^ word) >> STATES_BITS)
     }
 
     /// Returns the word for the line `at`.
@@ -323,18 +345,39 @@ impl Head {
     }
 }
 
+/// Returns the slots of the two lines with these heads that can be read and have a fingerprint: bit
+/// 4 * l + s for slot s of line l, which begins at word 2 * (4 * l + s) of the bucket.
+#[inline(always)]
+pub fn matching(heads: [Head; 2], print: u16) -> u32 {
+    // Three lanes of a head are its slots.
+    equal_lanes(heads.map(|head| head.0), !FLAGS | READABLE, print | READABLE) & 0b0111_0111
+}
+
+/// Returns the state of a slot as [`matching`] counts them.
+#[inline(always)]
+pub fn state_in(heads: [Head; 2], slot: usize) -> u16 {
+    heads[slot / 4 % 2].state(slot % 4)
+}
+
+/// Returns how many of the first slots of two lines, those in `used`, are not valid.
+#[inline(always)]
+pub const fn free_in_both([first, second]: [Head; 2], used: Slots) -> u32 {
+    let free = (used.0 & !first.valid().0) + (used.0 & !second.valid().0);
+    // The multiplication adds the numbers of all slots up in the place of the last one.
+    (free.wrapping_mul(EACH) >> (2 * STATE_BITS)) as u16 as u32
+}
+
 /// Returns a slot that a pair may be written to, among the first `slots` slots of the two lines
 /// with these heads: its line, its number, and whether it is open. An open one comes before a
 /// shadow, which can still serve reads.
 #[inline(always)]
 pub fn room(heads: [Head; 2], slots: u64) -> Option<(usize, usize, bool)> {
-    let first = |chosen: [Slots; 2], is_open| {
-        let [mut first, mut second] = chosen;
-        let slot = first.next().map(|slot| (0, slot, is_open));
-        slot.or_else(|| second.next().map(|slot| (1, slot, is_open)))
-    };
-    first(heads.map(|head| head.open(slots)), true)
-        .or_else(|| first(heads.map(|head| head.shadows(slots)), false))
+    let used = ((1 << slots) - 1) * 0b1_0001;
+    let those = |flags, state| equal_lanes(heads.map(|head| head.0), flags, state) & used;
+    let open = those(u16::MAX, 0);
+    let free = if open != 0 { open } else { those(READABLE | NON_WRITABLE, READABLE) };
+    let slot = free.trailing_zeros() as usize;
+    (free != 0).then_some((slot / 4, slot % 4, open != 0))
 }
 
 /// The lowest bit of each slot's state in a head, which is the one that says [`READABLE`].
@@ -350,7 +393,7 @@ pub struct Slots(u64);
 impl Slots {
     /// Returns the first `count` slots.
     #[inline(always)]
-    const fn first(count: u64) -> Slots {
+    pub const fn first(count: u64) -> Slots {
         Slots(EACH & ((1 << (count as u32 * STATE_BITS)) - 1))
     }
 
@@ -362,12 +405,6 @@ impl Slots {
         // zero, and never into the next state.
         let zero = !(((word & low) + low) | word | low);
         Slots(zero >> (STATE_BITS - 1) & EACH)
-    }
-
-    /// Returns these and others, of whatever lines: to see whether there is any.
-    #[inline(always)]
-    pub const fn or(self, other: Slots) -> Slots {
-        Slots(self.0 | other.0)
     }
 
     /// Returns whether there are none.
@@ -450,88 +487,6 @@ pub const fn open_link(word: u64, at: Addr) -> Option<Addr> {
     }
     let target = Addr::new(line * LINE);
     if seal_link(target, at) == word { Some(target) } else { None }
-}
-
-/// Where a layer lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The first line of its first bucket.
-    pub start: Addr,
-    /// Logarithm of the number of buckets.
-    pub log: u32,
-}
-
-impl Place {
-    /// Returns the number of buckets.
-    pub const fn buckets(self) -> u64 {
-        1 << self.log
-    }
-
-    /// Returns the length. Unit: bytes.
-    pub const fn bytes(self) -> u64 {
-        self.buckets() * BUCKET_BYTES
-    }
-
-    /// Returns where a bucket begins.
-    #[inline(always)]
-    pub const fn bucket(self, index: u64) -> Addr {
-        self.start.plus(index * (BUCKET_BYTES / WORD))
-    }
-
-    /// Returns where the bucket of a position begins.
-    #[inline(always)]
-    pub const fn home(self, position: u64) -> Addr {
-        self.bucket(bucket_of(position, self.log))
-    }
-
-    /// Returns the place in one word of DRAM.
-    pub const fn packed(self) -> u64 {
-        PLACE_LOG.set(self.start.line(), self.log as u64)
-    }
-
-    /// Returns the place in a word that [`Place::packed`] made.
-    #[inline(always)]
-    pub const fn of_packed(word: u64) -> Place {
-        Place { start: Addr::new(PLACE_LINE.get(word) * LINE), log: PLACE_LOG.get(word) as u32 }
-    }
-}
-
-/// A layer in the list of the root.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Listed {
-    /// It lies here.
-    Live(Place),
-    /// It was drained and dropped.
-    Dropped,
-}
-
-impl Listed {
-    /// Returns the word for the place word at `at`.
-    pub const fn encode(self, at: Addr) -> u64 {
-        let word = match self {
-            Listed::Live(place) => place.packed(),
-            Listed::Dropped => PLACE_DROPPED.set(0, 1),
-        };
-        PLACE_CHECK.set(word, mix(word, at.word(), Kind::Place) >> 48)
-    }
-
-    /// Decodes the word at `at`; `None` if no engine stored it there.
-    pub const fn decode(word: u64, at: Addr) -> Option<Listed> {
-        let place = Place::of_packed(word);
-        let listed = if PLACE_DROPPED.get(word) == 1 {
-            Listed::Dropped
-        } else if place.log <= MOST_LOG && !place.start.is_null() {
-            Listed::Live(place)
-        } else {
-            return None;
-        };
-        if listed.encode(at) == word { Some(listed) } else { None }
-    }
-}
-
-/// Returns where the root lists layer `index`.
-pub const fn place_at(index: usize) -> Addr {
-    ROOT.plus((Root::PLACES + index) as u64)
 }
 
 const _: () = assert!(STATES_BITS == 48 && Line::SLOTS == 0 && Line::LINK == 6);

@@ -13,7 +13,7 @@ use everhash_pmem::{Access, Media};
 
 use super::bucket::{Both, PairCodec, Room, better_room};
 use super::layers::View;
-use super::layout::{self, is_second};
+use super::layout::{self, Slots, is_second};
 use super::shadow_reading::{Copied, Met};
 use super::state::Tiered;
 
@@ -70,9 +70,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Returns how many slots of a bucket are not valid.
     #[inline(always)]
     fn free_in(&self, pm: &Access<'_, M>, view: &View, bucket: &Bucket, met: &Met) -> Result<u32> {
-        let slots = self.settings.line_slots;
         match met.heads(bucket.rank, bucket.second) {
-            Some([first, second]) => Ok(first.free(slots) + second.free(slots)),
+            Some(heads) => Ok(layout::free_in_both(heads, Slots::first(self.settings.line_slots))),
             None => Ok(self.walk_for_room(pm, view, bucket)?.1),
         }
     }

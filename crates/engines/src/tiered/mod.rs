@@ -289,7 +289,8 @@
 //! three runs in turn): of all slots, absent keys 1.1 to 1.4 times as fast, gets 0.73 to 0.92,
 //! batched gets 0.87 to 1.1, inserts 0.67 to 0.81, updates 0.75 to 0.79; of the upper layer, absent
 //! keys 1.07 to 1.09, gets 0.84 to 0.85, batched gets 1.03 to 1.1, inserts 0.66 to 0.68, updates
-//! 0.75 to 0.84. A write waits for DRAM before it fetches the line that it goes to.
+//! 0.75 to 0.84. A write waits for DRAM before it fetches the line that it goes to. These figures
+//! are older than the short look-up (`Tiered::try_get`), which tables without fingerprints have.
 
 mod bucket;
 mod check;
@@ -364,9 +365,10 @@ impl Engine for Tiered {
     }
 
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<TieredTable<M>> {
+        let look = table::word_lookup;
         Ok(match Form::from_code(pool.identity().form) {
-            Form::WORDS => TieredTable::Words(recovery::open(pool, executor)?),
-            _ => TieredTable::Bytes(recovery::open(pool, executor)?),
+            Form::WORDS => TieredTable::Words(recovery::open(pool, executor, look)?),
+            _ => TieredTable::Bytes(recovery::open(pool, executor, look)?),
         })
     }
 

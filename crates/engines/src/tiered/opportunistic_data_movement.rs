@@ -120,7 +120,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let page = Page::of(position, view, (self.page_log(), rank));
         // The nearest layer first: its copies block older pairs from above until they have moved.
         for above in (0..rank).rev() {
-            for index in page.above(view.place(above).log) {
+            for index in page.above(view.place(above).log()) {
                 let home = view.place(above).bucket(index);
                 let known = self.fingerprints.bucket(view.first() + above, index);
                 if let Some(both) = Both::of(pm, home, known) {
@@ -170,7 +170,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<u64> {
         let hash = line.hash::<C>(&self.hasher, slot)?;
         let position = layout::position(hash, layout::is_second(line.head.state(slot)));
-        if layout::bucket_of(position, place.log) != index {
+        if layout::bucket_of(position, place.log()) != index {
             return Err(corrupt(line.at(), "a key lies in the bucket it hashes to"));
         }
         Ok(position)
@@ -430,7 +430,7 @@ struct Page {
 impl Page {
     /// Returns the page of a position in layer `rank`; a page has 2^`log` buckets.
     fn of(position: u64, view: &View, (log, rank): (u32, usize)) -> Self {
-        let log_of_layer = view.place(rank).log;
+        let log_of_layer = view.place(rank).log();
         let number = layout::bucket_of(position, log_of_layer) >> log;
         Page { number, rank, log, log_of_layer }
     }

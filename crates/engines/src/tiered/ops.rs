@@ -7,12 +7,12 @@ use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 use super::bucket::PairCodec;
 use super::concurrency::Held;
 use super::in_cacheline_crash_consistency::{Plan, valid};
-use super::layers::View;
+use super::layers::{Live, View};
 use super::layout::{self, is_deleted};
 use super::lazy_updating::{Target, position_of};
 use super::opportunistic_data_movement::{Moves, Source};
 use super::overflow::Newcomer;
-use super::shadow_reading::{Copied, Met};
+use super::shadow_reading::{Copied, Met, prefetch_buckets};
 use super::state::Tiered;
 use crate::common::edit::Step;
 use crate::common::slot_codec::HashedKey;
@@ -50,7 +50,11 @@ impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
 
     #[inline(always)]
     fn find(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
-        self.get_hashed(&self.pool.access(), self.hashed(key), bytes)
+        let (pm, wanted) = (self.pool.access(), self.hashed(key));
+        match self.try_get(&pm, wanted, false) {
+            Some(found) => Ok(found),
+            None => self.get_hashed(&pm, wanted, bytes),
+        }
     }
 
     #[inline(always)]
@@ -116,9 +120,10 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             let view = self.layers.view();
             if let Some(position) = step.checked_sub(2 * AHEAD) {
                 let pair = match waiting[step % (2 * AHEAD)].take() {
-                    Some((wanted, positions)) => {
-                        self.get_at(&pm, &view, positions, wanted, bytes)?
-                    }
+                    Some((wanted, positions)) => match self.try_get(&pm, wanted, true) {
+                        Some(found) => found,
+                        None => self.get_at(&pm, positions, wanted, bytes)?,
+                    },
                     None => None,
                 };
                 found(position, pair, bytes);
@@ -126,7 +131,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             if let Some(near) = step.checked_sub(AHEAD)
                 && let Some((wanted, positions)) = &waiting[near % (2 * AHEAD)]
             {
-                self.prefetch(&pm, &view, wanted.hash, *positions);
+                self.prefetch(&pm, self.layers.live(), wanted.hash, *positions);
             }
             if step < count
                 && let Some(key) = key(step)
@@ -147,7 +152,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             self.groups.prefetch(self.groups.of(position));
             if self.fingerprints.is_on() {
                 for (rank, place) in view.all().iter().enumerate() {
-                    let index = layout::bucket_of(position, place.log);
+                    let index = layout::bucket_of(position, place.log());
                     self.fingerprints.prefetch(view.first() + rank, index);
                 }
             }
@@ -162,34 +167,38 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<Writer<'t, 'k, M, C>> {
         // Before the latches, which wait for the flush of this thread's last write.
         let positions = layout::positions(wanted.hash);
-        let mut view = self.layers.view();
-        self.prefetch(pm, &view, wanted.hash, positions);
+        self.prefetch(pm, self.layers.live(), wanted.hash, positions);
         let groups = [self.groups.of(positions[0]), self.groups.of(positions[1])];
         let held = self.groups.hold(pm, groups)?;
-        if !self.layers.is_same(&view) {
-            view = self.layers.view();
-        }
+        let view = self.layers.view();
         Ok(Writer { table: self, held, view, wanted, positions })
     }
 
     /// Fetches the lines that a search for a hash with these positions reads.
+    ///
+    /// Places come from where they are shared, and not from a view in the memory of this thread: as
+    /// long as the fence of its last write is pending, a copy of a view waits for that.
     #[inline(always)]
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, view: &View, hash: u64, positions: [u64; 2]) {
+    pub(super) fn prefetch(&self, pm: &Access<'_, M>, live: Live, hash: u64, positions: [u64; 2]) {
         // From the bottom: its lines are on their way while DRAM is asked about those above.
-        for (rank, place) in view.all().iter().enumerate().rev() {
+        for rank in (0..live.count()).rev() {
+            let place = self.layers.place(live, rank);
+            if !self.fingerprints.is_on() {
+                prefetch_buckets(pm, place, positions);
+                continue;
+            }
             for position in positions {
-                let index = layout::bucket_of(position, place.log);
-                let (first, second) = (place.bucket(index), place.bucket(index).plus(LINE / WORD));
-                let number = view.first() + rank;
-                let wants = self.fingerprints.bucket(number, index).map(|known| {
-                    known.map(|line| !line.head.matching(layout::print_of(hash)).is_empty())
-                });
-                let [wants_first, wants_second] = wants.unwrap_or([true; 2]);
-                if wants_first {
-                    pm.prefetch(first);
+                let (home, index) =
+                    (place.home(position), layout::bucket_of(position, place.log()));
+                let known = self.fingerprints.bucket((live.first() + rank) as usize, index);
+                let known = known.map(|known| known.map(|line| line.head));
+                let wanted =
+                    known.map_or(u32::MAX, |heads| layout::matching(heads, layout::print_of(hash)));
+                if wanted & 0xf != 0 {
+                    pm.prefetch(home);
                 }
-                if wants_second {
-                    pm.prefetch(second);
+                if wanted & 0xf0 != 0 {
+                    pm.prefetch(home.plus(LINE / WORD));
                 }
             }
         }

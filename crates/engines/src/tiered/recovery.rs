@@ -20,7 +20,7 @@ use super::fingerprints::{Covers, Fingerprints, Known};
 use super::layers::{Layers, View};
 use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
 use super::setup::TieredSettings;
-use super::state::{Growth, Sweep, Tiered, line_class};
+use super::state::{Growth, LookupOf, Sweep, Tiered, line_class};
 use crate::common::hash::KeyedHash;
 use crate::common::jobs::run_all;
 
@@ -44,6 +44,7 @@ const GROUPS_PER_JOB: u64 = 16;
 pub fn open<M: Media, C: PairCodec>(
     pool: Pool<M>,
     executor: &dyn Executor,
+    lookup: LookupOf<M>,
 ) -> Result<Tiered<M, C>> {
     if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
         // After a crash of the process alone, what is visible need not be durable. What is relied
@@ -55,9 +56,9 @@ pub fn open<M: Media, C: PairCodec>(
     let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
     for place in &places {
         // First of all: then all layers together are no longer than the medium.
-        space.claim(Span::of_bytes(place.start, place.bytes()))?;
+        space.claim(Span::of_bytes(place.start(), place.bytes()))?;
     }
-    let mut table = assemble::<M, C>(pool, settings, space, (first, &places))?;
+    let mut table = assemble::<M, C>(pool, settings, space, (first, &places), lookup)?;
     table.read_all(executor)?;
     table.estimate = AtomicWord::new(table.len());
     table.grow_at = AtomicWord::new(table.items_to_grow());
@@ -93,7 +94,7 @@ fn read_places<M: Media>(
             None => ended = true,
             Some(Listed::Dropped) if !ended && places.is_empty() => first = index + 1,
             Some(Listed::Live(place))
-                if !ended && place.log == settings.layer_log(index as u64) =>
+                if !ended && place.log() == settings.layer_log(index as u64) =>
             {
                 places.push(place);
             }
@@ -112,15 +113,19 @@ fn assemble<M: Media, C: PairCodec>(
     settings: TieredSettings,
     space: Arc<Space<M>>,
     (first, places): (usize, &[Place]),
+    lookup: LookupOf<M>,
 ) -> Result<Tiered<M, C>> {
     let layers = Layers::new(first, places, settings.layers as usize);
     let covers = Covers::of_setting(settings.fingerprints);
     let fingerprints = Fingerprints::new(covers, settings.layers);
     fingerprints.add_all(&layers.view());
+    let hasher = KeyedHash::of(pool.identity())?;
     Ok(Tiered {
         form: Form::from_code(pool.identity().form),
         settings,
-        hasher: KeyedHash::of(pool.identity())?,
+        lookup: lookup(&hasher),
+        hasher,
+        reads_lines: covers == Covers::Nothing && settings.shadow_reading == 1,
         ordered: pool.region().media().guarantees().same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.heap_page_bytes),
         space,
@@ -196,7 +201,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         mut visit: impl FnMut(usize, u64, &Line<'_, M>, u64) -> Result<()>,
     ) -> Result<()> {
         for (rank, place) in view.all().iter().enumerate() {
-            let shift = place.log - self.groups.log();
+            let shift = place.log() - self.groups.log();
             for index in group << shift..(group + 1) << shift {
                 let mut lines = Lines::of(pm, place.bucket(index));
                 while let Some((line, number)) = lines.advance()? {

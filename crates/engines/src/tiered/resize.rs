@@ -79,7 +79,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         if log > MOST_LOG {
             return Ok(());
         }
-        let place = Place { start: Addr::NULL, log };
+        let place = Place::new(Addr::NULL, log);
         let span = match self.space.take(place.bytes(), self.settings.page_bytes) {
             Ok(taken) => taken.span,
             Err(everhash_pmem::Error::Full { .. }) => {
@@ -91,7 +91,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         };
         write_empty_lines(pm, span, Some(sites::LAYER))?;
         pm.fence(sites::LAYER)?;
-        let place = Place { start: span.start, log };
+        let place = Place::new(span.start, log);
         let at = layout::place_at(index);
         pm.commit_word(at, Listed::Live(place).encode(at), sites::PLACE)?;
         pm.persist(Span::new(at, 1), sites::PLACE)?;
@@ -161,7 +161,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             drop(self.groups.hold(pm, [group, group]));
         }
         let top = view.place(0);
-        self.space.give(Span::of_bytes(top.start, top.bytes()));
+        self.space.give(Span::of_bytes(top.start(), top.bytes()));
         self.grow_at.store(self.items_to_grow(), Ordering::Relaxed);
         // Overflow lines may be empty now.
         self.unswept.fetch_add(1, Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn drain_page(&self, pm: &Access<'_, M>, view: &View, page: u64) -> Result<()> {
         let place = view.place(0);
         let first = page << self.page_log();
-        let position = layout::first_position(first, place.log);
+        let position = layout::first_position(first, place.log());
         let group = self.groups.of(position);
         let held = self.groups.hold(pm, [group, group])?;
         let buckets = first..first + (1 << self.page_log());
@@ -211,7 +211,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<()> {
         let rank = view.count() - 2;
         let place = view.place(rank);
-        let steps = place.log - view.place(0).log;
+        let steps = place.log() - view.place(0).log();
         let mut seen = Vec::new();
         for index in buckets.start << steps..buckets.end << steps {
             if self.fingerprints.bucket(view.first() + rank, index).is_some() {

@@ -78,7 +78,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 || self.layers.view(),
                 |view| self.layers.is_same(view),
                 |view| {
-                    let log = view.bottom().log;
+                    let log = view.bottom().log();
                     let next = layout::bucket_of(position, log) + 1;
                     let next = if next >> log == 0 { layout::first_position(next, log) } else { 0 };
                     Ok((self.copy_column(&pm, view, position)?, next))
@@ -101,11 +101,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Copies the newest copy of every key of the column of a position.
     fn copy_column(&self, pm: &Access<'_, M>, view: &View, position: u64) -> Result<Vec<Copied>> {
-        let log = view.bottom().log;
+        let log = view.bottom().log();
         let column = layout::bucket_of(position, log);
         let mut pairs: Vec<Copied> = Vec::new();
         for place in view.all() {
-            let index = layout::bucket_of(position, place.log);
+            let index = layout::bucket_of(position, place.log());
             let mut lines = Lines::of(pm, place.bucket(index));
             while let Some((line, _)) = lines.advance()? {
                 for slot in line.readable() {
@@ -182,7 +182,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         group: u64,
     ) -> impl Iterator<Item = Addr> + use<M, C> {
         let place = view.place(rank);
-        let shift = place.log - self.groups.log();
+        let shift = place.log() - self.groups.log();
         (group << shift..(group + 1) << shift).map(move |index| place.bucket(index))
     }
 

@@ -211,7 +211,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &TieredSettings) -> Result<()>
     for index in 0..settings.layers as usize {
         let log = settings.layer_log(index as u64);
         let span = space.take(BUCKET_BYTES << log, settings.page_bytes)?.span;
-        let place = Place { start: span.start, log };
+        let place = Place::new(span.start, log);
         write_empty_lines(&pm, span, None)?;
         root[Root::PLACES + index] = Listed::Live(place).encode(layout::place_at(index));
     }

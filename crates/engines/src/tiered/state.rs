@@ -9,13 +9,13 @@ use everhash_pmem::{Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Pr
 
 use super::bucket::{Lines, PairCodec, Words};
 use super::concurrency::Groups;
-use super::fingerprints::Fingerprints;
+use super::fingerprints::{Fingerprints, Known};
 use super::in_cacheline_crash_consistency::Plan;
 use super::layers::{Layers, View};
 use super::layout;
 use super::setup::TieredSettings;
 use crate::common::hash::KeyedHash;
-use crate::common::slot_codec::HashedKey;
+use crate::common::slot_codec::{HashedKey, Words as KeyWords};
 
 /// A lock of the family that goes with medium `M`.
 pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
@@ -23,12 +23,22 @@ pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
+/// How a table of words looks a key up: by code that is compiled for its hash alone.
+pub type WordLookup<M> = fn(&Tiered<M, KeyWords>, u64) -> Result<Option<u64>>;
+
+/// What chooses that for a hash.
+pub type LookupOf<M> = fn(&KeyedHash) -> WordLookup<M>;
+
 /// An open table with pairs of codec `C`.
 pub struct Tiered<M: Media, C: PairCodec> {
     pub(super) pool: Pool<M>,
     pub(super) form: Form,
     pub(super) settings: TieredSettings,
     pub(super) hasher: KeyedHash,
+    /// How a key is looked up if keys are words.
+    pub(super) lookup: WordLookup<M>,
+    /// Whether searches read lines and take shadows, and DRAM knows no heads.
+    pub(super) reads_lines: bool,
     /// Whether a line keeps the order of its stores on this medium.
     pub(super) ordered: bool,
     pub(super) space: Arc<Space<M>>,
@@ -91,7 +101,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Returns the number of slots of all layers.
     pub(super) fn slots(&self, view: &View) -> u64 {
-        view.all().iter().map(|place| self.settings.slots_of_log(place.log)).sum()
+        view.all().iter().map(|place| self.settings.slots_of_log(place.log())).sum()
     }
 
     /// Returns the logarithm of the buckets of a page.
@@ -103,7 +113,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Returns how far the items of a group may drift from the estimate. Unit: items.
     #[inline(always)]
     pub(super) fn drift_limit(&self, view: &View) -> i64 {
-        let slots = self.settings.slots_of_log(view.bottom().log);
+        let slots = self.settings.slots_of_log(view.bottom().log());
         (slots >> self.groups.log() >> 5).clamp(1, 64) as i64
     }
 
@@ -133,6 +143,15 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
         let what = "writing to a pool that was opened for reading only; open it for writing";
         Err(Error::Unsupported { what: what.into() })
+    }
+
+    /// Returns what DRAM knows of the bucket of a position in layer `rank`.
+    #[inline(always)]
+    pub(super) fn known(&self, view: &View, rank: usize, position: u64) -> Option<[Known; 2]> {
+        if !self.fingerprints.is_on() {
+            return None;
+        }
+        self.fingerprints.bucket(view.first() + rank, view.bucket(rank, position))
     }
 
     /// Returns the lines of the bucket at `at`, of a layer of the view.

@@ -6,12 +6,13 @@ use core::time::Duration;
 use everhash_index::{Checked, Cursor, Error, Result, Stats, Table, Upkeep, WordTable};
 use everhash_pmem::{AtomicWord, Lock, Media, pool};
 
-use super::bucket::PairCodec;
+use super::bucket::{PairCodec, Words as Pair};
 use super::check;
 use super::ops::sites;
-use super::state::Tiered;
+use super::state::{Tiered, WordLookup};
 use crate::common::forms::table_of_forms;
-use crate::common::slot_codec::{Bytes, Words, live_bytes};
+use crate::common::hash::{KeyedHash, WordHash, with_hash};
+use crate::common::slot_codec::{Bytes, HashedKey, Words, live_bytes};
 use crate::common::slot_table::{SlotTable, methods_of_slot_table, writes_of_word_table};
 
 /// An open table, of the form that its pool has.
@@ -98,11 +99,44 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
     }
 }
 
+/// Returns how a table of words with this hash looks a key up.
+pub fn word_lookup<M: Media>(hasher: &KeyedHash) -> WordLookup<M> {
+    fn by<M: Media, H: WordHash>(_: &H) -> WordLookup<M> {
+        Tiered::get_word_by::<H>
+    }
+    with_hash!(hasher, hash => by(hash))
+}
+
+impl<M: Media> Tiered<M, Words> {
+    /// The rest is left to another function, with what this was called with: so the common case
+    /// keeps little.
+    fn get_word_by<H: WordHash>(&self, key: u64) -> Result<Option<u64>> {
+        match self.try_get_word::<H>(key) {
+            Some(found) => Ok(found.map(|pair| pair[1])),
+            None => self.get_word_anywhere(key),
+        }
+    }
+
+    #[inline(always)]
+    fn try_get_word<H: WordHash>(&self, key: u64) -> Option<Option<Pair>> {
+        let hash = H::of(&self.hasher)?.word(key);
+        self.try_get(&self.pool.access(), HashedKey { hash, key }, false)
+    }
+
+    /// Hashes the key again, which is seldom: so the common case need not keep the hash.
+    #[cold]
+    #[inline(never)]
+    fn get_word_anywhere(&self, key: u64) -> Result<Option<u64>> {
+        let pm = self.pool.access();
+        Ok(self.get_hashed(&pm, self.hashed(key), &mut Vec::new())?.map(|pair| pair[1]))
+    }
+}
+
 impl<M: Media> WordTable for Tiered<M, Words> {
     writes_of_word_table!();
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        Ok(self.find(key, &mut Vec::new())?.map(|pair| pair[1]))
+        (self.lookup)(self, key)
     }
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

@@ -102,7 +102,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn sweep_page(&self, pm: &Access<'_, M>, view: &View, rank: usize, page: u64) -> Result<()> {
         let place = view.place(rank);
         let first = page << self.page_log();
-        let position = layout::first_position(first, place.log);
+        let position = layout::first_position(first, place.log());
         let group = self.groups.of(position);
         let held = self.groups.hold(pm, [group, group])?;
         if !self.layers.is_same(view) {

@@ -32,6 +32,40 @@ pub fn equal_bytes_scalar(words: &[u64], byte: u8) -> u32 {
     bytes.enumerate().fold(0, |mask, (i, found)| mask | (u32::from(found == byte) << i))
 }
 
+/// Returns which of the eight 16-bit lanes of two words equal `lane` in the bits of `looked_at`:
+/// bit i for lane i, counted from the lowest of `words[0]`.
+///
+/// ```
+/// assert_eq!(everhash_pmem::equal_lanes([0x0007_0000_1007, 7 << 48], 0xfff, 7), 0b1000_0101);
+/// ```
+#[inline(always)]
+pub fn equal_lanes(words: [u64; 2], looked_at: u16, lane: u16) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::*;
+        // Every x86-64 has SSE2, so these intrinsics need no detection and are safe to call.
+        // SAFETY: SSE2 is part of the target; the arguments are values, no memory is touched.
+        unsafe {
+            let found = _mm_set_epi64x(words[1] as i64, words[0] as i64);
+            let found = _mm_and_si128(found, _mm_set1_epi16(looked_at as i16));
+            let equal = _mm_cmpeq_epi16(found, _mm_set1_epi16((lane & looked_at) as i16));
+            _mm_movemask_epi8(_mm_packs_epi16(equal, _mm_setzero_si128())) as u32
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    equal_lanes_scalar(words, looked_at, lane)
+}
+
+/// Compares lane by lane: the reference for [`equal_lanes`], and the fallback.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn equal_lanes_scalar(words: [u64; 2], looked_at: u16, lane: u16) -> u32 {
+    let lanes =
+        words.iter().flat_map(|word| (0..4).map(move |index| (word >> (16 * index)) as u16));
+    lanes
+        .enumerate()
+        .fold(0, |mask, (index, found)| mask | u32::from((found ^ lane) & looked_at == 0) << index)
+}
+
 /// Compares the eight bytes of a word inside an ordinary register.
 #[inline(always)]
 fn equal_8(word: u64, byte: u8) -> u32 {
@@ -393,6 +427,25 @@ mod tests {
             for proof in [None, AtOnce::detect()] {
                 let equal = Std::equal_high_bits_of_line::<42>(&line, value, proof);
                 assert_eq!(equal, expected, "round {round}: {words:x?}, {value:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_are_compared_as_the_scalar_twin_does() {
+        // Fails if a lane is swapped or half compared, or if a bit that is not looked at counts.
+        let mut seed = 11;
+        for _ in 0..200_000 {
+            let words = [0; 2].map(|_: u64| next(&mut seed) & 0x8003_0301_8103_0003);
+            for looked_at in [u16::MAX, 0xfff1, 0x0003, 0x8000, 0] {
+                for lane in [words[0] as u16, (words[1] >> 48) as u16, next(&mut seed) as u16] {
+                    let expected = equal_lanes_scalar(words, looked_at, lane);
+                    assert_eq!(
+                        equal_lanes(words, looked_at, lane),
+                        expected,
+                        "{words:x?} {lane:x}"
+                    );
+                }
             }
         }
     }

@@ -20,8 +20,7 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
     let line = Addr::new(at.line() * LINE);
     match kind % 5 {
         0 => {
-            let place =
-                Place { start: Addr::new(value % (1 << 34) * LINE), log: value as u32 % 41 };
+            let place = Place::new(Addr::new(value % (1 << 33) * 2 * LINE), value as u32 % 41);
             words[index] = Listed::Live(place).encode(at);
         }
         1 => words[index] = layout::seal_link(Addr::new(value % (1 << 48) * LINE), line),

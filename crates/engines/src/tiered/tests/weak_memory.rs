@@ -13,7 +13,7 @@ use crate::common::edit::Edit;
 use crate::common::slot_codec::Words;
 use crate::common::slot_table::SlotTable;
 use crate::tiered::layout::{self, Head, Line as Ruler};
-use crate::tiered::{Tiered, TieredSettings, recovery, state};
+use crate::tiered::{Tiered, TieredSettings, recovery, state, table};
 
 /// A pool in which a key has a shadow in the top layer and a pair below, and another key that would
 /// be written over that shadow.
@@ -73,7 +73,7 @@ impl Scene {
             let mut word = [0];
             region.access().read_words(layout::place_at(0), &mut word).unwrap();
             match layout::Listed::decode(word[0], layout::place_at(0)) {
-                Some(layout::Listed::Live(place)) => place.start,
+                Some(layout::Listed::Live(place)) => place.start(),
                 other => panic!("no top layer: {other:?}"),
             }
         };
@@ -112,7 +112,7 @@ fn open<P: Primitives>() -> Opened<P> {
         words.partition(|(at, _)| SCENE.changing.contains(&at.word()));
     let region = Region::new(LoomMedium::new(explored, fixed).unsealed());
     let pool = Pool::open(region, Opening::default().boot).unwrap();
-    let table: Opened<P> = recovery::open(pool, &Inline).unwrap();
+    let table: Opened<P> = recovery::open(pool, &Inline, table::word_lookup).unwrap();
     table.pool.region().media().seal();
     table
 }
