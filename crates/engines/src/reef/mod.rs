@@ -51,6 +51,7 @@
 //! | its form in a checkpoint | `directory/saved.rs` |
 //! | streams, segments | `stream.rs`, `segments.rs`, `units.rs`, `growing.rs`, `reserve.rs` |
 //! | objects and their checks | `objects.rs` |
+//! | operations on one key | `look_ups.rs`, `ops.rs` |
 //! | operations on many keys | `batches.rs` |
 //! | atomic batches | `groups.rs` |
 //! | batches, commit records | `epochs.rs` |
@@ -98,6 +99,7 @@ mod epochs;
 mod groups;
 mod growing;
 pub mod layout;
+mod look_ups;
 mod objects;
 mod ops;
 mod recovery;

@@ -253,16 +253,17 @@ impl Objects {
         }
         let Some(head) = self.head(pm, at)? else { return Ok(Look::Unsound) };
         let is_alike = head.kind == Kind::Put && head.key_bytes == key.len() as u64;
-        match &mut value {
-            Some(value) if is_alike && head.words <= AT_ONCE as u64 => {
-                if self.read_short(pm, (at, seal), &head, key, value)? {
-                    return Ok(Look::Equal(head.words));
+        if is_alike {
+            let is_it = match value.as_deref_mut() {
+                Some(value) => {
+                    head.words <= AT_ONCE as u64
+                        && self.read_short(pm, (at, seal), &head, key, value)?
                 }
-            }
-            None if is_alike && equals(pm, at.plus(ObjectHead::WORDS as u64), key)? => {
+                None => equals(pm, at.plus(ObjectHead::WORDS as u64), key)?,
+            };
+            if is_it {
                 return Ok(Look::Equal(head.words));
             }
-            _ => {}
         }
         // One in a million, or long: all of it is read, so that damage is not passed over.
         let (mut found_key, mut found_value) = (Vec::new(), Vec::new());

@@ -30,10 +30,10 @@ use self::loaded::{Loaded, load};
 use super::directory::{Arena, END, LEAST_LEVEL, Shard, Size};
 use super::epochs;
 use super::layout::{self, Ended, Epoch, ROOT, Root, SegmentHead, Tail};
+use super::look_ups::word_lookup;
 use super::objects::Objects;
-use super::ops;
 use super::setup::ReefSettings;
-use super::state::{Epochs, OwnLines, Reef};
+use super::state::{Epochs, OwnLines, Reef, StreamOf};
 use super::stream::{Position, Sealed, Stream};
 use super::units::Units;
 use crate::common::hash::KeyedHash;
@@ -266,6 +266,24 @@ fn behind<M: Media>(
     Ok(left_over)
 }
 
+/// Returns the streams of a plan, without segments.
+fn streams_of<M: Media>(plan: &Plan) -> Box<[StreamOf<M>]> {
+    let streams = plan.streams.iter().enumerate().map(|(number, segments)| {
+        let mut stream = Stream { number: number as u64, ..Stream::default() };
+        let base = plan.base.tails[number];
+        let last = segments
+            .last_key_value()
+            .map(|(sequence, (_, words))| Position { sequence: *sequence, fill: *words });
+        stream.last = last.map_or(base, |last| last.max(base));
+        // What was found behind the record is durable, but not where it ends from now on.
+        stream.durable = base;
+        stream.floor = segments.values().map(|(it, _)| it.floor).max().unwrap_or(1);
+        stream.is_due = true;
+        OwnLines(Latch::new(stream))
+    });
+    streams.collect()
+}
+
 fn make<M: Media>(
     pool: Pool<M>,
     settings: ReefSettings,
@@ -295,23 +313,10 @@ fn make<M: Media>(
             (None, arena, shards)
         }
     };
-    let streams = plan.streams.iter().enumerate().map(|(number, segments)| {
-        let mut stream = Stream { number: number as u64, ..Stream::default() };
-        let base = plan.base.tails[number];
-        let last = segments
-            .last_key_value()
-            .map(|(sequence, (_, words))| Position { sequence: *sequence, fill: *words });
-        stream.last = last.map_or(base, |last| last.max(base));
-        // What was found behind the record is durable, but not where it ends from now on.
-        stream.durable = base;
-        stream.floor = segments.values().map(|(it, _)| it.floor).max().unwrap_or(1);
-        stream.is_due = true;
-        OwnLines(Latch::new(stream))
-    });
     Ok(Reef {
         form,
         settings,
-        lookup: ops::word_lookup(&hasher),
+        lookup: word_lookup(&hasher),
         hasher,
         objects,
         seed,
@@ -322,7 +327,7 @@ fn make<M: Media>(
         units: Units::new(unit_bytes),
         arena,
         shards: Masked::new(shards.into()),
-        streams: streams.collect(),
+        streams: streams_of::<M>(plan),
         epochs: Lock::new(Epochs { number: plan.base.number, checkpoint, ..Epochs::default() }),
         kept: Lock::new(Vec::new()),
         spare: Lock::new(None),

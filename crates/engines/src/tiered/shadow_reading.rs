@@ -65,8 +65,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// `None` means that [`Tiered::get_hashed`] must answer: from overflow lines, from a record,
     /// from what DRAM knows, beside or after a write, past another key with the same fingerprint,
     /// or by an error. Unless the lines of the key's buckets were fetched before, they are fetched
-    /// all at once: one wait for memory, and not one for each. Without those of the top layer, which
-    /// are looked at next, gets are 0.8 times as fast, for all that it takes fewer instructions.
+    /// all at once: one wait for memory, and not one for each. Without those of the top layer,
+    /// which are looked at next, gets are 0.8 times as fast, for all that it takes fewer steps.
     ///
     /// While one get waits for memory the processor takes in the next ones, as far as its window
     /// reaches: each instruction counts. Without an error among its results all of them stay in

@@ -373,7 +373,7 @@ mod tests {
         let words = [0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09];
         for count in 0..=words.len() {
             let expected: Vec<u8> = (1..=8 * count as u8).collect();
-            assert_eq!(little_endian_bytes(&mut words.clone()[..count]), expected);
+            assert_eq!(little_endian_bytes(&mut { words }[..count]), expected);
         }
     }
 
@@ -418,7 +418,7 @@ mod tests {
             let value = next(&mut seed) >> 42;
             let words: [u64; 8] = core::array::from_fn(|_| {
                 let other = 1 << (next(&mut seed) % 64);
-                let is_equal = next(&mut seed) % 2 == 0;
+                let is_equal = next(&mut seed).is_multiple_of(2);
                 let low = next(&mut seed) >> 22;
                 (value << 42 | low) ^ if is_equal { 0 } else { other }
             });
