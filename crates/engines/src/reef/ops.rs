@@ -2,7 +2,7 @@
 //! object, and lets the directory lead there.
 
 use everhash_index::{Change, Error, Form, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media};
+use everhash_pmem::{Access, Addr, Lock, Media};
 
 use super::directory::{Members, Seat, Shard, damaged};
 use super::layout::Kind;
