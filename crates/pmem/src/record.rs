@@ -111,6 +111,7 @@ impl Bits {
     ///
     /// # Panics
     /// If they do not lie inside a word, or if there are none.
+    #[inline(always)]
     pub const fn new(shift: u32, width: u32) -> Bits {
         assert!(width > 0 && shift + width <= 64);
         Bits { shift, mask: u64::MAX >> (64 - width) }

@@ -146,6 +146,11 @@
 //! the emulated time with them, because it looks at more lines. Their use is the append without a
 //! lock.
 //!
+//! A search of a bucket in DRAM asks for the lines of it that are in use, one after the other. With
+//! the high bytes of all units in eight lines that are compared at once, used or not, a get takes
+//! 388 instructions instead of 566 and an absent key 336 instead of 602; but of 4 M pairs gets are
+//! 0.85 to 0.94 times as fast and absent keys 0.65 to 0.85, for more lines come from memory.
+//!
 //! Not covered by a check: values of the two fixed forms, and their keys in units and collecting
 //! logs, which have no room for one. A flipped bit in such a key is found at open if the key
 //! belongs to another bucket or collector then. Keys in the backup log, every structure word and
