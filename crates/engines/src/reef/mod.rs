@@ -39,6 +39,7 @@
 //! | room | 8 bytes a pair beside key and value for words, 16 for byte strings; a file of 1.4 to 1.6 times that while all pairs are overwritten, 1.25 at rest, a saved directory among it |
 //! | overwriting | 2.3 words are written for each that is put, at most 3.2 where a saved directory takes much of the room |
 //! | DRAM | 13.4 bytes a pair on average, at most 14 while a table grows |
+//! | at most | pools of 16 TiB |
 //! | an atomic batch | its objects, 576 bytes more, and where writes are durable at once one fence |
 //!
 //! # Where to find what
