@@ -343,12 +343,8 @@ impl Objects {
         (at, seal): (Addr, u64),
         key: u64,
     ) -> Option<u64> {
-        let block = pm.try_block::<3>(at)?;
-        let [head, found, value] = [0, 1, 2].map(|index| block.load_relaxed(index));
-        let (bound, code) = (layout::bound(seal, at), layout::code_of(head));
-        let is_put = Kind::of(head) == Some(Kind::Put);
-        let is_sound = layout::fixed_head(bound, code, &[found, value]) == head;
-        (found == key && is_put && is_sound).then_some(value)
+        let ([found, value], is_sound) = pair_in(&pm.try_block::<3>(at)?, seal);
+        (found == key && is_sound).then_some(value)
     }
 
     /// As [`Objects::look`] for pairs of words; returns the value beside.
@@ -359,14 +355,11 @@ impl Objects {
         (at, seal): (Addr, u64),
         key: u64,
     ) -> Result<(Look, u64)> {
-        let block = pm.block::<3>(at)?;
-        let [head, found, value] = [0, 1, 2].map(|index| block.load_relaxed(index));
-        let (bound, code) = (layout::bound(seal, at), layout::code_of(head));
-        let is_put = Kind::of(head) == Some(Kind::Put);
-        if !is_put || layout::fixed_head(bound, code, &[found, value]) != head {
-            return Ok((Look::Unsound, 0));
-        }
-        Ok((if found == key { Look::Equal(3) } else { Look::Other }, value))
+        Ok(match pair_in(&pm.block::<3>(at)?, seal) {
+            (_, false) => (Look::Unsound, 0),
+            ([found, value], true) if found == key => (Look::Equal(3), value),
+            ([_, value], true) => (Look::Other, value),
+        })
     }
 
     fn head_words(&self) -> u64 {
@@ -375,6 +368,15 @@ impl Objects {
             Form::Variable => ObjectHead::WORDS as u64,
         }
     }
+}
+
+/// Returns the pair of words that lies in a block, and whether that is a sound object with a pair.
+#[inline(always)]
+fn pair_in<B: Block<3>>(block: &B, seal: u64) -> ([u64; 2], bool) {
+    let [head, key, value] = [0, 1, 2].map(|index| block.load_relaxed(index));
+    let (bound, code) = (layout::bound(seal, block.start()), layout::code_of(head));
+    let is_put = Kind::of(head) == Some(Kind::Put);
+    ([key, value], is_put && layout::fixed_head(bound, code, &[key, value]) == head)
 }
 
 /// Packs bytes into words; the rest of the last one stays as it is.

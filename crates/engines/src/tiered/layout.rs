@@ -406,12 +406,6 @@ impl Slots {
         let zero = !(((word & low) + low) | word | low);
         Slots(zero >> (STATE_BITS - 1) & EACH)
     }
-
-    /// Returns whether there are none.
-    #[inline(always)]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
 impl Iterator for Slots {

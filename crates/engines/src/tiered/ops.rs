@@ -117,7 +117,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let pm = self.pool.access();
         let mut waiting = [const { None }; 2 * AHEAD];
         for step in 0..count + 2 * AHEAD {
-            let view = self.layers.view();
             if let Some(position) = step.checked_sub(2 * AHEAD) {
                 let pair = match waiting[step % (2 * AHEAD)].take() {
                     Some((wanted, positions)) => match self.try_get(&pm, wanted, true) {
@@ -138,7 +137,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             {
                 let wanted: HashedKey<'k, C> = self.hashed(key);
                 let positions = layout::positions(wanted.hash);
-                self.prefetch_dram(&view, positions);
+                self.prefetch_dram(positions);
                 waiting[step % (2 * AHEAD)] = Some((wanted, positions));
             }
         }
@@ -147,14 +146,16 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Fetches what a search reads in DRAM.
     #[inline(always)]
-    fn prefetch_dram(&self, view: &View, positions: [u64; 2]) {
+    fn prefetch_dram(&self, positions: [u64; 2]) {
+        positions.iter().for_each(|position| self.groups.prefetch(self.groups.of(*position)));
+        if !self.fingerprints.is_on() {
+            return;
+        }
+        let view = self.layers.view();
         for position in positions {
-            self.groups.prefetch(self.groups.of(position));
-            if self.fingerprints.is_on() {
-                for (rank, place) in view.all().iter().enumerate() {
-                    let index = layout::bucket_of(position, place.log());
-                    self.fingerprints.prefetch(view.first() + rank, index);
-                }
+            for (rank, place) in view.all().iter().enumerate() {
+                let index = layout::bucket_of(position, place.log());
+                self.fingerprints.prefetch(view.first() + rank, index);
             }
         }
     }

@@ -119,6 +119,10 @@ impl<M: Media> Tiered<M, Words> {
 
     #[inline(always)]
     fn try_get_word<H: WordHash>(&self, key: u64) -> Option<Option<Pair>> {
+        // Other tables look everywhere at once, and hash the key there.
+        if !self.reads_lines {
+            return None;
+        }
         let hash = H::of(&self.hasher)?.word(key);
         self.try_get(&self.pool.access(), HashedKey { hash, key }, false)
     }

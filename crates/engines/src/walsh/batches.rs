@@ -348,8 +348,7 @@ impl<M: Media> Batch for WordBatch<'_, '_, M> {
     #[inline(always)]
     fn probe(&mut self, (place, _): (usize, u64), at: Addr) -> core::result::Result<Addr, Ending> {
         // An object that cannot be read may have been freed meanwhile.
-        let pair = self.table.objects.try_read_word(self.pm, at).ok_or(Ending::Unknown)?;
-        let link = self.table.objects.link_of(&pair).ok_or(Ending::Unknown)?;
+        let (link, pair) = self.table.objects.try_open_word(self.pm, at).ok_or(Ending::Unknown)?;
         if pair.key != self.keys[place] {
             return Some(link.next).filter(|next| !next.is_null()).ok_or(Ending::Absent);
         }

@@ -68,8 +68,6 @@ impl Content<'_> {
 /// The object of a pair of words, as it lies on the medium: nobody has looked at its check.
 #[derive(Clone, Copy)]
 pub struct WordPair {
-    /// Where it lies.
-    at: Addr,
     /// Its first word.
     link: u64,
     /// Its key.
@@ -309,17 +307,23 @@ impl Objects {
         let object = pm.try_block::<{ WordObject::WORDS }>(at)?;
         // Ordered by the load of the head that leads here, and by the look at the view behind.
         Some(WordPair {
-            at,
             link: object.load_relaxed(WordObject::LINK),
             key: object.load_relaxed(WordObject::KEY),
             value: object.load_relaxed(WordObject::VALUE),
         })
     }
 
-    /// Returns what the link of a pair of words says, if its check matches.
+    /// As [`Objects::try_read_word`], with what its link says; also `None` if its check does not
+    /// match.
     #[inline(always)]
-    pub fn link_of(&self, pair: &WordPair) -> Option<Link> {
-        Link::decode(pair.link, self.bound(pair.at, &[pair.key, pair.value]))
+    pub fn try_open_word<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        at: Addr,
+    ) -> Option<(Link, WordPair)> {
+        let pair = self.try_read_word(pm, at)?;
+        let link = Link::decode(pair.link, self.bound(at, &[pair.key, pair.value]))?;
+        Some((link, pair))
     }
 
     /// Returns how long the object of a pair of words is, the seal behind it included. Unit: words.
@@ -334,9 +338,7 @@ impl Objects {
     /// As [`Objects::probe`].
     #[inline(always)]
     pub fn read_word<M: Media>(&self, pm: &Access<'_, M>, at: Addr) -> Result<(Found, WordPair)> {
-        let read = self.try_read_word(pm, at);
-        let checked = read.and_then(|pair| Some((self.link_of(&pair)?, pair)));
-        let (link, pair) = checked.ok_or_else(|| damaged(at))?;
+        let (link, pair) = self.try_open_word(pm, at).ok_or_else(|| damaged(at))?;
         Ok((Found { link, words: self.pair_words() }, pair))
     }
 

@@ -131,9 +131,8 @@ impl<M: Media> Walsh<M> {
             if at.is_null() {
                 return Some(None);
             }
-            let pair = self.objects.try_read_word(pm, at)?;
             // The load that the search waits for next does not wait for the check.
-            let link = self.objects.link_of(&pair)?;
+            let (link, pair) = self.objects.try_open_word(pm, at)?;
             if pair.key == key {
                 return Some(Some((at, link, pair)));
             }
@@ -228,8 +227,7 @@ impl<M: Media> Walsh<M> {
         if start.is_null() {
             return if area.view.shows(view) { Ok(None) } else { self.get_word_retrying(key) };
         }
-        let read = self.objects.try_read_word(&pm, start);
-        match read.and_then(|pair| Some((self.objects.link_of(&pair)?, pair))) {
+        match self.objects.try_open_word(&pm, start) {
             Some((link, pair)) if pair.key != key => {
                 self.get_word_along_chain(key, hash, link.next, view)
             }

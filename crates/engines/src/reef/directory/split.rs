@@ -72,8 +72,8 @@ impl Loose {
         let distance = DISTANCE.get(word);
         if distance > 0 {
             let home = ((slot / SLOTS) as u64 + length - distance) % length;
-            let said = &mut self.bucket(home)[behind_slot(word >> WANTED_SHIFT)];
-            *said = BEHIND.set(*said, 1);
+            let word = &mut self.bucket(home)[behind_slot(word >> WANTED_SHIFT)];
+            *word = BEHIND.set(*word, 1);
         }
     }
 
