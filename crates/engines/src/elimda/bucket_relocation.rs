@@ -5,13 +5,17 @@
 //! An access unit of more than 256 bytes is a row of units, which become true with the state of the
 //! first.
 
+use core::ops::Range;
+
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
 use super::concurrency::Held;
 use super::dram_table::{Bucket, Entry, Segment};
 use super::form::{Form, corrupt};
-use super::layout::{self, Geometry, Kind, LINE_WORDS, LineState, LogLine, UnitHead, UnitState};
+use super::layout::{
+    self, Geometry, Kind, LINE_WORDS, LineState, LogLine, MOST_SLOTS, UnitHead, UnitState,
+};
 use super::state::{ElimDa, Need, Writer};
 
 /// Where a relocation persists something.
@@ -32,46 +36,51 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn relocate(
         &self,
         pm: &Access<'_, M>,
-        segment: &Segment<M::Sync>,
+        segment: &Segment<'_, M::Sync>,
         bucket_index: u64,
         bucket: &Bucket<'_, M::Sync>,
         held: &Held<'_, M>,
     ) -> Result<bool> {
-        let items: Vec<_> = (0..bucket.items()).map(|index| bucket.item(index)).collect();
-        let Some(watermark) = items.iter().map(|(_, order)| *order).max() else { return Ok(true) };
-        let geometry = &self.geometry;
+        let (count, geometry) = (bucket.items(), &self.geometry);
+        let orders = || (0..count).map(|index| bucket.order(index));
+        let Some(watermark) = orders().max() else { return Ok(true) };
         if !has_room(geometry, bucket) {
             return Ok(false);
         }
         let Some(first) = segment.take_units(geometry) else { return Ok(false) };
         let lap = segment.lap();
+        let slots = geometry.unit_slots as usize;
+        // The units, each with the items that it gets.
+        let parts = || (first..).zip((0..count).step_by(slots).map(|it| it..count.min(it + slots)));
+        let live = |items: &Range<usize>| ((1u32 << items.len()) - 1) as u16;
         let mut words = vec![0; geometry.access_words() as usize];
-        let mut units = Vec::new();
-        let rows = words.chunks_mut(geometry.unit_words() as usize);
-        let parts = items.chunks(geometry.unit_slots as usize);
-        for ((unit, words), items) in (first..).zip(rows).zip(parts) {
+        for ((unit, items), words) in parts().zip(words.chunks_mut(geometry.unit_words() as usize))
+        {
             let at = geometry.unit_at(segment.at(), unit);
-            let live = ((1u32 << items.len()) - 1) as u16;
-            words[UnitHead::STATE] = UnitState { live, bucket: bucket_index, lap }.seal(at);
+            let state = UnitState { live: live(&items), bucket: bucket_index, lap };
+            words[UnitHead::STATE] = state.seal(at);
             let watermark_at = at.plus(UnitHead::WATERMARK as u64);
             words[UnitHead::WATERMARK] = layout::seal(watermark, watermark_at, Kind::Watermark);
-            let mut fingerprints = Vec::with_capacity(items.len());
-            for (slot, (item, _)) in items.iter().enumerate() {
-                words[UnitHead::WORDS + slot * F::WORDS..][..F::WORDS]
-                    .copy_from_slice(&item[..F::WORDS]);
-                fingerprints.push(layout::fingerprint(F::item_hash(&self.hasher, item)));
+            let places = words[UnitHead::WORDS..].chunks_exact_mut(F::WORDS);
+            for (index, words) in items.zip(places) {
+                words.copy_from_slice(&bucket.item(index).0[..F::WORDS]);
             }
-            units.push((Entry { unit, live }, fingerprints));
         }
         self.write_units(pm, geometry.unit_at(segment.at(), first), &words)?;
         let change = held.change()?;
-        for (entry, fingerprints) in &units {
-            bucket.push_unit(*entry, fingerprints);
+        for (unit, items) in parts() {
+            let mut fingerprints = [0; MOST_SLOTS as usize];
+            let (entry, used) = (Entry { unit, live: live(&items) }, items.len());
+            for (print, index) in fingerprints.iter_mut().zip(items) {
+                *print = bucket.print(index);
+            }
+            bucket.push_unit(entry, &fingerprints[..used]);
         }
         bucket.clear_items();
         bucket.set_watermark(watermark);
         change.end();
-        self.release(geometry.lane_of(bucket_index), items.iter().map(|(_, order)| *order))?;
+        // The order numbers stay where they are until another item is added.
+        self.release(geometry.lane_of(bucket_index), orders())?;
         Ok(true)
     }
 

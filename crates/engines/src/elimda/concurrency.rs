@@ -18,11 +18,12 @@
 //! append to the log came between, it begins again. All other changes of an item in a collecting
 //! log are made as those of its bucket are: locked, and with an odd sequence.
 //!
-//! A reader takes a stamp of the bucket, looks at the directory again, searches, and validates the
-//! stamp. A split changes the directory while the sequences of all buckets of the segment are odd,
-//! so that a stamp that was taken before does not validate and one that was taken later belongs to
-//! the new directory. A segment index is never given to another part of the hashes, and a unit or
-//! a record that is reused has changed a sequence first. So readers need no epochs.
+//! A reader takes a stamp of the bucket, looks whether the segment still holds the hash, searches,
+//! and validates the stamp. A split changes the directory, and which hashes the segment holds,
+//! while the sequences of all its buckets are odd, so that a stamp that was taken before does not
+//! validate and one that was taken later belongs to the new state. A segment index is never given
+//! to another part of the hashes, and a unit or a record that is reused has changed a sequence
+//! first. So readers need no epochs.
 //!
 //! What is in DRAM is durable: an item enters its D-bucket after its fence. The only stores that a
 //! reader could see on the device before their fence are values that are replaced in a unit; the
@@ -31,8 +32,7 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Change, Latch, LatchGuard, Lock, Media, Primitives, Sequence, Stamp};
 
-/// The sequence of a bucket and its lock; two buckets share a line.
-#[repr(align(32))]
+/// The sequence of a bucket and its lock.
 pub struct BucketLock<P: Primitives> {
     sequence: Sequence<P>,
     lock: Latch<P, ()>,
@@ -69,6 +69,13 @@ impl<P: Primitives> BucketLock<P> {
             P::pause(*attempt);
             *attempt = attempt.saturating_add(1);
         }
+    }
+
+    /// As [`BucketLock::stamp`], without waiting: `None` during a change, and after one that
+    /// failed.
+    #[inline(always)]
+    pub fn try_stamp(&self) -> Option<Stamp> {
+        self.sequence.try_read()
     }
 
     /// Returns whether no change began since `stamp`.

@@ -4,32 +4,43 @@
 //! what is known of its units. All of it is volatile and rebuilt at open.
 
 mod bucket;
+mod candidates;
 mod directory;
 
 use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
 
-use everhash_pmem::{Addr, AtomicWord, Primitives};
+use everhash_pmem::{Addr, AtomicWord, LINE, Primitives, WORD};
 
 use self::bucket::Shape;
-pub use self::bucket::{Bucket, Entry};
+pub use self::bucket::{Bucket, BucketHead, Entry};
+pub use self::candidates::{Candidates, Progress};
 pub use self::directory::Directory;
 use super::concurrency::BucketLock;
-use super::layout::{self, EXTENTS, Geometry, Prefix};
+use super::layout::{self, EXTENTS, Geometry, LINE_WORDS, Prefix};
 
 /// All segments of a table, by their slot in the segment table, and the directory over them.
 pub struct DramTable<P: Primitives> {
     geometry: Geometry,
-    shape: Shape,
-    extents: [OnceLock<Box<[Segment<P>]>>; EXTENTS],
+    extents: [OnceLock<Extent<P>>; EXTENTS],
     pub directory: Directory<P>,
 }
 
-/// A segment in DRAM.
-pub struct Segment<P: Primitives> {
-    locks: OnceLock<Box<[BucketLock<P>]>>,
-    /// The words of all buckets, [`BucketWords`] each.
-    words: OnceLock<Box<[P::AtomicU64]>>,
+/// The segments whose slots lie in one extent of the segment table. What they hold lies together:
+/// the pages of a long extent are huge.
+struct Extent<P: Primitives> {
+    shape: Shape,
+    segments: Box<[SegmentWords<P>]>,
+    /// Those of all buckets, segment by segment.
+    heads: Box<[BucketHead<P>]>,
+    /// The other words of all buckets. The kernel gives memory to those that are used.
+    words: Box<[P::AtomicU64]>,
+    /// The first of them that begins a line.
+    first: usize,
+}
+
+/// What is known of a segment as a whole.
+struct SegmentWords<P: Primitives> {
     /// Where the segment lies on the device.
     at: P::AtomicU64,
     /// Its prefix, packed.
@@ -40,100 +51,145 @@ pub struct Segment<P: Primitives> {
     used_units: P::AtomicU64,
 }
 
+/// A segment in DRAM.
+pub struct Segment<'t, P: Primitives> {
+    extent: &'t Extent<P>,
+    index: usize,
+}
+
+impl<P: Primitives> Clone for Segment<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Primitives> Copy for Segment<'_, P> {}
+
 impl<P: Primitives> DramTable<P> {
     /// Makes a table without segments.
     pub fn new(geometry: Geometry) -> Self {
         let extents = [const { OnceLock::new() }; EXTENTS];
-        let shape = Shape::of(&geometry);
-        DramTable { geometry, shape, extents, directory: Directory::new() }
+        DramTable { geometry, extents, directory: Directory::new() }
     }
 
     /// Makes room for the segments of extent `extent`.
     pub fn add_extent(&self, extent: usize) {
-        let count = layout::extent_slots(self.geometry.initial_segments, extent);
-        let segment = |_| Segment {
-            locks: OnceLock::new(),
-            words: OnceLock::new(),
+        let slots = layout::extent_slots(self.geometry.initial_segments, extent);
+        self.extents[extent].get_or_init(|| Extent::new(&self.geometry, slots as usize));
+    }
+
+    /// Returns segment `slot`, which lies in an extent that was added.
+    #[inline(always)]
+    pub fn segment(&self, slot: u64) -> Segment<'_, P> {
+        let (extent, index) = layout::extent_of(self.geometry.initial_segments, slot);
+        let extent = self.extents[extent].get().expect("the extent of a segment was added");
+        Segment { extent, index: index as usize }
+    }
+
+    /// Returns how much DRAM the table takes, `segments` of whose segments are in use. Unit: bytes.
+    pub fn dram_bytes(&self, segments: u64) -> u64 {
+        let buckets = self.geometry.buckets;
+        let words = segments * buckets * Shape::of(&self.geometry).words as u64 * WORD;
+        let slots =
+            self.extents.iter().filter_map(OnceLock::get).map(|it| it.segments.len() as u64);
+        let slot =
+            size_of::<SegmentWords<P>>() as u64 + buckets * size_of::<BucketHead<P>>() as u64;
+        slots.sum::<u64>() * slot + words + self.directory.dram_bytes()
+    }
+}
+
+impl<P: Primitives> Extent<P> {
+    fn new(geometry: &Geometry, segments: usize) -> Self {
+        let shape = Shape::of(geometry);
+        let buckets = segments * shape.buckets;
+        let segment = |_| SegmentWords {
             at: AtomicWord::new(0),
             prefix: AtomicWord::new(0),
             lap: AtomicWord::new(0),
             used_units: AtomicWord::new(0),
         };
-        self.extents[extent].get_or_init(|| (0..count).map(segment).collect());
-    }
-
-    /// Returns segment `slot`, which lies in an extent that was added.
-    #[inline(always)]
-    pub fn segment(&self, slot: u64) -> &Segment<P> {
-        let (extent, index) = layout::extent_of(self.geometry.initial_segments, slot);
-        let segments = self.extents[extent].get().expect("the extent of a segment was added");
-        &segments[index as usize]
-    }
-
-    /// Returns bucket `bucket` of segment `slot`.
-    #[inline(always)]
-    pub fn bucket<'t>(&'t self, segment: &'t Segment<P>, bucket: u64) -> Bucket<'t, P> {
-        let words = segment.words.get().expect("a segment in the directory has words");
-        Bucket::of(&self.shape, words, bucket as usize)
-    }
-
-    /// Gives segment `slot` its words and locks, if it has none yet.
-    pub fn prepare(&self, slot: u64) -> &Segment<P> {
-        let segment = self.segment(slot);
-        let buckets = self.geometry.buckets as usize;
-        segment.locks.get_or_init(|| (0..buckets).map(|_| BucketLock::new()).collect());
-        segment.words.get_or_init(|| P::words(buckets * self.shape.words));
-        segment
-    }
-
-    /// Returns how much DRAM `segments` segments take. Unit: bytes.
-    pub fn dram_bytes(&self, segments: u64) -> u64 {
-        let bucket = self.shape.words * 8 + size_of::<BucketLock<P>>();
-        let segment = size_of::<Segment<P>>() as u64 + self.geometry.buckets * bucket as u64;
-        segments * segment + self.directory.dram_bytes()
+        let words = P::words(buckets * shape.words + LINE_WORDS as usize);
+        let is_word = size_of::<P::AtomicU64>() as u64 == WORD;
+        let first = if is_word { words.as_ptr().align_offset(LINE as usize) } else { 0 };
+        Extent {
+            shape,
+            segments: (0..segments).map(segment).collect(),
+            heads: (0..buckets).map(|_| BucketHead::new()).collect(),
+            words,
+            first: first.min(LINE_WORDS as usize),
+        }
     }
 }
 
-impl<P: Primitives> Segment<P> {
+impl<'t, P: Primitives> Segment<'t, P> {
+    /// Returns bucket `bucket`.
+    #[inline(always)]
+    pub fn bucket(&self, bucket: u64) -> Bucket<'t, P> {
+        let Extent { shape, words, first, .. } = self.extent;
+        let index = self.index * shape.buckets + bucket as usize;
+        let words = &words[first + index * shape.words..][..shape.words];
+        Bucket::of(shape, self.head(bucket), words)
+    }
+
+    #[inline(always)]
+    fn head(&self, bucket: u64) -> &'t BucketHead<P> {
+        let Extent { shape, heads, .. } = self.extent;
+        &heads[self.index * shape.buckets + bucket as usize]
+    }
+
     /// Returns the lock of a bucket.
     #[inline(always)]
-    pub fn lock(&self, bucket: u64) -> &BucketLock<P> {
-        &self.locks()[bucket as usize]
+    pub fn lock(&self, bucket: u64) -> &'t BucketLock<P> {
+        &self.head(bucket).lock
     }
 
     /// Returns the locks of all buckets.
-    pub fn locks(&self) -> &[BucketLock<P>] {
-        self.locks.get().expect("a segment in the directory has locks")
+    pub fn locks(&self) -> impl Iterator<Item = &'t BucketLock<P>> {
+        let Extent { shape, heads, .. } = self.extent;
+        heads[self.index * shape.buckets..][..shape.buckets].iter().map(|head| &head.lock)
+    }
+
+    #[inline(always)]
+    fn words(&self) -> &'t SegmentWords<P> {
+        &self.extent.segments[self.index]
     }
 
     /// Returns where the segment lies.
     #[inline(always)]
     pub fn at(&self) -> Addr {
-        Addr::new(self.at.load(Ordering::Relaxed))
+        Addr::new(self.words().at.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether it holds a hash: if so after a stamp of the bucket was taken, it does as
+    /// long as that is accepted.
+    #[inline(always)]
+    pub fn covers(&self, hash: u64) -> bool {
+        self.prefix().covers(hash)
     }
 
     /// Returns which hashes it holds.
+    #[inline(always)]
     pub fn prefix(&self) -> Prefix {
-        Prefix::of_packed(self.prefix.load(Ordering::Relaxed))
+        Prefix::of_packed(self.words().prefix.load(Ordering::Relaxed))
     }
 
     /// Returns its lap: units of lower ones are free.
     pub fn lap(&self) -> u64 {
-        self.lap.load(Ordering::Relaxed)
+        self.words().lap.load(Ordering::Relaxed)
     }
 
     /// Says where the segment lies and what it holds. All its sequences are odd, or no reader
     /// knows it yet.
     pub fn place(&self, (at, lap): (Addr, u64), prefix: Prefix, used_units: u64) {
-        self.at.store(at.byte(), Ordering::Relaxed);
-        self.lap.store(lap, Ordering::Relaxed);
-        self.prefix.store(prefix.packed(), Ordering::Relaxed);
-        self.used_units.store(used_units, Ordering::Relaxed);
+        self.words().at.store(at.byte(), Ordering::Relaxed);
+        self.words().lap.store(lap, Ordering::Relaxed);
+        self.words().prefix.store(prefix.packed(), Ordering::Relaxed);
+        self.words().used_units.store(used_units, Ordering::Relaxed);
     }
 
     /// Returns how many units were handed out.
     pub fn used_units(&self) -> u64 {
-        self.used_units.load(Ordering::Relaxed)
+        self.words().used_units.load(Ordering::Relaxed)
     }
 
     /// Hands out the units of an access unit, or `None` if the segment has no more; returns the
@@ -142,7 +198,7 @@ impl<P: Primitives> Segment<P> {
         let mut used = self.used_units();
         // Ends: each further round means that another bucket took units, of which there are few.
         while used < geometry.segment_units {
-            let taken = self.used_units.compare_exchange(
+            let taken = self.words().used_units.compare_exchange(
                 used,
                 used + geometry.access_units,
                 Ordering::Relaxed,

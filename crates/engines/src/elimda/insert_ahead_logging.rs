@@ -13,7 +13,7 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Lock, Media, Span};
 
 use super::form::{Form, Item, corrupt};
-use super::lane::{Block, FreeBlock, Holds, Lane};
+use super::lane::{Block, FreeBlock, Holds, Lane, Taken};
 use super::layout::{self, BlockHead, Kind, LineState, LogLine};
 use super::setup::{block_head, empty_block};
 use super::state::ElimDa;
@@ -54,15 +54,53 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// A crash leaves a block that no link leads to, or one that is empty.
     pub(super) fn reserve(&self, pm: &Access<'_, M>, lane: u64) -> Result<Option<Reserved>> {
         let mut log = self.lanes[lane as usize].lock()?;
-        if log.is_full(&self.geometry) && !self.open_block(pm, &mut log, lane)? {
+        Ok(self.take_log_slot(pm, &mut log, lane)?.map(|(taken, crowded)| {
+            let order = taken.order;
+            Reserved { order, crowded }
+        }))
+    }
+
+    /// As [`ElimDa::reserve`], in a locked lane; says also whether that is crowded.
+    #[inline(always)]
+    fn take_log_slot(
+        &self,
+        pm: &Access<'_, M>,
+        log: &mut Lane,
+        lane: u64,
+    ) -> Result<Option<(Taken, bool)>> {
+        if log.is_full(&self.geometry) && !self.open_block(pm, log, lane)? {
             return Ok(None);
         }
-        let order = log.next;
-        log.next += 1;
-        log.need(&self.geometry, order);
-        let long = self.geometry.bucket_units > 0 && log.blocks.len() as u64 > self.most_blocks();
-        let crowded = long && !log.blocks[0].is_dead();
-        Ok(Some(Reserved { order, crowded }))
+        let taken = log.take(&self.geometry);
+        let long = log.blocks.len() as u64 > log.most && self.is_long(log);
+        Ok(Some((taken, long && !log.blocks[0].is_dead())))
+    }
+
+    /// Returns whether a lane has more blocks than it should.
+    #[inline(never)]
+    fn is_long(&self, log: &mut Lane) -> bool {
+        log.most = if self.geometry.bucket_units > 0 { self.most_blocks() } else { u64::MAX };
+        log.blocks.len() as u64 > log.most
+    }
+
+    /// Hands out a slot of a lane and writes an item into it, durably, where item and state need
+    /// one fence: as [`ElimDa::reserve`] and then [`ElimDa::fill`], in one step.
+    pub(super) fn append_at_once(
+        &self,
+        pm: &Access<'_, M>,
+        lane: u64,
+        item: &Item,
+    ) -> Result<Option<Reserved>> {
+        debug_assert!(self.ordered);
+        let mut log = self.lanes[lane as usize].lock()?;
+        let Some((taken, crowded)) = self.take_log_slot(pm, &mut log, lane)? else {
+            return Ok(None);
+        };
+        self.write_item(pm, &taken, item)?;
+        self.commit_item(pm, &taken)?;
+        drop(log);
+        self.persist_item(pm, &taken)?;
+        Ok(Some(Reserved { order: taken.order, crowded }))
     }
 
     /// Gives a slot back that was handed out and holds nothing.
@@ -86,37 +124,52 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         reserved: &Reserved,
         item: &Item,
     ) -> Result<()> {
-        let (geometry, order) = (&self.geometry, reserved.order);
-        let slot = geometry.log_slot(order);
         let mut log = self.lanes[lane as usize].lock()?;
-        let block = log.block(geometry, order).at;
-        let (line, at) = (slot.line_at(block), slot.item_at(block, geometry.item_words));
+        let taken = log.taken(&self.geometry, reserved.order);
+        self.write_item(pm, &taken, item)?;
+        if !self.ordered {
+            drop(log);
+            pm.persist(line_of(&taken), sites::ITEM)?;
+            log = self.lanes[lane as usize].lock()?;
+        }
+        self.commit_item(pm, &taken)?;
+        drop(log);
+        self.persist_item(pm, &taken)
+    }
+
+    /// Writes an item and its check. The lane is locked.
+    #[inline(always)]
+    fn write_item(&self, pm: &Access<'_, M>, taken: &Taken, item: &Item) -> Result<()> {
+        let (geometry, Taken { block, slot, .. }) = (&self.geometry, taken);
+        let (line, at) = (slot.line_at(*block), slot.item_at(*block, geometry.item_words));
         if self.has_units {
             // Before any of them is written: the device reads the unit once for all its lines then,
             // and once more for each line that is asked for after a write.
-            geometry.lines_to_come(block, slot).for_each(|line| pm.prefetch_for_store(line));
+            geometry.lines_to_come(*block, *slot).for_each(|line| pm.prefetch_for_store(line));
         }
         pm.write_words(at, &item[..F::WORDS])?;
         let checks_at = line.plus(LogLine::CHECKS as u64);
         let check = layout::key_check(item, geometry.key_words as usize, at);
-        pm.store(checks_at, slot.with_check(pm.load(checks_at)?, check))?;
-        let span = Span::new(line, layout::LINE_WORDS);
-        if !self.ordered {
-            drop(log);
-            pm.persist(span, sites::ITEM)?;
-            log = self.lanes[lane as usize].lock()?;
-        }
-        let number = geometry.block_number(order);
+        Ok(pm.store(checks_at, slot.with_check(pm.load(checks_at)?, check))?)
+    }
+
+    /// Says that an item is live. The lane is locked.
+    #[inline(always)]
+    fn commit_item(&self, pm: &Access<'_, M>, taken: &Taken) -> Result<()> {
+        let (line, number) = (line_of(taken).start, taken.number);
         let mut state = line_state(pm, line)?;
         if state.number != number {
             state = LineState { number, live: 0 };
         }
-        state.live |= 1 << slot.slot;
-        pm.commit_word(line, state.seal(line), sites::APPEND)?;
-        drop(log);
-        pm.persist(span, sites::APPEND)?;
-        if let Some(unit) = geometry.completed_unit(block, slot)
-            && self.durable_caches
+        state.live |= 1 << taken.slot.slot;
+        Ok(pm.commit_word(line, state.seal(line), sites::APPEND)?)
+    }
+
+    #[inline(always)]
+    fn persist_item(&self, pm: &Access<'_, M>, taken: &Taken) -> Result<()> {
+        pm.persist(line_of(taken), sites::APPEND)?;
+        if self.durable_caches
+            && let Some(unit) = self.geometry.completed_unit(taken.block, taken.slot)
             && !self.caches_keep_the_log()
         {
             pm.write_back(unit);
@@ -162,6 +215,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Says that the copies of these items in the log are dead, durably.
     pub(super) fn release(&self, lane: u64, orders: impl IntoIterator<Item = u64>) -> Result<()> {
+        let mut orders = orders.into_iter().peekable();
+        if orders.peek().is_none() {
+            return Ok(());
+        }
         let mut log = self.lanes[lane as usize].lock()?;
         for order in orders {
             log.release(&self.geometry, order);
@@ -277,10 +334,17 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 }
 
+/// Returns the line of a slot.
+#[inline(always)]
+fn line_of(taken: &Taken) -> Span {
+    Span::new(taken.slot.line_at(taken.block), layout::LINE_WORDS)
+}
+
 /// Returns the state of the line at `line`.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
+#[inline(always)]
 pub fn line_state<M: Media>(pm: &Access<'_, M>, line: Addr) -> Result<LineState> {
     let state = LineState::open(pm.load(line)?, line);
     state.ok_or(corrupt(line, "the state of a log line matches its check"))

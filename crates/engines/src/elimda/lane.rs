@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use everhash_pmem::Addr;
 
-use super::layout::Geometry;
+use super::layout::{Geometry, LogSlot};
 
 /// The log of some buckets.
+#[repr(align(128))]
 pub struct Lane {
     /// The blocks in use, oldest first; the last one is open.
     pub blocks: VecDeque<Block>,
@@ -16,6 +17,21 @@ pub struct Lane {
     pub next: u64,
     /// Blocks to be used next.
     pub free: Vec<FreeBlock>,
+    /// How many blocks it may have at least before its oldest items are relocated early: the table
+    /// may have grown since.
+    pub most: u64,
+}
+
+/// A slot that was handed out.
+pub struct Taken {
+    /// Its order number.
+    pub order: u64,
+    /// The number of its block.
+    pub number: u64,
+    /// Where that lies.
+    pub block: Addr,
+    /// The slot there.
+    pub slot: LogSlot,
 }
 
 /// A block in use.
@@ -34,6 +50,12 @@ impl Block {
     pub fn new(at: Addr, geometry: &Geometry) -> Block {
         let words = geometry.block_slots().div_ceil(64) as usize;
         Block { at, needed: vec![0; words].into(), count: 0 }
+    }
+
+    fn need(&mut self, index: usize, bit: u64) {
+        debug_assert_eq!(self.needed[index] & bit, 0, "a slot is handed out once");
+        self.needed[index] |= bit;
+        self.count += 1;
     }
 
     /// Returns whether no slot is needed.
@@ -74,7 +96,7 @@ impl Lane {
     /// Makes the lane of `blocks`, the first of which has number `first`; `next` is the order
     /// number of the next item.
     pub fn new(blocks: VecDeque<Block>, first: u64, next: u64) -> Self {
-        Lane { blocks, first, next, free: Vec::new() }
+        Lane { blocks, first, next, free: Vec::new(), most: 0 }
     }
 
     /// Returns the number of the open block.
@@ -87,6 +109,23 @@ impl Lane {
         self.next == (self.last_number() + 1) * geometry.block_slots()
     }
 
+    /// Hands out the next slot of the open block, which has one.
+    pub fn take(&mut self, geometry: &Geometry) -> Taken {
+        let (order, number) = (self.next, self.last_number());
+        let slot = order - number * geometry.block_slots();
+        let block = self.blocks.back_mut().expect("a lane has an open block");
+        block.need((slot / 64) as usize, 1 << (slot % 64));
+        self.next += 1;
+        Taken { order, number, block: block.at, slot: geometry.slot_in_block(slot) }
+    }
+
+    /// Returns where a slot lies that was handed out.
+    pub fn taken(&self, geometry: &Geometry, order: u64) -> Taken {
+        let number = geometry.block_number(order);
+        let slot = geometry.slot_in_block(order - number * geometry.block_slots());
+        Taken { order, number, block: self.block(geometry, order).at, slot }
+    }
+
     /// Returns the block in which an order number lies.
     pub fn block(&self, geometry: &Geometry, order: u64) -> &Block {
         &self.blocks[(geometry.block_number(order) - self.first) as usize]
@@ -95,9 +134,7 @@ impl Lane {
     /// Says that the slot with this order number is needed.
     pub fn need(&mut self, geometry: &Geometry, order: u64) {
         let (block, index, bit) = self.slot(geometry, order);
-        debug_assert_eq!(block.needed[index] & bit, 0, "a slot is handed out once");
-        block.needed[index] |= bit;
-        block.count += 1;
+        block.need(index, bit);
     }
 
     /// Says that the slot with this order number is not needed any more.

@@ -363,6 +363,7 @@ impl Prefix {
     }
 
     /// Returns the prefix in a word that [`Prefix::packed`] made.
+    #[inline(always)]
     pub const fn of_packed(word: u64) -> Prefix {
         Prefix { depth: DEPTH.get(word) as u32, bits: PREFIX.get(word) }
     }
@@ -437,8 +438,9 @@ pub const fn extent_of(initial: u64, slot: u64) -> (usize, u64) {
     if slot < initial {
         return (0, slot);
     }
-    let extent = (slot / initial).ilog2() + 1;
-    (extent as usize, slot - (initial << (extent - 1)))
+    // No division: the first extent has a power of two of slots, and so has each.
+    let first = 1 << slot.ilog2();
+    ((slot.ilog2() - initial.ilog2()) as usize + 1, slot - first)
 }
 
 /// Returns the length of an extent. Unit: bytes; whole lines.

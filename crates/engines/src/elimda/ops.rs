@@ -104,10 +104,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut attempt = 0;
         // Ends: each further round means that a writer has changed the bucket meanwhile.
         loop {
-            let Located { slot, segment, index, bucket } = &located;
+            let Located { segment, index, bucket } = &located;
             let lock = segment.lock(*index);
             let stamp = lock.stamp(&mut attempt)?;
-            if self.table.directory.find(wanted.hash) == *slot {
+            if segment.covers(wanted.hash) {
                 let found = self.search(pm, segment, bucket, wanted, bytes);
                 if lock.accepts(stamp) {
                     return Ok(found?.map(|found| found.item));

@@ -30,6 +30,7 @@ use everhash_pmem::{
 use super::dram_table::DramTable;
 use super::form::Form;
 use super::layout::{ROOT, Root};
+use super::look_ups::word_lookup;
 use super::setup::ElimDaSettings;
 use super::state::{Counter, ElimDa, Judge, SegmentTable};
 use crate::common::hash::KeyedHash;
@@ -108,10 +109,12 @@ fn empty_table<M: Media, F: Form>(
     let geometry = settings.geometry(form)?;
     let space = Arc::new(Space::new(pool.region().clone(), pool::DATA));
     let guarantees = pool.region().media().guarantees();
+    let hasher = KeyedHash::of(pool.identity())?;
     Ok(ElimDa {
         settings,
         geometry,
-        hasher: KeyedHash::of(pool.identity())?,
+        lookup: word_lookup(&hasher),
+        hasher,
         ordered: guarantees.same_line_order,
         durable_caches: guarantees.domain == Domain::Eadr,
         has_units: matches!(guarantees.domain, Domain::Adr | Domain::Eadr)

@@ -133,7 +133,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let index = self.geometry.bucket_of(hash);
         self.change_segment(pm, hash, |segment| {
             segment.used_units() == self.geometry.segment_units
-                || !has_room(&self.geometry, &self.table.bucket(segment, index))
+                || !has_room(&self.geometry, &segment.bucket(index))
         })
     }
 
@@ -147,13 +147,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         &self,
         pm: &Access<'_, M>,
         hash: u64,
-        is_needed: impl Fn(&Segment<M::Sync>) -> bool,
+        is_needed: impl Fn(&Segment<'_, M::Sync>) -> bool,
     ) -> Result<()> {
         let slot = self.table.directory.find(hash);
-        let segment = self.table.segment(slot);
+        let segment = &self.table.segment(slot);
         let held: Vec<Held<'_, M>> =
-            segment.locks().iter().map(|lock| lock.hold(pm)).collect::<Result<_>>()?;
-        if self.table.directory.find(hash) != slot || !is_needed(segment) {
+            segment.locks().map(|lock| lock.hold(pm)).collect::<Result<_>>()?;
+        if !segment.covers(hash) || !is_needed(segment) {
             return Ok(());
         }
         let mut contents = self.read_segment(pm, segment)?;
@@ -185,12 +185,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     fn read_segment(
         &self,
         pm: &Access<'_, M>,
-        segment: &Segment<M::Sync>,
+        segment: &Segment<'_, M::Sync>,
     ) -> Result<Vec<Contents>> {
         let mut all = Vec::new();
         let mut words = vec![0; self.geometry.unit_words() as usize];
         for index in 0..self.geometry.buckets {
-            let bucket = self.table.bucket(segment, index);
+            let bucket = segment.bucket(index);
             let mut contents = Contents { watermark: bucket.watermark(), ..Contents::default() };
             for entry in (0..bucket.units()).map(|entry| bucket.entry(entry)) {
                 pm.read_words(self.geometry.unit_at(segment.at(), entry.unit), &mut words)?;
@@ -267,7 +267,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         &self,
         pm: &Access<'_, M>,
         slot: u64,
-        segment: &Segment<M::Sync>,
+        segment: &Segment<'_, M::Sync>,
         held: &[Held<'_, M>],
         contents: Vec<Contents>,
     ) -> Result<()> {
@@ -286,7 +286,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         &self,
         pm: &Access<'_, M>,
         slot: u64,
-        segment: &Segment<M::Sync>,
+        segment: &Segment<'_, M::Sync>,
         held: &[Held<'_, M>],
         contents: &[Contents],
     ) -> Result<()> {
@@ -332,9 +332,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let changes = held.iter().map(Held::change).collect::<Result<Vec<_>>>()?;
         pm.commit_word(at, layout::seal(first.at.byte(), at, Kind::Slot), sites::TURN)?;
         pm.persist(Span::new(at, 1), sites::TURN)?;
-        self.install(self.table.segment(slot), &first);
+        self.install(&self.table.segment(slot), &first);
         if let Some((upper_slot, upper)) = second {
-            self.install(self.table.prepare(upper_slot), &upper);
+            self.install(&self.table.segment(upper_slot), &upper);
             self.table.directory.point(upper.prefix, upper_slot);
         }
         changes.into_iter().for_each(everhash_pmem::Change::end);
@@ -391,10 +391,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(Built { at, lap, prefix, used_units, buckets })
     }
 
-    fn install(&self, segment: &Segment<M::Sync>, built: &Built) {
+    fn install(&self, segment: &Segment<'_, M::Sync>, built: &Built) {
         segment.place((built.at, built.lap), built.prefix, built.used_units);
         for (index, built) in built.buckets.iter().enumerate() {
-            let bucket = self.table.bucket(segment, index as u64);
+            let bucket = segment.bucket(index as u64);
             bucket.reset(built.watermark);
             for (entry, fingerprints) in &built.units {
                 bucket.push_unit(*entry, fingerprints);

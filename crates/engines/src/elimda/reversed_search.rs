@@ -67,7 +67,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn search(
         &self,
         pm: &Access<'_, M>,
-        segment: &Segment<M::Sync>,
+        segment: &Segment<'_, M::Sync>,
         bucket: &Bucket<'_, M::Sync>,
         wanted: Wanted<'_, F>,
         bytes: &mut Vec<u8>,
@@ -78,6 +78,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             while candidates != 0 {
                 let slot = u64::from(candidates.trailing_zeros());
                 candidates &= candidates - 1;
+                if !bucket.is_live(entry, slot) {
+                    continue;
+                }
                 let at = self.geometry.unit_item(unit, slot);
                 let item = self.load_item(pm, at)?;
                 if F::matches(pm, &item, at, (wanted.hash, wanted.key), bytes)? {
@@ -113,7 +116,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     #[inline(always)]
     pub(super) fn unit_item(
         &self,
-        segment: &Segment<M::Sync>,
+        segment: &Segment<'_, M::Sync>,
         bucket: &Bucket<'_, M::Sync>,
         entry: usize,
         slot: u64,

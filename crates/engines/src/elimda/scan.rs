@@ -108,13 +108,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                     break;
                 }
                 let hash = F::item_hash(&self.hasher, &before.item(slot));
-                let place = self.table.directory.find(hash);
-                let lock = self.table.segment(place).lock(self.geometry.bucket_of(hash));
+                let segment = self.table.segment(self.table.directory.find(hash));
+                let lock = segment.lock(self.geometry.bucket_of(hash));
                 let stamp = lock.stamp(&mut attempt)?;
                 let (mut key, mut value) = (Vec::new(), Vec::new());
                 let items = log.read()?;
                 let item = items.item(slot);
-                if items.live >> slot & 1 == 0 || self.table.directory.find(hash) != place {
+                if items.live >> slot & 1 == 0 || !segment.covers(hash) {
                     continue;
                 }
                 let read = F::read_item(pm, &item, Addr::NULL, &mut key, &mut value);
@@ -143,16 +143,15 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut attempt = 0;
         // Ends: each further round means that a writer has changed the bucket meanwhile.
         loop {
-            let slot = self.table.directory.find(place);
-            let segment = self.table.segment(slot);
+            let segment = self.table.segment(self.table.directory.find(place));
             let lock = segment.lock(index);
             let stamp = lock.stamp(&mut attempt)?;
-            if self.table.directory.find(place) != slot {
+            if !segment.covers(place) {
                 continue;
             }
             let prefix = segment.prefix();
             let mut pairs = Vec::new();
-            let bucket = self.table.bucket(segment, index);
+            let bucket = segment.bucket(index);
             let copied = self.each_item(pm, segment.at(), &bucket, &mut |item, at| {
                 let (mut key, mut value) = (Vec::new(), Vec::new());
                 F::read_item(pm, item, at, &mut key, &mut value)?;

@@ -4,7 +4,9 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use everhash_index::{Checked, Error, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Heap, Media, Pool, Primitives, Region, Space};
+use everhash_pmem::{
+    Access, Addr, AtomicWord, Heap, Latch, Media, Pool, Primitives, Region, Space,
+};
 
 use super::collectors::Collectors;
 use super::concurrency::Held;
@@ -14,12 +16,19 @@ use super::lane::{Holds, Lane};
 use super::layout::{Geometry, MOST_LAP};
 use super::setup::ElimDaSettings;
 use crate::common::hash::KeyedHash;
+use crate::common::slot_codec::Words;
 
 /// A lock of the family that goes with medium `M`.
 pub type LockOf<M, T> = <<M as Media>::Sync as Primitives>::Mutex<T>;
 
 /// An atomic word of the family that goes with medium `M`.
 pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
+
+/// A lane of the log with its lock, of the family that goes with medium `M`.
+pub type LaneOf<M> = Latch<<M as Media>::Sync, Lane>;
+
+/// How a table of words looks a key up: by code that is compiled for its hash alone.
+pub type WordLookup<M> = fn(&ElimDa<M, Words>, u64) -> Result<Option<u64>>;
 
 /// A function that reads a pool at rest, visits every pair, and names what is broken.
 pub type Judge<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
@@ -40,6 +49,8 @@ pub struct ElimDa<M: Media, F: Form> {
     pub(super) settings: ElimDaSettings,
     pub(super) geometry: Geometry,
     pub(super) hasher: KeyedHash,
+    /// How a key is looked up, if pairs are words.
+    pub(super) lookup: WordLookup<M>,
     /// Whether a line keeps the order of its stores on this medium.
     pub(super) ordered: bool,
     /// Whether lines leave the caches whenever these need room, and for nothing else.
@@ -49,7 +60,7 @@ pub struct ElimDa<M: Media, F: Form> {
     pub(super) space: Arc<Space<M>>,
     pub(super) heap: Heap<M>,
     pub(super) table: DramTable<M::Sync>,
-    pub(super) lanes: Box<[LockOf<M, Lane>]>,
+    pub(super) lanes: Box<[LaneOf<M>]>,
     /// The cache layer, where there is one.
     pub(super) collectors: Option<Collectors<M::Sync>>,
     pub(super) segment_table: LockOf<M, SegmentTable>,
@@ -101,12 +112,10 @@ pub struct SegmentTable {
     pub rebuilds: u64,
 }
 
-/// A bucket, as the directory names it at one moment.
+/// A bucket, as the directory named it at one moment.
 pub struct Located<'t, M: Media> {
-    /// The slot of its segment in the segment table.
-    pub slot: u64,
     /// Its segment.
-    pub segment: &'t Segment<M::Sync>,
+    pub segment: Segment<'t, M::Sync>,
     /// Its index there.
     pub index: u64,
     /// Its words in DRAM.
@@ -116,7 +125,7 @@ pub struct Located<'t, M: Media> {
 /// A bucket that is locked for a write.
 pub struct Writer<'t, M: Media> {
     /// Its segment.
-    pub segment: &'t Segment<M::Sync>,
+    pub segment: Segment<'t, M::Sync>,
     /// Its index there.
     pub index: u64,
     /// Its words in DRAM.
@@ -142,7 +151,6 @@ impl<M: Media> Located<'_, M> {
     /// Asks for its lines in DRAM, which lie apart: fetched at once, they cost one wait for memory.
     #[inline(always)]
     pub fn prefetch(&self) {
-        everhash_pmem::prefetch(self.segment.lock(self.index));
         self.bucket.prefetch();
     }
 }
@@ -195,21 +203,20 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         loop {
             let located = self.locate(hash);
             located.prefetch();
-            let Located { slot, segment, index, bucket } = located;
+            let Located { segment, index, bucket } = located;
             let held = segment.lock(index).hold(pm)?;
-            if self.table.directory.find(hash) == slot {
+            if segment.covers(hash) {
                 return Ok(Writer { segment, index, bucket, held });
             }
         }
     }
 
-    /// Returns the bucket of a hash. It is the right one as long as the directory names its slot.
+    /// Returns the bucket of a hash. It is the right one as long as its segment holds the hash.
     #[inline(always)]
     pub(super) fn locate(&self, hash: u64) -> Located<'_, M> {
-        let slot = self.table.directory.find(hash);
-        let segment = self.table.segment(slot);
+        let segment = self.table.segment(self.table.directory.find(hash));
         let index = self.geometry.bucket_of(hash);
-        Located { slot, segment, index, bucket: self.table.bucket(segment, index) }
+        Located { segment, index, bucket: segment.bucket(index) }
     }
 
     /// Returns the number of segments.

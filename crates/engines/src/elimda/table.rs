@@ -231,7 +231,7 @@ impl<M: Media> WordTable for ElimDa<M, Words> {
     }
 
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        Ok(self.find(key, &mut Vec::new())?.map(|pair| pair[1]))
+        (self.lookup)(self, key)
     }
 
     fn remove_word(&self, key: u64) -> Result<bool> {
@@ -240,9 +240,7 @@ impl<M: Media> WordTable for ElimDa<M, Words> {
 
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         let count = keys.len().min(values.len());
-        self.get_pipelined(count, |place| Some(keys[place]), &mut |place, item, _| {
-            values[place] = item.map(|item| item[1]);
-        })
+        self.get_each_word(&keys[..count], &mut values[..count])
     }
 }
 

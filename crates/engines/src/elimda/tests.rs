@@ -8,6 +8,7 @@ mod figures;
 mod full_logs;
 mod hostile;
 mod laps;
+mod look_ups;
 mod search_beside_moves;
 mod splits;
 mod traps;

@@ -2,27 +2,67 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_pmem::{AtOnce, AtomicWord, Bits, LINE, Primitives, WORD, equal_bytes};
+use everhash_pmem::{AtOnce, AtomicWord, Bits, Primitives, equal_bytes};
 
+use super::candidates::Candidates;
+use crate::elimda::concurrency::BucketLock;
 use crate::elimda::form::Item;
-use crate::elimda::layout::{self, Geometry, MOST_SLOTS};
+use crate::elimda::layout::{self, Geometry, LINE_WORDS, MOST_SLOTS};
 
-/// The words of a bucket in DRAM: two counts, a watermark, an order number, the live bits of all
-/// units, the fingerprints of the D-bucket, the high bytes of those of the units, the low bytes,
-/// the items of the D-bucket, and half a word for the order number of each.
+/// A bucket in DRAM: its head, and behind lines of words: the live bits of all units and a
+/// watermark; the high bytes of the fingerprints of the units; the low bytes; the items of the
+/// D-bucket, half a word for the order number of each, and the fingerprints of those behind the
+/// sixteenth.
 ///
-/// What nearly every search reads comes first: half as many lines as all fingerprints have.
+/// A search reads the head, the high bytes of the units that there are, and little else.
 pub struct Bucket<'t, P: Primitives> {
     shape: &'t Shape,
+    head: &'t BucketHead<P>,
     words: &'t [P::AtomicU64],
+}
+
+impl<P: Primitives> Clone for Bucket<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Primitives> Copy for Bucket<'_, P> {}
+
+/// What every operation on a bucket reads, in a line of its own.
+#[repr(C, align(64))]
+pub struct BucketHead<P: Primitives> {
+    /// The lock of the bucket.
+    pub lock: BucketLock<P>,
+    /// How many items and units there are.
+    counts: P::AtomicU64,
+    /// What the order numbers of the items are counted from.
+    first_order: P::AtomicU64,
+    /// The fingerprints of the first sixteen items of the D-bucket.
+    prints: [P::AtomicU64; PRINT_WORDS],
+}
+
+impl<P: Primitives> BucketHead<P> {
+    /// Makes the head of an empty bucket.
+    pub fn new() -> Self {
+        let zero = || AtomicWord::new(0);
+        BucketHead {
+            lock: BucketLock::new(),
+            counts: zero(),
+            first_order: zero(),
+            prints: core::array::from_fn(|_| zero()),
+        }
+    }
 }
 
 /// Where the parts of a bucket lie.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// The fingerprints of the D-bucket.
-    prints: usize,
-    /// The high bytes of those of the units.
+    /// Buckets of a segment.
+    pub buckets: usize,
+    /// The watermark, behind the live bits of the units.
+    watermark: usize,
+    /// The high bytes of the fingerprints of the units.
     high: usize,
     /// The low bytes.
     low: usize,
@@ -30,6 +70,8 @@ pub struct Shape {
     items: usize,
     /// Their order numbers.
     orders: usize,
+    /// The fingerprints of those behind the sixteenth.
+    prints: usize,
     /// The words of all.
     pub words: usize,
     /// Words of an item, its order number not included.
@@ -47,24 +89,27 @@ impl Shape {
     pub fn of(geometry: &Geometry) -> Shape {
         let (item_words, most_items) = (geometry.item_words as usize, geometry.dram_slots());
         let (most_items, most_units) = (most_items as usize, geometry.bucket_units as usize);
-        let prints = FIRST_LIVES + most_units.div_ceil(LIVES);
-        let high = prints + most_items.div_ceil(PLANE) * PRINT_WORDS;
+        let line = LINE_WORDS as usize;
+        let watermark = most_units.div_ceil(LIVES);
+        let high = (watermark + 1).next_multiple_of(line);
         let low = high + most_units.next_multiple_of(LIVES) * PLANE_WORDS;
         let items = low + most_units * PLANE_WORDS;
         let orders = items + most_items * item_words;
-        let words = orders + most_items.div_ceil(ORDERS);
-        let at_once = AtOnce::detect();
+        let prints = orders + most_items.div_ceil(ORDERS);
+        let words = prints + most_items.saturating_sub(1) / PLANE * PRINT_WORDS;
         Shape {
-            prints,
+            buckets: geometry.buckets as usize,
+            watermark,
             high,
             low,
             items,
             orders,
-            words,
+            prints,
+            words: words.next_multiple_of(line),
             item_words,
             most_items,
             most_units,
-            at_once,
+            at_once: AtOnce::detect(),
         }
     }
 }
@@ -78,19 +123,12 @@ pub struct Entry {
     pub live: u16,
 }
 
-/// How many items and units there are.
-const COUNTS: usize = 0;
-const WATERMARK: usize = 1;
-/// What the order numbers of the items are counted from.
-const FIRST_ORDER: usize = 2;
-const FIRST_LIVES: usize = 3;
-
 const ITEMS: Bits = Bits::new(0, 32);
 const UNITS: Bits = Bits::new(32, 32);
 
 /// Fingerprints whose bytes share a plane. Units use 15; the last bytes of both planes hold the
 /// index of the unit.
-const PLANE: usize = 16;
+pub const PLANE: usize = 16;
 
 /// Words of a plane.
 const PLANE_WORDS: usize = 2;
@@ -99,7 +137,7 @@ const PLANE_WORDS: usize = 2;
 const PRINT_WORDS: usize = 2 * PLANE_WORDS;
 
 /// Units whose live bits share a word, and the high bytes of whose fingerprints a line.
-const LIVES: usize = 4;
+pub const LIVES: usize = 4;
 
 /// Items whose order numbers share a word.
 const ORDERS: usize = 2;
@@ -109,62 +147,52 @@ const MOST_AFTER: u64 = u32::MAX as u64;
 
 const LAST_BYTE: Bits = Bits::new(56, 8);
 
-/// The units of a bucket of which a live slot has a fingerprint.
-struct Candidates<'b, P: Primitives> {
-    bucket: &'b Bucket<'b, P>,
-    units: usize,
-    fingerprint: u16,
-    /// The next line of high bytes.
-    line: usize,
-    /// Live slots of the line before whose high byte is equal, and that were not looked at.
-    mask: u64,
-}
-
-impl<P: Primitives> Iterator for Candidates<'_, P> {
-    type Item = (usize, u32);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<(usize, u32)> {
-        let [low, high] = self.fingerprint.to_le_bytes();
-        // Ends: each round takes a unit out of the mask, or the next line.
-        loop {
-            while self.mask == 0 {
-                if self.line * LIVES >= self.units {
-                    return None;
-                }
-                self.mask = self.bucket.live_with_high(self.line, self.units, high);
-                self.line += 1;
-            }
-            // One unit in 17 has a high byte that is equal by chance.
-            let place = self.mask.trailing_zeros() as usize / PLANE;
-            let entry = (self.line - 1) * LIVES + place;
-            let slots = (self.mask >> (place * PLANE)) as u32 & 0xffff;
-            self.mask &= !(0xffff << (place * PLANE));
-            let plane = self.bucket.load_plane(self.bucket.planes(entry)[1]);
-            let slots = slots & equal_bytes(&plane, low);
-            if slots != 0 {
-                return Some((entry, slots));
-            }
-        }
-    }
-}
+/// The slots of the units of a line, 16 bits for each: no unit has a slot 15, where its index lies.
+const SLOTS_OF_LINE: u64 = 0x7fff_7fff_7fff_7fff;
 
 impl<'t, P: Primitives> Bucket<'t, P> {
-    /// Returns bucket `index` of those in `words`.
+    /// Returns the bucket with this head and these words.
     #[inline(always)]
-    pub fn of(shape: &'t Shape, words: &'t [P::AtomicU64], index: usize) -> Self {
-        Bucket { shape, words: &words[index * shape.words..][..shape.words] }
+    pub fn of(shape: &'t Shape, head: &'t BucketHead<P>, words: &'t [P::AtomicU64]) -> Self {
+        Bucket { shape, head, words }
     }
 
-    /// Asks for the lines that a search begins with.
+    /// Asks for the lines that a search begins with, whether they are in use or not.
     #[inline(always)]
     pub fn prefetch(&self) {
         let words = &self.words[..self.shape.low];
-        for line in words.as_chunks::<{ (LINE / WORD) as usize }>().0 {
+        everhash_pmem::prefetch(self.head);
+        for line in words.as_chunks::<{ LINE_WORDS as usize }>().0 {
             everhash_pmem::prefetch(line);
         }
-        // A bucket may begin inside a line.
-        everhash_pmem::prefetch(&words[words.len() - 1]);
+    }
+
+    /// Asks for the line of its head.
+    #[inline(always)]
+    pub fn prefetch_head(&self) {
+        everhash_pmem::prefetch(self.head);
+    }
+
+    /// Asks for the lines of high bytes that are in use: its head says how many they are.
+    #[inline(always)]
+    pub fn prefetch_in_use(&self) {
+        let lines = self.high_lines();
+        let in_use = self.units().div_ceil(LIVES).min(lines.len());
+        lines[..in_use].iter().for_each(everhash_pmem::prefetch);
+    }
+
+    /// Asks for a line of low bytes.
+    #[inline(always)]
+    pub fn prefetch_low(&self, line: usize) {
+        if let Some(word) = self.words.get(self.shape.low + line * LIVES * PLANE_WORDS) {
+            everhash_pmem::prefetch(word);
+        }
+    }
+
+    /// Returns the high bytes of the fingerprints of the units, four units a line.
+    #[inline(always)]
+    fn high_lines(&self) -> &'t [[P::AtomicU64; LINE_WORDS as usize]] {
+        self.words[self.shape.high..].as_chunks().0
     }
 
     #[inline(always)]
@@ -174,7 +202,8 @@ impl<'t, P: Primitives> Bucket<'t, P> {
 
     #[inline(always)]
     fn load_plane(&self, index: usize) -> [u64; PLANE_WORDS] {
-        [self.load(index), self.load(index + 1)]
+        let words = &self.words[index..][..PLANE_WORDS];
+        [0, 1].map(|word| words[word].load(Ordering::Relaxed))
     }
 
     #[inline(always)]
@@ -182,10 +211,20 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         self.words[index].store(value, Ordering::Relaxed);
     }
 
+    #[inline(always)]
+    fn counts(&self) -> u64 {
+        self.head.counts.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn first_order(&self) -> u64 {
+        self.head.first_order.load(Ordering::Relaxed)
+    }
+
     /// Returns how many items the D-bucket holds.
     #[inline(always)]
     pub fn items(&self) -> usize {
-        ITEMS.get(self.load(COUNTS)) as usize
+        ITEMS.get(self.counts()) as usize
     }
 
     /// Returns whether the D-bucket has no room.
@@ -197,12 +236,12 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     /// Returns how many units the bucket has.
     #[inline(always)]
     pub fn units(&self) -> usize {
-        UNITS.get(self.load(COUNTS)) as usize
+        UNITS.get(self.counts()) as usize
     }
 
     /// Returns the order number of the last item that the units have absorbed.
     pub fn watermark(&self) -> u64 {
-        self.load(WATERMARK)
+        self.load(self.shape.watermark)
     }
 
     #[inline(always)]
@@ -210,22 +249,24 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         self.shape.items + index * self.shape.item_words
     }
 
-    /// Returns where the order number of item `index` lies, less that of [`FIRST_ORDER`].
+    /// Returns where the order number of item `index` lies, less the one that all are counted
+    /// from.
     #[inline(always)]
     fn order_bits(&self, index: usize) -> (usize, Bits) {
         (self.shape.orders + index / ORDERS, Bits::new((index % ORDERS * 32) as u32, 32))
     }
 
+    /// Returns the order number of item `index` of the D-bucket.
     #[inline(always)]
-    fn order(&self, index: usize) -> u64 {
+    pub fn order(&self, index: usize) -> u64 {
         let (word, bits) = self.order_bits(index);
-        self.load(FIRST_ORDER).wrapping_add(bits.get(self.load(word)))
+        self.first_order().wrapping_add(bits.get(self.load(word)))
     }
 
     /// Returns where the live bits of a unit lie.
     #[inline(always)]
     fn live_bits(&self, entry: usize) -> (usize, Bits) {
-        (FIRST_LIVES + entry / LIVES, Bits::new((entry % LIVES * 16) as u32, 16))
+        (entry / LIVES, Bits::new((entry % LIVES * 16) as u32, 16))
     }
 
     #[inline(always)]
@@ -238,6 +279,12 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     #[inline(always)]
     fn planes(&self, entry: usize) -> [usize; 2] {
         [self.shape.high, self.shape.low].map(|first| first + entry * PLANE_WORDS)
+    }
+
+    /// Returns the low bytes of the fingerprints of a unit.
+    #[inline(always)]
+    pub fn low_bytes(&self, entry: usize) -> [u64; PLANE_WORDS] {
+        self.load_plane(self.planes(entry)[1])
     }
 
     /// Returns item `index` of the D-bucket and its order number.
@@ -260,24 +307,39 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         Entry { unit: high << 8 | low, live: self.live(entry) }
     }
 
-    /// Returns the units of which a live slot has this fingerprint, the oldest first, each with
-    /// these slots as a mask.
+    /// Returns whether a slot of a unit is live. The answer lies in another line than what a search
+    /// reads before, and nearly always is yes: a search branches on it and makes no address of it,
+    /// so that the processor goes on before it is there.
     #[inline(always)]
-    pub fn candidates(&self, fingerprint: u16) -> impl Iterator<Item = (usize, u32)> {
-        Candidates { bucket: self, units: self.units(), fingerprint, line: 0, mask: 0 }
+    pub fn is_live(&self, entry: usize, slot: u64) -> bool {
+        self.live(entry) >> slot & 1 == 1
     }
 
-    /// Returns the live slots of the units of a line whose high byte is this one: 16 bits for each.
-    ///
-    /// No unit has a slot 15, where its index lies.
+    /// Asks for the live bits of a unit.
     #[inline(always)]
-    fn live_with_high(&self, line: usize, units: usize, high: u8) -> u64 {
-        let planes = &self.words[self.shape.high..].as_chunks().0[line];
-        let equal = P::equal_bytes_of_line(planes, high, self.shape.at_once);
-        let live = self.load(FIRST_LIVES + line);
+    pub fn prefetch_live(&self, entry: usize) {
+        everhash_pmem::prefetch(&self.words[entry / LIVES]);
+    }
+
+    /// Returns the units of which a slot has this fingerprint.
+    #[inline(always)]
+    pub fn candidates(&self, fingerprint: u16) -> Candidates<'t, P> {
+        self.candidates_by(fingerprint, self.shape.at_once)
+    }
+
+    /// As [`Bucket::candidates`], for code that is compiled for a kind of processor.
+    #[inline(always)]
+    pub fn candidates_by(&self, fingerprint: u16, at_once: Option<AtOnce>) -> Candidates<'t, P> {
+        Candidates::new(*self, fingerprint, at_once)
+    }
+
+    /// Returns the slots of the units of a line whose high byte is this one: 16 bits for each.
+    #[inline(always)]
+    pub fn with_high(&self, line: usize, units: usize, high: u8, at_once: Option<AtOnce>) -> u64 {
+        let equal = P::equal_bytes_of_line(&self.high_lines()[line], high, at_once);
         let left = units - line * LIVES;
         let counted = if left < LIVES { (1 << (left * PLANE)) - 1 } else { u64::MAX };
-        equal & live & counted
+        equal & SLOTS_OF_LINE & counted
     }
 
     /// Returns the items of the D-bucket that have this fingerprint, of 16 from `first` on, as a
@@ -285,13 +347,20 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     #[inline(always)]
     pub fn dram_candidates(&self, first: usize, fingerprint: u16) -> u32 {
         let [low, high] = fingerprint.to_le_bytes();
-        let at = self.print_index(first);
-        let equal = match equal_bytes(&self.load_plane(at), high) {
+        let planes = self.prints(first);
+        let plane = |at: usize| [0, 1].map(|word| planes[at + word].load(Ordering::Relaxed));
+        let equal = match equal_bytes(&plane(0), high) {
             0 => return 0,
-            equal => equal & equal_bytes(&self.load_plane(at + PLANE_WORDS), low),
+            equal => equal & equal_bytes(&plane(PLANE_WORDS), low),
         };
         let items = self.items().saturating_sub(first).min(PLANE);
         equal & ((1 << items) - 1)
+    }
+
+    /// Returns whether [`Bucket::dram_candidates`] looks at all items at once.
+    #[inline(always)]
+    pub fn has_one_part(&self) -> bool {
+        self.shape.most_items <= PLANE
     }
 
     /// Returns the first items of the parts of the D-bucket that
@@ -301,10 +370,24 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         (0..self.items()).step_by(PLANE)
     }
 
-    /// Returns where the fingerprints lie that item `index` of the D-bucket is among.
+    /// Returns the fingerprints that item `index` of the D-bucket is among: their high bytes, and
+    /// the low ones.
     #[inline(always)]
-    fn print_index(&self, index: usize) -> usize {
-        self.shape.prints + index / PLANE * PRINT_WORDS
+    fn prints(&self, index: usize) -> &[P::AtomicU64; PRINT_WORDS] {
+        match index / PLANE {
+            0 => &self.head.prints,
+            part => &self.words[self.shape.prints..].as_chunks().0[part - 1],
+        }
+    }
+
+    /// Returns the fingerprint of item `index` of the D-bucket.
+    #[inline(always)]
+    pub fn print(&self, index: usize) -> u16 {
+        let (planes, slot) = (self.prints(index), index % PLANE);
+        let bits = Bits::new((slot % 8 * 8) as u32, 8);
+        let [low, high] = [PLANE_WORDS, 0]
+            .map(|plane| bits.get(planes[plane + slot / 8].load(Ordering::Relaxed)) as u8);
+        u16::from_le_bytes([low, high])
     }
 
     // What follows changes the bucket: its sequence is odd.
@@ -315,31 +398,28 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         assert!(index < self.shape.most_items, "the D-bucket has room");
         self.set_print(index, layout::fingerprint(hash));
         if index == 0 {
-            self.store(FIRST_ORDER, order);
+            self.head.first_order.store(order, Ordering::Relaxed);
         }
         self.set_items(index + 1);
         self.set_item(index, item, order);
     }
 
+    fn set_counts(&self, counts: u64) {
+        self.head.counts.store(counts, Ordering::Relaxed);
+    }
+
     fn set_items(&self, items: usize) {
-        self.store(COUNTS, ITEMS.set(self.load(COUNTS), items as u64));
+        self.set_counts(ITEMS.set(self.counts(), items as u64));
     }
 
     fn set_print(&self, index: usize, fingerprint: u16) {
-        let (first, slot) = (self.print_index(index), index % PLANE);
+        let (planes, slot) = (self.prints(index), index % PLANE);
+        let bits = Bits::new((slot % 8 * 8) as u32, 8);
         let [low, high] = fingerprint.to_le_bytes();
-        for (plane, byte) in [(first, high), (first + PLANE_WORDS, low)] {
-            let (word, bits) = (plane + slot / 8, Bits::new((slot % 8 * 8) as u32, 8));
-            self.store(word, bits.set(self.load(word), byte.into()));
+        for (plane, byte) in [(0, high), (PLANE_WORDS, low)] {
+            let word = &planes[plane + slot / 8];
+            word.store(bits.set(word.load(Ordering::Relaxed), byte.into()), Ordering::Relaxed);
         }
-    }
-
-    fn print(&self, index: usize) -> u16 {
-        let (first, slot) = (self.print_index(index), index % PLANE);
-        let [low, high] = [first + PLANE_WORDS, first].map(|plane| {
-            Bits::new((slot % 8 * 8) as u32, 8).get(self.load(plane + slot / 8)) as u8
-        });
-        u16::from_le_bytes([low, high])
     }
 
     /// Replaces item `index` of the D-bucket by one with the same key.
@@ -353,10 +433,10 @@ impl<'t, P: Primitives> Bucket<'t, P> {
 
     fn set_order(&self, index: usize, order: u64) {
         let (word, bits) = self.order_bits(index);
-        let mut after = order.wrapping_sub(self.load(FIRST_ORDER));
+        let mut after = order.wrapping_sub(self.first_order());
         if after > MOST_AFTER {
             self.count_orders_anew(index, order);
-            after = order.wrapping_sub(self.load(FIRST_ORDER));
+            after = order.wrapping_sub(self.first_order());
         }
         self.store(word, bits.set(self.load(word), after));
     }
@@ -370,7 +450,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         let others: Vec<(usize, u64)> =
             (0..self.items()).filter(|it| *it != index).map(|it| (it, self.order(it))).collect();
         let first = others.iter().fold(order, |first, (_, order)| first.min(*order));
-        self.store(FIRST_ORDER, first);
+        self.head.first_order.store(first, Ordering::Relaxed);
         for (other, order) in others.into_iter().chain([(index, order)]) {
             let (word, bits) = self.order_bits(other);
             assert!(order - first <= MOST_AFTER, "the log holds all items of a D-bucket");
@@ -394,7 +474,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
 
     /// Says what the units have absorbed.
     pub fn set_watermark(&self, order: u64) {
-        self.store(WATERMARK, order);
+        self.store(self.shape.watermark, order);
     }
 
     /// Adds the newest unit, with the fingerprints of its slots, those that are not live included.
@@ -414,7 +494,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
             }
         }
         self.set_live(units, entry.live);
-        self.store(COUNTS, UNITS.set(self.load(COUNTS), units as u64 + 1));
+        self.set_counts(UNITS.set(self.counts(), units as u64 + 1));
     }
 
     /// Says which slots of unit `entry` are live.
@@ -425,8 +505,8 @@ impl<'t, P: Primitives> Bucket<'t, P> {
 
     /// Forgets all units and items.
     pub fn reset(&self, watermark: u64) {
-        self.store(COUNTS, 0);
-        self.store(WATERMARK, watermark);
+        self.set_counts(0);
+        self.store(self.shape.watermark, watermark);
     }
 }
 
@@ -445,7 +525,7 @@ mod tests {
         let geometry = ElimDaSettings::tiny().geometry(Form::WORDS).unwrap();
         let table = DramTable::<Std>::new(geometry);
         table.add_extent(0);
-        let bucket = table.bucket(table.prepare(0), 0);
+        let bucket = table.segment(0).bucket(0);
         let orders = || (0..bucket.items()).map(|index| bucket.item(index).1).collect::<Vec<_>>();
         let (early, late) = (1 << 40, (1 << 40) + MOST_AFTER);
         bucket.push(1, &[1; 4], early);

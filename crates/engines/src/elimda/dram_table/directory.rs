@@ -4,29 +4,36 @@
 //! change of the device, and a crash cannot leave half of one.
 
 use core::sync::atomic::Ordering;
-use std::sync::OnceLock;
 
-use everhash_pmem::{AtomicWord, Primitives};
+use everhash_pmem::{AtomicWord, LINE, Parts, Primitives, WORD};
 
-use crate::elimda::layout::{MOST_DEPTH, Prefix, leading};
+use crate::elimda::layout::{Prefix, leading};
+
+/// Entries of a line.
+const TOGETHER: usize = (LINE / WORD) as usize;
 
 /// One array for each global depth there has been; the last one counts. All of the earlier ones
 /// together are as long as the last.
 pub struct Directory<P: Primitives> {
-    arrays: [OnceLock<Box<[P::AtomicU64]>>; MOST_DEPTH as usize + 1],
+    arrays: Parts<P::AtomicU64>,
     depth: P::AtomicU64,
 }
 
 impl<P: Primitives> Directory<P> {
     /// Makes a directory of one entry.
     pub fn new() -> Self {
-        let directory =
-            Directory { arrays: [const { OnceLock::new() }; _], depth: AtomicWord::new(0) };
-        directory.arrays[0].get_or_init(|| P::words(1));
+        let directory = Directory { arrays: Parts::new(), depth: AtomicWord::new(0) };
+        directory.add_array(0);
         directory
     }
 
+    /// Adds the array of a depth. It has whole lines, which begin where its words need not.
+    fn add_array(&self, depth: u32) {
+        self.arrays.add(depth as usize, P::words((1 << depth).max(TOGETHER) + TOGETHER));
+    }
+
     /// Returns the global depth.
+    #[inline(always)]
     pub fn depth(&self) -> u32 {
         self.depth.load(Ordering::Acquire) as u32
     }
@@ -35,12 +42,13 @@ impl<P: Primitives> Directory<P> {
     #[inline(always)]
     pub fn find(&self, hash: u64) -> u64 {
         let depth = self.depth();
-        self.array(depth)[leading(hash, depth) as usize].load(Ordering::Acquire)
+        self.entry(depth, leading(hash, depth)).load(Ordering::Acquire)
     }
 
     #[inline(always)]
-    fn array(&self, depth: u32) -> &[P::AtomicU64] {
-        self.arrays[depth as usize].get().expect("a depth is stored after its array")
+    fn entry(&self, depth: u32, index: u64) -> &P::AtomicU64 {
+        let entry = self.arrays.get(depth as usize, index as usize);
+        entry.expect("a depth is stored after its array")
     }
 
     /// Points the entries of a prefix to `slot`; doubles the directory until it can. The segment
@@ -51,21 +59,17 @@ impl<P: Primitives> Directory<P> {
     pub fn point(&self, prefix: Prefix, slot: u64) {
         let mut depth = self.depth();
         while depth < prefix.depth {
-            let old = self.array(depth);
-            self.arrays[depth as usize + 1].get_or_init(|| {
-                let new = P::words(2 * old.len());
-                for (index, entry) in new.iter().enumerate() {
-                    entry.store(old[index / 2].load(Ordering::Relaxed), Ordering::Relaxed);
-                }
-                new
-            });
+            self.add_array(depth + 1);
+            for index in 0..1 << (depth + 1) {
+                let old = self.entry(depth, index / 2).load(Ordering::Relaxed);
+                self.entry(depth + 1, index).store(old, Ordering::Relaxed);
+            }
             depth += 1;
             self.depth.store(depth.into(), Ordering::Release);
         }
-        let first = (prefix.bits << (depth - prefix.depth)) as usize;
-        let count = 1usize << (depth - prefix.depth);
-        for entry in &self.array(depth)[first..first + count] {
-            entry.store(slot, Ordering::Release);
+        let first = prefix.bits << (depth - prefix.depth);
+        for index in first..first + (1 << (depth - prefix.depth)) {
+            self.entry(depth, index).store(slot, Ordering::Release);
         }
     }
 

@@ -217,7 +217,13 @@ impl Geometry {
     /// Returns the slot of the log with an order number, counted from the start of its block.
     #[inline(always)]
     pub const fn log_slot(&self, order: u64) -> LogSlot {
-        let slot = order % self.block_slots() + self.line_slots();
+        self.slot_in_block(order % self.block_slots())
+    }
+
+    /// Returns the slot of the log that is the `slot`-th one of its block.
+    #[inline(always)]
+    pub const fn slot_in_block(&self, slot: u64) -> LogSlot {
+        let slot = slot + self.line_slots();
         // Shorter divisions take half the time.
         let (slot, unit_slots) = (slot as u32, self.follows.log_unit_slots as u32);
         let line_slots = self.line_slots() as u32;

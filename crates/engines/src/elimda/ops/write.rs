@@ -25,7 +25,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         wanted: Wanted<'_, F>,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Found>> {
-        self.search(pm, writer.segment, &writer.bucket, wanted, bytes)
+        self.search(pm, &writer.segment, &writer.bucket, wanted, bytes)
     }
 
     /// Makes room for an item in the D-bucket, and reserves a slot of the log for it.
@@ -54,10 +54,42 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 Err(need) => Err(need),
             });
         }
+        if self.ordered && !F::RECORDS {
+            return self.add_at_once(pm, writer, wanted, value);
+        }
         match self.room(pm, writer)? {
             Ok(slot) => self.add_at(pm, writer, wanted, value, slot).map(Ok),
             Err(need) => Ok(Err(need)),
         }
+    }
+
+    /// As [`ElimDa::add`], to the log and the D-bucket, where the lane need not be left in between:
+    /// no record is written, and the item needs no fence before its state.
+    fn add_at_once(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+    ) -> Step<bool> {
+        let Writer { segment, index, bucket, held } = writer;
+        if bucket.is_full() && !self.relocate(pm, segment, *index, bucket, held)? {
+            return Ok(Err(Need::Unit));
+        }
+        let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
+        // Counted before the fence: a locked instruction behind it waits until all is written back.
+        self.count_added(wanted.hash);
+        let slot = match self.append_at_once(pm, self.geometry.lane_of(*index), &item) {
+            Ok(Some(slot)) => slot,
+            other => {
+                self.count_removed(wanted.hash, 1);
+                return other.map(|_| Err(Need::Block));
+            }
+        };
+        let change = held.change()?;
+        bucket.push(wanted.hash, &item, slot.order);
+        change.end();
+        Ok(Ok(slot.crowded))
     }
 
     /// Adds a pair whose key is absent to a collecting log.
@@ -172,7 +204,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
         let on_device = match found.place {
             Place::Unit { entry, slot } => {
-                self.unit_item(writer.segment, &writer.bucket, entry, slot)
+                self.unit_item(&writer.segment, &writer.bucket, entry, slot)
             }
             Place::Collected { at, slot } => self.collecting_log(pm, at).item_at(slot),
             Place::Dram { index } => {
@@ -204,14 +236,17 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         found: &Found,
     ) -> Result<()> {
         let order = order_of(writer, found);
-        self.end_item(pm, writer, found)?;
+        // Counted before the fence, as in `add_at_once`.
+        self.count_removed(hash, 1);
+        if let Err(error) = self.end_item(pm, writer, found) {
+            self.count_added(hash);
+            return Err(error);
+        }
         let change = writer.held.change()?;
         self.forget(pm, writer, found)?;
         change.end();
         self.release(self.geometry.lane_of(writer.index), order)?;
-        self.drop_record(&found.item)?;
-        self.count_removed(hash, 1);
-        Ok(())
+        self.drop_record(&found.item)
     }
 
     /// Ends an item on the device, durably. Readers would see that of a collecting log at once: it

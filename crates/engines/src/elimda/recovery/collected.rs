@@ -166,7 +166,7 @@ fn has_moved<M: Media, F: Form>(
 ) -> Result<bool> {
     let index = table.geometry.bucket_of(hash);
     let segment = table.table.segment(table.table.directory.find(hash));
-    let bucket = table.table.bucket(segment, index);
+    let bucket = segment.bucket(index);
     let key_words = table.geometry.key_words as usize;
     // Hashes of byte strings may be equal: their record words tell.
     let is_copy = |other: &Item| {
@@ -177,7 +177,10 @@ fn has_moved<M: Media, F: Form>(
         while slots != 0 {
             let slot = u64::from(slots.trailing_zeros());
             slots &= slots - 1;
-            let at = table.unit_item(segment, &bucket, entry, slot);
+            if !bucket.is_live(entry, slot) {
+                continue;
+            }
+            let at = table.unit_item(&segment, &bucket, entry, slot);
             if is_copy(&table.load_item(pm, at)?) {
                 return Ok(true);
             }

@@ -13,7 +13,7 @@ use crate::elimda::lane::{Block, Lane};
 use crate::elimda::layout::{
     self, BlockHead, Kind, LINE_WORDS, LineState, LogLine, LogSlot, UnitState,
 };
-use crate::elimda::state::{ElimDa, LockOf};
+use crate::elimda::state::{ElimDa, LaneOf};
 
 /// The words that end items which have newer ones, by where they lie.
 type Ends = BTreeMap<Addr, u64>;
@@ -23,7 +23,7 @@ pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
     executor: &dyn Executor,
-) -> Result<Box<[LockOf<M, Lane>]>> {
+) -> Result<Box<[LaneOf<M>]>> {
     let lanes = run_all::<M::Sync, _>(executor, table.geometry.lanes as usize, |lane| {
         let (lane, pm) = (lane as u64, table.pool.access());
         let (log, ends) = (Lane::new(VecDeque::new(), 0, 0), Ends::new());
@@ -133,12 +133,12 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         let table = self.table;
         let index = table.geometry.bucket_of(logged.hash);
         let segment = table.table.segment(table.table.directory.find(logged.hash));
-        let bucket = table.table.bucket(segment, index);
+        let bucket = segment.bucket(index);
         if logged.order <= bucket.watermark() {
             return Ok(());
         }
         if F::UPDATE == Update::NewItem {
-            self.end_older(segment, index, &bucket, logged)?;
+            self.end_older(&segment, index, &bucket, logged)?;
         }
         if bucket.is_full() {
             return Err(corrupt(logged.line, "a D-bucket holds its items"));
@@ -156,7 +156,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
     /// Ends the older item of a key, where a crash came between the new one and its end.
     fn end_older(
         &mut self,
-        segment: &Segment<M::Sync>,
+        segment: &Segment<'_, M::Sync>,
         index: u64,
         bucket: &Bucket<'_, M::Sync>,
         newer: &Logged,
@@ -183,6 +183,9 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
             while slots != 0 {
                 let slot = u64::from(slots.trailing_zeros());
                 slots &= slots - 1;
+                if !bucket.is_live(entry, slot) {
+                    continue;
+                }
                 let item = table.load_item(pm, table.unit_item(segment, bucket, entry, slot))?;
                 if item[..2] != newer.item[..2] {
                     continue;

@@ -3,13 +3,15 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Executor, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span};
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span, WORD};
 
 use super::sites;
 use crate::common::jobs::run_all;
-use crate::elimda::dram_table::Entry;
+use crate::elimda::dram_table::{Entry, Segment};
 use crate::elimda::form::{Form, corrupt};
-use crate::elimda::layout::{self, EXTENTS, Kind, Prefix, UnitHead, UnitState};
+use crate::elimda::layout::{
+    self, EXTENTS, Kind, MOST_SLOTS, Prefix, UNIT_BYTES, UnitHead, UnitState,
+};
 use crate::elimda::resize::depth_fits;
 use crate::elimda::state::{ElimDa, SegmentTable};
 
@@ -42,7 +44,6 @@ pub(super) fn find<M: Media, F: Form>(
             return Err(corrupt(segment.at, "segments are of similar depths"));
         }
         table.space.claim(table.geometry.segment(segment.at))?;
-        table.table.prepare(segment.slot);
         table.table.directory.point(segment.prefix, segment.slot);
     }
     if table.pool.writable() && !dropped.is_empty() {
@@ -149,11 +150,11 @@ fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Resul
         let at = geometry.watermark_at(named.at, index);
         let watermark = layout::open(pm.load(at)?, at, Kind::Watermark)
             .ok_or(corrupt(at, "a watermark matches its check"))?;
-        table.table.bucket(segment, index).reset(watermark);
+        segment.bucket(index).reset(watermark);
     }
     let (mut used_units, mut items) = (0, 0);
     for unit in 0..geometry.segment_units {
-        if let Some(live) = load_unit(table, &pm, (named, lap), unit)? {
+        if let Some(live) = load_unit(table, &pm, &segment, (named, lap), unit)? {
             used_units = (unit + 1).next_multiple_of(geometry.access_units);
             items += live;
         }
@@ -168,6 +169,7 @@ fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Resul
 fn load_unit<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
+    segment: &Segment<'_, M::Sync>,
     (named, lap): (&Named, u64),
     unit: u64,
 ) -> Result<Option<u64>> {
@@ -185,22 +187,21 @@ fn load_unit<M: Media, F: Form>(
     if state.bucket >= geometry.buckets || state.live >> geometry.unit_slots != 0 {
         return Err(corrupt(at, "the state of a unit is in range"));
     }
-    let mut words = vec![0; geometry.unit_words() as usize];
-    pm.read_words(at, &mut words)?;
+    let mut words = [0; (UNIT_BYTES / WORD) as usize];
+    pm.read_words(at, &mut words[..geometry.unit_words() as usize])?;
     let mark = at.plus(UnitHead::WATERMARK as u64);
     let watermark = layout::open(words[UnitHead::WATERMARK], mark, Kind::Watermark)
         .ok_or(corrupt(mark, "a watermark matches its check"))?;
-    let bucket = table.table.bucket(table.table.segment(named.slot), state.bucket);
+    let bucket = segment.bucket(state.bucket);
     if bucket.units() as u64 == geometry.bucket_units {
         return Err(corrupt(at, "a bucket has as many units as it may have"));
     }
-    let mut fingerprints = Vec::new();
+    let mut fingerprints = [0; MOST_SLOTS as usize];
     for slot in 0..geometry.unit_slots {
         let mut item = [0; 4];
         let first = UnitHead::WORDS + slot as usize * F::WORDS;
         item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
         if state.live >> slot & 1 == 0 {
-            fingerprints.push(0);
             continue;
         }
         let (item_at, hash) = (geometry.unit_item(at, slot), F::item_hash(&table.hasher, &item));
@@ -210,7 +211,7 @@ fn load_unit<M: Media, F: Form>(
         if let Some((record, class)) = F::record_of(&item, item_at)? {
             table.heap.claim(record, class)?;
         }
-        fingerprints.push(layout::fingerprint(hash));
+        fingerprints[slot as usize] = layout::fingerprint(hash);
     }
     bucket.push_unit(Entry { unit, live: state.live }, &fingerprints);
     bucket.set_watermark(bucket.watermark().max(watermark));

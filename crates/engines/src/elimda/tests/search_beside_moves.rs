@@ -4,7 +4,7 @@
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use everhash_index::{Inline, Opening, Result, create};
+use everhash_index::{Inline, Opening, Result, WordTable, create};
 use everhash_pmem::{Addr, Primitives, Region};
 use everhash_testkit::primitives::{
     ACQUIRE, LoomMedium, NO_FENCE, RELEASE, RehearsedWord, Without, read_beside_rehearsed,
@@ -97,6 +97,11 @@ fn find<P: Primitives>(table: &Table<P>) -> Option<u64> {
     checked(table.find(KEY, &mut Vec::new()).unwrap().map(|pair| pair[1]))
 }
 
+/// As [`find`], by the code for words alone.
+fn find_word<P: Primitives>(table: &Table<P>) -> Option<u64> {
+    checked(table.get_word(KEY).unwrap())
+}
+
 fn wanted<P: Primitives>(table: &Table<P>) -> Wanted<'static, Words> {
     Wanted { hash: Words::hash(&table.hasher, KEY), key: KEY }
 }
@@ -105,7 +110,7 @@ fn wanted<P: Primitives>(table: &Table<P>) -> Wanted<'static, Words> {
 fn find_once<P: Primitives>(table: &Table<P>) -> Option<u64> {
     let (pm, wanted) = (table.pool.access(), wanted(table));
     let at = table.locate(wanted.hash);
-    let found = table.search(&pm, at.segment, &at.bucket, wanted, &mut Vec::new()).unwrap();
+    let found = table.search(&pm, &at.segment, &at.bucket, wanted, &mut Vec::new()).unwrap();
     checked(found.map(|found| found.item[1]))
 }
 
@@ -122,7 +127,7 @@ fn find_forward<P: Primitives>(table: &Table<P>) -> Option<u64> {
                 return Ok(Some(item[1]));
             }
         }
-        let found = table.search(&pm, at.segment, &at.bucket, wanted, &mut Vec::new())?;
+        let found = table.search(&pm, &at.segment, &at.bucket, wanted, &mut Vec::new())?;
         Ok(found.map(|found| found.item[1]))
     };
     let mut attempt = 0;
@@ -157,12 +162,14 @@ fn wrong_beside<P: Primitives>(
 fn a_search_finds_the_pair_that_moves_to_the_device() {
     // Fails if a pair that leaves the D-bucket is in neither layer for a reader.
     find_beside(full::<Lacking<NO_FENCE>>, find);
+    find_beside(full::<Lacking<NO_FENCE>>, find_word);
 }
 
 #[test]
 fn a_search_finds_the_first_of_two_pairs_while_the_second_moves() {
     // Fails if a reader looks into the D-bucket before the device.
     find_beside(twice::<Lacking<NO_FENCE>>, find);
+    find_beside(twice::<Lacking<NO_FENCE>>, find_word);
 }
 
 #[test]
@@ -181,6 +188,10 @@ fn a_search_that_does_not_validate_is_caught() {
 #[test]
 fn a_missing_fence_is_caught() {
     // Fails if the model is too small to show what the fences of reader and writer are for.
-    assert!(wrong_beside(full::<Lacking<ACQUIRE>>, find).is_some());
-    assert!(wrong_beside(full::<Lacking<RELEASE>>, find).is_some());
+    for find in [find::<Lacking<ACQUIRE>>, find_word] {
+        assert!(wrong_beside(full::<Lacking<ACQUIRE>>, find).is_some());
+    }
+    for find in [find::<Lacking<RELEASE>>, find_word] {
+        assert!(wrong_beside(full::<Lacking<RELEASE>>, find).is_some());
+    }
 }
