@@ -4,6 +4,7 @@ mod collecting;
 mod counts;
 mod crashes;
 mod damage;
+mod each_crash;
 mod figures;
 mod full_logs;
 mod hostile;

@@ -1,15 +1,15 @@
 //! Segments in space that held one before: what is left there of its units never counts.
 
-use core::ops::ControlFlow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everhash_index::{Form, Table, WordTable};
-use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
+use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{Image, Media};
 use everhash_testkit::session::Session;
 
+use super::each_crash::after_each_crash;
 use crate::common::slot_codec::Words;
 use crate::elimda::lane::Holds;
 use crate::elimda::layout::{MOST_LAP, UnitState};
@@ -112,7 +112,6 @@ fn laps_that_come_round_begin_anew_in_space_that_is_written_whole() {
 #[test]
 fn a_crash_beside_old_units_leaves_what_was_acknowledged() {
     // Fails if an old unit counts that the head or a relocation does not yet, or no more, cover.
-    let limits = Limits { product: 8, single: 8, pairs: 2, random: 2, ..Limits::default() };
     for model in [Model::Adr, Model::File] {
         let medium = Arc::new(Traced::new(model, 0, 1 << 20));
         let tiny = ElimDaSettings::tiny();
@@ -130,25 +129,12 @@ fn a_crash_beside_old_units_leaves_what_was_acknowledged() {
         }
         assert!(segments(opened(&session)).iter().any(|sight| sight.old_units > 0));
         let log = medium.take_log();
-        let mut explorer = Explorer::new(Memory::of(model, before), log.events());
-        let mut seen = Seen::default();
-        while explorer.next_point().is_some() {
-            let flow = explorer.states(&limits, &mut seen, 0, &mut |state| {
-                let bytes = state.words().len() as u64 * 8;
-                let image = Image::of(state.words(), bytes, bytes + (64 << 10));
-                let image = image.with_guarantees(model.guarantees());
-                let after = Session::<ElimDa>::open_after_power(image, Form::WORDS).unwrap();
-                let table = opened(&after);
-                for key in 0..150 {
-                    assert_eq!(table.get_word(key).unwrap(), Some(!key), "{key}, {model}");
-                }
-                assert_eq!(after.table().check().unwrap().items, table.len(), "{model}");
-                ControlFlow::Continue(())
-            });
-            assert!(flow.is_continue());
-        }
-        let states = explorer.count().states;
-        println!("{model}: {states} states");
-        assert!(states > 100, "{states}");
+        after_each_crash(model, Form::WORDS, before, &log, |after| {
+            let table = opened(after);
+            for key in 0..150 {
+                assert_eq!(table.get_word(key).unwrap(), Some(!key), "{key}, {model}");
+            }
+            assert_eq!(after.table().check().unwrap().items, table.len(), "{model}");
+        });
     }
 }

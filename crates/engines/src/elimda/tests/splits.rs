@@ -1,15 +1,16 @@
 //! What a crash inside a split leaves, made by hand: the upper half beside the old segment.
 
-use core::ops::{ControlFlow, Range};
+use core::ops::Range;
 use std::sync::Arc;
 
 use everhash_index::{Form, Table};
-use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
+use everhash_pmem::crash::{Memory, Model};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_pmem::{Addr, Image, LINE, Media};
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
+use super::each_crash::after_each_crash;
 use crate::elimda::layout::{self, Kind, Prefix};
 use crate::elimda::recovery::sites;
 use crate::elimda::{ElimDa, ElimDaSettings};
@@ -106,7 +107,6 @@ fn a_split_drops_what_blind_inserts_added_twice_and_the_first_one_stays() {
 fn a_crash_while_a_split_drops_duplicates_leaves_the_first_pair_of_each_key() {
     // Fails if an item ends before the older one of its key is durable where it was moved to, or
     // if the newer one is all that a crash leaves.
-    let limits = Limits { product: 8, single: 8, pairs: 2, random: 2, ..Limits::default() };
     for form in [Form::WORDS, Form::Variable] {
         for model in [Model::Adr, Model::File] {
             let medium = Arc::new(Traced::new(model, 0, 1 << 20));
@@ -127,26 +127,13 @@ fn a_crash_while_a_split_drops_duplicates_leaves_the_first_pair_of_each_key() {
             blind(1000..1060, 9);
             assert!(session.table().len().unwrap() < length + 60, "no split dropped any");
             let log = medium.take_log();
-            let mut explorer = Explorer::new(Memory::of(model, before), log.events());
-            let mut seen = Seen::default();
-            while explorer.next_point().is_some() {
-                let flow = explorer.states(&limits, &mut seen, 0, &mut |state| {
-                    let bytes = state.words().len() as u64 * 8;
-                    let image = Image::of(state.words(), bytes, bytes + (64 << 10));
-                    let image = image.with_guarantees(model.guarantees());
-                    let after = Session::<ElimDa>::open_after_power(image, form).unwrap();
-                    let mut value = Vec::new();
-                    for key in 0..30 {
-                        assert!(after.table().get(&shape.key(key), &mut value).unwrap());
-                        assert_eq!(value, shape.value(1), "{key}, {form}, {model}");
-                    }
-                    ControlFlow::Continue(())
-                });
-                assert!(flow.is_continue());
-            }
-            let states = explorer.count().states;
-            println!("{form}, {model}: {states} states");
-            assert!(states > 100, "{states}");
+            after_each_crash(model, form, before, &log, |after| {
+                let mut value = Vec::new();
+                for key in 0..30 {
+                    assert!(after.table().get(&shape.key(key), &mut value).unwrap());
+                    assert_eq!(value, shape.value(1), "{key}, {form}, {model}");
+                }
+            });
         }
     }
 }
