@@ -15,9 +15,6 @@ const FIRST: NonZero<u64> = NonZero::new(64).unwrap();
 /// Words of a line.
 const LINE_WORDS: usize = (LINE / WORD) as usize;
 
-/// The most parts: an index has fewer bits.
-const PARTS: usize = u64::BITS as usize;
-
 /// Records in parts, each but the first as long as all before it.
 pub struct Growing<P: Primitives> {
     /// As many records as the number of the part says in bits: the first one is that of [`FIRST`].
@@ -55,7 +52,7 @@ impl<P: Primitives> Growing<P> {
 
     /// Returns how much memory the array holds. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
-        (0..PARTS).map(|part| self.parts.count(part) as u64 * WORD).sum()
+        self.parts.total() as u64 * WORD
     }
 }
 

@@ -6,28 +6,28 @@
 //! has found another use: it notices by the area's view, and looks again.
 
 use core::sync::atomic::Ordering;
-use std::sync::OnceLock;
 
 use everhash_index::Result;
-use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives, WORD, prefetch};
+use everhash_pmem::{Addr, AtomicWord, Bits, LINE, Lock, Parts, Primitives, WORD, prefetch};
 
 use super::layout::{DIRECTORY_HASH, Directory};
-
-/// Parts of the arena, each twice as long as the one before: more than there can be DRAM.
-const PARTS: usize = 64;
 
 /// Length of the arena's part 0, which is never made: a place in it says that there is none.
 ///
 /// Unit: words. Source: ours; a small table takes little more than it needs.
 const FIRST_PART: u64 = 4;
 
-/// Where a run begins, as a word: its part, and the word in it.
+/// Where a run begins, as a word: its part, of which there are as many as [`Parts`] has, and the
+/// word in it.
 const PLACE_PART: Bits = Bits::new(48, 6);
 /// The word in the part.
 const PLACE_WORD: Bits = Bits::new(0, 48);
 
 /// Words of a directory. Both lie in one cache line.
 const SLOT_WORDS: u64 = 2;
+
+/// Words of a line.
+const LINE_WORDS: u64 = LINE / WORD;
 
 /// The unit in which memory is counted of which much may never be touched. Unit: words.
 const PAGE_WORDS: u64 = 4096 / WORD;
@@ -40,8 +40,9 @@ const STOCK_WORDS: u64 = (2 << 20) / WORD;
 
 /// All directories of a table, and their indexes.
 pub struct Blocks<P: Primitives> {
-    /// Each part from its first use on.
-    parts: [OnceLock<Box<[P::AtomicU64]>>; PARTS],
+    /// Each twice as long as the one before, so that there are more than there can be DRAM, and
+    /// there from its first use on.
+    parts: Parts<P::AtomicU64>,
     /// Directories of a block, as a base-2 logarithm.
     block_level: u32,
     free: P::Mutex<Free>,
@@ -138,7 +139,7 @@ impl<P: Primitives> Blocks<P> {
     /// Makes an arena without blocks of `block_directories`, a power of two.
     pub fn new(block_directories: u64) -> Self {
         Blocks {
-            parts: [const { OnceLock::new() }; PARTS],
+            parts: Parts::new(),
             block_level: block_directories.ilog2(),
             free: Lock::new(Free::default()),
         }
@@ -155,12 +156,12 @@ impl<P: Primitives> Blocks<P> {
     pub fn slot(&self, side: &Side<P>, directory: u64) -> Option<Slot<'_, P>> {
         let index = side.index.load(Ordering::Acquire);
         // A reader that comes too late may find anything there.
-        let place = index.wrapping_add(directory >> self.block_level);
-        let block = self.part(place)?.get(PLACE_WORD.get(place) as usize)?.load(Ordering::Acquire);
+        let (part, word) = split(index.wrapping_add(directory >> self.block_level));
+        let block = self.parts.get(part, word)?.load(Ordering::Acquire);
         let offset = directory & ((1 << self.block_level) - 1);
         // A slot begins at a multiple of its length.
-        let slots = self.part(block)?.as_chunks().0;
-        slots.get((PLACE_WORD.get(block) / SLOT_WORDS + offset) as usize).map(Slot)
+        let (part, word) = split(block);
+        self.parts.around(part, word + (SLOT_WORDS * offset) as usize).map(Slot)
     }
 
     /// Makes an object the head of the chain of its hash, among 2^`level` directories. The caller
@@ -228,8 +229,7 @@ impl<P: Primitives> Blocks<P> {
     /// ascending order.
     pub fn of_side(&self, side: &Side<P>, level: u32) -> impl Iterator<Item = (u64, u64)> {
         let index = side.index.load(Ordering::Relaxed);
-        let entries = if index == 0 { &[] } else { self.words(index).unwrap_or(&[]) };
-        let entries = (0..self.most_blocks(level)).zip(entries);
+        let entries = (0..self.most_blocks(level)).zip(self.words(index));
         let blocks = entries.map(|(block, entry)| (block, entry.load(Ordering::Relaxed)));
         blocks.filter(|(_, place)| *place != 0)
     }
@@ -246,8 +246,7 @@ impl<P: Primitives> Blocks<P> {
 
     /// Visits the words of a block's directories as they lie here.
     pub fn visit_block(&self, place: u64, mut visit: impl FnMut(u64)) {
-        let words = self.words(place).unwrap_or(&[]);
-        let words = words.iter().take(self.block_words());
+        let words = self.words(place).iter().take(self.block_words());
         words.for_each(|word| visit(word.load(Ordering::Relaxed)));
     }
 
@@ -265,7 +264,7 @@ impl<P: Primitives> Blocks<P> {
     ) -> Result<()> {
         let index = self.index(side, level)?;
         let place = self.take_from(stock)?;
-        for (word, value) in self.words(place).unwrap_or(&[]).iter().zip(words) {
+        for (word, value) in self.words(place).iter().zip(words) {
             word.store(*value, Ordering::Relaxed);
         }
         self.enter(index, block, place);
@@ -285,25 +284,16 @@ impl<P: Primitives> Blocks<P> {
     /// which is taken from the kernel as it is stored to, what was ever in use.
     pub fn dram_bytes(&self) -> Result<u64> {
         let free = self.free.lock()?;
-        let made = self.parts.iter().enumerate().filter_map(|(part, words)| {
-            let words = words.get()?.len() as u64;
-            let is_last = part as u64 == free.part;
-            Some(if is_last { words.min(free.used.next_multiple_of(PAGE_WORDS)) } else { words })
-        });
+        let last = self.parts.count(free.part as usize) as u64;
+        let untouched = last.saturating_sub(free.used.next_multiple_of(PAGE_WORDS));
         let runs: usize = free.runs.iter().map(Vec::capacity).sum();
-        Ok((made.sum::<u64>() + runs as u64) * WORD)
+        Ok((self.parts.total() as u64 - untouched + runs as u64) * WORD)
     }
 
-    /// Returns the arena's words from a place on, if there is such a place.
-    #[inline(always)]
-    fn words(&self, place: u64) -> Option<&[P::AtomicU64]> {
-        self.part(place)?.get(PLACE_WORD.get(place) as usize..)
-    }
-
-    /// Returns the arena's part that a place lies in, if there is one.
-    #[inline(always)]
-    fn part(&self, place: u64) -> Option<&[P::AtomicU64]> {
-        self.parts[PLACE_PART.get(place) as usize].get().map(Box::as_ref)
+    /// Returns the words from a place on to the end of its part; none if there is no such place.
+    fn words(&self, place: u64) -> &[P::AtomicU64] {
+        let (part, word) = split(place);
+        self.parts.all(part).get(word..).unwrap_or(&[])
     }
 
     /// Returns the length of a block as a base-2 logarithm. Unit: words.
@@ -327,7 +317,7 @@ impl<P: Primitives> Blocks<P> {
         block: u64,
     ) -> Result<Slot<'_, P>> {
         let index = self.index(side, level)?;
-        let words = self.words(block).unwrap_or(&[]).iter().take(self.block_words());
+        let words = self.words(block).iter().take(self.block_words());
         words.for_each(|word| word.store(0, Ordering::Relaxed));
         self.enter(index, directory >> self.block_level, block);
         Ok(self.slot(side, directory).expect("its block was added"))
@@ -340,7 +330,7 @@ impl<P: Primitives> Blocks<P> {
             return Ok(index);
         }
         let index = self.take(self.index_log(level))?;
-        let words = self.words(index).unwrap_or(&[]).iter().take(1 << self.index_log(level));
+        let words = self.words(index).iter().take(1 << self.index_log(level));
         words.for_each(|word| word.store(0, Ordering::Relaxed));
         side.index.store(index, Ordering::Release);
         Ok(index)
@@ -348,8 +338,9 @@ impl<P: Primitives> Blocks<P> {
 
     /// Enters the place of a block in an index.
     fn enter(&self, index: u64, block: u64, place: u64) {
-        let entry = self.words(index + block).and_then(<[_]>::first);
-        entry.expect("the index is that long").store(place, Ordering::Release);
+        let (part, word) = split(index + block);
+        let entry = self.parts.get(part, word).expect("the index is that long");
+        entry.store(place, Ordering::Release);
     }
 
     /// Takes a run of 2^`log` words.
@@ -375,9 +366,19 @@ impl<P: Primitives> Blocks<P> {
     /// Makes the part of the arena that a place lies in, if that is new.
     fn made(&self, place: u64) -> u64 {
         let part = PLACE_PART.get(place);
-        self.parts[part as usize].get_or_init(|| P::words((FIRST_PART << part) as usize));
+        if self.parts.count(part as usize) == 0 {
+            // Some may lie before the first line. Whoever is first adds them; the words of the
+            // other one are dropped.
+            self.parts.add(part as usize, P::words(((FIRST_PART << part) + LINE_WORDS) as usize));
+        }
         place
     }
+}
+
+/// Returns the part that a place lies in, and the word there.
+#[inline(always)]
+fn split(place: u64) -> (usize, usize) {
+    (PLACE_PART.get(place) as usize, PLACE_WORD.get(place) as usize)
 }
 
 impl Free {

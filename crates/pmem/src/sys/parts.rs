@@ -25,6 +25,7 @@ const TOGETHER: usize = (LINE / WORD) as usize;
 /// parts.add(5, vec![7; 16].into());
 /// assert_eq!((parts.get(5, 7), parts.get(5, 16)), (Some(&7), None));
 /// assert_eq!(parts.around::<2>(5, 3), Some(&[7, 7]));
+/// assert_eq!(parts.all(5).len(), parts.count(5));
 /// ```
 pub struct Parts<T> {
     parts: [Part<T>; PARTS],
@@ -61,6 +62,11 @@ impl<T> Parts<T> {
     #[inline(always)]
     pub fn count(&self, part: usize) -> usize {
         self.part(part).count.load(Ordering::Acquire)
+    }
+
+    /// Returns how many values all parts have together.
+    pub fn total(&self) -> usize {
+        (0..PARTS).map(|part| self.count(part)).sum()
     }
 
     /// Gives a part its values, if it has none: a multiple of eight of them; words from the first
@@ -101,6 +107,22 @@ impl<T> Parts<T> {
         // nobody has any but a shared reference to them.
         Some(unsafe { &*first.cast() })
     }
+
+    /// Returns all values of a part; none if it was not added.
+    #[inline(always)]
+    pub fn all(&self, part: usize) -> &[T] {
+        let part = self.part(part);
+        let count = part.count.load(Ordering::Acquire);
+        if count == 0 {
+            // Nothing begins anywhere.
+            return &[];
+        }
+        let first = part.first.load(Ordering::Relaxed);
+        // SAFETY: so many values of one box lie from the first one on, which was stored before
+        // their number. They live as long as `self`, and nobody has any but a shared reference to
+        // them.
+        unsafe { core::slice::from_raw_parts(first, count) }
+    }
 }
 
 impl<T> Default for Parts<T> {
@@ -139,8 +161,9 @@ mod tests {
         let parts = Parts::new();
         for part in 0..PARTS {
             assert!(parts.get(part, 0).is_none() && parts.around::<8>(part, 0).is_none());
+            assert!(parts.all(part).is_empty());
         }
-        let mut places = Vec::new();
+        let (mut places, mut total) = (Vec::new(), 0);
         for part in (0..PARTS).step_by(3) {
             let given = 100 + part;
             parts.add(part, (0..given as u64).collect());
@@ -150,8 +173,13 @@ mod tests {
             let first = *parts.get(part, 0).unwrap();
             places.push(core::ptr::from_ref(parts.get(part, 0).unwrap()));
             assert_eq!(places[part / 3].addr() % 64, 0);
+            let all = parts.all(part);
+            assert_eq!((all.len(), all.as_ptr()), (count, places[part / 3]));
+            total += count;
+            assert_eq!(parts.total(), total);
             for index in 0..count {
                 assert_eq!(*parts.get(part, index).unwrap(), first + index as u64);
+                assert_eq!(all[index], first + index as u64);
                 let line = parts.around::<8>(part, index).unwrap();
                 assert_eq!(line[index % 8], first + index as u64);
                 assert_eq!(parts.around::<4>(part, index).unwrap()[index % 4], line[index % 8]);
@@ -190,6 +218,7 @@ mod tests {
             for part in 0..PARTS {
                 while parts.count(part) == 0 {
                     assert!(parts.get(part, 4000).is_none_or(|value| *value == part));
+                    assert!(parts.all(part).iter().all(|value| *value == part));
                 }
                 assert_eq!(parts.get(part, 4000), Some(&part));
             }
