@@ -22,7 +22,8 @@ impl<C: SlotCodec<Words = Words>> PairCodec for C {}
 
 /// A line on the medium, and its head when that was loaded.
 pub struct Line<'a, M: Media> {
-    block: M::Block<'a, LINE_WORDS>,
+    /// Its words.
+    pub block: M::Block<'a, LINE_WORDS>,
     /// The head.
     pub head: Head,
 }
@@ -227,10 +228,10 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         Both { pm, home, heads }
     }
 
-    /// Returns whether a slot that can be read has a fingerprint.
+    /// Returns the slots that can be read and have a fingerprint, as [`layout::matching`] does.
     #[inline(always)]
-    pub fn has_print(&self, print: u16) -> bool {
-        layout::matching(self.heads, print) != 0
+    pub fn matching(&self, print: u16) -> u32 {
+        layout::matching(self.heads, print)
     }
 
     /// Returns the heads of both lines.
@@ -264,12 +265,34 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         Ok(Some(Room { line: self.line(number)?, slot, is_open }))
     }
 
-    /// Returns the line and the slot that hold a key, as [`Line::find`] does.
+    /// Returns the line and the slot that hold a key, as [`Line::find`] does; `matching` are the
+    /// slots with its fingerprint. Nearly always the first one is that of the key.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline(always)]
     pub fn find<C: PairCodec>(
+        &self,
+        matching: u32,
+        hasher: &KeyedHash,
+        wanted: HashedKey<'_, C>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Hit<'a, M, C>> {
+        let bucket = self.pm.block::<BUCKET_WORDS>(self.home)?;
+        let first = bucket.first_slot::<{ Ruler::SLOTS }, { BUCKET_WORDS / 2 }>(matching);
+        if let Some((slot, words)) = first {
+            let (number, slot) = (slot / LINE_PLACES, slot % LINE_PLACES);
+            let pair = C::decode(words, layout::slot_at(self.at(number), slot))?;
+            if C::holds(self.pm, pair, wanted.hash, wanted.key, bytes)? {
+                return Ok(Some((self.line(number)?, slot, pair)));
+            }
+        }
+        self.find_further(hasher, wanted, bytes)
+    }
+
+    /// As [`Both::find`], past keys with the same fingerprint.
+    #[cold]
+    fn find_further<C: PairCodec>(
         &self,
         hasher: &KeyedHash,
         wanted: HashedKey<'_, C>,
@@ -284,6 +307,10 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
         Ok(None)
     }
 }
+
+/// Places that a line has for pairs, the last of which holds its link and its head: so many slots
+/// of the second line come behind those of the first, as [`layout::matching`] counts them.
+const LINE_PLACES: usize = LINE_WORDS / 2;
 
 /// Loads the heads of a bucket; `None` if it has overflow lines, and if a word does not match its
 /// check.

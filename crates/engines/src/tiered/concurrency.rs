@@ -22,7 +22,6 @@
 //! and looks at all three again; a hit and a miss are validated alike. So lines and records are
 //! reused at once: a release fence comes before every store to space that was in use before.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
@@ -40,14 +39,9 @@ pub struct Group<P: Primitives> {
     items: P::AtomicU64,
     /// Writes of a key to the top layer, and to the layers below it.
     writes: [P::AtomicU64; 2],
-    latch: Latch<P, Drift>,
-}
-
-/// What the holder of a group's latch knows beside the counters.
-#[derive(Default)]
-struct Drift {
-    /// Items that were not reported to the estimate of the whole table yet.
-    items: Cell<i64>,
+    /// Items, modulo 2^64, that were not reported to the estimate of the whole table yet.
+    drift: P::AtomicU64,
+    latch: Latch<P, ()>,
 }
 
 /// All groups of a table.
@@ -60,15 +54,14 @@ pub struct Groups<P: Primitives> {
 }
 
 /// Holds the latch of a group.
-type Guard<'t, M> = LatchGuard<'t, <M as Media>::Sync, Drift>;
+type Guard<'t, M> = LatchGuard<'t, <M as Media>::Sync, ()>;
 
 /// The groups of a key, latched for a write.
 pub struct Held<'t, M: Media> {
-    groups: &'t Groups<M::Sync>,
     pm: &'t Access<'t, M>,
-    /// The lower index, and the higher one unless they are one.
-    latches: (Guard<'t, M>, Option<Guard<'t, M>>),
-    indexes: [u64; 2],
+    /// Under the first hash function and under the second: they may be one.
+    groups: [&'t Group<M::Sync>; 2],
+    _latches: (Guard<'t, M>, Option<Guard<'t, M>>),
 }
 
 impl<P: Primitives> Groups<P> {
@@ -78,7 +71,8 @@ impl<P: Primitives> Groups<P> {
             sequence: Sequence::new(),
             items: AtomicWord::new(0),
             writes: [AtomicWord::new(0), AtomicWord::new(0)],
-            latch: Lock::new(Drift::default()),
+            drift: AtomicWord::new(0),
+            latch: Lock::new(()),
         };
         let all = Masked::new((0..1u64 << log).map(group).collect());
         Groups { all, log, shift: u64::BITS - log }
@@ -100,10 +94,16 @@ impl<P: Primitives> Groups<P> {
         layout::bucket_of(position, self.log)
     }
 
-    /// Fetches what DRAM knows of a group.
+    /// Fetches what DRAM knows of the group of a position.
     #[inline(always)]
-    pub fn prefetch(&self, index: u64) {
-        everhash_pmem::prefetch(self.group(index));
+    pub fn prefetch(&self, position: u64) {
+        everhash_pmem::prefetch(self.at(position));
+    }
+
+    /// As [`Groups::prefetch`], for a write.
+    #[inline(always)]
+    pub fn prefetch_for_write(&self, position: u64) {
+        everhash_pmem::prefetch_for_store(self.at(position));
     }
 
     #[inline(always)]
@@ -111,13 +111,32 @@ impl<P: Primitives> Groups<P> {
         self.all.of(index)
     }
 
+    /// Returns the group of a position.
+    #[inline(always)]
+    fn at(&self, position: u64) -> &Group<P> {
+        self.all.of(position.wrapping_shr(self.shift))
+    }
+
     /// Returns the sequence of the group of a position.
     #[inline(always)]
     pub fn sequence(&self, position: u64) -> &Sequence<P> {
-        &self.all.of(position.wrapping_shr(self.shift)).sequence
+        &self.at(position).sequence
     }
 
-    /// Waits for the latches of the groups `a` and `b`, which may be one.
+    /// Waits for the latch of a group.
+    ///
+    /// # Errors
+    /// As [`Groups::hold`].
+    pub fn hold_one<'t, M: Media<Sync = P>>(
+        &'t self,
+        pm: &'t Access<'_, M>,
+        index: u64,
+    ) -> Result<Held<'t, M>> {
+        let group = self.group(index);
+        Held::of(pm, [group, group])
+    }
+
+    /// Waits for the latches of the groups of two positions, which may be one.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] if a holder panicked, or if a write failed.
@@ -125,25 +144,13 @@ impl<P: Primitives> Groups<P> {
     pub fn hold<'t, M: Media<Sync = P>>(
         &'t self,
         pm: &'t Access<'_, M>,
-        [a, b]: [u64; 2],
+        positions: [u64; 2],
     ) -> Result<Held<'t, M>> {
-        let indexes = [a.min(b), a.max(b)];
-        let lower = self.group(indexes[0]).latch.lock()?;
-        let upper = match a == b {
-            true => None,
-            false => Some(self.group(indexes[1]).latch.lock()?),
-        };
-        pm.dram(2);
-        let held = Held { groups: self, pm, latches: (lower, upper), indexes };
-        held.each(|index| pm.locked(self.name(index)));
-        for index in indexes {
-            self.group(index).sequence.read()?;
-        }
-        Ok(held)
+        Held::of(pm, positions.map(|position| self.at(position)))
     }
 
-    /// Repeats `look` until no write to the groups `a` and `b` came between and `is_same` holds;
-    /// returns its result.
+    /// Repeats `look` until no write to the groups of two positions came between and `is_same`
+    /// holds; returns its result.
     ///
     /// What `look` loads may be half written. Its errors count only if no write came between.
     ///
@@ -152,12 +159,12 @@ impl<P: Primitives> Groups<P> {
     #[inline(always)]
     pub fn read<V, R>(
         &self,
-        [a, b]: [u64; 2],
+        positions: [u64; 2],
         enter: impl Fn() -> V,
         is_same: impl Fn(&V) -> bool,
         mut look: impl FnMut(&V) -> Result<R>,
     ) -> Result<R> {
-        let sequences = [&self.group(a).sequence, &self.group(b).sequence];
+        let sequences = positions.map(|position| self.sequence(position));
         let mut attempt = 0u32;
         // Ends: each further round waits for a writer, which ends its change or poisons.
         loop {
@@ -205,48 +212,70 @@ impl<P: Primitives> Groups<P> {
     pub fn dram_bytes(&self) -> u64 {
         self.count() * size_of::<Group<P>>() as u64
     }
+}
 
-    /// Returns a number that no other lock of the process has.
-    fn name(&self, index: u64) -> u64 {
-        core::ptr::from_ref(self.group(index)).addr() as u64
+impl<P: Primitives> Group<P> {
+    /// Returns a number that no other lock of the process has. Those of a table have the order of
+    /// their indexes.
+    fn name(&self) -> u64 {
+        core::ptr::from_ref(self).addr() as u64
     }
 }
 
-impl<M: Media> Held<'_, M> {
-    /// Keeps readers from the group of a position until the change ends; if it fails, for good.
+impl<'t, M: Media> Held<'t, M> {
+    #[inline(always)]
+    fn of(pm: &'t Access<'_, M>, groups: [&'t Group<M::Sync>; 2]) -> Result<Self> {
+        let [a, b] = groups;
+        let (lower, upper) = if a.name() <= b.name() { (a, b) } else { (b, a) };
+        let lower = lower.latch.lock()?;
+        let upper = if a.name() == b.name() { None } else { Some(upper.latch.lock()?) };
+        pm.dram(2);
+        let held = Held { pm, groups, _latches: (lower, upper) };
+        held.each(|name| pm.locked(name));
+        a.sequence.read()?;
+        b.sequence.read()?;
+        Ok(held)
+    }
+
+    /// Keeps readers from the group under a hash function until the change ends; if it fails, for
+    /// good.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] if an earlier change failed.
     #[inline(always)]
-    pub fn change(&self, position: u64) -> Result<Change<'_, M::Sync>> {
-        Ok(self.groups.group(self.groups.of(position)).sequence.begin()?)
+    pub fn change(&self, second: bool) -> Result<Change<'_, M::Sync>> {
+        Ok(self.group(second).sequence.begin()?)
     }
 
-    /// Counts an item of the group of a position that was added, or removed if negative. Returns
+    /// Counts an item of a group that was added, or items that were removed if negative. Returns
     /// what the estimate of the table is to be changed by, when that is `limit` or more.
     #[inline(always)]
-    pub fn count(&self, position: u64, added: i64, limit: i64) -> Option<i64> {
-        let index = self.groups.of(position);
-        add(&self.groups.group(index).items, added as u64);
-        let drift =
-            if index == self.indexes[0] { Some(&self.latches.0) } else { self.latches.1.as_ref() };
-        let items = &drift.expect("the group of the key is held").items;
-        let drifted = items.get() + added;
+    pub fn count(&self, second: bool, added: i64, limit: i64) -> Option<i64> {
+        let group = self.group(second);
+        add(&group.items, added as u64);
+        let drifted = (group.drift.load(Ordering::Relaxed) as i64).wrapping_add(added);
         let report = drifted.abs() >= limit;
-        items.set(if report { 0 } else { drifted });
+        group.drift.store(if report { 0 } else { drifted as u64 }, Ordering::Relaxed);
         report.then_some(drifted)
     }
 
     /// Counts a write of a key to the top layer, or to one below it.
     #[inline(always)]
-    pub fn count_write(&self, position: u64, below: bool) {
-        add(&self.groups.group(self.groups.of(position)).writes[usize::from(below)], 1);
+    pub fn count_write(&self, second: bool, below: bool) {
+        add(&self.group(second).writes[usize::from(below)], 1);
     }
 
+    #[inline(always)]
+    fn group(&self, second: bool) -> &'t Group<M::Sync> {
+        self.groups[usize::from(second)]
+    }
+
+    /// Visits the names of the latches, the lower one first.
     fn each(&self, mut visit: impl FnMut(u64)) {
-        visit(self.indexes[0]);
-        if self.latches.1.is_some() {
-            visit(self.indexes[1]);
+        let [a, b] = self.groups.map(Group::name);
+        visit(a.min(b));
+        if a != b {
+            visit(a.max(b));
         }
     }
 }
@@ -254,7 +283,7 @@ impl<M: Media> Held<'_, M> {
 impl<M: Media> Drop for Held<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.each(|index| self.pm.unlocking(self.groups.name(index)));
+        self.each(|name| self.pm.unlocking(name));
     }
 }
 

@@ -13,21 +13,17 @@
 //! is where a move began. So the page of a source need not be written for its flags.
 
 use core::sync::atomic::Ordering;
-use std::sync::OnceLock;
 
-use everhash_pmem::{Addr, AtomicWord, Bits, LINE, Primitives};
+use everhash_pmem::{Addr, AtomicWord, Bits, LINE, Parts, Primitives, WORD};
 
 use super::layers::View;
-use super::layout::{BUCKET_LINES, Head, PLACES, Place};
+use super::layout::{BUCKET_LINES, Head, LINE_WORDS, Place};
 
 /// Whether the bucket of a second line goes on in overflow lines.
 const HAS_LINK: Bits = Bits::new(48, 1);
 
 /// Whether the other bits are those of the line.
 const IS_KNOWN: Bits = Bits::new(49, 1);
-
-/// The heads of a layer, by the number of their line.
-type Heads<P> = Box<[<P as Primitives>::AtomicU64]>;
 
 /// Which layers DRAM has fingerprints of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,13 +47,14 @@ impl Covers {
     }
 }
 
-/// The heads of all layers, by the number of their layer in the root.
+/// The heads of all layers.
 pub struct Fingerprints<P: Primitives> {
     covers: Covers,
     /// Lines of DRAM that a search touches.
     dram_lines: u32,
-    /// Empty in a table without fingerprints in DRAM.
-    layers: Box<[OnceLock<Heads<P>>]>,
+    /// A part for each layer, by its number in the root, and there the heads, by the number of
+    /// their line. In a table without fingerprints in DRAM there are none.
+    layers: Box<Parts<P::AtomicU64>>,
 }
 
 /// What DRAM knows of a line.
@@ -83,18 +80,13 @@ impl Known {
 impl<P: Primitives> Fingerprints<P> {
     /// Makes those of a table without lines, which usually has so many layers.
     pub fn new(covers: Covers, layers: u64) -> Self {
-        let count = if covers == Covers::Nothing { 0 } else { PLACES };
         // Those of two buckets of each layer.
         let dram_lines = match covers {
             Covers::Nothing => 0,
             Covers::All => 2 * layers,
             Covers::Upper => 2 * (layers - 1),
         };
-        Fingerprints {
-            covers,
-            dram_lines: dram_lines as u32,
-            layers: (0..count).map(|_| OnceLock::new()).collect(),
-        }
+        Fingerprints { covers, dram_lines: dram_lines as u32, layers: Box::new(Parts::new()) }
     }
 
     /// Returns which layers they are of.
@@ -106,7 +98,7 @@ impl<P: Primitives> Fingerprints<P> {
     /// Returns whether searches may rely on some.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        !self.layers.is_empty()
+        self.covers != Covers::Nothing
     }
 
     /// Returns how many lines of DRAM a search touches.
@@ -119,7 +111,7 @@ impl<P: Primitives> Fingerprints<P> {
     pub fn add_all(&self, view: &View) {
         let bottom = view.count() - 1;
         for (rank, place) in view.all().iter().enumerate() {
-            if self.covers == Covers::All || rank < bottom {
+            if self.covers == Covers::All || self.is_on() && rank < bottom {
                 self.add(view.first() + rank, *place, None);
             }
         }
@@ -140,31 +132,29 @@ impl<P: Primitives> Fingerprints<P> {
     }
 
     fn add(&self, number: usize, place: Place, all: Option<Known>) {
-        let Some(layer) = self.layers.get(number) else { return };
-        layer.get_or_init(|| {
-            let heads = P::words((place.buckets() * BUCKET_LINES) as usize);
-            if let Some(known) = all {
-                heads.iter().for_each(|head| head.store(known.word(), Ordering::Relaxed));
-            }
-            heads
-        });
+        if self.layers.count(number) != 0 {
+            return;
+        }
+        // Some may lie before the first line.
+        let heads = P::words((place.buckets() * BUCKET_LINES) as usize + LINE_WORDS);
+        if let Some(known) = all {
+            heads.iter().for_each(|head| head.store(known.word(), Ordering::Relaxed));
+        }
+        self.layers.add(number, heads);
     }
 
     /// Returns what is known of both lines of a bucket; `None` without fingerprints of it.
     #[inline(always)]
     pub fn bucket(&self, number: usize, index: u64) -> Option<[Known; 2]> {
-        let heads = self.layers.get(number)?.get()?;
-        let first = (index * BUCKET_LINES) as usize;
-        let words = heads.get(first..first + 2)?;
-        let words = [0, 1].map(|line: usize| words[line].load(Ordering::Relaxed));
+        let [first, second] = self.layers.around(number, (index * BUCKET_LINES) as usize)?;
+        let words = [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)];
         (IS_KNOWN.get(words[0] & words[1]) == 1).then(|| words.map(Known::of_word))
     }
 
     /// Fetches what is known of a bucket.
     #[inline(always)]
     pub fn prefetch(&self, number: usize, index: u64) {
-        let heads = self.layers.get(number).and_then(OnceLock::get);
-        if let Some(word) = heads.and_then(|heads| heads.get((index * BUCKET_LINES) as usize)) {
+        if let Some(word) = self.layers.get(number, (index * BUCKET_LINES) as usize) {
             everhash_pmem::prefetch(word);
         }
     }
@@ -190,6 +180,17 @@ impl<P: Primitives> Fingerprints<P> {
         self.change(view, at, |known| Known { head, ..known })
     }
 
+    /// As [`Fingerprints::note`], of a line of one layer, or of an overflow line of it.
+    #[inline(always)]
+    pub fn note_in(&self, number: usize, place: Place, at: Addr, head: Head) {
+        if let Some(line) = line_in(place, at) {
+            Self::change_word(self.layers.get(number, line as usize), |known| Known {
+                head,
+                ..known
+            });
+        }
+    }
+
     /// As [`Fingerprints::note`], of some lines.
     #[inline(always)]
     pub fn note_all(&self, view: &View, heads: impl Iterator<Item = (Addr, Head)>) {
@@ -205,13 +206,17 @@ impl<P: Primitives> Fingerprints<P> {
 
     /// Returns how much DRAM they take. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
-        let heads = self.layers.iter().filter_map(OnceLock::get);
-        heads.map(|heads| size_of_val(&**heads) as u64).sum()
+        self.layers.total() as u64 * WORD
     }
 
     #[inline(always)]
     fn change(&self, view: &View, at: Addr, change: impl FnOnce(Known) -> Known) -> bool {
-        let Some(word) = self.word(view, at) else { return false };
+        Self::change_word(self.word(view, at), change)
+    }
+
+    #[inline(always)]
+    fn change_word(word: Option<&P::AtomicU64>, change: impl FnOnce(Known) -> Known) -> bool {
+        let Some(word) = word else { return false };
         let old = word.load(Ordering::Relaxed);
         let is_known = IS_KNOWN.get(old) == 1;
         if is_known {
@@ -223,7 +228,7 @@ impl<P: Primitives> Fingerprints<P> {
     #[inline(always)]
     fn word(&self, view: &View, at: Addr) -> Option<&P::AtomicU64> {
         let (number, line) = self.find(view, at)?;
-        self.layers[number].get()?.get(line as usize)
+        self.layers.get(number, line as usize)
     }
 
     /// Returns the layer and the number of a line; `None` for an overflow line.
@@ -232,9 +237,16 @@ impl<P: Primitives> Fingerprints<P> {
         if !self.is_on() {
             return None;
         }
-        view.all().iter().enumerate().find_map(|(rank, place)| {
-            let offset = at.byte().wrapping_sub(place.start().byte());
-            (offset < place.bytes()).then_some((view.first() + rank, offset / LINE))
-        })
+        view.all()
+            .iter()
+            .enumerate()
+            .find_map(|(rank, place)| line_in(*place, at).map(|line| (view.first() + rank, line)))
     }
+}
+
+/// Returns the number of the line at `at` in a layer; `None` if it lies elsewhere.
+#[inline(always)]
+fn line_in(place: Place, at: Addr) -> Option<u64> {
+    let offset = at.byte().wrapping_sub(place.start().byte());
+    (offset < place.bytes()).then_some(offset / LINE)
 }

@@ -166,7 +166,6 @@ impl Plan {
     ///
     /// # Errors
     /// As the medium.
-    #[inline(always)]
     pub fn commit<M: Media>(&self, pm: &Access<'_, M>, ordered: bool) -> Result<()> {
         commit_lines(self.edits(), pm, ordered)
     }
@@ -217,6 +216,121 @@ impl Plan {
             lines.edits.len() - 1
         });
         &mut lines.edits[index]
+    }
+}
+
+/// A change of one slot: all that most writes do.
+pub struct SlotEdit<'a, M: Media> {
+    /// The line as it is.
+    line: Line<'a, M>,
+    slot: usize,
+    /// What the state of the slot will be.
+    state: u16,
+    words: Words,
+    kind: Kind,
+}
+
+/// Which words of a slot a [`SlotEdit`] changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Both: see [`Plan::fill`].
+    Fill,
+    /// The last one: see [`Plan::rewrite`].
+    Rewrite,
+    /// None: see [`Plan::flag`].
+    Flag,
+}
+
+impl<'a, M: Media> SlotEdit<'a, M> {
+    /// As [`Plan::fill`].
+    #[inline(always)]
+    pub fn fill(line: Line<'a, M>, slot: usize, state: u16, words: Words) -> Self {
+        SlotEdit { line, slot, state, words, kind: Kind::Fill }
+    }
+
+    /// As [`Plan::rewrite`].
+    #[inline(always)]
+    pub fn rewrite(line: Line<'a, M>, slot: usize, state: u16, word: u64) -> Self {
+        SlotEdit { line, slot, state, words: [0, word], kind: Kind::Rewrite }
+    }
+
+    /// As [`Plan::flag`].
+    #[inline(always)]
+    pub fn flag(line: Line<'a, M>, slot: usize, state: u16) -> Self {
+        SlotEdit { line, slot, state, words: [0; 2], kind: Kind::Flag }
+    }
+
+    /// Returns the line as it is, and the slot.
+    #[inline(always)]
+    pub fn slot(&self) -> (&Line<'a, M>, usize) {
+        (&self.line, self.slot)
+    }
+
+    /// Returns whether a pair that the slot holds ends, and is not deleted: a tombstone shares the
+    /// record of the copy that it ends.
+    #[inline(always)]
+    pub fn ends(&self) -> bool {
+        let ends = self.kind != Kind::Flag || self.state == 0;
+        ends && layout::is_readable(self.line.head.state(self.slot))
+    }
+
+    /// Returns the head that the line gets.
+    #[inline(always)]
+    pub fn last(&self) -> Head {
+        self.line.head.with(self.slot, self.state)
+    }
+
+    /// Returns the head after step 1.
+    #[inline(always)]
+    fn first(&self) -> Head {
+        let old = self.line.head;
+        match self.kind {
+            Kind::Fill => old.with(self.slot, 0),
+            Kind::Rewrite if !layout::is_deleted(old.state(self.slot)) => self.last(),
+            Kind::Rewrite | Kind::Flag => old,
+        }
+    }
+
+    /// Returns the same as a plan, to which other changes may be added.
+    pub fn plan(&self) -> Plan {
+        let mut plan = Plan::default();
+        match self.kind {
+            Kind::Fill => plan.fill(&self.line, self.slot, self.state, self.words),
+            Kind::Rewrite => plan.rewrite(&self.line, self.slot, self.state, self.words[1]),
+            Kind::Flag => plan.flag(&self.line, self.slot, self.state),
+        }
+        plan
+    }
+
+    /// As [`Plan::commit`].
+    ///
+    /// # Errors
+    /// As the medium.
+    #[inline(always)]
+    pub fn commit(&self, pm: &Access<'_, M>, ordered: bool) -> Result<()> {
+        before_reuse::<M::Sync>();
+        let (first, last) = (self.first(), self.last());
+        let (block, at, word) = (&self.line.block, self.line.at(), layout::slot_word(self.slot));
+        let span = Span::new(at, LINE_WORDS as u64);
+        if first != self.line.head {
+            block.commit_word(Ruler::HEAD, first.encode(at), sites::CLEAR);
+            if !ordered {
+                pm.persist(span, sites::CLEAR)?;
+            }
+        }
+        if self.kind == Kind::Fill {
+            block.commit_word(word, self.words[0], sites::PAIR);
+        }
+        if self.kind != Kind::Flag {
+            block.commit_word(word + 1, self.words[1], sites::PAIR);
+            if !ordered && last != first {
+                pm.persist(span, sites::PAIR)?;
+            }
+        }
+        if last != first {
+            block.commit_word(Ruler::HEAD, last.encode(at), sites::FLAGS);
+        }
+        Ok(pm.persist(span, sites::FLAGS)?)
     }
 }
 

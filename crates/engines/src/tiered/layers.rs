@@ -7,7 +7,7 @@ use everhash_pmem::{
     Access, AtomicWord, Bits, Media, Primitives, Span, StreamClass, StreamSupport,
 };
 
-use super::layout::{self, MOST_LIVE, PLACES, Place};
+use super::layout::{MOST_LIVE, PLACES, Place};
 
 const FIRST: Bits = Bits::new(0, 8);
 const COUNT: Bits = Bits::new(8, 8);
@@ -68,22 +68,10 @@ impl View {
         self.count() > self.usual
     }
 
-    /// Returns the first layer that takes new keys.
-    #[inline(always)]
-    pub fn open(&self) -> usize {
-        usize::from(self.draining())
-    }
-
     /// Returns where a layer lies, counted from the top.
     #[inline(always)]
     pub fn place(&self, rank: usize) -> Place {
         self.places[rank]
-    }
-
-    /// Returns the number of the bucket of a position in a layer, counted from the top.
-    #[inline(always)]
-    pub fn bucket(&self, rank: usize, position: u64) -> u64 {
-        layout::bucket_of(position, self.place(rank).log())
     }
 
     /// Returns the bottom layer.
@@ -138,7 +126,11 @@ impl<P: Primitives> Layers<P> {
     /// Returns the layers in use.
     #[inline(always)]
     pub fn view(&self) -> View {
-        let live = self.live();
+        self.view_of(self.live())
+    }
+
+    /// Returns the layers that were in use at one moment.
+    pub fn view_of(&self, live: Live) -> View {
         let mut places = [Place::NONE; MOST_LIVE];
         for (rank, place) in (0..live.count()).zip(&mut places) {
             *place = self.place(live, rank);
@@ -149,7 +141,13 @@ impl<P: Primitives> Layers<P> {
     /// Returns whether the top layer is being drained, see [`View::draining`].
     #[inline(always)]
     pub fn draining(&self) -> bool {
-        self.live().count() as usize > self.usual
+        self.open(self.live()) != 0
+    }
+
+    /// Returns the first layer that takes new keys, counted from the top, see [`View::draining`].
+    #[inline(always)]
+    pub fn open(&self, live: Live) -> usize {
+        usize::from(live.count() as usize > self.usual)
     }
 
     /// Returns whether the layers in use are still these. The caller has fenced (acquire).

@@ -359,6 +359,12 @@ pub fn state_in(heads: [Head; 2], slot: usize) -> u16 {
     heads[slot / 4 % 2].state(slot % 4)
 }
 
+/// Returns whether one of the first slots of two lines, those in `used`, is not valid.
+#[inline(always)]
+pub const fn has_free([first, second]: [Head; 2], used: Slots) -> bool {
+    used.0 & !(first.valid().0 & second.valid().0) != 0
+}
+
 /// Returns how many of the first slots of two lines, those in `used`, are not valid.
 #[inline(always)]
 pub const fn free_in_both([first, second]: [Head; 2], used: Slots) -> u32 {

@@ -11,10 +11,10 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Media};
 
-use super::bucket::{Both, PairCodec, Room, better_room};
-use super::layers::View;
-use super::layout::{self, Slots, is_second};
-use super::shadow_reading::{Copied, Met};
+use super::bucket::{Both, Lines, PairCodec, Room, better_room};
+use super::layers::Live;
+use super::layout::{self, Head, Slots, is_second};
+use super::shadow_reading::Copied;
 use super::state::Tiered;
 
 /// Where a write of a key goes.
@@ -34,9 +34,64 @@ pub enum Target<'s, 'a, M: Media, C: PairCodec> {
     Overflow,
 }
 
+/// Where a search from the top down has met room first: so a write need not look for it again. The
+/// caller holds the groups.
+pub struct Roomy {
+    /// The first layer that takes new keys, counted from the top.
+    open: usize,
+    /// Slots of a line that are used.
+    used: Slots,
+    /// Under each hash function the layer, counted from the top, and the heads of the bucket.
+    first: [(usize, [Head; 2]); 2],
+    /// Whether a bucket has overflow lines, of which nothing is noted.
+    is_partial: bool,
+}
+
+/// The layer of no bucket: below all.
+const NOWHERE: usize = usize::MAX;
+
+impl Roomy {
+    /// Begins a search, with the first layer that takes new keys, in lines of which so many slots
+    /// are used.
+    #[inline(always)]
+    pub fn from(open: usize, line_slots: u64) -> Self {
+        let first = [(NOWHERE, [Head::EMPTY; 2]); 2];
+        Roomy { open, used: Slots::first(line_slots), first, is_partial: false }
+    }
+
+    /// Notes the heads of the bucket of a hash function in a layer; `None` if it has overflow
+    /// lines.
+    #[inline(always)]
+    pub fn note(&mut self, rank: usize, second: usize, heads: Option<[Head; 2]>) {
+        let Some(heads) = heads else {
+            self.is_partial = true;
+            return;
+        };
+        let first = &mut self.first[second];
+        if first.0 == NOWHERE && rank >= self.open && layout::has_free(heads, self.used) {
+            *first = (rank, heads);
+        }
+    }
+
+    /// Returns the hash function and the layer to whose bucket a write of a key with this topmost
+    /// copy goes; of a layer it is the roomier bucket: so the layer takes more pairs before a write
+    /// goes below it.
+    #[inline(always)]
+    fn choose(&self, topmost_second: Option<bool>) -> (bool, usize, [Head; 2]) {
+        let [one, two] = self.first;
+        let free = |heads| layout::free_in_both(heads, self.used);
+        let second = match topmost_second {
+            Some(second) => second,
+            None => two.0 < one.0 || two.0 == one.0 && free(two.1) > free(one.1),
+        };
+        let (rank, heads) = self.first[usize::from(second)];
+        (second, rank, heads)
+    }
+}
+
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Returns where a write of a key with these positions and this topmost copy goes; the search
-    /// for the copy has met these buckets.
+    /// for the copy has met this room.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`].
@@ -44,86 +99,70 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub(super) fn target<'s, 'a>(
         &self,
         pm: &'a Access<'_, M>,
-        view: &View,
+        live: Live,
         positions: [u64; 2],
         topmost: Option<&'s Copied<'a, M, C>>,
-        met: &Met,
+        roomy: &Roomy,
     ) -> Result<Target<'s, 'a, M, C>> {
-        let end = topmost.map_or(view.count(), |copy| copy.rank);
-        for rank in view.open()..end {
-            let bucket = |second| Bucket { rank, second, position: positions[usize::from(second)] };
-            let second = match topmost {
-                Some(copy) => is_second(copy.state()),
-                None => {
-                    // The roomier bucket: so a layer takes more pairs before a write goes below it.
-                    let free = |second| self.free_in(pm, view, &bucket(second), met);
-                    free(true)? > free(false)?
-                }
-            };
-            if let Some(room) = self.room_in(pm, view, &bucket(second), met)? {
+        if roomy.is_partial {
+            return self.target_anywhere(pm, live, positions, topmost);
+        }
+        let (second, rank, heads) = roomy.choose(topmost.map(|copy| is_second(copy.state())));
+        let end = topmost.map_or(live.count() as usize, |copy| copy.rank);
+        if rank < end {
+            let home = self.layers.place(live, rank as u64).home(positions[usize::from(second)]);
+            if let Some(room) = Both::met(pm, home, heads).room(heads, self.settings.line_slots)? {
                 return Ok(Target::Fill { rank, second, room });
             }
         }
         Ok(topmost.map_or(Target::Overflow, Target::Rewrite))
     }
 
-    /// Returns how many slots of a bucket are not valid.
-    #[inline(always)]
-    fn free_in(&self, pm: &Access<'_, M>, view: &View, bucket: &Bucket, met: &Met) -> Result<u32> {
-        match met.heads(bucket.rank, bucket.second) {
-            Some(heads) => Ok(layout::free_in_both(heads, Slots::first(self.settings.line_slots))),
-            None => Ok(self.walk_for_room(pm, view, bucket)?.1),
-        }
-    }
-
-    /// Returns room in a bucket.
-    #[inline(always)]
-    fn room_in<'a>(
+    /// As [`Tiered::target`], in buckets with overflow lines.
+    #[cold]
+    fn target_anywhere<'s, 'a>(
         &self,
         pm: &'a Access<'_, M>,
-        view: &View,
-        bucket: &Bucket,
-        met: &Met,
-    ) -> Result<Option<Room<'a, M>>> {
-        match met.heads(bucket.rank, bucket.second) {
-            Some(heads) => {
-                let home = view.place(bucket.rank).home(bucket.position);
-                Both::met(pm, home, heads).room(heads, self.settings.line_slots)
+        live: Live,
+        positions: [u64; 2],
+        topmost: Option<&'s Copied<'a, M, C>>,
+    ) -> Result<Target<'s, 'a, M, C>> {
+        let end = topmost.map_or(live.count() as usize, |copy| copy.rank);
+        for rank in self.layers.open(live)..end {
+            let look = |second| self.walk_for_room(pm, live, rank, positions[usize::from(second)]);
+            let (second, room) = match topmost {
+                Some(copy) => {
+                    let second = is_second(copy.state());
+                    (second, look(second)?.0)
+                }
+                None => {
+                    let ((one, free_one), (two, free_two)) = (look(false)?, look(true)?);
+                    if free_two > free_one { (true, two) } else { (false, one) }
+                }
+            };
+            if let Some(room) = room {
+                return Ok(Target::Fill { rank, second, room });
             }
-            None => Ok(self.walk_for_room(pm, view, bucket)?.0),
         }
+        Ok(topmost.map_or(Target::Overflow, Target::Rewrite))
     }
 
     /// Returns room in a bucket, and how many slots are not valid there, overflow lines included.
-    #[cold]
     fn walk_for_room<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        view: &View,
-        bucket: &Bucket,
+        live: Live,
+        rank: usize,
+        position: u64,
     ) -> Result<(Option<Room<'a, M>>, u32)> {
         let (mut room, mut free) = (None, 0);
-        let index = view.bucket(bucket.rank, bucket.position);
-        let mut lines = self.lines_of(pm, view, bucket.rank, index);
+        let place = self.layers.place(live, rank as u64);
+        let known = self.known(live, rank as u64, place, position);
+        let mut lines = Lines::with(pm, place.home(position), known);
         while let Some((line, _)) = lines.advance()? {
             room = better_room(line.head, line, self.settings.line_slots, room);
             free += line.head.free(self.settings.line_slots);
         }
         Ok((room, free))
     }
-}
-
-/// A bucket of a key.
-struct Bucket {
-    /// Its layer, counted from the top.
-    rank: usize,
-    /// Whether it is that of the second hash function.
-    second: bool,
-    /// What the hash function says.
-    position: u64,
-}
-
-/// Returns the position of a write to a slot of a key that hashes to `hash`.
-pub fn position_of<M: Media, C: PairCodec>(hash: u64, copy: &Copied<'_, M, C>) -> u64 {
-    layout::position(hash, is_second(copy.state()))
 }

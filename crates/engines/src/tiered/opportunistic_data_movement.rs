@@ -12,7 +12,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Media, Span};
 
 use super::bucket::{Both, Line, Lines, PairCodec, Room, Words, better_room, corrupt};
-use super::in_cacheline_crash_consistency::{Plan, shadow};
+use super::in_cacheline_crash_consistency::{Plan, SlotEdit, shadow};
 use super::layers::View;
 use super::layout::{
     self, BUCKET_LINES, Head, Line as Ruler, Place, SLOTS, is_deleted, is_readable,
@@ -69,6 +69,16 @@ impl<M: Media> Moving<'_, '_, M> {
 const NEAR: usize = 2;
 
 impl Moves {
+    /// Returns none, but the end of what a change of a slot ends.
+    pub(super) fn ending<C: PairCodec, M: Media>(edit: &SlotEdit<'_, M>) -> Self {
+        let mut moves = Moves::default();
+        if edit.ends() {
+            let (line, slot) = edit.slot();
+            moves.end::<C, M>(line, slot);
+        }
+        moves
+    }
+
     /// Notes that what a slot holds ends, if that may be a record.
     #[inline(always)]
     pub(super) fn end<C: PairCodec, M: Media>(&mut self, line: &Line<'_, M>, slot: usize) {
@@ -287,7 +297,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 near.insert(both)
             }
         };
-        if both.has_print(source.print()) {
+        if both.matching(source.print()) != 0 {
             for number in [0, 1] {
                 let line = both.line(number)?;
                 if let Some(slot) = source.copy_in::<C>(pm, &line)? {

@@ -6,13 +6,13 @@ use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 
 use super::bucket::PairCodec;
 use super::concurrency::Held;
-use super::in_cacheline_crash_consistency::{Plan, valid};
+use super::in_cacheline_crash_consistency::{SlotEdit, valid};
 use super::layers::{Live, View};
 use super::layout::{self, is_deleted};
-use super::lazy_updating::{Target, position_of};
+use super::lazy_updating::{Roomy, Target};
 use super::opportunistic_data_movement::{Moves, Source};
 use super::overflow::Newcomer;
-use super::shadow_reading::{Copied, Met, prefetch_buckets};
+use super::shadow_reading::{Copied, prefetch_buckets};
 use super::state::Tiered;
 use crate::common::edit::Step;
 use crate::common::slot_codec::HashedKey;
@@ -28,14 +28,14 @@ pub mod sites {
     }
 }
 
-/// The topmost copy of a key, and the buckets that the search for it has met.
-type Topmost<'s, 'a, M, C> = (Option<&'s Copied<'a, M, C>>, &'s Met);
+/// The topmost copy of a key, and the room that the search for it has met.
+type Topmost<'s, 'a, M, C> = (Option<&'s Copied<'a, M, C>>, &'s Roomy);
 
 /// A key whose groups are held for a write.
 struct Writer<'t, 'k, M: Media, C: PairCodec> {
     table: &'t Tiered<M, C>,
     held: Held<'t, M>,
-    view: View,
+    live: Live,
     wanted: HashedKey<'k, C>,
     /// Under the first hash function, and under the second.
     positions: [u64; 2],
@@ -51,7 +51,7 @@ impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
     #[inline(always)]
     fn find(&self, key: C::Key<'_>, bytes: &mut Vec<u8>) -> Result<Option<C::Pair>> {
         let (pm, wanted) = (self.pool.access(), self.hashed(key));
-        match self.try_get(&pm, wanted, false) {
+        match self.try_find(&pm, wanted, false) {
             Some(found) => Ok(found),
             None => self.get_hashed(&pm, wanted, bytes),
         }
@@ -70,13 +70,13 @@ impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
         let (answer, correction) = {
             let writer = self.writer(&pm, wanted)?;
             let mut bytes = Vec::new();
-            let Writer { view, positions, .. } = &writer;
+            let Writer { live, positions, .. } = &writer;
             pm.dram(self.fingerprints.dram_lines());
-            let mut met = Met::nothing();
-            let see = |rank, second, heads| met.note(rank, second, heads);
+            let mut roomy = Roomy::from(self.layers.open(*live), self.settings.line_slots);
+            let see = |rank, second, heads| roomy.note(rank, second, heads);
             let found = (wanted, &mut bytes);
-            let topmost = self.topmost(&pm, view, *positions, found, |_| true, see)?;
-            let topmost = (topmost.as_ref(), &met);
+            let topmost = self.topmost(&pm, *live, *positions, found, |_| true, see)?;
+            let topmost = (topmost.as_ref(), &roomy);
             let present = topmost.0.filter(|copy| !is_deleted(copy.state()));
             let pair = present.map(|copy| copy.pair);
             let (answer, step) = decide(pair, &mut bytes)?;
@@ -119,7 +119,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         for step in 0..count + 2 * AHEAD {
             if let Some(position) = step.checked_sub(2 * AHEAD) {
                 let pair = match waiting[step % (2 * AHEAD)].take() {
-                    Some((wanted, positions)) => match self.try_get(&pm, wanted, true) {
+                    Some((wanted, positions)) => match self.try_find(&pm, wanted, true) {
                         Some(found) => found,
                         None => self.get_at(&pm, positions, wanted, bytes)?,
                     },
@@ -130,7 +130,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             if let Some(near) = step.checked_sub(AHEAD)
                 && let Some((wanted, positions)) = &waiting[near % (2 * AHEAD)]
             {
-                self.prefetch(&pm, self.layers.live(), wanted.hash, *positions);
+                self.prefetch(&pm, self.layers.live(), wanted.hash, *positions, false);
             }
             if step < count
                 && let Some(key) = key(step)
@@ -147,15 +147,15 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Fetches what a search reads in DRAM.
     #[inline(always)]
     fn prefetch_dram(&self, positions: [u64; 2]) {
-        positions.iter().for_each(|position| self.groups.prefetch(self.groups.of(*position)));
+        positions.iter().for_each(|position| self.groups.prefetch(*position));
         if !self.fingerprints.is_on() {
             return;
         }
-        let view = self.layers.view();
-        for position in positions {
-            for (rank, place) in view.all().iter().enumerate() {
-                let index = layout::bucket_of(position, place.log());
-                self.fingerprints.prefetch(view.first() + rank, index);
+        let live = self.layers.live();
+        for rank in 0..live.count() {
+            let place = self.layers.place(live, rank);
+            for position in positions {
+                self.fingerprints.prefetch((live.first() + rank) as usize, place.index(position));
             }
         }
     }
@@ -168,33 +168,63 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<Writer<'t, 'k, M, C>> {
         // Before the latches, which wait for the flush of this thread's last write.
         let positions = layout::positions(wanted.hash);
-        self.prefetch(pm, self.layers.live(), wanted.hash, positions);
-        let groups = [self.groups.of(positions[0]), self.groups.of(positions[1])];
-        let held = self.groups.hold(pm, groups)?;
-        let view = self.layers.view();
-        Ok(Writer { table: self, held, view, wanted, positions })
+        positions.iter().for_each(|position| self.groups.prefetch_for_write(*position));
+        self.prefetch(pm, self.layers.live(), wanted.hash, positions, true);
+        let held = self.groups.hold(pm, positions)?;
+        Ok(Writer { table: self, held, live: self.layers.live(), wanted, positions })
     }
 
-    /// Fetches the lines that a search for a hash with these positions reads.
+    /// Fetches the lines that a search for a hash with these positions reads, and for a write also
+    /// those that it may go to.
     ///
     /// Places come from where they are shared, and not from a view in the memory of this thread: as
     /// long as the fence of its last write is pending, a copy of a view waits for that.
     #[inline(always)]
-    pub(super) fn prefetch(&self, pm: &Access<'_, M>, live: Live, hash: u64, positions: [u64; 2]) {
+    pub(super) fn prefetch(
+        &self,
+        pm: &Access<'_, M>,
+        live: Live,
+        hash: u64,
+        positions: [u64; 2],
+        writes: bool,
+    ) {
+        if self.fingerprints.is_on() {
+            return self.prefetch_known(pm, live, hash, positions, writes);
+        }
+        let mut rank = 0;
+        while rank < live.count() {
+            prefetch_buckets(pm, self.layers.place(live, rank), positions);
+            rank += 1;
+        }
+    }
+
+    /// As [`Tiered::prefetch`], with fingerprints in DRAM. A line that a write goes to is read by no
+    /// search, if no slot there has the fingerprint of the key: unless it was fetched, the fence
+    /// waits for it.
+    fn prefetch_known(
+        &self,
+        pm: &Access<'_, M>,
+        live: Live,
+        hash: u64,
+        positions: [u64; 2],
+        writes: bool,
+    ) {
+        let open = self.layers.open(live) as u64;
         // From the bottom: its lines are on their way while DRAM is asked about those above.
         for rank in (0..live.count()).rev() {
             let place = self.layers.place(live, rank);
-            if !self.fingerprints.is_on() {
-                prefetch_buckets(pm, place, positions);
-                continue;
-            }
             for position in positions {
-                let (home, index) =
-                    (place.home(position), layout::bucket_of(position, place.log()));
-                let known = self.fingerprints.bucket((live.first() + rank) as usize, index);
+                let home = place.home(position);
+                let known = self.known(live, rank, place, position);
                 let known = known.map(|known| known.map(|line| line.head));
-                let wanted =
-                    known.map_or(u32::MAX, |heads| layout::matching(heads, layout::print_of(hash)));
+                let wanted = known.map_or(u32::MAX, |heads| {
+                    let matching = layout::matching(heads, layout::print_of(hash));
+                    let room = layout::room(heads, self.settings.line_slots);
+                    match room.filter(|_| writes && rank == open) {
+                        Some((line, ..)) => matching | 1 << (4 * line),
+                        None => matching,
+                    }
+                });
                 if wanted & 0xf != 0 {
                     pm.prefetch(home);
                 }
@@ -221,8 +251,8 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         let HashedKey { hash, key } = self.wanted;
         let pair = C::make(pm, &self.table.heap, hash, key, value, sites::RECORD)?;
         let written = self.write_pair(pm, topmost, pair);
-        let position = match written {
-            Ok(position) => position,
+        let second = match written {
+            Ok(second) => second,
             Err(error) => {
                 // If the medium has failed, the group is poisoned, and the record stays in use: a
                 // slot may lead to it.
@@ -232,71 +262,67 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
                 return Err(error);
             }
         };
-        let limit = self.table.drift_limit(&self.view);
-        Ok(if is_present { None } else { self.held.count(position, 1, limit) })
+        let limit = self.table.drift_limit(self.live);
+        Ok(if is_present { None } else { self.held.count(second, 1, limit) })
     }
 
     #[inline(always)]
     fn target<'s, 'a>(
         &self,
         pm: &'a Access<'_, M>,
-        (topmost, met): Topmost<'s, 'a, M, C>,
+        (topmost, roomy): Topmost<'s, 'a, M, C>,
     ) -> Result<Target<'s, 'a, M, C>> {
-        self.table.target(pm, &self.view, self.positions, topmost, met)
+        self.table.target(pm, self.live, self.positions, topmost, roomy)
     }
 
     /// Returns whether no write to the groups has failed.
     fn is_whole(&self) -> bool {
-        self.positions
+        [false, true]
             .into_iter()
-            .all(|position| self.held.change(position).map(everhash_pmem::Change::end).is_ok())
+            .all(|second| self.held.change(second).map(everhash_pmem::Change::end).is_ok())
     }
 
+    /// Returns under which hash function the pair is.
     #[inline(always)]
     fn write_pair<'a>(
         &self,
         pm: &'a Access<'_, M>,
         topmost: Topmost<'_, 'a, M, C>,
         pair: C::Pair,
-    ) -> Result<u64> {
+    ) -> Result<bool> {
         if C::RECORDS {
             pm.fence(sites::RECORD)?;
         }
         let (hash, words) = (self.wanted.hash, C::encode(pair));
-        let (mut plan, mut moves) = (Plan::default(), Moves::default());
-        let (position, rank) = match self.target(pm, topmost)? {
+        let (second, rank, edit) = match self.target(pm, topmost)? {
             Target::Fill { rank, second, room } => {
-                self.table.note_ended(&room, &plan, &mut moves);
-                plan.fill(&room.line, room.slot, valid(hash, second, false), words);
-                (layout::position(hash, second), rank)
+                let state = valid(hash, second, false);
+                (second, rank, SlotEdit::fill(room.line, room.slot, state, words))
             }
             Target::Rewrite(copy) => {
-                let (line, slot, state) = (&copy.line, copy.slot, copy.state());
-                moves.end::<C, M>(line, slot);
-                let second = layout::is_second(state);
-                plan.rewrite(line, slot, valid(hash, second, false), words[1]);
-                (position_of(hash, copy), copy.rank)
+                let second = layout::is_second(copy.state());
+                let state = valid(hash, second, false);
+                (second, copy.rank, SlotEdit::rewrite(copy.line, copy.slot, state, words[1]))
             }
             Target::Overflow => return self.overflow(pm, words),
         };
-        self.commit(pm, (position, rank), plan, moves, true)?;
-        Ok(position)
+        self.commit(pm, (second, rank), &edit, true)?;
+        Ok(second)
     }
 
     /// Adds a pair whose key has no copy and no room.
     #[cold]
-    fn overflow(&self, pm: &Access<'_, M>, words: [u64; 2]) -> Result<u64> {
-        let hash = self.wanted.hash;
-        let position = layout::position(hash, false);
+    fn overflow(&self, pm: &Access<'_, M>, words: [u64; 2]) -> Result<bool> {
+        let (hash, position) = (self.wanted.hash, self.positions[0]);
         let newcomer = Newcomer { position, state: valid(hash, false, false), words };
         let fresh: Vec<Addr> = self.table.take_lines(1)?;
-        let change = self.held.change(position)?;
+        let change = self.held.change(false)?;
         for at in fresh {
-            self.table.extend(pm, &self.view, &newcomer, at)?;
+            self.table.extend(pm, &self.view(), &newcomer, at)?;
         }
         change.end();
-        self.held.count_write(position, true);
-        Ok(position)
+        self.held.count_write(false, true);
+        Ok(false)
     }
 
     /// Removes a key that is present; returns what the estimate of the table is to be changed by.
@@ -309,32 +335,38 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         pair: C::Pair,
     ) -> Result<Option<i64>> {
         let hash = self.wanted.hash;
-        let (mut plan, mut moves) = (Plan::default(), Moves::default());
-        let at = match self.target(pm, topmost)? {
+        let (second, rank, edit) = match self.target(pm, topmost)? {
             Target::Fill { rank, second, room } => {
-                self.table.note_ended(&room, &plan, &mut moves);
-                plan.fill(&room.line, room.slot, valid(hash, second, true), C::encode(pair));
-                (layout::position(hash, second), rank)
+                let state = valid(hash, second, true);
+                (second, rank, SlotEdit::fill(room.line, room.slot, state, C::encode(pair)))
             }
             Target::Rewrite(copy) => {
-                let (line, slot, state) = (&copy.line, copy.slot, copy.state());
-                let second = layout::is_second(state);
-                let position = position_of(hash, copy);
-                let source = Source { line: *line, slot, rank: copy.rank, position };
-                if self.table.is_below(pm, &self.view, &source, copy.rank)? {
-                    plan.flag(line, slot, valid(hash, second, true));
-                } else {
-                    plan.flag(line, slot, 0);
-                    moves.end::<C, M>(line, slot);
-                }
-                (position, copy.rank)
+                let second = layout::is_second(copy.state());
+                let state = if self.is_below(pm, copy)? { valid(hash, second, true) } else { 0 };
+                (second, copy.rank, SlotEdit::flag(copy.line, copy.slot, state))
             }
             // There is a copy, so there is a slot.
             Target::Overflow => return Ok(None),
         };
-        self.commit(pm, at, plan, moves, false)?;
+        self.commit(pm, (second, rank), &edit, false)?;
         self.table.note_unswept();
-        Ok(self.held.count(at.0, -1, self.table.drift_limit(&self.view)))
+        Ok(self.held.count(second, -1, self.table.drift_limit(self.live)))
+    }
+
+    /// Returns whether there is another copy of the key below one.
+    #[inline(always)]
+    fn is_below(&self, pm: &Access<'_, M>, copy: &Copied<'_, M, C>) -> Result<bool> {
+        let Copied { rank, line, slot, .. } = *copy;
+        if rank + 1 == self.live.count() as usize {
+            return Ok(false);
+        }
+        let position = self.positions[usize::from(layout::is_second(copy.state()))];
+        self.table.is_below(pm, &self.view(), &Source { line, slot, rank, position }, rank)
+    }
+
+    /// Returns the layers as a whole.
+    fn view(&self) -> View {
+        self.table.layers.view_of(self.live)
     }
 
     /// Makes a planned write durable, and what moves with it (Tiered Hashing 3.3).
@@ -342,39 +374,67 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     fn commit(
         &self,
         pm: &Access<'_, M>,
-        (position, rank): (u64, usize),
-        mut plan: Plan,
-        mut moves: Moves,
+        (second, rank): (bool, usize),
+        edit: &SlotEdit<'_, M>,
         takes_along: bool,
     ) -> Result<()> {
         let table = self.table;
-        let carries = takes_along && rank > 0 && table.settings.movement == 1;
-        if carries && table.settings.one_flush == 1 {
-            let at = (position, rank);
-            (plan, moves) = table.plan_moves(pm, &self.view, at, (plan, moves))?;
+        if takes_along && rank > 0 && table.settings.movement == 1 {
+            return self.commit_along(pm, (second, rank), edit);
         }
-        let change = self.held.change(position)?;
-        table.commit_plan(pm, &self.view, &plan)?;
-        if !moves.sources.is_empty() {
-            table.mark_sources(pm, &self.view, &moves)?;
-        }
-        if carries && table.settings.one_flush == 0 {
-            self.move_apart(pm, (position, rank))?;
+        // Before the words of the slot change.
+        let moves = C::RECORDS.then(|| Moves::ending::<C, M>(edit));
+        let change = self.held.change(second)?;
+        edit.commit(pm, table.ordered)?;
+        if table.fingerprints.is_on() {
+            let number = self.live.first() as usize + rank;
+            let place = table.layers.place(self.live, rank as u64);
+            table.fingerprints.note_in(number, place, edit.slot().0.at(), edit.last());
         }
         change.end();
-        self.held.count_write(position, rank > 0);
-        table.drop_ended(pm, &self.view, &moves);
+        self.held.count_write(second, rank > 0);
+        if let Some(moves) = moves {
+            table.drop_ended(pm, &self.view(), &moves);
+        }
+        Ok(())
+    }
+
+    /// As [`Writer::commit`], of a write below the top layer, which takes pairs along.
+    #[inline(never)]
+    fn commit_along(
+        &self,
+        pm: &Access<'_, M>,
+        (second, rank): (bool, usize),
+        edit: &SlotEdit<'_, M>,
+    ) -> Result<()> {
+        let (table, view) = (self.table, self.view());
+        let at = (self.positions[usize::from(second)], rank);
+        let (mut plan, mut moves) = (edit.plan(), Moves::ending::<C, M>(edit));
+        if table.settings.one_flush == 1 {
+            (plan, moves) = table.plan_moves(pm, &view, at, (plan, moves))?;
+        }
+        let change = self.held.change(second)?;
+        table.commit_plan(pm, &view, &plan)?;
+        if !moves.sources.is_empty() {
+            table.mark_sources(pm, &view, &moves)?;
+        }
+        if table.settings.one_flush == 0 {
+            self.move_apart(pm, &view, at)?;
+        }
+        change.end();
+        self.held.count_write(second, true);
+        table.drop_ended(pm, &view, &moves);
         Ok(())
     }
 
     /// Moves pairs with flushes of their own: what the policy of one flush saves (4.4.1).
     #[cold]
-    fn move_apart(&self, pm: &Access<'_, M>, at: (u64, usize)) -> Result<()> {
-        let (plan, moves) = self.table.plan_moves(pm, &self.view, at, Default::default())?;
+    fn move_apart(&self, pm: &Access<'_, M>, view: &View, at: (u64, usize)) -> Result<()> {
+        let (plan, moves) = self.table.plan_moves(pm, view, at, Default::default())?;
         plan.commit_apart(pm, self.table.ordered)?;
-        self.table.fingerprints.note_all(&self.view, plan.heads());
-        self.table.mark_sources_apart(pm, &self.view, &moves)?;
-        self.table.drop_ended(pm, &self.view, &moves);
+        self.table.fingerprints.note_all(view, plan.heads());
+        self.table.mark_sources_apart(pm, view, &moves)?;
+        self.table.drop_ended(pm, view, &moves);
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use super::fingerprints::{Covers, Fingerprints, Known};
 use super::layers::{Layers, View};
 use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
 use super::setup::TieredSettings;
-use super::state::{Growth, LookupOf, Sweep, Tiered, line_class};
+use super::state::{Growth, LookupOf, ShortLookup, Sweep, Tiered, line_class};
 use crate::common::hash::KeyedHash;
 use crate::common::jobs::run_all;
 
@@ -120,12 +120,13 @@ fn assemble<M: Media, C: PairCodec>(
     let fingerprints = Fingerprints::new(covers, settings.layers);
     fingerprints.add_all(&layers.view());
     let hasher = KeyedHash::of(pool.identity())?;
+    let short_lookup = ShortLookup::of(covers, settings.shadow_reading == 1);
     Ok(Tiered {
         form: Form::from_code(pool.identity().form),
         settings,
-        lookup: lookup(&hasher),
+        lookup: lookup(&hasher, short_lookup),
         hasher,
-        reads_lines: covers == Covers::Nothing && settings.shadow_reading == 1,
+        short_lookup,
         ordered: pool.region().media().guarantees().same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.heap_page_bytes),
         space,

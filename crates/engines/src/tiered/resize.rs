@@ -158,7 +158,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         // A writer that saw the layer may still search it: each holds a latch meanwhile. What has
         // poisoned its latch searches no more.
         for group in 0..self.groups.count() {
-            drop(self.groups.hold(pm, [group, group]));
+            drop(self.groups.hold_one(pm, group));
         }
         let top = view.place(0);
         self.space.give(Span::of_bytes(top.start(), top.bytes()));
@@ -184,16 +184,15 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn drain_page(&self, pm: &Access<'_, M>, view: &View, page: u64) -> Result<()> {
         let place = view.place(0);
         let first = page << self.page_log();
-        let position = layout::first_position(first, place.log());
-        let group = self.groups.of(position);
-        let held = self.groups.hold(pm, [group, group])?;
+        let group = self.groups.of(layout::first_position(first, place.log()));
+        let held = self.groups.hold_one(pm, group)?;
         let buckets = first..first + (1 << self.page_log());
         if self.fingerprints.covers() == Covers::Upper {
-            self.learn_below(pm, view, (&held, position), buckets.clone())?;
+            self.learn_below(pm, view, &held, buckets.clone())?;
         }
         // Ends: the first pair of each round always finds a place, or a full medium.
-        while self.drain_round(pm, view, (&held, position), buckets.clone())? {}
-        let change = held.change(position)?;
+        while self.drain_round(pm, view, &held, buckets.clone())? {}
+        let change = held.change(false)?;
         let lines = self.unlink_all(pm, view, buckets.map(|index| place.bucket(index)))?;
         change.end();
         self.give_lines(lines);
@@ -206,7 +205,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         &self,
         pm: &Access<'_, M>,
         view: &View,
-        (held, position): (&Held<'_, M>, u64),
+        held: &Held<'_, M>,
         buckets: core::ops::Range<u64>,
     ) -> Result<()> {
         let rank = view.count() - 2;
@@ -225,7 +224,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 seen.push((line.at(), Known { head: line.head, has_link }));
             }
         }
-        let change = held.change(position)?;
+        let change = held.change(false)?;
         seen.into_iter().for_each(|(at, known)| self.fingerprints.learn(view, at, known));
         change.end();
         Ok(())
@@ -236,7 +235,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         &self,
         pm: &Access<'_, M>,
         view: &View,
-        (held, position): (&Held<'_, M>, u64),
+        held: &Held<'_, M>,
         buckets: core::ops::Range<u64>,
     ) -> Result<bool> {
         let mut moving = Moving::beside(Plan::default(), Moves::default());
@@ -281,7 +280,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
         let Moving { plan, moves, .. } = moving;
         let fresh = self.take_lines(newcomers.len())?;
-        let change = held.change(position)?;
+        let change = held.change(false)?;
         for (newcomer, at) in newcomers.iter().zip(fresh) {
             self.extend(pm, view, newcomer, at)?;
         }

@@ -72,9 +72,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let pm = self.pool.access();
         let (mut position, mut visited) = (cursor.0, 0);
         for _ in 0..COLUMNS_PER_SCAN {
-            let group = self.groups.of(position);
             let (pairs, next) = self.groups.read(
-                [group, group],
+                [position, position],
                 || self.layers.view(),
                 |view| self.layers.is_same(view),
                 |view| {
@@ -137,7 +136,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let pm = self.pool.access();
         let all = 0..self.groups.count();
         let all: Vec<_> =
-            all.map(|group| self.groups.hold(&pm, [group, group])).collect::<Result<_>>()?;
+            all.map(|group| self.groups.hold_one(&pm, group)).collect::<Result<_>>()?;
         let mut correction = 0;
         for (group, held) in (0..).zip(&all) {
             correction += self.clear_group(&pm, group, held)?;
@@ -154,9 +153,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// its newest copy, or without any.
     fn clear_group(&self, pm: &Access<'_, M>, group: u64, held: &Held<'_, M>) -> Result<i64> {
         let view = self.layers.view();
-        let position = layout::first_position(group, self.groups.log());
         let mut cleared = Cleared::default();
-        let change = held.change(position)?;
+        let change = held.change(false)?;
         for rank in 0..view.count() {
             self.end_slots(pm, &view, (rank, group), is_shadow, &mut cleared)?;
         }
@@ -168,7 +166,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             cut.extend(self.unlink_all(pm, &view, self.buckets(&view, rank, group))?);
         }
         change.end();
-        let correction = held.count(position, -cleared.items, 1).unwrap_or(0);
+        let correction = held.count(false, -cleared.items, 1).unwrap_or(0);
         self.give_lines(cut);
         self.give_records(cleared.records)?;
         Ok(correction)

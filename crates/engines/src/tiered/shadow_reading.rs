@@ -5,9 +5,10 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 
 use super::bucket::{Both, Hit, Line, Lines, PairCodec, Search, heads_of, pair_in};
+use super::fingerprints::Covers;
 use super::layers::{Live, View};
-use super::layout::{self, BUCKET_WORDS, Head, MOST_LIVE, Place, is_deleted, is_shadow};
-use super::state::Tiered;
+use super::layout::{self, BUCKET_WORDS, Head, Place, is_deleted, is_shadow};
+use super::state::{ShortLookup, Tiered};
 use crate::common::slot_codec::HashedKey;
 
 /// A copy of a key.
@@ -29,37 +30,6 @@ impl<M: Media, C: PairCodec> Copied<'_, M, C> {
     }
 }
 
-/// The buckets that a search has met, by layer and hash function: so a write need not read them
-/// again to find room. The caller holds their groups.
-pub struct Met {
-    heads: [[[Head; 2]; 2]; MOST_LIVE],
-    /// Bit 2 * i + j: those of hash function j in layer i.
-    met: u32,
-}
-
-impl Met {
-    /// Returns none.
-    #[inline(always)]
-    pub fn nothing() -> Self {
-        Met { heads: [[[Head::EMPTY; 2]; 2]; MOST_LIVE], met: 0 }
-    }
-
-    /// Notes the heads of the bucket of a hash function in a layer.
-    #[inline(always)]
-    pub fn note(&mut self, rank: usize, second: usize, heads: [Head; 2]) {
-        self.heads[rank][second] = heads;
-        self.met |= 1 << (2 * rank + second);
-    }
-
-    /// Returns the heads of the bucket of a hash function in a layer; `None` if the search has not
-    /// met it, and if it has overflow lines.
-    #[inline(always)]
-    pub fn heads(&self, rank: usize, second: bool) -> Option<[Head; 2]> {
-        let second = usize::from(second);
-        (self.met >> (2 * rank + second) & 1 == 1).then(|| self.heads[rank][second])
-    }
-}
-
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Looks a key up in buckets without overflow lines, beside no write; most look-ups end there.
     /// `None` means that [`Tiered::get_hashed`] must answer: from overflow lines, from a record,
@@ -71,35 +41,59 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// While one get waits for memory the processor takes in the next ones, as far as its window
     /// reaches: each instruction counts. Without an error among its results all of them stay in
     /// registers.
+    ///
+    /// Heads are those that DRAM knows, if `IN_DRAM`: then a line is read for a slot with the
+    /// fingerprint of the key only, and only lines of the bottom layer are fetched before, if DRAM
+    /// does not know that.
     #[inline(always)]
-    pub(super) fn try_get(
+    pub(super) fn try_get<const IN_DRAM: bool>(
         &self,
         pm: &Access<'_, M>,
         wanted: HashedKey<'_, C>,
         is_fetched: bool,
     ) -> Option<Option<C::Pair>> {
-        if C::RECORDS || !self.reads_lines {
+        if C::RECORDS {
             return None;
         }
         let live = self.layers.live();
         let positions = layout::positions(wanted.hash);
         if !is_fetched {
-            (0..live.count()).for_each(|rank| {
+            let first = match IN_DRAM {
+                false => 0,
+                true if self.fingerprints.covers() == Covers::Upper => live.count() - 1,
+                true => live.count(),
+            };
+            (first..live.count()).for_each(|rank| {
                 prefetch_buckets(pm, self.layers.place(live, rank), positions);
             });
         }
         let [one, two] = positions.map(|position| self.groups.sequence(position));
         let stamps = [one.try_read()?, two.try_read()?];
-        pm.dram(3);
-        let found = self.first_copy(pm, live, positions, wanted)?;
+        pm.dram(if IN_DRAM { 3 + self.fingerprints.dram_lines() } else { 3 });
+        let found = self.first_copy::<IN_DRAM>(pm, live, positions, wanted)?;
         let is_whole =
             one.validate(stamps[0]) && two.validate(stamps[1]) && self.layers.are_still(live);
         is_whole.then_some(found)
     }
 
+    /// As [`Tiered::try_get`], as far as this table has a short look-up.
+    #[inline(always)]
+    pub(super) fn try_find(
+        &self,
+        pm: &Access<'_, M>,
+        wanted: HashedKey<'_, C>,
+        is_fetched: bool,
+    ) -> Option<Option<C::Pair>> {
+        match self.short_lookup {
+            ShortLookup::InLines => self.try_get::<false>(pm, wanted, is_fetched),
+            ShortLookup::InDram => self.try_get::<true>(pm, wanted, is_fetched),
+            ShortLookup::None => None,
+        }
+    }
+
     /// Returns the pair of a key in the layers that are in use, for [`Tiered::try_get`].
     #[inline(always)]
-    fn first_copy(
+    fn first_copy<const IN_DRAM: bool>(
         &self,
         pm: &Access<'_, M>,
         live: Live,
@@ -110,7 +104,16 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             let place = self.layers.place(live, rank);
             for position in positions {
                 let bucket = pm.try_aligned_block::<BUCKET_WORDS>(place.home_byte(position))?;
-                match pair_in::<C, _>(&bucket, heads_of(&bucket)?, wanted) {
+                let known = match IN_DRAM {
+                    true => self.known(live, rank, place, position),
+                    false => None,
+                };
+                let heads = match known {
+                    Some([first, second]) if !second.has_link => [first.head, second.head],
+                    Some(_) => return None,
+                    None => heads_of(&bucket)?,
+                };
+                match pair_in::<C, _>(&bucket, heads, wanted) {
                     Search::Absent => {}
                     Search::Deleted => return Some(None),
                     Search::Found(pair) => return Some(Some(pair)),
@@ -134,7 +137,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
         let positions = layout::positions(wanted.hash);
-        self.prefetch(pm, self.layers.live(), wanted.hash, positions);
+        self.prefetch(pm, self.layers.live(), wanted.hash, positions, false);
         self.get_at(pm, positions, wanted, bytes)
     }
 
@@ -149,10 +152,10 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<Option<C::Pair>> {
         pm.dram(3 + self.fingerprints.dram_lines());
         self.groups.read(
-            positions.map(|position| self.groups.of(position)),
-            || self.layers.view(),
-            |view| self.layers.is_same(view),
-            |view| self.look(pm, view, positions, wanted, bytes),
+            positions,
+            || self.layers.live(),
+            |live| self.layers.are_still(*live),
+            |live| self.look(pm, *live, positions, wanted, bytes),
         )
     }
 
@@ -161,7 +164,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn look(
         &self,
         pm: &Access<'_, M>,
-        view: &View,
+        live: Live,
         positions: [u64; 2],
         wanted: HashedKey<'_, C>,
         bytes: &mut Vec<u8>,
@@ -169,14 +172,16 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         // Without shadow reading the pair is read where it was moved to.
         let counts = |state| self.settings.shadow_reading == 1 || !is_shadow(state);
         let see = |_, _, _| {};
-        let newest = self.topmost(pm, view, positions, (wanted, bytes), counts, see)?;
+        let newest = self.topmost(pm, live, positions, (wanted, bytes), counts, see)?;
         Ok(newest.filter(|copy| !is_deleted(copy.state())).map(|copy| copy.pair))
     }
 
     /// Returns the topmost copy of a key with a state that counts: a shadow and a tombstone are
-    /// copies too. A record's value is left in `bytes`. Calls `see` with the heads of the buckets
-    /// on the way that have no overflow lines, with their layer and the number of the hash
-    /// function.
+    /// copies too. A record's value is left in `bytes`. Calls `see` for the buckets on the way, with
+    /// the layer and the number of the hash function, and with the heads of those that have no
+    /// overflow lines.
+    ///
+    /// Places come from where they are shared, and are not copied first.
     ///
     /// Under the first hash function and the second there cannot be copies of one key, so that it
     /// does not matter which is looked at first.
@@ -187,31 +192,31 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub(super) fn topmost<'a>(
         &self,
         pm: &'a Access<'_, M>,
-        view: &View,
+        live: Live,
         positions: [u64; 2],
         (wanted, bytes): (HashedKey<'_, C>, &mut Vec<u8>),
         counts: impl Fn(u16) -> bool,
-        mut see: impl FnMut(usize, usize, [Head; 2]),
+        mut see: impl FnMut(usize, usize, Option<[Head; 2]>),
     ) -> Result<Option<Copied<'a, M, C>>> {
         let print = layout::print_of(wanted.hash);
-        for (rank, place) in view.all().iter().enumerate() {
-            for (second, &position) in positions.iter().enumerate() {
-                let home = place.home(position);
-                let known = self.known(view, rank, position);
-                let found = match Both::of(pm, home, known) {
-                    Some(lines) => {
-                        see(rank, second, lines.heads());
-                        if !lines.has_print(print) {
-                            continue;
-                        }
-                        lines.find(&self.hasher, wanted, bytes)?
-                    }
+        for rank in 0..live.count() {
+            let place = self.layers.place(live, rank);
+            for second in [0, 1] {
+                let home = place.home(positions[second]);
+                let known = self.known(live, rank, place, positions[second]);
+                let both = Both::of(pm, home, known);
+                see(rank as usize, second, both.as_ref().map(Both::heads));
+                let found = match both {
+                    Some(lines) => match lines.matching(print) {
+                        0 => continue,
+                        slots => lines.find(slots, &self.hasher, wanted, bytes)?,
+                    },
                     None => self.walk(Lines::with(pm, home, known), wanted, bytes)?,
                 };
                 if let Some((line, slot, pair)) = found
                     && counts(line.head.state(slot))
                 {
-                    return Ok(Some(Copied { rank, line, slot, pair }));
+                    return Ok(Some(Copied { rank: rank as usize, line, slot, pair }));
                 }
             }
         }

@@ -9,10 +9,10 @@ use everhash_pmem::{Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Pr
 
 use super::bucket::{Lines, PairCodec, Words};
 use super::concurrency::Groups;
-use super::fingerprints::{Fingerprints, Known};
+use super::fingerprints::{Covers, Fingerprints, Known};
 use super::in_cacheline_crash_consistency::Plan;
-use super::layers::{Layers, View};
-use super::layout;
+use super::layers::{Layers, Live, View};
+use super::layout::{self, Place};
 use super::setup::TieredSettings;
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::{HashedKey, Words as KeyWords};
@@ -26,8 +26,30 @@ pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 /// How a table of words looks a key up: by code that is compiled for its hash alone.
 pub type WordLookup<M> = fn(&Tiered<M, KeyWords>, u64) -> Result<Option<u64>>;
 
-/// What chooses that for a hash.
-pub type LookupOf<M> = fn(&KeyedHash) -> WordLookup<M>;
+/// What chooses that for a hash and a short look-up.
+pub type LookupOf<M> = fn(&KeyedHash, ShortLookup) -> WordLookup<M>;
+
+/// Where the look-up that most gets end with finds heads, see [`Tiered::try_get`].
+#[derive(Clone, Copy)]
+pub enum ShortLookup {
+    /// In lines: DRAM knows none.
+    InLines,
+    /// In DRAM, as far as it knows them.
+    InDram,
+    /// There is none: a shadow does not count.
+    None,
+}
+
+impl ShortLookup {
+    /// Returns that of a table with these fingerprints.
+    pub fn of(covers: Covers, shadows_count: bool) -> ShortLookup {
+        match covers {
+            _ if !shadows_count => ShortLookup::None,
+            Covers::Nothing => ShortLookup::InLines,
+            Covers::All | Covers::Upper => ShortLookup::InDram,
+        }
+    }
+}
 
 /// An open table with pairs of codec `C`.
 pub struct Tiered<M: Media, C: PairCodec> {
@@ -37,8 +59,7 @@ pub struct Tiered<M: Media, C: PairCodec> {
     pub(super) hasher: KeyedHash,
     /// How a key is looked up if keys are words.
     pub(super) lookup: WordLookup<M>,
-    /// Whether searches read lines and take shadows, and DRAM knows no heads.
-    pub(super) reads_lines: bool,
+    pub(super) short_lookup: ShortLookup,
     /// Whether a line keeps the order of its stores on this medium.
     pub(super) ordered: bool,
     pub(super) space: Arc<Space<M>>,
@@ -112,8 +133,9 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Returns how far the items of a group may drift from the estimate. Unit: items.
     #[inline(always)]
-    pub(super) fn drift_limit(&self, view: &View) -> i64 {
-        let slots = self.settings.slots_of_log(view.bottom().log());
+    pub(super) fn drift_limit(&self, live: Live) -> i64 {
+        let bottom = self.layers.place(live, live.count() - 1);
+        let slots = self.settings.slots_of_log(bottom.log());
         (slots >> self.groups.log() >> 5).clamp(1, 64) as i64
     }
 
@@ -145,13 +167,19 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         Err(Error::Unsupported { what: what.into() })
     }
 
-    /// Returns what DRAM knows of the bucket of a position in layer `rank`.
+    /// Returns what DRAM knows of the bucket of a position in layer `rank`, which lies at `place`.
     #[inline(always)]
-    pub(super) fn known(&self, view: &View, rank: usize, position: u64) -> Option<[Known; 2]> {
+    pub(super) fn known(
+        &self,
+        live: Live,
+        rank: u64,
+        place: Place,
+        position: u64,
+    ) -> Option<[Known; 2]> {
         if !self.fingerprints.is_on() {
             return None;
         }
-        self.fingerprints.bucket(view.first() + rank, view.bucket(rank, position))
+        self.fingerprints.bucket((live.first() + rank) as usize, place.index(position))
     }
 
     /// Returns the lines of the bucket at `at`, of a layer of the view.
@@ -182,7 +210,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ///
     /// # Errors
     /// As the medium.
-    #[inline(always)]
     pub(super) fn commit_plan(&self, pm: &Access<'_, M>, view: &View, plan: &Plan) -> Result<()> {
         plan.commit(pm, self.ordered)?;
         if self.fingerprints.is_on() {

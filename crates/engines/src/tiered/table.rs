@@ -9,7 +9,7 @@ use everhash_pmem::{AtomicWord, Lock, Media, pool};
 use super::bucket::{PairCodec, Words as Pair};
 use super::check;
 use super::ops::sites;
-use super::state::{Tiered, WordLookup};
+use super::state::{ShortLookup, Tiered, WordLookup};
 use crate::common::forms::table_of_forms;
 use crate::common::hash::{KeyedHash, WordHash, with_hash};
 use crate::common::slot_codec::{Bytes, HashedKey, Words, live_bytes};
@@ -100,31 +100,31 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
 }
 
 /// Returns how a table of words with this hash looks a key up.
-pub fn word_lookup<M: Media>(hasher: &KeyedHash) -> WordLookup<M> {
-    fn by<M: Media, H: WordHash>(_: &H) -> WordLookup<M> {
-        Tiered::get_word_by::<H>
+pub fn word_lookup<M: Media>(hasher: &KeyedHash, short: ShortLookup) -> WordLookup<M> {
+    fn by<M: Media, H: WordHash>(_: &H, short: ShortLookup) -> WordLookup<M> {
+        match short {
+            ShortLookup::InLines => Tiered::get_word_by::<H, false>,
+            ShortLookup::InDram => Tiered::get_word_by::<H, true>,
+            ShortLookup::None => Tiered::get_word_anywhere,
+        }
     }
-    with_hash!(hasher, hash => by(hash))
+    with_hash!(hasher, hash => by(hash, short))
 }
 
 impl<M: Media> Tiered<M, Words> {
     /// The rest is left to another function, with what this was called with: so the common case
     /// keeps little.
-    fn get_word_by<H: WordHash>(&self, key: u64) -> Result<Option<u64>> {
-        match self.try_get_word::<H>(key) {
+    fn get_word_by<H: WordHash, const IN_DRAM: bool>(&self, key: u64) -> Result<Option<u64>> {
+        match self.try_get_word::<H, IN_DRAM>(key) {
             Some(found) => Ok(found.map(|pair| pair[1])),
             None => self.get_word_anywhere(key),
         }
     }
 
     #[inline(always)]
-    fn try_get_word<H: WordHash>(&self, key: u64) -> Option<Option<Pair>> {
-        // Other tables look everywhere at once, and hash the key there.
-        if !self.reads_lines {
-            return None;
-        }
+    fn try_get_word<H: WordHash, const IN_DRAM: bool>(&self, key: u64) -> Option<Option<Pair>> {
         let hash = H::of(&self.hasher)?.word(key);
-        self.try_get(&self.pool.access(), HashedKey { hash, key }, false)
+        self.try_get::<IN_DRAM>(&self.pool.access(), HashedKey { hash, key }, false)
     }
 
     /// Hashes the key again, which is seldom: so the common case need not keep the hash.

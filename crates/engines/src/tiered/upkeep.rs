@@ -102,9 +102,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn sweep_page(&self, pm: &Access<'_, M>, view: &View, rank: usize, page: u64) -> Result<()> {
         let place = view.place(rank);
         let first = page << self.page_log();
-        let position = layout::first_position(first, place.log());
-        let group = self.groups.of(position);
-        let held = self.groups.hold(pm, [group, group])?;
+        let group = self.groups.of(layout::first_position(first, place.log()));
+        let held = self.groups.hold_one(pm, group)?;
         if !self.layers.is_same(view) {
             return Ok(());
         }
@@ -135,7 +134,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         if here.is_empty() && cut.is_empty() {
             return Ok(());
         }
-        let change = held.change(position)?;
+        let change = held.change(false)?;
         for plan in [&below, &here] {
             if !plan.is_empty() {
                 self.commit_plan(pm, view, plan)?;

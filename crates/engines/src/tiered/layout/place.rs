@@ -72,6 +72,12 @@ impl Place {
         Addr::new(self.home_byte(position) & !LOW_BYTE)
     }
 
+    /// Returns the number of the bucket of a position.
+    #[inline(always)]
+    pub const fn index(self, position: u64) -> u64 {
+        position.wrapping_shr(self.0 as u32) / BUCKET_BYTES
+    }
+
     /// Returns a byte in the bucket of a position.
     #[inline(always)]
     pub const fn home_byte(self, position: u64) -> u64 {

@@ -174,13 +174,12 @@ fn a_table_keeps_the_shape_with_which_it_was_made() {
 #[test]
 fn nearly_all_gets_end_in_the_short_look_up_and_it_is_never_wrong() {
     // Fails if the look-up without errors gives up where it need not, if it takes a tombstone or an
-    // older copy for the pair of a key, or answers for a table that DRAM or another setting knows
-    // more about.
-    let settings = of_the_paper();
-    let most = settings.slots() * 45 / 100;
-    let ablations = [(settings, true), (TieredSettings { fingerprints: 2, ..settings }, false)];
-    let unshadowed = TieredSettings { shadow_reading: 0, ..settings };
-    for (settings, answers) in ablations.into_iter().chain([(unshadowed, false)]) {
+    // older copy for the pair of a key, wherever heads are known, or if it answers for a table in
+    // which shadows do not count.
+    let usual = of_the_paper();
+    let most = usual.slots() * 45 / 100;
+    for (fingerprints, shadow_reading) in [(0, 1), (1, 1), (2, 1), (0, 0), (1, 0), (2, 0)] {
+        let settings = TieredSettings { fingerprints, shadow_reading, ..usual };
         let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
         let words = measured.words();
         for key in 0..most {
@@ -199,14 +198,15 @@ fn nearly_all_gets_end_in_the_short_look_up_and_it_is_never_wrong() {
             let expected = (key < most && key % 7 != 0)
                 .then_some([key, if key % 3 == 0 { !key } else { key }]);
             for is_fetched in [false, true] {
-                if let Some(found) = table.try_get(&pm, table.hashed(key), is_fetched) {
+                if let Some(found) = table.try_find(&pm, table.hashed(key), is_fetched) {
                     assert_eq!(found, expected, "{key}");
                     answered += 1;
                 }
             }
         }
         println!("{answered} of {} gets", 4 * most);
-        assert!(if answers { answered > 4 * most * 95 / 100 } else { answered == 0 });
+        let least = if shadow_reading == 1 { 4 * most * 95 / 100 } else { 0 };
+        assert!((least..=4 * most * shadow_reading).contains(&answered));
     }
 }
 
