@@ -26,4 +26,4 @@ pub use medium::best_write_back;
 pub use phases::Phase;
 pub use report::{Latency, Report, Row, Spread};
 pub use run::{Candidate, Plan, candidates, run};
-pub use scale::{Reads, ScalePlan, ScaleReport, Tail, reread, scale};
+pub use scale::{ReadKind, Reads, ScalePlan, ScaleReport, Tail, reread, scale};

@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// What one call of that thread may do. Unit: buckets or records.
 const BUDGET: u32 = 256;
 
+/// Keys of one call that reads many.
+const BATCH: usize = 32;
+
 /// After how many inserts the progress is reported.
 const TOLD_EVERY: u64 = 1 << 20;
 
@@ -86,9 +89,11 @@ impl Tail {
     }
 }
 
-/// Reads of pairs that are there, one after the other.
+/// Reads of one kind.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Reads {
+    /// Which.
+    pub kind: ReadKind,
     /// How many.
     pub count: u64,
     /// By the wall. Unit: seconds.
@@ -97,6 +102,22 @@ pub struct Reads {
     pub minor_faults: f64,
     /// Pages that came from the device, for each read.
     pub major_faults: f64,
+}
+
+/// How a table is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadKind {
+    /// Pairs that are there, one after the other.
+    Single,
+    /// Pairs that are there, 32 by one call.
+    Batched,
+    /// Keys that are not there, one after the other.
+    Absent,
+}
+
+impl ReadKind {
+    const ALL: [ReadKind; 3] = [ReadKind::Single, ReadKind::Batched, ReadKind::Absent];
 }
 
 /// What was found.
@@ -126,8 +147,8 @@ pub struct ScaleReport {
     pub anonymous_bytes_per_item: f64,
     /// An open after a killed process. Unit: seconds.
     pub open_crashed_seconds: f64,
-    /// Reads after it.
-    pub reads: Reads,
+    /// Reads after it, of each kind.
+    pub reads: Vec<Reads>,
     /// A close. Unit: seconds.
     pub close_seconds: f64,
     /// An open after that close. Unit: seconds.
@@ -182,7 +203,8 @@ pub fn scale(
 }
 
 /// Opens a table that a run has kept, and reads from it: in another process, to which the system
-/// may give less memory than the file has bytes. Returns the seconds of the open, and the reads.
+/// may give less memory than the file has bytes. Returns the seconds of the open, and the reads of each
+/// kind.
 ///
 /// # Errors
 /// As [`scale()`].
@@ -190,10 +212,9 @@ pub fn reread(
     plan: &ScalePlan,
     candidate: &Candidate,
     said: &mut dyn FnMut(&str),
-) -> Result<(f64, Reads)> {
+) -> Result<(f64, Vec<Reads>)> {
     let (table, seconds) = reopened(plan, candidate, "open", said)?;
-    said("get");
-    let reads = read(plan, &*table)?;
+    let reads = read_all(plan, &*table, said)?;
     said("close");
     table.close()?;
     Ok((seconds, reads))
@@ -218,8 +239,7 @@ fn measure(
     let file_bytes_per_item = per_item(stored_bytes(&plan.path));
     drop(table);
     let (table, open_crashed_seconds) = reopened(plan, candidate, "open after a crash", said)?;
-    said("get");
-    let reads = read(plan, &*table)?;
+    let reads = read_all(plan, &*table, said)?;
     said("close");
     let (closed, close) = timed(|| table.close());
     closed?;
@@ -293,24 +313,58 @@ fn load(
     Ok(started.elapsed().as_secs_f64())
 }
 
-/// Reads pairs one after the other.
-fn read(plan: &ScalePlan, table: &dyn Table) -> Result<Reads> {
-    let words = words(table)?;
+/// Reads as often in each way.
+fn read_all(plan: &ScalePlan, table: &dyn Table, said: &mut dyn FnMut(&str)) -> Result<Vec<Reads>> {
+    said("get");
+    ReadKind::ALL.into_iter().map(|kind| read(plan, words(table)?, kind)).collect()
+}
+
+fn read(plan: &ScalePlan, words: &dyn WordTable, kind: ReadKind) -> Result<Reads> {
     let (before, started) = (faults(), Instant::now());
-    for index in Shuffle::new(plan.items).take(plan.gets as usize) {
-        let key = key(index);
-        if words.get_word(key)? != Some(value(key, 0)) {
-            return Err(wrong(format!("get {index}")));
-        }
+    let mut indices = Shuffle::new(plan.items).take(plan.gets as usize);
+    match kind {
+        ReadKind::Single => indices.try_for_each(|index| {
+            let key = key(index);
+            let is_right = words.get_word(key)? == Some(value(key, 0));
+            is_right.then_some(()).ok_or_else(|| wrong(format!("get {index}")))
+        })?,
+        // Behind the keys that were inserted.
+        ReadKind::Absent => indices.try_for_each(|index| {
+            let is_right = words.get_word(key(plan.items + index))?.is_none();
+            is_right.then_some(()).ok_or_else(|| wrong(format!("get of an absent key, {index}")))
+        })?,
+        ReadKind::Batched => read_batched(words, &mut indices)?,
     }
     let (seconds, Faults { minor, major }) = (started.elapsed().as_secs_f64(), faults());
     let per_read = |faults: u64| faults as f64 / plan.gets.max(1) as f64;
     Ok(Reads {
+        kind,
         count: plan.gets,
         seconds,
         minor_faults: per_read(minor - before.minor),
         major_faults: per_read(major - before.major),
     })
+}
+
+/// Reads pairs, many by one call.
+fn read_batched(words: &dyn WordTable, indices: &mut impl Iterator<Item = u64>) -> Result<()> {
+    let mut values = [None; BATCH];
+    let mut keys = Vec::with_capacity(BATCH);
+    // Ends: each round takes some indices, or is the last one.
+    loop {
+        keys.clear();
+        keys.extend(indices.by_ref().take(BATCH).map(key));
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let values = &mut values[..keys.len()];
+        words.get_words(&keys, values)?;
+        for (key, found) in keys.iter().zip(values) {
+            if *found != Some(value(*key, 0)) {
+                return Err(wrong(format!("get of many keys, {key}")));
+            }
+        }
+    }
 }
 
 /// Opens the table of the plan, as `what`, and counts its pairs; returns the seconds of the open.

@@ -1,6 +1,6 @@
 //! A whole run with the reference engine.
 
-use everhash_bench::{Candidate, Phase, Plan, ScalePlan, reread, run, scale};
+use everhash_bench::{Candidate, Phase, Plan, ReadKind, ScalePlan, reread, run, scale};
 use everhash_index::{Form, HashKind};
 use everhash_pmem::{FileDurability, WriteBack};
 use everhash_testkit::reference::Reference;
@@ -65,7 +65,12 @@ fn a_table_is_filled_opened_twice_and_removed() {
     assert!(!plan.path.exists());
     let kept = ScalePlan { kept: true, ..plan.clone() };
     scale(&kept, &candidate, &mut |_| {}).unwrap();
-    assert_eq!(reread(&kept, &candidate, &mut |_| {}).unwrap().1.count, 50);
+    let (_, reads) = reread(&kept, &candidate, &mut |_| {}).unwrap();
+    for reads in [&report.reads, &reads] {
+        let kinds: Vec<_> = reads.iter().map(|it| (it.kind, it.count)).collect();
+        let all = [ReadKind::Single, ReadKind::Batched, ReadKind::Absent];
+        assert_eq!(kinds, all.map(|kind| (kind, 50)));
+    }
     std::fs::write(&plan.path, b"somebody else's").unwrap();
     assert!(scale(&plan, &candidate, &mut |_| {}).is_err() && plan.path.exists());
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use everhash_bench::{Reads, ScalePlan, ScaleReport, Tail, candidates, reread, scale};
+use everhash_bench::{ReadKind, Reads, ScalePlan, ScaleReport, Tail, candidates, reread, scale};
 use everhash_pmem::FileDurability;
 use everhash_store::HashKind;
 use serde_json::json;
@@ -16,8 +16,8 @@ use crate::output;
 /// Fill a table in a file that may be larger than memory, and measure what only size shows
 ///
 /// Pairs of 8/8 bytes are inserted one by one; each insert is timed. The file is then opened as
-/// after a killed process, read at random, closed, and opened again. It is removed in the
-/// end. A pair takes 32 to 45 bytes of the disk.
+/// after a killed process, read at random (single pairs, 32 by one call, and absent keys), closed,
+/// and opened again. It is removed in the end. A pair takes 32 to 45 bytes of the disk.
 #[derive(Debug, Args)]
 pub struct Scale {
     /// The file, which must not exist, or with --reread be one that --keep left
@@ -29,7 +29,7 @@ pub struct Scale {
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000,
           value_parser = clap::value_parser!(u64).range(1..))]
     items: u64,
-    /// Pairs to read
+    /// Pairs to read, in each way
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     gets: u64,
     /// Threads of an open; 0 means one per processor
@@ -108,7 +108,7 @@ impl Scale {
                 return output::print_json(&json!({ "open_seconds": seconds, "reads": reads }));
             }
             output::print(&opened("open", plan.items, seconds))?;
-            return output::print(&read(&reads));
+            return reads.iter().try_for_each(|reads| output::print(&read(reads)));
         }
         let done = scale(&plan, candidate, &mut said);
         progress.finish_and_clear();
@@ -131,10 +131,15 @@ fn opened(what: &str, items: u64, seconds: f64) -> String {
 }
 
 fn read(reads: &Reads) -> String {
-    let Reads { count, seconds, minor_faults, major_faults } = *reads;
+    let Reads { kind, count, seconds, minor_faults, major_faults } = *reads;
+    let what = match kind {
+        ReadKind::Single => "get",
+        ReadKind::Batched => "get, 32 by one call",
+        ReadKind::Absent => "get of absent keys",
+    };
     format!(
-        "get: {count} at random, {:.3} Mops/s, {minor_faults:.3} minor and {major_faults:.3} major \
-         page faults each",
+        "{what}: {count} at random, {:.3} Mops/s, {minor_faults:.3} minor and {major_faults:.3} \
+         major page faults each",
         millions(count, seconds)
     )
 }
@@ -142,7 +147,7 @@ fn read(reads: &Reads) -> String {
 fn print(report: &ScaleReport) -> Outcome {
     let ScaleReport { engine, items, reads, .. } = report;
     let Tail { p50, p99, p99_9, p99_99, p99_999, max } = report.insert;
-    let lines = [
+    let mut lines = vec![
         format!("{items} pairs of form 8/8 in engine {engine}"),
         format!(
             "insert: {:.1} s, {:.2} Mops/s, {} growth steps; then a sync of {:.2} s",
@@ -168,9 +173,9 @@ fn print(report: &ScaleReport) -> Outcome {
             report.written_bytes_per_item
         ),
         opened("open after a crash", *items, report.open_crashed_seconds),
-        read(reads),
-        format!("close: {:.3} s", report.close_seconds),
-        opened("open after a close", *items, report.open_clean_seconds),
     ];
+    lines.extend(reads.iter().map(read));
+    lines.push(format!("close: {:.3} s", report.close_seconds));
+    lines.push(opened("open after a close", *items, report.open_clean_seconds));
     lines.iter().try_for_each(|line| output::print(line))
 }
