@@ -2,8 +2,8 @@
 //! objects, and only the log behind it.
 //!
 //! A checkpoint is written beside other operations: first it is noted where the streams end, then
-//! each shard is copied under its latch, and then a commit record names it. What a shard learnt
-//! meanwhile lies behind the noted ends: loading passes over such places, and the log has them.
+//! each leaf is copied under the latch of its shard, and then a commit record names it. What a leaf
+//! learnt meanwhile lies behind the noted ends: loading passes over such places, and the log has them.
 //! Places in segments that were emptied since are passed over, too: what was alive there was
 //! appended anew.
 //!
@@ -221,14 +221,12 @@ impl<M: Media> Reef<M> {
             (CheckpointHead::WORDS + CheckpointShard::WORDS * self.shards.all().len()) as u64;
         for shard in self.shards.all() {
             words.clear();
-            let shape = {
-                let _members = shard.latch.lock()?;
-                shard.save(&mut words)
-            };
+            let shape = shard.save(&mut words)?;
             if words.len() as u64 > span.words - offset {
                 return Ok(None);
             }
             let at = span.start.plus(offset);
+            pm.media().renew(Span::new(at, words.len() as u64));
             self.write_part(&pm, at, &words)?;
             index.extend([words.len() as u64, shape, layout::long_sum(&words, at, self.seed)]);
             offset += words.len() as u64;

@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use everhash_index::Result;
 use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives};
 
 use super::arena::Arena;
@@ -31,6 +32,14 @@ const FIRST: u64 = (MOST_DEPTH as u64 + 12) / 4;
 /// How many of them a word has room for.
 const GROUP: u64 = 16;
 
+/// The hashes that begin with some bits.
+pub struct Part {
+    /// These bits.
+    index: u64,
+    /// How many they are.
+    shared: u32,
+}
+
 /// Returns how many words come before those of a leaf.
 fn head_words(length: u64) -> u64 {
     (FIRST + length).div_ceil(GROUP)
@@ -43,24 +52,59 @@ fn count_at(bucket: u64) -> (usize, u64) {
 }
 
 impl<P: Primitives> Shard<P> {
-    /// Appends the words of a checkpoint to `words`; the caller holds the latch. Returns the shape.
-    pub fn save(&self, words: &mut Vec<u64>) -> u64 {
-        let mut leaves = 0;
-        for (index, leaf) in self.leaves() {
-            leaves += 1;
-            let first = words.len();
-            words.resize(first + head_words(self.length) as usize, 0);
-            words[first] = BASE.set(SHARED.set(index, leaf.depth().into()), leaf.base().into());
-            for number in 0..self.length {
-                let before = words.len();
-                let all = self.bucket(leaf, number).iter().map(|it| it.load(Ordering::Relaxed));
-                words.extend(all.filter(|word| *word != 0).map(|word| BEHIND.set(word, 0)));
-                let count = (words.len() - before) as u64;
-                let (word, bit) = count_at(number);
-                words[first + word] |= count << bit;
+    /// Appends the words of a checkpoint to `words`; returns the shape. Writers go on meanwhile:
+    /// none waits for more than a leaf.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
+    pub fn save(&self, words: &mut Vec<u64>) -> Result<u64> {
+        let parts = self.parts()?;
+        parts.into_iter().try_fold(0, |shape, part| self.save_part(part, shape, words))
+    }
+
+    /// Returns the parts in which a shard is saved, each all hashes that begin with some bits: what
+    /// is one leaf now.
+    ///
+    /// # Errors
+    /// As [`Shard::save`].
+    pub fn parts(&self) -> Result<Vec<Part>> {
+        let _members = self.latch.lock()?;
+        let part = |(index, leaf): (u64, Link)| Part { index, shared: leaf.depth() };
+        Ok(self.leaves().map(part).collect())
+    }
+
+    /// Appends a part: the leaf that it was, or those into which that was split since. Returns the
+    /// shape of all parts so far, of those before `shape`.
+    ///
+    /// # Errors
+    /// As [`Shard::save`].
+    pub fn save_part(&self, part: Part, shape: u64, words: &mut Vec<u64>) -> Result<u64> {
+        let _members = self.latch.lock()?;
+        let links = self.links();
+        let (mut depth, mut leaves) = (DEPTH.get(shape), LEAVES.get(shape));
+        for number in (part.index..=links.mask).step_by(1 << part.shared) {
+            let leaf = Link(self.link(links, number).load(Ordering::Relaxed));
+            if number == leaf.index(number) {
+                self.save_leaf(number, leaf, words);
+                (depth, leaves) = (depth.max(leaf.depth().into()), leaves + 1);
             }
         }
-        LEAVES.set(LENGTH.set(self.links().depth().into(), self.length), leaves)
+        Ok(LEAVES.set(LENGTH.set(depth, self.length), leaves))
+    }
+
+    /// Appends a leaf, whose hashes begin with `index`; the caller holds the latch.
+    fn save_leaf(&self, index: u64, leaf: Link, words: &mut Vec<u64>) {
+        let first = words.len();
+        words.resize(first + head_words(self.length) as usize, 0);
+        words[first] = BASE.set(SHARED.set(index, leaf.depth().into()), leaf.base().into());
+        for number in 0..self.length {
+            let before = words.len();
+            let all = self.bucket(leaf, number).iter().map(|it| it.load(Ordering::Relaxed));
+            words.extend(all.filter(|word| *word != 0).map(|word| BEHIND.set(word, 0)));
+            let count = (words.len() - before) as u64;
+            let (word, bit) = count_at(number);
+            words[first + word] |= count << bit;
+        }
     }
 
     /// Returns how long a shard is in a checkpoint. Unit: words.
@@ -83,7 +127,8 @@ impl<P: Primitives> Shard<P> {
             && leaves > 0
             && leaves * length <= most
             && leaves * head_words(length) <= words.len() as u64
-            && depth <= (leaves.ilog2() + CROWDED).min(MOST_DEPTH);
+            // It may have grown while it was saved.
+            && depth <= (leaves.ilog2() + 1 + CROWDED).min(MOST_DEPTH);
         if !is_possible {
             return None;
         }
