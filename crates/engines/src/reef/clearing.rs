@@ -48,7 +48,9 @@ impl<M: Media> Reef<M> {
             }
         }
         // All at once: no cut comes between.
-        let mut streams = self.all_streams()?;
+        let streams: Result<Vec<_>> =
+            (0..self.streams.len()).map(|number| self.stream_for(number, u64::MAX)).collect();
+        let mut streams = streams?;
         for (stream, span) in streams.iter_mut().zip(spans) {
             let floor = stream.last.sequence + 1;
             self.begin_segment(&pm, stream, span, floor)?;

@@ -120,7 +120,7 @@ impl<M: Media> Reef<M> {
                 let parts: BTreeSet<usize> = writes.iter().map(|write| write.stream).collect();
                 let mut streams = Vec::new();
                 for number in parts {
-                    streams.push(self.streams[number].0.lock()?);
+                    streams.push(self.stream_for(number, u64::MAX)?);
                 }
                 self.append_all(&pm, &mut writes, &mut streams)?
             }
@@ -224,7 +224,7 @@ impl<M: Media> Reef<M> {
         let mut due = BTreeSet::new();
         for stream in streams.iter_mut() {
             self.reach(pm, stream, &record)?;
-            if stream.is_due || self.must_end_epoch(stream) {
+            if self.cares(stream) {
                 due.insert(stream.number as usize);
             }
         }

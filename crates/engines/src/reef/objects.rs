@@ -135,22 +135,6 @@ impl Objects {
         Head { word, kind, key_bytes, value_bytes, words }
     }
 
-    /// Appends the key of what may be an object to `key`: its check is not looked at.
-    ///
-    /// # Errors
-    /// If it lies outside the medium.
-    #[inline(always)]
-    pub fn read_key<M: Media>(
-        &self,
-        pm: &Access<'_, M>,
-        at: Addr,
-        key: &mut Vec<u8>,
-    ) -> Result<Option<Head>> {
-        let Some(head) = self.head(pm, at)? else { return Ok(None) };
-        pm.read_bytes(at.plus(self.head_words()), head.key_bytes, key)?;
-        Ok(Some(head))
-    }
-
     /// Reads a whole object: replaces `key` and `value`. `None` if it is damaged, or none any more.
     ///
     /// # Errors
@@ -164,7 +148,8 @@ impl Objects {
     ) -> Result<Option<Head>> {
         key.clear();
         value.clear();
-        let Some(head) = self.read_key(pm, at, key)? else { return Ok(None) };
+        let Some(head) = self.head(pm, at)? else { return Ok(None) };
+        pm.read_bytes(at.plus(self.head_words()), head.key_bytes, key)?;
         let value_at = at.plus(self.head_words() + head.key_bytes.div_ceil(WORD));
         pm.read_bytes(value_at, head.value_bytes, value)?;
         let bound = layout::bound(seal, at);
@@ -228,10 +213,13 @@ impl Objects {
         (check == head.word).then_some(key)
     }
 
-    /// As [`Objects::key_in`], of an object that is sound.
+    /// Returns the key and the value of the object with which bytes begin: it has this head, and is
+    /// sound.
     #[inline(always)]
-    pub fn held_key<'b>(&self, bytes: &'b [u8], head: &Head) -> &'b [u8] {
-        &bytes[(self.head_words() * WORD) as usize..][..head.key_bytes as usize]
+    pub fn held<'b>(&self, bytes: &'b [u8], head: &Head) -> (&'b [u8], &'b [u8]) {
+        let (_, body) = bytes.split_at((self.head_words() * WORD) as usize);
+        let value_at = head.key_bytes.next_multiple_of(WORD) as usize;
+        (&body[..head.key_bytes as usize], &body[value_at..][..head.value_bytes as usize])
     }
 
     /// Looks whether the pair at `at` is of `key`, and reads its value if `value` is wanted.

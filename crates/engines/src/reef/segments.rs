@@ -4,14 +4,15 @@
 //! is filled upwards, and nothing in it is ever rewritten but two words of its head: the tail,
 //! which leads a process that follows a killed one, and the checksum, when it is empty.
 
+use core::hint::cold_path;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Span, WORD};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Primitives, Span, WORD};
 
 use super::layout::{self, Ended, Kind, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
 use super::reserve::Purpose;
-use super::state::Reef;
+use super::state::{LatchedStream, Reef};
 use super::stream::{Open, Position, Sealed, Stream};
 
 /// Where segments are persisted.
@@ -49,14 +50,14 @@ impl<M: Media> Reef<M> {
         purpose: Purpose,
         object: &Object<'_>,
     ) -> Result<(Addr, bool)> {
-        let latch = &self.streams[number].0;
-        let mut stream = latch.lock()?;
+        let words = self.objects.words(object.kind, object.key, object.value);
+        let mut stream = self.stream_for(number, words)?;
         let pending = stream.pending;
-        let at = self.store(pm, &mut stream, purpose, object)?;
+        let at = self.store(pm, &mut stream, purpose, (object, words))?;
         if purpose == Purpose::Move {
             stream.moved += stream.pending - pending;
         }
-        let cares = stream.is_due || self.must_end_epoch(&stream);
+        let cares = self.cares(&stream);
         if !self.is_immediate || purpose == Purpose::Move {
             return Ok((at, cares));
         }
@@ -66,8 +67,32 @@ impl<M: Media> Reef<M> {
         stream.not_durable(|span| pm.flush(span, sites::OBJECTS));
         drop(stream);
         self.poison_on_error(pm.fence(sites::OBJECTS))?;
-        latch.lock()?.made_durable(position);
+        self.streams[number].0.lock()?.made_durable(position);
         Ok((at, cares))
+    }
+
+    /// Returns whether [`Reef::after_write`] has to do something for a stream.
+    #[inline(always)]
+    pub(super) fn cares(&self, stream: &Stream) -> bool {
+        stream.is_due || self.must_end_epoch(stream) || self.needs_memory(stream)
+    }
+
+    /// Takes the latch of a stream when so many more words meet no memory that is being prepared.
+    #[inline(always)]
+    pub(super) fn stream_for(&self, number: usize, words: u64) -> Result<LatchedStream<'_, M>> {
+        let mut attempt = 0;
+        // Ends: who prepares memory waits for nothing but the latch.
+        loop {
+            let stream = self.streams[number].0.lock()?;
+            let is_free = |open: &Open| !open.is_preparing || words <= open.renewed - open.fill;
+            if stream.open.as_ref().is_none_or(is_free) {
+                return Ok(stream);
+            }
+            drop(stream);
+            cold_path();
+            M::Sync::pause(attempt);
+            attempt = attempt.saturating_add(1);
+        }
     }
 
     #[inline(always)]
@@ -76,18 +101,20 @@ impl<M: Media> Reef<M> {
         pm: &Access<'_, M>,
         stream: &mut Stream,
         purpose: Purpose,
-        object: &Object<'_>,
+        (object, words): (&Object<'_>, u64),
     ) -> Result<Addr> {
-        let words = self.objects.words(object.kind, object.key, object.value);
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
             let span = self.take_segment(purpose, words, stream.step())?;
             self.begin_segment(pm, stream, span, floor)?;
         }
-        let is_busy = !self.is_immediate && stream.pending >= self.renewed_words() * WORD;
+        let is_busy = self.is_busy(stream);
         let open = stream.open.as_mut().expect("a segment was begun");
         if is_busy && open.fill + words > open.renewed {
-            self.renew(open, words);
+            let from = open.fill.max(open.renewed);
+            let piece = self.piece(open, from, open.fill + words);
+            self.pool.region().media().renew(piece);
+            open.renewed = from + piece.words;
         }
         let at = open.span.start.plus(open.fill);
         let kind = (object.kind, object.kind.code());
@@ -103,20 +130,52 @@ impl<M: Media> Reef<M> {
         Ok(at)
     }
 
-    /// Returns how much of a segment is prepared at once, and how much has to be written between
-    /// two cuts for that: what is prepared when an epoch ends goes to the device twice.
+    /// Returns how much of a segment is prepared at once. Unit: words.
     #[inline(always)]
-    fn renewed_words(&self) -> u64 {
-        (self.settings.segment_bytes / RENEWED / WORD).max(1)
+    fn piece_words(&self) -> u64 {
+        (self.settings.segment_bytes / PIECES / WORD).max(LINE / WORD)
     }
 
-    /// Prepares the memory of a segment for `words` more words, and for those of the next writes.
-    #[cold]
-    fn renew(&self, open: &mut Open, words: u64) {
-        let from = open.fill.max(open.renewed);
-        let to = (open.fill + words).next_multiple_of(self.renewed_words()).min(open.span.words);
-        self.pool.region().media().renew(Span::new(open.span.start.plus(from), to - from));
-        open.renewed = to;
+    /// Returns whether memory should be prepared at all: what is when an epoch ends goes to the
+    /// device twice.
+    #[inline(always)]
+    fn is_busy(&self, stream: &Stream) -> bool {
+        !self.is_immediate && stream.pending >= self.piece_words() * WORD
+    }
+
+    /// Returns the piece of a segment that is prepared from one offset on, beyond another one.
+    fn piece(&self, open: &Open, from: u64, beyond: u64) -> Span {
+        let to = beyond.next_multiple_of(self.piece_words()).min(open.span.words);
+        Span::new(open.span.start.plus(from), to - from)
+    }
+
+    /// Returns whether the next piece should be prepared: less than half of one is left.
+    #[inline(always)]
+    pub(super) fn needs_memory(&self, stream: &Stream) -> bool {
+        stream.open.as_ref().is_some_and(|open| {
+            open.renewed < open.fill + self.piece_words() / 2
+                && (open.fill..open.span.words).contains(&open.renewed)
+                && !open.is_preparing
+        }) && self.is_busy(stream)
+    }
+
+    /// Prepares the next piece of the newest segment of a stream, if it is time: without the latch,
+    /// so that writers go on meanwhile.
+    pub(super) fn prepare(&self, number: usize) -> Result<()> {
+        let latch = &self.streams[number].0;
+        let piece = {
+            let mut stream = latch.lock()?;
+            let needs_memory = self.needs_memory(&stream);
+            let Some(open) = stream.open.as_mut().filter(|_| needs_memory) else { return Ok(()) };
+            open.is_preparing = true;
+            self.piece(open, open.renewed, open.renewed + 1)
+        };
+        self.pool.region().media().renew(piece);
+        let mut stream = latch.lock()?;
+        let open = stream.open.as_mut().expect("a segment does not end meanwhile");
+        open.renewed += piece.words;
+        open.is_preparing = false;
+        Ok(())
     }
 
     /// Ends the newest segment of a stream and begins another one.
@@ -150,9 +209,15 @@ impl<M: Media> Reef<M> {
         if let Some(open) = stream.open.take() {
             self.end_segment(pm, stream, &open)?;
         }
-        stream.open = Some(Open { span, sequence, seal, fill, renewed: 0, tombstones: 0 });
+        let (renewed, is_preparing, tombstones) = (0, false, 0);
+        let open = Open { span, sequence, seal, fill, renewed, is_preparing, tombstones };
+        stream.open = Some(open);
         stream.last = Position { sequence, fill };
         stream.census = (stream.census.0 + 1, stream.census.1 ^ seal);
+        if !stream.is_due {
+            // Collecting begins anew: not all at once for what was written since it ended.
+            stream.paid = stream.written();
+        }
         stream.pending += SegmentHead::BYTES as u64;
         stream.floor = floor.max(1);
         (stream.is_due, stream.tidied) = (true, None);
@@ -214,10 +279,11 @@ impl<M: Media> Reef<M> {
     }
 }
 
-/// The part of the longest segments that is prepared at once.
+/// In how many pieces the longest segments are prepared.
 ///
-/// Source: ours; of 4 MiB 256 KiB, 1 % of what an epoch of a busy table has.
-const RENEWED: u64 = 16;
+/// Source: ours; of 4 MiB each is 64 KiB, which a file keeps as one large page: a thousandth of what
+/// an epoch of a busy table has, for each stream.
+const PIECES: u64 = 64;
 
 /// The part of a small table that its next segment is long.
 ///

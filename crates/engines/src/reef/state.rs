@@ -5,7 +5,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{AtomicWord, Latch, Lock, Masked, Media, Pool, Primitives, Space, Span};
+use everhash_pmem::{
+    AtomicWord, Latch, LatchGuard, Lock, Masked, Media, Pool, Primitives, Space, Span,
+};
 
 use super::directory::{Arena, Shard};
 use super::objects::Objects;
@@ -22,6 +24,9 @@ pub type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 
 /// A stream behind its latch.
 pub type StreamOf<M> = OwnLines<Latch<<M as Media>::Sync, Stream>>;
+
+/// A stream while its latch is held.
+pub type LatchedStream<'r, M> = LatchGuard<'r, <M as Media>::Sync, Stream>;
 
 /// The segment of a stream that is half collected, behind a lock.
 pub type CollectionOf<M> = OwnLines<LockOf<M, Option<Victim>>>;

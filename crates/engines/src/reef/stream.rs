@@ -44,6 +44,9 @@ pub struct Open {
     pub(super) fill: u64,
     /// Words whose memory is prepared.
     pub(super) renewed: u64,
+    /// Whether the piece behind these is being prepared: until it is, nothing is stored there, and
+    /// the segment does not end.
+    pub(super) is_preparing: bool,
     /// Of those in use, words of tombstones.
     pub(super) tombstones: u64,
 }

@@ -16,6 +16,7 @@ mod space;
 mod times;
 mod traps;
 mod weak_memory;
+mod writers;
 
 use everhash_index::{Design, Form};
 use everhash_testkit::{all_forms, model, race, room};

@@ -328,10 +328,11 @@ impl Holes for FileMedium {
         self.backing.reserve(span)
     }
 
-    /// Writes zeros by a call of the system, which costs a fifth of the faults of the pages: see
-    /// docs/decisions/0017-renewed-pages.md.
+    /// Writes zeros by a call of the system, which costs a fifth of the faults of the pages, and
+    /// maps them: see docs/decisions/0017-renewed-pages.md.
     fn renew(&self, span: Span) {
         self.backing.renew(span);
+        self.backing.mapping.populate(span);
     }
 }
 

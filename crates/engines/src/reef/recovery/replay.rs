@@ -169,7 +169,7 @@ impl<M: Media> Reef<M> {
             }
         }
         for Read { at, held: Held { head, first }, hash, .. } in waiting.fetched.drain(..) {
-            let key = self.objects.held_key(&bytes[first..], &head);
+            let (key, _) = self.objects.held(&bytes[first..], &head);
             let members = &mut latches[self.shard_number(hash) / self.streams.len()];
             self.apply_one(pm, (at, &head), (hash, key), members)?;
         }
