@@ -1,9 +1,7 @@
 //! What a write does beside storing its object: it prepares memory, and collects.
 
 use everhash_index::{Form, Inline, Opening, WordTable, create, open};
-use everhash_pmem::{
-    Boot, FileDurability, FileMedium, FileOptions, Image, Lock, Region, Std, WORD,
-};
+use everhash_pmem::{FileDurability, FileMedium, FileOptions, Image, Lock, Region, Std, WORD};
 
 use crate::reef::collection::STEP;
 use crate::reef::{Reef, ReefSettings};
