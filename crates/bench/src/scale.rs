@@ -203,8 +203,8 @@ pub fn scale(
 }
 
 /// Opens a table that a run has kept, and reads from it: in another process, to which the system
-/// may give less memory than the file has bytes. Returns the seconds of the open, and the reads of each
-/// kind.
+/// may give less memory than the file has bytes. Returns the seconds of the open, and the reads of
+/// each kind.
 ///
 /// # Errors
 /// As [`scale()`].

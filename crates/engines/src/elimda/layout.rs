@@ -8,7 +8,7 @@ mod geometry;
 #[cfg(test)]
 mod tests;
 
-use everhash_pmem::{Addr, Bits, Ruler, pool};
+use everhash_pmem::{Addr, Bits, Block, Ruler, pool};
 
 pub use collecting::{Control, Ended, LOGS_LINK, MOST_LOGS};
 pub use geometry::{Geometry, LogSlot};
@@ -441,6 +441,12 @@ pub const fn extent_of(initial: u64, slot: u64) -> (usize, u64) {
     // No division: the first extent has a power of two of slots, and so has each.
     let first = 1 << slot.ilog2();
     ((slot.ilog2() - initial.ilog2()) as usize + 1, slot - first)
+}
+
+/// Returns the key and the value of an item of two words.
+#[inline(always)]
+pub fn pair_in<B: Block<2>>(item: &B) -> (u64, u64) {
+    (item.load(0), item.load(1))
 }
 
 /// Returns the length of an extent. Unit: bytes; whole lines.

@@ -2,7 +2,7 @@
 //! instructions. What is rare is left to the search of all forms, which begins anew.
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtOnce, Block, Media, Stamp};
+use everhash_pmem::{Access, Addr, AtOnce, Media, Stamp};
 
 use super::dram_table::{Candidates, Progress};
 use super::layout;
@@ -116,8 +116,9 @@ impl<M: Media> ElimDa<M, Words> {
                     continue;
                 }
                 let item = pm.try_block::<2>(self.unit_item(segment, bucket, entry, slot))?;
-                if item.load(0) == key {
-                    return Some(Some(item.load(1)));
+                let (found, value) = layout::pair_in(&item);
+                if found == key {
+                    return Some(Some(value));
                 }
             }
         }
@@ -224,8 +225,7 @@ impl<M: Media> ElimDa<M, Words> {
     fn word_there(&self, pm: &Access<'_, M>, waiting: &Waiting<'_, M>, key: u64) -> Option<u64> {
         let (stamp, Seeming { at, entry, slot }) = (waiting.stamp?, waiting.seeming?);
         let Located { segment, index, bucket } = &waiting.located;
-        let item = pm.try_block::<2>(at)?;
-        let (found, value) = (item.load(0), item.load(1));
+        let (found, value) = layout::pair_in(&pm.try_block::<2>(at)?);
         let is_live = bucket.is_live(entry, slot);
         let accepted = segment.lock(*index).accepts(stamp);
         (found == key && is_live && accepted).then_some(value)

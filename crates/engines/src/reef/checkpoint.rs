@@ -3,8 +3,8 @@
 //!
 //! A checkpoint is written beside other operations: first it is noted where the streams end, then
 //! each leaf is copied under the latch of its shard, and then a commit record names it. What a leaf
-//! learnt meanwhile lies behind the noted ends: loading passes over such places, and the log has them.
-//! Places in segments that were emptied since are passed over, too: what was alive there was
+//! learnt meanwhile lies behind the noted ends: loading passes over such places, and the log has
+//! them. Places in segments that were emptied since are passed over, too: what was alive there was
 //! appended anew.
 //!
 //! Nothing depends on a checkpoint. As long as its segments exist, recovery without it finds the

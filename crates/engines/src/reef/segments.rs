@@ -153,9 +153,9 @@ impl<M: Media> Reef<M> {
     #[inline(always)]
     pub(super) fn needs_memory(&self, stream: &Stream) -> bool {
         stream.open.as_ref().is_some_and(|open| {
-            open.renewed < open.fill + self.piece_words() / 2
-                && (open.fill..open.span.words).contains(&open.renewed)
-                && !open.is_preparing
+            // Where stores have gone beyond what is prepared, this is a large number.
+            let left = open.renewed.wrapping_sub(open.fill);
+            left < self.piece_words() / 2 && open.renewed < open.span.words && !open.is_preparing
         }) && self.is_busy(stream)
     }
 
@@ -281,8 +281,8 @@ impl<M: Media> Reef<M> {
 
 /// In how many pieces the longest segments are prepared.
 ///
-/// Source: ours; of 4 MiB each is 64 KiB, which a file keeps as one large page: a thousandth of what
-/// an epoch of a busy table has, for each stream.
+/// Source: ours; of 4 MiB each is 64 KiB, which a file keeps as one large page: for each stream, a
+/// 256th of what an epoch of a busy table has.
 const PIECES: u64 = 64;
 
 /// The part of a small table that its next segment is long.

@@ -287,10 +287,10 @@
 //!
 //! In memory fingerprints in DRAM do not pay, but for absent keys. 2 M pairs of words, one thread,
 //! against none (two runs in turn): of all slots, absent keys 1.15 to 1.2 times as fast, gets 0.63
-//! to 0.68, batched gets 0.71 to 0.74, inserts 0.97 to 1.0, updates 0.75 to 0.8; of the upper layer,
-//! absent keys 1.02 to 1.04, gets 0.72 to 0.75, batched gets 0.84 to 0.85, inserts 0.94 to 0.97,
-//! updates 0.86 to 0.9. A get waits for DRAM before it fetches the line that it reads; a write
-//! fetches the one that it goes to as soon as DRAM says which.
+//! to 0.68, batched gets 0.71 to 0.74, inserts 0.97 to 1.0, updates 0.75 to 0.8; of the upper
+//! layer, absent keys 1.02 to 1.04, gets 0.72 to 0.75, batched gets 0.84 to 0.85, inserts 0.94 to
+//! 0.97, updates 0.86 to 0.9. A get waits for DRAM before it fetches the line that it reads; a
+//! write fetches the one that it goes to as soon as DRAM says which.
 
 mod bucket;
 mod check;

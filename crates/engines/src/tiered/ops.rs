@@ -198,8 +198,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
     }
 
-    /// As [`Tiered::prefetch`], with fingerprints in DRAM. A line that a write goes to is read by no
-    /// search, if no slot there has the fingerprint of the key: unless it was fetched, the fence
+    /// As [`Tiered::prefetch`], with fingerprints in DRAM. A line that a write goes to is read by
+    /// no search, if no slot there has the fingerprint of the key: unless it was fetched, the fence
     /// waits for it.
     fn prefetch_known(
         &self,

@@ -177,8 +177,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 
     /// Returns the topmost copy of a key with a state that counts: a shadow and a tombstone are
-    /// copies too. A record's value is left in `bytes`. Calls `see` for the buckets on the way, with
-    /// the layer and the number of the hash function, and with the heads of those that have no
+    /// copies too. A record's value is left in `bytes`. Calls `see` for the buckets on the way,
+    /// with the layer and the number of the hash function, and with the heads of those that have no
     /// overflow lines.
     ///
     /// Places come from where they are shared, and are not copied first.
