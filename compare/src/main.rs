@@ -26,7 +26,7 @@ use crate::data::Shape;
 use crate::plan::{Line, Plan, Task};
 use crate::report::{Column, Report};
 use crate::store::{Durability, Entry, entries, entry};
-use crate::system::{Group, facts};
+use crate::system::{Group, facts, warm};
 
 /// Threads that put at a time in the immediate series.
 const IMMEDIATE_THREADS: [u64; 4] = [1, 2, 8, 16];
@@ -96,6 +96,10 @@ struct Run {
     /// Memory that a store's process may use, page cache included, in MB [default: no limit]
     #[arg(long)]
     memory_limit_mb: Option<u64>,
+    /// Memory to store to before each store's turn, in MB: the host of a virtual machine may give a
+    /// page its memory only then, for some microseconds, and take it away from who has freed it
+    #[arg(long, default_value_t = 0)]
+    warm_mb: usize,
     /// Folder for the stores' files; a folder inside it is made and removed
     #[arg(long, default_value = ".")]
     folder: PathBuf,
@@ -170,6 +174,8 @@ impl Run {
         bar.enable_steady_tick(Duration::from_millis(200));
         for round in 1..=self.rounds {
             for (durability, column) in &mut columns {
+                bar.set_message("memory");
+                warm(self.warm_mb << 20);
                 for task in tasks(*durability) {
                     let plan = self.plan(task, *durability, &column.store, scratch.path());
                     let name = format!("round {round}, {} ({durability})", column.store);
@@ -207,6 +213,7 @@ impl Run {
             ("pairs", format!("{items} of {shape} bytes")),
             ("windows", format!("{window_ms} ms, medians of {rounds} rounds")),
             ("memory of a store", memory),
+            ("memory stored to before each", format!("{} MB", self.warm_mb)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()

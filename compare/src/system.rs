@@ -63,6 +63,15 @@ pub fn memory() -> Memory {
     Memory { resident_bytes: field("VmRSS:"), anonymous_bytes: field("RssAnon:") }
 }
 
+/// Stores to every page of so much memory, and frees it.
+pub fn warm(bytes: usize) {
+    /// The smallest page of any machine. Unit: bytes.
+    const PAGE: usize = 4096;
+    let mut memory = vec![0u8; bytes];
+    memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+}
+
 /// A memory group: the processes in it share a limit, their page cache included.
 pub struct Group {
     folder: PathBuf,
