@@ -131,8 +131,8 @@
 //!
 //! Grown to 20 M pairs of words in a file, one thread (`everhash scale`), when nearly all segments
 //! have just been split: 8.0 bytes of DRAM a pair, 46 of the file of which 38 are in use (a half
-//! that was just split is half empty), 30 written; an open with one thread takes 0.97 s after a
-//! crash and 0.81 s after a close, 20 and 25 M pairs a second. On average between two doublings it
+//! that was just split is half empty), 30 written; an open with one thread takes 0.58 s after a
+//! crash and 0.53 s after a close, 35 and 38 M pairs a second. On average between two doublings it
 //! is 5.7 bytes of DRAM and 28 of the device (`tests/counts.rs`).
 //!
 //! Of the first row about 27 bytes are the log, 17 the relocated units, and the rest splits. These
