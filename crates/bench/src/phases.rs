@@ -114,7 +114,10 @@ const TIMED_EVERY: u64 = 64;
 pub(crate) fn run_share(table: &dyn Table, phase: Phase, share: Share) -> Result<Measured> {
     let mut latency = Latency::histogram();
     let (done, took) = timed(|| match (phase, table.words()) {
-        (Phase::GetMany, Some(words)) => batches_of_words(words, share),
+        (Phase::GetMany, Some(words)) => {
+            let indices = Shuffle::new(share.count).map(|index| share.first + index);
+            batches_of_words(words, indices, BATCH)
+        }
         (Phase::GetMany, None) => batches_of_bytes(table, share, get_batch),
         (Phase::LoadMany, _) => batches_of_bytes(table, share, insert_batch),
         (bare, _) if bare.is_bare() => each_blind(table, bare, share, &mut latency),
@@ -253,15 +256,19 @@ fn spread(bytes: &mut [u8], number: u64) {
     }
 }
 
-fn batches_of_words(table: &dyn WordTable, share: Share) -> Result<u64> {
-    let mut keys = Vec::with_capacity(BATCH);
-    let mut values = vec![None; BATCH];
+/// Reads pairs in calls of `batch` keys; returns how many answers were wrong.
+pub(crate) fn batches_of_words(
+    table: &dyn WordTable,
+    mut indices: impl Iterator<Item = u64>,
+    batch: usize,
+) -> Result<u64> {
+    let mut keys = Vec::with_capacity(batch);
+    let mut values = vec![None; batch];
     let mut wrong = 0;
-    let mut shuffle = Shuffle::new(share.count);
-    // Ends: each round takes at least one of `count` keys.
+    // Ends: each round takes at least one of the indices.
     loop {
         keys.clear();
-        keys.extend(shuffle.by_ref().take(BATCH).map(|index| key(share.first + index)));
+        keys.extend(indices.by_ref().take(batch).map(key));
         if keys.is_empty() {
             return Ok(wrong);
         }

@@ -18,6 +18,7 @@ use crate::Candidate;
 use crate::clock::timed;
 use crate::keys::{Shuffle, key, value};
 use crate::medium::changes;
+use crate::phases::batches_of_words;
 use crate::process::{Faults, anonymous_bytes, faults, forget_pages, stored_bytes, written_bytes};
 use crate::report::Latency;
 
@@ -333,7 +334,10 @@ fn read(plan: &ScalePlan, words: &dyn WordTable, kind: ReadKind) -> Result<Reads
             let is_right = words.get_word(key(plan.items + index))?.is_none();
             is_right.then_some(()).ok_or_else(|| wrong(format!("get of an absent key, {index}")))
         })?,
-        ReadKind::Batched => read_batched(words, &mut indices)?,
+        ReadKind::Batched => match batches_of_words(words, indices, BATCH)? {
+            0 => {}
+            wrong_answers => return Err(wrong(format!("{wrong_answers} of get of many keys"))),
+        },
     }
     let (seconds, Faults { minor, major }) = (started.elapsed().as_secs_f64(), faults());
     let per_read = |faults: u64| faults as f64 / plan.gets.max(1) as f64;
@@ -344,27 +348,6 @@ fn read(plan: &ScalePlan, words: &dyn WordTable, kind: ReadKind) -> Result<Reads
         minor_faults: per_read(minor - before.minor),
         major_faults: per_read(major - before.major),
     })
-}
-
-/// Reads pairs, many by one call.
-fn read_batched(words: &dyn WordTable, indices: &mut impl Iterator<Item = u64>) -> Result<()> {
-    let mut values = [None; BATCH];
-    let mut keys = Vec::with_capacity(BATCH);
-    // Ends: each round takes some indices, or is the last one.
-    loop {
-        keys.clear();
-        keys.extend(indices.by_ref().take(BATCH).map(key));
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let values = &mut values[..keys.len()];
-        words.get_words(&keys, values)?;
-        for (key, found) in keys.iter().zip(values) {
-            if *found != Some(value(*key, 0)) {
-                return Err(wrong(format!("get of many keys, {key}")));
-            }
-        }
-    }
 }
 
 /// Opens the table of the plan, as `what`, and counts its pairs; returns the seconds of the open.
