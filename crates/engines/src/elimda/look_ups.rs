@@ -11,7 +11,7 @@ use super::state::{ElimDa, Located, WordLookup};
 use crate::common::hash::{KeyedHash, WordHash, with_hash};
 use crate::common::slot_codec::Words;
 
-/// Keys that are looked up together: the lines of all of them are on their way at once.
+/// Keys that are looked up together: the lines of all of them are fetched at once.
 ///
 /// Unit: keys. Source: ours; about twice as many cache misses can a present core have outstanding,
 /// and what they need fits into the first cache.
@@ -25,7 +25,7 @@ pub fn word_lookup<M: Media>(hasher: &KeyedHash) -> WordLookup<M> {
     with_hash!(hasher, hash => by(hash))
 }
 
-/// A key of a batch on its way.
+/// A key of a batch that is being looked up.
 struct Waiting<'t, M: Media> {
     hash: u64,
     located: Located<'t, M>,

@@ -369,17 +369,17 @@ impl<M: Media> Reef<M> {
     /// Those of the medium, and of damage that collecting meets. The write itself is done.
     #[cold]
     pub(super) fn after_write(&self, number: usize) -> Result<()> {
-        let (needs_memory, must_end, is_due, step) = {
+        let (piece, must_end, is_due, step) = {
             let mut stream = self.streams[number].0.lock()?;
             let written = stream.written();
             let since = written - stream.paid;
             stream.paid = written;
             let step = STEP.max(since.min(self.segment_bytes()) / WORD * STEP_SHARE);
-            let needs_memory = self.needs_memory(&stream);
-            (needs_memory, self.must_end_epoch(&stream), stream.is_due, step)
+            let piece = self.next_piece(&mut stream);
+            (piece, self.must_end_epoch(&stream), stream.is_due, step)
         };
-        if needs_memory {
-            self.prepare(number)?;
+        if let Some(piece) = piece {
+            self.prepare(number, piece)?;
         }
         if must_end {
             self.bound_pending(number)?;

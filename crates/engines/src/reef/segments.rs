@@ -151,7 +151,7 @@ impl<M: Media> Reef<M> {
 
     /// Returns whether the next piece should be prepared: less than half of one is left.
     #[inline(always)]
-    pub(super) fn needs_memory(&self, stream: &Stream) -> bool {
+    fn needs_memory(&self, stream: &Stream) -> bool {
         stream.open.as_ref().is_some_and(|open| {
             // Where stores have gone beyond what is prepared, this is a large number.
             let left = open.renewed.wrapping_sub(open.fill);
@@ -159,19 +159,20 @@ impl<M: Media> Reef<M> {
         }) && self.is_busy(stream)
     }
 
-    /// Prepares the next piece of the newest segment of a stream, if it is time: without the latch,
-    /// so that writers go on meanwhile.
-    pub(super) fn prepare(&self, number: usize) -> Result<()> {
-        let latch = &self.streams[number].0;
-        let piece = {
-            let mut stream = latch.lock()?;
-            let needs_memory = self.needs_memory(&stream);
-            let Some(open) = stream.open.as_mut().filter(|_| needs_memory) else { return Ok(()) };
-            open.is_preparing = true;
-            self.piece(open, open.renewed, open.renewed + 1)
-        };
+    /// Returns the next piece of the newest segment of a stream if it is time to prepare it, which
+    /// the caller does then by [`Reef::prepare`].
+    pub(super) fn next_piece(&self, stream: &mut Stream) -> Option<Span> {
+        let needs_memory = self.needs_memory(stream);
+        let open = stream.open.as_mut().filter(|_| needs_memory)?;
+        open.is_preparing = true;
+        Some(self.piece(open, open.renewed, open.renewed + 1))
+    }
+
+    /// Prepares a piece of a stream's newest segment: without the latch, so that writers go on
+    /// meanwhile.
+    pub(super) fn prepare(&self, number: usize, piece: Span) -> Result<()> {
         self.pool.region().media().renew(piece);
-        let mut stream = latch.lock()?;
+        let mut stream = self.streams[number].0.lock()?;
         let open = stream.open.as_mut().expect("a segment does not end meanwhile");
         open.renewed += piece.words;
         open.is_preparing = false;
