@@ -6,14 +6,15 @@
 //! no newer one does: only of the oldest segment of a stream no tombstone is needed any more. When
 //! there are many of them, the oldest segment is collected for their sake.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
+use everhash_pmem::{Access, AtomicWord, Lock, Media, Span, WORD};
 
 use super::directory::damaged;
 use super::layout::Kind;
-use super::objects::Head;
+use super::reader::{Held, Part, Reader};
 use super::reserve::Purpose;
 use super::segments::Object;
 use super::state::Reef;
@@ -89,15 +90,6 @@ pub enum Collected {
     Step,
     /// The rest of a segment.
     Segment,
-}
-
-/// A sound object of a segment that is collected.
-struct Listed {
-    at: Addr,
-    /// Where it begins in the piece.
-    first: usize,
-    head: Head,
-    hash: u64,
 }
 
 /// What the segments of a stream hold.
@@ -214,19 +206,22 @@ impl<M: Media> Reef<M> {
     /// crash leaves each object in the one place or the other.
     pub(super) fn collect(&self, victim: &mut Victim, step: u64) -> Result<bool> {
         let pm = self.pool.access();
-        let fill = victim.segment.fill;
+        let Sealed { span, seal, fill, .. } = victim.segment;
+        let part = Part::new((span.start, seal), victim.offset, fill);
         let end = victim.offset.saturating_add(step).min(fill);
-        let (mut bytes, mut objects) = (Vec::new(), Vec::new());
+        let mut reader = Reader::new(&pm, self.objects, PIECE, []);
+        reader.turn(part);
+        let mut objects = Vec::new();
         // Ends: every object has a length, and some are listed or it is an error.
         while victim.offset < end {
-            self.list(&pm, victim, end, (&mut bytes, &mut objects))?;
+            self.list(&mut reader, victim.offset..end, &mut objects)?;
             if objects.is_empty() {
-                let at = victim.segment.span.start.plus(victim.offset);
+                let at = span.start.plus(victim.offset);
                 return if self.is_gone(victim)? { Ok(true) } else { Err(damaged(at)) };
             }
-            for object in objects.drain(..) {
-                self.keep(&pm, victim, &object, &bytes)?;
-                victim.offset += object.head.words;
+            for (held, hash) in objects.drain(..) {
+                self.keep(&pm, victim, (&held, hash), reader.bytes())?;
+                victim.offset += held.head.words;
             }
         }
         if victim.offset < fill {
@@ -238,38 +233,30 @@ impl<M: Media> Reef<M> {
         Ok(true)
     }
 
-    /// Copies a piece of a segment to `bytes`, lists its first sound objects, as many as are looked
-    /// at together, and fetches the lines of the directory that keeping them looks at. Lists none
-    /// where there is no sound one.
-    fn list(
+    /// Lists the first sound objects at these offsets and the hashes of their keys, as many as are
+    /// looked at together, and fetches the lines of the directory that keeping them looks at. Lists
+    /// none where there is no sound one.
+    fn list<I: Iterator<Item = Span>>(
         &self,
-        pm: &Access<'_, M>,
-        victim: &Victim,
-        end: u64,
-        (bytes, objects): (&mut Vec<u8>, &mut Vec<Listed>),
+        reader: &mut Reader<'_, '_, M, I>,
+        offsets: Range<u64>,
+        objects: &mut Vec<(Held, u64)>,
     ) -> Result<()> {
-        let Sealed { span, seal, fill, .. } = victim.segment;
-        let (start, rest) = (span.start.plus(victim.offset), fill - victim.offset);
-        bytes.clear();
-        pm.read_bytes(start, PIECE.min(rest) * WORD, bytes)?;
-        let longer = self.objects.head_in(bytes).map_or(0, |head| head.words);
-        // What leads out of the segment is no object.
-        if (PIECE + 1..=rest).contains(&longer) {
-            pm.read_bytes(start.plus(PIECE), (longer - PIECE) * WORD, bytes)?;
+        let mut offset = offsets.start;
+        if reader.held(offset).is_none() && !reader.hold(offset)? {
+            return Ok(());
         }
-        let mut offset = 0;
-        while objects.len() < TOGETHER && offset < end - victim.offset {
-            let (at, first) = (start.plus(offset), (offset * WORD) as usize);
-            // Of one that goes on behind the piece the check fails: it is the first of the next.
-            let Some(head) = self.objects.head_in(&bytes[first..]) else { break };
-            let Some(key) = self.objects.key_in(&bytes[first..], &head, (at, seal)) else { break };
+        while objects.len() < TOGETHER && offset < offsets.end {
+            // One that goes on behind what is held is the first of the next.
+            let Some(held) = reader.held(offset) else { break };
+            let Some(key) = reader.key(&held) else { break };
             let hash = self.hash(key);
             self.shard(hash).0.prefetch_link(hash);
-            objects.push(Listed { at, first, head, hash });
-            offset += head.words;
+            objects.push((held, hash));
+            offset += held.head.words;
         }
-        for it in &*objects {
-            self.shard(it.hash).0.prefetch(it.hash);
+        for (_, hash) in &*objects {
+            self.shard(*hash).0.prefetch(*hash);
         }
         Ok(())
     }
@@ -280,37 +267,38 @@ impl<M: Media> Reef<M> {
         Ok(stream.sealed.get(&victim.sequence).is_none_or(|segment| segment.is_empty))
     }
 
-    /// Appends an object to its stream anew if it is alive; `bytes` are the piece that it is in.
+    /// Appends an object to its stream anew if it is alive; `bytes` are what is held of the segment,
+    /// `hash` that of the key.
     fn keep(
         &self,
         pm: &Access<'_, M>,
         victim: &Victim,
-        listed: &Listed,
+        (held, hash): (&Held, u64),
         bytes: &[u8],
     ) -> Result<()> {
-        let Listed { at, first, head, hash } = listed;
-        let (shard, number) = self.shard(*hash);
+        let Held { at, head, first } = *held;
+        let (shard, number) = self.shard(hash);
         let _members = shard.latch.lock()?;
         self.alive()?;
-        if self.units.seal(*at) != victim.segment.seal {
+        if self.units.seal(at) != victim.segment.seal {
             // After a clear, another segment lies here: what was read is of no time.
             return Ok(());
         }
-        let (key, value) = self.objects.held(&bytes[*first..], head);
+        let (key, value) = self.objects.held(&bytes[first..], &head);
         let object = Object { kind: head.kind, key, value };
         match head.kind {
             Kind::Put => {
-                if let Some(found) = shard.locate_place(*hash, *at, head.words) {
+                if let Some(found) = shard.locate_place(hash, at, head.words) {
                     let (place, _) = self.append(pm, number, Purpose::Move, &object)?;
                     shard.replace(&found, place);
-                    self.units.add_garbage(*at, head.words);
+                    self.units.add_garbage(at, head.words);
                 }
             }
             Kind::Removed if victim.is_oldest => {}
             Kind::Removed => {
                 let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
                 // Moved behind a newer version it would remove that.
-                if shard.locate(*hash, look)?.is_none() {
+                if shard.locate(hash, look)?.is_none() {
                     self.append(pm, number, Purpose::Move, &object)?;
                 }
             }

@@ -59,7 +59,8 @@
 //! | collection, tombstones | `collection.rs` |
 //! | clearing | `clearing.rs` |
 //! | checkpoints of the directory | `checkpoint.rs`, `recovery/loaded.rs` |
-//! | recovery | `recovery.rs`, `recovery/found.rs`, `recovery/reader.rs`, `recovery/replay.rs` |
+//! | recovery | `recovery.rs`, `recovery/found.rs`, `recovery/replay.rs` |
+//! | reading segments, for recovery and for collection | `reader.rs` |
 //! | visiting all pairs | `scan.rs` |
 //! | work ahead of need | `upkeep.rs` |
 //!
@@ -103,6 +104,7 @@ pub mod layout;
 mod look_ups;
 mod objects;
 mod ops;
+mod reader;
 mod recovery;
 mod reserve;
 mod scan;

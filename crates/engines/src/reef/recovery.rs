@@ -13,7 +13,6 @@
 
 mod found;
 mod loaded;
-mod reader;
 mod replay;
 
 use core::sync::atomic::Ordering;
@@ -32,6 +31,7 @@ use super::epochs;
 use super::layout::{self, Ended, Epoch, ROOT, Root, SegmentHead, Tail};
 use super::look_ups::word_lookup;
 use super::objects::Objects;
+use super::reader::{Part, Reader};
 use super::setup::ReefSettings;
 use super::state::{Epochs, OwnLines, Reef, StreamOf};
 use super::stream::{Position, Sealed, Stream};
@@ -47,6 +47,11 @@ pub mod sites {
         TAIL = "reef/open/tail";
     }
 }
+
+/// How much of a segment is copied at once.
+///
+/// Unit: words. Source: ours; most of the nearest cache, and some hundred objects.
+const PIECE: u64 = 4096;
 
 /// What recovery decided.
 struct Plan {
@@ -203,7 +208,7 @@ fn verify<M: Media>(
     let Some(from) = from else { return Ok(()) };
     for (sequence, (segment, words)) in segments.range(from.sequence..) {
         let start = if *sequence == from.sequence { from.fill } else { 0 };
-        let reached = objects.sound_until(pm, segment, (start, *words), false)?;
+        let reached = sound_until(pm, objects, segment.part(start, *words), false)?;
         if reached != *words {
             return Err(segment.corrupt("every object of a commit record is sound"));
         }
@@ -251,7 +256,7 @@ fn behind<M: Media>(
     if let Some((segment, words)) = segments.get_mut(&tail.sequence)
         && goes_on(segment)
     {
-        *words = objects.sound_until(pm, segment, (*words, segment.words()), true)?;
+        *words = sound_until(pm, objects, segment.part(*words, segment.words()), true)?;
     }
     let (mut left_over, mut next) = (Vec::new(), tail.sequence);
     for (sequence, (segment, _)) in later {
@@ -260,10 +265,23 @@ fn behind<M: Media>(
             left_over.push(segment);
             continue;
         }
-        let words = objects.sound_until(pm, &segment, (0, segment.words()), true)?;
+        let words = sound_until(pm, objects, segment.part(0, segment.words()), true)?;
         segments.insert(sequence, (segment, words));
     }
     Ok(left_over)
+}
+
+/// Returns where the sound objects of a part end, or if so asked, the first one of an atomic batch
+/// begins. Unit: words of the segment.
+fn sound_until<M: Media>(
+    pm: &Access<'_, M>,
+    objects: Objects,
+    part: Part,
+    until_batch: bool,
+) -> Result<u64> {
+    let mut reader = Reader::new(pm, objects, PIECE, [part.span()]);
+    reader.turn(part);
+    reader.sound_until(until_batch)
 }
 
 /// Returns the streams of a plan, without segments.

@@ -6,6 +6,7 @@ use everhash_pmem::{Access, Addr, Media, WORD, pool};
 use crate::reef::layout::{
     self, BATCH, BatchRecord, Ended, Epoch, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
 };
+use crate::reef::reader::Part;
 use crate::reef::setup::ReefSettings;
 use crate::reef::stream::Position;
 
@@ -55,6 +56,11 @@ impl FoundSegment {
     /// Returns how long the segment is. Unit: words.
     pub(super) fn words(&self) -> u64 {
         self.units * (self.unit_bytes / WORD)
+    }
+
+    /// Returns its objects from one offset to another one.
+    pub(super) fn part(&self, from: u64, to: u64) -> Part {
+        Part::new((self.at, self.seal), from, to)
     }
 
     /// Returns what the word in its head says.

@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use everhash_index::{Error, Executor, Result};
 use everhash_pmem::{Access, Addr, Lock, Media};
 
-use super::Plan;
 use super::found::FoundSegment;
-use super::reader::{Held, Part, Reader};
+use super::{PIECE, Plan};
 use crate::common::jobs::run_all;
 use crate::reef::directory::{Link, Members, damaged};
 use crate::reef::layout::Kind;
-use crate::reef::objects::Head;
+use crate::reef::reader::{Held, Reader};
 use crate::reef::state::Reef;
 use crate::reef::stream::Position;
 
@@ -23,7 +22,6 @@ const TOGETHER: usize = 16;
 
 /// An object of a stream that is read and not yet in the directory.
 struct Read {
-    at: Addr,
     held: Held,
     hash: u64,
     /// The link to its leaf when the line there was fetched.
@@ -70,29 +68,30 @@ impl<M: Media> Reef<M> {
             segments.range(floor.max(from.sequence)..).map(|(sequence, (segment, words))| {
                 // Anything else than the end of an object is no object, and so an error.
                 let before = if *sequence == from.sequence { from.fill } else { 0 };
-                Part::new(segment, before, *words)
+                (segment, segment.part(before, *words))
             });
-        let mut reader = Reader::new(&pm, parts.clone().map(|part| part.span()));
+        let spans = parts.clone().map(|(_, part)| part.span());
+        let mut reader = Reader::new(&pm, self.objects, PIECE, spans);
         let shards = self.shards.all().iter().skip(number).step_by(self.streams.len());
         // Nobody else wants them before the table is open.
         let latches = shards.map(|shard| shard.latch.lock());
         let mut latches: Vec<_> = latches.collect::<core::result::Result<_, _>>()?;
         let mut waiting = Waiting::default();
-        for part in parts {
-            reader.turn(&part);
+        for (segment, part) in parts {
+            reader.turn(part);
             let (mut offset, mut tombstones) = (part.from, 0);
             // Ends: every object has a length, and what a reader was told to hold it holds.
             while offset < part.to {
-                let at = part.segment.at.plus(offset);
-                let Some(held) = reader.held(self.objects, offset) else {
+                let Some(held) = reader.held(offset) else {
                     self.apply_all(&pm, reader.bytes(), &mut waiting, &mut latches)?;
-                    if !reader.hold(self.objects, &part, offset)? {
-                        return Err(damaged(at));
+                    if !reader.hold(offset)? {
+                        return Err(damaged(part.at.plus(offset)));
                     }
                     continue;
                 };
-                let hash = self.sound_hash(reader.bytes(), &held, at, part.segment)?;
-                waiting.fresh.push(Read { at, held, hash, leaf: Link::default() });
+                let key = reader.key(&held).ok_or_else(|| damaged(held.at))?;
+                let hash = self.hash_in(key, number, held.at)?;
+                waiting.fresh.push(Read { held, hash, leaf: Link::default() });
                 if waiting.fresh.len() == TOGETHER {
                     self.apply_some(&pm, reader.bytes(), &mut waiting, &mut latches)?;
                 }
@@ -103,29 +102,22 @@ impl<M: Media> Reef<M> {
             }
             self.apply_all(&pm, reader.bytes(), &mut waiting, &mut latches)?;
             let mut stream = self.streams[number].0.lock()?;
-            if let Some(sealed) = stream.sealed.get_mut(&part.segment.sequence) {
+            if let Some(sealed) = stream.sealed.get_mut(&segment.sequence) {
                 sealed.tombstones += tombstones;
             }
         }
         Ok(())
     }
 
-    /// Returns the hash of an object's key.
+    /// Returns the hash of a key of a stream.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is damaged, or lies where it must not.
+    /// [`Error::Corrupt`] if it is one of another stream.
     #[inline(always)]
-    fn sound_hash(
-        &self,
-        bytes: &[u8],
-        held: &Held,
-        at: Addr,
-        segment: &FoundSegment,
-    ) -> Result<u64> {
-        let key = self.objects.key_in(&bytes[held.first..], &held.head, (at, segment.seal));
-        let hash = self.hash(key.ok_or_else(|| damaged(at))?);
+    fn hash_in(&self, key: &[u8], stream: usize, at: Addr) -> Result<u64> {
+        let hash = self.hash(key);
         let (shard, number) = self.shard(hash);
-        if number != segment.stream as usize {
+        if number != stream {
             return Err(Error::Corrupt { at: at.byte(), broken: "a key lies in its stream" });
         }
         shard.prefetch_link(hash);
@@ -168,10 +160,10 @@ impl<M: Media> Reef<M> {
                 pm.prefetch(place);
             }
         }
-        for Read { at, held: Held { head, first }, hash, .. } in waiting.fetched.drain(..) {
+        for Read { held: Held { at, head, first }, hash, .. } in waiting.fetched.drain(..) {
             let (key, _) = self.objects.held(&bytes[first..], &head);
             let members = &mut latches[self.shard_number(hash) / self.streams.len()];
-            self.apply_one(pm, (at, &head), (hash, key), members)?;
+            self.apply_one(pm, (at, head.kind), (hash, key), members)?;
         }
         core::mem::swap(&mut waiting.fetched, &mut waiting.fresh);
         Ok(())
@@ -180,14 +172,14 @@ impl<M: Media> Reef<M> {
     fn apply_one(
         &self,
         pm: &Access<'_, M>,
-        (at, head): (Addr, &Head),
+        (at, kind): (Addr, Kind),
         (hash, key): (u64, &[u8]),
         members: &mut Members,
     ) -> Result<()> {
         let (shard, _) = self.shard(hash);
         let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
         let found = shard.locate(hash, look)?;
-        match (&found, head.kind) {
+        match (&found, kind) {
             (Some(found), Kind::Put) => shard.replace(found, at),
             (Some(found), Kind::Removed) => {
                 shard.remove(found)?;
