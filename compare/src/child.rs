@@ -102,6 +102,8 @@ fn measured(plan: &Plan, data: &Data) -> Result<()> {
     }
 
     begins("churn")?;
+    // What the phases before have left to write is not churn's.
+    store.sync()?;
     let before = device.written_bytes();
     let churned = churn(plan, data, &*store, loaded)?;
     store.sync()?;
