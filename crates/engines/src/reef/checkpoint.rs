@@ -120,7 +120,7 @@ impl<M: Media> Reef<M> {
             }
             self.space.give(spare);
         }
-        let step = Step::REPLACE.of(self.pool.region().media().bytes());
+        let step = Step::SMALL.of(self.pool.region().media().bytes());
         match self.space.take_first(&[bytes], self.unit_bytes, step) {
             Err(everhash_pmem::Error::Full { .. }) => Ok(None),
             taken => Ok(Some(taken?.span)),

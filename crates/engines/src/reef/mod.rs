@@ -37,7 +37,7 @@
 //! | opening | 8.2 bytes of a checkpoint for each pair, and the objects of the log behind it |
 //! | durability | of batches one sync for all streams, about 600 bytes |
 //! | room | 8 bytes a pair beside key and value for words, 16 for byte strings; a file of 1.4 to 1.6 times that while all pairs are overwritten, 1.25 at rest, a saved directory among it |
-//! | overwriting | 2.3 words are written for each that is put, at most 3.2 where a saved directory takes much of the room |
+//! | overwriting | 2.15 words are written for each that is put, at most 3.2 where a saved directory takes much of the room |
 //! | DRAM | 13.4 bytes a pair on average, at most 14 while a table grows |
 //! | at most | pools of 16 TiB |
 //! | an atomic batch | its objects, 576 bytes more, and where writes are durable at once one fence |
@@ -83,7 +83,7 @@
 //! | the head of a segment says what it says | behind a salt | the next head at its place completes no torn one |
 //! | a megabyte is written out at once | a sync writes what was stored | the kernel does it in order, too |
 //! | segments of one length | a 512th of the table, at most `segment_bytes`; of long objects a whole number | a small database stays small, and nothing is left over |
-//! | collection at 1.6 times the live bytes | at 1.38 times, all room counted, and no segment with less than 5/16 of garbage | what waits for an epoch, and the last step of the file, come to it |
+//! | collection at 1.6 times the live bytes | at 1.41 times, all room counted, and no segment with less than 5/16 of garbage | what waits for an epoch, and the last step of the file, come to it |
 //! | a checkpoint after so many bytes of log | after 8 times its own length, and 64 MiB | what is written grows by an eighth at most |
 //! | shards are loaded when first touched | all at once at open | a damaged one can then be ignored for the log |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |

@@ -4,12 +4,12 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{AtomicWord, Lock, Media, Span, WORD};
+use everhash_pmem::{AtomicWord, Domain, Lock, Media, Span, WORD};
 
 use super::directory::END;
 use super::layout::SegmentHead;
 use super::state::Reef;
-use super::stream::Step;
+use super::stream::{Step, Stream};
 
 /// For what room is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +50,15 @@ const LONG_PART: u64 = 64;
 const SHORTER: usize = 4;
 
 impl<M: Media> Reef<M> {
+    /// Returns the part of itself by which the medium grows for a stream.
+    pub(super) fn step(&self, stream: &Stream) -> Step {
+        let domain = self.pool.region().media().guarantees().domain;
+        match stream.replaces || domain == Domain::Process {
+            true => Step::SMALL,
+            false => Step::LOAD,
+        }
+    }
+
     /// Takes room for a segment with an object of `words` words; `step` is the part of the medium
     /// by which it grows if there is none.
     ///

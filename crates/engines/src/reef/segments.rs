@@ -105,7 +105,7 @@ impl<M: Media> Reef<M> {
     ) -> Result<Addr> {
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
-            let span = self.take_segment(purpose, words, stream.step())?;
+            let span = self.take_segment(purpose, words, self.step(stream))?;
             self.begin_segment(pm, stream, span, floor)?;
         }
         let is_busy = self.is_busy(stream);

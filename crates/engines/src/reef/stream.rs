@@ -11,15 +11,16 @@ use super::layout::SegmentHead;
 pub struct Step(u64);
 
 impl Step {
-    /// While pairs are added. On a file that is synced, each step is a sync.
+    /// While pairs are added, and each step is a sync.
     ///
-    /// Source: ours; a file after a load is at most an eighth longer than it must be.
-    pub const LOAD: Step = Step(8);
+    /// Source: ours; a file after a load is at most a sixteenth longer than it must be.
+    pub const LOAD: Step = Step(16);
 
-    /// While pairs are replaced: collection is about to make room.
+    /// While pairs are replaced, because collection is about to make room; and where a step is no
+    /// sync, and costs little.
     ///
     /// Source: ours; of the space that a table may take at most, little is lost to the last step.
-    pub const REPLACE: Step = Step(32);
+    pub const SMALL: Step = Step(32);
 
     /// Returns how much that is of a medium of `bytes` bytes: a page of a file at least. Unit:
     /// bytes.
@@ -154,11 +155,6 @@ impl Stream {
     pub fn waiting(&self) -> u64 {
         let emptied = self.emptied.iter().map(|(_, span)| span);
         emptied.chain(&self.ends).map(|span| span.bytes()).sum()
-    }
-
-    /// Returns the part of itself by which the medium grows for this stream.
-    pub fn step(&self) -> Step {
-        if self.replaces { Step::REPLACE } else { Step::LOAD }
     }
 
     /// Notes that all before a position is durable.

@@ -150,7 +150,7 @@ impl Case {
             (Lengths::Of(..=1024), true) => most(1.6, 1.3, 3.1),
             // Four objects in a segment, of which each ends in the middle of a unit.
             (Lengths::Of(..=16384), false) => most(1.7, 1.35, 2.6),
-            (Lengths::Of(..=16384), true) => most(1.5, 1.3, 1.15),
+            (Lengths::Of(..=16384), true) => most(1.6, 1.3, 1.15),
             (Lengths::Of(_), _) => most(1.6, 1.15, 1.05),
             (Lengths::Mixed, false) => most(1.75, 1.45, 2.3),
             // As long as segments, and the free room is in pieces of all lengths.
