@@ -283,6 +283,29 @@ fn a_fence_without_a_flush_does_not_sync() {
 }
 
 #[test]
+fn a_fence_waits_for_words_that_were_written_in_bulk() {
+    // Fails if what is written past the caches is taken for durable without a sync.
+    let directory = Directory::new();
+    let region = Region::new(published(&directory, 4096));
+    let before = region.media().syncs();
+    let pm = region.access();
+    pm.write_words_nt(Addr::new(64), &[7; 8], SITE).unwrap();
+    pm.fence(SITE).unwrap();
+    assert_eq!(region.media().syncs(), before + 1);
+}
+
+#[test]
+fn what_is_renewed_never_makes_the_file_longer() {
+    // Fails if zeros are written behind the end: the file would have storage that no table knows.
+    let directory = Directory::new();
+    let medium = published(&directory, 1 << 16);
+    medium.renew(Span::of_bytes(Addr::new((1 << 16) - 4096), 1 << 16));
+    medium.renew(Span::of_bytes(Addr::new(1 << 20), 4096));
+    let length = std::fs::metadata(directory.file()).unwrap().len();
+    assert_eq!((length, medium.bytes()), (1 << 16, 1 << 16));
+}
+
+#[test]
 fn a_killed_process_loses_nothing_it_stored() {
     // Fails if stores wait anywhere in the process, in any mode: the child is killed in full run.
     let directory = Directory::new();
