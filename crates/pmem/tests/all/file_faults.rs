@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use crate::support::{Directory, Fault, Faulty, options};
 use everhash_pmem::media::file::system::{Call, Os, System};
@@ -16,8 +16,10 @@ const SITE: Site = Site::new("test");
 const EINTR: i32 = 4;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
+const EFBIG: i32 = 27;
 const ENOLCK: i32 = 37;
 const EOPNOTSUPP: i32 = 95;
+const EDQUOT: i32 = 122;
 
 /// What a run of the story had been promised when it ended.
 #[derive(Debug, Default)]
@@ -184,17 +186,89 @@ fn the_number_of_syncs_after_a_failure_is_zero() {
 #[test]
 fn p10_a_full_disk_at_any_allocation_is_an_error_and_leaves_the_length() {
     // Fails if the length grows without storage behind it, or if the handle dies of it.
+    // A quota and the longest file that a system allows are ends of the room like any other.
+    for number in [ENOSPC, EDQUOT, EFBIG] {
+        let directory = Arc::new(Directory::new());
+        let system = Faulty::new(&directory, Call::Allocate, 2, Fault::Fails(number));
+        let options = options(Arc::clone(&system) as Arc<dyn System>);
+        let region = Region::new(FileMedium::create(directory.file(), 1 << 16, &options).unwrap());
+        let length = || std::fs::metadata(directory.only_file().unwrap()).unwrap().len();
+        let full = region.media().grow(1 << 20);
+        assert!(matches!(full, Err(Error::Full { needed }) if needed >= (1 << 20) - (1 << 16)));
+        assert_eq!((length(), region.media().bytes()), (1 << 16, 1 << 16));
+        put(&region, &mut Promised::default()).unwrap();
+        region.media().grow(1 << 20).unwrap();
+        assert_eq!((length(), region.media().bytes()), (1 << 20, 1 << 20));
+    }
+}
+
+#[test]
+fn a_growth_that_fails_half_way_gives_its_storage_back() {
+    // Fails if storage stays allocated behind the end of the file, where nobody would ever use it:
+    // to set the length that the file has frees it on most file systems.
     let directory = Arc::new(Directory::new());
-    let system = Faulty::new(&directory, Call::Allocate, 2, Fault::Fails(ENOSPC));
+    let system = Faulty::new(&directory, Call::SetLength, 2, Fault::Fails(EIO));
     let options = options(Arc::clone(&system) as Arc<dyn System>);
-    let region = Region::new(FileMedium::create(directory.file(), 1 << 16, &options).unwrap());
-    let length = || std::fs::metadata(directory.only_file().unwrap()).unwrap().len();
-    let full = region.media().grow(1 << 20);
-    assert!(matches!(full, Err(Error::Full { needed }) if needed >= (1 << 20) - (1 << 16)));
-    assert_eq!((length(), region.media().bytes()), (1 << 16, 1 << 16));
-    put(&region, &mut Promised::default()).unwrap();
-    region.media().grow(1 << 20).unwrap();
-    assert_eq!((length(), region.media().bytes()), (1 << 20, 1 << 20));
+    let medium = FileMedium::create(directory.file(), 1 << 16, &options).unwrap();
+    assert!(medium.grow(1 << 22).is_err());
+    let status = std::fs::metadata(directory.only_file().unwrap()).unwrap();
+    assert_eq!((status.len(), medium.bytes()), (1 << 16, 1 << 16));
+    assert_eq!(system.seen(), 3);
+}
+
+/// A system that does something of its own just before every call of one kind.
+struct Before<F> {
+    kind: Call,
+    run: F,
+}
+
+impl<F> std::fmt::Debug for Before<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "something before {:?}", self.kind)
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> System for Before<F> {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if call == self.kind {
+            (self.run)();
+        }
+        run()
+    }
+}
+
+#[test]
+fn a_file_is_not_longer_before_it_has_storage() {
+    // Fails if the length is set first: a process that is killed then leaves a hole, which a full
+    // disk may never fill.
+    let directory = Arc::new(Directory::new());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (place, lengths) = (Arc::clone(&directory), Arc::clone(&seen));
+    let run = move || {
+        let length = std::fs::metadata(place.only_file().unwrap()).unwrap().len();
+        lengths.lock().unwrap().push(length);
+    };
+    let system = Arc::new(Before { kind: Call::Allocate, run });
+    let medium = FileMedium::create(directory.file(), 1 << 16, &options(system)).unwrap();
+    medium.grow(1 << 20).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [0, 1 << 16]);
+}
+
+#[test]
+fn what_another_process_grew_until_it_let_go_is_opened_as_a_whole() {
+    // Fails if the length is read before the lock is held: the file grew in between.
+    let directory = Arc::new(Directory::new());
+    let first = FileMedium::create(directory.file(), 1 << 16, &options(Arc::new(Os))).unwrap();
+    first.publish().unwrap();
+    let first = Mutex::new(Some(first));
+    let run = move || {
+        if let Some(first) = first.lock().unwrap().take() {
+            first.grow(1 << 20).unwrap();
+        }
+    };
+    let system = Arc::new(Before { kind: Call::Lock, run });
+    let second = FileMedium::open(directory.file(), &options(system)).unwrap();
+    assert_eq!(second.bytes(), 1 << 20);
 }
 
 /// A disk that may be full.
