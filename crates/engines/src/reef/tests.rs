@@ -1,5 +1,6 @@
 //! What Reef must do.
 
+mod beside_checkpoints;
 mod checkpoints;
 mod counted;
 mod crashes;
