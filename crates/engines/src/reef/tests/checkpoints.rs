@@ -1,10 +1,13 @@
 //! Checkpoints: an opening believes one only as far as it is sound, and the log behind it wins.
 
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 
-use everhash_index::{Form, Table, WordTable};
-use everhash_pmem::{Addr, Image, Lock};
+use everhash_index::{Form, Inline, Opening, Table, WordTable, create, open as open_table};
+use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
+use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Addr, Boot, Image, Lock, Media, Region, Std};
 use everhash_testkit::random::Random;
 use everhash_testkit::session::Session;
 
@@ -14,13 +17,13 @@ use crate::reef::{Reef, ReefTable};
 type Pairs = BTreeMap<u64, u64>;
 
 /// Writes a checkpoint, whether or not the log is long.
-fn checkpoint(table: &ReefTable<Image>) {
+fn checkpoint<M: Media>(table: &ReefTable<M>) {
     let ends = table.ends(&[]).unwrap();
     let bytes = table.checkpoint_bytes().unwrap();
     table.replace_checkpoint(bytes, ends).unwrap();
 }
 
-fn has_checkpoint(table: &ReefTable<Image>) -> bool {
+fn has_checkpoint<M: Media>(table: &ReefTable<M>) -> bool {
     table.epochs.lock().unwrap().checkpoint.is_some()
 }
 
@@ -293,4 +296,90 @@ fn a_short_log_needs_no_checkpoint_and_a_long_one_gets_it_before_it_is_needed() 
         assert!(rounds < 100);
     }
     assert!(rounds > 2, "{rounds}: it is written again and again");
+}
+
+/// Returns where the checkpoint lies that commit records name.
+fn named(table: &ReefTable<Image>) -> Option<Addr> {
+    let epochs = table.epochs.lock().unwrap();
+    epochs.checkpoint.as_ref().map(|checkpoint| checkpoint.span.start)
+}
+
+#[test]
+fn a_close_with_nothing_behind_a_checkpoint_writes_no_other_one() {
+    // Fails if the log that a checkpoint stands for counts once more: each close would write it.
+    let (mut session, pairs) = with_checkpoint();
+    checkpoint(session.table());
+    let before = named(session.table());
+    for _ in 0..3 {
+        session.reopen().unwrap();
+        assert_eq!(named(session.table()), before);
+    }
+    assert!(before.is_some() && holds(&session, &pairs, 70));
+}
+
+#[test]
+fn the_log_that_an_opening_has_read_counts_for_the_next_checkpoint() {
+    // Fails if a process that is killed again and again reads an ever longer log each time.
+    let settings =
+        crate::reef::ReefSettings { flush_bytes: 1 << 10, ..crate::reef::ReefSettings::tiny() };
+    let medium = Image::new(0, 8 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::Variable, &settings).unwrap();
+    (0..200u8).for_each(|key| assert!(!session.table().put(&[key], &[key; 200]).unwrap()));
+    assert!(!has_checkpoint(session.table()));
+    session.kill_unsynced().unwrap();
+    session.table().maintain(core::time::Duration::from_secs(1), 1000).unwrap();
+    assert!(has_checkpoint(session.table()));
+}
+
+#[test]
+fn a_checkpoint_that_does_not_fit_gives_its_room_back() {
+    // Fails if room is lost each time a table grows while its checkpoint is being written.
+    let (session, pairs) = with_checkpoint();
+    let table = session.table();
+    let (before, used) = (named(table), table.space.usage().unwrap().used_bytes);
+    let heads = CheckpointHead::WORDS + CheckpointShard::WORDS * table.shards.all().len();
+    for _ in 0..3 {
+        let ends = table.ends(&[]).unwrap();
+        table.replace_checkpoint(table.whole_units(heads as u64 + 1), ends).unwrap();
+    }
+    assert_eq!((named(table), table.space.usage().unwrap().used_bytes), (before, used));
+    assert!(holds(&session, &pairs, 70));
+}
+
+#[test]
+fn power_loss_leaves_a_checkpoint_that_was_written() {
+    // Fails if a part of it is not flushed: it would be of no use when it is needed.
+    let region = Region::new(Traced::<Std>::new(Model::Adr, 0, 1 << 20));
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let settings = crate::reef::ReefSettings::tiny();
+    let table = create::<Reef, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    Box::new(table).close().unwrap();
+    let words = region.media().visible();
+    region.media().restart(&words);
+    region.media().begin(0);
+    let table = open_table::<Reef, _>(region.clone(), opening.boot, &Inline).unwrap();
+    (0..60).for_each(|key| assert!(table.insert_word(key, !key).unwrap()));
+    checkpoint(&table);
+    region.media().returned(0);
+    drop(table);
+    let log = region.media().take_log();
+    let Boot([machine, boot]) = opening.boot;
+    let mut explorer = Explorer::new(Memory::of(Model::Adr, words), log.events());
+    let (limits, mut seen, mut states) = (Limits::default(), Seen::default(), 0);
+    while let Some(moment) = explorer.next_point().cloned() {
+        if moment.returned == 0 {
+            continue;
+        }
+        let _ = explorer.states(&limits, &mut seen, 0, &mut |state| {
+            let found = state.on(region.media(), || {
+                let boot = Boot([machine, boot + 1]);
+                let table = open_table::<Reef, _>(region.clone(), boot, &Inline).unwrap();
+                has_checkpoint(&table) && table.len().unwrap() == 60
+            });
+            assert!(found);
+            states += 1;
+            ControlFlow::Continue(())
+        });
+    }
+    assert!(states > 0);
 }
