@@ -1,10 +1,14 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::Design;
+use everhash_index::{Design, Error, Form, Table, WordTable};
+use everhash_pmem::{Image, Lock};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
+use everhash_testkit::session::Session;
 
 use crate::reef::Reef;
+use crate::reef::layout::{self, Epoch, SegmentHead};
+use crate::reef::stream::Victim;
 
 #[test]
 fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
@@ -25,5 +29,52 @@ fn hostile_words_cost_an_error_and_no_more() {
         let effort = hostile::Effort { images: 400, ..hostile::Effort::default() };
         let report = hostile::judge(&Design::of::<Reef>(), form, &effort);
         println!("{form}: {}", report.unwrap_or_else(|violation| panic!("{violation}")));
+    }
+}
+
+#[test]
+fn collecting_a_damaged_segment_is_an_error_and_keeps_it() {
+    // Fails if damage, be it a length that leads out of the segment, is taken for the end of what
+    // there is to collect: nobody would hear of it.
+    for word in [0, 1] {
+        let session = Session::<Reef>::tiny(Form::Variable, 1 << 20).unwrap();
+        let table = session.table();
+        (0..60u8).for_each(|key| assert!(!table.put(&[key], &[7; 60]).unwrap()));
+        let (sequence, segment) = {
+            let stream = table.streams[0].0.lock().unwrap();
+            stream.sealed.first_key_value().map(|(number, it)| (*number, *it)).unwrap()
+        };
+        let at = segment.span.start.plus(SegmentHead::WORDS as u64 + word);
+        let pm = session.region().access();
+        // Of the lengths it is the value's: eight mebibytes more.
+        pm.store(at, pm.load(at).unwrap() ^ 1 << 55).unwrap();
+        let mut victim = Victim::new(0, (sequence, segment), true, 1);
+        let outcome = table.collect(&mut victim, u64::MAX);
+        assert!(matches!(outcome, Err(Error::Corrupt { .. })), "word {word}: {outcome:?}");
+        let stream = table.streams[0].0.lock().unwrap();
+        assert!(stream.sealed.get(&sequence).is_some_and(|it| !it.is_empty));
+    }
+}
+
+#[test]
+fn either_commit_record_is_enough_to_open_a_closed_table() {
+    // Fails if a close leaves one record that says all: a damaged word would cost the table.
+    let mut session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    (0..100u64).for_each(|key| assert!(session.table().insert_word(key, !key).unwrap()));
+    session.reopen().unwrap();
+    assert!(session.table().remove_word(5).unwrap());
+    session.close().unwrap();
+    let words = session.region().media().words();
+    for number in [0, 1] {
+        let mut words = words.clone();
+        words[layout::epoch_place(number).word() as usize + Epoch::CHECKSUM] ^= 1;
+        let medium = Image::of(&words, 8 * words.len() as u64, 1 << 20);
+        let opened = Session::<Reef>::open(medium, Form::WORDS).unwrap();
+        let table = opened.table();
+        assert_eq!(table.len().unwrap(), 99);
+        (0..100).for_each(|key| {
+            let value = (key != 5).then_some(!key);
+            assert_eq!(table.get_word(key).unwrap(), value, "without record {number}");
+        });
     }
 }
