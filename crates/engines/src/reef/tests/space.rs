@@ -1,11 +1,13 @@
 //! How much of a file pairs take while all of them are overwritten again and again, and how much is
 //! written for that.
 
+use core::sync::atomic::Ordering;
 use std::time::Duration;
 
-use everhash_index::{Form, Inline, Opening, Table, create};
+use everhash_index::{Form, Inline, Opening, Table, WordTable, create};
 use everhash_pmem::{Image, Media, Region, WORD};
 use everhash_testkit::random::Random;
+use everhash_testkit::session::Session;
 
 use crate::reef::layout::{self, Kind};
 use crate::reef::{Reef, ReefSettings, ReefTable};
@@ -210,4 +212,19 @@ fn a_file_of_long_values_stays_near_its_pairs() {
     judge(Lengths::Of(16 << 10));
     judge(Lengths::Of(1 << 20));
     judge(Lengths::Mixed);
+}
+
+#[test]
+fn a_clear_whose_process_was_killed_gives_its_room_back() {
+    // Fails if an opening takes segments from before a clear for segments full of pairs: they
+    // would never be collected.
+    let mut session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    (0..2000u64).for_each(|key| assert!(session.table().insert_word(key, key).unwrap()));
+    let full = session.table().used.load(Ordering::Relaxed);
+    session.table().clear().unwrap();
+    session.kill_unsynced().unwrap();
+    let table = session.table();
+    table.sync().unwrap();
+    let used = table.used.load(Ordering::Relaxed);
+    assert!(table.len().unwrap() == 0 && used * 8 < full, "{used} of {full} bytes");
 }
