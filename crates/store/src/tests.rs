@@ -82,6 +82,22 @@ fn p09_after_a_failed_sync_the_handle_is_dead() {
 }
 
 #[test]
+fn p09_a_write_whose_sync_failed_says_so_where_the_engine_batches() {
+    // Fails if only the engine's own errors are those of a write.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    Db::options().durability(Durability::Batch).create(&path).unwrap().close().unwrap();
+    let device = Arc::new(Device::default());
+    let db = on(&device, Durability::Immediate).open(&path).unwrap();
+    let before = device.syncs();
+    db.put(b"before", b"1").unwrap();
+    assert!(device.syncs() > before);
+    device.fails_with.store(5, Ordering::SeqCst);
+    assert!(db.put(b"during", b"2").is_err());
+    assert!(matches!(db.put(b"after", b"3"), Err(Error::Dead { .. })));
+}
+
+#[test]
 fn immediate_writes_wait_for_the_device_and_relaxed_ones_do_not() {
     // Fails if the chosen durability did not reach the file.
     let syncs_of_ten_puts = |durability| {
