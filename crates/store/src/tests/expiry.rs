@@ -214,6 +214,18 @@ fn maintenance_gives_the_storage_of_ended_pairs_back_and_of_no_others() {
 }
 
 #[test]
+fn a_time_at_or_before_the_first_one_has_passed() {
+    // Fails if a time of zero, which in a file stands for never, is kept as it is.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    for time in [UNIX_EPOCH, UNIX_EPOCH - ms(1), UNIX_EPOCH + Duration::from_nanos(1)] {
+        table.put("key", "value", time).unwrap();
+        assert_eq!((table.get("key").unwrap(), table.expiry("key").unwrap()), (None, None));
+    }
+}
+
+#[test]
 fn the_thread_removes_ended_pairs_of_a_database_at_rest() {
     // Fails if the thread sleeps until somebody writes.
     let directory = tempfile::tempdir().unwrap();
