@@ -83,6 +83,23 @@ fn a_symbolic_link_stays_one() {
 }
 
 #[test]
+fn permissions_that_were_changed_stay_so() {
+    // Fails if the new file has those with which databases are made: others would lose the right
+    // to read it, or get it.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+    Db::create(&path).unwrap().close().unwrap();
+    for changed in [0o640, 0o400] {
+        let db = Db::open(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(changed)).unwrap();
+        let db = if changed == 0o640 { db.compact() } else { db.truncate() };
+        db.map_or_else(drop, drop);
+        assert_eq!(mode(), changed);
+    }
+}
+
+#[test]
 fn what_cannot_be_written_anew_stays_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pairs.ehdb");
