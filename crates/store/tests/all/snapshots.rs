@@ -416,3 +416,30 @@ fn the_longest_put_beside_a_backup_of_300_000_pairs() {
     );
     assert!(during < std::time::Duration::from_millis(50), "{during:?}");
 }
+
+#[test]
+fn a_key_has_one_value_in_a_snapshot_beside_a_writer() {
+    // Fails if what was kept of a key is looked for before the table is read: the writer may come
+    // in between.
+    let (_directory, path) = place();
+    let db = relaxed("reef").snapshot_bytes(16 << 20).create(path).unwrap();
+    db.put("key", 0u64.to_le_bytes()).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0u64.. {
+                db.put("key", number.to_le_bytes()).unwrap();
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let different = (0..20_000).find_map(|_| {
+            let snapshot = db.snapshot().unwrap();
+            let seen = [0; 3].map(|_| snapshot.get("key").unwrap());
+            (seen[0] != seen[1] || seen[1] != seen[2]).then_some(seen)
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(different, None);
+    });
+}
