@@ -1,6 +1,8 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::{Design, Error, Form, Table, WordTable};
+use core::sync::atomic::Ordering;
+
+use everhash_index::{Change, Cursor, Design, Error, Form, Table, WordTable};
 use everhash_pmem::{Image, Lock};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
@@ -76,5 +78,33 @@ fn either_commit_record_is_enough_to_open_a_closed_table() {
             let value = (key != 5).then_some(!key);
             assert_eq!(table.get_word(key).unwrap(), value, "without record {number}");
         });
+    }
+}
+
+#[test]
+fn after_a_failure_of_the_medium_every_operation_says_so() {
+    // Fails if something is answered or written although nothing can be promised any more.
+    let session = Session::<Reef>::tiny(Form::Variable, 1 << 20).unwrap();
+    let (table, mut value) = (session.table(), Vec::new());
+    assert!(!table.put(b"key", b"value").unwrap());
+    table.dead.store(1, Ordering::Relaxed);
+    let answers = [
+        table.get(b"key", &mut value).map(drop),
+        table.get(b"absent", &mut value).map(drop),
+        table.contains(b"key").map(drop),
+        table.get_many(&[b"key"], &mut |_, _| {}),
+        table.insert(b"key", b"other").map(drop),
+        table.put(b"key", b"other").map(drop),
+        table.update(b"key", b"other").map(drop),
+        table.remove(b"key").map(drop),
+        table.modify(b"key", &mut |_| Change::Remove),
+        table.put_many(&[(b"key", b"other")]).map(drop),
+        table.atomic().unwrap().write_all(&[(b"key", None)]),
+        table.scan(Cursor::default(), &mut |_, _| {}).map(drop),
+        table.clear(),
+        table.sync(),
+    ];
+    for (number, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(Error::Poisoned)), "{number}: {answer:?}");
     }
 }
