@@ -71,6 +71,12 @@ impl<'a, M: Media> Line<'a, M> {
         [self.block.load_relaxed(first), self.block.load_relaxed(first + 1)]
     }
 
+    /// Returns the state of a slot, its words, and where the last of them lies.
+    #[inline(always)]
+    pub fn slot(&self, slot: usize) -> (u16, (Words, Addr)) {
+        (self.head.state(slot), (self.words(slot), layout::slot_at(self.at(), slot)))
+    }
+
     /// Returns where the link leads.
     ///
     /// # Errors
@@ -94,11 +100,7 @@ impl<'a, M: Media> Line<'a, M> {
     /// [`Error::Corrupt`] if the fingerprint of the slot is another one's.
     #[inline(always)]
     pub fn hash<C: PairCodec>(&self, hasher: &KeyedHash, slot: usize) -> Result<u64> {
-        let hash = C::words_hash(hasher, self.words(slot));
-        if layout::print_of(hash) != layout::print(self.head.state(slot)) {
-            return Err(corrupt(self.at(), "a fingerprint is that of its key"));
-        }
-        Ok(hash)
+        hash_in::<C>(hasher, self.words(slot), self.head.state(slot), self.at())
     }
 
     /// Returns the slot that holds a key. A record's value is left in `bytes`.
@@ -310,7 +312,14 @@ impl<'a, 'm, M: Media> Both<'a, 'm, M> {
 
 /// Places that a line has for pairs, the last of which holds its link and its head: so many slots
 /// of the second line come behind those of the first, as [`layout::matching`] counts them.
-const LINE_PLACES: usize = LINE_WORDS / 2;
+pub const LINE_PLACES: usize = LINE_WORDS / 2;
+
+/// Fetches both lines of a bucket.
+#[inline(always)]
+pub fn prefetch_bucket<M: Media>(pm: &Access<'_, M>, home: Addr) {
+    pm.prefetch(home);
+    pm.prefetch(home.plus(LINE / WORD));
+}
 
 /// Loads the heads of a bucket; `None` if it has overflow lines, and if a word does not match its
 /// check.
@@ -395,10 +404,29 @@ pub fn better_room<'a, M: Media>(
     best.or_else(|| Some(Room { line, slot: head.shadows(line_slots).next()?, is_open: false }))
 }
 
+/// Returns the hash of the key in a slot of the line at `at` with these words and this state.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the fingerprint is another one's.
+#[inline(always)]
+pub fn hash_in<C: PairCodec>(
+    hasher: &KeyedHash,
+    words: Words,
+    state: u16,
+    at: Addr,
+) -> Result<u64> {
+    let hash = C::words_hash(hasher, words);
+    if layout::print_of(hash) != layout::print(state) {
+        return Err(corrupt(at, "a fingerprint is that of its key"));
+    }
+    Ok(hash)
+}
+
 /// Returns whether two slots hold the same key.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
+#[inline(always)]
 pub fn same_key<C: PairCodec, M: Media>(
     pm: &Access<'_, M>,
     (one, one_at): (Words, Addr),
@@ -407,6 +435,15 @@ pub fn same_key<C: PairCodec, M: Media>(
     if one[0] != two[0] || !C::RECORDS || one[1] == two[1] {
         return Ok(one[0] == two[0]);
     }
+    same_key_of_records::<C, M>(pm, (one, one_at), (two, two_at))
+}
+
+/// As [`same_key`], of two records whose keys have the same hash.
+fn same_key_of_records<C: PairCodec, M: Media>(
+    pm: &Access<'_, M>,
+    (one, one_at): (Words, Addr),
+    (two, two_at): (Words, Addr),
+) -> Result<bool> {
     let (mut key, mut value) = (Vec::new(), Vec::new());
     C::read(pm, C::decode(one, one_at)?, &mut key, &mut value)?;
     C::holds(pm, C::decode(two, two_at)?, one[0], C::key(&key), &mut value)

@@ -19,7 +19,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Block, LINE, Media, Span, before_reuse};
 
 use super::bucket::{Line, Words};
-use super::layout::{self, Head, LINE_WORDS, Line as Ruler, READABLE};
+use super::layout::{self, Head, LINE_WORDS, Line as Ruler, READABLE, SLOTS};
 
 /// Where the change of a line persists something.
 pub mod sites {
@@ -44,50 +44,39 @@ struct LineEdit {
     last: Head,
     /// Bit i: word i changes in step 2, to `words[i]`.
     changed: u8,
-    words: [u64; 2 * layout::SLOTS],
-    /// In a plan of several lines, the edit before it with the same [`Several::key`], plus one; 0
-    /// for none.
+    words: [u64; LINE_WORDS],
+    /// The edit before it with the same [`Plan::key`], plus one; 0 for none.
     before: u32,
 }
 
 /// Changes to some lines that become durable together. A crash inside leaves each line as it was,
 /// as it will be, or with slots open that were shadows; the lines become durable in any order.
-#[derive(Default)]
 pub struct Plan {
-    /// Most plans have one line, and need no allocation.
-    one: Option<LineEdit>,
-    /// All lines, from when there are several.
-    several: Option<Box<Several>>,
-}
-
-/// The lines of a plan that has several. A write that moves pairs may have one for every line of a
-/// page, and looks for each of them several times.
-struct Several {
     edits: Vec<LineEdit>,
-    /// The newest edit with each key, plus one; 0 for none.
-    newest: [u32; Several::KEYS],
+    /// The newest edit with each [`Plan::key`], plus one; 0 for none. A write that moves pairs may
+    /// have an edit for every line of a page, and looks for each of them several times.
+    newest: [u32; Plan::KEYS],
 }
 
-impl Several {
+impl Default for Plan {
+    fn default() -> Self {
+        Plan { edits: Vec::new(), newest: [0; Plan::KEYS] }
+    }
+}
+
+impl Plan {
     /// As many as a page of the usual length has lines: so each of these has a key of its own.
     const KEYS: usize = 64;
 
-    fn of(first: Option<LineEdit>) -> Self {
-        let mut lines =
-            Several { edits: Vec::with_capacity(Several::KEYS), newest: [0; Several::KEYS] };
-        first.into_iter().for_each(|edit| lines.push(edit));
-        lines
-    }
-
     #[inline(always)]
     fn key(at: Addr) -> usize {
-        at.line() as usize % Several::KEYS
+        at.line() as usize % Plan::KEYS
     }
 
     /// Returns the number of the edit of the line at `at`.
     #[inline(always)]
-    fn find(&self, at: Addr) -> Option<usize> {
-        let mut next = self.newest[Several::key(at)];
+    fn number(&self, at: Addr) -> Option<usize> {
+        let mut next = self.newest[Plan::key(at)];
         // Ends: an edit follows only those that are older.
         while let Some(edit) = self.edits.get((next as usize).wrapping_sub(1)) {
             if edit.at == at {
@@ -98,17 +87,9 @@ impl Several {
         None
     }
 
-    fn push(&mut self, edit: LineEdit) {
-        let newest = &mut self.newest[Several::key(edit.at)];
-        self.edits.push(LineEdit { before: *newest, ..edit });
-        *newest = self.edits.len() as u32;
-    }
-}
-
-impl Plan {
     /// Returns whether nothing changes.
     pub fn is_empty(&self) -> bool {
-        self.edits().is_empty()
+        self.edits.is_empty()
     }
 
     /// Returns what the head of a line will be.
@@ -125,16 +106,25 @@ impl Plan {
 
     /// Returns whether a slot of a line is to be changed.
     pub fn touches(&self, at: Addr, slot: usize) -> bool {
-        self.find(at).is_some_and(|edit| {
+        self.touched(at) >> slot & 1 == 1
+    }
+
+    /// Returns the slots of the line at `at` that are to be changed, bit i for slot i.
+    pub fn touched(&self, at: Addr) -> u32 {
+        let touches = |edit: &LineEdit, slot: usize| {
             let words = edit.changed >> layout::slot_word(slot) & 0b11;
             edit.last.state(slot) != edit.old.state(slot) || words != 0
+        };
+        self.find(at).map_or(0, |edit| {
+            (0..SLOTS).fold(0, |all, slot| all | u32::from(touches(edit, slot)) << slot)
         })
     }
 
-    /// Writes a pair into a slot that is open or the shadow of another key.
+    /// Writes a pair into a slot that is open or the shadow of another key, of the line at `at`,
+    /// whose head is `head` now.
     #[inline(always)]
-    pub fn fill<M: Media>(&mut self, line: &Line<'_, M>, slot: usize, state: u16, pair: Words) {
-        let edit = self.edit(line);
+    pub fn fill(&mut self, (at, head): (Addr, Head), slot: usize, state: u16, pair: Words) {
+        let edit = self.edit(at, head);
         edit.first = edit.first.with(slot, 0);
         edit.last = edit.last.with(slot, state);
         let first = layout::slot_word(slot);
@@ -146,8 +136,8 @@ impl Plan {
     ///
     /// A value is changed while its slot is valid, or a tombstone.
     #[inline(always)]
-    pub fn rewrite<M: Media>(&mut self, line: &Line<'_, M>, slot: usize, state: u16, word: u64) {
-        let edit = self.edit(line);
+    pub fn rewrite(&mut self, (at, head): (Addr, Head), slot: usize, state: u16, word: u64) {
+        let edit = self.edit(at, head);
         edit.change(layout::slot_word(slot) + 1, word);
         edit.last = edit.last.with(slot, state);
         if !layout::is_deleted(edit.old.state(slot)) {
@@ -157,8 +147,8 @@ impl Plan {
 
     /// Changes the flags of a slot: 0 ends its pair.
     #[inline(always)]
-    pub fn flag<M: Media>(&mut self, line: &Line<'_, M>, slot: usize, state: u16) {
-        let edit = self.edit(line);
+    pub fn flag(&mut self, (at, head): (Addr, Head), slot: usize, state: u16) {
+        let edit = self.edit(at, head);
         edit.last = edit.last.with(slot, state);
     }
 
@@ -167,7 +157,7 @@ impl Plan {
     /// # Errors
     /// As the medium.
     pub fn commit<M: Media>(&self, pm: &Access<'_, M>, ordered: bool) -> Result<()> {
-        commit_lines(self.edits(), pm, ordered)
+        commit_lines(&self.edits, pm, ordered)
     }
 
     /// As [`Plan::commit`], with a flush and a fence of its own for each line.
@@ -175,47 +165,32 @@ impl Plan {
     /// # Errors
     /// As the medium.
     pub fn commit_apart<M: Media>(&self, pm: &Access<'_, M>, ordered: bool) -> Result<()> {
-        self.edits().iter().try_for_each(|edit| commit_lines(from_ref(edit), pm, ordered))
+        self.edits.iter().try_for_each(|edit| commit_lines(from_ref(edit), pm, ordered))
     }
 
     /// Returns every line with the head that it gets.
     #[inline(always)]
     pub fn heads(&self) -> impl Iterator<Item = (Addr, Head)> {
-        self.edits().iter().map(|edit| (edit.at, edit.last))
-    }
-
-    #[inline(always)]
-    fn edits(&self) -> &[LineEdit] {
-        match &self.several {
-            Some(lines) => &lines.edits,
-            None => self.one.as_slice(),
-        }
+        self.edits.iter().map(|edit| (edit.at, edit.last))
     }
 
     #[inline(always)]
     fn find(&self, at: Addr) -> Option<&LineEdit> {
-        match &self.several {
-            Some(lines) => lines.find(at).map(|index| &lines.edits[index]),
-            None => self.one.as_ref().filter(|edit| edit.at == at),
-        }
+        self.number(at).map(|number| &self.edits[number])
     }
 
     #[inline(always)]
-    fn edit<M: Media>(&mut self, line: &Line<'_, M>) -> &mut LineEdit {
-        let (at, head) = (line.at(), line.head);
-        if self.several.is_none() && self.one.is_none_or(|edit| edit.at == at) {
-            return self.one.get_or_insert_with(|| LineEdit::of(at, head));
-        }
-        self.edit_several(at, head)
-    }
-
-    fn edit_several(&mut self, at: Addr, head: Head) -> &mut LineEdit {
-        let lines = self.several.get_or_insert_with(|| Box::new(Several::of(self.one.take())));
-        let index = lines.find(at).unwrap_or_else(|| {
-            lines.push(LineEdit::of(at, head));
-            lines.edits.len() - 1
+    fn edit(&mut self, at: Addr, head: Head) -> &mut LineEdit {
+        let number = self.number(at).unwrap_or_else(|| {
+            let newest = &mut self.newest[Plan::key(at)];
+            if self.edits.is_empty() {
+                self.edits.reserve(Plan::KEYS);
+            }
+            self.edits.push(LineEdit { before: *newest, ..LineEdit::of(at, head) });
+            *newest = self.edits.len() as u32;
+            self.edits.len() - 1
         });
-        &mut lines.edits[index]
+        &mut self.edits[number]
     }
 }
 
@@ -294,10 +269,11 @@ impl<'a, M: Media> SlotEdit<'a, M> {
     /// Returns the same as a plan, to which other changes may be added.
     pub fn plan(&self) -> Plan {
         let mut plan = Plan::default();
+        let line = (self.line.at(), self.line.head);
         match self.kind {
-            Kind::Fill => plan.fill(&self.line, self.slot, self.state, self.words),
-            Kind::Rewrite => plan.rewrite(&self.line, self.slot, self.state, self.words[1]),
-            Kind::Flag => plan.flag(&self.line, self.slot, self.state),
+            Kind::Fill => plan.fill(line, self.slot, self.state, self.words),
+            Kind::Rewrite => plan.rewrite(line, self.slot, self.state, self.words[1]),
+            Kind::Flag => plan.flag(line, self.slot, self.state),
         }
         plan
     }
@@ -387,6 +363,8 @@ impl LineEdit {
 
     #[inline(always)]
     fn change(&mut self, index: usize, word: u64) {
+        // A power of two: no index leads out of the line.
+        let index = index % LINE_WORDS;
         self.changed |= 1 << index;
         self.words[index] = word;
     }
@@ -420,14 +398,14 @@ mod tests {
 
     #[test]
     fn a_plan_finds_each_of_its_lines_and_no_other() {
-        // Fails if lines with equal keys hide one another, as those of a long page do, or if the
-        // first line is lost when the second comes.
+        // Fails if lines with equal keys hide one another, as those of a long page do.
         let head = |number: u64| Head::EMPTY.with(0, (number as u16) << 4 | READABLE);
         let at = |number: u64| Addr::new(LINE * (5000 + 7 * number));
-        let mut plan = Plan { one: Some(LineEdit::of(at(0), head(0))), several: None };
+        let mut plan = Plan::default();
+        plan.edit(at(0), head(0));
         for count in 1..300 {
-            plan.edit_several(at(count), head(count));
-            plan.edit_several(at(count / 2), Head::EMPTY);
+            plan.edit(at(count), head(count));
+            plan.edit(at(count / 2), Head::EMPTY);
             for number in 0..400 {
                 let expected = if number <= count { head(number) } else { Head::EMPTY };
                 assert_eq!(plan.head_at(at(number), Head::EMPTY), expected, "{number} of {count}");

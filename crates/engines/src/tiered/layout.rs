@@ -397,6 +397,9 @@ const EACH: u64 = 0x0001_0001_0001;
 pub struct Slots(u64);
 
 impl Slots {
+    /// No slot.
+    pub const NONE: Slots = Slots(0);
+
     /// Returns the first `count` slots.
     #[inline(always)]
     pub const fn first(count: u64) -> Slots {

@@ -11,12 +11,12 @@ use core::sync::atomic::Ordering;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtomicWord, Media, Span};
 
-use super::bucket::{Both, Line, Lines, PairCodec, Room, Words, better_room, corrupt};
-use super::in_cacheline_crash_consistency::{Plan, SlotEdit, shadow};
+use super::below::{Below, Spot};
+use super::bucket::{Both, Line, PairCodec, Words, better_room, corrupt, hash_in, prefetch_bucket};
+use super::in_cacheline_crash_consistency::shadow;
 use super::layers::View;
-use super::layout::{
-    self, BUCKET_LINES, Head, Line as Ruler, Place, SLOTS, is_deleted, is_readable,
-};
+use super::layout::{self, BUCKET_LINES, Line as Ruler, Place, SLOTS, Slots, is_deleted};
+use super::moves::{Left, Moves, Moving, Source, Sunk, near_at};
 use super::state::Tiered;
 
 /// Where a move persists something of its own.
@@ -27,91 +27,10 @@ pub mod sites {
     }
 }
 
-/// What a slot held that ended: its words, its state, and where it lay.
-pub type Ended = (Words, u16, Addr);
-
-/// Pairs that move down, beside what a plan does to the lines where they arrive.
-#[derive(Default)]
-pub struct Moves {
-    /// The lines that pairs come from.
-    pub(super) sources: Vec<Left>,
-    /// What ended where they arrive, of pairs that lie in records.
-    pub(super) ended: Vec<Ended>,
-}
-
-/// A line that pairs have left.
-pub struct Left {
-    at: Addr,
-    /// The head with shadows in their place.
-    head: Head,
-    /// How many pairs.
-    pairs: u64,
-}
-
-/// What is planned while pairs move.
-pub struct Moving<'a, 'm, M: Media> {
-    pub(super) plan: Plan,
-    pub(super) moves: Moves,
-    /// Buckets where pairs arrived last: those of one bucket above go to few below it.
-    near: [Option<Both<'a, 'm, M>>; NEAR],
-}
-
-impl<M: Media> Moving<'_, '_, M> {
-    /// Begins with what is planned already.
-    pub(super) fn beside(plan: Plan, moves: Moves) -> Self {
-        Moving { plan, moves, near: [const { None }; NEAR] }
-    }
-}
-
-/// Buckets that are remembered.
+/// How far a move fetches lines ahead of the bucket that it looks at.
 ///
-/// Unit: buckets. Source: ours; with a layer twice as large as the one above, those below a bucket.
-const NEAR: usize = 2;
-
-impl Moves {
-    /// Returns none, but the end of what a change of a slot ends.
-    pub(super) fn ending<C: PairCodec, M: Media>(edit: &SlotEdit<'_, M>) -> Self {
-        let mut moves = Moves::default();
-        if edit.ends() {
-            let (line, slot) = edit.slot();
-            moves.end::<C, M>(line, slot);
-        }
-        moves
-    }
-
-    /// Notes that what a slot holds ends, if that may be a record.
-    #[inline(always)]
-    pub(super) fn end<C: PairCodec, M: Media>(&mut self, line: &Line<'_, M>, slot: usize) {
-        if C::RECORDS {
-            let at = layout::slot_at(line.at(), slot);
-            self.ended.push((line.words(slot), line.head.state(slot), at));
-        }
-    }
-
-    /// Notes that the pair in a slot moves. Those of one line follow one another.
-    fn leave<M: Media>(&mut self, line: &Line<'_, M>, slot: usize) {
-        let at = line.at();
-        if self.sources.last().is_none_or(|last| last.at != at) {
-            self.sources.push(Left { at, head: line.head, pairs: 0 });
-        }
-        if let Some(left) = self.sources.last_mut() {
-            left.head = left.head.with(slot, shadow(left.head.state(slot)));
-            left.pairs += 1;
-        }
-    }
-}
-
-/// The copy of a key in a bucket, or room for one.
-type Surveyed<'a, M> = (Option<(Line<'a, M>, usize)>, Option<Room<'a, M>>);
-
-/// What becomes of the copy of a source's key further down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sunk {
-    /// The plan makes it what the source is, or there was nothing to be deleted.
-    Planned,
-    /// There is no room for it.
-    NoRoom,
-}
+/// Unit: buckets of the layer above. Source: ours; with those below, six lines each.
+const AHEAD: usize = 3;
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Plans to move every eligible pair of the ancestors of a page down to it: of the page in
@@ -119,51 +38,86 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`]; nothing has changed.
-    pub(super) fn plan_moves(
+    pub(super) fn plan_moves<'a>(
         &self,
-        pm: &Access<'_, M>,
+        pm: &'a Access<'_, M>,
         view: &View,
         (position, rank): (u64, usize),
-        (plan, moves): (Plan, Moves),
-    ) -> Result<(Plan, Moves)> {
-        let mut moving = Moving::beside(plan, moves);
+        moving: &mut Moving<'a, M>,
+    ) -> Result<()> {
         let page = Page::of(position, view, (self.page_log(), rank));
         // The nearest layer first: its copies block older pairs from above until they have moved.
         for above in (0..rank).rev() {
-            for index in page.above(view.place(above).log()) {
-                let home = view.place(above).bucket(index);
-                let known = self.fingerprints.bucket(view.first() + above, index);
-                if let Some(both) = Both::of(pm, home, known) {
-                    for number in [0, 1] {
-                        let line = both.line(number)?;
-                        self.plan_line(pm, view, (&line, above, index), &page, &mut moving)?;
-                    }
-                    continue;
+            let place = view.place(above);
+            let indexes = page.above(place.log());
+            moving.moves.sources.reserve(BUCKET_LINES as usize * indexes.clone().count());
+            indexes.clone().take(AHEAD).for_each(|index| page.prefetch(pm, view, above, index));
+            for index in indexes.clone() {
+                if index + AHEAD as u64 <= *indexes.end() {
+                    page.prefetch(pm, view, above, index + AHEAD as u64);
                 }
-                let mut lines = Lines::with(pm, home, known);
-                while let Some((line, _)) = lines.advance()? {
-                    self.plan_line(pm, view, (&line, above, index), &page, &mut moving)?;
+                let home = place.bucket(index);
+                let known = self.fingerprints.bucket(view.first() + above, index);
+                let Some(both) = Both::of(pm, home, known) else {
+                    self.plan_overflow(pm, view, (above, index), &page, moving)?;
+                    continue;
+                };
+                for number in [0, 1] {
+                    if both.heads()[number].valid() != Slots::NONE {
+                        let line = both.line(number)?;
+                        self.plan_line(pm, view, (&line, above, index), &page, moving)?;
+                    }
                 }
             }
         }
-        Ok((moving.plan, moving.moves))
+        Ok(())
+    }
+
+    /// Plans to move the eligible pairs of a bucket with overflow lines to a page.
+    #[cold]
+    fn plan_overflow<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        (above, index): (usize, u64),
+        page: &Page,
+        moving: &mut Moving<'a, M>,
+    ) -> Result<()> {
+        let mut lines = self.lines_of(pm, view, above, index);
+        while let Some((line, _)) = lines.advance()? {
+            self.plan_line(pm, view, (&line, above, index), page, moving)?;
+        }
+        Ok(())
     }
 
     /// Plans to move the eligible pairs of a line of bucket `index` in layer `above` to a page.
-    fn plan_line<'a, 'm>(
+    #[inline(always)]
+    fn plan_line<'a>(
         &self,
-        pm: &'a Access<'m, M>,
+        pm: &'a Access<'_, M>,
         view: &View,
         (line, above, index): (&Line<'a, M>, usize, u64),
         page: &Page,
-        moving: &mut Moving<'a, 'm, M>,
+        moving: &mut Moving<'a, M>,
     ) -> Result<()> {
+        let (at, place) = (line.at(), view.place(above));
+        let mut left = Left { at, head: line.head, pairs: 0 };
         for slot in line.head.valid() {
-            let position = self.position_of(line, slot, (view.place(above), index))?;
-            if page.holds(position) {
-                let source = Source { line: *line, slot, rank: above, position };
-                self.plan_move(pm, view, &source, page.rank, moving)?;
+            let (words, state) = (line.words(slot), line.head.state(slot));
+            let position = self.position_in(words, state, at, (place, index))?;
+            if !page.holds(position) {
+                continue;
             }
+            let source = Source { at, slot, state, words, rank: above, position };
+            let is_between = self.is_between(pm, view, &source, page.rank)?;
+            if !is_between && self.sink_here(pm, view, &source, page.rank, moving)? == Sunk::Planned
+            {
+                left.head = left.head.with(slot, shadow(state));
+                left.pairs += 1;
+            }
+        }
+        if left.pairs != 0 {
+            moving.moves.sources.push(left);
         }
         Ok(())
     }
@@ -176,87 +130,165 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         &self,
         line: &Line<'_, M>,
         slot: usize,
+        home: (Place, u64),
+    ) -> Result<u64> {
+        self.position_in(line.words(slot), line.head.state(slot), line.at(), home)
+    }
+
+    /// As [`Tiered::position_of`], of a slot of the line at `at` with these words and this state.
+    #[inline(always)]
+    fn position_in(
+        &self,
+        words: Words,
+        state: u16,
+        at: Addr,
         (place, index): (Place, u64),
     ) -> Result<u64> {
-        let hash = line.hash::<C>(&self.hasher, slot)?;
-        let position = layout::position(hash, layout::is_second(line.head.state(slot)));
+        let hash = hash_in::<C>(&self.hasher, words, state, at)?;
+        let position = layout::position(hash, layout::is_second(state));
         if layout::bucket_of(position, place.log()) != index {
-            return Err(corrupt(line.at(), "a key lies in the bucket it hashes to"));
+            return Err(corrupt(at, "a key lies in the bucket it hashes to"));
         }
         Ok(position)
     }
 
-    fn plan_move<'a, 'm>(
+    /// Returns whether a layer between that of a source and layer `rank` has a copy of its key.
+    #[inline(always)]
+    fn is_between(
         &self,
-        pm: &'a Access<'m, M>,
+        pm: &Access<'_, M>,
         view: &View,
-        source: &Source<'_, M>,
+        source: &Source,
         rank: usize,
-        moving: &mut Moving<'a, 'm, M>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         for between in source.rank + 1..rank {
             let home = view.place(between).home(source.position);
-            if self.copy_of(pm, view, home, (&source.line, source.slot))?.is_some() {
-                return Ok(());
+            if self.copy_of(pm, view, home, source.slot())?.is_some() {
+                return Ok(true);
             }
         }
-        if self.sink(pm, view, source, rank, moving)? == Sunk::Planned {
-            moving.moves.leave(&source.line, source.slot);
-        }
-        Ok(())
+        Ok(false)
     }
 
     /// Plans a copy of a source in layer `rank`, with nothing of its key between.
-    pub(super) fn sink<'a, 'm>(
+    pub(super) fn sink<'a>(
         &self,
-        pm: &'a Access<'m, M>,
+        pm: &'a Access<'_, M>,
         view: &View,
-        source: &Source<'_, M>,
+        source: &Source,
         rank: usize,
-        moving: &mut Moving<'a, 'm, M>,
+        moving: &mut Moving<'a, M>,
     ) -> Result<Sunk> {
-        let (words, state) = (source.words(), source.state());
+        self.sink_here(pm, view, source, rank, moving)
+    }
+
+    /// As [`Tiered::sink`], inside the loop over the pairs of a page.
+    #[inline(always)]
+    fn sink_here<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        source: &Source,
+        rank: usize,
+        moving: &mut Moving<'a, M>,
+    ) -> Result<Sunk> {
         let home = view.place(rank).home(source.position);
-        let arrives = state | layout::NON_WRITABLE;
-        let (copy, room) = self.survey(pm, view, home, source, moving)?;
-        let Moving { plan, moves, .. } = moving;
-        if let Some((line, slot)) = copy {
-            if plan.touches(line.at(), slot) {
-                // The older copy is a shadow that another pair overwrites: in that slot or in a
-                // second one of this layer, a crash could not tell which is newer.
-                return Ok(Sunk::NoRoom);
-            }
-            let old = line.head.state(slot);
-            if line.words(slot) == words && !is_deleted(old) && !is_deleted(state) {
-                // A crash brought the flag of the source back.
-                return Ok(Sunk::Planned);
-            }
-            if !is_deleted(state) {
-                plan.rewrite(&line, slot, arrives, words[1]);
-            } else if self.is_below(pm, view, source, rank)? {
-                plan.flag(&line, slot, arrives);
-            } else {
-                plan.flag(&line, slot, 0);
-            }
-            moves.end::<C, M>(&line, slot);
-            return Ok(Sunk::Planned);
+        if !moving.knows(home) && !self.learn(pm, view, (rank, source.position), moving) {
+            return self.sink_past_overflow(pm, view, source, rank, moving);
         }
-        if is_deleted(state) && !self.is_below(pm, view, source, rank)? {
+        let Some(below) = &moving.near[near_at(home)] else { return Ok(Sunk::NoRoom) };
+        match below.copy_of::<C>(pm, layout::print(source.state), source.contents())? {
+            Some(copy) => self.sink_over(pm, view, source, rank, &copy, moving),
+            None if is_deleted(source.state) && !self.is_below(pm, view, source, rank)? => {
+                Ok(Sunk::Planned)
+            }
+            None => match below.room::<C>(self.settings.line_slots) {
+                Some(room) => Ok(moving.sink_into::<C>(source, &room)),
+                None => Ok(Sunk::NoRoom),
+            },
+        }
+    }
+
+    /// As [`Tiered::sink`], to a bucket with overflow lines.
+    #[cold]
+    fn sink_past_overflow<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        source: &Source,
+        rank: usize,
+        moving: &mut Moving<'a, M>,
+    ) -> Result<Sunk> {
+        let place = view.place(rank);
+        let index = place.index(source.position);
+        let mut lines = self.lines_of(pm, view, rank, index);
+        let print = layout::print(source.state);
+        let mut room = None;
+        while let Some((line, _)) = lines.advance()? {
+            if let Some(slot) = line.copy_of::<C>(pm, print, source.contents())? {
+                let copy = moving.spot(&line, slot);
+                return self.sink_over(pm, view, source, rank, &copy, moving);
+            }
+            let planned = moving.plan.head_at(line.at(), line.head);
+            room = better_room(planned, line, self.settings.line_slots, room);
+        }
+        if is_deleted(source.state) && !self.is_below(pm, view, source, rank)? {
             return Ok(Sunk::Planned);
         }
         let Some(room) = room else { return Ok(Sunk::NoRoom) };
-        self.note_ended(&room, plan, moves);
-        plan.fill(&room.line, room.slot, arrives, words);
+        let room = moving.spot(&room.line, room.slot);
+        Ok(moving.sink_into::<C>(source, &room))
+    }
+
+    /// Plans what becomes of an older copy of a source's key in layer `rank`.
+    #[inline(always)]
+    fn sink_over(
+        &self,
+        pm: &Access<'_, M>,
+        view: &View,
+        source: &Source,
+        rank: usize,
+        copy: &Spot,
+        moving: &mut Moving<'_, M>,
+    ) -> Result<Sunk> {
+        let Source { words, state, .. } = *source;
+        let arrives = state | layout::NON_WRITABLE;
+        if copy.is_touched {
+            // The older copy is a shadow that another pair overwrites: in that slot or in a second
+            // one of this layer, a crash could not tell which is newer.
+            return Ok(Sunk::NoRoom);
+        }
+        if copy.words == words && !is_deleted(copy.state()) && !is_deleted(state) {
+            // A crash brought the flag of the source back.
+            return Ok(Sunk::Planned);
+        }
+        if !is_deleted(state) {
+            moving.rewrite(copy, arrives, words[1]);
+        } else if self.is_below(pm, view, source, rank)? {
+            moving.flag(copy, arrives);
+        } else {
+            moving.flag(copy, 0);
+        }
+        moving.moves.end_at::<C>(copy);
         Ok(Sunk::Planned)
     }
 
-    /// Notes what ends when a pair is written to a slot.
-    pub(super) fn note_ended(&self, room: &Room<'_, M>, plan: &Plan, moves: &mut Moves) {
-        let (line, slot) = (&room.line, room.slot);
-        let state = line.head.state(slot);
-        if is_readable(state) && !plan.touches(line.at(), slot) {
-            moves.end::<C, M>(line, slot);
-        }
+    /// Remembers the bucket of a position in layer `rank`; returns whether it has no overflow lines
+    /// and matches its checks.
+    fn learn<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        view: &View,
+        (rank, position): (usize, u64),
+        moving: &mut Moving<'a, M>,
+    ) -> bool {
+        let place = view.place(rank);
+        let (home, index) = (place.home(position), place.index(position));
+        let known = self.fingerprints.bucket(view.first() + rank, index);
+        let below = Below::of(pm, home, known, &moving.plan);
+        let is_plain = below.is_some();
+        moving.near[near_at(home)] = below;
+        is_plain
     }
 
     /// Returns whether there is a copy of the key of a source below layer `rank`.
@@ -264,67 +296,16 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         &self,
         pm: &Access<'_, M>,
         view: &View,
-        source: &Source<'_, M>,
+        source: &Source,
         rank: usize,
     ) -> Result<bool> {
         for place in &view.all()[rank + 1..] {
             let home = place.home(source.position);
-            if self.copy_of(pm, view, home, (&source.line, source.slot))?.is_some() {
+            if self.copy_of(pm, view, home, source.slot())?.is_some() {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// Returns the copy of the key of a source in the bucket at `home`; or else room there, beside
-    /// what is planned.
-    fn survey<'a, 'm>(
-        &self,
-        pm: &'a Access<'m, M>,
-        view: &View,
-        home: Addr,
-        source: &Source<'_, M>,
-        Moving { plan, near, .. }: &mut Moving<'a, 'm, M>,
-    ) -> Result<Surveyed<'a, M>> {
-        let near = &mut near[(home.line() / BUCKET_LINES) as usize % NEAR];
-        let both = match near.as_ref().filter(|both| both.at(0) == home) {
-            Some(both) => both,
-            None => {
-                let known = self.fingerprints.bucket_at(view, home);
-                let Some(both) = Both::of(pm, home, known) else {
-                    return self.survey_all(Lines::with(pm, home, known), source, plan);
-                };
-                near.insert(both)
-            }
-        };
-        if both.matching(source.print()) != 0 {
-            for number in [0, 1] {
-                let line = both.line(number)?;
-                if let Some(slot) = source.copy_in::<C>(pm, &line)? {
-                    return Ok((Some((line, slot)), None));
-                }
-            }
-        }
-        let planned = [0, 1].map(|number| plan.head_at(both.at(number), both.heads()[number]));
-        Ok((None, both.room(planned, self.settings.line_slots)?))
-    }
-
-    /// As [`Tiered::survey`], of a bucket with overflow lines.
-    #[cold]
-    fn survey_all<'a>(
-        &self,
-        mut lines: Lines<'a, '_, M>,
-        source: &Source<'_, M>,
-        plan: &Plan,
-    ) -> Result<Surveyed<'a, M>> {
-        let mut room = None;
-        while let Some((line, _)) = lines.advance()? {
-            if let Some(slot) = source.copy_in::<C>(lines.pm(), &line)? {
-                return Ok((Some((line, slot)), None));
-            }
-            room = better_room(plan.head(&line), line, self.settings.line_slots, room);
-        }
-        Ok((None, room))
     }
 
     /// Makes shadows of the sources of moves: what they hold is durable further down. No flush: a
@@ -389,42 +370,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 }
 
-/// A pair that moves, or a deletion.
-pub struct Source<'a, M: Media> {
-    pub(super) line: Line<'a, M>,
-    pub(super) slot: usize,
-    /// Its layer, counted from the top.
-    pub(super) rank: usize,
-    pub(super) position: u64,
-}
-
-impl<M: Media> Source<'_, M> {
-    fn words(&self) -> Words {
-        self.line.words(self.slot)
-    }
-
-    pub(super) fn state(&self) -> u16 {
-        self.line.head.state(self.slot)
-    }
-
-    fn print(&self) -> u16 {
-        layout::print(self.state())
-    }
-
-    /// Returns the slot of a line that holds a copy of its key.
-    fn copy_in<C: PairCodec>(
-        &self,
-        pm: &Access<'_, M>,
-        line: &Line<'_, M>,
-    ) -> Result<Option<usize>> {
-        line.copy_of::<C>(
-            pm,
-            self.print(),
-            (self.words(), layout::slot_at(self.line.at(), self.slot)),
-        )
-    }
-}
-
 /// A page where pairs arrive.
 struct Page {
     /// Its number in its layer.
@@ -448,6 +393,17 @@ impl Page {
     /// Returns whether a position lies in it.
     fn holds(&self, position: u64) -> bool {
         layout::bucket_of(position, self.log_of_layer) >> self.log == self.number
+    }
+
+    /// Fetches a bucket of a layer above, and the part of this page that lies below it.
+    #[inline(always)]
+    fn prefetch<M: Media>(&self, pm: &Access<'_, M>, view: &View, above: usize, index: u64) {
+        let (upper, place) = (view.place(above), view.place(self.rank));
+        let steps = self.log_of_layer - upper.log();
+        let first = (index << steps).max(self.number << self.log);
+        let end = ((index + 1) << steps).min((self.number + 1) << self.log);
+        prefetch_bucket(pm, upper.bucket(index));
+        (first..end).for_each(|index| prefetch_bucket(pm, place.bucket(index)));
     }
 
     /// Returns the buckets of a layer above, of 2^`log` buckets, whose pairs have it below them: a

@@ -6,11 +6,11 @@ use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 
 use super::bucket::PairCodec;
 use super::concurrency::Held;
-use super::in_cacheline_crash_consistency::{SlotEdit, valid};
+use super::in_cacheline_crash_consistency::{Plan, SlotEdit, valid};
 use super::layers::{Live, View};
 use super::layout::{self, is_deleted};
 use super::lazy_updating::{Roomy, Target};
-use super::opportunistic_data_movement::{Moves, Source};
+use super::moves::{Moves, Moving, Source};
 use super::overflow::Newcomer;
 use super::shadow_reading::{Copied, prefetch_buckets};
 use super::state::Tiered;
@@ -361,7 +361,7 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
             return Ok(false);
         }
         let position = self.positions[usize::from(layout::is_second(copy.state()))];
-        self.table.is_below(pm, &self.view(), &Source { line, slot, rank, position }, rank)
+        self.table.is_below(pm, &self.view(), &Source::of(&line, slot, (rank, position)), rank)
     }
 
     /// Returns the layers as a whole.
@@ -409,10 +409,11 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     ) -> Result<()> {
         let (table, view) = (self.table, self.view());
         let at = (self.positions[usize::from(second)], rank);
-        let (mut plan, mut moves) = (edit.plan(), Moves::ending::<C, M>(edit));
+        let mut moving = Moving::beside(edit.plan(), Moves::ending::<C, M>(edit));
         if table.settings.one_flush == 1 {
-            (plan, moves) = table.plan_moves(pm, &view, at, (plan, moves))?;
+            table.plan_moves(pm, &view, at, &mut moving)?;
         }
+        let Moving { plan, moves, .. } = moving;
         let change = self.held.change(second)?;
         table.commit_plan(pm, &view, &plan)?;
         if !moves.sources.is_empty() {
@@ -430,7 +431,9 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
     /// Moves pairs with flushes of their own: what the policy of one flush saves (4.4.1).
     #[cold]
     fn move_apart(&self, pm: &Access<'_, M>, view: &View, at: (u64, usize)) -> Result<()> {
-        let (plan, moves) = self.table.plan_moves(pm, view, at, Default::default())?;
+        let mut moving = Moving::beside(Plan::default(), Moves::default());
+        self.table.plan_moves(pm, view, at, &mut moving)?;
+        let Moving { plan, moves, .. } = moving;
         plan.commit_apart(pm, self.table.ordered)?;
         self.table.fingerprints.note_all(view, plan.heads());
         self.table.mark_sources_apart(pm, view, &moves)?;

@@ -23,7 +23,7 @@ use super::layers::{View, announce_streams};
 use super::layout::{
     self, BUCKET_LINES, Head, LINE_WORDS, Line as Ruler, Listed, MOST_LOG, PLACES, Place,
 };
-use super::opportunistic_data_movement::{Moves, Moving, Source, Sunk};
+use super::moves::{Moves, Moving, Source, Sunk};
 use super::overflow::Newcomer;
 use super::setup::write_empty_lines;
 use super::state::{Growth, Tiered};
@@ -251,7 +251,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                     let state = line.head.state(slot);
                     if layout::is_valid(state) {
                         let position = self.position_of(&line, slot, (place, index))?;
-                        let source = Source { line, slot, rank: 0, position };
+                        let source = Source::of(&line, slot, (0, position));
                         match self.sink_below(pm, view, &source, &mut moving)? {
                             Drained::Planned => {}
                             Drained::Later => {
@@ -303,17 +303,17 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Plans a copy of a pair of the top layer further down: in place of its next copy, or where
     /// there is room.
-    fn sink_below<'a, 'm>(
+    fn sink_below<'a>(
         &self,
-        pm: &'a Access<'m, M>,
+        pm: &'a Access<'_, M>,
         view: &View,
-        source: &Source<'_, M>,
-        moving: &mut Moving<'a, 'm, M>,
+        source: &Source,
+        moving: &mut Moving<'a, M>,
     ) -> Result<Drained> {
         let planned = |sunk| if sunk == Sunk::Planned { Drained::Planned } else { Drained::Later };
         for rank in 1..view.count() {
             let home = view.place(rank).home(source.position);
-            if self.copy_of(pm, view, home, (&source.line, source.slot))?.is_some() {
+            if self.copy_of(pm, view, home, source.slot())?.is_some() {
                 return Ok(planned(self.sink(pm, view, source, rank, moving)?));
             }
         }

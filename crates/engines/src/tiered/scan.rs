@@ -234,7 +234,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let hash = line.hash::<C>(&self.hasher, slot)?;
         let position = layout::position(hash, layout::is_second(state));
         for place in &view.all()[..rank] {
-            if self.copy_of(pm, view, place.home(position), (line, slot))?.is_some() {
+            if self.copy_of(pm, view, place.home(position), line.slot(slot))?.is_some() {
                 return Ok(false);
             }
         }

@@ -2,9 +2,11 @@
 //! newest copy of its key, shadows included, and a writer looks for the same one.
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, LINE, Media, WORD};
+use everhash_pmem::{Access, Addr, Media};
 
-use super::bucket::{Both, Hit, Line, Lines, PairCodec, Search, heads_of, pair_in};
+use super::bucket::{
+    Both, Hit, Line, Lines, PairCodec, Search, Words, heads_of, pair_in, prefetch_bucket,
+};
 use super::fingerprints::Covers;
 use super::layers::{Live, View};
 use super::layout::{self, BUCKET_WORDS, Head, Place, is_deleted, is_shadow};
@@ -239,7 +241,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         Ok(None)
     }
 
-    /// Returns the copy of the key of a slot in the bucket at `home`, if there is one.
+    /// Returns the copy of the key of a slot in the bucket at `home`, if there is one. The slot has
+    /// a state, words, and a place of its last word.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`].
@@ -248,13 +251,12 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         pm: &'a Access<'_, M>,
         view: &View,
         home: Addr,
-        (line, slot): (&Line<'_, M>, usize),
+        (state, contents): (u16, (Words, Addr)),
     ) -> Result<Option<(Line<'a, M>, usize)>> {
-        let source = (line.words(slot), layout::slot_at(line.at(), slot));
-        let print = layout::print(line.head.state(slot));
+        let print = layout::print(state);
         let mut lines = self.lines(pm, view, home);
         while let Some((line, _)) = lines.advance()? {
-            if let Some(slot) = line.copy_of::<C>(pm, print, source)? {
+            if let Some(slot) = line.copy_of::<C>(pm, print, contents)? {
                 return Ok(Some((line, slot)));
             }
         }
@@ -265,9 +267,5 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 /// Fetches the lines of both buckets of a key in a layer.
 #[inline(always)]
 pub fn prefetch_buckets<M: Media>(pm: &Access<'_, M>, place: Place, positions: [u64; 2]) {
-    for position in positions {
-        let home = place.home(position);
-        pm.prefetch(home);
-        pm.prefetch(home.plus(LINE / WORD));
-    }
+    positions.iter().for_each(|position| prefetch_bucket(pm, place.home(*position)));
 }

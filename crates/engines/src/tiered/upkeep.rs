@@ -10,7 +10,7 @@ use super::bucket::{Line, Lines, PairCodec};
 use super::in_cacheline_crash_consistency::Plan;
 use super::layers::View;
 use super::layout::{self, SLOTS, is_deleted, is_valid};
-use super::opportunistic_data_movement::Moves;
+use super::moves::Moves;
 use super::overflow::sites;
 use super::state::{Sweep, Tiered};
 
@@ -178,7 +178,9 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         moves: &mut Moves,
     ) -> Result<()> {
         for lower in &view.all()[rank + 1..] {
-            if let Some((copy, at)) = self.copy_of(pm, view, lower.home(position), (&line, slot))? {
+            if let Some((copy, at)) =
+                self.copy_of(pm, view, lower.home(position), line.slot(slot))?
+            {
                 end::<C, M>(plan, &copy, at, moves);
             }
         }
@@ -193,6 +195,6 @@ fn end<C: PairCodec, M: Media>(
     slot: usize,
     moves: &mut Moves,
 ) {
-    plan.flag(line, slot, 0);
+    plan.flag((line.at(), line.head), slot, 0);
     moves.end::<C, M>(line, slot);
 }
