@@ -87,10 +87,12 @@ impl<P: Primitives> BucketLock<P> {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// [`everhash_index::Error::Poisoned`] if a holder panicked.
+    /// [`everhash_index::Error::Poisoned`] if a holder panicked, or if a change failed: a write
+    /// would become durable there, fail, and be tried again.
     #[inline(always)]
     pub fn hold<'t, M: Media<Sync = P>>(&'t self, pm: &'t Access<'_, M>) -> Result<Held<'t, M>> {
         let lock = self.lock.lock()?;
+        self.sequence.read()?;
         pm.dram(1);
         pm.locked(self.name());
         Ok(Held { bucket: self, pm, _lock: lock })

@@ -43,6 +43,39 @@ const MOST_ROUNDS: u32 = 64;
 #[repr(align(128))]
 pub struct Counter<W>(pub W);
 
+/// A change of a counter ahead of the write that it counts, which is taken back if the write ends
+/// in an error or a panic.
+///
+/// It is made before the fence of the write: a locked instruction behind a fence waits until all is
+/// written back.
+#[must_use = "what is not kept is taken back"]
+pub struct Counted<'t, P: Primitives> {
+    counter: &'t P::AtomicU64,
+    by: u64,
+}
+
+impl<'t, P: Primitives> Counted<'t, P> {
+    #[inline(always)]
+    fn new(counter: &'t P::AtomicU64, by: u64) -> Self {
+        counter.fetch_add(by, Ordering::Relaxed);
+        Counted { counter, by }
+    }
+
+    /// Says that the write is done.
+    #[inline(always)]
+    pub fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl<P: Primitives> Drop for Counted<'_, P> {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.by, Ordering::Relaxed);
+    }
+}
+
 /// An open table with pairs of form `F`.
 pub struct ElimDa<M: Media, F: Form> {
     pub(super) pool: Pool<M>,
@@ -228,6 +261,18 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub fn len(&self) -> u64 {
         let counts = self.counters.iter().map(|counter| counter.0.load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)
+    }
+
+    /// Counts an item with this hash before the write is done that adds it.
+    #[inline(always)]
+    pub(super) fn count_ahead(&self, hash: u64) -> Counted<'_, M::Sync> {
+        Counted::new(self.counter(hash), 1)
+    }
+
+    /// Counts an item with this hash before the write is done that removes it.
+    #[inline(always)]
+    pub(super) fn uncount_ahead(&self, hash: u64) -> Counted<'_, M::Sync> {
+        Counted::new(self.counter(hash), 1u64.wrapping_neg())
     }
 
     /// Counts an item with this hash that was added.

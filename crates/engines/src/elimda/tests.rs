@@ -5,6 +5,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod each_crash;
+mod failures;
 mod figures;
 mod full_logs;
 mod hostile;

@@ -77,18 +77,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             return Ok(Err(Need::Unit));
         }
         let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
-        // Counted before the fence: a locked instruction behind it waits until all is written back.
-        self.count_added(wanted.hash);
-        let slot = match self.append_at_once(pm, self.geometry.lane_of(*index), &item) {
-            Ok(Some(slot)) => slot,
-            other => {
-                self.count_removed(wanted.hash, 1);
-                return other.map(|_| Err(Need::Block));
-            }
+        let counted = self.count_ahead(wanted.hash);
+        let Some(slot) = self.append_at_once(pm, self.geometry.lane_of(*index), &item)? else {
+            return Ok(Err(Need::Block));
         };
         let change = held.change()?;
         bucket.push(wanted.hash, &item, slot.order);
         change.end();
+        counted.keep();
         Ok(Ok(slot.crowded))
     }
 
@@ -236,15 +232,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         found: &Found,
     ) -> Result<()> {
         let order = order_of(writer, found);
-        // Counted before the fence, as in `add_at_once`.
-        self.count_removed(hash, 1);
-        if let Err(error) = self.end_item(pm, writer, found) {
-            self.count_added(hash);
-            return Err(error);
-        }
+        let counted = self.uncount_ahead(hash);
+        self.end_item(pm, writer, found)?;
         let change = writer.held.change()?;
         self.forget(pm, writer, found)?;
         change.end();
+        counted.keep();
         self.release(self.geometry.lane_of(writer.index), order)?;
         self.drop_record(&found.item)
     }

@@ -1,0 +1,162 @@
+//! What a write that fails leaves of the number of pairs: it is counted before its fence.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create};
+use everhash_pmem::{Access, Addr, Image, Lock, Region, Std};
+
+use crate::common::slot_codec::Words;
+use crate::elimda::state::ElimDa as Inner;
+use crate::elimda::{ElimDa, ElimDaSettings, ElimDaTable};
+
+const KEYS: u64 = 20;
+
+/// A table of [`KEYS`] pairs, in two buckets and two lanes.
+fn table() -> (Region<Image>, ElimDaTable<Image>) {
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let settings = ElimDaSettings::tiny();
+    let table = create::<ElimDa, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let words = table.words().unwrap();
+    (0..KEYS).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    (region, table)
+}
+
+fn of_words(table: &ElimDaTable<Image>) -> &Inner<Image, Words> {
+    let ElimDaTable::Words(inner) = table else { panic!("8/8 has words") };
+    inner
+}
+
+/// A key that is absent, and whose bucket is this one and has room.
+fn absent(table: &Inner<Image, Words>, bucket: u64) -> u64 {
+    let fits = |key: &u64| {
+        let at = table.locate(table.hasher.word(*key));
+        at.index == bucket && !at.bucket.is_full()
+    };
+    (KEYS..1000).find(fits).unwrap()
+}
+
+/// A key whose pair is in the D-bucket, and the line of the log that holds it.
+fn logged(table: &Inner<Image, Words>) -> (u64, Addr) {
+    let line = |key: &u64| {
+        let at = table.locate(table.hasher.word(*key));
+        let mut items = (0..at.bucket.items()).map(|place| at.bucket.item(place));
+        let (_, order) = items.find(|(item, _)| item[0] == *key)?;
+        let lane = table.lanes[table.geometry.lane_of(at.index) as usize].lock().unwrap();
+        let block = lane.block(&table.geometry, order).at;
+        Some((*key, table.geometry.log_slot(order).line_at(block)))
+    };
+    (0..KEYS).find_map(|key| line(&key)).unwrap()
+}
+
+#[test]
+fn a_write_that_finds_the_log_damaged_leaves_the_number_of_pairs() {
+    // Fails if a write that comes to its commit, and not beyond, is counted: an error of the medium
+    // does.
+    let (region, table) = table();
+    let (pm, inner) = (region.access(), of_words(&table));
+    let damage = |pm: &Access<'_, Image>, line| {
+        let state = pm.load(line).unwrap();
+        pm.store(line, state ^ 1 << 50).unwrap();
+    };
+    let (key, line) = logged(inner);
+    damage(&pm, line);
+    let removed = inner.remove_word(key);
+    assert!(matches!(removed, Err(Error::Corrupt { .. })), "{removed:?}");
+    assert_eq!((inner.len(), inner.get_word(key).unwrap()), (KEYS, Some(key)));
+    damage(&pm, line);
+
+    let is_full =
+        |bucket: &u64| inner.lanes[*bucket as usize].lock().unwrap().is_full(&inner.geometry);
+    let bucket = (0..2).find(|bucket| !is_full(bucket)).unwrap();
+    let key = absent(inner, bucket);
+    let next = {
+        let lane = inner.lanes[bucket as usize].lock().unwrap();
+        let block = lane.blocks.back().unwrap().at;
+        inner.geometry.log_slot(lane.next).line_at(block)
+    };
+    let state = pm.load(next).unwrap();
+    pm.store(next, 5).unwrap();
+    let inserted = inner.insert_word(key, 1);
+    assert!(matches!(inserted, Err(Error::Corrupt { .. })), "{inserted:?}");
+    pm.store(next, state).unwrap();
+    assert_eq!((inner.len(), inner.get_word(key).unwrap()), (KEYS, None));
+    assert!(inner.insert_word(key, 1).unwrap() && inner.remove_word(key).unwrap());
+    assert_eq!((inner.len(), table.check().unwrap().items), (KEYS, KEYS));
+}
+
+#[test]
+fn a_bucket_that_a_failed_change_left_takes_no_write() {
+    // Fails if a write to it is counted, or if it becomes durable before it is refused: then each
+    // further try adds a pair that the next open finds.
+    let (region, table) = table();
+    let inner = of_words(&table);
+    let pm = region.access();
+    let segment = inner.locate(0).segment;
+    let held = segment.lock(0).hold(&pm).unwrap();
+    drop(held.change().unwrap());
+    drop(held);
+    let is_there = |key: &u64| {
+        let at = inner.locate(inner.hasher.word(*key));
+        at.index == 0 && at.segment.at() == segment.at()
+    };
+    let appended = |lane: usize| inner.lanes[lane].lock().unwrap().next;
+    let before = appended(0);
+    for key in (0..1000).filter(is_there).take(20) {
+        let all = [
+            inner.insert_word(key, 1),
+            inner.put_word(key, 1),
+            inner.update_word(key, 1),
+            inner.remove_word(key),
+        ];
+        let refused = all.iter().all(|outcome| matches!(outcome, Err(Error::Poisoned)));
+        assert!(refused && matches!(inner.get_word(key), Err(Error::Poisoned)), "{all:?}");
+    }
+    assert_eq!((inner.len(), appended(0)), (KEYS, before));
+    let key = absent(inner, 1);
+    assert!(inner.insert_word(key, 1).unwrap() && inner.remove_word(key).unwrap());
+    drop(table);
+    let opened = everhash_index::open::<ElimDa, _>(region, Opening::default().boot, &Inline);
+    let opened = opened.unwrap();
+    assert_eq!((opened.len().unwrap(), opened.check().unwrap().items), (KEYS, KEYS));
+}
+
+#[test]
+fn a_write_that_panics_leaves_the_number_of_pairs() {
+    // Fails if the count of a write stays that never came to its fence.
+    let (_, table) = table();
+    let inner = of_words(&table);
+    let (removed, _) = logged(inner);
+    let bucket = inner.geometry.bucket_of(inner.hasher.word(removed));
+    let inserted = absent(inner, 1 - bucket);
+    // Nothing finds its block any more.
+    inner.lanes.iter().for_each(|lane| lane.lock().unwrap().blocks.clear());
+    let writes: [&dyn Fn() -> everhash_index::Result<bool>; 2] =
+        [&|| inner.remove_word(removed), &|| inner.insert_word(inserted, 1)];
+    for write in writes {
+        let outcome = catch_unwind(AssertUnwindSafe(write));
+        assert!(outcome.is_err(), "{outcome:?}");
+        assert_eq!(inner.len(), KEYS);
+    }
+}
+
+#[test]
+fn a_write_that_finds_no_room_leaves_the_number_of_pairs() {
+    // Fails if a pair is counted for which there was no block of the log, or no unit.
+    let (region, table) = table();
+    let inner = of_words(&table);
+    region.media().refusals().takes.plan(0, u64::MAX);
+    let (mut added, mut refused) = (KEYS, 0);
+    for key in KEYS..2000 {
+        match inner.insert_word(key, key) {
+            Ok(new) => added += u64::from(new),
+            Err(Error::Full { .. }) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(inner.len(), added);
+    }
+    assert!(refused > 1000);
+    assert_eq!(table.check().unwrap().items, added);
+    (0..2000).for_each(|key| added -= u64::from(inner.remove_word(key).unwrap()));
+    assert_eq!((inner.len(), added), (0, 0));
+}
