@@ -8,7 +8,7 @@
 use core::ops::DerefMut;
 use core::sync::atomic::Ordering;
 
-use crate::{AtOnce, equal_bytes};
+use crate::{AtOnce, equal_lanes};
 
 /// A family of volatile synchronisation primitives.
 pub trait Primitives: Send + Sync + Sized + 'static {
@@ -31,10 +31,14 @@ pub trait Primitives: Send + Sync + Sized + 'static {
         (0..count).map(|_| AtomicWord::new(0)).collect()
     }
 
-    /// Returns which of the 64 bytes of a line are `byte`, bit i for byte i (relaxed).
+    /// Returns which of the 64 lanes of 16 bits of two lines are `lane`: bit i for lane i, relaxed.
     #[inline(always)]
-    fn equal_bytes_of_line(line: &[Self::AtomicU64; 8], byte: u8, _proof: Option<AtOnce>) -> u64 {
-        equal_bytes_by_pairs(line, byte)
+    fn equal_lanes_of_lines(
+        lines: &[Self::AtomicU64; 16],
+        lane: u16,
+        _proof: Option<AtOnce>,
+    ) -> u64 {
+        equal_lanes_by_pairs(lines, lane)
     }
 
     /// Returns which of the eight words of a line are `value` from bit `SHIFT` on, bit i for word i
@@ -104,14 +108,13 @@ pub trait Lock<T: Send>: Send + Sync {
     fn try_lock(&self) -> Result<Option<Self::Guard<'_>>, LockPoisoned>;
 }
 
-/// As [`Primitives::equal_bytes_of_line`], two words at a time.
+/// As [`Primitives::equal_lanes_of_lines`], two words at a time.
 #[inline(always)]
-fn equal_bytes_by_pairs(line: &[impl AtomicWord; 8], byte: u8) -> u64 {
-    let pair = |pair: usize| {
-        let word = |index: usize| line[2 * pair + index].load(Ordering::Relaxed);
-        u64::from(equal_bytes(&[word(0), word(1)], byte)) << (16 * pair)
-    };
-    pair(0) | pair(1) | pair(2) | pair(3)
+fn equal_lanes_by_pairs(lines: &[impl AtomicWord; 16], lane: u16) -> u64 {
+    (0..8).fold(0, |equal, pair| {
+        let words = [0, 1].map(|index| lines[2 * pair + index].load(Ordering::Relaxed));
+        equal | u64::from(equal_lanes(words, u16::MAX, lane)) << (8 * pair)
+    })
 }
 
 /// As [`Primitives::equal_high_bits_of_line`], one word at a time (acquire): models of weak memory
@@ -154,10 +157,14 @@ impl Primitives for Std {
     }
 
     #[inline(always)]
-    fn equal_bytes_of_line(line: &[Self::AtomicU64; 8], byte: u8, proof: Option<AtOnce>) -> u64 {
+    fn equal_lanes_of_lines(
+        lines: &[Self::AtomicU64; 16],
+        lane: u16,
+        proof: Option<AtOnce>,
+    ) -> u64 {
         match proof {
-            Some(proof) => proof.equal_bytes_of_line(line, byte),
-            None => equal_bytes_by_pairs(line, byte),
+            Some(proof) => proof.equal_lanes_of_lines(lines, lane),
+            None => equal_lanes_by_pairs(lines, lane),
         }
     }
 

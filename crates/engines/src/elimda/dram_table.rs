@@ -10,21 +10,31 @@ mod directory;
 use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
 
-use everhash_pmem::{Addr, AtomicWord, LINE, Primitives, WORD};
+use everhash_pmem::{Addr, AtomicWord, Bits, LINE, Primitives, WORD};
 
 use self::bucket::Shape;
 pub use self::bucket::{Bucket, BucketHead, Entry};
-pub use self::candidates::{Candidates, Progress};
-pub use self::directory::Directory;
+pub use self::candidates::Candidate;
+use self::directory::Directory;
 use super::concurrency::BucketLock;
 use super::layout::{self, EXTENTS, Geometry, LINE_WORDS, Prefix};
 
 /// All segments of a table, by their slot in the segment table, and the directory over them.
 pub struct DramTable<P: Primitives> {
     geometry: Geometry,
-    extents: [OnceLock<Extent<P>>; EXTENTS],
-    pub directory: Directory<P>,
+    extents: [OnceLock<Extent<P>>; PLACES],
+    directory: Directory<P>,
 }
+
+/// How many extents a place can name; more than there are.
+const PLACES: usize = 64;
+
+const _: () = assert!(EXTENTS <= PLACES);
+
+/// Where a segment lies: its extent, and its index there. The directory has them in a word, so that
+/// a search need not find them out.
+const EXTENT: Bits = Bits::new(0, PLACES.ilog2());
+const INDEX: Bits = Bits::new(PLACES.ilog2(), 58);
 
 /// The segments whose slots lie in one extent of the segment table. What they hold lies together:
 /// the pages of a long extent are huge.
@@ -68,7 +78,7 @@ impl<P: Primitives> Copy for Segment<'_, P> {}
 impl<P: Primitives> DramTable<P> {
     /// Makes a table without segments.
     pub fn new(geometry: Geometry) -> Self {
-        let extents = [const { OnceLock::new() }; EXTENTS];
+        let extents = [const { OnceLock::new() }; PLACES];
         DramTable { geometry, extents, directory: Directory::new() }
     }
 
@@ -81,9 +91,43 @@ impl<P: Primitives> DramTable<P> {
     /// Returns segment `slot`, which lies in an extent that was added.
     #[inline(always)]
     pub fn segment(&self, slot: u64) -> Segment<'_, P> {
+        self.at_place(self.place_of(slot))
+    }
+
+    /// Returns the segment to which the directory leads for a hash.
+    #[inline(always)]
+    pub fn find(&self, hash: u64) -> Segment<'_, P> {
+        self.at_place(self.directory.find(hash))
+    }
+
+    /// Returns the slot of the segment to which the directory leads for a hash.
+    pub fn slot_of(&self, hash: u64) -> u64 {
+        let place = self.directory.find(hash);
+        let extent = EXTENT.get(place) as usize;
+        layout::first_slot(self.geometry.initial_segments, extent) + INDEX.get(place)
+    }
+
+    /// Lets the directory lead to segment `slot` for the hashes of a prefix: see
+    /// [`Directory::point`].
+    pub fn point(&self, prefix: Prefix, slot: u64) {
+        self.directory.point(prefix, self.place_of(slot));
+    }
+
+    /// Returns the depth of the directory.
+    pub fn depth(&self) -> u32 {
+        self.directory.depth()
+    }
+
+    fn place_of(&self, slot: u64) -> u64 {
         let (extent, index) = layout::extent_of(self.geometry.initial_segments, slot);
-        let extent = self.extents[extent].get().expect("the extent of a segment was added");
-        Segment { extent, index: index as usize }
+        INDEX.set(extent as u64, index)
+    }
+
+    #[inline(always)]
+    fn at_place(&self, place: u64) -> Segment<'_, P> {
+        let extent = self.extents[EXTENT.get(place) as usize].get();
+        let extent = extent.expect("the extent of a segment was added");
+        Segment { extent, index: INDEX.get(place) as usize }
     }
 
     /// Returns how much DRAM the table takes, `segments` of whose segments are in use. Unit: bytes.
@@ -160,15 +204,7 @@ impl<'t, P: Primitives> Segment<'t, P> {
         Addr::new(self.words().at.load(Ordering::Relaxed))
     }
 
-    /// Returns whether it holds a hash: if so after a stamp of the bucket was taken, it does as
-    /// long as that is accepted.
-    #[inline(always)]
-    pub fn covers(&self, hash: u64) -> bool {
-        self.prefix().covers(hash)
-    }
-
     /// Returns which hashes it holds.
-    #[inline(always)]
     pub fn prefix(&self) -> Prefix {
         Prefix::of_packed(self.words().prefix.load(Ordering::Relaxed))
     }
@@ -180,11 +216,28 @@ impl<'t, P: Primitives> Segment<'t, P> {
 
     /// Says where the segment lies and what it holds. All its sequences are odd, or no reader
     /// knows it yet.
+    ///
+    /// # Panics
+    /// If it held other hashes than these and those of upper halves.
     pub fn place(&self, (at, lap): (Addr, u64), prefix: Prefix, used_units: u64) {
+        if self.at() != Addr::NULL {
+            let old = self.prefix();
+            assert_eq!(old.bits << (prefix.depth - old.depth), prefix.bits, "a lower half");
+            self.give_away(old.depth..prefix.depth);
+        }
         self.words().at.store(at.byte(), Ordering::Relaxed);
         self.words().lap.store(lap, Ordering::Relaxed);
         self.words().prefix.store(prefix.packed(), Ordering::Relaxed);
         self.words().used_units.store(used_units, Ordering::Relaxed);
+    }
+
+    /// Says in each bucket that hashes with one of these leading bits are those of upper halves.
+    fn give_away(&self, gained: core::ops::Range<u32>) {
+        let bits = gained.fold(0, |bits, depth| bits | 1 << (u64::BITS - 1 - depth));
+        let Extent { shape, heads, .. } = self.extent;
+        for head in &heads[self.index * shape.buckets..][..shape.buckets] {
+            head.give_away(bits);
+        }
     }
 
     /// Returns how many units were handed out.

@@ -409,10 +409,12 @@ pub const fn leading(hash: u64, depth: u32) -> u64 {
     (hash >> 1) >> (63 - depth)
 }
 
-/// Returns the fingerprint of a hash: 16 bits between those of the segment and of the bucket.
+/// Returns the fingerprint of a hash: 16 bits between those of the segment and of the bucket. It is
+/// not zero, which says that there is nothing.
 #[inline(always)]
 pub const fn fingerprint(hash: u64) -> u16 {
-    (hash >> 8) as u16
+    let bits = (hash >> 8) as u16;
+    bits + (bits == 0) as u16
 }
 
 const _: () = assert!(MOST_DEPTH + 16 + 8 == 64, "segment, fingerprint and bucket share no bit");
@@ -430,6 +432,11 @@ pub const fn first_link(lane: u64) -> Addr {
 /// Returns the slots of extent `extent`; each doubles the table.
 pub const fn extent_slots(initial: u64, extent: usize) -> u64 {
     if extent == 0 { initial } else { initial << (extent - 1) }
+}
+
+/// Returns the first slot of extent `extent`.
+pub const fn first_slot(initial: u64, extent: usize) -> u64 {
+    if extent == 0 { 0 } else { initial << (extent - 1) }
 }
 
 /// Returns the extent of slot `slot`, and its index there.

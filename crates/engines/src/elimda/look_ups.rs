@@ -4,7 +4,6 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, AtOnce, Media, Stamp};
 
-use super::dram_table::{Candidates, Progress};
 use super::layout;
 use super::reversed_search::Wanted;
 use super::state::{ElimDa, Located, WordLookup};
@@ -31,18 +30,8 @@ struct Waiting<'t, M: Media> {
     located: Located<'t, M>,
     /// Taken before anything is read, if the bucket is the right one and nobody changes it.
     stamp: Option<Stamp>,
-    /// How far its search has come.
-    progress: Progress,
-    /// Where the key seems to be.
-    seeming: Option<Seeming>,
-}
-
-/// An item on the device whose fingerprint is that of a key.
-#[derive(Clone, Copy)]
-struct Seeming {
-    at: Addr,
-    entry: usize,
-    slot: u64,
+    /// Where the first item on the device lies whose fingerprint is that of the key.
+    seeming: Option<Addr>,
 }
 
 impl<M: Media> ElimDa<M, Words> {
@@ -81,10 +70,9 @@ impl<M: Media> ElimDa<M, Words> {
         at_once: Option<AtOnce>,
     ) -> Option<Option<u64>> {
         pm.dram(4);
-        let Located { segment, index, bucket } = located;
-        let lock = segment.lock(*index);
-        let stamp = lock.try_stamp()?;
-        if !segment.covers(hash) {
+        let bucket = &located.bucket;
+        let stamp = bucket.try_stamp()?;
+        if !bucket.covers(hash) {
             return None;
         }
         let found = match self.word_in_units(pm, located, hash, key, at_once)? {
@@ -94,7 +82,7 @@ impl<M: Media> ElimDa<M, Words> {
                 _ => self.word_behind_units(hash, key)?,
             },
         };
-        lock.accepts(stamp).then_some(found)
+        bucket.accepts(stamp).then_some(found)
     }
 
     #[inline(always)]
@@ -107,19 +95,11 @@ impl<M: Media> ElimDa<M, Words> {
         at_once: Option<AtOnce>,
     ) -> Option<Option<u64>> {
         let Located { segment, bucket, .. } = located;
-        let candidates = bucket.candidates_by(layout::fingerprint(hash), at_once);
-        for (entry, mut slots) in candidates.with_low_bytes() {
-            while slots != 0 {
-                let slot = u64::from(slots.trailing_zeros());
-                slots &= slots - 1;
-                if !bucket.is_live(entry, slot) {
-                    continue;
-                }
-                let item = pm.try_block::<2>(self.unit_item(segment, bucket, entry, slot))?;
-                let (found, value) = layout::pair_in(&item);
-                if found == key {
-                    return Some(Some(value));
-                }
+        for candidate in bucket.candidates_by(layout::fingerprint(hash), at_once) {
+            let item = pm.try_block::<2>(self.candidate_at(segment, candidate))?;
+            let (found, value) = layout::pair_in(&item);
+            if found == key {
+                return Some(Some(value));
             }
         }
         Some(None)
@@ -166,8 +146,8 @@ impl<M: Media> ElimDa<M, Words> {
         Ok(())
     }
 
-    /// Asks for the heads of all buckets, then for the lines of high bytes that these say are in
-    /// use, then for the low bytes, then for the lines of the device to which they lead.
+    /// Asks for the heads of all buckets, then for the fingerprints that these say are in use, then
+    /// for the lines of the device to which they lead.
     fn get_words_together<H: WordHash>(
         &self,
         by: &H,
@@ -180,11 +160,9 @@ impl<M: Media> ElimDa<M, Words> {
             let hash = by.word(*key);
             let located = self.locate(hash);
             located.bucket.prefetch_head();
-            let (stamp, progress, seeming) = (None, Progress::default(), None);
-            *waiting = Some(Waiting { hash, located, stamp, progress, seeming });
+            *waiting = Some(Waiting { hash, located, stamp: None, seeming: None });
         }
-        all.iter().flatten().for_each(|waiting| waiting.located.bucket.prefetch_in_use());
-        all.iter_mut().flatten().for_each(|waiting| waiting.begin(at_once));
+        all.iter_mut().flatten().for_each(Waiting::begin);
         for waiting in all.iter_mut().flatten() {
             pm.dram(4);
             waiting.seeming = self.seeming(&pm, waiting, at_once);
@@ -209,47 +187,32 @@ impl<M: Media> ElimDa<M, Words> {
         pm: &Access<'_, M>,
         waiting: &Waiting<'_, M>,
         at_once: Option<AtOnce>,
-    ) -> Option<Seeming> {
+    ) -> Option<Addr> {
         waiting.stamp?;
         let Located { segment, bucket, .. } = &waiting.located;
-        let (entry, slots) = waiting.candidates(at_once).next()?;
-        let slot = slots.trailing_zeros().into();
-        let at = self.unit_item(segment, bucket, entry, slot);
+        let fingerprint = layout::fingerprint(waiting.hash);
+        let candidate = bucket.candidates_by(fingerprint, at_once).next()?;
+        let at = self.candidate_at(segment, candidate);
         pm.prefetch(at);
-        bucket.prefetch_live(entry);
-        Some(Seeming { at, entry, slot })
+        Some(at)
     }
 
     /// Returns the value of a key if it is where it seemed to be, and has been there all the time.
     #[inline(always)]
     fn word_there(&self, pm: &Access<'_, M>, waiting: &Waiting<'_, M>, key: u64) -> Option<u64> {
-        let (stamp, Seeming { at, entry, slot }) = (waiting.stamp?, waiting.seeming?);
-        let Located { segment, index, bucket } = &waiting.located;
+        let (stamp, at) = (waiting.stamp?, waiting.seeming?);
         let (found, value) = layout::pair_in(&pm.try_block::<2>(at)?);
-        let is_live = bucket.is_live(entry, slot);
-        let accepted = segment.lock(*index).accepts(stamp);
-        (found == key && is_live && accepted).then_some(value)
+        let accepted = waiting.located.bucket.accepts(stamp);
+        (found == key && accepted).then_some(value)
     }
 }
 
-impl<'t, M: Media> Waiting<'t, M> {
-    /// Begins to look for the key in the units of its bucket: asks for the first line of low bytes.
+impl<M: Media> Waiting<'_, M> {
+    /// Begins to look for the key in the units of its bucket: asks for their fingerprints.
     #[inline(always)]
-    fn begin(&mut self, at_once: Option<AtOnce>) {
-        let Located { segment, index, .. } = &self.located;
-        let stamp = segment.lock(*index).try_stamp();
-        let mut candidates = self.candidates(at_once);
-        candidates.prefetch();
-        self.progress = candidates.progress;
-        self.stamp = stamp.filter(|_| segment.covers(self.hash));
-    }
-
-    /// Returns what is left of its search.
-    #[inline(always)]
-    fn candidates(&self, at_once: Option<AtOnce>) -> Candidates<'t, M::Sync> {
-        let fingerprint = layout::fingerprint(self.hash);
-        let mut candidates = self.located.bucket.candidates_by(fingerprint, at_once);
-        candidates.progress = self.progress;
-        candidates
+    fn begin(&mut self) {
+        let bucket = &self.located.bucket;
+        bucket.prefetch_in_use();
+        self.stamp = bucket.try_stamp().filter(|_| bucket.covers(self.hash));
     }
 }

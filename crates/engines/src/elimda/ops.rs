@@ -107,7 +107,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let Located { segment, index, bucket } = &located;
             let lock = segment.lock(*index);
             let stamp = lock.stamp(&mut attempt)?;
-            if segment.covers(wanted.hash) {
+            if bucket.covers(wanted.hash) {
                 let found = self.search(pm, segment, bucket, wanted, bytes);
                 if lock.accepts(stamp) {
                     return Ok(found?.map(|found| found.item));

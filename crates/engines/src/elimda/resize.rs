@@ -149,11 +149,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         hash: u64,
         is_needed: impl Fn(&Segment<'_, M::Sync>) -> bool,
     ) -> Result<()> {
-        let slot = self.table.directory.find(hash);
+        let slot = self.table.slot_of(hash);
         let segment = &self.table.segment(slot);
         let held: Vec<Held<'_, M>> =
             segment.locks().map(|lock| lock.hold(pm)).collect::<Result<_>>()?;
-        if !segment.covers(hash) || !is_needed(segment) {
+        if !segment.prefix().covers(hash) || !is_needed(segment) {
             return Ok(());
         }
         let mut contents = self.read_segment(pm, segment)?;
@@ -335,7 +335,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.install(&self.table.segment(slot), &first);
         if let Some((upper_slot, upper)) = second {
             self.install(&self.table.segment(upper_slot), &upper);
-            self.table.directory.point(upper.prefix, upper_slot);
+            self.table.point(upper.prefix, upper_slot);
         }
         changes.into_iter().for_each(everhash_pmem::Change::end);
         Ok(())
@@ -485,7 +485,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm.flush(Span::new(link, 1), sites::EXTENT_LINK);
         self.table.add_extent(extent);
         table.extents.push(taken.span.start);
-        let first = if extent == 0 { 0 } else { initial << (extent - 1) };
+        let first = layout::first_slot(initial, extent);
         table.free.extend((first..first + layout::extent_slots(initial, extent)).rev());
         Ok(table.free.pop().expect("an extent has slots"))
     }

@@ -4,7 +4,7 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
 
-use super::dram_table::{Bucket, Segment};
+use super::dram_table::{Bucket, Candidate, Segment};
 use super::form::{Form, Item};
 use super::layout;
 use super::state::{ElimDa, Located};
@@ -73,19 +73,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Found>> {
         let fingerprint = layout::fingerprint(wanted.hash);
-        for (entry, mut candidates) in bucket.candidates(fingerprint) {
-            let unit = self.geometry.unit_at(segment.at(), bucket.entry(entry).unit);
-            while candidates != 0 {
-                let slot = u64::from(candidates.trailing_zeros());
-                candidates &= candidates - 1;
-                if !bucket.is_live(entry, slot) {
-                    continue;
-                }
-                let at = self.geometry.unit_item(unit, slot);
-                let item = self.load_item(pm, at)?;
-                if F::matches(pm, &item, at, (wanted.hash, wanted.key), bytes)? {
-                    return Ok(Some(Found { place: Place::Unit { entry, slot }, item }));
-                }
+        for candidate in bucket.candidates(fingerprint) {
+            let at = self.candidate_at(segment, candidate);
+            let item = self.load_item(pm, at)?;
+            if F::matches(pm, &item, at, (wanted.hash, wanted.key), bytes)? {
+                let Candidate { entry, slot, .. } = candidate;
+                return Ok(Some(Found { place: Place::Unit { entry, slot }, item }));
             }
         }
         for first in bucket.dram_parts() {
@@ -106,10 +99,19 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn prefetch_item(&self, pm: &Access<'_, M>, located: &Located<'_, M>, hash: u64) {
         let Located { segment, bucket, .. } = located;
         let fingerprint = layout::fingerprint(hash);
-        if let Some((entry, candidates)) = bucket.candidates(fingerprint).next() {
-            let slot = u64::from(candidates.trailing_zeros());
-            pm.prefetch(self.unit_item(segment, bucket, entry, slot));
+        if let Some(candidate) = bucket.candidates(fingerprint).next() {
+            pm.prefetch(self.candidate_at(segment, candidate));
         }
+    }
+
+    /// Returns where a slot lies that has the fingerprint of a key.
+    #[inline(always)]
+    pub(super) fn candidate_at(
+        &self,
+        segment: &Segment<'_, M::Sync>,
+        Candidate { unit, slot, .. }: Candidate,
+    ) -> Addr {
+        self.geometry.unit_item(self.geometry.unit_at(segment.at(), unit), slot)
     }
 
     /// Returns where a slot of a bucket's unit lies.

@@ -108,13 +108,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                     break;
                 }
                 let hash = F::item_hash(&self.hasher, &before.item(slot));
-                let segment = self.table.segment(self.table.directory.find(hash));
+                let segment = self.table.find(hash);
                 let lock = segment.lock(self.geometry.bucket_of(hash));
                 let stamp = lock.stamp(&mut attempt)?;
                 let (mut key, mut value) = (Vec::new(), Vec::new());
                 let items = log.read()?;
                 let item = items.item(slot);
-                if items.live >> slot & 1 == 0 || !segment.covers(hash) {
+                if items.live >> slot & 1 == 0 || !segment.prefix().covers(hash) {
                     continue;
                 }
                 let read = F::read_item(pm, &item, Addr::NULL, &mut key, &mut value);
@@ -143,13 +143,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut attempt = 0;
         // Ends: each further round means that a writer has changed the bucket meanwhile.
         loop {
-            let segment = self.table.segment(self.table.directory.find(place));
+            let segment = self.table.find(place);
             let lock = segment.lock(index);
             let stamp = lock.stamp(&mut attempt)?;
-            if !segment.covers(place) {
+            let prefix = segment.prefix();
+            if !prefix.covers(place) {
                 continue;
             }
-            let prefix = segment.prefix();
             let mut pairs = Vec::new();
             let bucket = segment.bucket(index);
             let copied = self.each_item(pm, segment.at(), &bucket, &mut |item, at| {
@@ -255,7 +255,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm.fence(sites::BUCKET)?;
         let change = held.change()?;
         for entry in 0..bucket.units() {
-            bucket.set_live(entry, 0);
+            bucket.end_all(entry);
         }
         bucket.clear_items();
         for found in &collected {

@@ -238,7 +238,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             located.prefetch();
             let Located { segment, index, bucket } = located;
             let held = segment.lock(index).hold(pm)?;
-            if segment.covers(hash) {
+            if bucket.covers(hash) {
                 return Ok(Writer { segment, index, bucket, held });
             }
         }
@@ -247,7 +247,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Returns the bucket of a hash. It is the right one as long as its segment holds the hash.
     #[inline(always)]
     pub(super) fn locate(&self, hash: u64) -> Located<'_, M> {
-        let segment = self.table.segment(self.table.directory.find(hash));
+        let segment = self.table.find(hash);
         let index = self.geometry.bucket_of(hash);
         Located { segment, index, bucket: segment.bucket(index) }
     }

@@ -174,7 +174,7 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
             own: vec![
                 ("segments", segments),
                 ("rebuilds", table.rebuilds),
-                ("global_depth", self.table.directory.depth().into()),
+                ("global_depth", self.table.depth().into()),
                 ("dram_slots", segments * geometry.buckets * geometry.dram_slots()),
                 ("log_blocks", blocks),
                 ("free_log_blocks", free_blocks),

@@ -20,7 +20,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let Some(mut sweep) = self.sweep.try_lock()? else { return Ok(Upkeep::default()) };
         for _ in 0..budget {
             let place = *sweep;
-            let segment = self.table.segment(self.table.directory.find(place));
+            let segment = self.table.find(place);
             let prefix = segment.prefix();
             unless_full(self.grow_ahead(&pm, place))?;
             match prefix.last().checked_add(1) {

@@ -171,23 +171,26 @@ impl AtOnce {
         equal
     }
 
-    /// Returns which of the 64 bytes of a line in DRAM are `byte`, bit i for byte i. Each word is
-    /// loaded as one (relaxed), in no order.
+    /// Returns which of the 64 lanes of 16 bits of two lines in DRAM are `lane`, bit i for lane i.
+    /// Each word is loaded as one (relaxed), in no order.
     #[inline(always)]
-    pub fn equal_bytes_of_line(self, line: &[AtomicU64; 8], byte: u8) -> u64 {
+    pub fn equal_lanes_of_lines(self, lines: &[AtomicU64; 16], lane: u16) -> u64 {
         let equal: u64;
         // SAFETY: the instructions exist, for an `AtOnce` is made only then. The words are there,
         // and only read; an instruction may do that beside stores, as an atomic load may.
         unsafe {
             core::arch::asm!(
-                "vpbroadcastb zmm16, {byte:e}",
-                "vpcmpeqb k1, zmm16, zmmword ptr [{first}]",
+                "vpbroadcastw zmm16, {lane:e}",
+                "vpcmpeqw k1, zmm16, zmmword ptr [{first}]",
+                "vpcmpeqw k2, zmm16, zmmword ptr [{first} + 64]",
+                "kunpckdq k1, k2, k1",
                 "kmovq {equal}, k1",
-                byte = in(reg) u32::from(byte),
-                first = in(reg) line.as_ptr(),
+                lane = in(reg) u32::from(lane),
+                first = in(reg) lines.as_ptr(),
                 equal = lateout(reg) equal,
                 out("zmm16") _,
                 out("k1") _,
+                out("k2") _,
                 options(readonly, nostack, preserves_flags)
             );
         }
@@ -204,7 +207,7 @@ impl AtOnce {
     ) -> u32 {
         const { assert!(SHIFT < 64) }
         let equal: u32;
-        // SAFETY: as in `equal_bytes_of_line`.
+        // SAFETY: as in `equal_lanes_of_lines`.
         unsafe {
             core::arch::asm!(
                 "vpsrlq zmm16, zmmword ptr [{first}], {shift}",
@@ -265,8 +268,8 @@ impl AtOnce {
         unreachable!("it cannot be made on this processor")
     }
 
-    /// Returns which of the 64 bytes of a line are `byte`: never called.
-    pub fn equal_bytes_of_line(self, _line: &[AtomicU64; 8], _byte: u8) -> u64 {
+    /// Returns which of the lanes of two lines are `lane`: never called.
+    pub fn equal_lanes_of_lines(self, _lines: &[AtomicU64; 16], _lane: u16) -> u64 {
         unreachable!("it cannot be made on this processor")
     }
 
@@ -451,22 +454,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_compared_as_its_words_are() {
-        // Fails if a word of the line lies in another lane, with or without long registers.
+    fn two_lines_are_compared_as_their_words_are() {
+        // Fails if a word of the lines lies in another lane, with or without long registers.
         use crate::{Primitives, Std};
         let mut seed = 3;
         for _ in 0..2000 {
-            let words: [u64; 8] = core::array::from_fn(|_| next(&mut seed) & 0x0303_0303_0303_0303);
-            let line = words.map(AtomicU64::new);
-            for byte in 0..4 {
-                let halves = [0, 4].map(|half| equal_bytes_scalar(&words[half..half + 4], byte));
-                let expected = u64::from(halves[0]) | u64::from(halves[1]) << 32;
+            let words: [u64; 16] =
+                core::array::from_fn(|_| next(&mut seed) & 0x8101_0003_0300_8001);
+            let lines = words.map(AtomicU64::new);
+            for lane in [words[0], words[7] >> 48, words[8] >> 16, words[15] >> 32, 0, 1] {
+                let lane = lane as u16;
+                let expected = (0..64).fold(0, |mask, i| {
+                    let found = (words[i / 4] >> (i % 4 * 16)) as u16;
+                    mask | u64::from(found == lane) << i
+                });
                 for proof in [None, AtOnce::detect()] {
-                    assert_eq!(
-                        Std::equal_bytes_of_line(&line, byte, proof),
-                        expected,
-                        "{words:x?}"
-                    );
+                    let equal = Std::equal_lanes_of_lines(&lines, lane, proof);
+                    assert_eq!(equal, expected, "{words:x?}, {lane:#x}");
                 }
             }
         }

@@ -2,19 +2,18 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_pmem::{AtOnce, AtomicWord, Bits, Primitives, equal_bytes};
+use everhash_pmem::{AtOnce, AtomicWord, Bits, Primitives, Stamp, equal_lanes};
 
 use super::candidates::Candidates;
 use crate::elimda::concurrency::BucketLock;
 use crate::elimda::form::Item;
 use crate::elimda::layout::{self, Geometry, LINE_WORDS, MOST_SLOTS};
 
-/// A bucket in DRAM: its head, and behind lines of words: the live bits of all units and a
-/// watermark; the high bytes of the fingerprints of the units; the low bytes; the items of the
-/// D-bucket, half a word for the order number of each, and the fingerprints of those behind the
-/// sixteenth.
+/// A bucket in DRAM: its head, and behind it words: the fingerprints of its units; a watermark;
+/// what the order numbers of the items of the D-bucket are counted from, the items, half a word for
+/// the order number of each, and the fingerprints of those behind the sixteenth.
 ///
-/// A search reads the head, the high bytes of the units that there are, and little else.
+/// A search reads the head, the fingerprints of the units that there are, and little else.
 pub struct Bucket<'t, P: Primitives> {
     shape: &'t Shape,
     head: &'t BucketHead<P>,
@@ -36,8 +35,9 @@ pub struct BucketHead<P: Primitives> {
     pub lock: BucketLock<P>,
     /// How many items and units there are.
     counts: P::AtomicU64,
-    /// What the order numbers of the items are counted from.
-    first_order: P::AtomicU64,
+    /// Bits of a hash of which each, if it is set, says that a split has given the hash away: see
+    /// [`Bucket::covers`].
+    given_away: P::AtomicU64,
     /// The fingerprints of the first sixteen items of the D-bucket.
     prints: [P::AtomicU64; PRINT_WORDS],
 }
@@ -49,23 +49,26 @@ impl<P: Primitives> BucketHead<P> {
         BucketHead {
             lock: BucketLock::new(),
             counts: zero(),
-            first_order: zero(),
+            given_away: zero(),
             prints: core::array::from_fn(|_| zero()),
         }
     }
+
+    /// Says that the segment has given all hashes away that have one of these bits.
+    pub fn give_away(&self, bits: u64) {
+        let bits = bits | self.given_away.load(Ordering::Relaxed);
+        self.given_away.store(bits, Ordering::Relaxed);
+    }
 }
 
-/// Where the parts of a bucket lie.
+/// Where the parts of a bucket lie, behind the fingerprints of its units.
 #[derive(Clone, Copy)]
 pub struct Shape {
     /// Buckets of a segment.
     pub buckets: usize,
-    /// The watermark, behind the live bits of the units.
     watermark: usize,
-    /// The high bytes of the fingerprints of the units.
-    high: usize,
-    /// The low bytes.
-    low: usize,
+    /// What the order numbers of the items are counted from.
+    first_order: usize,
     /// The items of the D-bucket.
     items: usize,
     /// Their order numbers.
@@ -80,7 +83,7 @@ pub struct Shape {
     most_items: usize,
     /// Units, at most.
     most_units: usize,
-    /// Whether the processor compares a line at once.
+    /// Whether the processor compares two lines at once.
     at_once: Option<AtOnce>,
 }
 
@@ -89,23 +92,20 @@ impl Shape {
     pub fn of(geometry: &Geometry) -> Shape {
         let (item_words, most_items) = (geometry.item_words as usize, geometry.dram_slots());
         let (most_items, most_units) = (most_items as usize, geometry.bucket_units as usize);
-        let line = LINE_WORDS as usize;
-        let watermark = most_units.div_ceil(LIVES);
-        let high = (watermark + 1).next_multiple_of(line);
-        let low = high + most_units.next_multiple_of(LIVES) * PLANE_WORDS;
-        let items = low + most_units * PLANE_WORDS;
+        let watermark = most_units.next_multiple_of(TOGETHER) * PRINT_WORDS;
+        let first_order = watermark + 1;
+        let items = first_order + 1;
         let orders = items + most_items * item_words;
         let prints = orders + most_items.div_ceil(ORDERS);
-        let words = prints + most_items.saturating_sub(1) / PLANE * PRINT_WORDS;
+        let words = prints + most_items.saturating_sub(1) / LANES * PRINT_WORDS;
         Shape {
             buckets: geometry.buckets as usize,
             watermark,
-            high,
-            low,
+            first_order,
             items,
             orders,
             prints,
-            words: words.next_multiple_of(line),
+            words: words.next_multiple_of(LINE_WORDS as usize),
             item_words,
             most_items,
             most_units,
@@ -126,18 +126,25 @@ pub struct Entry {
 const ITEMS: Bits = Bits::new(0, 32);
 const UNITS: Bits = Bits::new(32, 32);
 
-/// Fingerprints whose bytes share a plane. Units use 15; the last bytes of both planes hold the
-/// index of the unit.
-pub const PLANE: usize = 16;
+/// Lanes of 16 bits that belong together: fingerprints of 15 slots and the index of the unit, or
+/// those of 16 items of the D-bucket.
+pub const LANES: usize = 16;
 
-/// Words of a plane.
-const PLANE_WORDS: usize = 2;
+/// Words that have them.
+pub const PRINT_WORDS: usize = LANES / LANES_OF_WORD;
 
-/// Words of both planes.
-const PRINT_WORDS: usize = 2 * PLANE_WORDS;
+const LANES_OF_WORD: usize = 4;
 
-/// Units whose live bits share a word, and the high bytes of whose fingerprints a line.
-pub const LIVES: usize = 4;
+/// Units whose fingerprints are compared at once: they fill two lines.
+pub const TOGETHER: usize = 4;
+
+/// The fingerprints of [`TOGETHER`] units.
+pub type Lines<P> = [<P as Primitives>::AtomicU64; TOGETHER * PRINT_WORDS];
+
+/// Pairs of lines of fingerprints that are asked for before the head says how many are in use.
+///
+/// Source: ours; between two splits a bucket has 10 to 20 units.
+const LIKELY: usize = 4;
 
 /// Items whose order numbers share a word.
 const ORDERS: usize = 2;
@@ -145,10 +152,30 @@ const ORDERS: usize = 2;
 /// How far the order numbers of a D-bucket may lie apart.
 const MOST_AFTER: u64 = u32::MAX as u64;
 
-const LAST_BYTE: Bits = Bits::new(56, 8);
+/// Returns the bits of a lane in its word.
+#[inline(always)]
+const fn lane_bits(lane: usize) -> Bits {
+    Bits::new((lane % LANES_OF_WORD * 16) as u32, 16)
+}
 
-/// The slots of the units of a line, 16 bits for each: no unit has a slot 15, where its index lies.
-const SLOTS_OF_LINE: u64 = 0x7fff_7fff_7fff_7fff;
+/// Of the lanes of a unit those of slots.
+const SLOTS: u16 = (1 << MOST_SLOTS) - 1;
+
+/// Returns which of these lanes are `lane`, bit i for lane i.
+#[inline(always)]
+fn equal_prints(prints: &[impl AtomicWord; PRINT_WORDS], lane: u16) -> u32 {
+    let [first, second] = [0, 2].map(|half: usize| {
+        let words = [half, half + 1].map(|word| prints[word].load(Ordering::Relaxed));
+        equal_lanes(words, u16::MAX, lane)
+    });
+    first | second << (LANES / 2)
+}
+
+/// Returns the index of the unit with these fingerprints.
+#[inline(always)]
+pub fn unit_of(prints: &[impl AtomicWord; PRINT_WORDS]) -> u64 {
+    lane_bits(LANES - 1).get(prints[PRINT_WORDS - 1].load(Ordering::Relaxed))
+}
 
 impl<'t, P: Primitives> Bucket<'t, P> {
     /// Returns the bucket with this head and these words.
@@ -160,9 +187,9 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     /// Asks for the lines that a search begins with, whether they are in use or not.
     #[inline(always)]
     pub fn prefetch(&self) {
-        let words = &self.words[..self.shape.low];
         everhash_pmem::prefetch(self.head);
-        for line in words.as_chunks::<{ LINE_WORDS as usize }>().0 {
+        let likely = self.shape.watermark.min(LIKELY * TOGETHER * PRINT_WORDS);
+        for line in self.words[..likely].as_chunks::<{ LINE_WORDS as usize }>().0 {
             everhash_pmem::prefetch(line);
         }
     }
@@ -173,37 +200,48 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         everhash_pmem::prefetch(self.head);
     }
 
-    /// Asks for the lines of high bytes that are in use: its head says how many they are.
+    /// Asks for the fingerprints of all units: its head says how many they are.
     #[inline(always)]
     pub fn prefetch_in_use(&self) {
-        let lines = self.high_lines();
-        let in_use = self.units().div_ceil(LIVES).min(lines.len());
-        lines[..in_use].iter().for_each(everhash_pmem::prefetch);
+        let words = &self.words[..self.units() * PRINT_WORDS];
+        words.iter().step_by(LINE_WORDS as usize).for_each(everhash_pmem::prefetch);
     }
 
-    /// Asks for a line of low bytes.
+    /// Returns what a reader begins with, as [`BucketLock::try_stamp`] does.
     #[inline(always)]
-    pub fn prefetch_low(&self, line: usize) {
-        if let Some(word) = self.words.get(self.shape.low + line * LIVES * PLANE_WORDS) {
-            everhash_pmem::prefetch(word);
-        }
+    pub fn try_stamp(&self) -> Option<Stamp> {
+        self.head.lock.try_stamp()
     }
 
-    /// Returns the high bytes of the fingerprints of the units, four units a line.
+    /// Returns whether no change began since `stamp`.
     #[inline(always)]
-    fn high_lines(&self) -> &'t [[P::AtomicU64; LINE_WORDS as usize]] {
-        self.words[self.shape.high..].as_chunks().0
+    pub fn accepts(&self, stamp: Stamp) -> bool {
+        self.head.lock.accepts(stamp)
+    }
+
+    /// Returns whether the segment still holds a hash for which the directory led to it: if so
+    /// after a stamp was taken, it does as long as that is accepted.
+    ///
+    /// A split leaves the lower half in its place. So a segment holds the hashes that it held at
+    /// first, but for those that have one of the bits that the prefix has gained since.
+    #[inline(always)]
+    pub fn covers(&self, hash: u64) -> bool {
+        self.head.given_away.load(Ordering::Relaxed) & hash == 0
+    }
+
+    /// Returns the fingerprints of all units, [`TOGETHER`] each: those of units that there are not,
+    /// and of slots that are not live, are zero.
+    ///
+    /// Where they lie does not depend on how many there are, nor on a comparison with that: the
+    /// processor goes to them before the head is there.
+    #[inline(always)]
+    pub fn lines(&self) -> &'t [Lines<P>] {
+        &self.words.as_chunks().0[..self.units().div_ceil(TOGETHER)]
     }
 
     #[inline(always)]
     fn load(&self, index: usize) -> u64 {
         self.words[index].load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    fn load_plane(&self, index: usize) -> [u64; PLANE_WORDS] {
-        let words = &self.words[index..][..PLANE_WORDS];
-        [0, 1].map(|word| words[word].load(Ordering::Relaxed))
     }
 
     #[inline(always)]
@@ -218,7 +256,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
 
     #[inline(always)]
     fn first_order(&self) -> u64 {
-        self.head.first_order.load(Ordering::Relaxed)
+        self.load(self.shape.first_order)
     }
 
     /// Returns how many items the D-bucket holds.
@@ -263,30 +301,6 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         self.first_order().wrapping_add(bits.get(self.load(word)))
     }
 
-    /// Returns where the live bits of a unit lie.
-    #[inline(always)]
-    fn live_bits(&self, entry: usize) -> (usize, Bits) {
-        (entry / LIVES, Bits::new((entry % LIVES * 16) as u32, 16))
-    }
-
-    #[inline(always)]
-    fn live(&self, entry: usize) -> u16 {
-        let (index, bits) = self.live_bits(entry);
-        bits.get(self.load(index)) as u16
-    }
-
-    /// Returns where the high bytes of the fingerprints of a unit lie, and where the low ones.
-    #[inline(always)]
-    fn planes(&self, entry: usize) -> [usize; 2] {
-        [self.shape.high, self.shape.low].map(|first| first + entry * PLANE_WORDS)
-    }
-
-    /// Returns the low bytes of the fingerprints of a unit.
-    #[inline(always)]
-    pub fn low_bytes(&self, entry: usize) -> [u64; PLANE_WORDS] {
-        self.load_plane(self.planes(entry)[1])
-    }
-
     /// Returns item `index` of the D-bucket and its order number.
     #[inline(always)]
     pub fn item(&self, index: usize) -> (Item, u64) {
@@ -299,29 +313,21 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         (item, self.order(index))
     }
 
+    /// Returns the fingerprints of a unit.
+    #[inline(always)]
+    fn unit_prints(&self, entry: usize) -> &'t [P::AtomicU64; PRINT_WORDS] {
+        &self.words.as_chunks().0[entry]
+    }
+
     /// Returns what is known of unit `entry` of the bucket; the oldest is 0.
     #[inline(always)]
     pub fn entry(&self, entry: usize) -> Entry {
-        let [high, low] =
-            self.planes(entry).map(|first| LAST_BYTE.get(self.load(first + PLANE_WORDS - 1)));
-        Entry { unit: high << 8 | low, live: self.live(entry) }
+        let prints = self.unit_prints(entry);
+        let live = !equal_prints(prints, 0) as u16 & SLOTS;
+        Entry { unit: unit_of(prints), live }
     }
 
-    /// Returns whether a slot of a unit is live. The answer lies in another line than what a search
-    /// reads before, and nearly always is yes: a search branches on it and makes no address of it,
-    /// so that the processor goes on before it is there.
-    #[inline(always)]
-    pub fn is_live(&self, entry: usize, slot: u64) -> bool {
-        self.live(entry) >> slot & 1 == 1
-    }
-
-    /// Asks for the live bits of a unit.
-    #[inline(always)]
-    pub fn prefetch_live(&self, entry: usize) {
-        everhash_pmem::prefetch(&self.words[entry / LIVES]);
-    }
-
-    /// Returns the units of which a slot has this fingerprint.
+    /// Returns the live slots that have this fingerprint, those of the oldest unit first.
     #[inline(always)]
     pub fn candidates(&self, fingerprint: u16) -> Candidates<'t, P> {
         self.candidates_by(fingerprint, self.shape.at_once)
@@ -330,51 +336,36 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     /// As [`Bucket::candidates`], for code that is compiled for a kind of processor.
     #[inline(always)]
     pub fn candidates_by(&self, fingerprint: u16, at_once: Option<AtOnce>) -> Candidates<'t, P> {
-        Candidates::new(*self, fingerprint, at_once)
-    }
-
-    /// Returns the slots of the units of a line whose high byte is this one: 16 bits for each.
-    #[inline(always)]
-    pub fn with_high(&self, line: usize, units: usize, high: u8, at_once: Option<AtOnce>) -> u64 {
-        let equal = P::equal_bytes_of_line(&self.high_lines()[line], high, at_once);
-        let left = units - line * LIVES;
-        let counted = if left < LIVES { (1 << (left * PLANE)) - 1 } else { u64::MAX };
-        equal & SLOTS_OF_LINE & counted
+        Candidates::new(self.lines(), fingerprint, at_once)
     }
 
     /// Returns the items of the D-bucket that have this fingerprint, of 16 from `first` on, as a
     /// mask.
     #[inline(always)]
     pub fn dram_candidates(&self, first: usize, fingerprint: u16) -> u32 {
-        let [low, high] = fingerprint.to_le_bytes();
-        let planes = self.prints(first);
-        let plane = |at: usize| [0, 1].map(|word| planes[at + word].load(Ordering::Relaxed));
-        let equal = match equal_bytes(&plane(0), high) {
-            0 => return 0,
-            equal => equal & equal_bytes(&plane(PLANE_WORDS), low),
-        };
-        let items = self.items().saturating_sub(first).min(PLANE);
-        equal & ((1 << items) - 1)
+        match equal_prints(self.prints(first), fingerprint) {
+            0 => 0,
+            equal => equal & ((1 << self.items().saturating_sub(first).min(LANES)) - 1),
+        }
     }
 
     /// Returns whether [`Bucket::dram_candidates`] looks at all items at once.
     #[inline(always)]
     pub fn has_one_part(&self) -> bool {
-        self.shape.most_items <= PLANE
+        self.shape.most_items <= LANES
     }
 
     /// Returns the first items of the parts of the D-bucket that
     /// [`Bucket::dram_candidates`] looks at.
     #[inline(always)]
     pub fn dram_parts(&self) -> impl Iterator<Item = usize> + use<P> {
-        (0..self.items()).step_by(PLANE)
+        (0..self.items()).step_by(LANES)
     }
 
-    /// Returns the fingerprints that item `index` of the D-bucket is among: their high bytes, and
-    /// the low ones.
+    /// Returns the fingerprints that item `index` of the D-bucket is among.
     #[inline(always)]
     fn prints(&self, index: usize) -> &[P::AtomicU64; PRINT_WORDS] {
-        match index / PLANE {
+        match index / LANES {
             0 => &self.head.prints,
             part => &self.words[self.shape.prints..].as_chunks().0[part - 1],
         }
@@ -383,11 +374,8 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     /// Returns the fingerprint of item `index` of the D-bucket.
     #[inline(always)]
     pub fn print(&self, index: usize) -> u16 {
-        let (planes, slot) = (self.prints(index), index % PLANE);
-        let bits = Bits::new((slot % 8 * 8) as u32, 8);
-        let [low, high] = [PLANE_WORDS, 0]
-            .map(|plane| bits.get(planes[plane + slot / 8].load(Ordering::Relaxed)) as u8);
-        u16::from_le_bytes([low, high])
+        let (prints, lane) = (self.prints(index), index % LANES);
+        lane_bits(lane).get(prints[lane / LANES_OF_WORD].load(Ordering::Relaxed)) as u16
     }
 
     // What follows changes the bucket: its sequence is odd.
@@ -398,7 +386,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         assert!(index < self.shape.most_items, "the D-bucket has room");
         self.set_print(index, layout::fingerprint(hash));
         if index == 0 {
-            self.head.first_order.store(order, Ordering::Relaxed);
+            self.store(self.shape.first_order, order);
         }
         self.set_items(index + 1);
         self.set_item(index, item, order);
@@ -413,13 +401,8 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     }
 
     fn set_print(&self, index: usize, fingerprint: u16) {
-        let (planes, slot) = (self.prints(index), index % PLANE);
-        let bits = Bits::new((slot % 8 * 8) as u32, 8);
-        let [low, high] = fingerprint.to_le_bytes();
-        for (plane, byte) in [(0, high), (PLANE_WORDS, low)] {
-            let word = &planes[plane + slot / 8];
-            word.store(bits.set(word.load(Ordering::Relaxed), byte.into()), Ordering::Relaxed);
-        }
+        let (prints, lane) = (self.prints(index), index % LANES);
+        set_lane(prints, lane, fingerprint);
     }
 
     /// Replaces item `index` of the D-bucket by one with the same key.
@@ -450,7 +433,7 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         let others: Vec<(usize, u64)> =
             (0..self.items()).filter(|it| *it != index).map(|it| (it, self.order(it))).collect();
         let first = others.iter().fold(order, |first, (_, order)| first.min(*order));
-        self.head.first_order.store(first, Ordering::Relaxed);
+        self.store(self.shape.first_order, first);
         for (other, order) in others.into_iter().chain([(index, order)]) {
             let (word, bits) = self.order_bits(other);
             assert!(order - first <= MOST_AFTER, "the log holds all items of a D-bucket");
@@ -477,37 +460,49 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         self.store(self.shape.watermark, order);
     }
 
-    /// Adds the newest unit, with the fingerprints of its slots, those that are not live included.
+    /// Adds the newest unit, with the fingerprints of its slots.
     pub fn push_unit(&self, entry: Entry, fingerprints: &[u16]) {
         let units = self.units();
         assert!(units < self.shape.most_units, "the bucket may have another unit");
-        let mut planes = [[0u8; 16]; 2];
-        let index = [entry.unit as u16];
-        let last = MOST_SLOTS as usize;
-        let slots = fingerprints.iter().enumerate().chain([last].into_iter().zip(&index));
-        for (slot, both) in slots {
-            [planes[1][slot], planes[0][slot]] = both.to_le_bytes();
+        let mut words = [0; PRINT_WORDS];
+        let mut set = |lane: usize, value: u16| {
+            let word = &mut words[lane / LANES_OF_WORD];
+            *word = lane_bits(lane).set(*word, value.into());
+        };
+        for (slot, fingerprint) in fingerprints.iter().enumerate() {
+            set(slot, if entry.live >> slot & 1 == 1 { *fingerprint } else { 0 });
         }
-        for (first, plane) in self.planes(units).into_iter().zip(planes) {
-            for (word, bytes) in plane.chunks(8).enumerate() {
-                self.store(first + word, everhash_pmem::word_of(bytes));
-            }
+        set(LANES - 1, entry.unit as u16);
+        for (print, word) in self.unit_prints(units).iter().zip(words) {
+            print.store(word, Ordering::Relaxed);
         }
-        self.set_live(units, entry.live);
         self.set_counts(UNITS.set(self.counts(), units as u64 + 1));
     }
 
-    /// Says which slots of unit `entry` are live.
-    pub fn set_live(&self, entry: usize, live: u16) {
-        let (index, bits) = self.live_bits(entry);
-        self.store(index, bits.set(self.load(index), live.into()));
+    /// Says that a slot of unit `entry` is not live any more.
+    pub fn end(&self, entry: usize, slot: u64) {
+        set_lane(self.unit_prints(entry), slot as usize, 0);
+    }
+
+    /// Says that no slot of unit `entry` is live any more.
+    pub fn end_all(&self, entry: usize) {
+        (0..MOST_SLOTS).for_each(|slot| self.end(entry, slot));
     }
 
     /// Forgets all units and items.
     pub fn reset(&self, watermark: u64) {
+        for word in &self.words[..self.units() * PRINT_WORDS] {
+            word.store(0, Ordering::Relaxed);
+        }
         self.set_counts(0);
         self.store(self.shape.watermark, watermark);
     }
+}
+
+fn set_lane(prints: &[impl AtomicWord; PRINT_WORDS], lane: usize, value: u16) {
+    let word = &prints[lane / LANES_OF_WORD];
+    let value = lane_bits(lane).set(word.load(Ordering::Relaxed), value.into());
+    word.store(value, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -1,97 +1,60 @@
-//! Which units of a bucket may hold a key: those of which a slot has its fingerprint.
+//! Which slots of the units of a bucket may hold a key: those that have its fingerprint.
 
-use everhash_pmem::{AtOnce, Primitives, equal_bytes};
+use everhash_pmem::{AtOnce, Primitives};
 
-use super::bucket::{Bucket, LIVES, PLANE};
+use super::bucket::{LANES, Lines, PRINT_WORDS, TOGETHER, unit_of};
 
-/// The units of a bucket of which a slot has a fingerprint, live or not, the oldest first, each
-/// with these slots as a mask.
+/// Of the lanes of [`TOGETHER`] units those of slots: the last of each unit has its index.
+const SLOTS: u64 = 0x7fff_7fff_7fff_7fff;
+
+/// A live slot that has the fingerprint of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Which unit of the bucket; the oldest is 0.
+    pub entry: usize,
+    /// The index of the unit in the segment.
+    pub unit: u64,
+    /// Which slot of it.
+    pub slot: u64,
+}
+
+/// The live slots that have a fingerprint, those of the oldest unit first.
 pub struct Candidates<'b, P: Primitives> {
-    bucket: Bucket<'b, P>,
-    units: usize,
+    /// The lines that were not looked at.
+    rest: core::slice::Iter<'b, Lines<P>>,
+    /// Those before them.
+    last: Option<&'b Lines<P>>,
+    /// The lanes of these that are equal, and that were not returned.
+    equal: u64,
+    /// How many units lie before the rest.
+    before: usize,
     fingerprint: u16,
-    /// How far the search has come.
-    pub progress: Progress,
-    /// Whether the low bytes of a line are asked for together with its high ones.
-    both: bool,
-    /// Whether the processor compares a line at once.
     at_once: Option<AtOnce>,
 }
 
-/// How far a search for a fingerprint has come.
-#[derive(Clone, Copy, Default)]
-pub struct Progress {
-    /// The next line of high bytes.
-    line: usize,
-    /// Slots of the line before whose high byte is equal, and that were not looked at.
-    mask: u64,
-}
-
 impl<'b, P: Primitives> Candidates<'b, P> {
-    /// Returns those of a bucket, none of which was looked at.
+    /// Returns those among the fingerprints of all units of a bucket.
     #[inline(always)]
-    pub fn new(bucket: Bucket<'b, P>, fingerprint: u16, at_once: Option<AtOnce>) -> Self {
-        let (units, progress) = (bucket.units(), Progress::default());
-        Candidates { bucket, units, fingerprint, progress, both: false, at_once }
-    }
-
-    /// Asks for the low bytes of a line together with its high ones: a key that is there is found
-    /// after one wait for memory less, and one that is absent costs more lines.
-    #[inline(always)]
-    pub fn with_low_bytes(self) -> Self {
-        Candidates { both: true, ..self }
-    }
-
-    /// Goes on to the next line that has the high byte; returns whether there is one.
-    #[inline(always)]
-    fn seek(&mut self) -> bool {
-        let high = self.fingerprint.to_le_bytes()[1];
-        while self.progress.mask == 0 {
-            let line = self.progress.line;
-            if line * LIVES >= self.units {
-                return false;
-            }
-            if self.both {
-                self.bucket.prefetch_low(line);
-            }
-            self.progress.mask = self.bucket.with_high(line, self.units, high, self.at_once);
-            self.progress.line += 1;
-        }
-        true
-    }
-
-    /// Returns the unit that comes next, and where its slots begin in the mask.
-    #[inline(always)]
-    fn unit(&self) -> (usize, usize) {
-        let place = self.progress.mask.trailing_zeros() as usize / PLANE;
-        ((self.progress.line - 1) * LIVES + place, place * PLANE)
-    }
-
-    /// Asks for the line with the low bytes of the unit that comes next, if there is one.
-    #[inline(always)]
-    pub fn prefetch(&mut self) {
-        if self.seek() {
-            self.bucket.prefetch_low(self.progress.line - 1);
-        }
+    pub fn new(lines: &'b [Lines<P>], fingerprint: u16, at_once: Option<AtOnce>) -> Self {
+        Candidates { rest: lines.iter(), last: None, equal: 0, before: 0, fingerprint, at_once }
     }
 }
 
 impl<P: Primitives> Iterator for Candidates<'_, P> {
-    type Item = (usize, u32);
+    type Item = Candidate;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<(usize, u32)> {
-        let [low, _] = self.fingerprint.to_le_bytes();
-        while self.seek() {
-            // One unit in 17 has a high byte that is equal by chance.
-            let (entry, first) = self.unit();
-            let slots = (self.progress.mask >> first) as u32 & 0xffff;
-            self.progress.mask &= !(0xffff << first);
-            let slots = slots & equal_bytes(&self.bucket.low_bytes(entry), low);
-            if slots != 0 {
-                return Some((entry, slots));
-            }
+    fn next(&mut self) -> Option<Candidate> {
+        while self.equal == 0 {
+            let lines = self.rest.next()?;
+            self.last = Some(lines);
+            self.equal = P::equal_lanes_of_lines(lines, self.fingerprint, self.at_once) & SLOTS;
+            self.before += TOGETHER;
         }
-        None
+        let lane = self.equal.trailing_zeros() as usize;
+        self.equal &= self.equal - 1;
+        let (unit, slot) = (lane / LANES % TOGETHER, (lane % LANES) as u64);
+        let prints = &self.last?.as_chunks::<PRINT_WORDS>().0[unit];
+        Some(Candidate { entry: self.before - TOGETHER + unit, unit: unit_of(prints), slot })
     }
 }

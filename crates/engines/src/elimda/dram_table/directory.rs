@@ -38,7 +38,7 @@ impl<P: Primitives> Directory<P> {
         self.depth.load(Ordering::Acquire) as u32
     }
 
-    /// Returns the slot of the segment that holds a hash.
+    /// Returns the place of the segment that holds a hash.
     #[inline(always)]
     pub fn find(&self, hash: u64) -> u64 {
         let depth = self.depth();
@@ -51,12 +51,12 @@ impl<P: Primitives> Directory<P> {
         entry.expect("a depth is stored after its array")
     }
 
-    /// Points the entries of a prefix to `slot`; doubles the directory until it can. The segment
+    /// Points the entries of a prefix to `place`; doubles the directory until it can. The segment
     /// table is locked, or the table is not open yet.
     ///
     /// A reader of a shorter array finds what its entries were before: the caller has made the
     /// sequences of the segment odd, so that it looks again.
-    pub fn point(&self, prefix: Prefix, slot: u64) {
+    pub fn point(&self, prefix: Prefix, place: u64) {
         let mut depth = self.depth();
         while depth < prefix.depth {
             self.add_array(depth + 1);
@@ -69,7 +69,7 @@ impl<P: Primitives> Directory<P> {
         }
         let first = prefix.bits << (depth - prefix.depth);
         for index in first..first + (1 << (depth - prefix.depth)) {
-            self.entry(depth, index).store(slot, Ordering::Release);
+            self.entry(depth, index).store(place, Ordering::Release);
         }
     }
 

@@ -271,10 +271,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Takes an item that has ended out of what readers see. The sequence of its bucket is odd.
     fn forget(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>, found: &Found) -> Result<()> {
         match found.place {
-            Place::Unit { entry, slot } => {
-                let live = writer.bucket.entry(entry).live & !(1 << slot);
-                writer.bucket.set_live(entry, live);
-            }
+            Place::Unit { entry, slot } => writer.bucket.end(entry, slot),
             Place::Dram { index } => writer.bucket.remove(index),
             Place::Collected { at, slot } => self.collecting_log(pm, at).end(slot)?,
         }

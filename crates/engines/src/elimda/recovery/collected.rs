@@ -165,7 +165,7 @@ fn has_moved<M: Media, F: Form>(
     item: &Item,
 ) -> Result<bool> {
     let index = table.geometry.bucket_of(hash);
-    let segment = table.table.segment(table.table.directory.find(hash));
+    let segment = table.table.find(hash);
     let bucket = segment.bucket(index);
     let key_words = table.geometry.key_words as usize;
     // Hashes of byte strings may be equal: their record words tell.
@@ -173,17 +173,9 @@ fn has_moved<M: Media, F: Form>(
         other[..key_words] == item[..key_words]
             && (F::UPDATE == Update::NewItem || !F::RECORDS || other[1] == item[1])
     };
-    for (entry, mut slots) in bucket.candidates(layout::fingerprint(hash)) {
-        while slots != 0 {
-            let slot = u64::from(slots.trailing_zeros());
-            slots &= slots - 1;
-            if !bucket.is_live(entry, slot) {
-                continue;
-            }
-            let at = table.unit_item(&segment, &bucket, entry, slot);
-            if is_copy(&table.load_item(pm, at)?) {
-                return Ok(true);
-            }
+    for candidate in bucket.candidates(layout::fingerprint(hash)) {
+        if is_copy(&table.load_item(pm, table.candidate_at(&segment, candidate))?) {
+            return Ok(true);
         }
     }
     Ok((0..bucket.items()).any(|place| is_copy(&bucket.item(place).0)))

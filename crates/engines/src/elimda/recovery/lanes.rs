@@ -7,7 +7,7 @@ use everhash_pmem::{Access, Addr, Lock, Media, Span};
 
 use super::sites;
 use crate::common::jobs::run_all;
-use crate::elimda::dram_table::{Bucket, Segment};
+use crate::elimda::dram_table::{Bucket, Candidate, Segment};
 use crate::elimda::form::{Form, Item, Update, corrupt};
 use crate::elimda::lane::{Block, Lane};
 use crate::elimda::layout::{
@@ -132,7 +132,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
     fn take(&mut self, logged: &Logged) -> Result<()> {
         let table = self.table;
         let index = table.geometry.bucket_of(logged.hash);
-        let segment = table.table.segment(table.table.directory.find(logged.hash));
+        let segment = table.table.find(logged.hash);
         let bucket = segment.bucket(index);
         if logged.order <= bucket.watermark() {
             return Ok(());
@@ -179,26 +179,19 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
             table.count_lost();
             return Ok(());
         }
-        for (entry, mut slots) in bucket.candidates(layout::fingerprint(newer.hash)) {
-            while slots != 0 {
-                let slot = u64::from(slots.trailing_zeros());
-                slots &= slots - 1;
-                if !bucket.is_live(entry, slot) {
-                    continue;
-                }
-                let item = table.load_item(pm, table.unit_item(segment, bucket, entry, slot))?;
-                if item[..2] != newer.item[..2] {
-                    continue;
-                }
-                let known = bucket.entry(entry);
-                let live = known.live & !(1 << slot);
-                bucket.set_live(entry, live);
-                let unit = table.geometry.unit_at(segment.at(), known.unit);
-                let state = UnitState { live, bucket: index, lap: segment.lap() };
-                self.ends.insert(unit, state.seal(unit));
-                table.count_lost();
-                return Ok(());
+        for candidate in bucket.candidates(layout::fingerprint(newer.hash)) {
+            let item = table.load_item(pm, table.candidate_at(segment, candidate))?;
+            if item[..2] != newer.item[..2] {
+                continue;
             }
+            let Candidate { entry, unit, slot } = candidate;
+            let live = bucket.entry(entry).live & !(1 << slot);
+            bucket.end(entry, slot);
+            let unit = table.geometry.unit_at(segment.at(), unit);
+            let state = UnitState { live, bucket: index, lap: segment.lap() };
+            self.ends.insert(unit, state.seal(unit));
+            table.count_lost();
+            return Ok(());
         }
         Ok(())
     }

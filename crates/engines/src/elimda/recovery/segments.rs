@@ -44,7 +44,7 @@ pub(super) fn find<M: Media, F: Form>(
             return Err(corrupt(segment.at, "segments are of similar depths"));
         }
         table.space.claim(table.geometry.segment(segment.at))?;
-        table.table.directory.point(segment.prefix, segment.slot);
+        table.table.point(segment.prefix, segment.slot);
     }
     if table.pool.writable() && !dropped.is_empty() {
         for segment in &dropped {

@@ -36,7 +36,7 @@ fn segments<M: Media>(table: &Open<M, Words>) -> Vec<Sight> {
     let (pm, geometry) = (table.pool.access(), &table.geometry);
     let (mut all, mut place) = (Vec::new(), Some(0));
     while let Some(hash) = place {
-        let segment = table.table.segment(table.table.directory.find(hash));
+        let segment = table.table.find(hash);
         let units = (0..geometry.segment_units).map(|unit| geometry.unit_at(segment.at(), unit));
         let is_old = |at| {
             let state = UnitState::open(pm.load(at).unwrap(), at);
