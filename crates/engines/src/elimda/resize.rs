@@ -59,6 +59,27 @@ struct Contents {
     /// Items of its D-bucket, with hashes and order numbers.
     dram: Vec<(u64, Item, u64)>,
     watermark: u64,
+    /// The order numbers of the items that were moved from the D-bucket to units.
+    absorbed: Vec<u64>,
+}
+
+impl Contents {
+    /// Returns the part with a prefix. The last of its units, which is written whole, is filled
+    /// with the items of the D-bucket that come first: they need no unit later.
+    fn part(&self, prefix: Prefix, slots: usize) -> Contents {
+        let covers = |hash: u64| prefix.covers(hash);
+        let mut units: Vec<_> = self.units.iter().filter(|it| covers(it.0)).copied().collect();
+        let mut dram: Vec<_> = self.dram.iter().filter(|it| covers(it.0)).copied().collect();
+        dram.sort_unstable_by_key(|(_, _, order)| *order);
+        let free = units.len().next_multiple_of(slots) - units.len();
+        let mut absorbed = Vec::new();
+        for (hash, item, order) in dram.drain(..free.min(dram.len())) {
+            units.push((hash, item));
+            absorbed.push(order);
+        }
+        let watermark = absorbed.last().copied().unwrap_or(self.watermark);
+        Contents { units, dram, watermark, absorbed }
+    }
 }
 
 /// An item whose key an older one has.
@@ -113,6 +134,7 @@ struct BuiltBucket {
     units: Vec<(Entry, Vec<u16>)>,
     dram: Vec<(u64, Item, u64)>,
     watermark: u64,
+    absorbed: Vec<u64>,
 }
 
 /// Returns whether a directory of this depth is in proportion to the number of segments.
@@ -333,11 +355,15 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm.commit_word(at, layout::seal(first.at.byte(), at, Kind::Slot), sites::TURN)?;
         pm.persist(Span::new(at, 1), sites::TURN)?;
         self.install(&self.table.segment(slot), &first);
-        if let Some((upper_slot, upper)) = second {
-            self.install(&self.table.segment(upper_slot), &upper);
-            self.table.point(upper.prefix, upper_slot);
+        if let Some((upper_slot, upper)) = &second {
+            self.install(&self.table.segment(*upper_slot), upper);
+            self.table.point(upper.prefix, *upper_slot);
         }
         changes.into_iter().for_each(everhash_pmem::Change::end);
+        let built = [first].into_iter().chain(second.map(|(_, upper)| upper));
+        for (index, bucket) in built.flat_map(|built| (0..).zip(built.buckets)) {
+            self.release(self.geometry.lane_of(index), bucket.absorbed)?;
+        }
         Ok(())
     }
 
@@ -357,12 +383,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut used_units = 0;
         let mut buckets = Vec::with_capacity(contents.len());
         for (index, contents) in contents.iter().enumerate() {
+            let contents = contents.part(prefix, self.slots());
             let mark = geometry.watermark_at(at, index as u64);
             image[offset(mark)] = layout::seal(contents.watermark, mark, Kind::Watermark);
-            let items: Vec<&(u64, Item)> =
-                contents.units.iter().filter(|(hash, _)| prefix.covers(*hash)).collect();
             let mut units = Vec::new();
-            for items in items.chunks(self.slots()) {
+            for items in contents.units.chunks(self.slots()) {
                 let unit = geometry.unit_at(at, used_units);
                 let words = &mut image[offset(unit)..][..geometry.unit_words() as usize];
                 let live = ((1u32 << items.len()) - 1) as u16;
@@ -379,8 +404,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 units.push((Entry { unit: used_units, live }, prints));
                 used_units += 1;
             }
-            let dram = contents.dram.iter().filter(|item| prefix.covers(item.0)).copied().collect();
-            buckets.push(BuiltBucket { units, dram, watermark: contents.watermark });
+            let Contents { dram, watermark, absorbed, .. } = contents;
+            buckets.push(BuiltBucket { units, dram, watermark, absorbed });
         }
         let used_units = used_units.next_multiple_of(geometry.access_units);
         let written = match holds {

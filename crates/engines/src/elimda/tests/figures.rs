@@ -90,6 +90,8 @@ fn the_media_write_and_read_whole_units_and_few() {
         assert!(cost.written <= 88.0 && cost.read <= 76.0, "{cost:?}");
         assert!(cost.found <= 1.05 && cost.absent <= 0.02, "{cost:?}");
     }
+    // What the design asks for (spec, figures).
+    assert!(adr.written <= 70.0, "{adr:?}");
     assert!(bare.insert_ns < adr.insert_ns, "an insert waits for what is durable already");
 }
 
