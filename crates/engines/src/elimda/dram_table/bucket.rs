@@ -10,8 +10,8 @@ use crate::elimda::form::Item;
 use crate::elimda::layout::{self, Geometry, LINE_WORDS, MOST_SLOTS};
 
 /// A bucket in DRAM: its head, and behind it words: the fingerprints of its units; a watermark;
-/// what the order numbers of the items of the D-bucket are counted from, the items, half a word for
-/// the order number of each, and the fingerprints of those behind the sixteenth.
+/// what the order numbers of the items of the D-bucket are counted from, half a word for the order
+/// number of each, the items, and the fingerprints of those behind the sixteenth.
 ///
 /// A search reads the head, the fingerprints of the units that there are, and little else.
 pub struct Bucket<'t, P: Primitives> {
@@ -69,10 +69,10 @@ pub struct Shape {
     watermark: usize,
     /// What the order numbers of the items are counted from.
     first_order: usize,
-    /// The items of the D-bucket.
-    items: usize,
-    /// Their order numbers.
+    /// The order numbers of the items of the D-bucket.
     orders: usize,
+    /// The items.
+    items: usize,
     /// The fingerprints of those behind the sixteenth.
     prints: usize,
     /// The words of all.
@@ -94,16 +94,17 @@ impl Shape {
         let (most_items, most_units) = (most_items as usize, geometry.bucket_units as usize);
         let watermark = most_units.next_multiple_of(TOGETHER) * PRINT_WORDS;
         let first_order = watermark + 1;
-        let items = first_order + 1;
-        let orders = items + most_items * item_words;
-        let prints = orders + most_items.div_ceil(ORDERS);
+        // Those of most items lie in the line of the number that they are counted from.
+        let orders = first_order + 1;
+        let items = orders + most_items.div_ceil(ORDERS);
+        let prints = items + most_items * item_words;
         let words = prints + most_items.saturating_sub(1) / LANES * PRINT_WORDS;
         Shape {
             buckets: geometry.buckets as usize,
             watermark,
             first_order,
-            items,
             orders,
+            items,
             prints,
             words: words.next_multiple_of(LINE_WORDS as usize),
             item_words,
