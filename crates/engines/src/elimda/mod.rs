@@ -48,6 +48,7 @@
 //! | The paper says | We do | Why |
 //! |---|---|---|
 //! | insert appends without looking for the key (3.3) | looks first: under the lock of the bucket, or by an exchange with the word that it saw before; the paper's is `insert_blind` | the contract's insert says whether the key was absent |
+//! | of two inserts of a key the first one wins (3.3, 3.4) | so does it of two blind ones, one after the other; the second stays until a split drops it, and a removal ends the first one only | who inserts blindly knows that the key is absent; all else would look for it |
 //! | recovery compares the keys of log and device table (3.6) | order numbers and watermarks | a deleted key would come back, or an old value (1) |
 //! | a bitmap in DRAM says which log slots are free (3.3) | lanes of blocks; the oldest is reused when all of it is dead | a bitmap is lost in a crash, and what it freed comes back (2) |
 //! | the log is one region (3.3) | up to 64 lanes, chosen by the bucket of a key | positions in a lane rise per bucket: they are the order numbers |
@@ -71,7 +72,8 @@
 //! | a split fills new segments (3.5) | segments and their units have a lap; units of a lower one are free | space that held a segment need not be emptied for another one (6) |
 //! | split blocks inserts (3.5) | of its segment only; readers wait while one word turns | the rest of the table goes on |
 //! | fingerprints in DRAM (3.4) | those of four units, two lines, are compared at once; zero for what is not live | two planes of bytes, the high one compared first, took a look-up 365 instructions instead of 257, and one of many 543 instead of 329 |
-//! | keys in items, values in a pool (3.7) | an item is hash and record word | keys of any length; a split reads no record |
+//! | keys in items, values in a pool (3.7) | an item is hash and record word; the record is fenced before its item | keys of any length; a split reads no record |
+//! | no word on hashes that are equal | so many as a bucket holds; one more is `Full` | a chain would be met by nobody who has no second key with the same 64 bits |
 //!
 //! 1. An item is live if its live bit is set and its order number is above the watermark of its
 //!    bucket. Both halves of a split inherit the watermarks in their heads.

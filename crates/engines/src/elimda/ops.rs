@@ -140,8 +140,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Adds a pair without looking for its key: the paper's insert (3.3).
     ///
-    /// A key that is present is there twice afterwards. Searches find what was inserted first,
-    /// until an update or a removal of that; `check` names the second one.
+    /// A key that is present is there twice afterwards, is counted and visited twice, and `check`
+    /// names the second one. Searches find what was inserted first, until that is removed, or its
+    /// segment splits, which drops the second one. This is not promised of two inserts at the same
+    /// time, and of pairs of two words neither behind an update nor behind a crash, where the newer
+    /// one of two items of a key counts.
     ///
     /// # Errors
     /// As [`SlotTable::edit`].

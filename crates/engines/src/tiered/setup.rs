@@ -72,6 +72,7 @@ impl TieredSettings {
         &[("one_flush", 0)],
         &[("shadow_reading", 0), ("fingerprints", 1)],
         &[("layers", 4), ("ratio_log", 2)],
+        &[("line_slots", layout::SLOTS as u64)],
     ];
 
     /// Returns settings so small that a few dozen operations reach every path.

@@ -442,12 +442,15 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         }
     }
 
-    /// Removes item `index` of the D-bucket; the last one takes its place.
+    /// Removes item `index` of the D-bucket. Those behind it move up: of two items of a key the
+    /// first one stays the first.
     pub fn remove(&self, index: usize) {
         let last = self.items() - 1;
-        let (item, order) = self.item(last);
-        self.set_print(index, self.print(last));
-        self.set_item(index, &item, order);
+        for place in index..last {
+            let (item, order) = self.item(place + 1);
+            self.set_print(place, self.print(place + 1));
+            self.set_item(place, &item, order);
+        }
         self.set_items(last);
     }
 

@@ -3,7 +3,7 @@
 
 use everhash_index::{Design, Form, Table};
 use everhash_pmem::crash::Model;
-use everhash_pmem::{Addr, Image};
+use everhash_pmem::{Addr, Domain, Guarantees, Image};
 use everhash_testkit::measured::{MEMORY, Measured};
 use everhash_testkit::session::Session;
 use everhash_testkit::{model, race};
@@ -70,6 +70,13 @@ fn collecting_logs_are_used_only_where_caches_are_durable() {
         let logs = stats.own.iter().find(|(own, _)| *own == "collecting_logs").unwrap().1;
         assert_eq!(logs > 0, model == Model::Eadr, "{model}");
     }
+    // A store survives the end of a process by itself: that is as durable as caches.
+    let process = Guarantees { domain: Domain::Process, ..Model::File.guarantees() };
+    let measured = Measured::<ElimDa>::new(Form::WORDS, &ElimDaSettings::tiny(), process).unwrap();
+    let cost = measured.cost(0..3, |key| {
+        assert!(measured.table.insert(&key.to_le_bytes(), &[0; 8]).unwrap());
+    });
+    assert_eq!((cost.lines, cost.fences), (0.0, 0.0));
     let none = ElimDaSettings { collecting_logs: 0, ..ElimDaSettings::default() };
     let eadr = Model::Eadr.guarantees();
     let measured = Measured::<ElimDa>::new(Form::WORDS, &none, eadr).unwrap();
@@ -235,6 +242,27 @@ fn memory_without_durable_caches_costs_one_fence_as_before() {
         assert!(measured.table.insert(&key.to_le_bytes(), &[0; 8]).unwrap());
     });
     assert_eq!((cost.lines, cost.fences), (1.0, 1.0));
+}
+
+#[test]
+fn the_first_of_two_blind_inserts_stays_the_first_when_others_are_removed() {
+    // Fails if a removal from a D-bucket brings the second pair of a key before its first one.
+    let measured =
+        Measured::<ElimDa>::new(Form::WORDS, &ElimDaSettings::tiny(), Model::Adr.guarantees());
+    let measured = measured.unwrap();
+    let bare = measured.table.bare().unwrap();
+    for round in 0..40u64 {
+        let [other, key] = [2 * round, 2 * round + 1].map(u64::to_le_bytes);
+        bare.insert_blind(&other, &[0; 8]).unwrap();
+        bare.insert_blind(&key, &[1; 8]).unwrap();
+        bare.insert_blind(&key, &[2; 8]).unwrap();
+        assert!(measured.table.remove(&other).unwrap());
+        for before in 0..=round {
+            let mut value = Vec::new();
+            assert!(measured.table.get(&(2 * before + 1).to_le_bytes(), &mut value).unwrap());
+            assert_eq!(value, [1; 8], "{before} in round {round}");
+        }
+    }
 }
 
 #[test]
