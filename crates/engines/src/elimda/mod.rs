@@ -162,6 +162,11 @@
 //! Look-ups that need not wait for it, of absent keys or of 32 keys at once, take 36 ns; a single
 //! one overlaps little of it with the next, whose 257 instructions come before its own line.
 //!
+//! 10 M pairs of words in memory, one thread, to what the machine gives in the same run (`everhash
+//! bench`, one run): an insert 0.48 and an update 0.55 of a fence; a get 0.055, one of an absent
+//! key 0.09 and a batched one 0.23 of independent random reads. Two threads get, update and remove
+//! 1.8 to 1.9 times as many pairs, and insert 1.3 times as many.
+//!
 //! Behind the fence of a write comes no locked instruction but that of the next write: it would
 //! wait until all is written back, and whatever follows with it. So pairs are counted before the
 //! fence, and the lane of the log is locked once, before it. A write that does not come to its end

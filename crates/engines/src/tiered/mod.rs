@@ -94,7 +94,8 @@
 //! While a write waits for its fence the processor can begin the next one, up to its first latch:
 //! the hash, and the requests for lines. Searching before the latches, as readers do, and with one
 //! latch for a key that was found, made inserts 0.93, removals 0.94 and updates 0.97 times as fast;
-//! it took 150 to 210 more instructions.
+//! it took 150 to 210 more instructions. Of 10 M pairs an insert is 0.52 of a fence, an update 0.49
+//! and a removal 0.54; two threads make 1.8 to 1.95 times as many of each, and of gets.
 //!
 //! A get waits for its lines, all of which it asks for at once. Of 1 M pairs one thread gets 7.3
 //! million a second, 0.07 of independent reads of a word; absent keys, which wait for all eight
