@@ -22,6 +22,7 @@ mod cuckoo;
 mod hash;
 mod level;
 mod linear;
+pub mod memory;
 mod pages;
 
 pub use buckets::{PAGE_SLOTS, bytes_needed};

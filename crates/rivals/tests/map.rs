@@ -4,10 +4,12 @@
 
 use std::collections::HashMap;
 
+use everhash_pmem::media::emulated::Emulated;
 use everhash_pmem::media::flash::Flash;
 use everhash_pmem::media::virtual_time::Timing;
 use everhash_pmem::profile::{FlashDevice, Profile};
 use everhash_pmem::{Image, Media, Region, Std};
+use everhash_rivals::memory::{self, Cceh, Clevel, Dash, Probing};
 use everhash_rivals::{Cuckoo, Inserted, Level, Linear, Order, PAGE_SLOTS, Rival, bytes_needed};
 use everhash_testkit::random::Random;
 
@@ -208,5 +210,93 @@ fn a_move_costs_the_pages_that_its_order_says() {
             assert_eq!(costs.iter().copied().min(), Some(plain));
             assert_eq!(least, (name != "linear").then_some(with_a_move), "{name} {order:?}");
         }
+    }
+}
+
+/// Every index on memory, on a medium of its own. Those that can have longer values have them, too.
+fn on_memory<M: Media + 'static>(medium: impl Fn() -> Region<M>) -> [Subject<M>; 7] {
+    type Make<M> = fn(Region<M>) -> Box<dyn Rival>;
+    let all: [(&'static str, Make<M>); 7] = [
+        ("cceh", |at| Box::new(Cceh::format(at, Probing::Published).unwrap())),
+        ("cceh of PMDK", |at| Box::new(Cceh::format(at, Probing::Pmdk).unwrap())),
+        ("dash", |at| Box::new(Dash::format(at, 1).unwrap())),
+        ("dash, long", |at| Box::new(Dash::format(at, 9).unwrap())),
+        ("level", |at| Box::new(memory::Level::format(at, 2).unwrap())),
+        ("clevel", |at| Box::new(Clevel::format(at, 2, 1).unwrap())),
+        ("clevel, long", |at| Box::new(Clevel::format(at, 2, 9).unwrap())),
+    ];
+    all.map(|(name, make)| {
+        let region = medium();
+        let table = make(region.clone());
+        Subject { name, region, table }
+    })
+}
+
+#[test]
+fn every_answer_of_an_index_on_memory_is_that_of_a_map() {
+    // Fails if a pair is lost, doubled or resurrected by a split, a move, the stash, or rehashing.
+    for Subject { name, mut table, .. } in on_memory(|| Region::new(Image::<Std>::new(0, 32 << 20)))
+    {
+        let (mut map, mut random, first) = (HashMap::new(), Random::new(3), table.slots());
+        let keys = 8_000;
+        for _ in 0..60_000 {
+            let is_full = step(&mut *table, &mut map, &mut random, keys);
+            assert!(!is_full, "{name}");
+        }
+        compare(&*table, &map, keys);
+        // It has grown, and is at least a third full.
+        assert!(table.slots() > first && 3 * map.len() as u64 > table.slots(), "{name}");
+    }
+}
+
+#[test]
+fn a_write_on_memory_costs_the_lines_that_its_publication_says() {
+    // Fails if an index is made to look worse than it is by a flush too many, or better by one that
+    // is missing: lines flushed and fences of insert, update, search and removal.
+    let memory = || {
+        let profile = Profile::named("elimda-adr").unwrap();
+        Region::new(Emulated::<Std>::new(profile.memory().unwrap(), Timing::Counting, 0, 8 << 20))
+    };
+    let costs = [
+        [1, 1, 0, 1],
+        [1, 1, 0, 1],
+        [2, 1, 0, 1],
+        // A value of nine words takes two lines and a bit.
+        [5, 5, 0, 2],
+        [2, 2, 0, 1],
+        [3, 4, 0, 2],
+        [4, 5, 0, 2],
+    ];
+    let fences = [
+        [1, 1, 0, 1],
+        [1, 1, 0, 1],
+        [2, 1, 0, 1],
+        [4, 4, 0, 2],
+        [2, 2, 0, 1],
+        [3, 4, 0, 2],
+        [3, 4, 0, 2],
+    ];
+    for ((Subject { name, region, mut table }, lines), fences) in
+        on_memory(memory).into_iter().zip(costs).zip(fences)
+    {
+        let counted = || {
+            let counters = region.media().counters();
+            [counters.lines_flushed, counters.fences]
+        };
+        // The first one also makes the store of objects.
+        assert_eq!(table.insert(1, 1).unwrap(), Inserted::New);
+        let mut counts = vec![counted()];
+        assert_eq!(table.insert(2, 1).unwrap(), Inserted::New);
+        counts.push(counted());
+        assert!(table.update(2, 2).unwrap());
+        counts.push(counted());
+        assert_eq!(table.get(2).unwrap(), Some(2));
+        counts.push(counted());
+        assert!(table.remove(2).unwrap());
+        counts.push(counted());
+        let steps = |what: usize| -> Vec<u64> {
+            counts.windows(2).map(|pair| pair[1][what] - pair[0][what]).collect()
+        };
+        assert_eq!((steps(0), steps(1)), (lines.to_vec(), fences.to_vec()), "{name}");
     }
 }
