@@ -102,6 +102,11 @@ impl<M: Media> Cceh<M> {
         Ok(Cceh { space, probing })
     }
 
+    /// Returns the table that lies on a medium.
+    pub fn open(region: Region<M>, probing: Probing) -> Self {
+        Cceh { space: Space::open(region), probing }
+    }
+
     /// Probes for a key. All slots are compared until it is found: a removal leaves a gap.
     fn probe(&self, pm: &Access<'_, M>, segment: Addr, key: u64) -> Result<Probe> {
         let depth = pm.load(segment.plus(DEPTH))?;
@@ -231,6 +236,7 @@ impl<M: Media> Rival for Cceh<M> {
     }
 
     fn slots(&self) -> u64 {
-        directory::segments(&self.space.access()).expect("the directory is readable") * SLOTS
+        let segments = directory::segments(&self.space.access()).expect("it is readable");
+        segments.len() as u64 * SLOTS
     }
 }

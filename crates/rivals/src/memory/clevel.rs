@@ -112,6 +112,17 @@ impl<M: Media> Clevel<M> {
         Ok(table)
     }
 
+    /// Returns the table that lies on a medium, to look pairs up.
+    pub fn open(region: Region<M>, value_words: u64) -> Self {
+        Clevel {
+            space: Space::open(region),
+            pairs: Objects::new(1 + value_words),
+            contexts: Objects::new(LINE_WORDS),
+            levels: Objects::new(LINE_WORDS),
+            value_words,
+        }
+    }
+
     fn new_level(&mut self, pm: &Access<'_, M>, count: u64) -> Result<Addr> {
         let buckets = self.space.take_zeroed(count * SLOTS, sites::CLEARED)?.start;
         self.levels.add(&self.space, pm, &[buckets.byte(), count, 0])

@@ -20,7 +20,7 @@ use super::objects::Objects;
 use super::space::{LINE_WORDS, store_durably};
 use crate::{Inserted, Rival, hash};
 use head::{Head, SLOTS};
-use segment::{BUCKETS, DEPTH, NEXT, STASHES, STATE, Segment, WORDS, Wanted, bits};
+use segment::{BUCKETS, DEPTH, NEXT, Place, STASHES, STATE, Segment, WORDS, Wanted, bits};
 
 mod sites {
     everhash_pmem::sites! {
@@ -59,6 +59,30 @@ impl<M: Media> Dash<M> {
         let space = Space::new(region)?;
         let segment = new_segment(&space, 0, Addr::NULL)?;
         directory::format(&space, segment)?;
+        let values = (value_words > 1).then(|| (Objects::new(value_words), value_words));
+        Ok(Dash { space, values })
+    }
+
+    /// Returns the table that a crash left on a medium. What the heads note of the stash is made
+    /// anew, as there; nothing may be written to it.
+    ///
+    /// # Errors
+    /// As the medium.
+    pub fn open(region: Region<M>, value_words: u64) -> Result<Self> {
+        let space = Space::open(region);
+        let pm = space.access();
+        for at in directory::segments(&pm)? {
+            let segment = Segment { pm: &pm, at, is_new: true };
+            (0..BUCKETS).try_for_each(|bucket| segment.forget_all(bucket))?;
+            for stash in 0..STASHES {
+                let bucket = BUCKETS + stash;
+                for slot in bits(segment.head(bucket)?.taken()) {
+                    let key = pm.load(segment.key_at(Place { bucket, slot }))?;
+                    segment.note(&Wanted::of(key, segment_hash(key)), stash)?;
+                }
+            }
+        }
+        drop(pm);
         let values = (value_words > 1).then(|| (Objects::new(value_words), value_words));
         Ok(Dash { space, values })
     }
@@ -119,7 +143,7 @@ fn copy_upper<M: Media>(
     for bucket in 0..BUCKETS + STASHES {
         for slot in bits(old.head(bucket)?.taken()) {
             let mut pair = [0; 2];
-            old.pm.read_words(old.key_at(segment::Place { bucket, slot }), &mut pair)?;
+            old.pm.read_words(old.key_at(Place { bucket, slot }), &mut pair)?;
             let hash = segment_hash(pair[0]);
             if prefix(hash, depth) != upper {
                 continue;
@@ -234,7 +258,7 @@ impl<M: Media> Rival for Dash<M> {
 
     fn slots(&self) -> u64 {
         let segments = directory::segments(&self.space.access()).expect("it is readable");
-        segments * (BUCKETS + STASHES) * u64::from(SLOTS)
+        segments.len() as u64 * (BUCKETS + STASHES) * u64::from(SLOTS)
     }
 }
 

@@ -79,14 +79,11 @@ pub fn enter<M: Media>(space: &Space<M>, hash: u64, local: u64, upper: Addr) -> 
 }
 
 /// Returns all segments, each once.
-pub fn segments<M: Media>(pm: &Access<'_, M>) -> Result<u64> {
+pub fn segments<M: Media>(pm: &Access<'_, M>) -> Result<Vec<Addr>> {
     let at = Addr::new(pm.load(ROOT)?);
     let depth = pm.load(at.plus(DEPTH))?;
-    let (mut count, mut last) = (0, 0);
-    for index in 0..1 << depth {
-        let segment = pm.load(at.plus(ENTRIES + index))?;
-        count += u64::from(segment != last);
-        last = segment;
-    }
-    Ok(count)
+    let entry = |index| Ok(Addr::new(pm.load(at.plus(ENTRIES + index))?));
+    let mut segments: Vec<Addr> = (0..1 << depth).map(entry).collect::<Result<_>>()?;
+    segments.dedup();
+    Ok(segments)
 }

@@ -197,6 +197,18 @@ impl<M: Media> Level<M> {
         Ok(table)
     }
 
+    /// Returns the table that lies on a medium.
+    ///
+    /// # Errors
+    /// As the medium.
+    pub fn open(region: Region<M>) -> Result<Self> {
+        let space = Space::open(region);
+        let mut words = [0; 4];
+        space.access().read_words(ROOT, &mut words)?;
+        let level = |at: usize| Buckets { start: Addr::new(words[at]), count: words[at + 1] };
+        Ok(Level { space, top: level(0), bottom: level(2), has_grown: true })
+    }
+
     /// Notes on the medium where the levels lie.
     fn announce(&self) -> Result<()> {
         let pm = self.space.access();

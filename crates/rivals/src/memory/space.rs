@@ -28,6 +28,12 @@ impl<M: Media> Space<M> {
         Ok(Space { region, end: Cell::new(ALIGN_BYTES) })
     }
 
+    /// Returns a medium with all of its length in use.
+    pub fn open(region: Region<M>) -> Self {
+        let end = region.media().bytes().next_multiple_of(ALIGN_BYTES);
+        Space { region, end: Cell::new(end) }
+    }
+
     pub fn region(&self) -> &Region<M> {
         &self.region
     }

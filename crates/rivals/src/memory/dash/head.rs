@@ -157,6 +157,11 @@ impl Head {
         true
     }
 
+    pub const fn forget_all(&mut self) {
+        self.set_byte(IN_USE, 0);
+        self.set_byte(UNCOUNTED, 0);
+    }
+
     /// Returns index and stash bucket of each overflowed pair with a fingerprint.
     pub fn overflows(&self, print: u8, is_guest: bool) -> impl Iterator<Item = (usize, u64)> {
         let head = *self;

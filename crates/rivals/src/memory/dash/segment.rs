@@ -154,8 +154,8 @@ impl<M: Media> Segment<'_, M> {
         Ok(None)
     }
 
-    /// Gives an absent pair a slot: in the emptier of its two buckets, or after a pair has moved, or
-    /// in the stash. Returns false if there is none, and the segment must split.
+    /// Gives an absent pair a slot: in the emptier of its two buckets, after a pair has moved, or in
+    /// the stash. Returns false if there is none, and the segment must split.
     pub fn place(&self, wanted: &Wanted, value: u64) -> Result<bool> {
         let (home, beside) = (self.head(wanted.home)?, self.head(wanted.beside())?);
         let pair = [wanted.key, value];
@@ -247,7 +247,7 @@ impl<M: Media> Segment<'_, M> {
     }
 
     /// Notes in the heads that a pair lies in the stash. This is not flushed: it can be made anew.
-    fn note(&self, wanted: &Wanted, stash: u64) -> Result<()> {
+    pub fn note(&self, wanted: &Wanted, stash: u64) -> Result<()> {
         let (home, beside) = (self.head(wanted.home)?, self.head(wanted.beside())?);
         let (mut new_home, mut new_beside) = (home, beside);
         new_home.set_may_overflow();
@@ -271,6 +271,15 @@ impl<M: Media> Segment<'_, M> {
         }
         new_home.write(self.pm, self.bucket(wanted.home), &home, sites::OVERFLOW)?;
         new_beside.write(self.pm, self.bucket(wanted.beside()), &beside, sites::OVERFLOW)
+    }
+
+    /// Forgets what a head notes of the stash, and who held its lock.
+    pub fn forget_all(&self, bucket: u64) -> Result<()> {
+        let before = self.head(bucket)?;
+        let mut after = before;
+        after.release();
+        after.forget_all();
+        after.write(self.pm, self.bucket(bucket), &before, sites::OVERFLOW)
     }
 
     /// Ends a pair. A crash leaves it there or not.
