@@ -1,10 +1,12 @@
-//! Hash indexes that Tiered Hashing is compared with: Cuckoo, Linear and Level Hashing on pages.
+//! Hash indexes that engines are compared with: Cuckoo, Linear and Level Hashing on pages, beside
+//! Tiered Hashing; and on persistent memory CCEH, Dash, Level Hashing and clevel, beside ElimDA
+//! ([`memory`]).
 //!
-//! They exist to be measured beside it, on the same emulated device with the same pairs, and are no
-//! engines: they take words, serve one thread, and have no header and no recovery. Each does to the
-//! medium what its publication says, and can also be given the consistency of Tiered Hashing, so
-//! that what the schemes themselves cost can be told apart from what their logs and tokens cost
-//! ([`Order`]).
+//! They exist to be measured beside an engine, on the same emulated device with the same pairs, and
+//! are no engines: they take words, serve one thread, and have no header and no recovery. Each does
+//! to the medium what its publication says. Those on pages can also be given the consistency of
+//! Tiered Hashing, so that what the schemes themselves cost can be told apart from what their logs
+//! and tokens cost ([`Order`]).
 //!
 //! ```
 //! use everhash_pmem::{Image, Region};

@@ -5,7 +5,7 @@
 
 mod bed;
 
-use bed::{Bed, ITEMS, Kind, Phase, RIVALS, device, elimda, settings, zipf::Zipf};
+use bed::{AHEAD, Bed, ITEMS, Kind, Phase, RIVALS, device, elimda, settings, zipf::Zipf};
 use everhash_engines::elimda::ElimDaSettings;
 use everhash_pmem::profile::MemoryDevice;
 use everhash_testkit::random::Random;
@@ -110,21 +110,24 @@ fn fig04_amplification() {
 #[ignore = "measures: the command stands in CONTRIBUTING.md"]
 fn fig08_to_fig13_general_operations() {
     // Fails if ElimDA is behind one of the four in an operation in which it was ahead, or if its
-    // media write or read more of what theirs do.
+    // media write or read more of what theirs do. The design asks for 85 % and 94 % less: the first
+    // is reached without collecting logs on durable caches, the second nowhere.
     for (name, with_logs) in [("elimda", true), ("elimda-adr", false)] {
         let device = device(name, 1);
         let theirs = RIVALS.map(|kind| {
             let phases = general(&kind, &device, ITEMS);
-            print_general(kind.name(), &phases);
+            print_general(&kind.name(), &phases);
             phases
         });
-        print_general("CCEH, PMDK port", &general(&Kind::CcehPmdk, &device, ITEMS));
+        for kind in AHEAD.iter().filter(|_| with_logs).chain(&[Kind::CcehPmdk]) {
+            print_general(&kind.name(), &general(kind, &device, ITEMS));
+        }
         // What of ElimDA's time is DRAM, line after line.
         let free = MemoryDevice { dram_random_ns: 0.0, ..device.clone() };
         for kind in &elimda(1)[usize::from(!with_logs)..] {
             print_general("the same, DRAM for nothing", &general(kind, &free, ITEMS));
             let ours = general(kind, &device, ITEMS);
-            print_general(kind.name(), &ours);
+            print_general(&kind.name(), &ours);
             compare_general(&ours, &theirs);
             let mean_of =
                 |part: fn(&Phase) -> f64| mean(theirs.iter().map(|all| part(&all[INSERT])));

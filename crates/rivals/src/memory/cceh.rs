@@ -80,6 +80,7 @@ impl Probing {
 pub struct Cceh<M: Media> {
     space: Space<M>,
     probing: Probing,
+    ahead: bool,
 }
 
 /// Where a probe ended.
@@ -99,18 +100,30 @@ impl<M: Media> Cceh<M> {
         let space = Space::new(region)?;
         let segment = new_segment(&space, &empty(0))?;
         directory::format(&space, segment)?;
-        Ok(Cceh { space, probing })
+        Ok(Cceh { space, probing, ahead: false })
     }
 
     /// Returns the table that lies on a medium.
     pub fn open(region: Region<M>, probing: Probing) -> Self {
-        Cceh { space: Space::open(region), probing }
+        Cceh { space: Space::open(region), probing, ahead: false }
+    }
+
+    /// Asks for all lines at once that a search may look at, as a processor does that runs ahead of
+    /// its loads; otherwise each is waited for in turn.
+    #[must_use]
+    pub fn reading_ahead(mut self) -> Self {
+        self.ahead = true;
+        self
     }
 
     /// Probes for a key. All slots are compared until it is found: a removal leaves a gap.
     fn probe(&self, pm: &Access<'_, M>, segment: Addr, key: u64) -> Result<Probe> {
         let depth = pm.load(segment.plus(DEPTH))?;
         let own = prefix(first_hash(key), depth);
+        if self.ahead {
+            let lines = self.probing.slots(key).filter(|slot| slot % BUCKET_SLOTS == 0);
+            lines.for_each(|slot| pm.prefetch(segment.plus(2 * slot)));
+        }
         let mut free = None;
         for slot in self.probing.slots(key) {
             let at = segment.plus(2 * slot);

@@ -73,6 +73,7 @@ pub struct Clevel<M: Media> {
     levels: Objects,
     /// Unit: words.
     value_words: u64,
+    ahead: bool,
 }
 
 /// What a look found.
@@ -102,6 +103,7 @@ impl<M: Media> Clevel<M> {
             contexts: Objects::new(LINE_WORDS),
             levels: Objects::new(LINE_WORDS),
             value_words,
+            ahead: false,
         };
         let region = table.space.region().clone();
         let pm = region.access();
@@ -120,7 +122,23 @@ impl<M: Media> Clevel<M> {
             contexts: Objects::new(LINE_WORDS),
             levels: Objects::new(LINE_WORDS),
             value_words,
+            ahead: false,
         }
+    }
+
+    /// Asks for all lines at once that a search may look at, as a processor does that runs ahead of
+    /// its loads; otherwise each is waited for in turn.
+    #[must_use]
+    pub fn reading_ahead(mut self) -> Self {
+        self.ahead = true;
+        self
+    }
+
+    fn find(&self, pm: &Access<'_, M>, context: &Context, key: u64) -> Result<Found> {
+        if self.ahead {
+            ask(pm, context, key)?;
+        }
+        find(pm, context, key)
     }
 
     fn new_level(&mut self, pm: &Access<'_, M>, count: u64) -> Result<Addr> {
@@ -229,6 +247,18 @@ fn pair_at(pointer: u64) -> Addr {
     Addr::new(pointer << (64 - ADDRESS_BITS) >> (64 - ADDRESS_BITS))
 }
 
+/// Asks for the buckets of a key in all levels.
+fn ask<M: Media>(pm: &Access<'_, M>, context: &Context, key: u64) -> Result<()> {
+    let mut level = context.last;
+    loop {
+        homes(pm, level, key)?.into_iter().for_each(|bucket| pm.prefetch(bucket));
+        if level == context.first {
+            return Ok(());
+        }
+        level = Addr::new(pm.load(level.plus(ABOVE))?);
+    }
+}
+
 /// Looks for a key from the last level to the first one.
 fn find<M: Media>(pm: &Access<'_, M>, context: &Context, key: u64) -> Result<Found> {
     let (mut level, mut found, tag) = (context.last, Found::None, tag(key));
@@ -266,7 +296,7 @@ impl<M: Media> Rival for Clevel<M> {
         let pair = self.pairs.add(&self.space, &pm, &self.pair_words(key, value))?;
         loop {
             let context = context(&pm)?;
-            match find(&pm, &context, key)? {
+            match self.find(&pm, &context, key)? {
                 Found::Pair(..) => {
                     self.pairs.remove(&pm, pair)?;
                     return Ok(Inserted::Present);
@@ -285,7 +315,7 @@ impl<M: Media> Rival for Clevel<M> {
     fn update(&mut self, key: u64, value: u64) -> Result<bool> {
         let region = self.space.region().clone();
         let pm = region.access();
-        let Found::Pair(slot, old, old_pair) = find(&pm, &context(&pm)?, key)? else {
+        let Found::Pair(slot, old, old_pair) = self.find(&pm, &context(&pm)?, key)? else {
             return Ok(false);
         };
         let pair = self.pairs.add(&self.space, &pm, &self.pair_words(key, value))?;
@@ -299,7 +329,7 @@ impl<M: Media> Rival for Clevel<M> {
     fn remove(&mut self, key: u64) -> Result<bool> {
         let region = self.space.region().clone();
         let pm = region.access();
-        let Found::Pair(slot, old, pair) = find(&pm, &context(&pm)?, key)? else {
+        let Found::Pair(slot, old, pair) = self.find(&pm, &context(&pm)?, key)? else {
             return Ok(false);
         };
         exchange_durably(&pm, slot, old, 0, sites::SLOT)?;
@@ -310,7 +340,7 @@ impl<M: Media> Rival for Clevel<M> {
 
     fn get(&self, key: u64) -> Result<Option<u64>> {
         let pm = self.space.access();
-        let Found::Pair(.., pair) = find(&pm, &context(&pm)?, key)? else { return Ok(None) };
+        let Found::Pair(.., pair) = self.find(&pm, &context(&pm)?, key)? else { return Ok(None) };
         let mut value = vec![0; self.value_words as usize];
         pm.read_words(pair.plus(1), &mut value)?;
         // Nothing has changed meanwhile if the context is the same.

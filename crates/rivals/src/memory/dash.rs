@@ -47,6 +47,7 @@ pub struct Dash<M: Media> {
     space: Space<M>,
     /// Longer values, if a value has more than one word, and how many.
     values: Option<(Objects, u64)>,
+    ahead: bool,
 }
 
 impl<M: Media> Dash<M> {
@@ -60,7 +61,7 @@ impl<M: Media> Dash<M> {
         let segment = new_segment(&space, 0, Addr::NULL)?;
         directory::format(&space, segment)?;
         let values = (value_words > 1).then(|| (Objects::new(value_words), value_words));
-        Ok(Dash { space, values })
+        Ok(Dash { space, values, ahead: false })
     }
 
     /// Returns the table that a crash left on a medium. What the heads note of the stash is made
@@ -72,7 +73,7 @@ impl<M: Media> Dash<M> {
         let space = Space::open(region);
         let pm = space.access();
         for at in directory::segments(&pm)? {
-            let segment = Segment { pm: &pm, at, is_new: true };
+            let segment = Segment { pm: &pm, at, is_new: true, ahead: false };
             (0..BUCKETS).try_for_each(|bucket| segment.forget_all(bucket))?;
             for stash in 0..STASHES {
                 let bucket = BUCKETS + stash;
@@ -84,7 +85,15 @@ impl<M: Media> Dash<M> {
         }
         drop(pm);
         let values = (value_words > 1).then(|| (Objects::new(value_words), value_words));
-        Ok(Dash { space, values })
+        Ok(Dash { space, values, ahead: false })
+    }
+
+    /// Asks for all lines at once that a search may look at, as a processor does that runs ahead of
+    /// its loads; otherwise each is waited for in turn.
+    #[must_use]
+    pub fn reading_ahead(mut self) -> Self {
+        self.ahead = true;
+        self
     }
 
     /// Writes a value out of place, if it is longer than a word. Returns what the slot holds.
@@ -103,7 +112,7 @@ impl<M: Media> Dash<M> {
     fn split(&mut self, hash: u64) -> Result<bool> {
         let pm = self.space.access();
         let at = directory::segment_of(&pm, hash)?;
-        let old = Segment { pm: &pm, at, is_new: false };
+        let old = Segment { pm: &pm, at, is_new: false, ahead: false };
         (0..BUCKETS).try_for_each(|bucket| old.lock(bucket))?;
         let depth = pm.load(at.plus(DEPTH))?;
         store_durably(&pm, at.plus(STATE), SPLITTING, sites::STATE)?;
@@ -137,7 +146,7 @@ fn copy_upper<M: Media>(
     upper: u64,
     depth: u64,
 ) -> Result<Option<Vec<u64>>> {
-    let fresh = Segment { pm: old.pm, at: fresh, is_new: true };
+    let fresh = Segment { pm: old.pm, at: fresh, is_new: true, ahead: false };
     let mut moved = vec![0; (BUCKETS + STASHES) as usize];
     let mut noted = Vec::new();
     for bucket in 0..BUCKETS + STASHES {
@@ -165,7 +174,7 @@ fn copy_upper<M: Media>(
 /// Makes an empty segment: its heads are cleared, and it is flushed as a whole.
 fn new_segment<M: Media>(space: &Space<M>, depth: u64, next: Addr) -> Result<Addr> {
     let (span, pm) = (space.take(WORDS)?, space.access());
-    let segment = Segment { pm: &pm, at: span.start, is_new: true };
+    let segment = Segment { pm: &pm, at: span.start, is_new: true, ahead: false };
     for bucket in 0..BUCKETS + STASHES {
         pm.write_words(segment.bucket(bucket), &[0; LINE_WORDS as usize])?;
     }
@@ -188,7 +197,9 @@ impl<M: Media> Dash<M> {
         let region = self.space.region().clone();
         let (pm, hash) = (region.access(), segment_hash(key));
         let at = directory::segment_of(&pm, hash)?;
-        let (segment, wanted) = (Segment { pm: &pm, at, is_new: false }, Wanted::of(key, hash));
+        let segment = Segment { pm: &pm, at, is_new: false, ahead: self.ahead };
+        let wanted = Wanted::of(key, hash);
+        segment.ask(&wanted);
         segment.lock(wanted.home)?;
         segment.lock(wanted.beside())?;
         let done = act(self, &segment, &wanted)?;
@@ -247,7 +258,7 @@ impl<M: Media> Rival for Dash<M> {
     fn get(&self, key: u64) -> Result<Option<u64>> {
         let (pm, hash) = (self.space.access(), segment_hash(key));
         let at = directory::segment_of(&pm, hash)?;
-        let segment = Segment { pm: &pm, at, is_new: false };
+        let segment = Segment { pm: &pm, at, is_new: false, ahead: self.ahead };
         let Some(place) = segment.find(&Wanted::of(key, hash))? else { return Ok(None) };
         let held = pm.load(segment.key_at(place).plus(1))?;
         let Some((_, words)) = &self.values else { return Ok(Some(held)) };

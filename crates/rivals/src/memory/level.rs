@@ -99,6 +99,7 @@ pub struct Level<M: Media> {
     bottom: Buckets,
     /// Whether it has grown: only then pairs move from the bottom level to the top one.
     has_grown: bool,
+    ahead: bool,
 }
 
 /// One operation: what it reads and writes slots with.
@@ -192,7 +193,7 @@ impl<M: Media> Level<M> {
         assert!(bottom.is_power_of_two() && bottom > 1, "a level has two halves");
         let space = Space::new(region)?;
         let (top, bottom) = (Buckets::new(&space, 2 * bottom)?, Buckets::new(&space, bottom)?);
-        let table = Level { space, top, bottom, has_grown: false };
+        let table = Level { space, top, bottom, has_grown: false, ahead: false };
         table.announce()?;
         Ok(table)
     }
@@ -206,7 +207,16 @@ impl<M: Media> Level<M> {
         let mut words = [0; 4];
         space.access().read_words(ROOT, &mut words)?;
         let level = |at: usize| Buckets { start: Addr::new(words[at]), count: words[at + 1] };
-        Ok(Level { space, top: level(0), bottom: level(2), has_grown: true })
+        let (top, bottom) = (level(0), level(2));
+        Ok(Level { space, top, bottom, has_grown: true, ahead: false })
+    }
+
+    /// Asks for all lines at once that a search may look at, as a processor does that runs ahead of
+    /// its loads; otherwise each is waited for in turn.
+    #[must_use]
+    pub fn reading_ahead(mut self) -> Self {
+        self.ahead = true;
+        self
     }
 
     /// Notes on the medium where the levels lie.
@@ -237,7 +247,12 @@ impl<M: Media> Level<M> {
 
     /// Looks through the four buckets of a key.
     fn find(&self, run: &Run<'_, M>, key: u64) -> Result<Option<Slot>> {
-        for bucket in [self.top, self.bottom].iter().flat_map(|level| level.homes(key)) {
+        let buckets = [self.top, self.bottom].map(|level| level.homes(key));
+        for bucket in buckets.iter().flatten().filter(|_| self.ahead) {
+            run.0.prefetch(bucket.0);
+            run.0.prefetch(bucket.0.plus(LINE_WORDS));
+        }
+        for bucket in buckets.into_iter().flatten() {
             for slot in run.slots(bucket)? {
                 if run.0.load(slot.key())? == key {
                     return Ok(Some(slot));

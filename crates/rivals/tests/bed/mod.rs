@@ -29,14 +29,25 @@ pub enum Kind {
     Dash,
     Level,
     Clevel,
+    /// One of the four that asks for all lines of a search at once.
+    Ahead(&'static Kind),
 }
 
 /// The four of the paper.
 pub const RIVALS: [Kind; 4] = [Kind::Cceh, Kind::Dash, Kind::Level, Kind::Clevel];
 
+/// The same, with their reads ahead.
+pub const AHEAD: [Kind; 4] = [
+    Kind::Ahead(&Kind::Cceh),
+    Kind::Ahead(&Kind::Dash),
+    Kind::Ahead(&Kind::Level),
+    Kind::Ahead(&Kind::Clevel),
+];
+
 impl Kind {
-    pub fn name(&self) -> &'static str {
-        match self {
+    pub fn name(&self) -> String {
+        let name = match self {
+            Kind::Ahead(kind) => return format!("{}, reads ahead", kind.name()),
             Kind::ElimDa(settings) if settings.collecting_logs == 0 => "ElimDA, no collecting logs",
             Kind::ElimDa(_) => "ElimDA",
             Kind::Cceh => "CCEH",
@@ -44,7 +55,8 @@ impl Kind {
             Kind::Dash => "Dash",
             Kind::Level => "Level",
             Kind::Clevel => "clevel",
-        }
+        };
+        name.into()
     }
 }
 
@@ -67,7 +79,8 @@ pub fn device(name: &str, parts: u64) -> MemoryDevice {
 }
 
 enum Subject {
-    Engine(ElimDaTable<Emulated<Std>>),
+    Words(Box<dyn WordTable>),
+    Bytes(Box<dyn Table>),
     Rival(Box<dyn Rival>),
 }
 
@@ -94,6 +107,17 @@ pub struct Phase {
     pub p99_ns: f64,
 }
 
+/// Makes an empty table of words whose reads are ahead.
+fn ahead(kind: &Kind, at: Region<Emulated<Std>>) -> Box<dyn Rival> {
+    match kind {
+        Kind::Cceh => Box::new(Cceh::format(at, Probing::Published).unwrap().reading_ahead()),
+        Kind::Dash => Box::new(Dash::format(at, 1).unwrap().reading_ahead()),
+        Kind::Level => Box::new(Level::format(at, BOTTOM).unwrap().reading_ahead()),
+        Kind::Clevel => Box::new(Clevel::format(at, BOTTOM, 1).unwrap().reading_ahead()),
+        _ => panic!("one of the four"),
+    }
+}
+
 impl Bed {
     /// Makes an empty table with values of `value_bytes` bytes.
     pub fn new(kind: &Kind, device: &MemoryDevice, value_bytes: u64) -> Bed {
@@ -104,8 +128,13 @@ impl Bed {
                 let form = if words == 1 { Form::WORDS } else { Form::Variable };
                 let opening = Opening { form, ..Opening::default() };
                 let table = create::<ElimDa, _>(at, &opening, settings, &Inline).unwrap();
-                return Bed { region, subject: Subject::Engine(table), value_bytes };
+                let subject = match table {
+                    ElimDaTable::Words(table) => Subject::Words(Box::new(table)),
+                    table => Subject::Bytes(Box::new(table)),
+                };
+                return Bed { region, subject, value_bytes };
             }
+            Kind::Ahead(kind) => ahead(kind, at),
             Kind::Cceh => Box::new(Cceh::format(at, Probing::Published).unwrap()),
             Kind::CcehPmdk => Box::new(Cceh::format(at, Probing::Pmdk).unwrap()),
             Kind::Dash => Box::new(Dash::format(at, words).unwrap()),
@@ -123,8 +152,8 @@ impl Bed {
     pub fn insert(&mut self, key: u64) -> bool {
         let value = self.value(!key);
         match &mut self.subject {
-            Subject::Engine(ElimDaTable::Words(table)) => table.insert_word(key, !key).unwrap(),
-            Subject::Engine(table) => table.insert(&key.to_le_bytes(), &value).unwrap(),
+            Subject::Words(table) => table.insert_word(key, !key).unwrap(),
+            Subject::Bytes(table) => table.insert(&key.to_le_bytes(), &value).unwrap(),
             Subject::Rival(table) => match table.insert(key, !key).unwrap() {
                 Inserted::New => true,
                 Inserted::Present => false,
@@ -136,8 +165,8 @@ impl Bed {
     /// Returns whether the key is there.
     pub fn get(&self, key: u64) -> bool {
         match &self.subject {
-            Subject::Engine(ElimDaTable::Words(table)) => table.get_word(key).unwrap().is_some(),
-            Subject::Engine(table) => table.get(&key.to_le_bytes(), &mut Vec::new()).unwrap(),
+            Subject::Words(table) => table.get_word(key).unwrap().is_some(),
+            Subject::Bytes(table) => table.get(&key.to_le_bytes(), &mut Vec::new()).unwrap(),
             Subject::Rival(table) => table.get(key).unwrap().is_some(),
         }
     }
@@ -145,15 +174,16 @@ impl Bed {
     pub fn update(&mut self, key: u64, number: u64) -> bool {
         let value = self.value(number);
         match &mut self.subject {
-            Subject::Engine(ElimDaTable::Words(table)) => table.update_word(key, number).unwrap(),
-            Subject::Engine(table) => table.update(&key.to_le_bytes(), &value).unwrap(),
+            Subject::Words(table) => table.update_word(key, number).unwrap(),
+            Subject::Bytes(table) => table.update(&key.to_le_bytes(), &value).unwrap(),
             Subject::Rival(table) => table.update(key, number).unwrap(),
         }
     }
 
     pub fn remove(&mut self, key: u64) -> bool {
         match &mut self.subject {
-            Subject::Engine(table) => table.remove(&key.to_le_bytes()).unwrap(),
+            Subject::Words(table) => table.remove_word(key).unwrap(),
+            Subject::Bytes(table) => table.remove(&key.to_le_bytes()).unwrap(),
             Subject::Rival(table) => table.remove(key).unwrap(),
         }
     }

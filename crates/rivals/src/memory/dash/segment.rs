@@ -45,6 +45,8 @@ pub struct Segment<'a, M: Media> {
     pub at: Addr,
     /// Whether nothing is locked or flushed: the segment is new and flushed as a whole.
     pub is_new: bool,
+    /// Whether both heads are asked for at once.
+    pub ahead: bool,
 }
 
 /// What is looked for: a key, its fingerprint and its home bucket.
@@ -107,8 +109,17 @@ impl<M: Media> Segment<'_, M> {
         after.write(self.pm, self.bucket(bucket), &before, sites::LOCK)
     }
 
+    /// Asks for both heads of a key, if reads are ahead.
+    pub fn ask(&self, wanted: &Wanted) {
+        if self.ahead {
+            self.pm.prefetch(self.bucket(wanted.home));
+            self.pm.prefetch(self.bucket(wanted.beside()));
+        }
+    }
+
     /// Looks for a key: in its home, in the bucket beside, then where the heads say in the stash.
     pub fn find(&self, wanted: &Wanted) -> Result<Option<Place>> {
+        self.ask(wanted);
         // Both heads are read first, for their versions (4.4).
         let (home, beside) = (self.head(wanted.home)?, self.head(wanted.beside())?);
         for (bucket, head, slots) in
@@ -154,7 +165,7 @@ impl<M: Media> Segment<'_, M> {
         Ok(None)
     }
 
-    /// Gives an absent pair a slot: in the emptier of its two buckets, after a pair has moved, or in
+    /// Gives an absent pair a slot: in the emptier of its buckets, after a pair has moved, or in
     /// the stash. Returns false if there is none, and the segment must split.
     pub fn place(&self, wanted: &Wanted, value: u64) -> Result<bool> {
         let (home, beside) = (self.head(wanted.home)?, self.head(wanted.beside())?);
