@@ -2,7 +2,7 @@
 //! Hashing and clevel.
 //!
 //! Each grows from a small table, as in that paper. What they share: a medium whose space is handed
-//! out from the front ([`Space`]), objects out of place (`objects.rs`), and the directory of the
+//! out from the front (`space.rs`), objects out of place (`objects.rs`), and the directory of the
 //! two that split segments (`directory.rs`). Where a publication leaves a choice, it is made in
 //! favour of the index, and its file says so.
 
