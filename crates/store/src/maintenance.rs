@@ -110,6 +110,11 @@ impl Maintenance {
 
     #[cold]
     fn wake(&self) {
+        // Without a thread there is nobody to wake, and a writer that does the maintenance holds
+        // the lock while the store's own writes come here.
+        if !self.threaded.load(Ordering::Relaxed) {
+            return;
+        }
         let _state = self.state();
         self.active.store(true, Ordering::SeqCst);
         self.changed.notify_all();

@@ -197,6 +197,39 @@ fn maintenance_between_writes_goes_on_after_a_panic() {
     db.close().unwrap();
 }
 
+/// Puts 300 pairs on a thread of its own; returns whether it came to an end.
+fn puts_end(db: Db) -> bool {
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for number in 0..300u32 {
+            db.put(number.to_be_bytes(), b"value").unwrap();
+        }
+        db.close().unwrap();
+        said.send(()).unwrap();
+    });
+    heard.recv_timeout(LONG / 2).is_ok()
+}
+
+#[test]
+fn maintenance_between_writes_may_write_itself() {
+    // Fails if a writer that does the maintenance waits for itself, when what it removes for the
+    // store is to wake the thread that there is not: pairs that end, and those of dropped tables.
+    let directory = tempfile::tempdir().unwrap();
+    for dropped in [false, true] {
+        let path = directory.path().join(format!("{dropped}.ehdb"));
+        let db = Db::options().background(false).create(&path).unwrap();
+        if dropped {
+            db.create_table("table").unwrap().put(b"key", b"value").unwrap();
+            db.drop_table("table").unwrap();
+        } else {
+            drop(db.expiring_table_or_create("table").unwrap());
+        }
+        db.close().unwrap();
+        let db = Db::options().background(false).open(&path).unwrap();
+        assert!(puts_end(db), "dropped: {dropped}");
+    }
+}
+
 #[test]
 fn no_interval_is_too_short_or_too_long() {
     // Fails if an end of an interval that no clock can name were a panic in the thread.
