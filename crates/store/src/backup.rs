@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use everhash_index::{Cursor, Form, Table};
+use everhash_index::{Cursor, Durability as Mode, Form, Table};
 
 use crate::place::New;
 use crate::snapshot::Place;
@@ -15,7 +15,9 @@ impl Db {
     /// the number of pairs.
     ///
     /// The copy has the same engine, form and hash function, the settings in `options`, and a hash
-    /// key of its own. It appears under its name when it is complete and durable, closed cleanly.
+    /// key of its own. If this database was made with [`Durability::Immediate`] or `options`
+    /// choose it, so is the copy. It appears under its name when it is complete and durable, closed
+    /// cleanly.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -44,7 +46,8 @@ impl Db {
             ..options.clone()
         };
         spanned!(info, "backup", target);
-        let mut copy = NewCopy::begin(&options, target)?;
+        let immediate = self.keeps_immediate() || options.durability == Durability::Immediate;
+        let mut copy = NewCopy::begin(&options, target, immediate)?;
         // Before the instant: what is dropped later is there as a whole.
         let needed = self.needed();
         let (snapshot, mut place) = (self.default_table().snapshot()?, Place::Table(Cursor(0)));
@@ -69,6 +72,12 @@ impl Db {
         let options = Options { metrics_file: None, ..self.options_of_open().clone() };
         self.backup(target, &options.expected_items(items))
     }
+
+    /// Returns whether the file says that each write is durable when it returns, however it was
+    /// opened.
+    pub(crate) fn keeps_immediate(&self) -> bool {
+        self.core().mode() == Mode::Immediate
+    }
 }
 
 /// A new database that is filled with the pairs of another one, and appears when it is complete.
@@ -80,9 +89,10 @@ pub(crate) struct NewCopy<'p> {
 }
 
 impl<'p> NewCopy<'p> {
-    pub(crate) fn begin(options: &Options, target: &'p Path) -> Result<Self> {
+    /// Begins a copy; `immediate` says whether each write to it is to be durable when it returns.
+    pub(crate) fn begin(options: &Options, target: &'p Path, immediate: bool) -> Result<Self> {
         // Nothing of the copy is promised before it has its name: one sync at the end is enough.
-        let new = New::begin(options, target, Durability::Process)?;
+        let new = New::begin(options, target, Durability::Process, immediate)?;
         Ok(NewCopy { new, target, count: 0, failure: None })
     }
 

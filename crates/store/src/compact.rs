@@ -12,8 +12,9 @@ impl Db {
     /// room for both.
     ///
     /// The new file has the same engine, form, hash function and permissions, and the settings with
-    /// which this handle was opened. A crash leaves the old file or the new one, and perhaps
-    /// `.NAME.PID.compact` beside it, which may be deleted.
+    /// which this handle was opened. It is immediate if the old one was made with
+    /// [`Durability::Immediate`](crate::Durability::Immediate). A crash leaves the old file or the
+    /// new one, and perhaps `.NAME.PID.compact` beside it, which may be deleted.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -63,7 +64,7 @@ impl Db {
         // A rename would put the new file in the place of a symbolic link, and not of its target.
         let old = fs::canonicalize(&path.0).map_err(failed)?;
         let new = beside(&old);
-        let mut copy = NewCopy::begin(&options, &new)?;
+        let mut copy = NewCopy::begin(&options, &new, db.keeps_immediate())?;
         if with_pairs {
             let needed = db.needed();
             db.core().still(|table| copy.add_all(table, &needed))?;

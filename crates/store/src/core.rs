@@ -112,6 +112,11 @@ impl Core {
         &self.path
     }
 
+    /// Returns when the table itself makes a write durable.
+    pub(crate) fn mode(&self) -> Mode {
+        self.table.durability()
+    }
+
     /// Runs a read.
     #[inline]
     pub(crate) fn read<T>(

@@ -70,7 +70,8 @@ impl Db {
 
     pub(crate) fn create_with(options: &Options, path: &Path) -> Result<Db> {
         spanned!(info, "create", path);
-        let new = New::begin(options, path, options.durability)?;
+        let immediate = options.durability == Durability::Immediate;
+        let new = New::begin(options, path, options.durability, immediate)?;
         new.file.media().publish().map_err(|error| Error::of_medium(path, error))?;
         assemble(options, path, new.file, new.table, new.info)
     }
@@ -114,7 +115,14 @@ pub(crate) struct New {
 }
 
 impl New {
-    pub(crate) fn begin(options: &Options, path: &Path, durability: Durability) -> Result<New> {
+    /// Makes it. `durability` is that of the file while it is filled, and `immediate` what the
+    /// database keeps of it: whether, by default, each of its writes is durable when it returns.
+    pub(crate) fn begin(
+        options: &Options,
+        path: &Path,
+        durability: Durability,
+        immediate: bool,
+    ) -> Result<New> {
         let engine = match &options.engine {
             Some(name) => engine(name)?,
             None => &engines()[0],
@@ -131,7 +139,6 @@ impl New {
         let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
         let threads = Threads::new(options.threads);
         let (expected_items, settings) = (options.expected_items, &options.settings[..]);
-        let immediate = durability == Durability::Immediate;
         let chosen = Chosen { expected_items, immediate, settings };
         let table = engine.create(file.clone(), &opening, &chosen, &threads);
         let table = table.map_err(|error| Error::of(path, error))?;

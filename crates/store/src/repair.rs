@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use everhash_index::{Checked, Form, HashKind};
-use everhash_pmem::{FileMedium, Region};
+use everhash_index::{Checked, Durability as Mode, Form, HashKind, Threads};
+use everhash_pmem::{FileMedium, Region, Shutdown};
 
 use crate::backup::NewCopy;
 use crate::catalog::engine;
 use crate::place::{file_options, read_only, status};
-use crate::{Db, Error, Options, Result, machine};
+use crate::{Db, Durability, Error, Options, Result, machine};
 
 /// How many damages are listed at most; all are counted.
 ///
@@ -66,9 +66,11 @@ impl Db {
     /// Copies what is intact of the damaged database `path` into a new database `target`, and lists
     /// the damages that it passed over. The damaged file is only read.
     ///
-    /// The copy has the same engine, form and hash function. A pair counts as intact if its
-    /// checksums match; pairs of a fixed form have none of their own, so that the structure around
-    /// them counts.
+    /// The copy has the same engine, form and hash function, and the settings in `options`. If
+    /// `options` choose [`Durability::Immediate`] or the database was made with it, so is the copy;
+    /// the latter only shows if the database was closed cleanly and can be opened in spite of its
+    /// damage. A pair counts as intact if its checksums match; pairs of a fixed form have none of
+    /// their own, so that the structure around them counts.
     ///
     /// # Errors
     /// [`Error::File`] if not even the header or the root can be read, and those of [`Db::backup`].
@@ -81,15 +83,23 @@ impl Db {
         let (path, target) = (path.as_ref(), target.as_ref());
         spanned!(info, "salvage", path);
         let file = read_only(options, path)?;
-        let identity = status(path, &file)?.identity;
+        let status = status(path, &file)?;
+        let identity = status.identity;
         let engine = engine(identity.engine_name())?;
+        let is_immediate = || {
+            let threads = Threads::new(options.threads);
+            let table = engine.design.open_read_only(file.clone(), &threads);
+            table.is_ok_and(|table| table.durability() == Mode::Immediate)
+        };
+        let immediate = options.durability == Durability::Immediate
+            || (status.previous == Shutdown::Clean && is_immediate());
         let options = Options {
             engine: Some(engine.name.to_owned()),
             form: Some(Form::from_code(identity.form)),
             hash: HashKind::from_code(identity.hash_kind),
             ..options.clone()
         };
-        let mut copy = NewCopy::begin(&options, target)?;
+        let mut copy = NewCopy::begin(&options, target, immediate)?;
         let mut salvaged = Salvaged::default();
         let read =
             engine.design.salvage(&file, &mut |key, value| copy.add(key, value), &mut |error| {

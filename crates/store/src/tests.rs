@@ -1,5 +1,6 @@
 //! What only shows from inside: failing devices, counted syncs, and forked processes.
 
+mod copies;
 mod expiry;
 mod faulty;
 mod maintenance;
@@ -196,7 +197,7 @@ fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     // Fails if a child's copy of the handle wrote, or closed what its parent has open.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pairs.ehdb");
-    let new = New::begin(&Db::options(), &path, Durability::Immediate).unwrap();
+    let new = New::begin(&Db::options(), &path, Durability::Immediate, true).unwrap();
     new.file.media().publish().unwrap();
     let elsewhere = Origin::of_process(std::process::id() + 1);
     let (shared, maintenance) = (Arc::from(path.as_path()), Maintenance::new(Syncs::Never));

@@ -42,7 +42,7 @@ impl Faults {
 /// Makes a database on such a table.
 pub(super) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, background: bool) -> Db {
     let options = Options::default().engine("wophi").expected_items(100);
-    let new = New::begin(&options, path, Durability::Process).unwrap();
+    let new = New::begin(&options, path, Durability::Process, false).unwrap();
     new.file.media().publish().unwrap();
     let table = Box::new(Faulty { table: new.table, faults: Arc::clone(faults) });
     let maintenance = Maintenance::new(syncs);

@@ -270,7 +270,7 @@ fn a_clock_that_jumps_harms_no_engine() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pairs.ehdb");
         let options = Db::options().engine(engine.name).expected_items(100);
-        let new = New::begin(&options, &path, Durability::Batch).unwrap();
+        let new = New::begin(&options, &path, Durability::Batch, false).unwrap();
         for (number, now) in jumps.into_iter().enumerate() {
             new.table.put(&[number as u8], b"value").unwrap();
             new.table.maintain(now, 64).unwrap();
