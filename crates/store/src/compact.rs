@@ -34,7 +34,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
-    /// those of [`Db::backup`], and those of [`Options::open`] for the new file. If there is no
+    /// [`Error::Renamed`] if the path by which it was opened means another file by now, those of
+    /// [`Db::backup`], and those of [`Options::open`] for the new file. If there is no
     /// error of the last kind the database is as it was; in every case it is closed.
     pub fn compact(self) -> Result<Db> {
         self.rewritten(true)
@@ -61,8 +62,8 @@ impl Db {
             ..db.options_of_open().clone()
         };
         let failed = |error| Error::of_system(&path.0, "replacing it", error);
-        // A rename would put the new file in the place of a symbolic link, and not of its target.
-        let old = fs::canonicalize(&path.0).map_err(failed)?;
+        // Its own name: a rename would put the new file in the place of a symbolic link.
+        let old = db.own_file()?;
         let new = beside(&old);
         let mut copy = NewCopy::begin(&options, &new, db.keeps_immediate())?;
         if with_pairs {
@@ -70,10 +71,12 @@ impl Db {
             db.core().still(|table| copy.add_all(table, &needed))?;
         }
         copy.finish()?;
-        // Nobody else opens the old file before it is gone: `db` holds its lock.
-        if let Err(error) = replace(&old, &new) {
+        // Nobody else opens the old file before it is gone: `db` holds its lock. The name may have
+        // been given to another file while the pairs were copied.
+        let named = db.own_file().map(drop);
+        if let Err(error) = named.and_then(|()| replace(&old, &new).map_err(failed)) {
             let _ = fs::remove_file(&new);
-            return Err(failed(error));
+            return Err(error);
         }
         let options = Options { create_if_missing: false, ..db.options_of_open().clone() };
         drop(db);

@@ -1,7 +1,7 @@
 //! The database: what a program embeds.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use everhash_index::{Checked, Form, HashKind, Stats};
 
@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::error::Shown;
 use crate::maintenance::MaintenanceThread;
 use crate::metrics::Publisher;
+use crate::place::Identity;
 use crate::tables::Space;
 use crate::{Durability, Error, Options, Result, Words};
 
@@ -41,6 +42,8 @@ struct Handle {
     info: Info,
     /// By which it was opened, for when it is opened again.
     options: Options,
+    /// Which file it is, as far as that is known.
+    identity: OnceLock<Identity>,
 }
 
 /// What a database is.
@@ -104,7 +107,8 @@ impl Db {
         let thread = if wanted { MaintenanceThread::start(&core) } else { None };
         let options = options.clone();
         // From here on dropping the handle ends the thread.
-        let mut handle = Handle { core: Some(core), thread, publisher: None, info, options };
+        let (core, publisher, identity) = (Some(core), None, OnceLock::new());
+        let mut handle = Handle { core, thread, publisher, info, options, identity };
         if let (Some((path, every)), Some(core)) = (&handle.options.metrics_file, &handle.core) {
             handle.publisher = Some(Publisher::start(core, info, path, *every)?);
         }
@@ -229,17 +233,20 @@ impl Db {
         }
     }
 
-    /// Closes the database and deletes its file. What was written is lost.
+    /// Closes the database and deletes its file. What was written is lost. If it was opened by a
+    /// symbolic link, the link stays and leads nowhere.
     ///
     /// # Errors
     /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
-    /// [`Error::Forked`] in a child of the process, and [`Error::File`] or [`Error::Denied`] if the
-    /// file cannot be deleted. The database is as it was then, and is closed.
+    /// [`Error::Forked`] in a child of the process, [`Error::Renamed`] if the path by which it was
+    /// opened means another file by now, and [`Error::File`] or [`Error::Denied`] if the file
+    /// cannot be deleted. The database is as it was then, and is closed.
     pub fn discard(self) -> Result<()> {
         let (alone, path) = self.alone()?;
+        let file = alone.own_file()?;
         // While the lock is held: nobody else has the file open. What fails when the handle is
         // dropped concerns a file that is gone.
-        let deleted = std::fs::remove_file(&path.0);
+        let deleted = std::fs::remove_file(file);
         drop(alone);
         deleted.map_err(|error| Error::of_system(&path.0, "deleting it", error))
     }
@@ -258,6 +265,37 @@ impl Db {
             handle.close()?;
         }
         Ok((Db { handle: Arc::new(handle), space: None }, path))
+    }
+
+    /// Notes which file it is.
+    pub(crate) fn identified(self, identity: Option<Identity>) -> Db {
+        if let Some(identity) = identity {
+            // Once: a handle opens one file.
+            let _ = self.handle.identity.set(identity);
+        }
+        self
+    }
+
+    /// Returns the name of the open file itself, of which a symbolic link is none.
+    ///
+    /// Another program can give the name to another file right after this.
+    ///
+    /// # Errors
+    /// [`Error::Renamed`] if the path by which the database was opened means another file by now.
+    pub(crate) fn own_file(&self) -> Result<PathBuf> {
+        let path = self.path();
+        let found = std::fs::canonicalize(path).and_then(|own| Ok((Identity::of(&own)?, own)));
+        let (found, own) = match found {
+            Ok((found, own)) => (Some(found), Some(own)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (None, None),
+            Err(error) => return Err(Error::of_system(path, "looking for its name", error)),
+        };
+        let opened = self.handle.identity.get().copied();
+        own.filter(|_| found == opened).ok_or_else(|| {
+            let text = |file: Option<Identity>| file.map_or("unknown".into(), |it| it.to_string());
+            let found = found.map_or("no file".into(), |found| found.to_string());
+            Error::Renamed { path: Shown(path.to_owned()), opened: text(opened), found }
+        })
     }
 
     pub(crate) fn options_of_open(&self) -> &Options {

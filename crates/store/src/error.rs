@@ -114,6 +114,19 @@ pub enum Error {
         /// How many.
         others: usize,
     },
+    /// The path by which the database was opened means another file by now, or none.
+    #[error(
+        "{path}: is the name of {found} now, and this database is {opened}; give it its name back, \
+             or open it by its new one"
+    )]
+    Renamed {
+        /// The path.
+        path: Shown,
+        /// The open file, by its inode and device.
+        opened: String,
+        /// The file of that name now.
+        found: String,
+    },
     /// The operating system gave no random numbers, which every new database needs.
     #[error("no random numbers from the operating system: {source}")]
     Random {
@@ -264,6 +277,8 @@ pub enum ErrorKind {
     Forked,
     /// Other handles are in use.
     InUse,
+    /// Its path means another file than when it was opened.
+    Renamed,
     /// Closed, but its maintenance had failed.
     Maintenance,
     /// The operating system or the device failed; see [`Error::io_error`].
@@ -313,6 +328,7 @@ impl Error {
             Error::Maintenance { .. } => ErrorKind::Maintenance,
             Error::Forked { .. } => ErrorKind::Forked,
             Error::InUse { .. } => ErrorKind::InUse,
+            Error::Renamed { .. } => ErrorKind::Renamed,
             Error::Random { .. } => ErrorKind::Io,
             Error::Typed { .. } => ErrorKind::InvalidPair,
             Error::Pair(fault) | Error::File { source: fault, .. } => fault.kind(),

@@ -1,5 +1,6 @@
 //! From a path to an open table: files, headers and what may be refused.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::{Db, Durability, Error, Options, Result};
 impl Db {
     pub(crate) fn open_with(options: &Options, path: &Path) -> Result<Db> {
         spanned!(info, "open", path);
+        let before = Identity::of(path).ok();
         let file = match FileMedium::open(path, &file_options(options, options.durability)) {
             Ok(file) => Region::new(file),
             Err(error) => {
@@ -30,12 +32,15 @@ impl Db {
                 };
             }
         };
+        // The name meant the same file before and after the open, and so when it was opened.
+        let identity = Identity::of(path).ok().filter(|after| before == Some(*after));
         let status = status(path, &file)?;
         if status.doubtful() && !options.accept_power_loss {
             describe(options, path, &status, true)?;
             return Err(Error::PowerLoss { path: shown(path) });
         }
-        Self::open_file(options, path, file, &status, machine::boot())
+        let db = Self::open_file(options, path, file, &status, machine::boot())?;
+        Ok(db.identified(identity))
     }
 
     /// Opens a file as in the boot `boot` of the machine.
@@ -73,7 +78,8 @@ impl Db {
         let immediate = options.durability == Durability::Immediate;
         let new = New::begin(options, path, options.durability, immediate)?;
         new.file.media().publish().map_err(|error| Error::of_medium(path, error))?;
-        assemble(options, path, new.file, new.table, new.info)
+        let identity = Identity::of(path).ok();
+        Ok(assemble(options, path, new.file, new.table, new.info)?.identified(identity))
     }
 
     pub(crate) fn open_read_only_with(options: &Options, path: &Path) -> Result<Db> {
@@ -104,6 +110,26 @@ impl Db {
         let status = status(path, &file)?;
         let engine = engine(status.identity.engine_name())?;
         engine.design.check(&file, &mut |_, _| {}).map_err(|error| Error::of(path, error))
+    }
+}
+
+/// Which file a path means, links followed: no two files have the same at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    pub(crate) fn of(path: &Path) -> std::io::Result<Identity> {
+        let found = path.metadata()?;
+        Ok(Identity { device: found.dev(), inode: found.ino() })
+    }
+}
+
+impl core::fmt::Display for Identity {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "inode {} of device {}", self.inode, self.device)
     }
 }
 

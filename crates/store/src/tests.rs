@@ -4,6 +4,8 @@ mod copies;
 mod expiry;
 mod faulty;
 mod maintenance;
+mod names;
+mod tables;
 
 use std::io;
 use std::sync::Arc;

@@ -1,0 +1,85 @@
+//! The file that is open, and the one that has its name.
+
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::PathBuf;
+
+use crate::{Db, Result};
+
+/// A directory, and two databases in it that are called `a` and `b`.
+fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second] = ["a", "b"].map(|name| directory.path().join(name));
+    for path in [&first, &second] {
+        let db = Db::create(path).unwrap();
+        db.put("path", path.to_str().unwrap()).unwrap();
+        db.close().unwrap();
+    }
+    (directory, first, second)
+}
+
+#[test]
+fn a_file_of_the_same_name_is_left_alone() {
+    // Fails if a database were deleted or replaced that only has the name under which another one
+    // was opened. It may be open in another process, which goes on with a file without a name.
+    let acts: [fn(Db) -> Result<()>; 3] =
+        [Db::discard, |db| db.compact().map(drop), |db| db.truncate().map(drop)];
+    for act in acts {
+        let (directory, first, second) = two();
+        let moved = directory.path().join("moved");
+        let db = Db::open(&first).unwrap();
+        std::fs::rename(&first, &moved).unwrap();
+        std::fs::rename(&second, &first).unwrap();
+        let inode = |path: &PathBuf| path.metadata().unwrap().ino();
+        let expected = [inode(&moved), inode(&first)];
+        let error = act(db).unwrap_err().to_string();
+        for inode in expected {
+            assert!(error.contains(&inode.to_string()), "no {inode} in: {error}");
+        }
+        assert_eq!([inode(&moved), inode(&first)], expected);
+        for (path, value) in [(&moved, &first), (&first, &second)] {
+            let found = Db::open(path).unwrap().get("path").unwrap().unwrap();
+            assert_eq!(found, value.to_str().unwrap().as_bytes());
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+}
+
+#[test]
+fn a_file_whose_name_is_gone_is_left_alone() {
+    // Fails if the error were that there is no such file, which a caller may take for success.
+    let (directory, first, _) = two();
+    let moved = directory.path().join("moved");
+    for act in [|db: Db| db.discard(), |db: Db| db.compact().map(drop)] {
+        let db = Db::open(&first).unwrap();
+        std::fs::rename(&first, &moved).unwrap();
+        let error = act(db).unwrap_err().to_string();
+        assert!(error.contains("no file"), "{error}");
+        std::fs::rename(&moved, &first).unwrap();
+        assert!(Db::open(&first).unwrap().contains_key("path").unwrap());
+    }
+}
+
+#[test]
+fn a_database_that_was_opened_by_a_link_is_discarded_itself() {
+    // Fails if the link were deleted, and everything that was to go stayed on the disk.
+    let (directory, first, _) = two();
+    let link = directory.path().join("link");
+    symlink("a", &link).unwrap();
+    Db::open(&link).unwrap().discard().unwrap();
+    assert!(!first.exists());
+    assert!(link.symlink_metadata().is_ok());
+}
+
+#[test]
+fn a_new_database_can_be_discarded_and_written_anew() {
+    // Fails if it were only known which file was opened, and not which one was made.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let db = Db::create(&path).unwrap();
+    db.put("key", "value").unwrap();
+    // And once more, as the file is another one then.
+    let db = db.compact().unwrap().compact().unwrap();
+    assert_eq!(db.len().unwrap(), 1);
+    db.discard().unwrap();
+    assert!(!path.exists());
+}
