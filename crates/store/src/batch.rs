@@ -1,6 +1,7 @@
 //! Many keys in one call.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use everhash_index::Table;
@@ -30,6 +31,8 @@ pub struct WriteBatch {
     writes: Vec<Write>,
     /// Tables that writes name by their position.
     spaces: Vec<Arc<Space>>,
+    /// The open databases whose default tables writes name, and their paths.
+    defaults: Vec<(u64, PathBuf)>,
 }
 
 /// One write of a batch: its table, and the lengths of its key and value.
@@ -95,7 +98,12 @@ impl WriteBatch {
     }
 
     fn target(&mut self, table: &Db) -> Target {
-        let Some(space) = table.space() else { return Target::Default };
+        let Some(space) = table.space() else {
+            if !self.defaults.iter().any(|(id, _)| *id == table.id()) {
+                self.defaults.push((table.id(), table.path().to_owned()));
+            }
+            return Target::Default;
+        };
         if !self.spaces.last().is_some_and(|last| Arc::ptr_eq(last, space)) {
             self.spaces.push(Arc::clone(space));
         }
@@ -130,6 +138,7 @@ impl WriteBatch {
         self.bytes.clear();
         self.writes.clear();
         self.spaces.clear();
+        self.defaults.clear();
     }
 
     /// Returns every write: its table, its key, and its value unless it is a removal.
@@ -205,6 +214,9 @@ impl Db {
     /// [`Error::NoTable`](crate::Error::NoTable) if one of its tables was dropped or is of another
     /// database: nothing was written then. See [`Db`].
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        if let Some((_, path)) = batch.defaults.iter().find(|(id, _)| *id != self.id()) {
+            return Err(self.no_table(&format!("the default table of {}", path.display())));
+        }
         let stored = batch.stored(self)?;
         let writes: Vec<_> = stored.iter().map(|(key, value)| (key.as_ref(), *value)).collect();
         let spaces: Vec<_> = batch.spaces.iter().chain(self.space()).cloned().collect();

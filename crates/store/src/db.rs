@@ -11,7 +11,7 @@ use crate::error::Shown;
 use crate::maintenance::MaintenanceThread;
 use crate::metrics::Publisher;
 use crate::place::Identity;
-use crate::tables::Space;
+use crate::tables::{Space, Tables, next_id};
 use crate::{Durability, Error, Options, Result, Words};
 
 /// An open database: a map from byte strings to byte strings in one file.
@@ -44,6 +44,8 @@ struct Handle {
     options: Options,
     /// Which file it is, as far as that is known.
     identity: OnceLock<Identity>,
+    /// The number of this open database in the process.
+    id: u64,
 }
 
 /// What a database is.
@@ -107,8 +109,9 @@ impl Db {
         let thread = if wanted { MaintenanceThread::start(&core) } else { None };
         let options = options.clone();
         // From here on dropping the handle ends the thread.
+        let id = core.tables().map_or_else(next_id, Tables::id);
         let (core, publisher, identity) = (Some(core), None, OnceLock::new());
-        let mut handle = Handle { core, thread, publisher, info, options, identity };
+        let mut handle = Handle { core, thread, publisher, info, options, identity, id };
         if let (Some((path, every)), Some(core)) = (&handle.options.metrics_file, &handle.core) {
             handle.publisher = Some(Publisher::start(core, info, path, *every)?);
         }
@@ -118,6 +121,11 @@ impl Db {
     #[inline(always)]
     pub(crate) fn core(&self) -> &Core {
         self.handle.core.as_ref().expect("the table is only taken when the last handle goes")
+    }
+
+    /// Returns the number of this open database in the process.
+    pub(crate) fn id(&self) -> u64 {
+        self.handle.id
     }
 
     pub(crate) fn space(&self) -> Option<&Arc<Space>> {

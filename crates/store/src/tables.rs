@@ -38,10 +38,15 @@ pub(crate) struct Tables {
     counts: Counts,
 }
 
+/// Returns a number for a database that is opened; no other one in the process has it.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Tables {
     pub(crate) fn load(table: &dyn Table) -> everhash_index::Result<Tables> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = next_id();
         let catalogue = Catalogue::load(table, id)?;
         let purge = Purge::default();
         purge.add(&catalogue.dropped());
@@ -52,6 +57,10 @@ impl Tables {
         }
         let counts = Counts::default();
         Ok(Tables { id, used, catalogue: Mutex::new(catalogue), purge, sweep, counts })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
@@ -271,7 +280,7 @@ impl Db {
     }
 
     #[cold]
-    fn no_table(&self, name: &str) -> Error {
+    pub(crate) fn no_table(&self, name: &str) -> Error {
         Error::NoTable { path: self.shown(), name: name.to_owned() }
     }
 
