@@ -119,10 +119,11 @@ impl Tables {
         Ok(self.purge.is_wanted())
     }
 
-    fn make(&self, core: &Core, name: &str, ends: bool) -> Result<Arc<Space>> {
+    /// Returns the table `name`, and whether it was made.
+    fn make(&self, core: &Core, name: &str, ends: bool) -> Result<(Arc<Space>, bool)> {
         let mut catalogue = self.catalogue();
         if let Some(space) = catalogue.find(name) {
-            return Ok(Arc::clone(space));
+            return Ok((Arc::clone(space), false));
         }
         let failed = |error| Error::of(core.path(), error);
         if let Some(header) = catalogue.reservation().map_err(failed)? {
@@ -139,7 +140,7 @@ impl Tables {
             self.sweep.want();
             core.maintenance.wake_if_asleep();
         }
-        Ok(space)
+        Ok((space, true))
     }
 
     fn drop_table(&self, core: &Core, name: &str) -> Result<bool> {
@@ -223,11 +224,10 @@ impl Db {
     /// # Errors
     /// [`Error::TableExists`] if there is one, and those of [`Db::table_or_create`].
     pub fn create_table(&self, name: &str) -> Result<Db> {
-        let tables = self.tables_of()?;
-        if tables.catalogue().find(name).is_some() {
-            return Err(Error::TableExists { path: self.shown(), name: name.to_owned() });
+        match self.make_any(name, false)? {
+            (table, true) => Ok(table),
+            (_, false) => Err(Error::TableExists { path: self.shown(), name: name.to_owned() }),
         }
-        self.table_or_create(name)
     }
 
     /// Returns a handle to the table `name`, which is made if it is not there. Names have 1 to 255
@@ -241,11 +241,17 @@ impl Db {
     }
 
     pub(crate) fn make_table(&self, name: &str, ends: bool) -> Result<Db> {
+        self.make_any(name, ends)?.0.of_kind(ends)
+    }
+
+    /// Returns a handle to the table `name`, whatever its kind, and whether it was made.
+    fn make_any(&self, name: &str, ends: bool) -> Result<(Db, bool)> {
         let tables = self.tables_of()?;
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
             return Err(Error::TableName { path: self.shown(), bytes: name.len() });
         }
-        self.at(tables.make(self.core(), name, ends)?).of_kind(ends)
+        let (space, made) = tables.make(self.core(), name, ends)?;
+        Ok((self.at(space), made))
     }
 
     /// Returns the names of all tables, sorted.

@@ -27,3 +27,26 @@ fn a_batch_for_the_default_table_of_another_database_is_refused() {
         assert_eq!((one.len().unwrap(), other.len().unwrap()), (1, 1));
     }
 }
+
+#[test]
+fn of_threads_that_make_a_table_one_has_made_it() {
+    // Fails if a caller that takes success for ownership, as of a lock, shares it with another.
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().engine("wophi").durability(Durability::Process);
+    let db = options.background(false).create(directory.path().join("pairs.ehdb")).unwrap();
+    // Whoever is behind catches up, as a refusal takes no time: so they meet at most names.
+    const NAMES: u32 = 20_000;
+    let make_all = || {
+        let makes = |number: &u32| match db.create_table(&number.to_string()) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::TableExists => false,
+            Err(error) => panic!("{error}"),
+        };
+        (0..NAMES).filter(makes).count()
+    };
+    let made: usize = std::thread::scope(|scope| {
+        let threads = [(); 3].map(|()| scope.spawn(make_all));
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(made, NAMES as usize);
+}
