@@ -126,10 +126,10 @@ impl Tables {
             return Ok((Arc::clone(space), false));
         }
         let failed = |error| Error::of(core.path(), error);
-        if let Some(header) = catalogue.reservation().map_err(failed)? {
-            put(core, &header)?;
+        if let Some(reservation) = catalogue.reservation().map_err(failed)? {
+            put(core, &reservation.header())?;
             core.sync()?;
-            catalogue.reserved();
+            catalogue.reserved(&reservation);
         }
         self.used.store(true, Ordering::Release);
         let (space, record) = catalogue.prepare(name, self.id, ends);

@@ -21,7 +21,7 @@ const PAGE_TABLES: usize = 32;
 /// How many numbers are reserved by one sync. Source: ours; a sync takes some milliseconds.
 const NUMBERS: u64 = 1024;
 
-/// How many pages are reserved by one sync: as many as these numbers need.
+/// In how large steps pages are reserved: as many as these numbers need.
 const PAGES: u64 = NUMBERS / PAGE_TABLES as u64;
 
 /// The most pages there may be. Source: ours; 32 million tables.
@@ -65,6 +65,35 @@ struct Entry {
 /// A record that is to be put.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
+/// What the header says: the first number and the first page that were never in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reservation {
+    numbers: u64,
+    pages: u64,
+}
+
+impl Reservation {
+    /// Returns the header.
+    pub(crate) fn header(&self) -> Record {
+        (header_key(), [self.numbers.to_le_bytes(), self.pages.to_le_bytes()].concat())
+    }
+
+    /// Reads the header of a file, if it has one.
+    fn of(table: &dyn Table) -> Result<Option<Reservation>> {
+        let mut record = Vec::new();
+        if !table.get(&header_key(), &mut record)? {
+            return Ok(None);
+        }
+        let words = record.split_first_chunk().zip(record.last_chunk());
+        let ((first, _), last) = words.filter(|_| record.len() == 16).ok_or(DAMAGED)?;
+        let (numbers, pages) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+        if !(prefix::FIRST..=prefix::END).contains(&numbers) || pages > MAX_PAGES {
+            return Err(DAMAGED);
+        }
+        Ok(Some(Reservation { numbers, pages }))
+    }
+}
+
 impl Space {
     fn new(name: &str, number: u64, database: u64, page: usize) -> Space {
         let (dropped, count) = (AtomicBool::new(false), Count::default());
@@ -87,18 +116,11 @@ impl Space {
 impl Catalogue {
     /// Reads the catalogue; `database` names the open database.
     pub(crate) fn load(table: &dyn Table, database: u64) -> Result<Catalogue> {
-        let mut record = Vec::new();
-        if !table.get(&header_key(), &mut record)? {
-            return Ok(Catalogue { numbers: prefix::FIRST..prefix::FIRST, ..Catalogue::default() });
-        }
-        let words = record.split_first_chunk().zip(record.last_chunk());
-        let ((first, _), last) = words.filter(|_| record.len() == 16).ok_or(DAMAGED)?;
-        let (numbers, pages) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-        if !(prefix::FIRST..=prefix::END).contains(&numbers) || pages > MAX_PAGES {
-            return Err(DAMAGED);
-        }
+        let none = Reservation { numbers: prefix::FIRST, pages: 0 };
+        let Reservation { numbers, pages } = Reservation::of(table)?.unwrap_or(none);
         let mut catalogue = Catalogue { reserved_pages: pages, ..Catalogue::default() };
         catalogue.numbers = numbers..numbers;
+        let mut record = Vec::new();
         for page in 0..pages as usize {
             record.clear();
             let found = table.get(&page_key(page), &mut record)?;
@@ -135,26 +157,31 @@ impl Catalogue {
         entries.map(|entry| entry.number).collect()
     }
 
-    /// Returns the header that must be put and synced before a table can be made, if any.
-    pub(crate) fn reservation(&mut self) -> Result<Option<Record>> {
+    /// Returns what must be reserved before a table can be made, if anything: its header must be
+    /// put and synced.
+    pub(crate) fn reservation(&mut self) -> Result<Option<Reservation>> {
         let full = |page: &Vec<Entry>| page.len() >= PAGE_TABLES;
         self.roomy += self.pages[self.roomy..].iter().take_while(|page| full(page)).count();
-        if !self.numbers.is_empty() && (self.roomy as u64) < self.reserved_pages {
+        let lacks_numbers = self.numbers.is_empty();
+        if !lacks_numbers && (self.roomy as u64) < self.reserved_pages {
             return Ok(None);
         }
-        let numbers = self.numbers.end + NUMBERS;
-        let pages = self.reserved_pages + PAGES;
+        // After an open there are no numbers, and pages enough. As many pages stay reserved as are
+        // in use, with one that has room: a program before reserved more at each open.
+        let used = self.pages.iter().rposition(|page| !page.is_empty()).map_or(0, |last| last + 1);
+        let pages = (used.max(self.roomy + 1) as u64).next_multiple_of(PAGES);
+        let numbers = self.numbers.end + if lacks_numbers { NUMBERS } else { 0 };
         if numbers > prefix::END || pages > MAX_PAGES {
             return Err(Error::Full { needed: NUMBERS });
         }
-        let record = [numbers.to_le_bytes(), pages.to_le_bytes()].concat();
-        Ok(Some((header_key(), record)))
+        Ok(Some(Reservation { numbers, pages }))
     }
 
-    /// Notes that the header is durable.
-    pub(crate) fn reserved(&mut self) {
-        self.numbers.end += NUMBERS;
-        self.reserved_pages += PAGES;
+    /// Notes that the header of a reservation is durable.
+    pub(crate) fn reserved(&mut self, reservation: &Reservation) {
+        self.numbers.end = reservation.numbers;
+        self.reserved_pages = reservation.pages;
+        self.pages.truncate(reservation.pages as usize);
     }
 
     /// Returns whether there is a table whose pairs have expiry times.

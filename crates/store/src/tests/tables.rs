@@ -2,7 +2,8 @@
 
 use everhash_index::Form;
 
-use crate::{Db, Durability, ErrorKind, WriteBatch};
+use crate::tables::prefix;
+use crate::{Db, Durability, ErrorKind, Options, WriteBatch};
 
 #[test]
 fn a_batch_for_the_default_table_of_another_database_is_refused() {
@@ -49,4 +50,66 @@ fn of_threads_that_make_a_table_one_has_made_it() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(made, NAMES as usize);
+}
+
+/// Returns how many pages the header of the catalogue says may be in use.
+fn reserved_pages(db: &Db) -> u64 {
+    let mut header = Vec::new();
+    db.core().read(|table| table.get(&prefix::of(prefix::CATALOGUE), &mut header)).unwrap();
+    u64::from_le_bytes(*header.last_chunk().unwrap())
+}
+
+fn relaxed() -> Options {
+    Db::options().engine("wophi").durability(Durability::Process).background(false)
+}
+
+#[test]
+fn a_table_made_after_every_open_takes_no_pages() {
+    // Fails if the file came nearer to its last table by each session that makes one: of 32,768
+    // such sessions the last would be the last for ever, and each open would read more pages.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let options = relaxed().create_if_missing(true);
+    for _ in 0..10 {
+        let db = options.open(&path).unwrap();
+        db.create_table("table").unwrap();
+        db.drop_table("table").unwrap();
+        while db.maintain().unwrap() {}
+        assert_eq!(reserved_pages(&db), 32);
+        db.close().unwrap();
+    }
+    // Where they are in use there are more: 32 tables lie in each.
+    let db = options.open(&path).unwrap();
+    for number in 0..1500 {
+        db.create_table(&number.to_string()).unwrap();
+    }
+    assert_eq!(reserved_pages(&db), 64);
+    db.close().unwrap();
+    let db = options.open(&path).unwrap();
+    assert_eq!(db.tables().unwrap().len(), 1500);
+    assert!(db.create_table("one more").unwrap().is_empty().unwrap());
+}
+
+#[test]
+fn a_catalogue_whose_pages_were_used_up_by_nothing_takes_tables_again() {
+    // Fails if a file of a program that reserved pages in vain stayed full for ever.
+    const MAX_PAGES: u64 = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let db = relaxed().create(&path).unwrap();
+    let old = db.create_table("old").unwrap();
+    old.put("key", "value").unwrap();
+    drop(old);
+    let header = [5000u64.to_le_bytes(), MAX_PAGES.to_le_bytes()].concat();
+    let put =
+        |table: &dyn everhash_index::Table| table.put(&prefix::of(prefix::CATALOGUE), &header);
+    db.core().write_own(|_| Ok(()), put).unwrap();
+    db.close().unwrap();
+    let db = relaxed().open(&path).unwrap();
+    assert!(db.create_table("new").unwrap().is_empty().unwrap());
+    assert_eq!(reserved_pages(&db), 32);
+    db.close().unwrap();
+    let db = relaxed().open(&path).unwrap();
+    assert_eq!(db.tables().unwrap(), ["new", "old"]);
+    assert_eq!(db.table("old").unwrap().len().unwrap(), 1);
 }
