@@ -6,7 +6,7 @@ use everhash_index::{Cursor, Durability as Mode, Form, Table};
 
 use crate::place::New;
 use crate::snapshot::Place;
-use crate::tables::prefix;
+use crate::tables::{Traces, prefix};
 use crate::{Db, Durability, Error, Options, Result};
 
 impl Db {
@@ -123,6 +123,18 @@ impl<'p> NewCopy<'p> {
             })?;
         }
         Ok(())
+    }
+
+    /// Adds the header of the catalogue if the pairs that were added need one.
+    pub(crate) fn add_header(&mut self, traces: &Traces) {
+        let table = &*self.new.table;
+        let added = traces.missing_header(table).and_then(|header| match header {
+            Some((key, value)) => table.put(&key, &value).map(drop),
+            None => Ok(()),
+        });
+        if let Err(error) = added {
+            self.failure.get_or_insert(error);
+        }
     }
 
     /// Returns whether it is a pair of a user, and no record of the catalogue.

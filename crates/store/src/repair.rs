@@ -8,6 +8,7 @@ use everhash_pmem::{FileMedium, Region, Shutdown};
 use crate::backup::NewCopy;
 use crate::catalog::engine;
 use crate::place::{file_options, read_only, status};
+use crate::tables::Traces;
 use crate::{Db, Durability, Error, Options, Result, machine};
 
 /// How many damages are listed at most; all are counted.
@@ -101,10 +102,12 @@ impl Db {
         };
         let mut copy = NewCopy::begin(&options, target, immediate)?;
         let mut salvaged = Salvaged::default();
-        let read =
-            engine.design.salvage(&file, &mut |key, value| copy.add(key, value), &mut |error| {
-                salvaged.note(&error);
-            });
+        let mut traces = Traces::default();
+        let mut add = |key: &[u8], value: &[u8]| {
+            traces.note(key, value);
+            copy.add(key, value);
+        };
+        let read = engine.design.salvage(&file, &mut add, &mut |error| salvaged.note(&error));
         read.map_err(|error| Error::of(path, error))?;
         salvaged.items = copy.finish()?;
         Ok(salvaged)
@@ -112,6 +115,9 @@ impl Db {
 }
 
 impl Salvaged {
+        if options.form == Some(Form::Variable) {
+            copy.add_header(&traces);
+        }
     fn note(&mut self, error: &everhash_index::Error) {
         self.damages += 1;
         if let everhash_index::Error::Corrupt { at, broken } = *error

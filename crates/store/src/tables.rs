@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use everhash_index::{Cursor, Table, Upkeep};
 
 pub(crate) use catalogue::Space;
+pub(crate) use catalogue::Traces;
 use catalogue::{Catalogue, MAX_NAME_BYTES, Record};
 pub(crate) use counts::BatchCount;
 use counts::{Count, Counts};

@@ -66,7 +66,7 @@ struct Entry {
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 /// What the header says: the first number and the first page that were never in use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reservation {
     numbers: u64,
     pages: u64,
@@ -250,6 +250,49 @@ impl Catalogue {
             }
         }
         records
+    }
+}
+
+/// What records of a file say of its tables, when its header may be lost or an old one.
+#[derive(Debug, Default)]
+pub(crate) struct Traces {
+    /// Numbers and pages that are in use lie below these.
+    seen: Reservation,
+}
+
+impl Traces {
+    /// Notes a pair as it lies in the file.
+    pub(crate) fn note(&mut self, stored: &[u8], value: &[u8]) {
+        match prefix::split(stored) {
+            Some((number, _)) if number >= prefix::FIRST => self.number(number),
+            Some((prefix::CATALOGUE, page)) => {
+                let page = page.try_into().map(u64::from_be_bytes);
+                let Some(page) = page.ok().filter(|page| *page < MAX_PAGES) else { return };
+                self.seen.pages = self.seen.pages.max(page + 1);
+                for entry in parse(value, page as usize, 0).unwrap_or_default() {
+                    self.number(entry.number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn number(&mut self, number: u64) {
+        self.seen.numbers = self.seen.numbers.max((number & !prefix::ENDING) + 1);
+    }
+
+    /// Returns the header that a file with these records lacks, if it does.
+    pub(crate) fn missing_header(&self, table: &dyn Table) -> Result<Option<Record>> {
+        if self.seen == Reservation::default() {
+            return Ok(None);
+        }
+        let found = Reservation::of(table)?.unwrap_or_default();
+        let needed = Reservation {
+            numbers: found.numbers.max(self.seen.numbers).max(prefix::FIRST),
+            // One at least: it says that there were tables.
+            pages: found.pages.max(self.seen.pages.next_multiple_of(PAGES)).max(PAGES),
+        };
+        Ok((needed != found).then(|| needed.header()))
     }
 }
 
