@@ -1,6 +1,7 @@
 //! A database that is written anew in place of the old one: with its pairs, or with none.
 
 use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use crate::backup::NewCopy;
@@ -11,8 +12,9 @@ impl Db {
     /// which takes the place of the old one when it is complete and durable, and opens that. Needs
     /// room for both.
     ///
-    /// The new file has the same engine, form, hash function and permissions, and the settings with
-    /// which this handle was opened. It is immediate if the old one was made with
+    /// The new file has the same engine, form, hash function and permissions, the same owner and
+    /// group where the process may give files to them, and the settings with which this handle was
+    /// opened. It is immediate if the old one was made with
     /// [`Durability::Immediate`](crate::Durability::Immediate). A crash leaves the old file or the
     /// new one, and perhaps `.NAME.PID.compact` beside it, which may be deleted.
     ///
@@ -84,9 +86,14 @@ impl Db {
     }
 }
 
-/// Gives the file `new` the permissions and the name of the file `old`, durably.
+/// Gives the file `new` the owner, the permissions and the name of the file `old`, durably.
 fn replace(old: &Path, new: &Path) -> std::io::Result<()> {
-    fs::set_permissions(new, fs::metadata(old)?.permissions())?;
+    let found = fs::metadata(old)?;
+    // Where the process may: who is not the administrator keeps the group at most. Before the
+    // permissions, of which a change of the owner takes some away.
+    let _ = chown(new, None, Some(found.gid()));
+    let _ = chown(new, Some(found.uid()), None);
+    fs::set_permissions(new, found.permissions())?;
     fs::rename(new, old)?;
     let directory = old.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()

@@ -1,6 +1,6 @@
 //! The file that is open, and the one that has its name.
 
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 use crate::{Db, Result};
@@ -82,4 +82,22 @@ fn a_new_database_can_be_discarded_and_written_anew() {
     assert_eq!(db.len().unwrap(), 1);
     db.discard().unwrap();
     assert!(!path.exists());
+}
+
+#[test]
+fn a_database_written_anew_keeps_its_owner() {
+    // Fails if a database that the administrator compacts were lost to the service that uses it.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    Db::options().mode(0o640).create(&path).unwrap().close().unwrap();
+    if chown(&path, Some(65534), Some(65533)).is_err() {
+        println!("skipped: only the administrator gives files to others");
+        return;
+    }
+    let owner = || {
+        let found = path.metadata().unwrap();
+        (found.uid(), found.gid(), found.permissions().mode() & 0o777)
+    };
+    Db::open(&path).unwrap().compact().unwrap().truncate().unwrap().close().unwrap();
+    assert_eq!(owner(), (65534, 65533, 0o640));
 }
