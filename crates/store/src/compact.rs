@@ -1,8 +1,11 @@
 //! A database that is written anew in place of the old one: with its pairs, or with none.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
+
+use everhash_pmem::media::file::system::{Call, System};
 
 use crate::backup::NewCopy;
 use crate::{Db, Error, Options, Result};
@@ -38,7 +41,9 @@ impl Db {
     /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
     /// [`Error::Renamed`] if the path by which it was opened means another file by now, those of
     /// [`Db::backup`], and those of [`Options::open`] for the new file. If there is no
-    /// error of the last kind the database is as it was; in every case it is closed.
+    /// error of the last kind the database is as it was, with one exception: if the directory cannot
+    /// be synced at the end, the error says so, and the name is that of the new file, unless power
+    /// is lost. In every case it is closed.
     pub fn compact(self) -> Result<Db> {
         self.rewritten(true)
     }
@@ -76,27 +81,40 @@ impl Db {
         // Nobody else opens the old file before it is gone: `db` holds its lock. The name may have
         // been given to another file while the pairs were copied.
         let named = db.own_file().map(drop);
-        if let Err(error) = named.and_then(|()| replace(&old, &new).map_err(failed)) {
-            let _ = fs::remove_file(&new);
-            return Err(error);
-        }
+        let system = &*options.system;
+        let replaced = named.and_then(|()| replace(&old, &new, system).map_err(failed));
+        let directory = replaced.inspect_err(|_| drop(fs::remove_file(&new)))?;
+        system.call(Call::SyncDirectory, &mut || directory.sync_all().map(|()| 0)).map_err(
+            |error| {
+                let doing = "sync the directory in which the new file has the name already";
+                Error::of_system(&path.0, doing, error)
+            },
+        )?;
         let options = Options { create_if_missing: false, ..db.options_of_open().clone() };
         drop(db);
         Db::open_with(&options, &path.0)
     }
 }
 
-/// Gives the file `new` the owner, the permissions and the name of the file `old`, durably.
-fn replace(old: &Path, new: &Path) -> std::io::Result<()> {
+/// Gives the file `new` the owner, the permissions and the name of the file `old`; returns their
+/// directory, which is to be synced.
+fn replace(old: &Path, new: &Path, system: &dyn System) -> io::Result<File> {
     let found = fs::metadata(old)?;
     // Where the process may: who is not the administrator keeps the group at most. Before the
     // permissions, of which a change of the owner takes some away.
     let _ = chown(new, None, Some(found.gid()));
     let _ = chown(new, Some(found.uid()), None);
     fs::set_permissions(new, found.permissions())?;
-    fs::rename(new, old)?;
+    // Before the rename: whatever fails up to there leaves the old file as it was.
     let directory = old.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    let mut opened = None;
+    system.call(Call::OpenDirectory, &mut || {
+        opened = Some(File::open(directory.unwrap_or(Path::new(".")))?);
+        Ok(0)
+    })?;
+    let opened = opened.ok_or_else(|| io::Error::other("the call brought no result"))?;
+    fs::rename(new, old)?;
+    Ok(opened)
 }
 
 fn beside(path: &Path) -> PathBuf {

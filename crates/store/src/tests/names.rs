@@ -1,9 +1,13 @@
 //! The file that is open, and the one that has its name.
 
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use crate::{Db, Result};
+use everhash_pmem::media::file::system::{Call, System};
+
+use crate::{Db, Options, Result};
 
 /// A directory, and two databases in it that are called `a` and `b`.
 fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -100,4 +104,62 @@ fn a_database_written_anew_keeps_its_owner() {
     };
     Db::open(&path).unwrap().compact().unwrap().truncate().unwrap().close().unwrap();
     assert_eq!(owner(), (65534, 65533, 0o640));
+}
+
+/// A system that notes which file has a name whenever a directory is opened or synced, and fails
+/// the n-th such call of a kind.
+#[derive(Debug)]
+struct Watch {
+    path: PathBuf,
+    fails: Option<(Call, usize)>,
+    seen: Mutex<Vec<(Call, u64)>>,
+}
+
+impl Watch {
+    fn new(path: &Path, fails: Option<(Call, usize)>) -> (Arc<Watch>, Options) {
+        let watch = Watch { path: path.to_owned(), fails, seen: Mutex::default() };
+        let watch = Arc::new(watch);
+        let system = Arc::<Watch>::clone(&watch);
+        (watch, Options { system, ..Db::options() })
+    }
+}
+
+impl System for Watch {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if matches!(call, Call::OpenDirectory | Call::SyncDirectory) {
+            let inode = self.path.metadata().map_or(0, |found| found.ino());
+            let mut seen = self.seen.lock().unwrap();
+            seen.push((call, inode));
+            let count = seen.iter().filter(|(other, _)| *other == call).count();
+            if self.fails == Some((call, count)) {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+        }
+        run()
+    }
+}
+
+#[test]
+fn a_compaction_that_fails_says_which_file_is_there() {
+    // Fails if it were reported as failed, with the database as it was, when the new file has its
+    // name already; or if the new name were never made durable.
+    let (_directory, path, _) = two();
+    let inode = || path.metadata().unwrap().ino();
+    let before = inode();
+    // The first call of each kind is for the new file under its own name.
+    let (_, options) = Watch::new(&path, Some((Call::OpenDirectory, 2)));
+    options.open(&path).unwrap().compact().unwrap_err();
+    assert_eq!(inode(), before);
+    let (watch, options) = Watch::new(&path, Some((Call::SyncDirectory, 2)));
+    let error = options.open(&path).unwrap().compact().unwrap_err().to_string();
+    assert!(error.contains("sync") && error.contains("new file"), "{error}");
+    let after = inode();
+    assert_ne!(after, before);
+    let syncs = || {
+        let seen = watch.seen.lock().unwrap();
+        let syncs = seen.iter().filter(|(call, _)| *call == Call::SyncDirectory);
+        syncs.map(|(_, inode)| *inode).collect::<Vec<_>>()
+    };
+    assert_eq!(syncs(), [before, after]);
+    assert!(Db::open(&path).unwrap().contains_key("path").unwrap());
 }
