@@ -281,7 +281,8 @@ impl Options {
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::Error::AlreadyExists) and those of [`Options::open`]; there is no
-    /// file `path` then.
+    /// new file `path` then. One exception: if the directory cannot be synced after the file got its
+    /// name, the error says so, and the file is there and can be opened, unless power is lost.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Db> {
         Db::create_with(self, path.as_ref())
     }

@@ -77,9 +77,11 @@ impl Db {
         spanned!(info, "create", path);
         let immediate = options.durability == Durability::Immediate;
         let new = New::begin(options, path, options.durability, immediate)?;
-        new.file.media().publish().map_err(|error| Error::of_medium(path, error))?;
-        let identity = Identity::of(path).ok();
-        Ok(assemble(options, path, new.file, new.table, new.info)?.identified(identity))
+        let file = new.file.clone();
+        let db = assemble(options, path, new.file, new.table, new.info)?;
+        // Last: whatever else fails leaves no file of that name.
+        file.media().publish().map_err(|error| Error::of_medium(path, error))?;
+        Ok(db.identified(Identity::of(path).ok()))
     }
 
     pub(crate) fn open_read_only_with(options: &Options, path: &Path) -> Result<Db> {

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use everhash_pmem::media::file::system::{Call, System};
 
@@ -86,6 +87,20 @@ fn a_new_database_can_be_discarded_and_written_anew() {
     assert_eq!(db.len().unwrap(), 1);
     db.discard().unwrap();
     assert!(!path.exists());
+}
+
+#[test]
+fn a_database_whose_figures_cannot_be_written_is_not_made() {
+    // Fails if there were a file under the name although the caller was told that there is none.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let nowhere = directory.path().join("nowhere").join("pairs.prom");
+    let options = Db::options().metrics_file(nowhere, Duration::from_secs(1));
+    options.create(&path).unwrap_err();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    Db::create(&path).unwrap().close().unwrap();
+    options.open(&path).unwrap_err();
+    Db::open(&path).unwrap();
 }
 
 #[test]
