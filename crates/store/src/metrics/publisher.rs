@@ -18,6 +18,11 @@ pub(crate) struct Publisher {
     stop: Arc<Stop>,
 }
 
+/// The shortest pause between two writings of the file.
+///
+/// Source: ours; nobody reads figures more often, and the thread must not fill a processor.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Tells the thread to end.
 #[derive(Debug, Default)]
 struct Stop {
@@ -35,6 +40,11 @@ impl Publisher {
         every: Duration,
     ) -> Result<Publisher> {
         let failed = |error| Error::of_system(path, "writing its figures", error);
+        if own_name(path).is_some_and(|own| Some(own) == own_name(core.path())) {
+            let what = "the database itself cannot be the file for its figures";
+            return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
+        }
+        let every = every.max(PAUSE);
         write(path, &Metrics::of(core, &info).to_string()).map_err(failed)?;
         let (core, path, stop) = (Arc::clone(core), path.to_owned(), Arc::<Stop>::default());
         let told = Arc::clone(&stop);
@@ -66,10 +76,22 @@ fn publish(core: &Core, info: &Info, path: &Path, every: Duration, stop: &Stop) 
     }
 }
 
+/// Returns the name of a file that need not be there yet, links followed.
+fn own_name(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok().or_else(|| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = std::fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()?;
+        Some(parent.join(path.file_name()?))
+    })
+}
+
 /// Writes a file that a reader sees old or new, and never in part.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let new = beside(path);
-    let written = std::fs::File::create(&new).and_then(|mut file| file.write_all(text.as_bytes()));
+    // What was left there, which may be a link that leads elsewhere, is not written to.
+    let _ = std::fs::remove_file(&new);
+    let file = std::fs::File::create_new(&new);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     let placed = written.and_then(|()| std::fs::rename(&new, path));
     if placed.is_err() {
         // Nothing to say beside the first error.

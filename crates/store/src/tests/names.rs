@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use everhash_pmem::media::file::system::{Call, System};
 
@@ -101,6 +101,37 @@ fn a_database_whose_figures_cannot_be_written_is_not_made() {
     Db::create(&path).unwrap().close().unwrap();
     options.open(&path).unwrap_err();
     Db::open(&path).unwrap();
+}
+
+#[test]
+fn figures_replace_their_own_file_and_nothing_else() {
+    // Fails if the text took the place of the database, or went where a link leads that somebody
+    // else has put in the way; or if a thread without a pause filled a processor.
+    let (directory, first, second) = two();
+    let by_way = directory.path().join(".").join("a");
+    let new = directory.path().join("new");
+    for (path, figures) in [(&first, &first), (&first, &by_way), (&new, &new)] {
+        let options = Db::options().metrics_file(figures, Duration::ZERO).create_if_missing(true);
+        let error = options.open(path).unwrap_err().to_string();
+        assert!(error.contains("the database itself"), "{error}");
+    }
+    assert!(!new.exists());
+    let figures = directory.path().join("figures");
+    let before = std::fs::read(&second).unwrap();
+    symlink("b", directory.path().join(".figures.new")).unwrap();
+    let db = Db::options().metrics_file(&figures, Duration::ZERO).open(&first).unwrap();
+    let inode = || figures.metadata().map_or(0, |found| found.ino());
+    let (mut last, mut changes, begin) = (inode(), 0, Instant::now());
+    while changes < 5 && begin.elapsed() < Duration::from_secs(20) {
+        let now = inode();
+        changes += u32::from(now != last);
+        last = now;
+    }
+    assert_eq!(changes, 5);
+    assert!(begin.elapsed() >= Duration::from_millis(40), "{:?}", begin.elapsed());
+    db.close().unwrap();
+    assert_eq!(std::fs::read(&second).unwrap(), before);
+    assert!(std::fs::read_to_string(&figures).unwrap().contains("everhash_open{"));
 }
 
 #[test]
