@@ -209,3 +209,33 @@ fn a_compaction_that_fails_says_which_file_is_there() {
     assert_eq!(syncs(), [before, after]);
     assert!(Db::open(&path).unwrap().contains_key("path").unwrap());
 }
+
+/// A system that notes whether a file is there whenever data is synced.
+#[derive(Debug)]
+struct Presence {
+    path: PathBuf,
+    seen: Mutex<Vec<bool>>,
+}
+
+impl System for Presence {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if call == Call::Sync {
+            self.seen.lock().unwrap().push(self.path.exists());
+        }
+        run()
+    }
+}
+
+#[test]
+fn a_discarded_database_is_deleted_before_it_is_closed() {
+    // Fails if the lock were released while the file has its name: another program could open it,
+    // and lose what it writes.
+    let (_directory, path, _) = two();
+    let presence = Arc::new(Presence { path: path.clone(), seen: Mutex::default() });
+    let system = Arc::<Presence>::clone(&presence);
+    let db = Options { system, ..Db::options() }.open(&path).unwrap();
+    db.put("key", "value").unwrap();
+    db.discard().unwrap();
+    let seen = presence.seen.lock().unwrap();
+    assert_eq!((seen.is_empty(), seen.last()), (false, Some(&false)));
+}
