@@ -98,11 +98,12 @@ impl Db {
         key: impl AsRef<[u8]>,
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let mut value = BUFFER.take();
+        // A thread that ends may have lost its buffer: then this one is for once.
+        let mut value = BUFFER.try_with(Cell::take).unwrap_or_default();
         let found = self.get_into(key, &mut value)?;
         let result = read(found.then_some(&value));
         if value.capacity() <= KEPT_BYTES {
-            BUFFER.set(value);
+            let _ = BUFFER.try_with(|kept| kept.set(value));
         }
         Ok(result)
     }

@@ -213,3 +213,30 @@ fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(matches!(Db::open(&path), Err(Error::AlreadyOpen { .. })), "the lock is the parent's");
 }
+
+#[test]
+fn a_value_is_read_while_its_thread_ends() {
+    // Fails if a destructor of the thread that looks into the database ended the process, because
+    // the buffer of the thread was destroyed before.
+    struct Last(Db, std::sync::mpsc::Sender<Option<usize>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.1.send(self.0.size_of("key").unwrap()).unwrap();
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) };
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::create(directory.path().join("pairs.ehdb")).unwrap();
+    db.put("key", "value").unwrap();
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Before the buffer, and so it is destroyed after it.
+        LAST.set(Some(Last(db.clone(), said)));
+        assert_eq!(db.size_of("key").unwrap(), Some(5));
+    })
+    .join()
+    .unwrap();
+    assert_eq!(heard.recv().unwrap(), Some(5));
+}
