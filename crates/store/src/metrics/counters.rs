@@ -122,6 +122,15 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_is_kept_by_calls_of_any_length() {
+        // Fails if a minute counted as the longest time that is told apart.
+        let counters = Counters::default();
+        let minute = Duration::from_secs(60);
+        counters.count(Kind::Sync, minute, false);
+        assert!(counters.read().sync.quantile(1.0) >= Some(minute));
+    }
+
+    #[test]
     fn threads_lose_no_call() {
         let counters = Counters::default();
         std::thread::scope(|scope| {
