@@ -238,12 +238,14 @@ impl Catalogue {
         space.dropped.store(true, Ordering::Release);
     }
 
-    /// Returns the records that say nothing any more of the dropped tables `numbers`.
+    /// Returns the records that say nothing any more of the dropped tables `numbers`, which are
+    /// sorted.
     pub(crate) fn forget(&mut self, numbers: &[u64]) -> Vec<Record> {
         let mut records = Vec::new();
         for (page, entries) in self.pages.iter_mut().enumerate() {
             let before = entries.len();
-            entries.retain(|entry| entry.table.is_some() || !numbers.contains(&entry.number));
+            let is_gone = |number| numbers.binary_search(&number).is_ok();
+            entries.retain(|entry| entry.table.is_some() || !is_gone(entry.number));
             if entries.len() < before {
                 self.roomy = self.roomy.min(page);
                 records.push((page_key(page), print(entries)));
