@@ -59,7 +59,13 @@ impl Db {
         // power loss an engine would go back to the last sync.
         let boot = if status.doubtful() { status.boot } else { machine::boot() };
         let db = Self::open_file(&options, path, file, &status, boot)?;
-        let checked = db.check()?;
+        Self::close_if_sound(db)
+    }
+
+    /// Checks a database and closes it. If it is damaged it is left as if it had not been closed,
+    /// so that the next open does not take it for sound.
+    pub(crate) fn close_if_sound(db: Db) -> Result<Checked> {
+        let checked = db.check().inspect_err(|error| db.core().stop(error.to_string()))?;
         db.close()?;
         Ok(checked)
     }
@@ -109,15 +115,15 @@ impl Db {
         };
         let read = engine.design.salvage(&file, &mut add, &mut |error| salvaged.note(&error));
         read.map_err(|error| Error::of(path, error))?;
+        if options.form == Some(Form::Variable) {
+            copy.add_header(&traces);
+        }
         salvaged.items = copy.finish()?;
         Ok(salvaged)
     }
 }
 
 impl Salvaged {
-        if options.form == Some(Form::Variable) {
-            copy.add_header(&traces);
-        }
     fn note(&mut self, error: &everhash_index::Error) {
         self.damages += 1;
         if let everhash_index::Error::Corrupt { at, broken } = *error

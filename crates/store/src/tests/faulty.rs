@@ -2,10 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use everhash_index::{Change, Checked, Cursor, Form, Result, Stats, Table, Upkeep};
+use everhash_index::{Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep};
 use everhash_pmem::Origin;
 
 use crate::core::Core;
@@ -20,6 +20,8 @@ type Instead<T> = fn(u32) -> Option<Result<T>>;
 pub(super) struct Faults {
     pub(super) maintain: Instead<Upkeep>,
     pub(super) sync: Instead<()>,
+    /// Whether a check finds damage.
+    pub(super) is_damaged: AtomicBool,
     pub(super) maintained: AtomicU32,
     pub(super) synced: AtomicU32,
 }
@@ -27,7 +29,8 @@ pub(super) struct Faults {
 impl Faults {
     pub(super) fn new(maintain: Instead<Upkeep>, sync: Instead<()>) -> Arc<Faults> {
         let (maintained, synced) = (AtomicU32::new(0), AtomicU32::new(0));
-        Arc::new(Faults { maintain, sync, maintained, synced })
+        let is_damaged = AtomicBool::new(false);
+        Arc::new(Faults { maintain, sync, is_damaged, maintained, synced })
     }
 
     pub(super) fn syncs(&self) -> u32 {
@@ -98,6 +101,9 @@ impl Table for Faulty {
         (self.faults.maintain)(number).unwrap_or_else(|| self.table.maintain(now, budget))
     }
     fn check(&self) -> Result<Checked> {
+        if self.faults.is_damaged.load(Ordering::SeqCst) {
+            return Err(Error::Corrupt { at: 8, broken: "a test is sound" });
+        }
         self.table.check()
     }
     fn stats(&self) -> Result<Stats> {

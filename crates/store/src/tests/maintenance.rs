@@ -231,6 +231,20 @@ fn maintenance_between_writes_may_write_itself() {
 }
 
 #[test]
+fn a_repaired_database_that_is_damaged_is_not_closed_as_a_sound_one() {
+    // Fails if the check that comes after the recovery found damage, and the next open is told
+    // that there is nothing to look for.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("p.ehdb");
+    let faults = Faults::new(|_| None, |_| None);
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    db.put(b"key", b"value").unwrap();
+    faults.is_damaged.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert!(Db::close_if_sound(db).unwrap_err().is_damage());
+    assert!(matches!(Db::open_read_only(&path), Err(Error::NeedsRecovery { .. })));
+}
+
+#[test]
 fn no_interval_is_too_short_or_too_long() {
     // Fails if an end of an interval that no clock can name were a panic in the thread.
     let nanosecond = Duration::from_nanos(1);
