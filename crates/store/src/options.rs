@@ -18,8 +18,8 @@ pub enum Durability {
     /// share one sync.
     Immediate,
     /// After 5 s or 32 MiB of writes at the latest (settings `flush_interval_ms` and `flush_bytes`
-    /// of the engine; 3 MiB with `walsh`), or at the next [`Db::sync`]. Power loss leaves the
-    /// database as it was at one instant.
+    /// of the engine; 3 MiB with `walsh`), or at the next [`Db::sync`]. The time needs the thread
+    /// of [`Options::background`]. Power loss leaves the database as it was at one instant.
     ///
     /// For engines that batch: `reef`, the default, and `walsh`. With others every write is
     /// immediate.
@@ -208,8 +208,9 @@ impl Options {
     }
 
     /// Chooses whether maintenance (growing ahead of need, reclaiming, interval syncs) runs on a
-    /// thread of its own. Without it, every 128th write does it, and an interval ends only at a
-    /// write.
+    /// thread of its own. Without it, or where the system refuses a thread, every 128th write does
+    /// it: an interval of [`Durability::Interval`], and the 5 s of [`Durability::Batch`], end only
+    /// with a write, and what was written before a silence waits for [`Db::sync`] or the close.
     /// Default: yes.
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
