@@ -47,12 +47,20 @@ impl Durability {
     }
 }
 
+/// In which units an interval is written, the longest first, and how many nanoseconds they have.
+const UNITS: [(&str, u128); 3] = [("ms", 1_000_000), ("us", 1000), ("ns", 1)];
+
 impl core::fmt::Display for Durability {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Durability::Immediate => f.write_str("immediate"),
             Durability::Batch => f.write_str("batch"),
-            Durability::Interval(every) => write!(f, "{}ms", every.as_millis()),
+            Durability::Interval(every) => {
+                let (nanoseconds, units) = (every.as_nanos(), &UNITS);
+                let whole = |unit: &&(&str, u128)| nanoseconds.is_multiple_of(unit.1);
+                let (name, unit) = units.iter().find(whole).expect("all are whole nanoseconds");
+                write!(f, "{}{name}", nanoseconds / unit)
+            }
             Durability::Process => f.write_str("process"),
         }
     }
@@ -61,21 +69,27 @@ impl core::fmt::Display for Durability {
 impl core::str::FromStr for Durability {
     type Err = ParseError;
 
-    /// Reads `immediate`, `batch`, `process`, or an interval in milliseconds such as `100ms`.
+    /// Reads `immediate`, `batch`, `process`, or an interval above zero such as `100ms`; `us` and
+    /// `ns` are shorter units.
     fn from_str(text: &str) -> core::result::Result<Self, ParseError> {
-        let milliseconds = || text.strip_suffix("ms")?.parse().ok().filter(|count| *count > 0);
+        let interval = || {
+            let of = |(name, unit): &(&str, u128)| Some((text.strip_suffix(name)?, *unit));
+            let (count, unit) = UNITS.iter().find_map(of)?;
+            let count = count.parse::<u128>().ok().filter(|count| *count > 0)?;
+            let nanoseconds = count.checked_mul(unit)?;
+            let seconds = u64::try_from(nanoseconds / 1_000_000_000).ok()?;
+            Some(Duration::new(seconds, (nanoseconds % 1_000_000_000) as u32))
+        };
         match text {
             "immediate" => Ok(Durability::Immediate),
             "batch" => Ok(Durability::Batch),
             "process" => Ok(Durability::Process),
-            _ => milliseconds()
-                .map(|count| Durability::Interval(Duration::from_millis(count)))
-                .ok_or_else(|| {
-                    ParseError(format!(
-                        "'{text}' is no durability; use 'immediate', 'batch', 'process' or an \
-                         interval such as '100ms'"
-                    ))
-                }),
+            _ => interval().map(Durability::Interval).ok_or_else(|| {
+                ParseError(format!(
+                    "'{text}' is no durability; use 'immediate', 'batch', 'process' or an \
+                     interval such as '100ms'"
+                ))
+            }),
         }
     }
 }
@@ -304,12 +318,21 @@ mod tests {
 
     #[test]
     fn a_durability_survives_its_text() {
-        let interval = Durability::Interval(Duration::from_millis(250));
-        let all = [Durability::Immediate, Durability::Batch, interval, Durability::Process];
-        for durability in all {
+        let all = [Durability::Immediate, Durability::Batch, Durability::Process];
+        let intervals = [
+            Duration::from_millis(250),
+            Duration::from_micros(500),
+            Duration::from_micros(1500),
+            Duration::from_nanos(1),
+            Duration::MAX,
+        ];
+        let intervals = intervals.map(Durability::Interval);
+        for durability in all.into_iter().chain(intervals) {
             assert_eq!(durability.to_string().parse(), Ok(durability));
         }
-        for wrong in ["", "ms", "0ms", "-1ms", "5", "5s", "Immediate"] {
+        assert_eq!(intervals[0].to_string(), "250ms");
+        let too_long = format!("{}ms", u128::MAX);
+        for wrong in ["", "ms", "0ms", "0ns", "-1ms", "5", "5s", "Immediate", &too_long] {
             assert!(wrong.parse::<Durability>().is_err(), "{wrong}");
         }
     }
