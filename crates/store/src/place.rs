@@ -20,7 +20,6 @@ use crate::{Db, Durability, Error, Options, Result};
 impl Db {
     pub(crate) fn open_with(options: &Options, path: &Path) -> Result<Db> {
         spanned!(info, "open", path);
-        let before = Identity::of(path).ok();
         let file = match FileMedium::open(path, &file_options(options, options.durability)) {
             Ok(file) => Region::new(file),
             Err(error) => {
@@ -32,8 +31,9 @@ impl Db {
                 };
             }
         };
-        // The name meant the same file before and after the open, and so when it was opened.
-        let identity = Identity::of(path).ok().filter(|after| before == Some(*after));
+        // At once: only a rename in this very moment would be missed. Not before the open, which
+        // gives a file of a lower layer of overlayfs another inode.
+        let identity = Identity::of(path).ok();
         let status = status(path, &file)?;
         if status.doubtful() && !options.accept_power_loss {
             describe(options, path, &status, true)?;
