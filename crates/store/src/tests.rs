@@ -240,3 +240,19 @@ fn a_value_is_read_while_its_thread_ends() {
     .unwrap();
     assert_eq!(heard.recv().unwrap(), Some(5));
 }
+
+#[test]
+fn a_long_call_lies_below_no_bound_of_the_histogram() {
+    // Fails if a call of a minute were shown as one of 17 s at most.
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().count_calls(true).background(false);
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    let counters = db.core().counters().unwrap();
+    counters.count(crate::metrics::Kind::Sync, Duration::from_secs(60), false);
+    let text = db.metrics().to_string();
+    let buckets =
+        text.lines().filter(|line| line.contains("_bucket{") && line.contains("\"sync\""));
+    let (last, bounded): (Vec<_>, Vec<_>) = buckets.partition(|line| line.contains("+Inf"));
+    assert!(bounded.len() > 20 && bounded.iter().all(|line| line.ends_with(" 0")), "{text}");
+    assert!(last[0].ends_with(" 1"), "{text}");
+}

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use everhash_index::{Change, Form, MAX_VALUE_BYTES};
 
+use super::faulty::{self, Faults};
 use crate::expiring::Wall;
+use crate::maintenance::Syncs;
 use crate::{
     Db, Durability, Error, ErrorKind, Expiring, ExpiringTable, Expiry, Options, WriteBatch, engines,
 };
@@ -381,4 +383,47 @@ fn a_table_with_times_has_types() {
     assert!(matches!(table.clone().iter().next(), Some(Err(Error::Typed { .. }))));
     assert_eq!(table.expiring().get(5u64.to_le_bytes()).unwrap().unwrap(), [0xff]);
     drop(db);
+}
+
+#[test]
+fn a_pair_that_is_written_again_while_it_is_swept_stays() {
+    // Fails if maintenance removed what it saw as ended before, without a second look.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let table = db.expiring_table_or_create("sessions").unwrap();
+    table.put("key", "old", Duration::ZERO).unwrap();
+    table.put("other", "old", Duration::ZERO).unwrap();
+    let mut stored = Vec::new();
+    let see = |key: &[u8], _: &[u8]| {
+        if key.ends_with(b"key") {
+            stored = key.to_vec();
+        }
+    };
+    db.core()
+        .read(|table| {
+            let mut see = see;
+            table.scan(everhash_index::Cursor(0), &mut see)
+        })
+        .unwrap();
+    let lasts = [&0u64.to_le_bytes()[..], b"new"].concat();
+    *faults.after_scan.lock().unwrap() = Some((stored, lasts));
+    while db.maintain().unwrap() {}
+    assert_eq!(table.get("key").unwrap().as_deref(), Some(&b"new"[..]));
+    // One page and the header beside it: the other pair was removed.
+    assert_eq!(db.stats().unwrap().items, 3);
+}
+
+#[test]
+fn a_round_that_took_no_time_is_not_followed_by_the_next() {
+    // Fails if the thread read the whole file again and again for pairs that may have ended.
+    let directory = tempfile::tempdir().unwrap();
+    let (db, _table) = sessions(&Clock::new(), "wophi", &directory.path().join("pairs.ehdb"));
+    let mut upkeep = db.core().maintain().unwrap();
+    while upkeep.more {
+        upkeep = db.core().maintain().unwrap();
+    }
+    let deadline = upkeep.deadline.unwrap();
+    assert!(deadline > db.core().now() + Duration::from_secs(20), "{deadline:?}");
 }

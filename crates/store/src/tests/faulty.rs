@@ -1,20 +1,31 @@
 //! A table whose maintenance and syncs do what a test wants, and everything else what it should.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use everhash_index::{Change, Checked, Cursor, Error, Form, Result, Stats, Table, Upkeep};
 use everhash_pmem::Origin;
 
 use crate::core::Core;
+use crate::expiring::Wall;
 use crate::maintenance::{Maintenance, Syncs};
 use crate::place::New;
+use crate::tables::Tables;
 use crate::{Db, Durability, Options};
 
 /// What a call does, by its number from 0 on, instead of asking the table.
 type Instead<T> = fn(u32) -> Option<Result<T>>;
+
+/// A call that changes what is stored or what is durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// With the key as it lies in the file.
+    Put(Vec<u8>),
+    Remove,
+    Sync,
+}
 
 /// What goes wrong, and how often it was called.
 pub(super) struct Faults {
@@ -24,13 +35,21 @@ pub(super) struct Faults {
     pub(super) is_damaged: AtomicBool,
     pub(super) maintained: AtomicU32,
     pub(super) synced: AtomicU32,
+    pub(super) events: Mutex<Vec<Event>>,
+    /// Written into the table right after the next scan.
+    pub(super) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl Faults {
     pub(super) fn new(maintain: Instead<Upkeep>, sync: Instead<()>) -> Arc<Faults> {
         let (maintained, synced) = (AtomicU32::new(0), AtomicU32::new(0));
         let is_damaged = AtomicBool::new(false);
-        Arc::new(Faults { maintain, sync, is_damaged, maintained, synced })
+        let (events, after_scan) = (Mutex::default(), Mutex::default());
+        Arc::new(Faults { maintain, sync, is_damaged, maintained, synced, events, after_scan })
+    }
+
+    fn note(&self, event: Event) {
+        self.events.lock().unwrap().push(event);
     }
 
     pub(super) fn syncs(&self) -> u32 {
@@ -49,7 +68,9 @@ pub(super) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, backgrou
     new.file.media().publish().unwrap();
     let table = Box::new(Faulty { table: new.table, faults: Arc::clone(faults) });
     let maintenance = Maintenance::new(syncs);
+    let tables = Tables::load(&*table).unwrap();
     let core = Core::new(table, Arc::from(path), Origin::here(), true, false, maintenance);
+    let core = core.with(Some(tables), Wall::System);
     Db::of(core, new.info, &Db::options().background(background)).unwrap()
 }
 
@@ -66,6 +87,7 @@ impl Table for Faulty {
         self.table.insert(key, value)
     }
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.faults.note(Event::Put(key.to_vec()));
         self.table.put(key, value)
     }
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -78,6 +100,7 @@ impl Table for Faulty {
         self.table.get(key, value)
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.faults.note(Event::Remove);
         self.table.remove(key)
     }
     fn contains(&self, key: &[u8]) -> Result<bool> {
@@ -87,12 +110,17 @@ impl Table for Faulty {
         self.table.len()
     }
     fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
-        self.table.scan(cursor, visit)
+        let next = self.table.scan(cursor, visit);
+        if let Some((key, value)) = self.faults.after_scan.lock().unwrap().take() {
+            self.table.put(&key, &value)?;
+        }
+        next
     }
     fn clear(&self) -> Result<()> {
         self.table.clear()
     }
     fn sync(&self) -> Result<()> {
+        self.faults.note(Event::Sync);
         let number = self.faults.synced.fetch_add(1, Ordering::SeqCst);
         (self.faults.sync)(number).unwrap_or_else(|| self.table.sync())
     }

@@ -1,9 +1,12 @@
 //! Tables, where it only shows from inside or takes two threads.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use everhash_index::Form;
 
+use super::faulty::{self, Event, Faults};
+use crate::maintenance::Syncs;
 use crate::tables::prefix;
 use crate::{Db, Durability, ErrorKind, Options, WriteBatch, engines};
 
@@ -63,6 +66,113 @@ fn reserved_pages(db: &Db) -> u64 {
 
 fn relaxed() -> Options {
     Db::options().engine("wophi").durability(Durability::Process).background(false)
+}
+
+#[test]
+fn what_power_loss_must_not_take_back_is_synced_before_it_is_relied_on() {
+    // Fails if a number were given before the header is durable that says so, if pairs of a
+    // dropped table were removed before its drop is durable, or if the catalogue forgot a table
+    // whose pairs power loss may bring back.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let events = || std::mem::take(&mut *faults.events.lock().unwrap());
+    let page = [prefix::of(prefix::CATALOGUE), [0; 8]].concat();
+    let (header, page) = (Event::Put(page[..8].to_vec()), Event::Put(page));
+    let table = db.create_table("table").unwrap();
+    assert_eq!(events(), [header, Event::Sync, page.clone()]);
+    table.put("key", "value").unwrap();
+    table.put("other", "value").unwrap();
+    events();
+    db.drop_table("table").unwrap();
+    while db.maintain().unwrap() {}
+    let removed = [Event::Remove, Event::Remove];
+    let expected = [&[page.clone(), Event::Sync][..], &removed, &[Event::Sync, page]].concat();
+    assert_eq!(events(), expected);
+}
+
+#[test]
+fn the_thread_removes_pairs_of_dropped_tables_though_nobody_writes() {
+    // Fails if only a write of a user woke the thread: the storage of a table that was dropped
+    // last, or under a snapshot, would be kept for ever.
+    for with_snapshot in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Db::options().engine("wophi").durability(Durability::Process);
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        let table = db.create_table("table").unwrap();
+        for number in 0..100u32 {
+            table.put(number.to_be_bytes(), "value").unwrap();
+        }
+        // Longer than the thread looks after what was written.
+        let rest = || std::thread::sleep(Duration::from_millis(100));
+        rest();
+        let snapshot = with_snapshot.then(|| db.snapshot().unwrap());
+        db.drop_table("table").unwrap();
+        if with_snapshot {
+            rest();
+            assert_eq!(db.stats().unwrap().items, 102);
+        }
+        drop(snapshot);
+        let began = Instant::now();
+        while db.stats().unwrap().items > 2 {
+            assert!(began.elapsed() < Duration::from_secs(20), "snapshot: {with_snapshot}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_counts_what_its_entries_take() {
+    // Fails if only keys and values counted: small pairs take many times their length of memory.
+    let directory = tempfile::tempdir().unwrap();
+    let db = relaxed().snapshot_bytes(20_000).create(directory.path().join("pairs.ehdb")).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    for number in 0..100u32 {
+        db.put(number.to_be_bytes(), "").unwrap();
+    }
+    assert_eq!(snapshot.get("key").unwrap(), None);
+    for number in 0..400u32 {
+        db.put(number.to_be_bytes(), "").unwrap();
+    }
+    assert_eq!(snapshot.get("key").unwrap_err().kind(), ErrorKind::SnapshotFull);
+}
+
+#[test]
+fn retain_asks_again_before_it_removes() {
+    // Fails if a pair went that was written between the look and the removal, and is to be kept.
+    let directory = tempfile::tempdir().unwrap();
+    let db = relaxed().create(directory.path().join("pairs.ehdb")).unwrap();
+    db.put("key", "value").unwrap();
+    let mut answers = [false, true].into_iter();
+    assert_eq!(db.retain(|_, _| answers.next().unwrap()).unwrap(), 0);
+    assert!(db.contains_key("key").unwrap());
+}
+
+#[test]
+fn a_header_that_cannot_be_is_damage() {
+    // Fails if numbers that no prefix holds were given, or pages without end were looked for.
+    const END: u64 = 1 << 39;
+    for (numbers, pages, is_sound) in [
+        (16, 0, true),
+        (END, 32, true),
+        (15, 32, false),
+        (END + 1, 32, false),
+        (16, (1 << 20) + 1, false),
+        (u64::MAX, u64::MAX, false),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let db = relaxed().create(&path).unwrap();
+        let header = [numbers, pages].map(u64::to_le_bytes).concat();
+        let key = prefix::of(prefix::CATALOGUE);
+        db.core().write_own(|_| Ok(()), |table| table.put(&key, &header)).unwrap();
+        db.close().unwrap();
+        match relaxed().open(&path) {
+            Ok(_) => assert!(is_sound, "{numbers} {pages}"),
+            Err(error) => assert!(!is_sound && error.is_damage(), "{numbers} {pages}: {error}"),
+        }
+    }
 }
 
 #[test]
