@@ -72,6 +72,9 @@ impl Db {
         // Its own name: a rename would put the new file in the place of a symbolic link.
         let old = db.own_file()?;
         let new = beside(&old);
+        // Left by a process of the same number that did not come to its end: nobody else writes
+        // this database anew while `db` holds its lock.
+        let _ = fs::remove_file(&new);
         let mut copy = NewCopy::begin(&options, &new, db.keeps_immediate())?;
         if with_pairs {
             let needed = db.needed();

@@ -135,6 +135,17 @@ fn figures_replace_their_own_file_and_nothing_else() {
 }
 
 #[test]
+fn what_an_ended_process_left_is_no_obstacle() {
+    // Fails if a database could never be compacted again after a crash, where every process has
+    // the same number, as the only one of a container has.
+    let (directory, first, _) = two();
+    let left = directory.path().join(format!(".a.{}.compact", std::process::id()));
+    std::fs::write(&left, "left behind").unwrap();
+    let db = Db::open(&first).unwrap().compact().unwrap();
+    assert!(db.contains_key("path").unwrap() && !left.exists());
+}
+
+#[test]
 fn a_database_written_anew_keeps_its_owner() {
     // Fails if a database that the administrator compacts were lost to the service that uses it.
     let directory = tempfile::tempdir().unwrap();
