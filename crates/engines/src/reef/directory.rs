@@ -106,11 +106,8 @@ pub struct Shard<P: Primitives> {
     pub latch: Latch<P, Members>,
     /// Odd while words move: what is absent then may be elsewhere.
     pub sequence: Sequence<P>,
-    /// The array of links.
-    array: P::AtomicU64,
-    /// How many they are, less one. Stored behind the array, and loaded before it: a reader that
-    /// knows of all links of a longer array finds that array.
-    mask: P::AtomicU64,
+    /// The [`Links`].
+    links: P::AtomicU64,
     /// Buckets of a leaf.
     length: u64,
     arena: Arc<Arena<P>>,
@@ -142,17 +139,32 @@ pub enum Seat<'s, P: Primitives> {
     Free(Room<'s, P>),
 }
 
-/// The links of a shard, of which the lowest bits of a hash choose one.
+/// The links of a shard, of which the lowest bits of a hash choose one: where their array begins,
+/// and as the depth of that link how many bits these are. One word, so that nobody knows the length
+/// of one array and the place of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Links {
-    array: Link,
-    /// These bits.
-    mask: u64,
-}
+struct Links(Link);
 
 impl Links {
+    /// Takes words for 2^`depth` links.
+    fn take<P: Primitives>(arena: &Arena<P>, depth: u32) -> Result<Self> {
+        Ok(Links(arena.take(1 << depth)?.with(depth, 0)))
+    }
+
     fn depth(self) -> u32 {
-        self.mask.count_ones()
+        self.0.depth()
+    }
+
+    /// Returns the number of the last one.
+    #[inline(always)]
+    fn last(self) -> u64 {
+        self.0.index(u64::MAX)
+    }
+
+    /// Returns the number of the one that leads to the leaf of a hash.
+    #[inline(always)]
+    fn index(self, hash: u64) -> u64 {
+        self.0.index(hash)
     }
 }
 
@@ -206,8 +218,7 @@ impl<P: Primitives> Shard<P> {
         Shard {
             latch: Latch::new(Members::default()),
             sequence: Sequence::new(),
-            array: AtomicWord::new(0),
-            mask: AtomicWord::new(0),
+            links: AtomicWord::new(0),
             length,
             arena: Arc::clone(arena),
         }
@@ -215,7 +226,7 @@ impl<P: Primitives> Shard<P> {
 
     /// Makes the array of links, a power of two of them.
     fn make_links(&self, links: &[Link]) -> Result<()> {
-        let all = Links { array: self.arena.take(links.len())?, mask: links.len() as u64 - 1 };
+        let all = Links::take(&self.arena, links.len().ilog2())?;
         for (number, link) in (0..).zip(links) {
             self.link(all, number).store(link.0, Ordering::Release);
         }
@@ -224,8 +235,7 @@ impl<P: Primitives> Shard<P> {
     }
 
     fn set_links(&self, links: Links) {
-        self.array.store(links.array.0, Ordering::Release);
-        self.mask.store(links.mask, Ordering::Release);
+        self.links.store(links.0.0, Ordering::Release);
     }
 
     /// Returns the number of buckets.
@@ -235,26 +245,25 @@ impl<P: Primitives> Shard<P> {
 
     #[inline(always)]
     fn links(&self) -> Links {
-        let mask = self.mask.load(Ordering::Acquire);
-        Links { array: Link(self.array.load(Ordering::Acquire)), mask }
+        Links(Link(self.links.load(Ordering::Acquire)))
     }
 
     #[inline(always)]
     fn link(&self, links: Links, number: u64) -> &P::AtomicU64 {
-        self.arena.word(links.array, number).expect("an array is whole")
+        self.arena.word(links.0, number).expect("an array is whole")
     }
 
     /// Returns the link to the leaf of a hash.
     #[inline(always)]
     fn leaf(&self, hash: u64) -> Link {
         let links = self.links();
-        Link(self.link(links, hash & links.mask).load(Ordering::Acquire))
+        Link(self.link(links, links.index(hash)).load(Ordering::Acquire))
     }
 
     /// Returns all leaves; the caller holds the latch.
     fn leaves(&self) -> impl Iterator<Item = (u64, Link)> {
         let links = self.links();
-        let all = (0..=links.mask)
+        let all = (0..=links.last())
             .map(move |number| (number, Link(self.link(links, number).load(Ordering::Relaxed))));
         // Of the links to a leaf the first one counts.
         all.filter(|(number, leaf)| number >> leaf.depth() == 0)
@@ -284,7 +293,7 @@ impl<P: Primitives> Shard<P> {
     #[inline(always)]
     pub fn prefetch_link(&self, hash: u64) {
         let links = self.links();
-        everhash_pmem::prefetch(self.link(links, hash & links.mask));
+        everhash_pmem::prefetch(self.link(links, links.index(hash)));
     }
 
     /// Prefetches the line in which the search for a hash begins; returns the link to its leaf.
@@ -440,7 +449,7 @@ impl<P: Primitives> Shard<P> {
         mut visit: impl FnMut(Addr) -> Result<()>,
     ) -> Result<Option<u64>> {
         let (links, number, home) = (self.links(), LINK.get(at), HOME.get(at));
-        if number > links.mask {
+        if number > links.last() {
             return Ok(None);
         }
         let leaf = Link(self.link(links, number).load(Ordering::Relaxed));
@@ -457,7 +466,7 @@ impl<P: Primitives> Shard<P> {
         }
         let is_last = !is_first || home + 1 >= self.length;
         let next = if is_last { LINK.set(0, number + 1) } else { at + 1 };
-        Ok((LINK.get(next) <= links.mask).then_some(next))
+        Ok((LINK.get(next) <= links.last()).then_some(next))
     }
 
     /// Forgets all pairs; the caller holds the latch.

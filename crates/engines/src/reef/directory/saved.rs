@@ -82,7 +82,7 @@ impl<P: Primitives> Shard<P> {
         let _members = self.latch.lock()?;
         let links = self.links();
         let (mut depth, mut leaves) = (DEPTH.get(shape), LEAVES.get(shape));
-        for number in (part.index..=links.mask).step_by(1 << part.shared) {
+        for number in (part.index..=links.last()).step_by(1 << part.shared) {
             let leaf = Link(self.link(links, number).load(Ordering::Relaxed));
             if number == leaf.index(number) {
                 self.save_leaf(number, leaf, words);

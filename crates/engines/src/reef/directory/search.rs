@@ -153,7 +153,7 @@ impl<P: Primitives> Shard<P> {
     pub fn home(&self, hash: u64) -> Option<(Home<'_, P>, Stamp)> {
         let stamp = self.sequence.try_read()?;
         let links = self.links();
-        let link = self.arena.word(links.array, hash & links.mask)?;
+        let link = self.arena.word(links.0, links.index(hash))?;
         Some((self.home_in(Link(link.load(Ordering::Acquire)), hash)?, stamp))
     }
 

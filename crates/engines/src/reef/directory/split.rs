@@ -211,7 +211,7 @@ impl<P: Primitives> Shard<P> {
         // From here on nothing fails. A reader that sees a part of it looks again; one that goes on
         // in the array before finds what was there, which is not freed.
         let change = self.sequence.begin()?;
-        for number in (index..=links.mask).step_by(1 << leaf.depth()) {
+        for number in (index..=links.last()).step_by(1 << leaf.depth()) {
             let is_upper = number >> leaf.depth() & 1 == 1;
             let link = if is_upper { upper } else { leaf.with(depth, base) };
             self.link(links, number).store(link.0, Ordering::Release);
@@ -233,8 +233,8 @@ impl<P: Primitives> Shard<P> {
 
     /// Returns an array of twice as many links, in which two lead where one did.
     fn doubled(&self, links: Links) -> Result<Links> {
-        let (count, mask) = (links.mask + 1, links.mask << 1 | 1);
-        let doubled = Links { array: self.arena.take(2 * count as usize)?, mask };
+        let count = links.last() + 1;
+        let doubled = Links::take(&self.arena, links.depth() + 1)?;
         for number in 0..count {
             let link = self.link(links, number).load(Ordering::Relaxed);
             self.link(doubled, number).store(link, Ordering::Release);

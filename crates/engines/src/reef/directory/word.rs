@@ -79,6 +79,7 @@ impl Link {
     }
 
     /// Returns the bits of a hash that all of its leaf share.
+    #[inline(always)]
     pub fn index(self, hash: u64) -> u64 {
         hash & !(u64::MAX << self.depth())
     }
