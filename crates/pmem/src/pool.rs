@@ -6,7 +6,7 @@ mod header;
 #[cfg(test)]
 mod tests;
 
-use crate::{Access, Addr, Domain, Error, Lock, Media, Primitives, Region, Result};
+use crate::{Access, Addr, Domain, Error, Lock, Media, Primitives, Region, Result, Span};
 
 pub use header::Header;
 use header::{Slot, State, newest, place};
@@ -160,12 +160,18 @@ impl<M: Media> Pool<M> {
 
     /// Opens a pool for reading and writing; nothing is written yet. The engine checks what lies on
     /// it, calls [`Pool::begin_writes`] before its first write, and [`Pool::recovered`] at the end.
+    /// A copied file may have holes, in which a store could meet a full disk: storage for them is
+    /// allocated here, and not for a file that is no pool.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the medium holds no pool or one of another version or byte order;
-    /// [`Error::Corrupt`] if both slots are damaged. The medium is unchanged in any case.
+    /// [`Error::Corrupt`] if both slots are damaged; [`Error::Full`] if there is no storage for its
+    /// holes. The words of the medium are unchanged in any case.
     pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
-        Self::attach(region, boot, true)
+        let pool = Self::attach(region, boot, true)?;
+        let media = pool.region.media();
+        media.reserve(Span::of_bytes(Addr::NULL, media.bytes()))?;
+        Ok(pool)
     }
 
     /// Comes before the first write of a process to a pool that it opened: from here on a crash

@@ -93,24 +93,37 @@ impl State {
 
     /// Takes lines that are no hole, wherever they fit.
     fn take_solid(&mut self, want: &Want) -> Option<Allocation> {
-        let (start, lines) = self.solid_run(want.lines)?;
-        let at = super::align_up(start, want.align, want.origin)?;
-        let fits = at + want.lines <= start + lines && self.free.remove(at, want.lines);
-        fits.then(|| Allocation { span: lines_span(at, want.lines), zero: false })
+        let fitting = |(start, lines): (u64, u64)| {
+            let at = super::align_up(start, want.align, want.origin)?;
+            (at + want.lines <= start + lines).then_some(at)
+        };
+        let at = self.solid_parts(want.lines).find_map(fitting)?;
+        assert!(self.free.remove(at, want.lines), "what was found free is free");
+        self.zero = self.zero.max(at + want.lines);
+        Some(Allocation { span: lines_span(at, want.lines), zero: false })
     }
 
-    /// Returns a part of `least` lines and more of a free run that is no hole, the longest of its
-    /// run.
+    /// Returns a part of `least` lines and more of a free run that is no hole.
     fn solid_run(&self, least: u64) -> Option<(u64, u64)> {
-        self.free.runs(least).find_map(|(start, lines)| {
-            let (mut best, mut from, end) = ((0, start), start, start + lines);
-            // Ends: each round passes a hole.
-            while let Some((hole, length)) = self.holes.first_within(from, end - from) {
-                best = best.max((hole - from, from));
-                from = hole + length;
-            }
-            let (lines, start) = best.max((end - from, from));
-            (lines >= least).then_some((start, lines))
-        })
+        self.solid_parts(least).next()
+    }
+
+    /// Returns the parts of free runs between holes, of `least` lines and more.
+    fn solid_parts(&self, least: u64) -> impl Iterator<Item = (u64, u64)> {
+        let parts = self.free.runs(least).flat_map(move |(start, lines)| {
+            let (mut from, end) = (start, start + lines);
+            core::iter::from_fn(move || {
+                // Ends: each part begins behind the one before and the hole that ended it.
+                if from > end {
+                    return None;
+                }
+                let hole = self.holes.first_within(from, end - from);
+                let (until, next) = hole.map_or((end, end + 1), |(at, long)| (at, at + long));
+                let part = (from, until - from);
+                from = next;
+                Some(part)
+            })
+        });
+        parts.filter(move |(_, lines)| *lines >= least.max(1))
     }
 }

@@ -83,8 +83,8 @@ impl FileOptions {
 ///
 /// The file is mapped and shared with the page cache: a store survives a killed process at once,
 /// and power loss after a sync. Storage is allocated before it is used: a full disk is
-/// [`Error::Full`](crate::Error::Full) from [`Media::grow`] and never a signal. Exceptions:
-/// copy-on-write and compressing file systems may still run out of space at write-back; and if
+/// [`Error::Full`](crate::Error::Full) from [`Media::grow`] or [`Holes::reserve`] and never a
+/// signal. Exceptions: copy-on-write and compressing file systems may still run out of space at write-back; and if
 /// *another program* truncates the file, or the device cannot read a page, the kernel kills this
 /// process with SIGBUS (the file stays recoverable).
 ///
@@ -129,10 +129,13 @@ impl FileMedium {
 
     /// Opens the file `path` for reading and writing. Follows symbolic links.
     ///
+    /// A copied file may have holes. [`Pool::open`](crate::Pool::open) reserves storage for them
+    /// once it has seen that the file is a pool; whoever stores to a file without a pool does so
+    /// first ([`Holes::reserve`]).
+    ///
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) if it is open in this or another process,
-    /// by any name; [`Error::Full`](crate::Error::Full) if it has holes and the disk no room
-    /// for them; [`Error::Unsupported`](crate::Error::Unsupported) if it is no ordinary file, or
+    /// by any name; [`Error::Unsupported`](crate::Error::Unsupported) if it is no ordinary file, or
     /// the file system has no locks; [`Error::System`](crate::Error::System).
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
         let backing = Backing::open(path.as_ref(), options.plan(true))?;
@@ -145,7 +148,7 @@ impl FileMedium {
     /// [`Block`](crate::Block) panics, because it is an engine's own mistake.
     ///
     /// # Errors
-    /// As [`FileMedium::open`], but never [`Error::Full`](crate::Error::Full).
+    /// As [`FileMedium::open`].
     pub fn open_read_only(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
         let backing = Backing::open(path.as_ref(), options.plan(false))?;
         Ok(FileMedium { backing, durability: options.durability, writable: false })

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::Directory;
 use everhash_pmem::{
-    Addr, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Region,
-    Site, Span,
+    Addr, Boot, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Identity,
+    Media, Pool, Region, Site, Span,
 };
 
 const SITE: Site = Site::new("test");
@@ -194,21 +194,43 @@ fn what_is_no_file_is_refused() {
     assert!(matches!(slash, Err(Error::Unsupported { .. })));
 }
 
+/// Makes an empty pool of a new file.
+fn pool_on(medium: FileMedium) -> Pool<FileMedium> {
+    let (engine, hash_key, database) = (*b"test\0\0\0\0", [1, 2], [3, 4]);
+    let identity = Identity { engine, form: 0, hash_kind: 1, hash_key, database };
+    let pool = Pool::create::<Error>(Region::new(medium), identity, Boot::default(), |_| Ok(()));
+    let pool = pool.unwrap();
+    pool.region().media().publish().unwrap();
+    pool
+}
+
 #[test]
-fn holes_are_filled_when_a_file_is_opened() {
-    // Fails if a store to a hole could meet a full disk.
+fn holes_are_filled_when_a_pool_is_opened_and_those_of_other_files_are_not() {
+    // Fails if a store to a hole could meet a full disk, or if a file that is no pool takes more of
+    // the disk because somebody named it.
     let directory = Directory::new();
-    let file = std::fs::File::create(directory.file()).unwrap();
-    file.set_len(1 << 20).unwrap();
     let blocks = || std::fs::metadata(directory.file()).unwrap().blocks() * 512;
-    assert!(blocks() < 1 << 20);
+    let open = || Region::new(FileMedium::open(directory.file(), &options()).unwrap());
+    let file = std::fs::File::create(directory.file()).unwrap();
+    file.set_len(1 << 30).unwrap();
     drop(file);
-    let medium = FileMedium::open(directory.file(), &options()).unwrap();
+    assert!(Pool::open(open(), Boot::default()).is_err());
+    assert_eq!(blocks(), 0, "a file that is no pool");
+    std::fs::remove_file(directory.file()).unwrap();
+
+    let medium = FileMedium::create(directory.file(), 1 << 20, &options()).unwrap();
+    let pool = pool_on(medium);
+    let hole = Span::of_bytes(Addr::new(1 << 16), 1 << 18);
+    pool.region().media().release(hole);
+    drop(pool);
+    let with_hole = blocks();
+    assert!(with_hole <= (1 << 20) - (1 << 18));
+    let pool = Pool::open(open(), Boot::default()).unwrap();
     assert!(blocks() >= 1 << 20);
     // Release and reserve again.
-    medium.release(Span::of_bytes(Addr::new(1 << 16), 1 << 18));
-    assert!(blocks() <= (1 << 20) - (1 << 18));
-    medium.reserve(Span::of_bytes(Addr::new(1 << 16), 1 << 18)).unwrap();
+    pool.region().media().release(hole);
+    assert_eq!(blocks(), with_hole);
+    pool.region().media().reserve(hole).unwrap();
     assert!(blocks() >= 1 << 20);
 }
 
@@ -452,10 +474,12 @@ fn child_fills_a_small_disk() {
     region.media().grow(region.media().bytes() + (1 << 16)).unwrap();
     drop(region);
 
-    // A file with holes for which there is no room is refused at the door.
+    // A pool with holes for which there is no room is refused at the door.
     let sparse = place.join("sparse");
-    std::fs::File::create(&sparse).unwrap().set_len(8 << 20).unwrap();
-    assert!(matches!(FileMedium::open(&sparse, &options()), Err(Error::Full { .. })));
+    drop(pool_on(FileMedium::create(&sparse, 0, &options()).unwrap()));
+    std::fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(8 << 20).unwrap();
+    let region = Region::new(FileMedium::open(&sparse, &options()).unwrap());
+    assert!(matches!(Pool::open(region, Boot::default()), Err(Error::Full { .. })));
     println!("small disk was full");
 }
 

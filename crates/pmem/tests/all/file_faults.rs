@@ -271,6 +271,40 @@ fn what_another_process_grew_until_it_let_go_is_opened_as_a_whole() {
     assert_eq!(second.bytes(), 1 << 20);
 }
 
+#[test]
+fn a_file_that_lost_its_name_before_it_was_locked_is_not_opened() {
+    // Fails if an open that waited takes a file which was deleted, or replaced, for the one with
+    // the name: all its writes would go nowhere.
+    for replaced in [false, true] {
+        let directory = Arc::new(Directory::new());
+        let create = |bytes| {
+            let made = FileMedium::create(directory.file(), bytes, &options(Arc::new(Os))).unwrap();
+            made.publish().unwrap();
+        };
+        create(1 << 16);
+        let is_first = AtomicBool::new(true);
+        let place = Arc::clone(&directory);
+        let run = move || {
+            if is_first.swap(false, Relaxed) {
+                let spare = place.file().with_extension("spare");
+                std::fs::rename(place.file(), &spare).unwrap();
+                if replaced {
+                    let (new, os) = (place.file(), options(Arc::new(Os)));
+                    FileMedium::create(&new, 1 << 20, &os).unwrap().publish().unwrap();
+                }
+            }
+        };
+        let system = Arc::new(Before { kind: Call::Lock, run });
+        match FileMedium::open(directory.file(), &options(system)) {
+            Ok(opened) => assert!(replaced && opened.bytes() == 1 << 20),
+            Err(Error::System { source, .. }) => {
+                assert!(!replaced && source.kind() == io::ErrorKind::NotFound);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
 /// A disk that may be full.
 #[derive(Debug, Default)]
 struct Disk {
@@ -309,6 +343,12 @@ fn p10_a_hole_that_finds_no_storage_is_still_free_room() {
     let usage = space.usage().unwrap();
     assert_eq!((usage.free_bytes, usage.hole_bytes), (15 << 16, 8 << 16));
     disk.is_full.store(false, Relaxed);
+    // What was taken, stored to and given back does not count as never used.
+    let again = space.take(1 << 19, 64).unwrap();
+    let part = space.take(1 << 16, 1 << 16).unwrap();
+    assert!(!part.zero && part.span == some.span, "{part:?}");
+    space.give(again.span);
+    space.give(part.span);
     let whole = space.take(15 << 16, 64).unwrap().span;
     assert!(blocks() >= 1 << 20 && space.usage().unwrap().hole_bytes == 0);
     region.access().store(whole.start, 1).unwrap();

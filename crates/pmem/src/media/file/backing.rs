@@ -39,6 +39,12 @@ const NETWORK: [u64; 11] = [
 /// of files fit, and most files never outgrow it.
 const FIRST_RANGE: u64 = 1 << 30;
 
+/// How often a name may go to another file while it is opened.
+///
+/// Unit: times. Source: ours; each one takes another process that replaces the file in the moment
+/// between an open and a lock.
+const RENAMED: u32 = 16;
+
 /// What is written at once where pages are prepared.
 ///
 /// Unit of its length: bytes. Source: ours; the file system keeps what is written by one call as
@@ -100,33 +106,12 @@ impl Backing {
         Ok(backing)
     }
 
-    /// Opens the file `path`, locks it, allocates storage for its holes and maps it.
+    /// Opens the file `path`, locks it and maps it.
     pub(crate) fn open(path: &Path, plan: Plan) -> Result<Backing> {
-        let system = &*plan.system;
-        let access = if plan.writable { OFlags::RDWR } else { OFlags::RDONLY };
-        // NONBLOCK: opening a pipe by mistake must not block.
-        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mut opened = None;
-        let result = perform(system, Call::Open, || {
-            opened = Some(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
-            Ok(0)
-        });
-        match result {
-            Err(error) if is(&error, &[Errno::ISDIR]) => return Err(not_a_file(path)),
-            result => result.map_err(|source| Error::System { doing: "open the file", source })?,
-        };
-        let file = File::from(opened.ok_or_else(missing)?);
-        let kind = perform(system, Call::Kind, || {
-            let mode = rustix::fs::fstat(&file)?.st_mode;
-            Ok(u64::from(FileType::from_raw_mode(mode) == FileType::RegularFile))
-        });
-        if kind.map_err(|source| Error::System { doing: "inspect the file", source })? != 1 {
-            return Err(not_a_file(path));
-        }
-        // Read the length under the lock: before it, another process may still grow the file.
-        lock(&file, &plan)?;
-        let length = perform(system, Call::Length, || Ok(rustix::fs::fstat(&file)?.st_size as u64))
-            .map_err(|source| Error::System { doing: "inspect the file", source })?;
+        let file = open_locked(path, &plan)?;
+        // Under the lock: before it, another process may still grow the file.
+        let length = || Ok(rustix::fs::fstat(&file)?.st_size as u64);
+        let length = perform(&*plan.system, Call::Length, length).map_err(inspecting)?;
         Backing::start(file, plan, length, None)
     }
 
@@ -147,10 +132,6 @@ impl Backing {
             plan,
             length: Mutex::new(length),
         };
-        if backing.plan.writable && length > 0 {
-            // A copied file may have holes: a store to one could meet a full disk.
-            backing.allocate(0, length)?;
-        }
         backing.map(length)?;
         Ok(backing)
     }
@@ -326,6 +307,63 @@ impl Backing {
             .map_err(|error| Error::System { doing: "inspect the file", source: error.into() })?;
         Ok((rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev)))
     }
+}
+
+/// Opens the file `path` and locks it.
+///
+/// Between the two another process may delete it, or give its name to another file: whoever held
+/// the lock of the old one would go on writing to what nobody finds again.
+fn open_locked(path: &Path, plan: &Plan) -> Result<File> {
+    for _ in 0..RENAMED {
+        let file = open(path, plan)?;
+        lock(&file, plan)?;
+        if is_named(path, &file, plan)? {
+            return Ok(file);
+        }
+        // Best effort: closing the file unlocks it as well, unless a child of `fork` has it, too.
+        let _ = file.unlock();
+    }
+    Err(Error::AlreadyOpen)
+}
+
+/// Opens the file `path`, if it is an ordinary one.
+fn open(path: &Path, plan: &Plan) -> Result<File> {
+    let system = &*plan.system;
+    let access = if plan.writable { OFlags::RDWR } else { OFlags::RDONLY };
+    // NONBLOCK: opening a pipe by mistake must not block.
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let mut opened = None;
+    let result = perform(system, Call::Open, || {
+        opened = Some(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+        Ok(0)
+    });
+    match result {
+        Err(error) if is(&error, &[Errno::ISDIR]) => return Err(not_a_file(path)),
+        result => result.map_err(|source| Error::System { doing: "open the file", source })?,
+    };
+    let file = File::from(opened.ok_or_else(missing)?);
+    let kind = perform(system, Call::Kind, || {
+        let mode = rustix::fs::fstat(&file)?.st_mode;
+        Ok(u64::from(FileType::from_raw_mode(mode) == FileType::RegularFile))
+    });
+    if kind.map_err(inspecting)? == 1 { Ok(file) } else { Err(not_a_file(path)) }
+}
+
+/// Returns whether `path` is a name of the open file.
+fn is_named(path: &Path, file: &File, plan: &Plan) -> Result<bool> {
+    let named = perform(&*plan.system, Call::Named, || {
+        let here = rustix::fs::fstat(file)?;
+        let named = match rustix::fs::stat(path) {
+            Err(Errno::NOENT) => false,
+            named => named.map(|it| (it.st_dev, it.st_ino) == (here.st_dev, here.st_ino))?,
+        };
+        Ok(u64::from(named))
+    });
+    named.map(|named| named == 1).map_err(inspecting)
+}
+
+fn inspecting(source: io::Error) -> Error {
+    Error::System { doing: "inspect the file", source }
 }
 
 /// Locks the file: exclusively for writing, shared for reading.

@@ -23,6 +23,8 @@ pub enum Call {
     FileSystem,
     /// Locks the file.
     Lock,
+    /// Queries whether the name still means the file; the value is 1 if it does.
+    Named,
     /// Allocates storage for a range of the file.
     Allocate,
     /// Sets the length of the file.
@@ -47,7 +49,7 @@ pub enum Call {
 
 impl Call {
     /// Every kind.
-    pub const ALL: [Call; 18] = [
+    pub const ALL: [Call; 19] = [
         Call::OpenDirectory,
         Call::Exists,
         Call::Create,
@@ -56,6 +58,7 @@ impl Call {
         Call::Length,
         Call::FileSystem,
         Call::Lock,
+        Call::Named,
         Call::Allocate,
         Call::SetLength,
         Call::Map,
