@@ -16,6 +16,10 @@ use crate::{Db, Result};
 pub enum Durability {
     /// As soon as it returned. Every write waits for the device; threads that wait at the same time
     /// share one sync.
+    ///
+    /// In a database that was made with it nobody reads a write before it is durable. One that was
+    /// made for batches, the default of `reef` and `walsh`, can be opened with it, too: then a
+    /// write is durable when it returns, and other threads may read it a moment before.
     Immediate,
     /// After 5 s or 32 MiB of writes at the latest (settings `flush_interval_ms` and `flush_bytes`
     /// of the engine; 3 MiB with `walsh`), or at the next [`Db::sync`]. The time needs the thread

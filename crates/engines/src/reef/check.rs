@@ -112,9 +112,10 @@ fn read<M: Media>(
         let broken = "the checksum of the settings matches, and the layout is known";
         return Err(Error::Corrupt { at: ROOT.byte(), broken });
     }
-    let segment_bytes = root[Root::SEGMENT_BYTES];
-    if !segment_bytes.is_power_of_two() || segment_bytes > 1 << 40 {
-        let broken = "segments have a length that is a power of two";
+    let (segment_bytes, streams) = (root[Root::SEGMENT_BYTES], root[Root::STREAMS]);
+    let are_powers = segment_bytes.is_power_of_two() && streams.is_power_of_two();
+    if !are_powers || segment_bytes > 1 << 40 || streams > layout::MOST_STREAMS {
+        let broken = "segments have a length, and streams a number, that is a power of two";
         return Err(Error::Corrupt { at: ROOT.byte(), broken });
     }
     let judge = Judge {
@@ -122,7 +123,7 @@ fn read<M: Media>(
         form: Form::from_code(identity.form),
         hasher: KeyedHash::of(&identity)?,
         seed: layout::seed(identity.database),
-        streams: root[Root::STREAMS],
+        streams,
         unit_bytes: layout::unit_bytes(segment_bytes),
         is_closed: Pool::status(region, Boot::default())?.previous == Shutdown::Clean,
     };
@@ -140,25 +141,30 @@ fn read<M: Media>(
 impl<M: Media> Judge<'_, M> {
     /// Reads all objects that count by the newest commit record of which all is there.
     fn newest(&self, damage: Damage<'_>) -> Result<(Newest, u64)> {
-        let broken = "one of the two commit records is sound";
-        let at = ROOT.plus(Root::EPOCH_A as u64).byte();
-        let mut worst = Error::Corrupt { at, broken };
         let (records, segments) = (self.records()?, self.segments()?);
+        let mut broken = None;
         for record in &records {
-            match self.is_complete(record, &segments) {
-                Ok(()) => return self.replay(record, &segments, damage),
-                Err(error) => worst = error,
+            let outcome = self
+                .is_complete(record, &segments)
+                .and_then(|()| self.replay(record, &segments, damage));
+            match outcome {
+                Ok(found) => return Ok(found),
+                // Power may have failed while it was made durable: then the one before counts.
+                Err(error) => broken = broken.or(Some(error)),
             }
             if self.is_closed {
                 break;
             }
         }
-        match records.first() {
-            Some(record) => {
-                damage(worst)?;
+        match (records.first(), broken) {
+            (Some(record), Some(broken)) => {
+                damage(broken)?;
                 self.replay(record, &segments, damage)
             }
-            None => Err(worst),
+            _ => {
+                let broken = "one of the two commit records is sound";
+                Err(Error::Corrupt { at: ROOT.plus(Root::EPOCH_A as u64).byte(), broken })
+            }
         }
     }
 
@@ -246,7 +252,7 @@ impl<M: Media> Judge<'_, M> {
             for (sequence, segment) in stream {
                 let is_behind = sequence > tail[0];
                 if is_behind {
-                    next += 1;
+                    next = next.wrapping_add(1);
                     // Behind the record only what follows without a gap.
                     if self.is_closed || sequence != next {
                         break;

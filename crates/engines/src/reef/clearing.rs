@@ -12,8 +12,8 @@ use super::stream::Step;
 impl<M: Media> Reef<M> {
     /// Removes every pair.
     ///
-    /// With batches a crash leaves all of them or none; with immediate durability those of some
-    /// streams.
+    /// With batches power loss leaves all of them or none. The end of the process in between, and
+    /// power loss with immediate durability, may leave those of some streams.
     ///
     /// # Errors
     /// [`Error::Full`] if there is no room for one segment in each stream; nothing is removed then.

@@ -9,8 +9,8 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use everhash_index::Result;
-use everhash_pmem::{Access, AtomicWord, Lock, Media, Span, WORD};
+use everhash_index::{Error, Result};
+use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span, WORD};
 
 use super::directory::damaged;
 use super::layout::Kind;
@@ -135,10 +135,9 @@ impl<M: Media> Reef<M> {
             survey.used += segment.span.words;
             survey.garbage += gain;
             survey.tombstones += segment.tombstones;
-            if survey
-                .best
-                .is_none_or(|best| gain * best.segment.span.words > best.gain * segment.span.words)
-            {
+            let is_better =
+                |best: Victim| gain * best.segment.span.words > best.gain * segment.span.words;
+            if !segment.is_damaged && survey.best.is_none_or(is_better) {
                 survey.best = Some(Victim::new(number, (*sequence, *segment), is_oldest, gain));
             }
         }
@@ -166,7 +165,8 @@ impl<M: Media> Reef<M> {
         if tombstones > used / TOMBSTONES + slack || allowance == NOTHING && tombstones > garbage {
             // Those of the oldest segment are garbage, and then those of the next one, as soon as
             // the epoch is durable as of which that one is the oldest.
-            let oldest = stream.sealed.iter().next().filter(|(_, it)| !it.is_empty);
+            let oldest = stream.sealed.iter().next();
+            let oldest = oldest.filter(|(_, it)| !it.is_empty && !it.is_damaged);
             if let Some((sequence, segment)) = oldest {
                 let gain = self.units.garbage(segment.span.start) + segment.tombstones;
                 let number = stream.number as usize;
@@ -203,12 +203,32 @@ impl<M: Media> Reef<M> {
             }
             stream.replaces = survey.garbage * REPLACES > survey.used;
         }
-        let Some(victim) = &mut *collected else { return Ok(Collected::Nothing) };
-        if !self.collect(victim, step)? {
-            return Ok(Collected::Step);
+        if collected.is_none() {
+            return Ok(Collected::Nothing);
         }
-        *collected = None;
-        Ok(Collected::Segment)
+        self.collect_held(&mut collected, step)?;
+        Ok(if collected.is_some() { Collected::Step } else { Collected::Segment })
+    }
+
+    /// Collects some of a segment that is held for it, and none any more once that was all, or
+    /// once it met damage.
+    fn collect_held(&self, held: &mut Option<Victim>, step: u64) -> Result<()> {
+        let Some(victim) = held else { return Ok(()) };
+        match self.collect(victim, step) {
+            Ok(false) => {}
+            Ok(true) => *held = None,
+            Err(Error::Corrupt { at, broken }) => {
+                let mut stream = self.streams[victim.stream].0.lock()?;
+                if let Some(segment) = stream.sealed.get_mut(&victim.sequence) {
+                    segment.is_damaged = true;
+                }
+                stream.damaged = stream.damaged.or(Some(Addr::new(at)));
+                *held = None;
+                return Err(Error::Corrupt { at, broken });
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Moves what is alive in `step` words of a segment, at least; returns whether that was all. A
@@ -328,42 +348,46 @@ impl<M: Media> Reef<M> {
         if self.give_up_spare()? || self.give_up_checkpoint()? {
             return Ok(true);
         }
-        let mut best: Option<Victim> = None;
+        let mut victims = Vec::new();
         for (stream, collected) in self.streams.iter().zip(&self.collected) {
             let begun = *collected.0.lock()?;
-            let victim = match begun {
+            victims.extend(match begun {
                 Some(begun) => Some(begun),
                 None => self.victim(&*stream.0.lock()?, NOTHING),
-            };
-            if victim.is_some_and(|it| best.is_none_or(|best| it.gain > best.gain)) {
-                best = victim;
-            }
+            });
         }
+        victims.sort_by_key(|victim| core::cmp::Reverse(victim.gain));
         let mut waits = false;
         for stream in &self.streams {
             let stream = stream.0.lock()?;
             waits |= !stream.emptied.is_empty() || !stream.ends.is_empty();
         }
-        if best.is_none() && !waits {
-            return Ok(false);
-        }
-        if let Some(best) = best {
-            let mut collected = self.collected[best.stream].0.lock()?;
-            match self.collect(collected.get_or_insert(best), u64::MAX) {
-                Ok(_) => *collected = None,
-                Err(everhash_index::Error::Full { .. }) if waits => {}
-                outcome => drop(outcome?),
+        // One is enough. There may be room for the objects of another one and not for those of
+        // the best.
+        let mut gained = waits;
+        for victim in victims {
+            let mut collected = self.collected[victim.stream].0.lock()?;
+            collected.get_or_insert(victim);
+            match self.collect_held(&mut collected, u64::MAX) {
+                Ok(()) => {
+                    gained = true;
+                    break;
+                }
+                Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
-        self.commit_epoch()?;
-        Ok(true)
+        if gained {
+            self.commit_epoch()?;
+        }
+        Ok(gained)
     }
 
     /// Does what a write leaves to do when it holds no latch any more: prepares memory for the next
     /// ones, and bounds what waits for an epoch, and the garbage.
     ///
     /// # Errors
-    /// Those of the medium, and of damage that collecting meets. The write itself is done.
+    /// Those of the medium. The write itself is done.
     #[cold]
     pub(super) fn after_write(&self, number: usize) -> Result<()> {
         let (piece, must_end, is_due, step) = {
@@ -383,8 +407,8 @@ impl<M: Media> Reef<M> {
         }
         if is_due {
             match self.collect_stream(number, WRITERS, step) {
-                // The write itself is done.
-                Err(everhash_index::Error::Full { .. }) => {}
+                // The write itself is done. Upkeep says what is damaged.
+                Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
                 Ok(Collected::Step) => {}
                 outcome => {
                     outcome?;

@@ -20,6 +20,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
 
 use super::directory::{Members, Seat};
 use super::layout::{self, BATCH, BatchRecord, Ended, Kind, SegmentHead, Tail};
+use super::ops::is_room_wanted;
 use super::reserve::Purpose;
 use super::state::Reef;
 use super::stream::Stream;
@@ -74,7 +75,7 @@ impl<M: Media> AtomicTable for Reef<M> {
         // Ends: room is made only so many times.
         let due = loop {
             match self.write_all_once(&last, changed) {
-                Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                Err(full) if is_room_wanted(&full) && self.make_room(attempt)? => attempt += 1,
                 outcome => break outcome?,
             }
         };
@@ -188,8 +189,12 @@ impl<M: Media> Reef<M> {
             self.objects.words(write.kind(), write.key, write.value.unwrap_or_default())
         };
         for stream in streams.iter_mut() {
-            let part = writes.iter().filter(|write| write.stream as u64 == stream.number);
-            let part: u64 = part.map(words).sum();
+            let number = stream.number;
+            let part = writes.iter().filter(|write| write.stream as u64 == number).map(words);
+            if purpose == Purpose::Add {
+                self.keep_for(part.clone().max().unwrap_or(0), stream)?;
+            }
+            let part: u64 = part.sum();
             // All of it in one segment: the end of the one before would make a part visible.
             if part > 0 && stream.open.is_none_or(|open| open.fill + part > open.span.words) {
                 let floor = stream.floor;
@@ -217,6 +222,9 @@ impl<M: Media> Reef<M> {
             let first = BatchRecord::TAILS + 2 * stream.number as usize;
             record[first..first + 2].copy_from_slice(&[open.sequence, tail]);
         }
+        // There is one record: a batch beside this one must not write its own before all our tails
+        // have moved.
+        let _batching = self.batching.lock()?;
         self.poison_on_error(pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM]))?;
         let checksum = layout::sum(&record[..BatchRecord::CHECKSUM], BATCH, self.seed);
         let checksum_at = BATCH.plus(BatchRecord::CHECKSUM as u64);

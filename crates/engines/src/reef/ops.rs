@@ -27,7 +27,7 @@ impl<M: Media> Reef<M> {
     #[inline(always)]
     pub(super) fn write(&self, hash: u64, key: &[u8], edit: Edit<&[u8]>) -> Result<bool> {
         let (answer, cares) = match self.write_once(hash, key, edit) {
-            Err(Error::Full { .. }) => self.write_again(hash, key, edit)?,
+            Err(full) if is_room_wanted(&full) => self.write_again(hash, key, edit)?,
             outcome => outcome?,
         };
         if cares {
@@ -42,7 +42,7 @@ impl<M: Media> Reef<M> {
         // Ends: room is made only so many times.
         loop {
             match self.write_once(hash, key, edit) {
-                Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                Err(full) if is_room_wanted(&full) && self.make_room(attempt)? => attempt += 1,
                 outcome => return outcome,
             }
         }
@@ -134,7 +134,15 @@ impl<M: Media> Reef<M> {
             // Ends: room is made only so many times.
             loop {
                 match self.modify_once(hash, key, &mut decided, decide) {
-                    Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                    // What was decided of another value than the key has now counts no more, and
+                    // nobody is asked twice.
+                    Err(full)
+                        if decided.is_some()
+                            && is_room_wanted(&full)
+                            && self.make_room(attempt)? =>
+                    {
+                        attempt += 1;
+                    }
                     Ok(true) => return self.after_write(self.shard(hash).1),
                     outcome => return outcome.map(drop),
                 }
@@ -190,4 +198,10 @@ impl<M: Media> Reef<M> {
         self.publish((shard, &mut members), (kind, place), seat)?;
         Ok(cares)
     }
+}
+
+/// Returns whether more room would help: not if too many keys have one hash.
+#[cold]
+pub fn is_room_wanted(error: &Error) -> bool {
+    matches!(error, Error::Full { needed } if *needed > 0)
 }

@@ -74,8 +74,9 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Reef<M>>
     let settings = ReefSettings::from_root(&root)?;
     let objects = Objects::new(Form::from_code(pool.identity().form));
     let seed = layout::seed(pool.identity().database);
-    if pool.previous_shutdown() == Shutdown::Process {
+    if pool.previous_shutdown() != Shutdown::Clean {
         // What is visible need not be durable: it must be, before the first reader relies on it.
+        // After power loss, too: an opening in between may have been killed in its recovery.
         pool.begin_writes()?;
         pm.sync(sites::VISIBLE)?;
     }
@@ -348,11 +349,13 @@ fn make<M: Media>(
         streams: streams_of::<M>(plan),
         epochs: Lock::new(Epochs { number: plan.base.number, checkpoint, ..Epochs::default() }),
         kept: Lock::new(Vec::new()),
+        longest: AtomicWord::new(0),
         spare: Lock::new(None),
         used: AtomicWord::new(0),
         dead: AtomicWord::new(0),
         collected: (0..settings.streams).map(|_| OwnLines(Lock::new(None))).collect(),
         making_room: Lock::new(()),
+        batching: Lock::new(()),
         checkpointing: Lock::new(()),
         seen_written: AtomicWord::new(0),
         seen_since: AtomicWord::new(0),
@@ -375,7 +378,7 @@ impl<M: Media> Reef<M> {
         let number = segment.stream as usize;
         let mut stream = self.streams[number].0.lock()?;
         let (seal, fill) = (segment.seal, words);
-        let sealed = Sealed { span, seal, fill, tombstones: 0, is_empty: false };
+        let sealed = Sealed { span, seal, fill, tombstones: 0, is_empty: false, is_damaged: false };
         stream.sealed.insert(segment.sequence, sealed);
         stream.census = (stream.census.0 + 1, stream.census.1 ^ segment.seal);
         Ok(())

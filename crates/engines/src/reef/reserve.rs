@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{AtomicWord, Domain, Lock, Media, Span, WORD};
+use everhash_pmem::{AtomicWord, Domain, Lock, Media, Span, WORD, before_reuse};
 
 use super::directory::END;
 use super::layout::SegmentHead;
@@ -27,6 +27,16 @@ pub enum Purpose {
 ///
 /// Unit: segments. Source: ours; each stream fills one while it is emptied of others.
 const KEPT: u64 = 2;
+
+/// How many of them are as long as the longest object needs: one to remove it, one to move it.
+///
+/// Unit: segments. Source: ours.
+const LONG: usize = 2;
+
+/// Of a table, longer objects than this part have no room kept back for them.
+///
+/// Source: ours; a small table with a few long values would be as long again.
+const LONGEST_PART: u64 = 8;
 
 /// Fewer objects of one length make a segment as long as they are.
 ///
@@ -67,24 +77,67 @@ impl<M: Media> Reef<M> {
     pub(super) fn take_segment(&self, purpose: Purpose, words: u64, step: Step) -> Result<Span> {
         let least = self.whole_units(SegmentHead::WORDS as u64 + words);
         if purpose == Purpose::Add {
-            self.keep_back(step)?;
+            self.keep_back(step, 0)?;
         }
         let span = match self.take_span(least, self.bytes_for(words), step) {
             Err(full @ Error::Full { .. }) if purpose != Purpose::Add => {
-                let mut kept = self.kept.lock()?;
-                let leave = match purpose {
-                    Purpose::Move => 0,
-                    _ => self.kept_bytes() / 2,
-                };
-                let bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
-                let fits = |span: &Span| span.bytes() >= least && bytes - span.bytes() >= leave;
-                let place = kept.iter().position(fits).ok_or(full)?;
-                kept.swap_remove(place)
+                self.take_kept(purpose, least)?.ok_or(full)?
             }
             span => span?,
         };
         self.used.fetch_add(span.bytes(), Ordering::Relaxed);
         Ok(span)
+    }
+
+    /// Takes a segment of `least` bytes at least out of what is kept back, if there is one that may
+    /// be used for this.
+    fn take_kept(&self, purpose: Purpose, least: u64) -> Result<Option<Span>> {
+        let (mut kept, long) = (self.kept.lock()?, self.long_bytes(0));
+        let bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
+        let longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        let may_go = |span: &Span| match purpose {
+            Purpose::Move => true,
+            _ => {
+                let is_last = longs == 1 && span.bytes() >= long;
+                bytes - span.bytes() >= self.kept_bytes() / 2 && !is_last
+            }
+        };
+        let fits = |(_, span): &(usize, &Span)| span.bytes() >= least && may_go(span);
+        let shortest = kept.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.words);
+        let Some((place, _)) = shortest else { return Ok(None) };
+        let (taken, rest) = split(kept.swap_remove(place), least.max(self.segment_bytes()));
+        kept.extend(rest);
+        // Whoever looks at what lay here before must see that it changed.
+        before_reuse::<M::Sync>();
+        Ok(Some(taken))
+    }
+
+    /// Returns how long a segment must be for the longest object, or for one of `words` words;
+    /// for none, if that would be much of the table. Unit: bytes.
+    fn long_bytes(&self, words: u64) -> u64 {
+        let longest = self.longest.load(Ordering::Relaxed).max(words);
+        let long = self.whole_units(SegmentHead::WORDS as u64 + longest);
+        let used = self.used.load(Ordering::Relaxed);
+        if LONG as u64 * long <= used / LONGEST_PART { long } else { self.unit_bytes }
+    }
+
+    /// Ensures that an object of `words` words can be removed and moved on a full medium, before it
+    /// is stored in a stream.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline(always)]
+    pub(super) fn keep_for(&self, words: u64, stream: &mut Stream) -> Result<()> {
+        if words > stream.longest { self.keep_for_longer(words, stream) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn keep_for_longer(&self, words: u64, stream: &mut Stream) -> Result<()> {
+        if words > self.longest.load(Ordering::Relaxed) {
+            self.keep_back(self.step(stream), words)?;
+        }
+        stream.longest = words;
+        Ok(())
     }
 
     /// Returns how long a segment is best that begins with an object of `words` words: as usual,
@@ -141,12 +194,18 @@ impl<M: Media> Reef<M> {
         KEPT * self.streams.len() as u64 * self.segment_bytes()
     }
 
-    /// Ensures that enough is kept back.
-    fn keep_back(&self, step: Step) -> Result<()> {
+    /// Ensures that enough is kept back, also for an object of `words` words.
+    fn keep_back(&self, step: Step, words: u64) -> Result<()> {
         let mut kept = self.kept.lock()?;
         if kept.len() as u64 > 2 * KEPT * self.streams.len() as u64 {
             // Of a table that was small: long objects need long ones.
             kept.drain(..).for_each(|span| self.space.give(span));
+        }
+        let long = self.long_bytes(words);
+        let mut longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        while longs < LONG {
+            kept.push(self.take_span(long, long.max(self.segment_bytes()), step)?);
+            longs += 1;
         }
         let mut bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
         while bytes < self.kept_bytes() {
@@ -154,6 +213,9 @@ impl<M: Media> Reef<M> {
             bytes += span.bytes();
             kept.push(span);
         }
+        // With the lock, so that no longer one of another stream is forgotten.
+        let longest = self.longest.load(Ordering::Relaxed).max(words);
+        self.longest.store(longest, Ordering::Relaxed);
         Ok(())
     }
 
@@ -165,13 +227,27 @@ impl<M: Media> Reef<M> {
     pub(super) fn give(&self, span: Span) -> Result<()> {
         self.units.set(span, 0, self.unit_bytes);
         self.used.fetch_sub(span.bytes(), Ordering::Relaxed);
-        let mut kept = self.kept.lock()?;
+        let (mut kept, long) = (self.kept.lock()?, self.long_bytes(0));
         let bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
-        if bytes < self.kept_bytes() {
-            kept.push(span);
+        let longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        if bytes < self.kept_bytes() || longs < LONG && span.bytes() >= long {
+            // Of a long one no more than that: the rest is room for pairs.
+            let (part, rest) = split(span, long.max(self.segment_bytes()));
+            kept.push(part);
+            rest.into_iter().for_each(|rest| self.space.give(rest));
         } else {
             self.space.give(span);
         }
         Ok(())
     }
+}
+
+/// Returns the first `bytes` bytes of a span, and what there is behind them.
+fn split(span: Span, bytes: u64) -> (Span, Option<Span>) {
+    let words = bytes / WORD;
+    if span.words <= words {
+        return (span, None);
+    }
+    let rest = Span::new(span.start.plus(words), span.words - words);
+    (Span::new(span.start, words), Some(rest))
 }

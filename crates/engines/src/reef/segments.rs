@@ -103,6 +103,9 @@ impl<M: Media> Reef<M> {
         purpose: Purpose,
         (object, words): (&Object<'_>, u64),
     ) -> Result<Addr> {
+        if purpose == Purpose::Add && words > stream.longest {
+            self.keep_for(words, stream)?;
+        }
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
             let span = self.take_segment(purpose, words, self.step(stream))?;
@@ -236,7 +239,8 @@ impl<M: Media> Reef<M> {
         if used.words < span.words {
             stream.ends.push(Span::new(span.start.plus(used.words), span.words - used.words));
         }
-        let sealed = Sealed { span: used, seal, fill, tombstones, is_empty: false };
+        let sealed =
+            Sealed { span: used, seal, fill, tombstones, is_empty: false, is_damaged: false };
         stream.sealed.insert(sequence, sealed);
         Ok(())
     }

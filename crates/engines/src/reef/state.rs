@@ -93,6 +93,8 @@ pub struct Reef<M: Media> {
     pub(super) epochs: LockOf<M, Epochs>,
     /// Room that is kept back.
     pub(super) kept: LockOf<M, Vec<Span>>,
+    /// The longest object that was stored since the table was opened. Unit: words.
+    pub(super) longest: WordOf<M>,
     /// Room of the checkpoint before the last one, for the next one.
     pub(super) spare: LockOf<M, Option<Span>>,
     /// Room that segments take. Unit: bytes.
@@ -101,6 +103,8 @@ pub struct Reef<M: Media> {
     pub(super) dead: WordOf<M>,
     /// For each stream the segment that is half collected.
     pub(super) collected: Box<[CollectionOf<M>]>,
+    /// Who writes the record of an atomic batch, until it has moved all its tails. Taken last.
+    pub(super) batching: LockOf<M, ()>,
     /// Who makes room on a full medium.
     pub(super) making_room: LockOf<M, ()>,
     /// Who writes a checkpoint, or gives one up. Taken before all others.

@@ -62,6 +62,8 @@ pub struct Sealed {
     pub(super) tombstones: u64,
     /// Whether nothing in it counts any more. It exists until that is durable.
     pub(super) is_empty: bool,
+    /// Whether collecting it met damage: it stays as it is.
+    pub(super) is_damaged: bool,
 }
 
 /// A segment that is collected.
@@ -134,6 +136,10 @@ pub struct Stream {
     pub(super) paid: u64,
     /// Whether pairs are replaced rather than added.
     pub(super) replaces: bool,
+    /// The longest object that can be moved on a full medium, for room is kept back. Unit: words.
+    pub(super) longest: u64,
+    /// The first place that collecting found damaged.
+    pub(super) damaged: Option<Addr>,
 }
 
 impl Stream {

@@ -9,6 +9,7 @@ use everhash_pmem::{AtomicWord, Lock, Media};
 
 use super::checkpoint::Moment;
 use super::collection::{AT_REST, Collected, STEP, WRITERS};
+use super::directory::damaged;
 use super::state::Reef;
 
 /// How many pairs a step of a collection counts as in the budget of a call.
@@ -55,6 +56,11 @@ impl<M: Media> Reef<M> {
             self.give_up_spare()?;
             more = self.give_storage_back()?;
         }
+        for stream in &self.streams {
+            if let Some(at) = stream.0.lock()?.damaged.take() {
+                return Err(damaged(at));
+            }
+        }
         let deadline = waits.then_some(now.saturating_add(half));
         Ok(Upkeep { deadline, more })
     }
@@ -97,8 +103,8 @@ impl<M: Media> Reef<M> {
             return Ok(false);
         }
         match self.collect_stream(number, if is_at_rest { AT_REST } else { WRITERS }, STEP) {
-            // Writers will see to it.
-            Err(Error::Full { .. }) => Ok(false),
+            // Writers will see to it; of damage, the end of the call tells.
+            Err(Error::Full { .. } | Error::Corrupt { .. }) => Ok(false),
             outcome => Ok(outcome? != Collected::Nothing),
         }
     }

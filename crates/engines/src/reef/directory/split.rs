@@ -125,7 +125,8 @@ impl<P: Primitives> Shard<P> {
     /// Splits the leaf of a hash until one more pair of it finds a slot.
     ///
     /// # Errors
-    /// Those of `rehash`; [`Error::Full`] if too many keys have one hash.
+    /// Those of `rehash`; [`Error::Full`] for no bytes if too many keys have one hash: more room
+    /// would not help.
     #[cold]
     pub(super) fn grow(
         &self,

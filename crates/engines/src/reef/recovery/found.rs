@@ -15,6 +15,11 @@ use crate::reef::stream::Position;
 /// Unit: epochs. Source: ours; a hundred a second for 150 years.
 const MOST_EPOCHS: u64 = 1 << 39;
 
+/// The highest sequence of a segment that is believed.
+///
+/// Unit: segments. Source: ours; as [`MOST_EPOCHS`], with some thousands for each.
+const MOST_SEGMENTS: u64 = 1 << 52;
+
 /// A commit record that is sound.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -111,6 +116,9 @@ pub(super) fn read_records<M: Media>(pm: &Access<'_, M>, seed: u64) -> Result<Ve
         }
         let tails = words[Epoch::TAILS..Epoch::PAIRS].chunks_exact(2);
         let tails = tails.map(|tail| Position { sequence: tail[0], fill: tail[1] });
+        if tails.clone().any(|tail| tail.sequence > MOST_SEGMENTS) {
+            continue;
+        }
         records.push(Record {
             number,
             generation: words[Epoch::GENERATION],
@@ -193,7 +201,7 @@ fn read_head<M: Media>(
     let is_inside = units > 0
         && units <= (pm.media().bytes() - at.byte()) / unit_bytes
         && stream < settings.streams
-        && (1..1 << 60).contains(&sequence);
+        && (1..=MOST_SEGMENTS).contains(&sequence);
     if !is_inside {
         let broken = "a segment lies inside the pool and belongs to a stream";
         return Err(Error::Corrupt { at: at.byte(), broken });

@@ -64,6 +64,28 @@ fn p04_a_commit_record_that_was_refused_never_counts() {
 }
 
 #[test]
+fn p05_a_recovery_that_is_killed_and_done_again_survives_another_power_loss() {
+    // Fails if the second recovery takes for durable what the first one, after power loss, had
+    // stored and not fenced: both commit records, or the heads of segments, are lost then.
+    for model in [Model::Adr, Model::File] {
+        let effort = Effort {
+            model,
+            seeds: 3..4,
+            operations: 6,
+            depth: 3,
+            nested_one_in: 4,
+            killed_one_in: 1,
+            restart_one_in: 1 << 20,
+            growth_one_in: 1 << 20,
+            closed_one_in: 1 << 20,
+            ..Effort::default()
+        };
+        let counts = survives::<Reef>(Form::WORDS, &effort);
+        assert!(counts.nested > 1000, "{counts:?}");
+    }
+}
+
+#[test]
 fn p01_an_immediate_write_survives() {
     // Fails if a write returns before its object is durable with all objects before it, or if
     // recovery does not find those behind the commit record.

@@ -1,15 +1,18 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use everhash_index::{Change, Cursor, Design, Error, Form, Table, WordTable};
+use everhash_pmem::pool::Header;
 use everhash_pmem::{Image, Lock};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
 
+use crate::common::settings::checksum;
 use crate::reef::Reef;
-use crate::reef::layout::{self, Epoch, SegmentHead};
+use crate::reef::layout::{self, BatchRecord, Epoch, Root, SegmentHead};
 use crate::reef::stream::Victim;
 
 #[test]
@@ -24,11 +27,34 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
     }
 }
 
+/// Stores a value into a record of the root, and makes its checksum right.
+fn forge(words: &mut [u64], index: usize, value: u64, _: u64) {
+    words[index] = value;
+    let database = [words[Header::DATABASE], words[Header::DATABASE + 1]];
+    let seed = layout::seed(database);
+    let records = [
+        (layout::epoch_place(0), Epoch::CHECKSUM),
+        (layout::epoch_place(1), Epoch::CHECKSUM),
+        (layout::BATCH, BatchRecord::CHECKSUM),
+    ];
+    for (at, checksum) in records {
+        let first = at.word() as usize;
+        if (first..first + checksum).contains(&index) {
+            words[first + checksum] = layout::sum(&words[first..first + checksum], at, seed);
+        }
+    }
+    let (first, end) = (layout::ROOT.word() as usize, Root::CHECKSUM);
+    if (first..first + end).contains(&index) {
+        words[first + end] = checksum(layout::ROOT, &words[first..first + end]);
+    }
+}
+
 #[test]
 fn hostile_words_cost_an_error_and_no_more() {
     // Fails if a forged place, tail, count or length is used before it is bounded.
     for form in super::FORMS {
-        let effort = hostile::Effort { images: 400, ..hostile::Effort::default() };
+        let effort =
+            hostile::Effort { images: 400, forge: Some(forge), ..hostile::Effort::default() };
         let report = hostile::judge(&Design::of::<Reef>(), form, &effort);
         println!("{form}: {}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }
@@ -56,6 +82,36 @@ fn collecting_a_damaged_segment_is_an_error_and_keeps_it() {
         let stream = table.streams[0].0.lock().unwrap();
         assert!(stream.sealed.get(&sequence).is_some_and(|it| !it.is_empty));
     }
+}
+
+#[test]
+fn a_damaged_segment_that_is_collected_costs_no_write_and_upkeep_says_so() {
+    // Fails if every later write of the stream is an error although it was done, if the segment is
+    // tried again by each of them, or if nobody hears of it.
+    let session = Session::<Reef>::tiny(Form::WORDS, 4 << 20).unwrap();
+    let table = session.table();
+    (0..200u64).for_each(|key| assert!(table.insert_word(key, 1).unwrap()));
+    let segment = {
+        let stream = table.streams[0].0.lock().unwrap();
+        *stream.sealed.first_key_value().unwrap().1
+    };
+    let pm = session.region().access();
+    let at = segment.span.start.plus(SegmentHead::WORDS as u64);
+    let key = (0..200).find(|key| table.shard(table.hash(&u64::to_le_bytes(*key))).1 == 0);
+    pm.store(at, pm.load(at).unwrap() ^ 1 << 40).unwrap();
+    // All but the damaged pair, so that its segment is the one to collect.
+    for round in 2..40u64 {
+        for other in (0..200).filter(|other| Some(*other) != key) {
+            assert!(table.put_word(other, round).unwrap(), "{other} in round {round}");
+        }
+    }
+    let damage = (0..100).find_map(|_| table.maintain(Duration::ZERO, 1000).err());
+    let is_it =
+        |error: &Error| matches!(error, Error::Corrupt { at: byte, .. } if *byte == at.byte());
+    assert!(damage.as_ref().is_some_and(is_it), "{damage:?}");
+    assert!(table.maintain(Duration::ZERO, 1000).is_ok(), "it is said once");
+    let used = table.used.load(Ordering::Relaxed);
+    assert!(used < 64 << 10, "what is sound is collected: {used} bytes");
 }
 
 #[test]

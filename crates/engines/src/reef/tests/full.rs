@@ -1,6 +1,9 @@
 //! A medium without room: removing, clearing and collecting go on.
 
-use everhash_index::{Error, Form, Table, WordTable};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use everhash_index::{Change, Error, Form, Table, WordTable};
+use everhash_pmem::{Lock, Span};
 use everhash_testkit::session::Session;
 
 use crate::reef::Reef;
@@ -53,4 +56,106 @@ fn a_full_table_can_be_cleared() {
     session.table().clear().unwrap();
     assert_eq!(session.table().len().unwrap(), 0);
     (0..count / 2).for_each(|number| assert!(session.table().insert_word(number, 1).unwrap()));
+}
+
+/// Puts pairs with keys of one length and values of another until there is no room; returns how
+/// many fit.
+fn filled_with(bytes: u64, (key_bytes, value_bytes): (usize, usize)) -> (Session<Reef>, u32) {
+    let session = Session::<Reef>::tiny(Form::Variable, bytes).unwrap();
+    for number in 0.. {
+        match session.table().insert(&long_key(number, key_bytes), &vec![3; value_bytes]) {
+            Ok(true) => {}
+            Err(Error::Full { .. }) => return (session, number),
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+    unreachable!("a medium has an end")
+}
+
+fn long_key(number: u32, bytes: usize) -> Vec<u8> {
+    let mut key = vec![5; bytes];
+    key[..4].copy_from_slice(&number.to_le_bytes());
+    key
+}
+
+#[test]
+fn p07_a_full_table_of_long_keys_removes_every_pair() {
+    // Fails if no room is kept back that is as long as the tombstone of a long key.
+    let (session, count) = filled_with(64 << 10, (2000, 0));
+    let table = session.table();
+    for number in 0..count {
+        let removed = table.remove(&long_key(number, 2000));
+        assert!(matches!(removed, Ok(true)), "{number} of {count}: {removed:?}");
+    }
+    assert!(table.insert(&long_key(count, 2000), b"").unwrap());
+}
+
+#[test]
+fn p07_long_values_of_a_full_table_are_moved_to_make_room() {
+    // Fails if no room is kept back that is as long as what has to be moved: each segment keeps
+    // one long value then, and what was removed beside it is never room again.
+    let (session, count) = filled_with(256 << 10, (8, 960));
+    let table = session.table();
+    for number in (0..count).step_by(2) {
+        assert!(table.remove(&long_key(number, 8)).unwrap());
+    }
+    for number in 0..count / 3 {
+        let added = table.insert(&long_key(count + number, 8), &[4; 960]);
+        assert!(matches!(added, Ok(true)), "{number} of {count} again: {added:?}");
+    }
+}
+
+#[test]
+fn p07_a_clear_takes_a_long_span_apart() {
+    // Fails if what is kept back counts by its bytes alone: of one long span only one stream would
+    // get a segment.
+    let session = Session::<Reef>::tiny(Form::WORDS, 64 << 10).unwrap();
+    let table = session.table();
+    let span = table.space.take(16 << 10, table.unit_bytes).unwrap().span;
+    let refused = (0..).find_map(|key| table.insert_word(key, key).err());
+    assert!(matches!(refused, Some(Error::Full { .. })), "{refused:?}");
+    // Of all that is kept back only this one, which is long enough for all of it.
+    let kept = core::mem::replace(&mut *table.kept.lock().unwrap(), vec![span]);
+    assert!(kept.iter().map(|span| span.bytes()).sum::<u64>() <= span.bytes());
+    table.clear().unwrap();
+    assert_eq!(table.len().unwrap(), 0);
+}
+
+#[test]
+fn a_long_span_that_comes_back_is_mostly_room_for_pairs() {
+    // Fails if all of it is kept back because a little is wanting.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..2000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
+    let span = table.space.take(256 << 10, table.unit_bytes).unwrap().span;
+    table.used.fetch_add(span.bytes(), Relaxed);
+    let free = table.space.usage().unwrap().free_bytes;
+    table.give(Span::new(span.start, span.words)).unwrap();
+    assert!(table.space.usage().unwrap().free_bytes >= free + span.bytes() * 3 / 4);
+}
+
+#[test]
+fn a_closure_is_asked_once_however_full_the_medium_is() {
+    // Fails if what was decided of another value is decided again.
+    const KEY: u64 = 7;
+    let (session, count) = filled(64 << 10);
+    let (table, stop) = (session.table(), AtomicU64::new(0));
+    assert!(count > KEY);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..3000 {
+                let _ = table.update_word(KEY, round);
+            }
+            stop.store(1, Relaxed);
+        });
+        while stop.load(Relaxed) == 0 {
+            let mut calls = 0;
+            let _ = table.modify(&KEY.to_le_bytes(), &mut |_| {
+                calls += 1;
+                Change::Put(vec![1; 8])
+            });
+            assert!(calls <= 1, "{calls} calls");
+        }
+    });
 }

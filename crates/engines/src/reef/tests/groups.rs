@@ -2,19 +2,21 @@
 
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Barrier;
 
 use everhash_index::{Engine, Error, Form, Inline, Opening, Table, WordTable, create, open};
-use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
+use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen, What};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
-use everhash_pmem::{Boot, Image, Lock, Region, Std};
+use everhash_pmem::{Boot, Image, Lock, Region, Std, WORD};
 use everhash_testkit::crash::Effort;
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
 use super::ends::{Step, contents, end_everywhere, expected, fill, take};
 use super::settings::Immediate;
-use crate::reef::{Reef, groups, layout};
+use crate::reef::layout::{BATCH, BatchRecord, SegmentHead};
+use crate::reef::{Reef, ReefSettings, ReefTable, groups, layout};
 
 /// Returns single writes and batches of new, present and removed keys, in turn.
 fn steps() -> Vec<Step> {
@@ -122,7 +124,11 @@ fn lose_power<E: Engine>(form: Form, model: Model, is_immediate: bool) -> u64 {
         let first = if is_immediate { done } else { 0 };
         let may_be = &all[first..(done + 2).min(all.len())];
         let _ = explorer.states(&limits, &mut seen, done as u64, &mut |state| {
-            let found = state.on(region.media(), || contents::<E>(&region, &after));
+            let found = state.on(region.media(), || {
+                // A check of what power loss left finds damage only where an opening does.
+                E::check(&region, &mut |_, _| {}).unwrap();
+                contents::<E>(&region, &after)
+            });
             assert!(may_be.contains(&found), "{form}, {model}, after {done} steps: {found:?}");
             states += 1;
             ControlFlow::Continue(())
@@ -205,6 +211,72 @@ fn tombstones_of_a_batch_count_as_those_of_single_writes() {
     let writes: Vec<_> = keys.iter().map(|key| (&key[..], None)).collect();
     table.atomic().unwrap().write_all(&writes).unwrap();
     assert!(one > 0 && tombstones() == 3 * one, "{one}, {}", tombstones());
+}
+
+/// Returns so many keys of a stream, and a write of each.
+fn keys_of(table: &ReefTable<Traced>, stream: usize, count: usize) -> Vec<[u8; 8]> {
+    let keys = (0..).map(u64::to_le_bytes);
+    keys.filter(|key| table.shard(table.hash(key)).1 == stream).take(count).collect()
+}
+
+#[test]
+fn of_two_batches_beside_each_other_the_end_of_the_process_leaves_all_or_none() {
+    // Fails if one of them overwrites the record of the other before all its tails have moved.
+    const ROUNDS: u64 = 60;
+    let region = Region::new(Traced::<Std>::new(Model::File, 0, 256 << 10));
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let settings = ReefSettings { streams: 4, shards: 4, buckets: 4, ..ReefSettings::tiny() };
+    let table = create::<Reef, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    // Each batch has streams of its own, so that both may hold their latches.
+    let parts = [[0, 1], [2, 3]].map(|streams| streams.map(|stream| keys_of(&table, stream, 2)));
+    let keys = parts.map(|parts| parts.concat());
+    let write = |keys: &[[u8; 8]], round: u64| {
+        let value = round.to_le_bytes();
+        let writes: Vec<_> = keys.iter().map(|key| (&key[..], Some(&value[..]))).collect();
+        table.atomic().unwrap().write_all(&writes).unwrap();
+    };
+    keys.iter().for_each(|keys| write(keys, 0));
+    table.sync().unwrap();
+    let mut words = region.media().visible();
+    drop(region.media().take_log());
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for keys in &keys {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    start.wait();
+                    write(keys, round);
+                }
+            });
+        }
+    });
+    drop(table);
+    let log = region.media().take_log();
+    let mut ends = 0;
+    for event in log.events() {
+        match event.what {
+            What::Grow { bytes } => words.resize((bytes / WORD) as usize, 0),
+            What::Store { word, value, .. } => {
+                words[word as usize] = value;
+                // The record, or where a stream ends: what may be there in part.
+                let (word, record) = (u64::from(word), BATCH.word());
+                let is_record = (record..record + BatchRecord::WORDS as u64).contains(&word);
+                if !is_record && word % 8 != SegmentHead::TAIL as u64 {
+                    continue;
+                }
+                region.media().restart(&words);
+                let table = open::<Reef, _>(region.clone(), opening.boot, &Inline).unwrap();
+                for keys in &keys {
+                    let values = keys.iter().map(|key| table.get_word(u64::from_le_bytes(*key)));
+                    let values: BTreeSet<_> = values.map(Result::unwrap).collect();
+                    assert_eq!(values.len(), 1, "half a batch is there: {values:?}");
+                }
+                ends += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(ends > 1000, "{ends}");
 }
 
 #[test]
