@@ -15,7 +15,7 @@ use core::ops::DerefMut;
 use core::sync::atomic::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use everhash_index::{AtomicTable, Error, Result, admit};
+use everhash_index::{AtomicTable, Result, admit};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
 
 use super::directory::{Members, Seat};
@@ -87,7 +87,7 @@ impl<M: Media> Reef<M> {
     /// Does all writes; returns the streams in which [`Reef::after_write`] has to do something.
     ///
     /// # Errors
-    /// [`Error::Full`]: nothing was written then.
+    /// [`Error::Full`](everhash_index::Error::Full): nothing was written then.
     fn write_all_once(
         &self,
         last: &BTreeMap<&[u8], Option<&[u8]>>,

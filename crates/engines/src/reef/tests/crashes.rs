@@ -73,7 +73,7 @@ fn p05_a_recovery_that_is_killed_and_done_again_survives_another_power_loss() {
             seeds: 3..4,
             operations: 6,
             depth: 3,
-            nested_one_in: 4,
+            nested_one_in: 24,
             killed_one_in: 1,
             restart_one_in: 1 << 20,
             growth_one_in: 1 << 20,
