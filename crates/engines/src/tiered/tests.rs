@@ -1,9 +1,11 @@
 //! What Tiered Hashing must do: the judges of the contract, and the traps of its paper.
 
+mod copies;
 mod crashes;
 mod damage;
 mod hostile;
 mod mechanisms;
+mod slots;
 mod traps;
 mod weak_memory;
 

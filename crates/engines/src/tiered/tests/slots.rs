@@ -1,0 +1,203 @@
+//! Shadow reading and lazy writes, slot by slot (Tiered Hashing 3.4, 3.5): which copy of a key a
+//! read takes, and which slot a write takes.
+
+use std::sync::Arc;
+
+use everhash_index::{Form, Table};
+use everhash_pmem::{Image, Region};
+use everhash_testkit::measured::{MEMORY, Measured};
+
+use super::copies::{Spot, copies, room};
+use super::mechanisms::of_the_paper;
+use crate::tiered::bucket::PairCodec;
+use crate::tiered::layout::{is_deleted, is_second, is_shadow, is_valid};
+use crate::tiered::state::Tiered as Open;
+use crate::tiered::{Tiered, TieredSettings, TieredTable};
+
+/// Makes a table of keys 0, 1, ... with themselves as values, up to a load at which many pairs have
+/// moved. Returns it and the number of keys.
+fn filled(form: Form, changes: TieredSettings) -> (Measured<Tiered>, u64) {
+    let settings = TieredSettings { top_pages: 8, ..changes };
+    let measured = Measured::<Tiered>::new(form, &settings, MEMORY).unwrap();
+    let count = settings.slots() * 45 / 100;
+    for key in 0..count {
+        assert!(measured.table.insert(&key.to_le_bytes(), &key.to_le_bytes()).unwrap());
+    }
+    (measured, count)
+}
+
+/// Calls `$body` with the table of either form.
+macro_rules! with_table {
+    ($table:expr, $inner:ident => $body:expr) => {
+        match $table {
+            TieredTable::Words($inner) => $body,
+            TieredTable::Bytes($inner) => $body,
+        }
+    };
+}
+
+fn hash_of<C: PairCodec>(table: &Open<Image, C>, key: u64) -> u64 {
+    C::hash(&table.hasher, C::key(&key.to_le_bytes()))
+}
+
+fn copies_of(table: &TieredTable<Image>, key: u64) -> Vec<Spot> {
+    with_table!(table, table => copies(table, hash_of(table, key)))
+}
+
+/// Returns what every kind of read says of a key that is there: the values that differ from it.
+fn misread(measured: &Measured<Tiered>, key: u64) -> usize {
+    let (table, bytes) = (&measured.table, key.to_le_bytes());
+    let mut value = Vec::new();
+    let mut wrong =
+        usize::from(!matches!(table.get(&bytes, &mut value), Ok(true) if value == bytes));
+    let mut batched = false;
+    let read = table.get_many(&[&bytes], &mut |_, found| batched = found == Some(&bytes[..]));
+    wrong += usize::from(read.is_err() || !batched);
+    if let Some(words) = table.words() {
+        wrong += usize::from(!matches!(words.get_word(key), Ok(Some(found)) if found == key));
+        let mut found = [None];
+        let read = words.get_words(&[key], &mut found);
+        wrong += usize::from(read.is_err() || found != [Some(key)]);
+    }
+    wrong
+}
+
+#[test]
+fn a_read_is_answered_by_the_shadow() {
+    // Fails if a reader passes over a shadow and goes on to the copy below: that copy is damaged
+    // here, for one key at a time. Without shadow reading every read goes there.
+    for form in [Form::WORDS, Form::Variable] {
+        for (fingerprints, shadow_reading) in [(0, 1), (1, 1), (2, 1), (0, 0), (2, 0)] {
+            let changes = TieredSettings { fingerprints, shadow_reading, ..of_the_paper() };
+            let (measured, count) = filled(form, changes);
+            let reads = if form == Form::WORDS { 4 } else { 2 };
+            let (region, mut shadows) = (Region::<Image>::new(Arc::clone(&measured.media)), 0);
+            let pm = region.access();
+            for key in 0..count {
+                let copies = copies_of(&measured.table, key);
+                let [above, below] = copies[..] else { continue };
+                assert_eq!(misread(&measured, key), 0, "{key}");
+                if !is_shadow(above.state) {
+                    continue;
+                }
+                assert_eq!((above.words, is_valid(below.state)), (below.words, true));
+                pm.store(below.at, !below.words[1]).unwrap();
+                let wrong = misread(&measured, key);
+                pm.store(below.at, below.words[1]).unwrap();
+                let expected = if shadow_reading == 1 { 0 } else { reads };
+                assert_eq!(wrong, expected, "{form}, {fingerprints}, {shadow_reading}: {key}");
+                shadows += 1;
+            }
+            println!("{form}, fingerprints {fingerprints}: {shadows} of {count} keys are shadows");
+            assert!(shadows > 100, "{shadows}");
+        }
+    }
+}
+
+#[test]
+fn a_shadow_is_the_room_that_the_next_write_takes() {
+    // Fails if a new key goes to a lower layer, or to an overflow line, while a slot of its bucket
+    // in the top layer holds a shadow; if it takes a shadow where a slot is open; or if it goes to
+    // the fuller one of its two buckets.
+    for fingerprints in 0..=2 {
+        let (measured, count) =
+            filled(Form::WORDS, TieredSettings { fingerprints, ..of_the_paper() });
+        let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+        let mut met = [0; 3];
+        for key in 1 << 32..(1 << 32) + count / 3 {
+            let hash = hash_of(table, key);
+            let rooms = [false, true].map(|second| room(table, 0, (hash, second)));
+            let free = [0, 1].map(|second: usize| rooms[second].0.len() + rooms[second].1.len());
+            assert!(measured.words().insert_word(key, key).unwrap());
+            let taken = copies(table, hash);
+            let [taken] = taken[..] else { panic!("{key} has copies {taken:?}") };
+            if free == [0, 0] {
+                assert!(taken.rank > 0, "{key}");
+                met[0] += 1;
+                continue;
+            }
+            let roomier = usize::from(free[1] > free[0]);
+            assert_eq!((taken.rank, is_second(taken.state)), (0, roomier == 1), "{key}");
+            let (open, shadows) = &rooms[roomier];
+            let among = if open.is_empty() { shadows } else { open };
+            let before = among.iter().find(|spot| spot.at == taken.at);
+            let before = before.unwrap_or_else(|| panic!("{key} took {taken:?}, not {among:?}"));
+            met[if open.is_empty() { 1 } else { 2 }] += 1;
+            if open.is_empty() {
+                // Its own copy lies further down.
+                let other = before.words;
+                assert_eq!(measured.words().get_word(other[0]).unwrap(), Some(other[1]));
+            }
+        }
+        println!("below, over a shadow, in an open slot: {met:?}");
+        assert!(met[1] > 50 && met.iter().sum::<u64>() == count / 3, "{met:?}");
+    }
+}
+
+/// What a write of a key did to its copies, and how often.
+#[derive(Default, Debug)]
+struct Met {
+    went_up: [u64; 2],
+    in_place: [u64; 2],
+    below_nothing: u64,
+}
+
+/// Updates a key or removes it, and compares its copies before and after with the table in
+/// `lazy_updating.rs`.
+fn write_lazily(measured: &Measured<Tiered>, key: u64, removes: bool, met: &mut Met) {
+    let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+    let hash = hash_of(table, key);
+    let before = copies(table, hash);
+    let topmost = before[0];
+    let second = is_second(topmost.state);
+    let roomy = (0..topmost.rank).find_map(|rank| {
+        let (open, shadows) = room(table, rank, (hash, second));
+        let takes = if open.is_empty() { shadows } else { open };
+        (!takes.is_empty()).then_some(takes)
+    });
+    if removes {
+        assert!(measured.words().remove_word(key).unwrap());
+        assert_eq!(measured.words().get_word(key).unwrap(), None);
+    } else {
+        assert!(measured.words().update_word(key, !key).unwrap());
+        assert_eq!(measured.words().get_word(key).unwrap(), Some(!key));
+    }
+    let after = copies(table, hash);
+    let word = if removes { topmost.words[1] } else { !key };
+    let is_right = |spot: &Spot| {
+        let flags = (is_valid(spot.state), is_deleted(spot.state), is_second(spot.state));
+        spot.words == [key, word] && flags == (true, removes, second)
+    };
+    if let Some(takes) = roomy {
+        // What was there stays as it was, flags and all, until a move overwrites it.
+        assert_eq!(after[1..], before, "{key}: a copy below has changed");
+        assert!(is_right(&after[0]) && takes.iter().any(|spot| spot.at == after[0].at), "{key}");
+        met.went_up[usize::from(removes)] += 1;
+    } else if removes && before.len() == 1 {
+        assert!(after.is_empty(), "{key}: {after:?}");
+        met.below_nothing += 1;
+    } else {
+        assert_eq!((after.len(), &after[1..]), (before.len(), &before[1..]), "{key}");
+        assert!(after[0].at == topmost.at && is_right(&after[0]), "{key}: {after:?}");
+        met.in_place[usize::from(removes)] += 1;
+    }
+}
+
+#[test]
+fn an_update_and_a_deletion_go_up_where_there_is_room_and_else_to_the_topmost_copy() {
+    // Fails if a pair of a lower layer is updated in place, or its slot is emptied, though its
+    // bucket in a layer above has an open slot or a shadow; if the older copy below changes; or if
+    // a write without room above does not go to the topmost copy itself.
+    for (layers, fingerprints) in [(2, 0), (2, 2), (3, 0), (3, 1)] {
+        let (measured, count) =
+            filled(Form::WORDS, TieredSettings { layers, fingerprints, ..of_the_paper() });
+        let mut met = Met::default();
+        for key in 0..count {
+            write_lazily(&measured, key, key % 4 == 3, &mut met);
+        }
+        println!("{layers} layers: {met:?}");
+        assert!(met.went_up.iter().all(|times| *times > 50), "{met:?}");
+        assert!(met.in_place.iter().all(|times| *times > 50) && met.below_nothing > 5, "{met:?}");
+        assert_eq!(measured.table.check().unwrap().items, measured.table.len().unwrap());
+    }
+}
