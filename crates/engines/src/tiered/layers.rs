@@ -186,11 +186,16 @@ impl<P: Primitives> Layers<P> {
 /// that has fewer. With one stream for all, all have rank 0.
 pub fn announce_streams<M: Media>(pm: &Access<'_, M>, view: &View, apart: bool) {
     for (rank, place) in view.all().iter().enumerate() {
-        let span = Span::of_bytes(place.start(), place.bytes());
-        let mut class = if apart { rank as u8 } else { 0 };
-        // A medium that takes no hints works without.
-        while pm.stream(span, StreamClass(class)) == StreamSupport::NotSupported && class > 0 {
-            class -= 1;
-        }
+        announce_stream(pm, *place, rank, apart);
+    }
+}
+
+/// As [`announce_streams`], of one layer.
+pub fn announce_stream<M: Media>(pm: &Access<'_, M>, place: Place, rank: usize, apart: bool) {
+    let span = Span::of_bytes(place.start(), place.bytes());
+    let mut class = if apart { rank as u8 } else { 0 };
+    // A medium that takes no hints works without.
+    while pm.stream(span, StreamClass(class)) == StreamSupport::NotSupported && class > 0 {
+        class -= 1;
     }
 }

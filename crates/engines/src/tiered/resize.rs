@@ -19,7 +19,7 @@ use super::bucket::{Line, Lines, PairCodec};
 use super::concurrency::Held;
 use super::fingerprints::{Covers, Known};
 use super::in_cacheline_crash_consistency::Plan;
-use super::layers::{View, announce_streams};
+use super::layers::{View, announce_stream, announce_streams};
 use super::layout::{
     self, BUCKET_LINES, Head, LINE_WORDS, Line as Ruler, Listed, MOST_LOG, PLACES, Place,
 };
@@ -89,16 +89,18 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             }
             Err(other) => return Err(other.into()),
         };
+        let place = Place::new(span.start, log);
+        announce_stream(pm, place, view.count(), self.settings.streams == 1);
         write_empty_lines(pm, span, Some(sites::LAYER))?;
         pm.fence(sites::LAYER)?;
-        let place = Place::new(span.start, log);
         let at = layout::place_at(index);
         pm.commit_word(at, Listed::Live(place).encode(at), sites::PLACE)?;
         pm.persist(Span::new(at, 1), sites::PLACE)?;
         *growth = Growth { steps: growth.steps + 1, ..Growth::default() };
         self.fingerprints.add_below(&view, place);
         self.layers.add(place);
-        self.announce(pm);
+        // Until that many items are there, draining has time.
+        self.grow_at.store(self.items_to_grow(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -162,16 +164,18 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
         let top = view.place(0);
         self.space.give(Span::of_bytes(top.start(), top.bytes()));
-        self.grow_at.store(self.items_to_grow(), Ordering::Relaxed);
         // Overflow lines may be empty now.
         self.unswept.fetch_add(1, Ordering::Relaxed);
         self.announce(pm);
         Ok(())
     }
 
-    /// Returns the number of items at which a layer is added.
+    /// Returns the number of items at which a layer is added. What is being drained has no slots
+    /// for them.
     pub(super) fn items_to_grow(&self) -> u64 {
-        let slots = u128::from(self.slots(&self.layers.view()));
+        let view = self.layers.view();
+        let drained = view.draining().then(|| self.settings.slots_of_log(view.place(0).log()));
+        let slots = u128::from(self.slots(&view) - drained.unwrap_or(0));
         (slots * u128::from(self.settings.grow_percent) / 100) as u64
     }
 

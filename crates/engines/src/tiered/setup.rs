@@ -219,6 +219,11 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &TieredSettings) -> Result<()>
     Ok(pm.write_words(ROOT, &root)?)
 }
 
+/// Lines that are written by one call.
+///
+/// Unit: lines. Source: ours; a page. A flash device writes one for each call.
+const LINES_AT_ONCE: u64 = 4096 / LINE;
+
 /// Writes lines without pairs: their words may not stay zero, or a hole would pass for them. With a
 /// site they are written past the caches, and the next fence of the access makes them durable.
 ///
@@ -229,9 +234,13 @@ pub fn write_empty_lines<M: Media>(
     span: Span,
     site: Option<Site>,
 ) -> Result<()> {
-    for index in 0..span.bytes() / LINE {
-        let at = span.start.plus(index * (LINE / WORD));
-        let words = empty_line(at);
+    let mut words = Vec::new();
+    let count = span.bytes() / LINE;
+    for first in (0..count).step_by(LINES_AT_ONCE as usize) {
+        let line = |index: u64| span.start.plus(index * (LINE / WORD));
+        let at = line(first);
+        words.clear();
+        words.extend((first..count.min(first + LINES_AT_ONCE)).flat_map(|i| empty_line(line(i))));
         match site {
             Some(site) => pm.write_words_nt(at, &words, site)?,
             None => pm.write_words(at, &words)?,

@@ -70,7 +70,7 @@ pub struct Tiered<M: Media, C: PairCodec> {
     pub(super) fingerprints: Fingerprints<M::Sync>,
     /// About how many items there are: exact up to what the groups have not reported yet.
     pub(super) estimate: WordOf<M>,
-    /// The estimate at which a layer is added.
+    /// The estimate at which a layer is added, the next one while the top layer is drained.
     pub(super) grow_at: WordOf<M>,
     pub(super) growth: LockOf<M, Growth>,
     pub(super) sweep: LockOf<M, Sweep>,

@@ -3,6 +3,7 @@
 mod copies;
 mod crashes;
 mod damage;
+mod growth;
 mod hostile;
 mod mechanisms;
 mod slots;

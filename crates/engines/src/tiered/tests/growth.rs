@@ -1,0 +1,299 @@
+//! Resizing, step by step (Tiered Hashing 3.8): what a layer takes while it is drained, what drops
+//! it, and what is left to `maintain`.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::time::Instant;
+
+use everhash_index::{Form, Inline, Opening, Table, open};
+use everhash_pmem::{Image, Region, Std, WORD};
+use everhash_testkit::measured::{MEMORY, Measured};
+
+use super::copies::{copies, room};
+use super::mechanisms::{of_the_paper, own, two_layers};
+use crate::common::slot_codec::Words;
+use crate::tiered::layout::{self, Listed, PLACES, ROOT, Root};
+use crate::tiered::state::Tiered as Open;
+use crate::tiered::{Tiered, TieredSettings, TieredTable};
+
+fn of_words(measured: &Measured<Tiered>) -> &Open<Image, Words> {
+    let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+    table
+}
+
+/// Makes a table that has just begun to drain its top layer. Returns it and the number of its
+/// keys, which are 0, 1, ... and have themselves as values.
+fn draining(changes: TieredSettings) -> (Measured<Tiered>, u64) {
+    let settings = TieredSettings { grow_percent: 80, ..changes };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+    let mut count = 0;
+    while !of_words(&measured).layers.draining() {
+        assert!(measured.words().insert_word(count, count).unwrap());
+        count += 1;
+    }
+    (measured, count)
+}
+
+/// Returns which pages of the top layer a thread has begun to drain.
+fn begun(table: &Open<Image, Words>) -> u64 {
+    table.growth.lock().unwrap().next
+}
+
+/// Maintains a table until there is nothing to do.
+fn maintain(measured: &Measured<Tiered>) {
+    while Table::maintain(&measured.table, Duration::ZERO, 1000).unwrap().more {}
+}
+
+#[test]
+fn a_layer_that_is_drained_takes_updates_and_no_new_keys() {
+    // Fails if a new key, or a newer copy of one further down, goes to the layer that is drained;
+    // or if a key that is there is updated anywhere else: the older copy would be the topmost one.
+    for fingerprints in 0..=2 {
+        let small = TieredSettings { top_pages: 16, fingerprints, ..two_layers() };
+        let (measured, count) = draining(small);
+        let (table, words) = (of_words(&measured), measured.words());
+        let (mut added, mut updated, mut below) = (0, 0, 0);
+        for index in 0..count {
+            // The oldest keys have sunk, and the newest ones have not.
+            let key = if index % 2 == 0 { index } else { count - index };
+            let (new, pages) = ((1 << 32) + index, begun(table));
+            let hash = table.hasher.word(new);
+            let rooms = [false, true].map(|second| room(table, 0, (hash, second)));
+            assert!(words.insert_word(new, new).unwrap());
+            if !table.layers.draining() {
+                break;
+            }
+            let taken = copies(table, hash);
+            assert!(taken.len() == 1 && taken[0].rank > 0, "{new} is new: {taken:?}");
+            added += u64::from(rooms.iter().any(|(open, shadows)| open.len() + shadows.len() > 0));
+            let before = copies(table, table.hasher.word(key));
+            assert!(words.update_word(key, !key).unwrap());
+            if !table.layers.draining() {
+                break;
+            }
+            let after = copies(table, table.hasher.word(key));
+            assert!(after[0].rank >= 1 || before[0].rank == 0, "{key} rose to {after:?}");
+            if begun(table) != pages {
+                // The page of the key may have been drained behind the write.
+                continue;
+            }
+            if before[0].rank == 0 {
+                assert_eq!((after[0].at, after[0].words), (before[0].at, [key, !key]));
+                assert!(layout::is_valid(after[0].state));
+                updated += 1;
+            } else {
+                below += 1;
+            }
+        }
+        println!("{added} new keys past room, {updated} updates in the layer, {below} below it");
+        assert!(added > 100 && updated > 100 && below > 100);
+        maintain(&measured);
+        assert_eq!(measured.table.check().unwrap().items, measured.table.len().unwrap());
+    }
+}
+
+#[test]
+fn every_kind_of_read_finds_every_key_while_a_layer_is_drained() {
+    // Fails if a search of one or of many keys passes over one of the layers, of which there is one
+    // more than usual, or takes an older copy for the pair of a key.
+    for (layers, fingerprints) in [(2, 0), (2, 1), (3, 2)] {
+        let small = TieredSettings { top_pages: 16, layers, fingerprints, ..of_the_paper() };
+        let (measured, count) = draining(small);
+        let (table, words) = (of_words(&measured), measured.words());
+        let updated = |key: u64| key.is_multiple_of(50);
+        let value = |key: u64| (key < count).then_some(if updated(key) { !key } else { key });
+        for key in (0..count).filter(|key| updated(*key)) {
+            assert!(words.update_word(key, !key).unwrap());
+        }
+        let keys: Vec<u64> = (0..2 * count).collect();
+        let mut stages = 0;
+        while table.layers.draining() {
+            let mut found = vec![Some(1); keys.len()];
+            words.get_words(&keys, &mut found).unwrap();
+            let bytes: Vec<[u8; 8]> = keys.iter().map(|key| key.to_le_bytes()).collect();
+            let slices: Vec<&[u8]> = bytes.iter().map(|key| &key[..]).collect();
+            let mut seen = 0;
+            let visit = &mut |position: usize, found: Option<&[u8]>| {
+                let expected = value(keys[position]).map(u64::to_le_bytes);
+                assert_eq!(found, expected.as_ref().map(|value| &value[..]), "{position}");
+                seen += 1;
+            };
+            measured.table.get_many(&slices, visit).unwrap();
+            assert_eq!(seen, keys.len());
+            for (key, found) in keys.iter().zip(found) {
+                assert_eq!((words.get_word(*key).unwrap(), found), (value(*key), value(*key)));
+            }
+            Table::maintain(&measured.table, Duration::ZERO, 1).unwrap();
+            stages += 1;
+        }
+        println!("{layers} layers: looked at {stages} times");
+        assert!(stages >= 8, "{stages}");
+    }
+}
+
+#[test]
+fn draining_takes_its_time() {
+    // Fails if each write drains a page from when a layer was added: the writes of that moment
+    // would take many times as long, one after the other. It may take as many writes as there are
+    // pages and slots of a page, and is done long before the next layer is due.
+    let (measured, count) = draining(TieredSettings { top_pages: 16, ..two_layers() });
+    let table = of_words(&measured);
+    let (pages, slots) = (16, table.settings.slots_of_log(table.page_log()));
+    let mut key = count;
+    while table.layers.draining() {
+        assert!(measured.words().insert_word(key, key).unwrap());
+        key += 1;
+    }
+    let writes = key - count;
+    println!("{writes} writes for {pages} pages of {slots} slots");
+    assert!((pages * slots / 4..pages * slots * 2).contains(&writes), "{writes}");
+    assert_eq!(table.growth.lock().unwrap().steps, 1);
+}
+
+#[test]
+fn a_second_growth_waits_for_the_first() {
+    // Fails if a layer is added while another one is drained, however due that is; or if none is
+    // added afterwards.
+    let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    let table = of_words(&measured);
+    let mut key = count;
+    while table.layers.draining() {
+        // Overdue: with each insert the table could begin to grow again.
+        table.grow_at.store(1, Ordering::Relaxed);
+        assert!(measured.words().insert_word(key, key).unwrap());
+        key += 1;
+        let layers = table.layers.view().count();
+        assert_eq!((table.growth.lock().unwrap().steps, layers <= 3), (1, true), "{layers} layers");
+    }
+    assert!(key - count >= 4, "a page of the drained layer for each insert, and four pages");
+    assert_eq!(own(&measured.table, "layers"), 2);
+    table.grow_at.store(1, Ordering::Relaxed);
+    while table.growth.lock().unwrap().steps == 1 {
+        assert!(measured.words().insert_word(key, key).unwrap() && key < count + 10_000);
+        key += 1;
+    }
+    maintain(&measured);
+    assert_eq!(measured.table.check().unwrap().items, key);
+}
+
+/// Opens a copy of some words; returns how many pairs there are, and how many layers.
+fn opened(words: &[u64]) -> (u64, usize) {
+    let bytes = words.len() as u64 * WORD;
+    let region = Region::new(Image::<Std>::of(words, bytes, bytes));
+    let table = open::<Tiered, _>(region, Opening::default().boot, &Inline).unwrap();
+    let TieredTable::Words(inner) = &table else { panic!("the form is words") };
+    assert_eq!(table.check().unwrap().items, table.len().unwrap());
+    (table.len().unwrap(), inner.layers.view().count())
+}
+
+/// Waits until something holds, for far longer than that needs; returns whether it does.
+fn comes_true(holds: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !holds() && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::yield_now();
+    }
+    holds()
+}
+
+#[test]
+fn the_thread_that_drains_the_last_page_drops_the_layer() {
+    // Fails if a layer is dropped when its last page was handed out and not when all are empty: a
+    // thread that has taken a page, and waits for its latch, would lose what is in it.
+    let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    let table = of_words(&measured);
+    let (pm, view) = (table.pool.access(), table.layers.view());
+    let (page, log) = (begun(table), view.place(0).log());
+    let first = layout::first_position(page << table.page_log(), log);
+    let drain = || table.drain_next(&table.pool.access()).unwrap();
+    let under_way = || table.growth.lock().unwrap().under_way;
+    let (is_slow, is_done, is_there) = std::thread::scope(|scope| {
+        let held = table.groups.hold_one(&pm, table.groups.of(first)).unwrap();
+        scope.spawn(drain);
+        let is_slow = comes_true(|| under_way() == 1);
+        let quick = scope.spawn(|| (page + 1..4).for_each(|_| assert!(drain())));
+        let is_done = comes_true(|| quick.is_finished());
+        let is_there = table.layers.draining() && under_way() == 1;
+        drop(held);
+        (is_slow, is_done, is_there)
+    });
+    assert!(is_slow && is_done && is_there, "{is_slow} {is_done} {is_there}");
+    assert!(!table.layers.draining());
+    assert_eq!(measured.table.check().unwrap().items, count);
+}
+
+#[test]
+fn one_word_of_the_root_drops_the_layer() {
+    // Fails if the layer is dropped by more than one word, or before all that was in it is further
+    // down: with that word and without it the pool holds the same pairs.
+    let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    let table = of_words(&measured);
+    let (pm, first) = (table.pool.access(), table.layers.view().first());
+    let mut before = Vec::new();
+    while table.layers.draining() {
+        before = measured.media.words();
+        assert!(table.drain_next(&pm).unwrap());
+    }
+    let after = measured.media.words();
+    let root = ROOT.word() as usize..ROOT.word() as usize + Root::WORDS;
+    let changed: Vec<_> = root.filter(|word| before[*word] != after[*word]).collect();
+    let place = layout::place_at(first);
+    assert_eq!(changed, [place.word() as usize]);
+    assert_eq!(Listed::decode(after[changed[0]], place), Some(Listed::Dropped));
+    assert!(PLACES > first + 1);
+    let mut kept = after.clone();
+    kept[changed[0]] = before[changed[0]];
+    assert_eq!((opened(&before), opened(&kept)), ((count, 3), (count, 3)));
+    assert_eq!(opened(&after), (count, 2));
+}
+
+#[test]
+fn maintain_drains_the_pages_that_no_write_comes_to() {
+    // Fails if a table that nobody writes to any more keeps its old top layer.
+    let (measured, count) = draining(TieredSettings { top_pages: 16, ..two_layers() });
+    let table = of_words(&measured);
+    assert_eq!((begun(table) < 16, table.layers.view().count()), (true, 3));
+    let used = measured.table.stats().unwrap().used_bytes;
+    maintain(&measured);
+    assert_eq!((table.layers.draining(), table.layers.view().count()), (false, 2));
+    // 16 pages of 4 KiB.
+    assert!(measured.table.stats().unwrap().used_bytes <= used - (16 << 12));
+    assert_eq!(measured.table.check().unwrap().items, count);
+}
+
+#[test]
+fn maintain_ends_deletions_and_gives_overflow_lines_back() {
+    // Fails if the sweep passes over a page, a layer or a line: what no write comes by stays for
+    // ever then.
+    for (layers, fingerprints) in [(2, 0), (2, 1), (3, 2)] {
+        let small = TieredSettings { top_pages: 2, layers, fingerprints, ..of_the_paper() };
+        let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
+        let table = of_words(&measured);
+        // No growth, and chains of some overflow lines each.
+        table.grow_at.store(u64::MAX, Ordering::Relaxed);
+        let count = small.slots() * 3 / 2;
+        (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+        let lines = own(&measured.table, "overflowed");
+        let removed = (0..count).filter(|key| key % 16 != 0);
+        removed.for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
+        let hashes = || (0..count).map(|key| (key, table.hasher.word(key)));
+        let tombstone = |hash| copies(table, hash).iter().any(|it| layout::is_deleted(it.state));
+        let tombstones = hashes().filter(|(_, hash)| tombstone(*hash)).count();
+        assert!(tombstones > 50 && lines > 20, "{tombstones} tombstones, {lines} overflow lines");
+        maintain(&measured);
+        for (key, hash) in hashes() {
+            let expected = (key % 16 == 0).then_some(key);
+            assert_eq!(measured.words().get_word(key).unwrap(), expected);
+            let left = copies(table, hash);
+            // Shadows of keys that are there, and nothing of those that are not.
+            assert_eq!(left.is_empty(), expected.is_none(), "{key}: {left:?}");
+        }
+        let (checked, stats) = (measured.table.check().unwrap(), measured.table.stats().unwrap());
+        assert_eq!(checked.items, count.div_ceil(16));
+        // Beside the pairs, the lines of the heap: those that are left have a pair each.
+        let left = (stats.live_bytes - 16 * checked.items) / 64;
+        println!("{layers} layers: {lines} overflow lines, {left} left");
+        assert!(left <= lines / 4, "{left} of {lines}");
+        // Deletions that the sweep ended do not come back.
+        assert_eq!(opened(&measured.media.words()), (count.div_ceil(16), layers as usize));
+    }
+}
