@@ -98,6 +98,12 @@ impl<P: Primitives> BucketLock<P> {
         Ok(Held { bucket: self, pm, _lock: lock })
     }
 
+    /// Returns whether somebody has the lock: what a test waits for.
+    #[cfg(test)]
+    pub fn is_held(&self) -> bool {
+        matches!(self.lock.try_lock(), Ok(None))
+    }
+
     /// Returns a number that no other lock of the process has.
     #[inline(always)]
     fn name(&self) -> u64 {

@@ -11,6 +11,8 @@ mod full_logs;
 mod hostile;
 mod laps;
 mod look_ups;
+mod parallel_recovery;
+mod progress;
 mod search_beside_moves;
 mod splits;
 mod traps;
