@@ -72,6 +72,7 @@
 //! | a split fills new segments (3.5) | segments and their units have a lap; units of a lower one are free | space that held a segment need not be emptied for another one (6) |
 //! | split blocks inserts (3.5) | of its segment only; readers wait while one word turns | the rest of the table goes on |
 //! | fingerprints in DRAM (3.4) | those of four units, two lines, are compared at once; zero for what is not live | two planes of bytes, the high one compared first, took a look-up 365 instructions instead of 257, and one of many 543 instead of 329 |
+//! | the width of fingerprints is a parameter (3.4) | 16 bits | segment (40 bits of a hash) and bucket (8) leave so many, so that no bit says what these do; with 8 one search in two of an absent key would read the device, and with 32 a pair takes two bytes more of DRAM |
 //! | keys in items, values in a pool (3.7) | an item is hash and record word; the record is fenced before its item | keys of any length; a split reads no record |
 //! | no word on hashes that are equal | so many as a bucket holds; one more is `Full` | a chain would be met by nobody who has no second key with the same 64 bits |
 //!
@@ -136,7 +137,9 @@
 //! have just been split: 8.0 bytes of DRAM a pair, 46 of the file of which 38 are in use (a half
 //! that was just split is half empty), 30 written; an open with one thread takes 0.58 s after a
 //! crash and 0.53 s after a close, 35 and 38 M pairs a second. On average between two doublings it
-//! is 5.4 bytes of DRAM and 28 of the device (`tests/counts.rs`).
+//! is 5.4 bytes of DRAM and 28 of the device (`tests/counts.rs`). While 20 M pairs go in, beginning
+//! with one segment, 75.4 % of all slots are filled on average and 53 to 98 % at any time (68.9, 48
+//! to 88 % in the paper).
 //!
 //! Of the first row about 27 bytes are the log, and the rest the units that relocations and splits
 //! write, each pair about 2.4 times: all segments have just been split for the third time. A split

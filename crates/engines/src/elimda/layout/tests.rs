@@ -88,3 +88,25 @@ fn the_slots_of_a_block_follow_one_another_line_by_line() {
         );
     }
 }
+
+#[test]
+fn fingerprint_segment_and_bucket_share_no_bit_of_a_hash() {
+    // Fails if a bit that leads to the segment or to the bucket is in the fingerprint, too: inside
+    // a bucket it would be the same for all, and one key in so many more would look like another.
+    let mut used = [0u64; 3];
+    for bit in 0..64 {
+        for hash in [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, 0x5a5a_5a5a_5a5a_5a5a_u64] {
+            let other = hash ^ 1 << bit;
+            let segment =
+                (0..=MOST_DEPTH).any(|depth| leading(hash, depth) != leading(other, depth));
+            let bucket = (hash ^ other) & (MOST_BUCKETS - 1) != 0;
+            for (part, differs) in
+                [segment, fingerprint(hash) != fingerprint(other), bucket].into_iter().enumerate()
+            {
+                used[part] |= u64::from(differs) << bit;
+            }
+        }
+    }
+    assert_eq!(used.map(u64::count_ones), [40, 16, 8]);
+    assert_eq!(used[0] ^ used[1] ^ used[2], u64::MAX);
+}

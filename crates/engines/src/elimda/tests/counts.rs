@@ -1,9 +1,10 @@
 //! What operations ask of the medium (ElimDA 4.2, Exp#6, Exp#7, Exp#9).
 
-use everhash_index::{Form, Table};
+use everhash_index::{Form, Inline, Opening, Table, WordTable, create};
+use everhash_pmem::{Image, Region, Std};
 use everhash_testkit::measured::{Cost, FILE, MEMORY, Measured};
 
-use crate::elimda::{ElimDa, ElimDaSettings};
+use crate::elimda::{ElimDa, ElimDaSettings, ElimDaTable};
 
 fn pair(form: Form, i: u64) -> (Vec<u8>, Vec<u8>) {
     let bytes = i.to_le_bytes().to_vec();
@@ -108,4 +109,34 @@ fn a_growing_table_keeps_its_load_its_dram_and_its_log_in_bounds() {
     println!("between two doublings, an item: {dram:.2} of DRAM, {device:.2} of the device");
     assert!(dram < 6.0 && device < 30.0, "{dram} {device}");
     assert_eq!(measured.table.check().unwrap().items, count);
+}
+
+#[test]
+#[ignore = "inserts 20 million pairs: about a minute in the release profile, and 2 GB of memory"]
+fn the_load_factor_while_twenty_million_pairs_are_inserted() {
+    // Fails if fewer than 65 % of all slots are filled on average (ElimDA, Fig. 15: 68.9 %).
+    const PAIRS: u64 = 20_000_000;
+    const EVERY: u64 = 50_000;
+    let region = Region::new(Image::<Std>::new(0, 3 << 29));
+    let settings = ElimDaSettings { initial_segments: 1, ..ElimDaSettings::default() };
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let table = create::<ElimDa, _>(region, &opening, &settings, &Inline).unwrap();
+    let ElimDaTable::Words(table) = &table else { panic!("the form has words") };
+    let mut loads = Vec::new();
+    for key in 0..PAIRS {
+        assert!(table.insert_word(key, key).unwrap());
+        if (key + 1).is_multiple_of(EVERY) {
+            loads.push(table.stats().unwrap().load_factor());
+        }
+    }
+    // Without the first million, in which a few segments decide.
+    let settled = &loads[(1_000_000 / EVERY) as usize..];
+    let mean = |loads: &[f64]| loads.iter().sum::<f64>() / loads.len() as f64;
+    let (least, most) = settled
+        .iter()
+        .fold((1.0, 0.0), |(least, most): (f64, f64), load| (least.min(*load), most.max(*load)));
+    println!("mean {:.3}, after the first million {:.3}", mean(&loads), mean(settled));
+    println!("from {least:.3} to {most:.3}, {:.3} at the end", loads[loads.len() - 1]);
+    assert!(mean(&loads) >= 0.65);
+    assert_eq!(table.len(), PAIRS);
 }
