@@ -10,8 +10,9 @@ use crate::Plan;
 /// A page that is touched for the first time costs microseconds: with faults inside the timed
 /// part, a run would measure the kernel.
 pub(crate) fn make(plan: &Plan, design: &Design<Dram>) -> Result<Box<dyn Table>> {
+    let Plan { write_back, durable_caches, .. } = *plan;
     let options =
-        DramOptions { write_back: plan.write_back, huge_pages: true, ..DramOptions::default() };
+        DramOptions { write_back, durable_caches, huge_pages: true, ..DramOptions::default() };
     let medium = Dram::with_options(bytes(plan), options)?;
     medium.touch(Span::new(Addr::NULL, medium.bytes() / WORD));
     let opening = Opening { form: plan.form, hash: plan.hash, ..Opening::default() };
@@ -36,8 +37,40 @@ pub fn best_write_back() -> WriteBack {
         .into_iter()
         .find(|kind| {
             let options =
-                DramOptions { write_back: *kind, capacity_bytes: 4096, huge_pages: false };
+                DramOptions { write_back: *kind, capacity_bytes: 4096, ..DramOptions::default() };
             Dram::with_options(0, options).is_ok()
         })
         .unwrap_or(WriteBack::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use everhash_index::{Form, HashKind};
+
+    use super::*;
+    use crate::candidates;
+
+    #[test]
+    fn durable_caches_reach_the_engine() {
+        // Fails if a run that asks for durable caches measures the path for volatile ones, or one
+        // that does not the other: ElimDA has collecting logs where caches are durable.
+        let elimda = candidates().into_iter().find(|candidate| candidate.name == "elimda");
+        for durable_caches in [false, true] {
+            let plan = Plan {
+                items: 1000,
+                form: Form::WORDS,
+                threads: vec![1],
+                rounds: 1,
+                hash: HashKind::Xxh3,
+                presized: true,
+                settings: Vec::new(),
+                write_back: WriteBack::None,
+                durable_caches,
+            };
+            let table = make(&plan, &elimda.as_ref().unwrap().in_memory).unwrap();
+            let stats = table.stats().unwrap();
+            let logs = stats.own.iter().find(|(name, _)| *name == "collecting_logs").unwrap();
+            assert_eq!(logs.1 > 0, durable_caches, "{stats:?}");
+        }
+    }
 }

@@ -91,6 +91,8 @@ pub struct Report {
     pub presized: bool,
     /// The instruction behind a flush.
     pub write_back: String,
+    /// Whether the medium of the tables claimed durable caches: they did not flush.
+    pub durable_caches: bool,
     /// How often everything was repeated.
     pub rounds: u32,
     /// Ceilings first, then engines in order.
@@ -163,6 +165,7 @@ impl Samples {
             hash: plan.hash.to_string(),
             presized: plan.presized,
             write_back: format!("{:?}", plan.write_back).to_lowercase(),
+            durable_caches: plan.durable_caches,
             rounds: plan.rounds,
             rows: series
                 .into_iter()

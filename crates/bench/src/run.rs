@@ -29,6 +29,9 @@ pub struct Plan {
     pub settings: Vec<(String, u64)>,
     /// The instruction behind a flush.
     pub write_back: WriteBack,
+    /// Whether the medium of the tables claims durable caches: nothing is flushed there. Ceilings
+    /// flush all the same.
+    pub durable_caches: bool,
 }
 
 /// An engine that takes part in a run.

@@ -8,8 +8,17 @@ use everhash_testkit::reference::Reference;
 fn plan(form: Form) -> Plan {
     let write_back = WriteBack::None;
     let (hash, threads) = (HashKind::Xxh3, vec![1, 2]);
-    let settings = Vec::new();
-    Plan { items: 60, form, hash, threads, rounds: 2, presized: true, settings, write_back }
+    Plan {
+        items: 60,
+        form,
+        hash,
+        threads,
+        rounds: 2,
+        presized: true,
+        settings: Vec::new(),
+        write_back,
+        durable_caches: false,
+    }
 }
 
 #[test]

@@ -39,7 +39,12 @@ fn main() -> Result<()> {
 }
 
 fn dram(bytes: u64, write_back: WriteBack) -> Result<Dram> {
-    let options = DramOptions { capacity_bytes: 4 << 30, write_back, huge_pages: true };
+    let options = DramOptions {
+        capacity_bytes: 4 << 30,
+        write_back,
+        huge_pages: true,
+        ..DramOptions::default()
+    };
     let dram = Dram::with_options(bytes, options)?;
     dram.touch(Span::of_bytes(Addr::NULL, bytes));
     Ok(dram)

@@ -43,6 +43,9 @@ pub struct Bench {
     /// Let the tables grow from their default size instead of making them for all pairs
     #[arg(long)]
     growing: bool,
+    /// Claim durable caches (eADR): tables flush nothing, and ElimDA appends to collecting logs
+    #[arg(long)]
+    durable_caches: bool,
     /// Setting of every engine that takes part, for ablations; see `everhash engines`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, u64)>,
@@ -73,6 +76,7 @@ impl Bench {
             presized: !self.growing,
             settings: self.settings.clone(),
             write_back: best_write_back(),
+            durable_caches: self.durable_caches,
         };
         if self.counted {
             return instructions::be_child(&plan, &taking_part);
@@ -120,8 +124,9 @@ pub(super) fn spinner() -> ProgressBar {
 
 fn print(report: &Report) -> Outcome {
     let sized = if report.presized { "made for them" } else { "growing" };
+    let flushes = if report.durable_caches { "durable caches, ceilings flush" } else { "flushes" };
     output::print(&format!(
-        "{} pairs of form {}, hash {}, tables {sized}, flushes by {}, {} rounds: median (least to \
+        "{} pairs of form {}, hash {}, tables {sized}, {flushes} by {}, {} rounds: median (least to \
          most)",
         report.items, report.form, report.hash, report.write_back, report.rounds
     ))?;

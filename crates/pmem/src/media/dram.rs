@@ -1,7 +1,7 @@
 //! Volatile memory that grows in place, with real flush instructions for benchmarks if wanted.
 
 use super::{Domain, Guarantees, Hints, Holes, Media, Simulation};
-use crate::sys::flush::{Flusher, PASSES_CACHES};
+use crate::sys::flush::{Flusher, PASSES_CACHES, store_fence};
 use crate::sys::map::{Mapping, Source};
 use crate::sys::window::Window;
 use crate::{Addr, Error, LINE, Result, Site, Span, Std, WriteBack};
@@ -16,12 +16,21 @@ pub struct DramOptions {
     /// Whether to ask the kernel for huge pages, which take the address translation out of a
     /// measurement. Best effort.
     pub huge_pages: bool,
+    /// Whether to claim durable caches (eADR), so that an engine takes the path of a machine that
+    /// has them, in a measurement. `flush` does nothing then, and `fence` waits. Nothing survives
+    /// the process all the same.
+    pub durable_caches: bool,
 }
 
 impl Default for DramOptions {
-    /// One TiB of addresses, no flush instructions, ordinary pages.
+    /// One TiB of addresses, no flush instructions, ordinary pages, volatile caches.
     fn default() -> Self {
-        DramOptions { capacity_bytes: 1 << 40, write_back: WriteBack::None, huge_pages: false }
+        DramOptions {
+            capacity_bytes: 1 << 40,
+            write_back: WriteBack::None,
+            huge_pages: false,
+            durable_caches: false,
+        }
     }
 }
 
@@ -40,7 +49,10 @@ impl Default for DramOptions {
 pub struct Dram {
     mapping: Mapping,
     flusher: Flusher,
+    /// Whether a fence is one.
+    waits: bool,
     huge_pages: bool,
+    durable_caches: bool,
 }
 
 impl Dram {
@@ -58,7 +70,9 @@ impl Dram {
     /// [`Error::Unsupported`] if the processor lacks the flush instruction, [`Error::Full`] if
     /// `bytes` exceeds the capacity, [`Error::System`] if there are not enough addresses.
     pub fn with_options(bytes: u64, options: DramOptions) -> Result<Dram> {
-        let flusher = Flusher::new(options.write_back).ok_or_else(|| Error::Unsupported {
+        let DramOptions { huge_pages, durable_caches, .. } = options;
+        let write_back = if durable_caches { WriteBack::None } else { options.write_back };
+        let flusher = Flusher::new(write_back).ok_or_else(|| Error::Unsupported {
             what: format!(
                 "{:?} is not an instruction of this processor; choose another write-back",
                 options.write_back
@@ -66,7 +80,8 @@ impl Dram {
         })?;
         let mapping = Mapping::reserve(options.capacity_bytes, true)
             .map_err(|source| Error::System { doing: "reserve addresses", source })?;
-        let dram = Dram { mapping, flusher, huge_pages: options.huge_pages };
+        let waits = durable_caches || write_back != WriteBack::None;
+        let dram = Dram { mapping, flusher, waits, huge_pages, durable_caches };
         dram.grow(bytes)?;
         Ok(dram)
     }
@@ -89,7 +104,8 @@ impl Media for Dram {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { domain: Domain::None, same_line_order: true, access_unit_bytes: LINE }
+        let domain = if self.durable_caches { Domain::Eadr } else { Domain::None };
+        Guarantees { domain, same_line_order: true, access_unit_bytes: LINE }
     }
 
     #[inline(always)]
@@ -122,7 +138,7 @@ impl Media for Dram {
     }
 
     fn write_words_nt(&self, cx: &(), at: Addr, words: &[u64], site: Site) -> Result<()> {
-        if self.flusher.kind() == WriteBack::None {
+        if !self.waits {
             // Without a fence instruction nothing would order stores past the caches.
             return self.mapping.write_words(at, words);
         }
@@ -142,7 +158,9 @@ impl Media for Dram {
 
     #[inline(always)]
     fn fence(&self, _cx: &(), _site: Site) -> Result<()> {
-        self.flusher.fence();
+        if self.waits {
+            store_fence();
+        }
         Ok(())
     }
 
@@ -216,6 +234,22 @@ mod tests {
             tried += 1;
         }
         assert!(tried >= 1);
+    }
+
+    #[test]
+    fn durable_caches_are_claimed_if_that_is_asked_for() {
+        // Fails if an engine takes the path of volatile caches in a measurement of the other one,
+        // or if it takes that of durable caches unasked.
+        for durable_caches in [false, true] {
+            let options = DramOptions { durable_caches, ..DramOptions::default() };
+            let region = Region::new(Dram::with_options(1 << 16, options).unwrap());
+            let durable = region.media().guarantees().domain == Domain::Eadr;
+            assert_eq!((durable, region.media().waits), (durable_caches, durable_caches));
+            let pm = region.access();
+            pm.write_words_nt(Addr::new(4096), &[7, 8], SITE).unwrap();
+            pm.fence(SITE).unwrap();
+            assert_eq!(pm.load(Addr::new(4104)).unwrap(), 8);
+        }
     }
 
     #[test]

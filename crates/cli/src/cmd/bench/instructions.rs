@@ -53,6 +53,9 @@ fn child(plan: &Plan, candidate: &Candidate) -> Outcome<Command> {
     if !plan.presized {
         child.arg("--growing");
     }
+    if plan.durable_caches {
+        child.arg("--durable-caches");
+    }
     for (name, value) in &plan.settings {
         child.args(["--set", &format!("{name}={value}")]);
     }
