@@ -40,10 +40,10 @@ impl Db {
     /// # Errors
     /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
     /// [`Error::Renamed`] if the path by which it was opened means another file by now, those of
-    /// [`Db::backup`], and those of [`Options::open`] for the new file. If there is no
-    /// error of the last kind the database is as it was, with one exception: if the directory cannot
-    /// be synced at the end, the error says so, and the name is that of the new file, unless power
-    /// is lost. In every case it is closed.
+    /// [`Db::backup`], and those of [`Options::open`] for the new file. If there is no error of the
+    /// last kind the database is as it was, with one exception: if the directory cannot be synced
+    /// at the end, the error says so, and the name is that of the new file, unless power is lost.
+    /// In every case it is closed.
     pub fn compact(self) -> Result<Db> {
         self.rewritten(true)
     }

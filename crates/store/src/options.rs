@@ -271,9 +271,9 @@ impl Options {
     }
 
     /// Writes the figures of [`Db::metrics`] to the file `path` while the database is open: at
-    /// once, then every `every`, 10 ms at least, and when it is closed. The file is replaced as a whole, so that
-    /// `everhash top`, and the collector for text files of Prometheus, can read it at any time. It
-    /// holds no key and no value, and anybody may read it whom the umask allows to.
+    /// once, then every `every`, 10 ms at least, and when it is closed. The file is replaced as a
+    /// whole, so that `everhash top`, and the collector for text files of Prometheus, can read it at
+    /// any time. It holds no key and no value, and anybody may read it whom the umask allows to.
     /// Default: no such file.
     pub fn metrics_file(mut self, path: impl Into<PathBuf>, every: Duration) -> Self {
         self.metrics_file = Some((path.into(), every));
@@ -300,8 +300,8 @@ impl Options {
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::Error::AlreadyExists) and those of [`Options::open`]; there is no
-    /// new file `path` then. One exception: if the directory cannot be synced after the file got its
-    /// name, the error says so, and the file is there and can be opened, unless power is lost.
+    /// new file `path` then. One exception: if the directory cannot be synced after the file got
+    /// its name, the error says so, and the file is there and can be opened, unless power is lost.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Db> {
         Db::create_with(self, path.as_ref())
     }

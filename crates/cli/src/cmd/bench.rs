@@ -126,8 +126,8 @@ fn print(report: &Report) -> Outcome {
     let sized = if report.presized { "made for them" } else { "growing" };
     let flushes = if report.durable_caches { "durable caches, ceilings flush" } else { "flushes" };
     output::print(&format!(
-        "{} pairs of form {}, hash {}, tables {sized}, {flushes} by {}, {} rounds: median (least to \
-         most)",
+        "{} pairs of form {}, hash {}, tables {sized}, {flushes} by {}, {} rounds: median (least \
+         to most)",
         report.items, report.form, report.hash, report.write_back, report.rounds
     ))?;
     let mut table = Table::new();
