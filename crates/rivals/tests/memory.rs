@@ -127,6 +127,8 @@ fn fig08_to_fig13_general_operations() {
         for kind in AHEAD.iter().filter(|_| with_logs).chain(&[Kind::CcehPmdk]) {
             print_general(&kind.name(), &general(kind, &device, ITEMS));
         }
+        let blind = Kind::Blind(settings(1));
+        print_general(&blind.name(), &general(&blind, &device, ITEMS));
         // What of ElimDA's time is DRAM, line after line.
         let free = MemoryDevice { dram_random_ns: 0.0, ..device.clone() };
         for kind in &elimda(1)[usize::from(!with_logs)..] {

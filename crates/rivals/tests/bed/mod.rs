@@ -23,6 +23,8 @@ const BOTTOM: u64 = 64;
 #[derive(Clone, Debug)]
 pub enum Kind {
     ElimDa(ElimDaSettings),
+    /// With the inserts of the paper, which do not look for the key.
+    Blind(ElimDaSettings),
     Cceh,
     /// In the port that the paper ran.
     CcehPmdk,
@@ -48,6 +50,7 @@ impl Kind {
     pub fn name(&self) -> String {
         let name = match self {
             Kind::Ahead(kind) => return format!("{}, reads ahead", kind.name()),
+            Kind::Blind(_) => "ElimDA, blind inserts",
             Kind::ElimDa(settings) if settings.collecting_logs == 0 => "ElimDA, no collecting logs",
             Kind::ElimDa(_) => "ElimDA",
             Kind::Cceh => "CCEH",
@@ -89,6 +92,7 @@ pub struct Bed {
     region: Region<Emulated<Std>>,
     subject: Subject,
     value_bytes: u64,
+    is_blind: bool,
 }
 
 /// What one operation comes to.
@@ -124,15 +128,16 @@ impl Bed {
         let region = Region::new(Emulated::<Std>::new(device, Timing::Virtual, 0, 128 << 20));
         let (at, words) = (region.clone(), value_bytes / 8);
         let rival: Box<dyn Rival> = match kind {
-            Kind::ElimDa(settings) => {
+            Kind::ElimDa(settings) | Kind::Blind(settings) => {
                 let form = if words == 1 { Form::WORDS } else { Form::Variable };
                 let opening = Opening { form, ..Opening::default() };
                 let table = create::<ElimDa, _>(at, &opening, settings, &Inline).unwrap();
+                let is_blind = matches!(kind, Kind::Blind(_));
                 let subject = match table {
-                    ElimDaTable::Words(table) => Subject::Words(Box::new(table)),
+                    ElimDaTable::Words(table) if !is_blind => Subject::Words(Box::new(table)),
                     table => Subject::Bytes(Box::new(table)),
                 };
-                return Bed { region, subject, value_bytes };
+                return Bed { region, subject, value_bytes, is_blind };
             }
             Kind::Ahead(kind) => ahead(kind, at),
             Kind::Cceh => Box::new(Cceh::format(at, Probing::Published).unwrap()),
@@ -141,17 +146,22 @@ impl Bed {
             Kind::Level => Box::new(Level::format(at, BOTTOM).unwrap()),
             Kind::Clevel => Box::new(Clevel::format(at, BOTTOM, words).unwrap()),
         };
-        Bed { region, subject: Subject::Rival(rival), value_bytes }
+        Bed { region, subject: Subject::Rival(rival), value_bytes, is_blind: false }
     }
 
     fn value(&self, number: u64) -> Vec<u8> {
         number.to_le_bytes().repeat(self.value_bytes as usize / 8)
     }
 
-    /// Returns false if the key is there.
+    /// Returns false if the key is there; a blind insert does not say so.
     pub fn insert(&mut self, key: u64) -> bool {
         let value = self.value(!key);
         match &mut self.subject {
+            Subject::Bytes(table) if self.is_blind => {
+                let bare = table.bare().expect("ElimDA has blind inserts");
+                bare.insert_blind(&key.to_le_bytes(), &value).unwrap();
+                true
+            }
             Subject::Words(table) => table.insert_word(key, !key).unwrap(),
             Subject::Bytes(table) => table.insert(&key.to_le_bytes(), &value).unwrap(),
             Subject::Rival(table) => match table.insert(key, !key).unwrap() {
