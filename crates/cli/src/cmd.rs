@@ -41,7 +41,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use everhash_store::{Db, Error, Expiring, Form, HashKind, Info, Options, Pair};
+use everhash_store::{Db, Error, Expiring, Form, HashKind, Options, Pair, admit, admit_in_table};
 
 use crate::failure::{Failure, Outcome, STATUSES};
 use crate::output;
@@ -320,6 +320,15 @@ impl InTable {
 }
 
 impl AnyTable {
+    /// Tells whether the table takes such a pair.
+    fn admit(&self, key: &[u8], value: &[u8]) -> everhash_store::Result<()> {
+        match self {
+            AnyTable::Plain(db) if db.table_name().is_none() => admit(db.info().form, key, value),
+            AnyTable::Plain(_) => admit_in_table(key, value, false),
+            AnyTable::Expiring(_) => admit_in_table(key, value, true),
+        }
+    }
+
     fn get(&self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
         Ok(match self {
             AnyTable::Plain(db) => db.get(key)?,
@@ -339,14 +348,6 @@ impl AnyTable {
             AnyTable::Plain(db) => db.take(key)?,
             AnyTable::Expiring(table) => table.take(key)?,
         })
-    }
-
-    /// Returns what the database is.
-    fn info(&self) -> Info {
-        match self {
-            AnyTable::Plain(db) => *db.info(),
-            AnyTable::Expiring(table) => *table.db().info(),
-        }
     }
 
     fn clear(&self) -> Outcome {

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::expiring::admit_ending;
+use crate::tables::prefix;
+
 /// An error of a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -418,11 +421,28 @@ impl Fault {
     }
 }
 
-/// Tells whether a database of the form `form` takes such a pair: whether it has the lengths that
-/// all pairs there have, or is short enough.
+/// Tells whether the default table of a database of the form `form` takes such a pair: whether it
+/// has the lengths that all pairs there have, or is short enough.
 ///
 /// # Errors
 /// [`Error::Pair`].
 pub fn admit(form: everhash_index::Form, key: &[u8], value: &[u8]) -> Result<()> {
+    if form == everhash_index::Form::Variable && prefix::begins_like_one(key) {
+        prefix::admit(key)?;
+    }
     everhash_index::admit(form, key, value).map_err(|error| Error::Pair(Fault(error)))
+}
+
+/// Tells whether a table with a name takes such a pair, one whose pairs have expiry times or not:
+/// their keys, and the values of the latter, are 8 bytes shorter at most than those of the default
+/// table.
+///
+/// # Errors
+/// [`Error::Pair`].
+pub fn admit_in_table(key: &[u8], value: &[u8], expiring: bool) -> Result<()> {
+    prefix::admit(key)?;
+    let admitted = if expiring { admit_ending(value) } else { Ok(()) };
+    let form = everhash_index::Form::Variable;
+    let admitted = admitted.and_then(|()| everhash_index::admit(form, &[], value));
+    admitted.map_err(|error| Error::Pair(Fault(error)))
 }

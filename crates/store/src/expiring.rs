@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use everhash_index::Change;
 
 use record::{Times, has_ended, print};
-pub(crate) use record::{Wall, WallTime, live};
+pub(crate) use record::{Wall, WallTime, admit_ending, live};
 pub use typed::ExpiringTable;
 
 use crate::{Db, Error, Pair, Result, Snapshot, WriteBatch};

@@ -54,7 +54,7 @@ mod tests;
 pub use batch::WriteBatch;
 pub use catalog::{EngineInfo, engine, engines};
 pub use db::{Db, Info};
-pub use error::{Error, ErrorKind, Fault, Result, Shown, admit};
+pub use error::{Error, ErrorKind, Fault, Result, Shown, admit, admit_in_table};
 pub use everhash_index::{
     Capabilities, Change, Checked, Cursor, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES,
     ParseError, Setting, Stats,

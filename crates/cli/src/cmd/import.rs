@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use everhash_store::{Durability, Form, admit};
+use everhash_store::{Durability, Form, admit, admit_in_table};
 use serde_json::json;
 
 use self::feed::{Feed, Imported, Target};
@@ -87,7 +87,13 @@ impl Import {
             self.new.refuse_settings(&self.database)?;
         } else if let Some((key, value)) = &first {
             let form = self.new.form.unwrap_or(Form::Variable);
-            admit(form, key, value).map_err(|error| lines.wrong(error))?;
+            let admitted = match self.table.table {
+                Some(_) if form == Form::Variable => {
+                    admit_in_table(key, value, self.expires_after.is_some())
+                }
+                _ => admit(form, key, value),
+            };
+            admitted.map_err(|error| lines.wrong(error))?;
         }
         let by_default = if existed { Durability::Batch } else { Durability::Process };
         let durability = self.durability.unwrap_or(by_default);

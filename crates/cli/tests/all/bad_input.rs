@@ -43,6 +43,37 @@ fn a_bad_line_is_named_and_what_came_before_it_stays() {
 }
 
 #[test]
+fn a_pair_that_is_too_long_for_its_table_is_named_and_what_came_before_it_stays() {
+    // Fails if a table with a name were taken for the default one, which takes keys of 8 bytes
+    // more, or one with expiry times for one without, whose values are as much longer: all records
+    // of the batch were lost with it, and no line was named.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let key = "k".repeat(65_536 - 7) + "\tv\n";
+    let value = "k\t".to_owned() + &"v".repeat((1 << 24) - 7) + "\n";
+    let marked = [&[0xff, 0xeb, 0x7a][..], &[b'k'; 65_536 - 10], b"\tv\n"].concat();
+    let named = ["--table", "t"];
+    let ends = ["--table", "e", "--expires-after", "1000"];
+    for (line, table, part) in [
+        (key.as_bytes(), &named[..], "65529 bytes"),
+        (key.as_bytes(), &ends, "65529 bytes"),
+        (value.as_bytes(), &ends, "16777209 bytes"),
+        (&marked, &[], "65529 bytes"),
+    ] {
+        place.write("a.tsv", [b"a\t1\nb\t2\n", line].concat());
+        let with = |arguments: &[&str]| place.run(&[arguments, table].concat());
+        with(&["import", "a.tsv", "a.ehdb"]).fails(3, &["a.tsv:3: ", part]);
+        let of = &table[..table.len().min(2)];
+        let exported = place.ok(&[&["export", "a.ehdb", "--sort"], of].concat());
+        assert_eq!(exported, b"a\t1\nb\t2\n");
+        // A file that is wrong from its first line on leaves no database behind.
+        place.write("b.tsv", line);
+        with(&["import", "b.tsv", "b.ehdb"]).fails(3, &["b.tsv:1: ", part]);
+        assert!(!place.path("b.ehdb").exists());
+    }
+}
+
+#[test]
 fn messages_show_no_data() {
     // Fails if a record that cannot be stored were quoted where others may read it.
     let place = Place::new();

@@ -75,12 +75,18 @@ impl Times {
     }
 }
 
-/// Returns the record of a value that ends at a time.
-pub(super) fn print(value: &[u8], end: WallTime) -> Result<Vec<u8>> {
+/// Refuses a value that has no room for a time before it.
+pub(crate) fn admit_ending(value: &[u8]) -> Result<()> {
     let (bytes, limit) = (value.len(), MAX_VALUE_BYTES - BYTES);
     if bytes > limit {
         return Err(Error::ValueTooLong { bytes, limit });
     }
+    Ok(())
+}
+
+/// Returns the record of a value that ends at a time.
+pub(super) fn print(value: &[u8], end: WallTime) -> Result<Vec<u8>> {
+    admit_ending(value)?;
     Ok([&end.0.to_le_bytes()[..], value].concat())
 }
 

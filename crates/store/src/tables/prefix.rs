@@ -1,8 +1,8 @@
 //! What lies before the keys of a table: a prefix with its number.
 //!
 //! Keys of the default table lie in the file as they are, so that a database without tables pays
-//! nothing. A key of theirs that begins like a prefix gets the prefix 0: no key is refused, and
-//! none is mistaken for one of another table.
+//! nothing. A key of theirs that begins like a prefix gets the prefix 0: none is mistaken for one of
+//! another table. Such a key has room for 8 bytes less, as one of a table with a name.
 
 use std::borrow::Cow;
 
@@ -81,7 +81,8 @@ pub(crate) fn with<R>(number: u64, key: &[u8], run: impl FnOnce(&[u8]) -> Result
     run(&stored[..bytes])
 }
 
-fn admit(key: &[u8]) -> Result<()> {
+/// Refuses a key that is too long to have a prefix.
+pub(crate) fn admit(key: &[u8]) -> Result<()> {
     let (bytes, limit) = (key.len(), MAX_KEY_BYTES - BYTES);
     if bytes > limit {
         return Err(Error::Pair(Fault::of(everhash_index::Error::KeyTooLong { bytes, limit })));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use everhash_store::{Result, admit};
+use everhash_store::Result;
 
 use super::OnDuplicate;
 use super::progress::Progress;
@@ -156,7 +156,7 @@ impl Feed<'_> {
         let mut next = first;
         let mut result = Ok(());
         while let Some((key, value)) = next.take() {
-            if let Err(error) = admit(self.target.table.info().form, &key, &value) {
+            if let Err(error) = self.target.table.admit(&key, &value) {
                 result = Err(lines.wrong(error));
                 break;
             }
