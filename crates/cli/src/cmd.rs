@@ -208,11 +208,11 @@ impl NewDatabase {
 
     /// Refuses what an existing database cannot be given any more.
     fn refuse_settings(&self, database: &Path) -> Outcome {
-        if self.settings.is_empty() && self.expect.is_none() {
+        if self.settings.is_empty() && self.expect.is_none() && self.mode.is_none() {
             return Ok(());
         }
         Err(Failure::usage(format_args!(
-            "{}: exists, and settings are for new databases; leave out --set and --expect",
+            "{}: exists, and settings are for new databases; leave out --set, --expect and --mode",
             database.display()
         )))
     }

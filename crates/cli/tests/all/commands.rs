@@ -293,3 +293,15 @@ fn a_table_is_chosen_by_its_name() {
     place.ok(&["create", "b.ehdb", "--form", "8/8"]);
     place.run(&["tables", "b.ehdb"]).fails(2, &["b.ehdb", "8/8", "tables"]);
 }
+
+#[test]
+fn what_only_a_new_database_can_be_given_is_refused() {
+    // Fails if a mode were taken for that of the file, which stays as it is.
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\n");
+    place.ok(&["import", "a.tsv", "a.ehdb", "--mode", "640", "--expect", "10"]);
+    for wrong in [["--mode", "600"], ["--expect", "10"], ["--set", "flush_bytes=4096"]] {
+        let import = [&["import", "a.tsv", "a.ehdb"][..], &wrong].concat();
+        place.run(&import).fails(2, &["a.ehdb", "exists", wrong[0]]);
+    }
+}
