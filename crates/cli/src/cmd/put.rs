@@ -56,6 +56,14 @@ impl Put {
         };
         let expected = self.if_value.map(|old| self.escapes.bytes(old)).transpose()?;
         let db = Db::open(&self.database.database)?;
+        // What asks for a pair that is there makes no table.
+        if let Some(name) = &self.table.table
+            && (self.if_present || expected.is_some())
+            && !db.tables()?.contains(name)
+        {
+            db.close()?;
+            return Err(Failure::no());
+        }
         if let (Some(after), Some(name)) = (self.expires_after, &self.table.table) {
             let table = db.expiring_table_or_create(name)?;
             let stored = if self.if_absent {

@@ -295,6 +295,23 @@ fn a_table_is_chosen_by_its_name() {
 }
 
 #[test]
+fn a_put_that_says_no_makes_no_table() {
+    // Fails if a question whether a pair is there left a table behind.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let put = ["put", "a.ehdb", "key", "value", "--table", "t"];
+    for condition in
+        [&["--if-present"][..], &["--if-value", "old"], &["--if-present", "--expires-after", "9"]]
+    {
+        assert_eq!(place.run(&[&put[..], condition].concat()).status, 1, "{condition:?}");
+        assert_eq!(place.ok(&["tables", "a.ehdb"]), b"", "{condition:?}");
+    }
+    place.ok(&[&put[..], &["--if-absent"]].concat());
+    place.ok(&[&put[..], &["--if-present"]].concat());
+    assert_eq!(place.ok(&["tables", "a.ehdb"]), b"t\n");
+}
+
+#[test]
 fn what_only_a_new_database_can_be_given_is_refused() {
     // Fails if a mode were taken for that of the file, which stays as it is.
     let place = Place::new();
