@@ -65,6 +65,14 @@ impl Failure {
         Failure::device(format_args!("{}: cannot be written: {error}", target.display()))
     }
 
+    /// Goes on where the reader of the output went away, for a command whose answer comes after it.
+    pub fn unless_unread(printed: Outcome) -> Outcome {
+        match printed {
+            Err(Failure { status: 0, .. }) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Puts words before the message.
     pub fn after(mut self, what: impl Display) -> Failure {
         self.message = self.message.map(|message| format!("{message} {what}"));

@@ -36,7 +36,8 @@ impl Check {
             )),
             Err(error) if error.is_damage() => {
                 if self.json {
-                    output::print_json(&json!({ "sound": false, "damage": error.to_string() }))?;
+                    let answer = json!({ "sound": false, "damage": error.to_string() });
+                    Failure::unless_unread(output::print_json(&answer))?;
                 }
                 Err(Failure::answer(error))
             }

@@ -46,7 +46,7 @@ impl Remove {
             old.clear();
         }
         for value in old {
-            self.escapes.print(&value, false)?;
+            Failure::unless_unread(self.escapes.print(&value, false))?;
         }
         if removed == keys.len() { Ok(()) } else { Err(Failure::no()) }
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use everhash_store::Db;
+use everhash_store::{Damage, Db, Salvaged};
 use serde_json::json;
 
 use super::Database;
@@ -50,27 +50,7 @@ impl Repair {
         let salvaged = Db::salvage(path, target, &Db::options()).map_err(|error| {
             if error.is_damage() { Failure::answer(error) } else { Failure::from(error) }
         })?;
-        if self.json {
-            let listed = salvaged.listed.iter();
-            let damages: Vec<_> = listed
-                .map(|damage| {
-                    json!({
-                        "at": damage.at,
-                        "invariant": damage.broken,
-                    })
-                })
-                .collect();
-            output::print_json(&json!({
-                "items": salvaged.items,
-                "damages": salvaged.damages,
-                "listed": damages,
-            }))?;
-        } else {
-            for damage in &salvaged.listed {
-                output::print(&format!("{}: {damage}", path.display()))?;
-            }
-            output::print(&format!("{}: {} items", target.display(), salvaged.items))?;
-        }
+        Failure::unless_unread(self.print(&salvaged, path, target))?;
         match salvaged.damages {
             0 => Ok(()),
             count => {
@@ -78,5 +58,20 @@ impl Repair {
                 Err(Failure::answer(what))
             }
         }
+    }
+
+    fn print(&self, salvaged: &Salvaged, path: &Path, target: &Path) -> Outcome {
+        if self.json {
+            let place = |damage: &Damage| json!({ "at": damage.at, "invariant": damage.broken });
+            return output::print_json(&json!({
+                "items": salvaged.items,
+                "damages": salvaged.damages,
+                "listed": salvaged.listed.iter().map(place).collect::<Vec<_>>(),
+            }));
+        }
+        for damage in &salvaged.listed {
+            output::print(&format!("{}: {damage}", path.display()))?;
+        }
+        output::print(&format!("{}: {} items", target.display(), salvaged.items))
     }
 }

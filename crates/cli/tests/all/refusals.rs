@@ -149,6 +149,34 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
+fn a_reader_that_goes_away_changes_no_answer() {
+    // Fails if "damaged", or "absent", became "yes" because nobody reads the words beside it.
+    let place = Place::new();
+    let lines: String = (0..2000).map(|number| format!("key{number}\tvalue{number}\n")).collect();
+    place.write("a.tsv", &lines);
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let unread = |command: &str| {
+        let script = format!("{{ sleep 0.2; \"$0\" {command}; }} | true; echo ${{PIPESTATUS[0]}}");
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["-c", &script, crate::support::PROGRAM]).current_dir(place.directory());
+        Run::of(bash.output().unwrap())
+    };
+    let run = unread("remove a.ehdb key1 absent --print-old");
+    assert_eq!((&run.stdout[..], &run.stderr[..]), (&b"1\n"[..], ""));
+    let mut damaged = place.read("a.ehdb");
+    let value = damaged.windows(9).position(|bytes| bytes == b"value1000").unwrap();
+    damaged[value..value + 8].fill(0xff);
+    place.write("a.ehdb", &damaged);
+    for command in
+        ["check a.ehdb --json", "repair a.ehdb --into b.ehdb", "repair a.ehdb --into c --json"]
+    {
+        let run = unread(command);
+        assert_eq!(run.stdout, b"1\n", "{command}: {run:?}");
+        assert!(run.stderr.contains("damage"), "{command}: {run:?}");
+    }
+}
+
+#[test]
 fn an_output_that_is_full_is_reported() {
     let place = Place::new();
     place.write("a.tsv", "a\t1\n");
