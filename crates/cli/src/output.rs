@@ -1,5 +1,6 @@
 //! Where results go: standard output, or a file that appears when it is complete.
 
+use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,8 @@ pub struct Sink {
 
 enum Target {
     Stream(Box<dyn Write>),
-    /// A file that replaces the one of that name when it is complete.
-    File(NamedTempFile),
+    /// A file that replaces the one of that name when it is complete, and gets its permissions.
+    File(NamedTempFile, Option<Permissions>),
 }
 
 impl Sink {
@@ -52,9 +53,12 @@ impl Sink {
             let stream = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
             (Target::Stream(Box::new(stream)), path.to_owned())
         } else {
+            // A link stays, and leads to the new file.
+            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            let permissions = path.metadata().ok().map(|found| found.permissions());
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let file = NamedTempFile::new_in(parent.unwrap_or(Path::new("."))).map_err(failed)?;
-            (Target::File(file), path.to_owned())
+            (Target::File(file, permissions), path)
         };
         // Source: ours; larger buffers gain nothing measurable.
         Ok(Sink { writer: BufWriter::with_capacity(1 << 16, target), path })
@@ -71,7 +75,10 @@ impl Sink {
         let failed = |error: &io::Error| Failure::output(&path, error);
         match writer.into_inner().map_err(|error| failed(error.error()))? {
             Target::Stream(mut stream) => stream.flush().map_err(|error| failed(&error)),
-            Target::File(file) => {
+            Target::File(file, permissions) => {
+                if let Some(permissions) = permissions {
+                    file.as_file().set_permissions(permissions).map_err(|error| failed(&error))?;
+                }
                 file.as_file().sync_all().map_err(|error| failed(&error))?;
                 file.persist(&path).map(|_| ()).map_err(|error| failed(&error.error))
             }
@@ -83,14 +90,14 @@ impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Target::Stream(stream) => stream.write(bytes),
-            Target::File(file) => file.write(bytes),
+            Target::File(file, _) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Target::Stream(stream) => stream.flush(),
-            Target::File(file) => file.flush(),
+            Target::File(file, _) => file.flush(),
         }
     }
 }

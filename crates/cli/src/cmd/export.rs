@@ -6,13 +6,13 @@ use clap::Args;
 use everhash_store::Pair;
 
 use super::{AnyTable, Database, InTable, open_to_read};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::Sink;
 use crate::records::Format;
 
 /// Write all pairs to a file or standard output, in a form that import reads
 ///
-/// A file appears, or replaces the one of its name, when it is complete. Of a table with expiry
+/// A file appears, or replaces the one of its name and gets its mode, when it is complete. Of a table with expiry
 /// times the pairs that have not ended are written, without their times.
 #[derive(Debug, Args)]
 pub struct Export {
@@ -36,6 +36,11 @@ impl Export {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let format = Format::choose(self.format, &self.file);
+        let own = |path| std::fs::canonicalize(path).ok();
+        if own(&self.file).is_some_and(|file| Some(file) == own(&self.database.database)) {
+            let file = self.file.display();
+            return Err(Failure::usage(format_args!("{file}: is the database; name another file")));
+        }
         let table = self.table.of(open_to_read(&self.database.database)?)?;
         let mut sink = Sink::open(&self.file)?;
         if self.sort {

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{Numbers, Place};
 
@@ -151,4 +153,31 @@ fn a_backup_holds_the_same_pairs() {
     assert_eq!(place.json(&["backup", "a.ehdb", "b.ehdb"])["items"], 2);
     assert_eq!(place.ok(&["export", "b.ehdb", "--sort"]), b"a\t1\nb\t2\n");
     place.run(&["backup", "a.ehdb", "b.ehdb"]).fails(4, &["b.ehdb", "already exists"]);
+}
+
+#[test]
+fn an_export_replaces_a_file_and_nothing_of_what_it_was() {
+    // Fails if a file that others read, or may not read, were another one for them afterwards, if
+    // the new file took the place of a link, or if text took the place of the database.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.ok(&["put", "a.ehdb", "key", "value"]);
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o777;
+    for wanted in [0o644, 0o400] {
+        place.write("a.tsv", "old");
+        std::fs::set_permissions(place.path("a.tsv"), Permissions::from_mode(wanted)).unwrap();
+        place.ok(&["export", "a.ehdb", "a.tsv"]);
+        assert_eq!((place.read("a.tsv"), mode("a.tsv")), (b"key\tvalue\n".to_vec(), wanted));
+        std::fs::remove_file(place.path("a.tsv")).unwrap();
+    }
+    place.write("real.tsv", "old");
+    std::os::unix::fs::symlink("real.tsv", place.path("link.tsv")).unwrap();
+    place.ok(&["export", "a.ehdb", "link.tsv"]);
+    assert!(place.path("link.tsv").symlink_metadata().unwrap().is_symlink());
+    assert_eq!(place.read("real.tsv"), b"key\tvalue\n");
+    std::os::unix::fs::symlink("a.ehdb", place.path("same.ehdb")).unwrap();
+    for itself in ["a.ehdb", "./a.ehdb", "same.ehdb"] {
+        place.run(&["export", "a.ehdb", itself]).fails(2, &[itself, "is the database"]);
+    }
+    assert_eq!(place.ok(&["get", "a.ehdb", "key"]), b"value\n");
 }
