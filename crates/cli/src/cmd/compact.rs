@@ -11,7 +11,7 @@ use crate::output;
 /// Give back the storage that the database does not need any more; needs room for a copy
 ///
 /// The pairs are written into a new file, which takes the place of the old one when it is complete
-/// and durable. Settings of the engine are its defaults afterwards.
+/// and durable. Settings of the engine are its defaults afterwards, but for its durability.
 #[derive(Debug, Args)]
 pub struct Compact {
     #[command(flatten)]
