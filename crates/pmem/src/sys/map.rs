@@ -89,7 +89,8 @@ impl Mapping {
     /// Reserves the first range of a file that may grow to `capacity` bytes: `first` bytes of
     /// addresses. Nothing is mapped yet.
     pub(crate) fn reserve_first(first: u64, capacity: u64, writable: bool) -> io::Result<Mapping> {
-        let capacity = page_ceil(capacity.max(1)).ok_or_else(too_large)?;
+        // The last page of 2^64 bytes has no end: a capacity without a limit goes up to it.
+        let capacity = page_ceil(capacity.max(1)).unwrap_or(page_floor(u64::MAX));
         let reserved = page_ceil(first.clamp(1, capacity)).ok_or_else(too_large)?;
         let base = reserve_range(reserved)?;
         Ok(Mapping {
