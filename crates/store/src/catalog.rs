@@ -35,6 +35,11 @@ pub(crate) struct Chosen<'a> {
     pub(crate) settings: &'a [(String, u64)],
 }
 
+/// For how many pairs a new database is sized at most.
+///
+/// Source: ours; far more than a file holds, and so few that no engine's sum overflows.
+const MOST_ITEMS: u64 = 1 << 40;
+
 static CATALOG: LazyLock<Vec<EngineInfo>> = LazyLock::new(|| {
     let rows = ENGINES.iter().zip(&ON_FILES);
     let info = |(about, design): (&everhash_engines::About, &Design<FileMedium>)| EngineInfo {
@@ -56,7 +61,8 @@ impl EngineInfo {
         chosen: &Chosen<'_>,
         executor: &dyn Executor,
     ) -> Result<Box<dyn Table>> {
-        let sizing = chosen.expected_items.map_or(Sizing::Usual, Sizing::Pairs);
+        let expected = chosen.expected_items.map(|items| items.min(MOST_ITEMS));
+        let sizing = expected.map_or(Sizing::Usual, Sizing::Pairs);
         let modes = self.capabilities.durability;
         let second = u64::from((modes[0] == Mode::Immediate) != chosen.immediate);
         let mode = (modes.len() > 1).then_some(("durability", second));

@@ -17,6 +17,10 @@ use crate::maintenance::{Maintenance, Syncs};
 use crate::tables::Tables;
 use crate::{Db, Durability, Error, Options, Result};
 
+/// The most threads of an open. Source: ours; more read no faster, and what they share must be
+/// counted without an overflow.
+const MOST_THREADS: usize = 1024;
+
 impl Db {
     pub(crate) fn open_with(options: &Options, path: &Path) -> Result<Db> {
         spanned!(info, "open", path);
@@ -56,8 +60,8 @@ impl Db {
         if info.recovered {
             tracing::info!(target: "everhash", "was not closed cleanly, and is recovered");
         }
-        let threads = Threads::new(options.threads);
-        let table = info.engine.design.open(file.clone(), boot, &threads);
+        let executor = threads(options);
+        let table = info.engine.design.open(file.clone(), boot, &executor);
         let table = table.map_err(|error| Error::of(path, error))?;
         assemble(options, path, file, table, info)
     }
@@ -95,8 +99,8 @@ impl Db {
         if status.previous != Shutdown::Clean {
             return Err(Error::NeedsRecovery { path: shown(path) });
         }
-        let threads = Threads::new(options.threads);
-        let table = info.engine.design.open_read_only(file.clone(), &threads);
+        let executor = threads(options);
+        let table = info.engine.design.open_read_only(file.clone(), &executor);
         let table = table.map_err(|error| Error::of(path, error))?;
         assemble(options, path, file, table, info)
     }
@@ -165,10 +169,10 @@ impl New {
         };
         let file = FileMedium::create(path, DATA.byte(), &file_options(options, durability));
         let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
-        let threads = Threads::new(options.threads);
+        let executor = threads(options);
         let (expected_items, settings) = (options.expected_items, &options.settings[..]);
         let chosen = Chosen { expected_items, immediate, settings };
-        let table = engine.create(file.clone(), &opening, &chosen, &threads);
+        let table = engine.create(file.clone(), &opening, &chosen, &executor);
         let table = table.map_err(|error| Error::of(path, error))?;
         let (form, hash) = (opening.form, opening.hash);
         let info = Info { engine, form, hash, durability, recovered: false, writable: true };
@@ -179,6 +183,11 @@ impl New {
 pub(crate) fn read_only(options: &Options, path: &Path) -> Result<File> {
     let file = FileMedium::open_read_only(path, &file_options(options, options.durability));
     Ok(Region::new(file.map_err(|error| Error::of_medium(path, error))?))
+}
+
+/// Returns the threads of an open, of a create or of a salvage.
+pub(crate) fn threads(options: &Options) -> Threads {
+    Threads::new(options.threads.min(MOST_THREADS))
 }
 
 pub(crate) fn file_options(options: &Options, durability: Durability) -> FileOptions {

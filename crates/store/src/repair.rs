@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use everhash_index::{Checked, Durability as Mode, Form, HashKind, Threads};
+use everhash_index::{Checked, Durability as Mode, Form, HashKind};
 use everhash_pmem::{FileMedium, Region, Shutdown};
 
 use crate::backup::NewCopy;
 use crate::catalog::engine;
-use crate::place::{file_options, read_only, status};
+use crate::place::{file_options, read_only, status, threads};
 use crate::tables::Traces;
 use crate::{Db, Durability, Error, Options, Result, machine};
 
@@ -94,8 +94,7 @@ impl Db {
         let identity = status.identity;
         let engine = engine(identity.engine_name())?;
         let is_immediate = || {
-            let threads = Threads::new(options.threads);
-            let table = engine.design.open_read_only(file.clone(), &threads);
+            let table = engine.design.open_read_only(file.clone(), &threads(options));
             table.is_ok_and(|table| table.durability() == Mode::Immediate)
         };
         let immediate = options.durability == Durability::Immediate

@@ -242,6 +242,36 @@ fn a_value_is_read_while_its_thread_ends() {
 }
 
 #[test]
+fn no_choice_is_too_large() {
+    // Fails if a sum of a size that no file reaches overflowed, in a program that is tested by a
+    // panic, in others by a table that is too small.
+    for engine in crate::engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let options = Db::options().engine(engine.name).durability(Durability::Process);
+        // As long as a file may get here: some engines do try to make a file for so many pairs.
+        let small = options.clone().capacity_bytes(1 << 26);
+        match small.expected_items(u64::MAX).create(&path) {
+            Ok(_) => std::fs::remove_file(&path).unwrap(),
+            Err(error) => {
+                assert!(error.is_full() || error.is_setting(), "{}: {error}", engine.name)
+            }
+        }
+        let options = options.threads(usize::MAX).capacity_bytes(u64::MAX);
+        let db = options.create(&path).unwrap();
+        for number in 0..300u32 {
+            db.put(number.to_be_bytes(), "value").unwrap();
+        }
+        let killed = directory.path().join("killed");
+        std::fs::copy(&path, &killed).unwrap();
+        db.close().unwrap();
+        for path in [&path, &killed] {
+            assert_eq!(options.open(path).unwrap().len().unwrap(), 300, "{}", engine.name);
+        }
+    }
+}
+
+#[test]
 fn a_long_call_lies_below_no_bound_of_the_histogram() {
     // Fails if a call of a minute were shown as one of 17 s at most.
     let directory = tempfile::tempdir().unwrap();
