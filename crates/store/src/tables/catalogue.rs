@@ -65,7 +65,7 @@ struct Entry {
 /// A record that is to be put.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-/// What the header says: the first number and the first page that were never in use.
+/// What the header says: numbers and pages that are in use, or were given, lie below these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reservation {
     numbers: u64,

@@ -1,8 +1,8 @@
 //! What lies before the keys of a table: a prefix with its number.
 //!
 //! Keys of the default table lie in the file as they are, so that a database without tables pays
-//! nothing. A key of theirs that begins like a prefix gets the prefix 0: none is mistaken for one of
-//! another table. Such a key has room for 8 bytes less, as one of a table with a name.
+//! nothing. A key of theirs that begins like a prefix gets the prefix 0: none is mistaken for one
+//! of another table. Such a key has room for 8 bytes less, as one of a table with a name.
 
 use std::borrow::Cow;
 
