@@ -254,7 +254,7 @@ fn no_choice_is_too_large() {
         match small.expected_items(u64::MAX).create(&path) {
             Ok(_) => std::fs::remove_file(&path).unwrap(),
             Err(error) => {
-                assert!(error.is_full() || error.is_setting(), "{}: {error}", engine.name)
+                assert!(error.is_full() || error.is_setting(), "{}: {error}", engine.name);
             }
         }
         let options = options.threads(usize::MAX).capacity_bytes(u64::MAX);
