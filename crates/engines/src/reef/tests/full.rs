@@ -7,6 +7,7 @@ use everhash_pmem::{Lock, Span};
 use everhash_testkit::session::Session;
 
 use crate::reef::Reef;
+use crate::reef::layout::SegmentHead;
 
 /// Fills a table of words; returns how many pairs fit.
 fn filled(bytes: u64) -> (Session<Reef>, u64) {
@@ -91,11 +92,15 @@ fn p07_a_full_table_of_long_keys_removes_every_pair() {
 }
 
 #[test]
-fn p07_long_values_of_a_full_table_are_moved_to_make_room() {
-    // Fails if no room is kept back that is as long as what has to be moved: each segment keeps
-    // one long value then, and what was removed beside it is never room again.
+fn p07_room_is_kept_back_for_the_longest_object() {
+    // Fails if what is kept back is too short to move a long value: each segment of a full table
+    // keeps one then, and what was removed beside it is never room again.
     let (session, count) = filled_with(256 << 10, (8, 960));
     let table = session.table();
+    let long = table.whole_units(SegmentHead::WORDS as u64 + table.longest.load(Relaxed));
+    assert!(long > 960 && long > table.segment_bytes());
+    let kept: Vec<u64> = table.kept.lock().unwrap().iter().map(|span| span.bytes()).collect();
+    assert!(kept.iter().filter(|bytes| **bytes >= long).count() >= 2, "{kept:?}");
     for number in (0..count).step_by(2) {
         assert!(table.remove(&long_key(number, 8)).unwrap());
     }
@@ -137,25 +142,28 @@ fn a_long_span_that_comes_back_is_mostly_room_for_pairs() {
 
 #[test]
 fn a_closure_is_asked_once_however_full_the_medium_is() {
-    // Fails if what was decided of another value is decided again.
+    // Fails if what was decided of another value than the key has now is decided again.
     const KEY: u64 = 7;
     let (session, count) = filled(64 << 10);
-    let (table, stop) = (session.table(), AtomicU64::new(0));
-    assert!(count > KEY);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 0..3000 {
-                let _ = table.update_word(KEY, round);
-            }
-            stop.store(1, Relaxed);
-        });
-        while stop.load(Relaxed) == 0 {
-            let mut calls = 0;
-            let _ = table.modify(&KEY.to_le_bytes(), &mut |_| {
-                calls += 1;
+    let (table, calls) = (session.table(), AtomicU64::new(0));
+    // No stream has room, whichever the key belongs to.
+    (count..count + 300).for_each(|number| drop(table.insert_word(number, 1)));
+    let outcome = std::thread::scope(|scope| {
+        // Whoever finds no room waits here.
+        let making_room = table.making_room.lock().unwrap();
+        let modified = scope.spawn(|| {
+            table.modify(&KEY.to_le_bytes(), &mut |_| {
+                calls.fetch_add(1, Relaxed);
                 Change::Put(vec![1; 8])
-            });
-            assert!(calls <= 1, "{calls} calls");
+            })
+        });
+        while calls.load(Relaxed) == 0 {
+            std::thread::yield_now();
         }
+        // It has decided, and holds the latch until it has found no room. A removal has some.
+        assert!(table.remove_word(KEY).unwrap());
+        drop(making_room);
+        modified.join().unwrap()
     });
+    assert_eq!(calls.load(Relaxed), 1, "{outcome:?}");
 }
