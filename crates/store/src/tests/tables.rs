@@ -264,14 +264,15 @@ fn a_salvaged_table_keeps_its_number_although_the_header_is_lost() {
         assert!(db.len().unwrap() <= 1, "{}: pairs of tables count elsewhere", engine.name);
         for number in 0..3 {
             let table = db.create_table(&format!("new {number}")).unwrap();
-            assert!(table.is_empty().unwrap(), "{}: {number}", engine.name);
+            assert_eq!(table.iter().count(), 0, "{}: {number}", engine.name);
             table.put("key", "value").unwrap();
         }
         // WALSH may have lost the page, too.
         if db.tables().unwrap().len() > 3 {
             assert_eq!(db.tables().unwrap()[..1], ["empty"], "{}", engine.name);
             assert!(db.table("old").unwrap().len().unwrap() >= 80);
-            assert!(db.table("empty").unwrap().is_empty().unwrap(), "{}", engine.name);
+            // Read, and not counted: two tables of one number have two counts.
+            assert_eq!(db.table("empty").unwrap().iter().count(), 0, "{}", engine.name);
         }
         db.check().unwrap();
     }
