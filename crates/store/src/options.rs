@@ -272,8 +272,8 @@ impl Options {
 
     /// Writes the figures of [`Db::metrics`] to the file `path` while the database is open: at
     /// once, then every `every`, 10 ms at least, and when it is closed. The file is replaced as a
-    /// whole, so that `everhash top`, and the collector for text files of Prometheus, can read it at
-    /// any time. It holds no key and no value, and anybody may read it whom the umask allows to.
+    /// whole, so that `everhash top`, and the collector for text files of Prometheus, can read it
+    /// at any time. It holds no key and no value, and anybody may read it whom the umask allows to.
     /// Default: no such file.
     pub fn metrics_file(mut self, path: impl Into<PathBuf>, every: Duration) -> Self {
         self.metrics_file = Some((path.into(), every));

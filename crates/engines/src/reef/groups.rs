@@ -20,8 +20,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
 
 use super::directory::{Members, Seat};
 use super::layout::{self, BATCH, BatchRecord, Ended, Kind, SegmentHead, Tail};
-use super::ops::is_room_wanted;
-use super::reserve::Purpose;
+use super::reserve::{Purpose, is_room_wanted};
 use super::state::Reef;
 use super::stream::Stream;
 use crate::common::edit::has_form;

@@ -6,7 +6,7 @@ use everhash_pmem::{Access, Addr, Lock, Media};
 
 use super::directory::{Members, Seat, Shard, damaged};
 use super::layout::Kind;
-use super::reserve::Purpose;
+use super::reserve::{Purpose, is_room_wanted};
 use super::segments::Object;
 use super::state::Reef;
 use crate::common::edit::{Edit, Step, modify_calmly};
@@ -134,15 +134,7 @@ impl<M: Media> Reef<M> {
             // Ends: room is made only so many times.
             loop {
                 match self.modify_once(hash, key, &mut decided, decide) {
-                    // What was decided of another value than the key has now counts no more, and
-                    // nobody is asked twice.
-                    Err(full)
-                        if decided.is_some()
-                            && is_room_wanted(&full)
-                            && self.make_room(attempt)? =>
-                    {
-                        attempt += 1;
-                    }
+                    Err(full) if is_room_wanted(&full) && self.make_room(attempt)? => attempt += 1,
                     Ok(true) => return self.after_write(self.shard(hash).1),
                     outcome => return outcome.map(drop),
                 }
@@ -169,6 +161,7 @@ impl<M: Media> Reef<M> {
         let present = found.is_some().then_some(present);
         let change = match decided.take() {
             Some((of, change)) if of == present => change,
+            // Nobody is asked twice.
             Some(_) => return Err(Error::Full { needed: 0 }),
             None => decide(present.as_deref())?,
         };
@@ -198,10 +191,4 @@ impl<M: Media> Reef<M> {
         self.publish((shard, &mut members), (kind, place), seat)?;
         Ok(cares)
     }
-}
-
-/// Returns whether more room would help: not if too many keys have one hash.
-#[cold]
-pub fn is_room_wanted(error: &Error) -> bool {
-    matches!(error, Error::Full { needed } if *needed > 0)
 }

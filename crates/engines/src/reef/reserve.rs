@@ -242,6 +242,13 @@ impl<M: Media> Reef<M> {
     }
 }
 
+/// Returns whether an operation failed for want of room: not if more would not help, as where too
+/// many keys have one hash.
+#[cold]
+pub fn is_room_wanted(error: &Error) -> bool {
+    matches!(error, Error::Full { needed } if *needed > 0)
+}
+
 /// Returns the first `bytes` bytes of a span, and what there is behind them.
 fn split(span: Span, bytes: u64) -> (Span, Option<Span>) {
     let words = bytes / WORD;
