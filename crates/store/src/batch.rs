@@ -211,8 +211,8 @@ impl Db {
     /// one, and some first part of them has been. Readers see them one by one with any engine.
     ///
     /// # Errors
-    /// [`Error::NoTable`](crate::Error::NoTable) if one of its tables was dropped or is of another
-    /// database: nothing was written then. See [`Db`].
+    /// [`Error::NoTable`](crate::Error::NoTable) if one of its tables was dropped, or is of another
+    /// database or of an earlier opening of this one: nothing was written then. See [`Db`].
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         if let Some((_, path)) = batch.defaults.iter().find(|(id, _)| *id != self.id()) {
             return Err(self.no_table(&format!("the default table of {}", path.display())));

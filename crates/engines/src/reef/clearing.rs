@@ -53,6 +53,7 @@ impl<M: Media> Reef<M> {
         let mut streams = streams?;
         for (stream, span) in streams.iter_mut().zip(spans) {
             let floor = stream.last.sequence + 1;
+            stream.damaged = None;
             self.begin_segment(&pm, stream, span, floor)?;
             let all: Vec<u64> = stream.sealed.keys().copied().collect();
             all.into_iter().try_for_each(|sequence| self.mark_empty(&pm, stream, sequence))?;

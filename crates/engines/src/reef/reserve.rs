@@ -33,7 +33,7 @@ const KEPT: u64 = 2;
 /// Unit: segments. Source: ours.
 const LONG: usize = 2;
 
-/// Of a table, longer objects than this part have no room kept back for them.
+/// The part of a table that may be kept back for its longest object; for a longer one none is.
 ///
 /// Source: ours; a small table with a few long values would be as long again.
 const LONGEST_PART: u64 = 8;
@@ -122,7 +122,7 @@ impl<M: Media> Reef<M> {
     }
 
     /// Ensures that an object of `words` words can be removed and moved on a full medium, before it
-    /// is stored in a stream.
+    /// is stored in a stream. After the next opening it is not known any more how long it is.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -201,22 +201,45 @@ impl<M: Media> Reef<M> {
             // Of a table that was small: long objects need long ones.
             kept.drain(..).for_each(|span| self.space.give(span));
         }
-        let long = self.long_bytes(words);
-        let mut longs = kept.iter().filter(|span| span.bytes() >= long).count();
-        while longs < LONG {
-            kept.push(self.take_span(long, long.max(self.segment_bytes()), step)?);
-            longs += 1;
-        }
         let mut bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
         while bytes < self.kept_bytes() {
             let span = self.take_span(self.unit_bytes, self.segment_bytes(), step)?;
             bytes += span.bytes();
             kept.push(span);
         }
+        let long = self.long_bytes(words);
+        let mut longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        while longs < LONG {
+            match self.take_span(long, long.max(self.segment_bytes()), step) {
+                Ok(span) => kept.push(span),
+                // Free room lies in shorter pieces: no reason to refuse shorter objects.
+                Err(Error::Full { .. }) if words == 0 => break,
+                Err(error) => return Err(error),
+            }
+            longs += 1;
+        }
+        self.give_spare(&mut kept, long);
         // With the lock, so that no longer one of another stream is forgotten.
         let longest = self.longest.load(Ordering::Relaxed).max(words);
         self.longest.store(longest, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Gives back what needs not be kept, since longer spans are, or fewer would do.
+    fn give_spare(&self, kept: &mut Vec<Span>, long: u64) {
+        let mut bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
+        let mut longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        let mut place = 0;
+        while let Some(span) = kept.get(place) {
+            let is_long = span.bytes() >= long;
+            if bytes - span.bytes() >= self.kept_bytes() && (!is_long || longs > LONG) {
+                bytes -= span.bytes();
+                longs -= usize::from(is_long);
+                self.space.give(kept.swap_remove(place));
+            } else {
+                place += 1;
+            }
+        }
     }
 
     /// Gives room another use, to which nothing durable leads. What is kept back comes first:

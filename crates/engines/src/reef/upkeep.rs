@@ -57,7 +57,7 @@ impl<M: Media> Reef<M> {
             more = self.give_storage_back()?;
         }
         for stream in &self.streams {
-            if let Some(at) = stream.0.lock()?.damaged.take() {
+            if let Some(at) = stream.0.lock()?.damaged {
                 return Err(damaged(at));
             }
         }

@@ -111,6 +111,23 @@ fn p07_room_is_kept_back_for_the_longest_object() {
 }
 
 #[test]
+fn what_is_kept_back_follows_the_longest_object() {
+    // Fails if each longer object adds to what is kept back, until that is as long as the table.
+    let session = Session::<Reef>::tiny(Form::Variable, 4 << 20).unwrap();
+    let table = session.table();
+    for round in 0..60u32 {
+        for number in 0..20 {
+            let value = vec![7; 200 + 40 * round as usize];
+            table.put(&(100 * round + number).to_le_bytes(), &value).unwrap();
+        }
+    }
+    let bytes: u64 = table.kept.lock().unwrap().iter().map(|span| span.bytes()).sum();
+    let long = table.whole_units(SegmentHead::WORDS as u64 + table.longest.load(Relaxed));
+    let most = 3 * long + 2 * 4 * table.segment_bytes();
+    assert!(bytes <= most, "{bytes} of {most} bytes");
+}
+
+#[test]
 fn p07_a_clear_takes_a_long_span_apart() {
     // Fails if what is kept back counts by its bytes alone: of one long span only one stream would
     // get a segment.
