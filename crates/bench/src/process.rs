@@ -68,9 +68,10 @@ mod tests {
     #[test]
     fn the_system_says_what_is_asked() {
         // Fails if a field is read from the wrong place: then a run would print zeros.
-        let before = (faults().minor, anonymous_bytes());
+        let before = faults().minor;
         let pages = std::hint::black_box(vec![1u8; 64 << 20]);
-        assert!(faults().minor > before.0 && anonymous_bytes() > before.1 + (32 << 20));
+        // Not more than before: other tests of the process give memory back meanwhile.
+        assert!(faults().minor > before && anonymous_bytes() > 32 << 20);
         drop(pages);
         let file = tempfile::NamedTempFile::new().expect("a place for a file");
         std::fs::write(file.path(), vec![1; 1 << 20]).expect("room for a file");
