@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use everhash_index::{Change, Error, Form, Table, WordTable};
-use everhash_pmem::{Lock, Span};
+use everhash_pmem::Span;
 use everhash_testkit::session::Session;
 
 use crate::reef::Reef;
