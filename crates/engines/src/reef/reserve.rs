@@ -1,6 +1,7 @@
 //! Room for segments, and what is kept back of it: on a medium without room, removing, clearing and
 //! collecting must still work.
 
+use core::hint::cold_path;
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
@@ -93,8 +94,7 @@ impl<M: Media> Reef<M> {
     /// be used for this.
     fn take_kept(&self, purpose: Purpose, least: u64) -> Result<Option<Span>> {
         let (mut kept, long) = (self.kept.lock()?, self.long_bytes(0));
-        let bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
-        let longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        let (bytes, longs) = count(&kept, long);
         let may_go = |span: &Span| match purpose {
             Purpose::Move => true,
             _ => {
@@ -127,17 +127,12 @@ impl<M: Media> Reef<M> {
     /// # Errors
     /// [`Error::Full`].
     #[inline(always)]
-    pub(super) fn keep_for(&self, words: u64, stream: &mut Stream) -> Result<()> {
-        if words > stream.longest { self.keep_for_longer(words, stream) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn keep_for_longer(&self, words: u64, stream: &mut Stream) -> Result<()> {
-        if words > self.longest.load(Ordering::Relaxed) {
-            self.keep_back(self.step(stream), words)?;
+    pub(super) fn keep_for(&self, words: u64, stream: &Stream) -> Result<()> {
+        if words <= self.longest.load(Ordering::Relaxed) {
+            return Ok(());
         }
-        stream.longest = words;
-        Ok(())
+        cold_path();
+        self.keep_back(self.step(stream), words)
     }
 
     /// Returns how long a segment is best that begins with an object of `words` words: as usual,
@@ -201,14 +196,14 @@ impl<M: Media> Reef<M> {
             // Of a table that was small: long objects need long ones.
             kept.drain(..).for_each(|span| self.space.give(span));
         }
-        let mut bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
+        let (mut bytes, _) = count(&kept, 0);
         while bytes < self.kept_bytes() {
             let span = self.take_span(self.unit_bytes, self.segment_bytes(), step)?;
             bytes += span.bytes();
             kept.push(span);
         }
         let long = self.long_bytes(words);
-        let mut longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        let (_, mut longs) = count(&kept, long);
         while longs < LONG {
             match self.take_span(long, long.max(self.segment_bytes()), step) {
                 Ok(span) => kept.push(span),
@@ -227,9 +222,7 @@ impl<M: Media> Reef<M> {
 
     /// Gives back what needs not be kept, since longer spans are, or fewer would do.
     fn give_spare(&self, kept: &mut Vec<Span>, long: u64) {
-        let mut bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
-        let mut longs = kept.iter().filter(|span| span.bytes() >= long).count();
-        let mut place = 0;
+        let ((mut bytes, mut longs), mut place) = (count(kept, long), 0);
         while let Some(span) = kept.get(place) {
             let is_long = span.bytes() >= long;
             if bytes - span.bytes() >= self.kept_bytes() && (!is_long || longs > LONG) {
@@ -251,8 +244,7 @@ impl<M: Media> Reef<M> {
         self.units.set(span, 0, self.unit_bytes);
         self.used.fetch_sub(span.bytes(), Ordering::Relaxed);
         let (mut kept, long) = (self.kept.lock()?, self.long_bytes(0));
-        let bytes: u64 = kept.iter().map(|span| span.bytes()).sum();
-        let longs = kept.iter().filter(|span| span.bytes() >= long).count();
+        let (bytes, longs) = count(&kept, long);
         if bytes < self.kept_bytes() || longs < LONG && span.bytes() >= long {
             // Of a long one no more than that: the rest is room for pairs.
             let (part, rest) = split(span, long.max(self.segment_bytes()));
@@ -270,6 +262,12 @@ impl<M: Media> Reef<M> {
 #[cold]
 pub fn is_room_wanted(error: &Error) -> bool {
     matches!(error, Error::Full { needed } if *needed > 0)
+}
+
+/// Returns how many bytes spans have, and how many of them have `long` bytes at least.
+fn count(spans: &[Span], long: u64) -> (u64, usize) {
+    let bytes = spans.iter().map(|span| span.bytes());
+    (bytes.clone().sum(), bytes.filter(|bytes| *bytes >= long).count())
 }
 
 /// Returns the first `bytes` bytes of a span, and what there is behind them.

@@ -103,7 +103,7 @@ impl<M: Media> Reef<M> {
         purpose: Purpose,
         (object, words): (&Object<'_>, u64),
     ) -> Result<Addr> {
-        if purpose == Purpose::Add && words > stream.longest {
+        if purpose == Purpose::Add {
             self.keep_for(words, stream)?;
         }
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {

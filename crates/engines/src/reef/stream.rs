@@ -136,8 +136,6 @@ pub struct Stream {
     pub(super) paid: u64,
     /// Whether pairs are replaced rather than added.
     pub(super) replaces: bool,
-    /// The longest object that can be moved on a full medium, for room is kept back. Unit: words.
-    pub(super) longest: u64,
     /// The first place that collecting found damaged.
     pub(super) damaged: Option<Addr>,
 }
