@@ -105,11 +105,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Gives a slot back that was handed out and holds nothing.
     pub(super) fn give_back(&self, lane: u64, reserved: &Reserved) -> Result<()> {
-        let mut log = self.lanes[lane as usize].lock()?;
-        log.release(&self.geometry, reserved.order);
-        if log.next == reserved.order + 1 {
-            log.next = reserved.order;
-        }
+        self.lanes[lane as usize].lock()?.give_back(&self.geometry, reserved.order);
         Ok(())
     }
 

@@ -145,6 +145,17 @@ impl Lane {
         block.count -= 1;
     }
 
+    /// Takes a slot back that was handed out and holds nothing: it is the next one again, if no
+    /// other was handed out since and it lies in the open block.
+    pub fn give_back(&mut self, geometry: &Geometry, order: u64) {
+        self.release(geometry, order);
+        // The first slot of the open block may have been given back before the last one of the
+        // block before it.
+        if order + 1 == self.next && geometry.block_number(order) == self.last_number() {
+            self.next = order;
+        }
+    }
+
     fn slot(&mut self, geometry: &Geometry, order: u64) -> (&mut Block, usize, u64) {
         let number = geometry.block_number(order);
         let slot = order - number * geometry.block_slots();
@@ -211,5 +222,23 @@ mod tests {
             lane.release(&geometry, *order);
         });
         assert!(lane.blocks[0].is_dead() && all(&lane, number).is_empty());
+    }
+
+    #[test]
+    fn a_slot_that_is_given_back_is_the_next_one_again_in_the_open_block_only() {
+        // Fails if a lane goes back into a block that is not the open one, or not back at all.
+        let geometry = ElimDaSettings::tiny().geometry(Form::WORDS).unwrap();
+        let (number, slots) = (7, geometry.block_slots());
+        let block = |at: u64| Block::new(Addr::new(at << 20), &geometry);
+        let mut lane = Lane::new([block(1)].into(), number, (number + 1) * slots - 1);
+        let last = lane.take(&geometry).order;
+        // Another thread finds the block full and opens the next one.
+        assert!(lane.is_full(&geometry));
+        lane.blocks.push_back(block(2));
+        let first = lane.take(&geometry).order;
+        assert_eq!(first, last + 1);
+        lane.give_back(&geometry, first);
+        lane.give_back(&geometry, last);
+        assert_eq!(lane.take(&geometry).order, first);
     }
 }
