@@ -2,16 +2,17 @@
 //!
 //! Shares the ruler with the code that serves the table, and nothing else.
 
+use core::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use everhash_index::{Checked, Error, Form, Result, admit};
 use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, WORD, pool};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
     self, Epoch, KEY_BYTES, Kind, ObjectHead, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead,
     Tail, VALUE_BYTES, VERSION,
 };
+use crate::common::check::verify_root;
 use crate::common::hash::KeyedHash;
 
 /// How much of a segment is looked at to find the objects behind damaged ones, in lengths of the
@@ -68,7 +69,18 @@ struct Judge<'a, M: Media> {
     seed: u64,
     streams: u64,
     unit_bytes: u64,
-    is_closed: bool,
+    left: Left,
+}
+
+/// How the pool was left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// It was closed: nothing counts but what its newest commit record knows.
+    Closed,
+    /// It is open: whatever a segment says of its end is stored as a whole.
+    Open,
+    /// The process was killed, or power failed.
+    Unknown,
 }
 
 /// Visits every pair, or names the invariant that is broken.
@@ -76,7 +88,23 @@ struct Judge<'a, M: Media> {
 /// # Errors
 /// [`Error::Corrupt`].
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    read(region, visit, &mut Err)
+    read(region, at_rest(region)?, visit, &mut Err)
+}
+
+/// Reads every pair of a pool that is open, and to which nobody writes meanwhile.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub fn check_open<M: Media>(region: &Region<M>) -> Result<Checked> {
+    read(region, Left::Open, &mut |_, _| {}, &mut Err)
+}
+
+/// Returns how a pool was left that is not open.
+fn at_rest<M: Media>(region: &Region<M>) -> Result<Left> {
+    match Pool::status(region, Boot::default())?.previous {
+        Shutdown::Clean => Ok(Left::Closed),
+        _ => Ok(Left::Unknown),
+    }
 }
 
 /// Visits every pair that is sound: a damaged object costs itself, and a damaged head its segment.
@@ -93,11 +121,12 @@ pub fn salvage<M: Media>(
         report(error);
         Ok(())
     };
-    read(region, visit, &mut damage).map(drop)
+    read(region, at_rest(region)?, visit, &mut damage).map(drop)
 }
 
 fn read<M: Media>(
     region: &Region<M>,
+    left: Left,
     visit: &mut dyn FnMut(&[u8], &[u8]),
     damage: Damage<'_>,
 ) -> Result<Checked> {
@@ -105,13 +134,7 @@ fn read<M: Media>(
     let pm = region.access();
     let mut root = [0; Root::CHECKSUM + 1];
     pm.read_words(ROOT, &mut root)?;
-    let bytes: Vec<u8> =
-        root[..Root::CHECKSUM].iter().flat_map(|word| word.to_le_bytes()).collect();
-    let is_sound = xxh3_64_with_seed(&bytes, ROOT.byte()) == root[Root::CHECKSUM];
-    if !is_sound || root[Root::VERSION] != VERSION {
-        let broken = "the checksum of the settings matches, and the layout is known";
-        return Err(Error::Corrupt { at: ROOT.byte(), broken });
-    }
+    verify_root(&root, "reef", VERSION)?;
     let (segment_bytes, streams) = (root[Root::SEGMENT_BYTES], root[Root::STREAMS]);
     let are_powers = segment_bytes.is_power_of_two() && streams.is_power_of_two();
     if !are_powers || segment_bytes > 1 << 40 || streams > layout::MOST_STREAMS {
@@ -125,7 +148,7 @@ fn read<M: Media>(
         seed: layout::seed(identity.database),
         streams,
         unit_bytes: layout::unit_bytes(segment_bytes),
-        is_closed: Pool::status(region, Boot::default())?.previous == Shutdown::Clean,
+        left,
     };
     let (newest, reachable_bytes) = judge.newest(damage)?;
     let mut items = 0;
@@ -152,7 +175,7 @@ impl<M: Media> Judge<'_, M> {
                 // Power may have failed while it was made durable: then the one before counts.
                 Err(error) => broken = broken.or(Some(error)),
             }
-            if self.is_closed {
+            if self.left != Left::Unknown {
                 break;
             }
         }
@@ -245,6 +268,7 @@ impl<M: Media> Judge<'_, M> {
                 return Err(Error::Corrupt { at: segment.at.byte(), broken });
             }
         }
+        let is_closed = self.left == Left::Closed;
         for (number, stream) in streams {
             let tail = record.tail(number);
             let floor = self.floor(&stream, tail[0]);
@@ -254,18 +278,18 @@ impl<M: Media> Judge<'_, M> {
                 if is_behind {
                     next = next.wrapping_add(1);
                     // Behind the record only what follows without a gap.
-                    if self.is_closed || sequence != next {
+                    if is_closed || sequence != next {
                         break;
                     }
                 }
-                let words = match self.is_closed && sequence == tail[0] {
+                let words = match is_closed && sequence == tail[0] {
                     true => Some(tail[1]),
                     false => Tail::of(segment.head[SegmentHead::TAIL], segment.seal)
                         .map(|tail| tail.words),
                 };
                 let least = if sequence == tail[0] { tail[1] } else { 0 };
                 let words = words.filter(|words| *words <= self.most_words(segment));
-                let Some(words) = words.filter(|words| *words >= least || self.is_closed) else {
+                let Some(words) = words.filter(|words| *words >= least || is_closed) else {
                     let broken = "a segment ends inside its units, and not before its record says";
                     damage(Error::Corrupt { at: segment.at.byte(), broken })?;
                     continue;
@@ -275,9 +299,9 @@ impl<M: Media> Judge<'_, M> {
                     continue;
                 }
                 let certain = match sequence.cmp(&tail[0]) {
-                    core::cmp::Ordering::Less => words,
-                    core::cmp::Ordering::Equal => tail[1],
-                    core::cmp::Ordering::Greater => 0,
+                    Ordering::Equal if self.left == Left::Unknown => tail[1],
+                    Ordering::Greater if self.left == Left::Unknown => 0,
+                    _ => words,
                 };
                 if !self.objects(segment, (words, certain), &mut newest, damage)? {
                     break;
@@ -289,7 +313,8 @@ impl<M: Media> Judge<'_, M> {
 
     /// Returns before which segment of a stream nothing counts.
     fn floor(&self, stream: &BTreeMap<u64, &Segment>, last: u64) -> u64 {
-        let counts = stream.iter().filter(|(sequence, _)| !self.is_closed || **sequence <= last);
+        let counts =
+            stream.iter().filter(|(sequence, _)| self.left != Left::Closed || **sequence <= last);
         counts.map(|(_, segment)| segment.head[SegmentHead::FLOOR]).max().unwrap_or(0)
     }
 

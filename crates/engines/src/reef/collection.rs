@@ -219,11 +219,12 @@ impl<M: Media> Reef<M> {
             Ok(true) => *held = None,
             Err(Error::Corrupt { at, broken }) => {
                 let mut stream = self.streams[victim.stream].0.lock()?;
-                if let Some(segment) = stream.sealed.get_mut(&victim.sequence) {
-                    segment.is_damaged = true;
-                }
-                stream.damaged = stream.damaged.or(Some(Addr::new(at)));
+                let segment = stream.sealed.get_mut(&victim.sequence).filter(|it| !it.is_empty);
                 *held = None;
+                // A clear may have come between: then nothing is damaged any more.
+                let Some(segment) = segment else { return Ok(()) };
+                segment.is_damaged = true;
+                stream.damaged = stream.damaged.or(Some(Addr::new(at)));
                 return Err(Error::Corrupt { at, broken });
             }
             Err(error) => return Err(error),

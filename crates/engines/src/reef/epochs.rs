@@ -12,7 +12,7 @@
 use core::ops::DerefMut;
 use core::time::Duration;
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Domain, Lock, Media, Span};
 
 use super::layout::{self, Epoch, SegmentHead};
@@ -131,7 +131,7 @@ impl<M: Media> Reef<M> {
 
     /// Ends the present epoch: flushes, one commit record, one fence.
     pub(super) fn commit_next(&self, epochs: &mut Epochs) -> Result<()> {
-        let (pm, number) = (self.pool.access(), epochs.number + 1);
+        let (pm, number) = (self.pool.access(), next_number(epochs)?);
         // Before the latches of the streams are taken, which come behind those of the shards.
         epochs.pairs = self.count_pairs()?;
         let cut = self.cut(&pm, number, &mut self.all_streams()?);
@@ -144,7 +144,7 @@ impl<M: Media> Reef<M> {
     where
         G: DerefMut<Target = Stream>,
     {
-        let (pm, number) = (self.pool.access(), epochs.number + 1);
+        let (pm, number) = (self.pool.access(), next_number(epochs)?);
         let cut = self.cut(&pm, number, streams);
         self.write_record(&pm, epochs, &cut)?;
         self.ended(epochs, cut, streams)
@@ -218,4 +218,16 @@ impl<M: Media> Reef<M> {
         self.poison_on_error(pm.write_words(at, &record))?;
         self.poison_on_error(pm.persist(Span::new(at, Epoch::WORDS as u64), sites::RECORD))
     }
+}
+
+/// Returns the number of the next epoch.
+///
+/// # Errors
+/// [`Error::Unsupported`] if there is none: an opening would not accept it.
+fn next_number(epochs: &Epochs) -> Result<u64> {
+    if epochs.number < layout::MOST_EPOCHS {
+        return Ok(epochs.number + 1);
+    }
+    let what = "more syncs of one database than can be numbered; open it for reading and copy it";
+    Err(Error::Unsupported { what: what.to_owned() })
 }

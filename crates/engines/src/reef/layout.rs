@@ -149,6 +149,11 @@ pub const BATCH: Addr = ROOT.plus(Root::BATCH as u64);
 /// Unit: none. Source: ours.
 pub const VERSION: u64 = 4;
 
+/// The highest number of an epoch: a higher one was forged.
+///
+/// Unit: epochs. Source: ours; four thousand a second for four years.
+pub const MOST_EPOCHS: u64 = 1 << 39;
+
 /// Most streams.
 ///
 /// Unit: streams. Source: ours; so many tails fit a commit record.

@@ -143,7 +143,8 @@ impl<M: Media> Reef<M> {
     }
 
     /// Decides once. If there was no room then, `decided` holds what was decided of which value: it
-    /// stays right as long as the key has that value.
+    /// stays right as long as the key has that value. With another value there is no room for what
+    /// was decided: nobody is asked twice.
     fn modify_once(
         &self,
         hash: u64,
@@ -161,8 +162,7 @@ impl<M: Media> Reef<M> {
         let present = found.is_some().then_some(present);
         let change = match decided.take() {
             Some((of, change)) if of == present => change,
-            // Nobody is asked twice.
-            Some(_) => return Err(Error::Full { needed: 0 }),
+            Some(_) => return Err(Error::Full { needed: key.len() as u64 }),
             None => decide(present.as_deref())?,
         };
         let (kind, value, purpose) = match &change {

@@ -154,6 +154,10 @@ fn chosen<M: Media>(
         Plan { base: base.clone(), streams: vec![BTreeMap::new(); count], left_over: Vec::new() };
     let (mut census, mut later) = ((0, 0), vec![BTreeMap::new(); count]);
     for segment in segments.iter().filter(|it| it.freed.is_none_or(|it| it > base.number)) {
+        if shutdown == Shutdown::Power && segment.generation > base.generation {
+            // No opening begins a segment before its own commit record is durable.
+            return Err(segment.corrupt("the commit record of the opening that began it is there"));
+        }
         let stream = segment.stream as usize;
         let tail = base.tails[stream];
         let map = match segment.sequence <= tail.sequence {

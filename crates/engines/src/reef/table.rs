@@ -99,7 +99,7 @@ impl<M: Media> Table for Reef<M> {
     }
 
     fn check(&self) -> Result<Checked> {
-        check::check(self.pool.region(), &mut |_, _| {})
+        check::check_open(self.pool.region())
     }
 
     fn durability(&self) -> Durability {

@@ -10,14 +10,9 @@ use crate::reef::reader::Part;
 use crate::reef::setup::ReefSettings;
 use crate::reef::stream::Position;
 
-/// The highest number of an epoch that is believed: a higher one was forged, and would overflow.
+/// The highest sequence of a segment that is accepted.
 ///
-/// Unit: epochs. Source: ours; a hundred a second for 150 years.
-const MOST_EPOCHS: u64 = 1 << 39;
-
-/// The highest sequence of a segment that is believed.
-///
-/// Unit: segments. Source: ours; as [`MOST_EPOCHS`], with some thousands for each.
+/// Unit: segments. Source: ours; as [`layout::MOST_EPOCHS`], with some thousands for each.
 const MOST_SEGMENTS: u64 = 1 << 52;
 
 /// A commit record that is sound.
@@ -111,7 +106,7 @@ pub(super) fn read_records<M: Media>(pm: &Access<'_, M>, seed: u64) -> Result<Ve
         pm.read_words(at, &mut words)?;
         let number = words[Epoch::NUMBER];
         let is_sound = layout::sum(&words[..Epoch::CHECKSUM], at, seed) == words[Epoch::CHECKSUM];
-        if !is_sound || number % 2 != place || number > MOST_EPOCHS {
+        if !is_sound || number % 2 != place || number > layout::MOST_EPOCHS {
             continue;
         }
         let tails = words[Epoch::TAILS..Epoch::PAIRS].chunks_exact(2);

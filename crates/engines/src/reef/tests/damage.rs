@@ -10,6 +10,7 @@ use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
 
+use super::settings::Immediate;
 use crate::common::settings::checksum;
 use crate::reef::Reef;
 use crate::reef::layout::{self, BatchRecord, Epoch, Root, SegmentHead};
@@ -138,6 +139,80 @@ fn either_commit_record_is_enough_to_open_a_closed_table() {
             assert_eq!(table.get_word(key).unwrap(), value, "without record {number}");
         });
     }
+}
+
+#[test]
+fn a_check_of_an_open_table_names_damage_wherever_it_lies() {
+    // Fails if a table that is open is read as one that power loss may have cut short: the end of
+    // its stream would be passed over, and with it what is damaged there.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let (table, pm) = (session.table(), session.region().access());
+    for keys in [0..100u64, 100..200] {
+        keys.for_each(|key| assert!(table.insert_word(key, 1).unwrap()));
+        let segments: Vec<_> = {
+            let stream = table.streams[0].0.lock().unwrap();
+            let open = stream.open.iter().map(|open| open.span.start);
+            stream.sealed.values().map(|it| it.span.start).chain(open).collect()
+        };
+        for segment in segments {
+            let at = segment.plus(SegmentHead::WORDS as u64);
+            let word = pm.load(at).unwrap();
+            pm.store(at, word ^ 1 << 40).unwrap();
+            let outcome = table.check();
+            let is_it =
+                matches!(outcome, Err(Error::Corrupt { at: byte, .. }) if byte == at.byte());
+            assert!(is_it, "{segment:?}: {outcome:?}");
+            pm.store(at, word).unwrap();
+        }
+        assert_eq!(table.check().unwrap().items, table.len().unwrap());
+        table.sync().unwrap();
+    }
+}
+
+#[test]
+fn a_lost_commit_record_of_the_last_opening_is_damage() {
+    // Fails if power loss and a damaged word of the newest record let an opening go on from the
+    // record before: it would pass over every write of the opening between them.
+    let mut session = Session::<Immediate>::tiny(Form::WORDS, 1 << 20).unwrap();
+    (0..10u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    session.reopen().unwrap();
+    (10..20u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    let mut words = session.region().media().words();
+    let after_power = |words: &[u64]| {
+        let medium = Image::of(words, 8 * words.len() as u64, 1 << 20);
+        Session::<Immediate>::open_after_power(medium, Form::WORDS)
+    };
+    assert_eq!(after_power(&words).unwrap().table().len().unwrap(), 20);
+    let [a, b] = [0, 1].map(|number| layout::epoch_place(number).word() as usize);
+    let newest = if words[a + Epoch::NUMBER] > words[b + Epoch::NUMBER] { a } else { b };
+    words[newest + Epoch::PAIRS] ^= 1;
+    let outcome = after_power(&words).map(drop);
+    assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_table_whose_epochs_cannot_be_numbered_any_more_says_so_and_stays_readable() {
+    // Fails if a commit record is written that no opening accepts.
+    let mut session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    (0..10u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    session.close().unwrap();
+    let mut words = session.region().media().words();
+    for place in [0, 1] {
+        let at = layout::epoch_place(place).word() as usize + Epoch::NUMBER;
+        let number = layout::MOST_EPOCHS - 8 + words[at] % 8;
+        assert_eq!(number % 2, place);
+        forge(&mut words, at, number, 0);
+    }
+    let medium = Image::of(&words, 8 * words.len() as u64, 1 << 20);
+    let mut session = Session::<Reef>::open(medium, Form::WORDS).unwrap();
+    let outcome = (10..30u64).find_map(|key| {
+        assert!(session.table().insert_word(key, 1).unwrap());
+        session.table().sync().err()
+    });
+    assert!(matches!(outcome, Some(Error::Unsupported { .. })), "{outcome:?}");
+    let len = session.table().len().unwrap();
+    assert_eq!(session.table().check().unwrap().items, len);
+    assert!(matches!(session.kill(), Err(Error::Unsupported { .. })), "an opening is an epoch");
 }
 
 #[test]
