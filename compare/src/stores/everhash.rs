@@ -77,3 +77,24 @@ impl Reader for &Db {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Shape;
+
+    #[test]
+    fn writes_survive_as_was_asked_for() {
+        // Fails if we were measured with less than the others.
+        for (asked, ours) in
+            [(Durability::Batch, Ours::Batch), (Durability::Immediate, Ours::Immediate)]
+        {
+            let folder = tempfile::tempdir().expect("a folder");
+            let shape = Shape { key_bytes: 8, value_bytes: 8 };
+            let setup = Setup { shape, durability: asked, cache_bytes: 1 << 20, items: 10 };
+            open("reef", folder.path(), &setup).expect("a new database").close().expect("closed");
+            let db = Db::open(folder.path().join("pairs.ehdb")).expect("it is there");
+            assert_eq!((db.info().durability, db.info().form), (ours, Form::WORDS));
+        }
+    }
+}

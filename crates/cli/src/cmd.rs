@@ -1,6 +1,7 @@
 //! The commands: one file each.
 
 mod add;
+mod any_table;
 mod backup;
 mod bench;
 mod check;
@@ -13,6 +14,7 @@ mod crash;
 mod create;
 mod device;
 mod engines;
+mod escapes;
 mod examples;
 mod export;
 mod figures;
@@ -21,6 +23,7 @@ mod fuzz;
 mod get;
 mod import;
 mod keys;
+mod new_database;
 mod put;
 #[cfg(feature = "judges")]
 mod race;
@@ -36,16 +39,16 @@ mod tiny;
 mod top;
 mod torture;
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use everhash_store::{Db, Error, Expiring, Form, HashKind, Options, Pair, admit, admit_in_table};
+use everhash_store::{Db, Error};
 
-use crate::failure::{Failure, Outcome, STATUSES};
-use crate::output;
-use crate::records::tsv;
+use crate::failure::{Outcome, STATUSES};
+
+use any_table::{AnyTable, InTable, TableToWrite};
+use escapes::Escapes;
+use new_database::{NewDatabase, setting};
 
 /// Crash-consistent hash indexes as a key-value store: one file, byte strings, no server
 #[derive(Debug, Parser)]
@@ -157,110 +160,6 @@ impl Cli {
     }
 }
 
-/// What can be chosen for a new database.
-#[derive(Debug, Args)]
-struct NewDatabase {
-    /// Engine of a new database; see `everhash engines`
-    #[arg(long, value_name = "NAME")]
-    engine: Option<String>,
-    /// Form of all pairs of a new database: variable, 8/8 or 16/16 (bytes of key/value)
-    #[arg(long, value_name = "FORM")]
-    form: Option<Form>,
-    /// Hash function of a new database: sip13, or for keys that nobody hostile chooses xxh3, which
-    /// is faster, or rapid, which is the fastest
-    #[arg(long, value_name = "NAME")]
-    hash: Option<HashKind>,
-    /// Number of pairs that a new database will hold, so that it need not grow up to there
-    #[arg(long, value_name = "COUNT")]
-    expect: Option<u64>,
-    /// Mode of the file of a new database, in octal, less the umask; by default 600, its owner
-    /// alone
-    #[arg(long, value_name = "MODE", value_parser = mode)]
-    mode: Option<u32>,
-    /// Setting of the engine of a new database; see `everhash engines`
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
-    settings: Vec<(String, u64)>,
-}
-
-impl NewDatabase {
-    fn options(self) -> Options {
-        let mut options = Db::options();
-        if let Some(engine) = self.engine {
-            options = options.engine(engine);
-        }
-        if let Some(form) = self.form {
-            options = options.form(form);
-        }
-        if let Some(hash) = self.hash {
-            options = options.hash(hash);
-        }
-        if let Some(count) = self.expect {
-            options = options.expected_items(count);
-        }
-        if let Some(mode) = self.mode {
-            options = options.mode(mode);
-        }
-        for (name, value) in self.settings {
-            options = options.setting(name, value);
-        }
-        options
-    }
-
-    /// Refuses what an existing database cannot be given any more.
-    fn refuse_settings(&self, database: &Path) -> Outcome {
-        if self.settings.is_empty() && self.expect.is_none() && self.mode.is_none() {
-            return Ok(());
-        }
-        Err(Failure::usage(format_args!(
-            "{}: exists, and settings are for new databases; leave out --set, --expect and --mode",
-            database.display()
-        )))
-    }
-}
-
-fn mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0);
-    // A database that its owner cannot read and write is of no use.
-    let mode = mode.filter(|mode| mode & 0o600 == 0o600);
-    mode.ok_or_else(|| "write three octal digits, the first of them 6 or 7".into())
-}
-
-fn setting(text: &str) -> Result<(String, u64), String> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
-    let value = value.replace('_', "").parse().map_err(|_| "the value must be a whole number")?;
-    Ok((name.to_owned(), value))
-}
-
-/// How a key or a value is written on the command line.
-#[derive(Debug, Args)]
-struct Escapes {
-    /// Read \t, \n, \r and \\ in keys and values as escapes, and print values with escapes
-    #[arg(short, long)]
-    escapes: bool,
-}
-
-impl Escapes {
-    fn bytes(&self, argument: OsString) -> Outcome<Vec<u8>> {
-        let bytes = argument.into_vec();
-        if !self.escapes {
-            return Ok(bytes);
-        }
-        tsv::unescape(&bytes, 1).map_err(|what| Failure::usage(what.replace(" of the line", "")))
-    }
-
-    /// Prints a value, and the end of a line unless it is to be `raw`.
-    fn print(&self, value: &[u8], raw: bool) -> Outcome {
-        let mut escaped = Vec::new();
-        let value = if self.escapes {
-            tsv::escape(value, &mut escaped).expect("memory takes every byte");
-            &escaped
-        } else {
-            value
-        };
-        output::bytes(&[value, if raw { b"" } else { b"\n" }])
-    }
-}
-
 /// Opens a database to read it. Where it was not closed cleanly, it is recovered first.
 ///
 /// Read-only: a table that grows beside a scan would show some pairs twice.
@@ -280,105 +179,4 @@ struct Database {
     /// The database file
     #[arg(value_name = "DB")]
     database: PathBuf,
-}
-
-/// The table of a command.
-#[derive(Debug, Args)]
-struct InTable {
-    /// The table; by default the one without a name. put, add and import make it if it is not there
-    #[arg(long, value_name = "NAME")]
-    table: Option<String>,
-}
-
-/// A table of either kind.
-enum AnyTable {
-    Plain(Db),
-    Expiring(Expiring),
-}
-
-impl InTable {
-    /// Returns a handle to the table, which is made if it is not there.
-    fn of_or_new(&self, db: Db) -> Outcome<Db> {
-        Ok(match &self.table {
-            Some(name) => db.table_or_create(name)?,
-            None => db,
-        })
-    }
-
-    /// Returns a handle to the table, which must be there.
-    fn of(&self, db: Db) -> Outcome<AnyTable> {
-        Ok(match &self.table {
-            None => AnyTable::Plain(db),
-            Some(name) => match db.table(name) {
-                Err(Error::TableKind { expiring: true, .. }) => {
-                    AnyTable::Expiring(db.expiring_table(name)?)
-                }
-                found => AnyTable::Plain(found?),
-            },
-        })
-    }
-}
-
-impl AnyTable {
-    /// Tells whether the table takes such a pair.
-    fn admit(&self, key: &[u8], value: &[u8]) -> everhash_store::Result<()> {
-        match self {
-            AnyTable::Plain(db) if db.table_name().is_none() => admit(db.info().form, key, value),
-            AnyTable::Plain(_) => admit_in_table(key, value, false),
-            AnyTable::Expiring(_) => admit_in_table(key, value, true),
-        }
-    }
-
-    fn get(&self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
-        Ok(match self {
-            AnyTable::Plain(db) => db.get(key)?,
-            AnyTable::Expiring(table) => table.get(key)?,
-        })
-    }
-
-    fn contains_key(&self, key: &[u8]) -> Outcome<bool> {
-        Ok(match self {
-            AnyTable::Plain(db) => db.contains_key(key)?,
-            AnyTable::Expiring(table) => table.contains_key(key)?,
-        })
-    }
-
-    fn take(&self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
-        Ok(match self {
-            AnyTable::Plain(db) => db.take(key)?,
-            AnyTable::Expiring(table) => table.take(key)?,
-        })
-    }
-
-    fn clear(&self) -> Outcome {
-        match self {
-            AnyTable::Plain(db) => db.clear()?,
-            AnyTable::Expiring(table) => table.clear()?,
-        }
-        Ok(())
-    }
-
-    fn len(&self) -> Outcome<u64> {
-        Ok(match self {
-            AnyTable::Plain(db) => db.len()?,
-            AnyTable::Expiring(table) => table.len()?,
-        })
-    }
-
-    /// Returns every pair, in no order.
-    fn iter(&self) -> Box<dyn Iterator<Item = everhash_store::Result<Pair>>> {
-        match self {
-            AnyTable::Plain(db) => Box::new(db.iter()),
-            AnyTable::Expiring(table) => Box::new(table.iter()),
-        }
-    }
-
-    /// Closes the database.
-    fn close(self) -> Outcome {
-        let db = match self {
-            AnyTable::Plain(db) => db,
-            AnyTable::Expiring(table) => table.db(),
-        };
-        Ok(db.close()?)
-    }
 }

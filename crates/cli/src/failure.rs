@@ -42,7 +42,7 @@ impl Failure {
         Failure { status: 2, message: Some(message.to_string()) }
     }
 
-    /// The input is wrong.
+    /// A file that the user named is missing or has a bad line.
     pub fn input(message: impl Display) -> Failure {
         Failure { status: 3, message: Some(message.to_string()) }
     }

@@ -19,7 +19,7 @@ pub fn run(directory: &Path) -> Result<(u64, u64), Box<dyn std::error::Error>> {
     for number in 0..1000u32 {
         db.put(number.to_be_bytes(), "paid")?;
     }
-    // Of one moment: writers wait until the pairs are copied, readers do not.
+    // A snapshot of one moment: neither readers nor writers wait for the copy.
     let copied = db.backup(&copy, &Db::options())?;
     db.put("the order after the copy", "open")?;
     // Makes it durable now and not within five seconds.

@@ -43,7 +43,7 @@ pub fn run(
     let output = BufReader::new(child.stdout.take().expect("it was piped"));
     let mut said = 0;
     for line in output.lines() {
-        // The last line may be cut off by the end of the process.
+        // The last line may be cut off: the process was killed.
         let Some(number) = line?.strip_prefix("stored ").and_then(|text| text.parse().ok()) else {
             continue;
         };

@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// `reef` both or none, whatever happens.
 pub fn register(db: &Db, number: u32, name: &str) -> everhash::Result<()> {
     let (users, names) = (db.table_or_create("users")?, db.table_or_create("names")?);
+    // As `Table<_, u32>` stores it: every integer takes eight bytes, little-endian.
     let key = u64::from(number).to_le_bytes();
     let mut batch = WriteBatch::new();
     batch.put_in(&users, key, name).put_in(&names, name, key);
@@ -36,12 +37,12 @@ pub fn find(db: &Db, name: &str) -> everhash::Result<Option<u32>> {
 /// Writes a line into the log of a month.
 pub fn log(db: &Db, month: &str, line: &str) -> everhash::Result<()> {
     let log = db.table_or_create(&format!("log {month}"))?;
+    // One thread writes, and nothing is removed: else the length would be no new key.
     log.put(log.len()?.to_be_bytes(), line)?;
     Ok(())
 }
 
-/// Drops the logs of all months but the last `count`, each in a time that does not depend on its
-/// length; returns how many.
+/// Drops the logs of all months but the last `count`, each in O(1); returns how many.
 pub fn keep_last(db: &Db, count: usize) -> everhash::Result<usize> {
     let logs: Vec<_> = db.tables()?.into_iter().filter(|name| name.starts_with("log ")).collect();
     let old = logs.len().saturating_sub(count);

@@ -42,8 +42,8 @@ impl Tenants {
         Ok(db)
     }
 
-    /// Deletes a tenant and all its pairs, in a time that does not depend on them; returns whether
-    /// there was one. A request that still uses it makes this fail, and it stays.
+    /// Deletes a tenant and all its pairs, however many; returns whether there was one. A request
+    /// that still uses it makes this fail, and it stays.
     pub fn drop_tenant(&self, name: &str) -> everhash::Result<bool> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let db = match open.remove(name) {

@@ -18,7 +18,7 @@
 //! | choose the engine, the durability, the form of the pairs | [`Options`] |
 //! | have keys and values with types | [`Table`] |
 //! | have several tables in one file | [`Db::table`], [`Db::drop_table`] |
-//! | let pairs end at a time | [`Expiring`], [`Db::expiring_table_or_create`], [`ExpiringTable`] |
+//! | give pairs an expiry time (TTL) | [`Expiring`], [`Db::expiring_table_or_create`], [`ExpiringTable`] |
 //! | hold a view, or copy one | [`Db::snapshot`], [`Db::checkpoint`] |
 //! | save from a forked child | [`Snapshot::hand_over`] |
 //! | do many writes in one call | [`WriteBatch`], [`Db::put_many`] |
@@ -31,7 +31,7 @@
 
 pub use everhash_store::*;
 
-/// The programs of the guide.
+/// The programs of the guide are compiled; `tests/guide.rs` runs them.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide.md")]
 struct Guide;

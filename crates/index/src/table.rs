@@ -78,9 +78,14 @@ impl Stats {
 /// An open table.
 ///
 /// All operations on one key are linearizable, many threads may share a table, and readers take
-/// no lock and never show what a crash could take back. A write that returned is as durable as
-/// the engine's [`Durability`](crate::Durability) and the medium say; one that returned an error
-/// or did not return is, after a crash, either completely there or completely absent.
+/// no lock. With [`Durability::Immediate`] they never show what a crash could take back; with
+/// [`Durability::Batch`] power loss may take it back, and a killed process may not. A write that
+/// returned is as durable as the engine's [`Durability`] and the medium say; one that returned an
+/// error or did not return is, after a crash, either completely there or completely absent.
+///
+/// [`Durability`]: crate::Durability
+/// [`Durability::Immediate`]: crate::Durability::Immediate
+/// [`Durability::Batch`]: crate::Durability::Batch
 ///
 /// # Errors
 /// Every operation may fail with [`Error::Corrupt`] on a damaged pool and with [`Error::Poisoned`]

@@ -1,4 +1,4 @@
-//! The crash explorer: from the log of a run to every image that a crash may leave.
+//! The crash explorer: from the log of a run to the images that a crash may leave.
 //!
 //! A [`Traced`](crate::media::traced::Traced) medium writes a [`Log`]. An [`Explorer`] replays it
 //! over a [`Memory`], which tracks visible, durable and pending stores. It stops at every crash

@@ -48,8 +48,8 @@ impl Db {
         self.rewritten(true)
     }
 
-    /// Removes every pair and every table in a time that does not depend on their number, and gives
-    /// back their storage: an empty file takes the place of the old one, as in [`Db::compact`].
+    /// Removes every pair and every table in O(1), however many there are, and gives back their
+    /// storage: an empty file takes the place of the old one, as in [`Db::compact`].
     ///
     /// # Errors
     /// As [`Db::compact`].

@@ -30,7 +30,7 @@ pub(crate) struct Core {
     gate: Gate,
     /// Whether the handle has stopped: nothing can be promised any more.
     stopped: AtomicBool,
-    /// Why.
+    /// The first failure, which every later call reports.
     cause: OnceLock<String>,
     origin: Origin,
     writable: bool,

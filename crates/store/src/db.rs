@@ -144,12 +144,12 @@ impl Db {
 
     /// Returns the number of pairs. Exact whenever no write is under way.
     ///
-    /// Takes no time to speak of, but once where the file has had tables ([`Db::table`]): the first
-    /// call after an open counts the pairs of all tables in a snapshot, and from there on every
-    /// write keeps count. A write that fails leaves its table in doubt, and the next call counts
-    /// again. If more is written while it counts than [`Options::snapshot_bytes`] has room for, it
-    /// reads all pairs once more, with about 40 bytes of memory for each pair of the table, and the
-    /// next call does, too.
+    /// Takes O(1), except in a file that has or had named tables ([`Db::table`]): there the first
+    /// call after an open counts the pairs of all tables in a snapshot, and from then on every
+    /// write keeps the count. A write that fails leaves its table in doubt, and the next call
+    /// counts again. If more is written while it counts than [`Options::snapshot_bytes`] has room
+    /// for, it reads all pairs once more, with about 40 bytes of memory for each pair of the table,
+    /// and the next call does, too.
     ///
     /// # Errors
     /// See [`Db`].

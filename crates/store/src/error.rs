@@ -2,9 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::expiring::admit_ending;
-use crate::tables::prefix;
-
 /// An error of a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -12,19 +9,19 @@ pub enum Error {
     /// There is no file of that name.
     #[error("{path}: there is no such file; check the name, or create the database first")]
     NotFound {
-        /// The name.
+        /// The path of the file.
         path: Shown,
     },
     /// A new database was asked for, and there is something of that name.
     #[error("{path}: already exists; open it, or choose another name")]
     AlreadyExists {
-        /// The name.
+        /// The path of the file.
         path: Shown,
     },
     /// The database is open in this or another process, or for reading while it is to be written.
     #[error("{path}: already open in this or another process; close it there first")]
     AlreadyOpen {
-        /// The name.
+        /// The path of the file.
         path: Shown,
     },
     /// The operating system refuses access.
@@ -33,7 +30,7 @@ pub enum Error {
              directory"
     )]
     Denied {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// What was being done.
         doing: &'static str,
@@ -45,13 +42,13 @@ pub enum Error {
              backup, or repair it, which accepts what is left"
     )]
     PowerLoss {
-        /// The name.
+        /// The path of the file.
         path: Shown,
     },
     /// The database was not closed cleanly, and opening it for reading cannot recover it.
     #[error("{path}: was not closed cleanly; open it for writing once, which recovers it")]
     NeedsRecovery {
-        /// The name.
+        /// The path of the file.
         path: Shown,
     },
     /// No engine has that name.
@@ -65,7 +62,7 @@ pub enum Error {
     /// The database exists and is another one than was asked for.
     #[error("{path}: has {what} {found}, not {asked}; leave the option out, or name another file")]
     Mismatch {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// What differs.
         what: &'static str,
@@ -77,7 +74,7 @@ pub enum Error {
     /// A write was asked of a database that was opened for reading.
     #[error("{path}: open for reading only; open it for writing")]
     ReadOnly {
-        /// The name.
+        /// The path of the file.
         path: Shown,
     },
     /// After an earlier failure nothing can be promised any more.
@@ -86,7 +83,7 @@ pub enum Error {
              database to see what survived"
     )]
     Dead {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// The failure.
         cause: String,
@@ -95,7 +92,7 @@ pub enum Error {
     /// failed before.
     #[error("{path}: closed cleanly, but its maintenance had failed ({cause}); check the database")]
     Maintenance {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// The failure.
         cause: String,
@@ -106,13 +103,13 @@ pub enum Error {
              parent has closed it"
     )]
     Forked {
-        /// The name.
+        /// The path of the file.
         path: Shown,
     },
     /// The database was to be closed while other handles to it are in use.
     #[error("{path}: {others} more handles are in use; the last one to be dropped closes it")]
     InUse {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// How many.
         others: usize,
@@ -145,7 +142,7 @@ pub enum Error {
              raise the limit (`snapshot_bytes`)"
     )]
     SnapshotFull {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// The limit. Unit: bytes.
         limit: usize,
@@ -212,7 +209,7 @@ pub enum Error {
     /// A key or value is no value of the type that a [`Table`](crate::Table) has there.
     #[error("{path}: holds bytes that are no {wanted}; open it with the types of its pairs")]
     Typed {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// The type.
         wanted: &'static str,
@@ -220,7 +217,7 @@ pub enum Error {
     /// Any other error of the file or of what lies in it.
     #[error("{path}: {source}")]
     File {
-        /// The name.
+        /// The path of the file.
         path: Shown,
         /// What happened, and what to do.
         source: Fault,
@@ -419,30 +416,4 @@ impl Fault {
             _ => ErrorKind::Io,
         }
     }
-}
-
-/// Tells whether the default table of a database of the form `form` takes such a pair: whether it
-/// has the lengths that all pairs there have, or is short enough.
-///
-/// # Errors
-/// [`Error::Pair`].
-pub fn admit(form: everhash_index::Form, key: &[u8], value: &[u8]) -> Result<()> {
-    if form == everhash_index::Form::Variable && prefix::begins_like_one(key) {
-        prefix::admit(key)?;
-    }
-    everhash_index::admit(form, key, value).map_err(|error| Error::Pair(Fault(error)))
-}
-
-/// Tells whether a table with a name takes such a pair, one whose pairs have expiry times or not:
-/// their keys, and the values of the latter, are 8 bytes shorter at most than those of the default
-/// table.
-///
-/// # Errors
-/// [`Error::Pair`].
-pub fn admit_in_table(key: &[u8], value: &[u8], expiring: bool) -> Result<()> {
-    prefix::admit(key)?;
-    let admitted = if expiring { admit_ending(value) } else { Ok(()) };
-    let form = everhash_index::Form::Variable;
-    let admitted = admitted.and_then(|()| everhash_index::admit(form, &[], value));
-    admitted.map_err(|error| Error::Pair(Fault(error)))
 }

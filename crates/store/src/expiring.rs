@@ -1,4 +1,4 @@
-//! Tables whose pairs end at a time of their own.
+//! Tables whose pairs expire (TTL).
 
 mod record;
 pub(crate) mod sweep;
@@ -14,7 +14,7 @@ pub use typed::ExpiringTable;
 
 use crate::{Db, Error, Pair, Result, Snapshot, WriteBatch};
 
-/// When a pair of an [`Expiring`] table ends.
+/// When a pair of an [`Expiring`] table expires.
 ///
 /// Made from a [`Duration`], which begins when the pair is written, or from a [`SystemTime`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +41,13 @@ impl From<SystemTime> for Expiry {
     }
 }
 
-/// A table whose pairs end at a time of their own: sessions, caches, rate limits.
+/// A table whose pairs expire (TTL), each at a time of its own: sessions, caches, rate limits.
 ///
-/// A pair that has ended is absent to every operation from that moment on. Its storage is given
+/// A pair that has expired is absent to every operation from that moment on. Its storage is given
 /// back by maintenance, which looks through the file for such pairs at most every 30 seconds and
 /// for at most a twentieth of the time, or by [`Expiring::sweep`]. Times count milliseconds of the
 /// clock on the wall, are part of the pair and as durable, and survive a restart; if that clock is
-/// set back, a pair that has ended and was not yet removed is there again until its time comes.
+/// set back, a pair that has expired and was not yet removed is there again until its time comes.
 ///
 /// A time takes 8 bytes of a pair. All operations are linearizable for each key, as those of
 /// [`Db`]. Whether pairs of a table have times is decided when it is made.

@@ -26,7 +26,7 @@ pub struct Handover {
     child: UnixStream,
 }
 
-/// The pairs of a snapshot on their way to a child; see [`Handover::send`].
+/// The pairs of a snapshot while they are sent to a child; see [`Handover::send`].
 #[derive(Debug)]
 #[must_use = "the sending may fail"]
 pub struct Sending {

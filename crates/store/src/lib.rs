@@ -23,6 +23,7 @@
 #[macro_use]
 mod trace;
 
+mod admit;
 mod backup;
 mod batch;
 mod callback;
@@ -51,10 +52,11 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use admit::{admit, admit_in_table};
 pub use batch::WriteBatch;
 pub use catalog::{EngineInfo, engine, engines};
 pub use db::{Db, Info};
-pub use error::{Error, ErrorKind, Fault, Result, Shown, admit, admit_in_table};
+pub use error::{Error, ErrorKind, Fault, Result, Shown};
 pub use everhash_index::{
     Capabilities, Change, Checked, Cursor, Form, HashKind, MAX_KEY_BYTES, MAX_VALUE_BYTES,
     ParseError, Setting, Stats,

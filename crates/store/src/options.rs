@@ -167,7 +167,7 @@ impl Default for Options {
 
 impl Options {
     /// Chooses the engine of a new database, and says which one an existing database must have.
-    /// Default: the first of [`engines`](crate::engines()).
+    /// Default: `reef`, the first of [`engines`](crate::engines()).
     pub fn engine(mut self, name: impl Into<String>) -> Self {
         self.engine = Some(name.into());
         self

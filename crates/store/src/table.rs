@@ -99,11 +99,13 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// A database whose keys are `K` and whose values are `V`.
+/// A typed view of a database or of a named table: keys are `K`, and values are `V`. [`Db::table`]
+/// returns the untyped view, a [`Db`].
 ///
-/// Where both are integers, pairs have the form [`Form::WORDS`], and no operation allocates. The
-/// types are not stored: a database that holds others is refused with [`Error::Mismatch`] where the
-/// form shows it, and bytes that are no value of a type give [`Error::Typed`].
+/// Where both are integers, pairs have the form [`Form::WORDS`], and [`get`](Table::get),
+/// [`put`](Table::put), [`update`](Table::update) and [`remove`](Table::remove) allocate nothing.
+/// The types are not stored: a database that holds others is refused with [`Error::Mismatch`] where
+/// the form shows it, and bytes that are no value of a type give [`Error::Typed`].
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;

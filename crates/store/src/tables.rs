@@ -265,7 +265,7 @@ impl Db {
 
     /// Drops a table and all its pairs; returns whether there was one.
     ///
-    /// Takes a time that does not depend on the number of pairs. They are gone at once; their
+    /// Takes O(1), however many pairs there are. They are gone at once; their
     /// storage is given back to the database by and by, by its maintenance or [`Db::maintain`],
     /// which reads all pairs of the file for that once. Handles to the table fail with
     /// [`Error::NoTable`] from here on.

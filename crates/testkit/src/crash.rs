@@ -1,8 +1,7 @@
 //! The crash judge: crashes an engine at every point that matters, and checks the state it leaves.
 //!
-//! A workload runs on a [`Traced`] medium. The explorer of
-//! [`everhash_pmem::crash`] then builds every image that a crash may leave. For each image the
-//! judge
+//! A workload runs on a [`Traced`] medium. The explorer of [`everhash_pmem::crash`] then builds the
+//! images that a crash may leave: all where they are few, else a sample. For each image the judge
 //!
 //! 1. opens it: an error is a violation, and so is a panic;
 //! 2. reads everything out by every access path. The contents must be those before or after the

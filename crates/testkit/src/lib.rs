@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`model`] | does every operation answer like a map? | wrong answers, also after restarts |
 //! | [`conformance`] | does every sentence of the contract hold? | lengths, scans, full media, panics |
-//! | [`crash`] | is every image that a crash may leave a legal state? | missing flushes, torn commits |
+//! | [`crash`] | are the images that a crash may leave legal states? | missing flushes, torn commits |
 //! | [`damage`] | are flipped bits and lost ends reported? | unchecked words, trusted numbers |
 //! | [`room`] | does a medium without room cost nothing but the write? | lost batches, lost space |
 //! | [`hostile`] | is every number that was forged bounded? | panics, endless loops, growth |
@@ -46,9 +46,9 @@
 //! ```
 //!
 //! The judges minimise a violation and print it with a line that replays it. That the judges see
-//! what they should is tested in turn: forty bugs planted in a small engine (`tests/all/planted`),
-//! published bugs of other systems re-created (`tests/all/historic`), a thousand spoiled histories,
-//! and a trivially correct engine that must never be accused.
+//! what they should is tested in turn: more than fifty bugs planted in a small engine
+//! (`tests/all/planted`), published bugs of other systems re-created (`tests/all/historic`), a
+//! thousand spoiled histories, and a trivially correct engine that must never be accused.
 
 pub mod all_forms;
 pub mod conformance;

@@ -21,7 +21,7 @@ pub use project::Project;
 pub use source::{Comment, Source};
 pub use tree::Tree;
 
-/// The example in the README is compiled and run.
+/// The example in the README is compiled; `crates/everhash/tests/guide.rs` runs it.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;

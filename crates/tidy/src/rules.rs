@@ -139,6 +139,11 @@ pub const ALL: &[Rule] = &[
         check: documents::paths,
     },
     Rule {
+        name: "hidden-lines",
+        says: "A program in a document has no line that begins with `# `: only rustdoc hides it.",
+        check: documents::hidden_lines,
+    },
+    Rule {
         name: "citations",
         says: "A comment cites no row by letter and number but a promise, and says that it is one.",
         check: citations::resolvable,

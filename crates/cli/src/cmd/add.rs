@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use everhash_store::{Change, Db};
 
-use super::{Database, Escapes, InTable};
+use super::{Database, Escapes, TableToWrite};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -18,7 +18,7 @@ pub struct Add {
     #[command(flatten)]
     database: Database,
     #[command(flatten)]
-    table: InTable,
+    table: TableToWrite,
     /// The key
     key: OsString,
     /// How much to add

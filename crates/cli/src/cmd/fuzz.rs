@@ -125,10 +125,12 @@ impl Fuzz {
 }
 
 fn add(sum: &mut Report, more: &Report) {
-    sum.executions += more.executions;
-    sum.mixed += more.mixed;
-    sum.opened += more.opened;
-    sum.closed += more.closed;
-    sum.growth_bytes = sum.growth_bytes.max(more.growth_bytes);
-    sum.allocated_bytes = sum.allocated_bytes.max(more.allocated_bytes);
+    // By name, so that a new figure is not left out.
+    let Report { executions, mixed, opened, closed, growth_bytes, allocated_bytes } = more;
+    sum.executions += executions;
+    sum.mixed += mixed;
+    sum.opened += opened;
+    sum.closed += closed;
+    sum.growth_bytes = sum.growth_bytes.max(*growth_bytes);
+    sum.allocated_bytes = sum.allocated_bytes.max(*allocated_bytes);
 }

@@ -20,7 +20,7 @@ pub struct Get {
     /// Print the value alone, without an end of line
     #[arg(long)]
     raw: bool,
-    /// Print the length of the value in bytes instead
+    /// Print the length of the value in bytes instead; not with --raw, --range or --escapes
     #[arg(long, conflicts_with_all = ["raw", "range", "escapes"])]
     length: bool,
     /// Print a part of the value: bytes FROM to before TO, counted from 0; either may be left out

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use self::feed::{Feed, Imported, Target};
 use self::progress::Progress;
-use super::{AnyTable, InTable, NewDatabase, figures};
+use super::{AnyTable, NewDatabase, TableToWrite, figures};
 use crate::failure::{Failure, Outcome};
 use crate::input::Lines;
 use crate::output;
@@ -51,12 +51,12 @@ pub struct Import {
     /// Write figures to DB.prom every second, for `everhash top DB` in another terminal
     #[arg(long)]
     metrics: bool,
-    /// Let each pair end so many seconds after it is stored. The table must have expiry times; it
-    /// is made with them if it is not there
+    /// Let each pair expire so many seconds after it is stored. The table must have expiry times;
+    /// it is made with them if it is not there
     #[arg(long, value_name = "SECONDS", requires = "table", value_parser = super::put::seconds)]
     expires_after: Option<Duration>,
     #[command(flatten)]
-    table: InTable,
+    table: TableToWrite,
     #[command(flatten)]
     new: NewDatabase,
     /// Print the summary as JSON

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use everhash_store::{Db, MAX_VALUE_BYTES, Swap};
 
-use super::{Database, Escapes, InTable};
+use super::{Database, Escapes, TableToWrite};
 use crate::failure::{Failure, Outcome};
 
 /// Store a pair, durably; status 1 if --if-absent, --if-present or --if-value forbids it
@@ -16,7 +16,7 @@ pub struct Put {
     #[command(flatten)]
     database: Database,
     #[command(flatten)]
-    table: InTable,
+    table: TableToWrite,
     /// The key
     key: OsString,
     /// The value
@@ -28,17 +28,17 @@ pub struct Put {
     /// Store only if the key is absent
     #[arg(long, conflicts_with_all = ["if_present", "if_value", "print_old"])]
     if_absent: bool,
-    /// Store only if the key is present
+    /// Store only if the key is present; makes no table
     #[arg(long, conflicts_with_all = ["if_value", "print_old"])]
     if_present: bool,
-    /// Store only if the key has this value
+    /// Store only if the key has this value; makes no table
     #[arg(long, value_name = "OLD", conflicts_with = "print_old")]
     if_value: Option<OsString>,
     /// Print the value that the key had before, if it had one
     #[arg(long)]
     print_old: bool,
-    /// Let the pair end after so many seconds. The table must have expiry times; it is made with
-    /// them if it is not there
+    /// Let the pair expire after so many seconds. The table must have expiry times; it is made with
+    /// them if it is not there. Not with --if-value or --print-old
     #[arg(long, value_name = "SECONDS", requires = "table", value_parser = seconds,
           conflicts_with_all = ["if_value", "print_old"])]
     expires_after: Option<Duration>,

@@ -177,9 +177,11 @@ impl Race {
 }
 
 fn add(sum: &mut Report, more: &Report) {
-    sum.programs += more.programs;
-    sum.schedules += more.schedules;
-    sum.crashed_schedules += more.crashed_schedules;
-    sum.states += more.states;
-    sum.undecided += more.undecided;
+    // By name, so that a new figure is not left out.
+    let Report { programs, schedules, crashed_schedules, states, undecided } = more;
+    sum.programs += programs;
+    sum.schedules += schedules;
+    sum.crashed_schedules += crashed_schedules;
+    sum.states += states;
+    sum.undecided += undecided;
 }

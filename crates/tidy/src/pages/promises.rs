@@ -11,7 +11,10 @@ pub fn print(project: &Project) -> String {
     let mut table = String::from("| Promise | Tests |\n|---|---|\n");
     for promise in 1..=COUNT {
         let tests: Vec<String> = (kept.iter().filter(|kept| kept.promise == promise))
-            .map(|kept| format!("`{}` in `{}`", kept.test, kept.path))
+            .map(|kept| {
+                let when = if kept.ignored { ", by hand: it takes long" } else { "" };
+                format!("`{}` in `{}`{when}", kept.test, kept.path)
+            })
             .collect();
         let tests = if tests.is_empty() { "none yet".into() } else { tests.join("<br>") };
         let _ = writeln!(table, "| P{promise} | {tests} |");

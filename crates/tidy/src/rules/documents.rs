@@ -1,4 +1,4 @@
-//! Documents: links lead somewhere, and paths name files.
+//! Documents: links lead somewhere, paths name files, and programs are shown as they are.
 
 use crate::markdown::{Document, spans};
 use crate::{Finding, Project};
@@ -25,6 +25,24 @@ pub fn links(project: &Project) -> Vec<Finding> {
             } else if !anchor.is_empty() && !has_anchor(project, &file, anchor) {
                 let what = format!("links to {target}, but {file} has no such heading; correct it");
                 findings.push(Finding::new(path, line, what));
+            }
+        }
+    }
+    findings
+}
+
+/// Finds lines of a page's program that only rustdoc hides: a reader of the page is shown them, and
+/// cannot compile them.
+pub fn hidden_lines(project: &Project) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in project.tree.ending(".md") {
+        let fences = Document::parse(text).fences;
+        for fence in fences.iter().filter(|fence| fence.language.starts_with("rust")) {
+            for (index, line) in fence.text.lines().enumerate() {
+                if line.trim_start().starts_with("# ") {
+                    let what = "a line of a program begins with `# `; show it, or leave it out";
+                    findings.push(Finding::new(path, fence.line + index, what));
+                }
             }
         }
     }

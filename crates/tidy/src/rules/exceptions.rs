@@ -29,7 +29,7 @@ pub fn tested(project: &Project) -> Vec<Finding> {
 fn has_test(project: &Project, folder: &str, name: &str) -> bool {
     let mut found = false;
     for source in project.sources.iter().filter(|source| source.path.starts_with(folder)) {
-        source.each(&mut |tokens| found |= test_at(tokens).is_some_and(|test| test == name));
+        source.each(&mut |tokens| found |= test_at(tokens).is_some_and(|(test, _)| test == name));
     }
     found
 }

@@ -1,10 +1,10 @@
-//! Judged: every engine comes before every judge in its own tests.
+//! Judged: every engine is run under every judge in its own tests.
 
 use super::rooms::engines;
 use crate::{Finding, Project};
 
 /// The judges: the module of each, and the functions of which its tests call one.
-const JUDGES: [(&str, &[&str]); 7] = [
+const JUDGES: [(&str, &[&str]); 8] = [
     ("all_forms", &["model"]),
     ("all_forms", &["conformance"]),
     ("all_forms", &["schedules"]),
@@ -12,6 +12,7 @@ const JUDGES: [(&str, &[&str]); 7] = [
     ("all_forms", &["room"]),
     ("crash", &["judge", "survives"]),
     ("damage", &["judge"]),
+    ("hostile", &["judge"]),
 ];
 
 /// Finds engines whose tests do not call a judge.

@@ -18,6 +18,8 @@ pub struct Kept {
     pub test: String,
     /// Line of the test.
     pub line: usize,
+    /// Whether `cargo test` leaves it out, because it takes long.
+    pub ignored: bool,
 }
 
 /// Returns every test that is named after a promise, in the order of the promises.
@@ -25,10 +27,11 @@ pub fn kept(project: &Project) -> Vec<Kept> {
     let mut all = Vec::new();
     for source in &project.sources {
         source.each(&mut |tokens| {
-            let Some(name) = test_at(tokens) else { return };
+            let Some((name, ignored)) = test_at(tokens) else { return };
             let (line, test) = (name.span().start().line, name.to_string());
             let path = source.path.clone();
-            let kept = |promise| Kept { promise, path: path.clone(), test: test.clone(), line };
+            let kept =
+                |promise| Kept { promise, path: path.clone(), test: test.clone(), line, ignored };
             all.extend(promises(&test).map(kept));
         });
     }
@@ -36,21 +39,25 @@ pub fn kept(project: &Project) -> Vec<Kept> {
     all
 }
 
-/// Returns the name of the function whose attribute `#[test]` is at the head of `tokens`.
-pub(super) fn test_at(tokens: &[TokenTree]) -> Option<&Ident> {
+/// Returns the name of the function whose attribute `#[test]` is at the head of `tokens`, and
+/// whether it is ignored.
+pub(super) fn test_at(tokens: &[TokenTree]) -> Option<(&Ident, bool)> {
     let [_, TokenTree::Group(attribute), ..] = tokens else { return None };
     if attribute.stream().to_string() != "test" {
         return None;
     }
-    let mut rest = tokens;
-    while let [TokenTree::Punct(hash), TokenTree::Group(_), tail @ ..] = rest {
+    let (mut rest, mut ignored) = (tokens, false);
+    while let [TokenTree::Punct(hash), TokenTree::Group(attribute), tail @ ..] = rest {
         if hash.as_char() != '#' {
             return None;
         }
+        ignored |= attribute.stream().to_string().starts_with("ignore");
         rest = tail;
     }
     match rest {
-        [TokenTree::Ident(keyword), TokenTree::Ident(name), ..] if keyword == "fn" => Some(name),
+        [TokenTree::Ident(keyword), TokenTree::Ident(name), ..] if keyword == "fn" => {
+            Some((name, ignored))
+        }
         _ => None,
     }
 }

@@ -284,7 +284,7 @@ const PLANTED: &[Planted] = &[
                 "crates/engines/src/demo/tests.rs",
                 "//! T.\nuse everhash_testkit::crash::{Effort, judge};\n\
                  fn f() { all_forms::model(); all_forms::conformance(); all_forms::room();\n\
-                 all_forms::schedules(); all_forms::threads(); }\n",
+                 all_forms::schedules(); all_forms::threads(); hostile::judge(); }\n",
             ),
         ],
         place: "crates/engines/src/demo/tests.rs:1",
@@ -293,7 +293,8 @@ const PLANTED: &[Planted] = &[
             "crates/engines/src/demo/tests.rs",
             "//! T.\nuse everhash_testkit::crash::{Effort, judge};\nuse everhash_testkit::damage;\n\
              fn f() { all_forms::model(); all_forms::conformance(); all_forms::room();\n\
-             all_forms::schedules(); all_forms::threads(); damage::judge(); }\n",
+             all_forms::schedules(); all_forms::threads(); damage::judge();\n\
+             hostile::judge(); }\n",
         )],
     },
     Planted {
@@ -469,6 +470,16 @@ const PLANTED: &[Planted] = &[
         place: "src/a.rs:3",
         words: "names `docs/model.md`",
         cured: &[("docs/model.md", "# M\n")],
+    },
+    Planted {
+        rule: "hidden-lines",
+        files: &[(
+            "docs/a.md",
+            "# A\n\n```sh\n# why\n```\n\n```rust\nlet a = 1;\n    # let b = 2;\n```\n",
+        )],
+        place: "docs/a.md:9",
+        words: "begins with `# `",
+        cured: &[("docs/a.md", "# A\n\n```rust,no_run\nlet a = 1;\n#[test]\n```\n")],
     },
     Planted {
         rule: "citations",
