@@ -22,22 +22,22 @@ mod figures;
 mod fuzz;
 mod get;
 mod import;
+#[cfg(feature = "judges")]
+mod judged_engines;
 mod keys;
 mod new_database;
 mod put;
 #[cfg(feature = "judges")]
 mod race;
-mod record;
 mod remove;
 mod repair;
 mod scale;
 mod stats;
-#[cfg(feature = "judges")]
-mod subjects;
 mod tables;
-mod tiny;
+mod tiny_settings;
 mod top;
 mod torture;
+mod trust_figures;
 
 use std::path::{Path, PathBuf};
 

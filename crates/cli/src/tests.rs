@@ -12,6 +12,7 @@ const OPENING: &str = "```text\n$ everhash ";
 
 #[test]
 fn the_command_line_is_consistent() {
+    // Fails if two options of a command had one name, or a rule named an option that is not there.
     Cli::command().debug_assert();
 }
 

@@ -1,7 +1,7 @@
 //! `everhash crash`: crashes an engine wherever it matters, and looks at what is left.
 
+mod judged_engine;
 mod mutants;
-mod subject;
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
@@ -15,10 +15,10 @@ use everhash_testkit::crash::{Counts, Effort, Violation, judge_mutant, replay_mu
 use everhash_testkit::workload::render;
 use serde_json::json;
 
-use self::subject::Subject;
-use super::record::Record;
+use self::judged_engine::Subject;
 use super::setting;
-use super::tiny::{shown, variants};
+use super::tiny_settings::{shown, variants};
+use super::trust_figures::Record;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 

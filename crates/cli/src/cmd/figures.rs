@@ -294,6 +294,7 @@ mod tests {
 
     #[test]
     fn other_files_are_no_figures() {
+        // Fails if `top` showed zeros for a file that has nothing to do with a database.
         for text in ["", "hello", "everhash_pairs{} x\n", "other_metric{a=\"b\"} 1\n"] {
             assert_eq!(Sample::parse(text), None, "{text}");
         }
@@ -301,6 +302,7 @@ mod tests {
 
     #[test]
     fn figures_are_short_and_have_units() {
+        // Fails if a figure were rounded to another one, or had another unit.
         let shorts = [0.0, 812.4, 9_999.0, 10_000.0, 4.25e6, 7e10].map(short);
         assert_eq!(shorts, ["0", "812", "9999", "10.0k", "4.2M", "70.0G"]);
         let lengths = [0.0, 999.0, 1024.0, 5e6, 3e12].map(bytes);

@@ -11,10 +11,10 @@ use everhash_store::Form;
 use everhash_testkit::fuzz::{Effort, Report, judge};
 use serde_json::json;
 
-use super::record::Record;
+use super::judged_engines::{forms, subject};
 use super::setting;
-use super::subjects::{forms, subject};
-use super::tiny::shown;
+use super::tiny_settings::shown;
+use super::trust_figures::Record;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 

@@ -9,10 +9,10 @@ use everhash_store::Form;
 use everhash_testkit::race::{Effort, Report, Violation, judge, replay};
 use serde_json::json;
 
-use super::record::Record;
+use super::judged_engines::{forms, subject};
 use super::setting;
-use super::subjects::{forms, subject};
-use super::tiny::{shown, variants};
+use super::tiny_settings::{shown, variants};
+use super::trust_figures::Record;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 

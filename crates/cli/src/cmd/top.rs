@@ -282,6 +282,7 @@ mod tests {
 
     #[test]
     fn a_line_is_cut_where_the_terminal_ends_and_its_style_ends_too() {
+        // Fails if a long line broke the picture, or left the terminal bold.
         assert_eq!(cut("\x1b[1mabcdef\x1b[0m tail", 4), "\x1b[1mabcd\x1b[0m");
         assert_eq!(cut("▁▂▃", 2), "▁▂");
         assert_eq!(cut("ab", 2), "ab");
@@ -289,6 +290,7 @@ mod tests {
 
     #[test]
     fn bars_are_as_high_as_their_rates() {
+        // Fails if a bar were wrong, or no rate at all a division by zero.
         assert_eq!(drawn(&[0.0, 1.0, 4.0, 8.0]), "▁▁▄█");
         assert_eq!(drawn(&[0.0, 0.0]), "▁▁");
         assert_eq!(drawn(&[]), "");

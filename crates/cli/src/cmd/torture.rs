@@ -15,8 +15,8 @@ use serde_json::json;
 
 use self::history::{History, Model};
 use self::writer::{ACKNOWLEDGEMENT_BYTES, Writer};
-use super::record::Record;
 use super::setting;
+use super::trust_figures::Record;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 

@@ -84,6 +84,7 @@ mod tests {
 
     #[test]
     fn a_bad_line_is_refused_without_showing_it() {
+        // Fails if a line of another shape were taken for a pair, or a message showed data.
         for line in [
             "",
             "{",

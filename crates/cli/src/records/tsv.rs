@@ -89,6 +89,7 @@ mod tests {
 
     #[test]
     fn a_bad_line_says_where() {
+        // Fails if whoever has a long line had to look for its mistake.
         assert!(parse(b"").unwrap_err().starts_with("no tab"));
         assert!(parse(b"key value").unwrap_err().starts_with("no tab"));
         assert!(parse(b"k\\x\tv").unwrap_err().starts_with("byte 2 "));

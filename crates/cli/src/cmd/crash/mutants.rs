@@ -9,7 +9,7 @@ use everhash_store::Form;
 use everhash_testkit::crash::{Effort, MutantOutcome, mutants_among};
 use serde_json::json;
 
-use super::subject::Subject;
+use super::judged_engine::Subject;
 use super::{Crash, MUTANT_SEEDS};
 use crate::failure::{Failure, Outcome};
 use crate::output;

@@ -101,7 +101,7 @@ struct Batch {
 
 /// What the writing threads have to tell.
 #[derive(Default)]
-struct Told {
+struct SharedOutcome {
     imported: Mutex<Imported>,
     failure: Mutex<Option<Failure>>,
     failed: AtomicBool,
@@ -115,14 +115,14 @@ impl Feed<'_> {
         first: Option<Pair>,
         progress: &Progress,
     ) -> (Imported, Outcome) {
-        let told = Told::default();
+        let outcome = SharedOutcome::default();
         let name = lines.name.clone();
         let read = std::thread::scope(|scope| {
             let mut queues = Vec::new();
             for _ in 0..self.threads {
                 let (sender, receiver) = sync_channel(QUEUE);
-                let (told, name) = (&told, &name);
-                let work = move || self.write(&receiver, name, told, progress);
+                let (outcome, name) = (&outcome, &name);
+                let work = move || self.write(&receiver, name, outcome, progress);
                 match std::thread::Builder::new().spawn_scoped(scope, work) {
                     Ok(_) => {}
                     // Where the system refuses another thread, those that are there do the work.
@@ -134,10 +134,10 @@ impl Feed<'_> {
                 }
                 queues.push(sender);
             }
-            self.read(lines, first, &queues, &told.failed, progress)
+            self.read(lines, first, &queues, &outcome.failed, progress)
         });
-        let imported = *told.imported.lock().unwrap_or_else(|broken| broken.into_inner());
-        let failure = told.failure.into_inner().unwrap_or_else(|broken| broken.into_inner());
+        let imported = *outcome.imported.lock().unwrap_or_else(|broken| broken.into_inner());
+        let failure = outcome.failure.into_inner().unwrap_or_else(|broken| broken.into_inner());
         // What a writing thread met came first in the file.
         (imported, failure.map_or(read, Err))
     }
@@ -186,22 +186,28 @@ impl Feed<'_> {
     }
 
     /// Writes batches until there are no more, or one fails.
-    fn write(&self, queue: &Receiver<Batch>, name: &Path, told: &Told, progress: &Progress) {
+    fn write(
+        &self,
+        queue: &Receiver<Batch>,
+        name: &Path,
+        outcome: &SharedOutcome,
+        progress: &Progress,
+    ) {
         for batch in queue {
             let mut done = Imported::default();
             let result = self.store(&batch, name, &mut done);
             progress.stored(done.records);
             {
-                let mut all = told.imported.lock().unwrap_or_else(|broken| broken.into_inner());
+                let mut all = outcome.imported.lock().unwrap_or_else(|broken| broken.into_inner());
                 all.records += done.records;
                 all.new += done.new;
                 all.replaced += done.replaced;
                 all.kept += done.kept;
             }
             if let Err(failure) = result {
-                let mut first = told.failure.lock().unwrap_or_else(|broken| broken.into_inner());
+                let mut first = outcome.failure.lock().unwrap_or_else(|broken| broken.into_inner());
                 first.get_or_insert(failure);
-                told.failed.store(true, Ordering::Relaxed);
+                outcome.failed.store(true, Ordering::Relaxed);
                 return;
             }
         }

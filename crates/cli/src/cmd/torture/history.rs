@@ -205,6 +205,7 @@ mod tests {
 
     #[test]
     fn what_was_said_and_is_there_is_accepted() {
+        // Fails if a database that lost nothing were accused.
         for count in [0, 1, 500, 19_999, 20_000, 20_500] {
             let (model, pairs) = after(count);
             assert_eq!(model.compare(pairs), Ok(()), "{count}");
@@ -244,6 +245,7 @@ mod tests {
 
     #[test]
     fn writes_return_in_their_order() {
+        // Fails if a writer could leave a number out and nobody noticed.
         let (mut model, _) = after(5);
         assert!(model.acknowledge(acknowledgement(0, 6)).is_err());
         assert!(model.acknowledge(acknowledgement(1, 0)).is_err());

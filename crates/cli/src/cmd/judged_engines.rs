@@ -9,7 +9,7 @@ use everhash_store::Form;
 use everhash_testkit::primitives::Shuttle;
 use everhash_testkit::race;
 
-use super::tiny::changed;
+use super::tiny_settings::changed;
 use crate::failure::{Failure, Outcome};
 
 static PLAIN: [Design<Image>; ENGINES.len()] = designs();

@@ -7,7 +7,7 @@ use everhash_index::Design;
 use everhash_pmem::Site;
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 
-use crate::cmd::tiny::changed;
+use crate::cmd::tiny_settings::changed;
 use crate::failure::{Failure, Outcome};
 
 /// One engine before the crash judge.
