@@ -140,6 +140,7 @@ mod tests {
 
     #[test]
     fn a_value_belongs_to_its_key_alone() {
+        // Fails if a store that returns another key's value passed for a right one.
         let data = Data::new(Shape { key_bytes: 16, value_bytes: 100 });
         let mut value = Vec::new();
         for version in 0..3 {
@@ -153,6 +154,7 @@ mod tests {
 
     #[test]
     fn a_shape_is_read_back_from_its_text() {
+        // Fails if a wrong shape were measured as another one.
         assert_eq!("16/100".parse(), Ok(Shape { key_bytes: 16, value_bytes: 100 }));
         for wrong in ["", "16", "7/8", "8/7", "16/-1", "8/9999999", "8/8/8"] {
             assert!(wrong.parse::<Shape>().is_err(), "{wrong}");
@@ -161,6 +163,7 @@ mod tests {
 
     #[test]
     fn a_skewed_choice_prefers_few_keys() {
+        // Fails if YCSB's keys were spread evenly.
         let (choice, mut random) = (Choice::skewed(1000), SmallRng::seed_from_u64(1));
         let mut counts = vec![0; 1000];
         for _ in 0..100_000 {

@@ -152,6 +152,7 @@ mod tests {
 
     #[test]
     fn a_table_shows_medians_and_gaps() {
+        // Fails if a cell showed the best round, or what was not measured as zero.
         let column = |store: &str, values: &[f64]| {
             let mut column = Column {
                 store: store.to_owned(),
@@ -176,6 +177,7 @@ mod tests {
 
     #[test]
     fn small_values_keep_their_digits() {
+        // Fails if a small rate were rounded to nothing.
         assert_eq!(shown(0.0123), "1.23e-2");
         assert_eq!(shown(0.0), "0");
         assert_eq!(shown(1234.5), "1234");

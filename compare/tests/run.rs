@@ -41,6 +41,7 @@ fn every_store_is_measured_to_the_end_and_checked() {
 
 #[test]
 fn a_store_that_is_not_there_is_refused() {
+    // Fails if a misspelt name measured nothing and said nothing.
     let ended = Command::new(env!("CARGO_BIN_EXE_everhash-compare"))
         .args(["run", "--stores", "nobody"])
         .output()

@@ -32,6 +32,7 @@ fn place() -> (tempfile::TempDir, std::path::PathBuf) {
 
 #[test]
 fn counters_lose_no_visit() {
+    // Fails if two threads that count at once count one visit.
     let (_directory, path) = place();
     assert_eq!(counters::run(&path).unwrap(), 40_000);
     assert_eq!(counters::run(&path).unwrap(), 80_000);
@@ -39,6 +40,7 @@ fn counters_lose_no_visit() {
 
 #[test]
 fn each_url_is_new_once() {
+    // Fails if a URL were new to two threads, or to none.
     let (_directory, path) = place();
     assert_eq!(seen_urls::run(&path, 20_000).unwrap(), 20_000);
     assert_eq!(seen_urls::run(&path, 20_100).unwrap(), 100);
@@ -46,6 +48,7 @@ fn each_url_is_new_once() {
 
 #[test]
 fn a_cache_hits_and_stays_below_its_limit() {
+    // Fails if the cache never hit, or grew without a bound.
     let (_directory, path) = place();
     let (hits, bytes) = blob_cache::run(&path, 100).unwrap();
     assert!(hits > 30 && hits < 100, "{hits}");
@@ -54,6 +57,7 @@ fn a_cache_hits_and_stays_below_its_limit() {
 
 #[test]
 fn sessions_end() {
+    // Fails if a session lived on after its time, or its use did not prolong it.
     let (_directory, path) = place();
     let db = everhash::Db::create(path).unwrap();
     let sessions = db.expiring_table_or_create("sessions").unwrap();
@@ -71,6 +75,7 @@ fn sessions_end() {
 
 #[test]
 fn lines_come_in_whole() {
+    // Fails if the last, partly filled batch were left out.
     let (_directory, path) = place();
     let lines: String = (0..2500).map(|number| format!("line {number}\n")).collect();
     assert_eq!(batch_import::run(lines.as_bytes(), &path).unwrap(), 2500);
@@ -80,6 +85,7 @@ fn lines_come_in_whole() {
 
 #[test]
 fn a_copy_is_of_one_moment_and_nothing_is_lost() {
+    // Fails if the copy had the order after it, or the database lost one.
     let (directory, _) = place();
     assert_eq!(backup_and_reopen::run(directory.path()).unwrap(), (1000, 1001));
 }
@@ -102,6 +108,7 @@ fn a_killed_writer_has_stored_what_it_said() {
 
 #[test]
 fn tenants_see_their_own_pairs_and_go_as_a_whole() {
+    // Fails if a tenant saw another one's pairs, or a name led out of the folder.
     let (directory, _) = place();
     let tenants = tenants::Tenants::new(directory.path());
     for name in ["ann", "bob", "../eve"] {
@@ -118,6 +125,7 @@ fn tenants_see_their_own_pairs_and_go_as_a_whole() {
 
 #[test]
 fn tables_of_one_file_are_apart_and_go_one_by_one() {
+    // Fails if a pair were seen in another table, or a drop took two tables.
     let (_directory, path) = place();
     let db = everhash::Db::create(&path).unwrap();
     several_tables::register(&db, 7, "ann").unwrap();

@@ -46,6 +46,7 @@ mod tests {
 
     #[test]
     fn random_words_differ() {
+        // Fails if every database got one hash key.
         let [a, b] = random().unwrap();
         assert_ne!(a, b);
     }

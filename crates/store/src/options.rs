@@ -322,6 +322,7 @@ mod tests {
 
     #[test]
     fn a_durability_survives_its_text() {
+        // Fails if an interval were rounded where it is printed, or read in another unit.
         let all = [Durability::Immediate, Durability::Batch, Durability::Process];
         let intervals = [
             Duration::from_millis(250),

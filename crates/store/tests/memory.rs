@@ -17,6 +17,7 @@ fn own_bytes() -> u64 {
 #[test]
 #[ignore = "the process that the next test starts"]
 fn a_process_that_says_what_its_table_holds() {
+    // No test of its own: the process that the next test starts, and whose lines it judges.
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let [engine, count, bytes] = orders.split(' ').collect::<Vec<_>>()[..] else { return };
     let (count, bytes) = (count.parse::<u64>().unwrap(), bytes.parse().unwrap());

@@ -8,6 +8,7 @@ mod dependencies;
 mod documents;
 mod edges;
 mod exceptions;
+mod failing;
 mod fence;
 mod judged;
 pub mod promises;
@@ -152,6 +153,11 @@ pub const ALL: &[Rule] = &[
         name: "set-up",
         says: "The README sets up with exactly two commands, and `.ci/run` runs the second.",
         check: readme::set_up,
+    },
+    Rule {
+        name: "failing",
+        says: "The first line of a test is a comment: it says how the test could fail.",
+        check: failing::said,
     },
     Rule {
         name: "promises",

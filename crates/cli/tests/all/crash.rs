@@ -63,6 +63,7 @@ fn what_is_left_out_is_noticed_and_replayed() {
 
 #[test]
 fn what_does_not_exist_is_refused() {
+    // Fails if a misspelt site, form or model were judged to have no violation.
     let place = Place::new();
     place.run(&["crash", "--drop", "wophi/nowhere"]).fails(2, &["'wophi/nowhere'", "--list-sites"]);
     let unknown = ["crash", "--drop", "wophi/insert/token:drop-everything"];

@@ -59,6 +59,7 @@ fn p10_a_full_disk_is_an_error_and_costs_nothing() {
 
 #[test]
 fn a_disk_too_small_for_a_database_leaves_none() {
+    // Fails if half of a new file stayed on a full disk.
     let place = Place::new();
     place.write("a.tsv", "a\t1\n");
     let script = "\"$0\" import a.tsv disk/a.ehdb; echo $? >status; ls -A disk >names";

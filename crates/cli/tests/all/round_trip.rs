@@ -86,6 +86,7 @@ fn of_equal_keys_the_last_one_wins() {
 
 #[test]
 fn what_happens_to_known_keys_can_be_chosen() {
+    // Fails if an import replaced what it was told to keep, or went on where it was told to end.
     let place = Place::new();
     place.write("a.tsv", "a\t1\nb\t1\nb\t2\n");
     let summary = place.json(&["import", "a.tsv", "a.ehdb", "--on-duplicate", "keep"]);
@@ -114,6 +115,7 @@ fn lines_end_as_their_system_writes_them() {
 
 #[test]
 fn an_empty_file_makes_an_empty_database() {
+    // Fails if no records were taken for a mistake.
     let place = Place::new();
     place.write("a.tsv", "");
     assert_eq!(place.json(&["import", "a.tsv", "a.ehdb"])["records"], 0);
@@ -123,6 +125,7 @@ fn an_empty_file_makes_an_empty_database() {
 
 #[test]
 fn fixed_forms_take_pairs_of_their_length_only() {
+    // Fails if a key of another length were cut or filled up.
     let place = Place::new();
     place.write("a.tsv", "12345678\tabcdefgh\n87654321\tABCDEFGH\n1234567\tshortkey\n");
     let run = place.run(&["import", "a.tsv", "a.ehdb", "--form", "8/8"]);
@@ -147,6 +150,7 @@ fn an_export_replaces_a_file_only_when_it_is_complete() {
 
 #[test]
 fn a_backup_holds_the_same_pairs() {
+    // Fails if a backup lost a pair, or replaced a file.
     let place = Place::new();
     place.write("a.tsv", "a\t1\nb\t2\n");
     place.ok(&["import", "a.tsv", "a.ehdb"]);

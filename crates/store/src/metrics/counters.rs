@@ -132,6 +132,7 @@ mod tests {
 
     #[test]
     fn threads_lose_no_call() {
+        // Fails if two threads that count at once count one call.
         let counters = Counters::default();
         std::thread::scope(|scope| {
             for _ in 0..20 {

@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Tells the thread to end.
 #[derive(Debug, Default)]
 struct Stop {
-    told: Mutex<bool>,
+    stopping: Mutex<bool>,
     changed: Condvar,
 }
 
@@ -47,17 +47,17 @@ impl Publisher {
         let every = every.max(PAUSE);
         write(path, &Metrics::of(core, &info).to_string()).map_err(failed)?;
         let (core, path, stop) = (Arc::clone(core), path.to_owned(), Arc::<Stop>::default());
-        let told = Arc::clone(&stop);
+        let thread_stop = Arc::clone(&stop);
         let builder = std::thread::Builder::new().name("everhash-metrics".into());
         let failed = |error| Error::of_system(core.path(), "starting a thread", error);
         let shared = Arc::clone(&core);
-        let thread = builder.spawn(move || publish(&shared, &info, &path, every, &told));
+        let thread = builder.spawn(move || publish(&shared, &info, &path, every, &thread_stop));
         Ok(Publisher { thread: thread.map_err(failed)?, stop })
     }
 
     /// Writes the file for the last time, and waits for the end of the thread.
     pub(crate) fn stop(self) {
-        *self.stop.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stop.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_all();
         // A panic there concerns nobody: the figures are no part of the database.
         let _ = self.thread.join();
@@ -65,12 +65,12 @@ impl Publisher {
 }
 
 fn publish(core: &Core, info: &Info, path: &Path, every: Duration, stop: &Stop) {
-    let mut told = stop.told.lock().unwrap_or_else(PoisonError::into_inner);
-    while !*told {
-        let wait = stop.changed.wait_timeout_while(told, every, |told| !*told);
-        told = wait.unwrap_or_else(PoisonError::into_inner).0;
+    let mut stopping = stop.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+    while !*stopping {
+        let wait = stop.changed.wait_timeout_while(stopping, every, |stopping| !*stopping);
+        stopping = wait.unwrap_or_else(PoisonError::into_inner).0;
         let metrics = Metrics::of(core, info);
-        let text = if *told { metrics.text_of_closed() } else { metrics.to_string() };
+        let text = if *stopping { metrics.text_of_closed() } else { metrics.to_string() };
         // The next time, perhaps.
         let _ = write(path, &text);
     }

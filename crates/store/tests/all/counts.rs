@@ -2,17 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support::place;
 use everhash_store::{Change, Db, Durability, ErrorKind, Expiry, Options, Swap, WriteBatch};
 use everhash_store::{MAX_KEY_BYTES, engines};
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("pairs.ehdb");
-    (directory, path)
-}
 
 fn options(engine: &str) -> Options {
     Db::options().engine(engine).durability(Durability::Process).background(false)

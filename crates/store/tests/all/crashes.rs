@@ -60,6 +60,7 @@ const ORDERS: &str = "EVERHASH_TEST_ORDERS";
 #[test]
 #[ignore = "the process that the next test starts and kills"]
 fn a_process_that_writes_until_it_is_killed() {
+    // No test of its own: the process that the next test starts and kills.
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let [path, engine, durability] = orders.split('|').collect::<Vec<_>>()[..] else { return };
     let options = Db::options().engine(engine).durability(durability.parse().unwrap());
@@ -189,6 +190,7 @@ fn salvage_gives_back_what_is_intact_and_lists_what_is_not() {
 
 #[test]
 fn salvage_of_a_database_without_a_root_makes_none() {
+    // Fails if an empty database were taken for what was left of the damaged one.
     let directory = tempfile::tempdir().unwrap();
     let path = killed(directory.path(), Durability::Immediate);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -201,6 +203,7 @@ fn salvage_of_a_database_without_a_root_makes_none() {
 
 #[test]
 fn a_power_failure_can_be_accepted_by_an_option() {
+    // Fails if the option did not reach the open, or what it accepts were not checked.
     let directory = tempfile::tempdir().unwrap();
     let path = killed(directory.path(), Durability::Process);
     boot_differently(&path, FileDurability::Interval);

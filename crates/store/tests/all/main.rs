@@ -8,5 +8,6 @@ mod operations;
 mod refusals;
 mod rewriting;
 mod snapshots;
+mod support;
 mod tables;
 mod typed;

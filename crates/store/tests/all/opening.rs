@@ -3,16 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::support::place;
 use everhash_pmem::pool::Header;
 use everhash_store::{Db, Durability, Error, Form, HashKind};
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("pairs.ehdb");
-    (directory, path)
-}
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
@@ -65,6 +60,7 @@ fn dropping_the_last_handle_closes_cleanly() {
 
 #[test]
 fn closing_says_when_others_hold_on() {
+    // Fails if a close seemed to have closed what another handle still writes.
     let (_directory, path) = place();
     let db = Db::create(&path).unwrap();
     let other = db.clone();
@@ -126,6 +122,7 @@ fn reading_changes_nothing_and_writing_is_refused() {
 
 #[test]
 fn what_is_missing_or_in_the_way_is_named() {
+    // Fails if a message left the user to guess which path is wrong, or in which way.
     let (directory, path) = place();
     let not_found = Db::open(&path).unwrap_err();
     assert!(matches!(not_found, Error::NotFound { .. }));
@@ -157,6 +154,7 @@ fn p08_what_is_no_database_is_refused_and_left_alone() {
 
 #[test]
 fn an_existing_database_must_be_the_one_asked_for() {
+    // Fails if a program read pairs of a form or by a hash that it did not mean.
     let (_directory, path) = place();
     Db::options().form(Form::WORDS).hash(HashKind::Xxh3).create(&path).unwrap().close().unwrap();
     let mismatch = |options: everhash_store::Options| match options.open(&path) {
@@ -249,6 +247,7 @@ fn many_databases_are_open_in_one_process() {
 #[test]
 #[ignore = "more open files than most systems allow by default: `ulimit -n 20000`"]
 fn thousands_of_databases_are_open_in_one_process() {
+    // Fails if each open database took more addresses, files or threads than there are.
     open_many(4000, true);
 }
 

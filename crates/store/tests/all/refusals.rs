@@ -1,8 +1,9 @@
 //! An open that is refused leaves the file as it was, byte for byte, whatever the engine.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::support::place;
 use everhash_store::{Db, Durability, Error, Options, engines};
 
 /// The pool's headers and the engine's root: what an open reads first. Unit: bytes.
@@ -61,12 +62,6 @@ fn refused(
         }
     }
     refused
-}
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("pairs.ehdb");
-    (directory, path)
 }
 
 #[test]

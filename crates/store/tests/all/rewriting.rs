@@ -49,6 +49,7 @@ fn a_compacted_database_holds_the_same_pairs_in_less_room() {
 
 #[test]
 fn a_truncated_database_is_empty_and_as_it_was_chosen() {
+    // Fails if a pair were left, or the empty file had another engine, form or durability.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pairs.ehdb");
     let options = Db::options().engine("wophi").form(Form::WORDS);
@@ -101,6 +102,7 @@ fn permissions_that_were_changed_stay_so() {
 
 #[test]
 fn what_cannot_be_written_anew_stays_as_it_is() {
+    // Fails if a compaction that is refused cost a pair.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pairs.ehdb");
     let db = Db::create(&path).unwrap();
@@ -121,6 +123,7 @@ fn what_cannot_be_written_anew_stays_as_it_is() {
 
 #[test]
 fn a_new_file_has_the_mode_that_was_chosen() {
+    // Fails if others could read what its owner did not share.
     let directory = tempfile::tempdir().unwrap();
     for (mode, name) in [(0o600, "own"), (0o640, "group")] {
         let path = directory.path().join(name);

@@ -1,16 +1,11 @@
 //! Tables whose keys and values have types.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
+use crate::support::place;
 use everhash_store::{Db, Durability, Error, Field, Form, Options, Table};
 
 fn options() -> Options {
     Db::options().durability(Durability::Process)
-}
-
-fn place() -> (tempfile::TempDir, std::path::PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("pairs.ehdb");
-    (directory, path)
 }
 
 /// Puts, reads, changes and removes pairs of any types.
@@ -47,6 +42,7 @@ fn keeps<K: Field + PartialEq + Clone, V: Field + PartialEq + Clone>(pairs: &[(K
 
 #[test]
 fn integers_are_words_and_keep_their_sign() {
+    // Fails if a number came back with another sign or width, or took the form of byte strings.
     keeps(&[(1u8, i8::MIN), (255, -1), (0, 127)], Form::WORDS);
     keeps(&[(u64::MAX, i64::MIN), (0, 0), (1, -1)], Form::WORDS);
     keeps(&[(-5i32, 7u16), (5, u16::MAX)], Form::WORDS);
@@ -54,6 +50,7 @@ fn integers_are_words_and_keep_their_sign() {
 
 #[test]
 fn strings_and_bytes_are_as_they_are() {
+    // Fails if text or an array came back with other bytes.
     keeps(&[("a".to_owned(), vec![1u8, 2]), (String::new(), vec![])], Form::Variable);
     keeps(&[([7u8; 16], 3u32), ([8; 16], 4)], Form::Variable);
 }

@@ -518,6 +518,17 @@ const PLANTED: &[Planted] = &[
         cured: &[(".ci/run", "section cargo test --workspace\n")],
     },
     Planted {
+        rule: "failing",
+        files: &[(
+            "crates/a/tests/a.rs",
+            "//! A.\n#[test]\nfn good() {\n    // Fails if.\n}\n\n#[test]\n#[ignore]\nfn bad() {\n\
+             let a = 1; // Fails if.\n    // Fails if.\n}\nfn help() {\n}\n",
+        )],
+        place: "crates/a/tests/a.rs:9",
+        words: "`bad` does not say first",
+        cured: &[("crates/a/tests/a.rs", "//! A.\n#[test]\nfn good() {\n    // Fails if.\n}\n")],
+    },
+    Planted {
         rule: "promises",
         files: &[(
             "crates/a/tests/a.rs",
