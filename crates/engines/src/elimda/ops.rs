@@ -7,6 +7,7 @@ use everhash_pmem::{Access, Addr, Media, Primitives};
 
 use super::form::{Form, Item, Update};
 use super::reversed_search::Wanted;
+use super::shadow_log::CollectingSlot;
 use super::state::{ElimDa, Located, Need, Writer};
 use crate::common::edit::{Edit, Step as Becomes};
 use crate::common::slot_table::{Decision, SlotTable};
@@ -167,18 +168,32 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         value: F::Value<'_>,
     ) -> Result<()> {
         let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
+        let slot = match self.slot_for_blind(pm, wanted.hash) {
+            Ok(slot) => slot,
+            Err(error) => {
+                self.drop_record(&item)?;
+                return Err(error);
+            }
+        };
+        slot.fill(&item)?;
+        self.count_added(wanted.hash);
+        Ok(())
+    }
+
+    /// Hands out a slot of the collecting log of a hash.
+    fn slot_for_blind<'a>(
+        &self,
+        pm: &'a Access<'a, M>,
+        hash: u64,
+    ) -> Result<CollectingSlot<'a, M>> {
         let mut attempt = 0;
         // Ends: each further round means that another thread has taken a step.
         loop {
-            let seen = self.look_at_log(pm, wanted.hash)?;
+            let seen = self.look_at_log(pm, hash)?;
             let seen = seen.expect("inserts go to collecting logs from the open on");
             match self.collect_beside(pm, &seen)? {
-                Ok(slot) => {
-                    slot.fill(&item)?;
-                    self.count_added(wanted.hash);
-                    return Ok(());
-                }
-                Err(Need::Log) => self.flush(pm, self.geometry.collector_of(wanted.hash))?,
+                Ok(slot) => return Ok(slot),
+                Err(Need::Log) => self.flush(pm, self.geometry.collector_of(hash))?,
                 Err(_) => {
                     M::Sync::pause(attempt);
                     attempt = attempt.saturating_add(1);
@@ -199,27 +214,47 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
     ) -> Result<bool> {
-        let (mut bytes, mut attempt, mut made) = (Vec::new(), 0, None);
+        let mut made = None;
+        match self.slot_for(pm, wanted, value, &mut made) {
+            Ok(Some((slot, item))) => {
+                slot.fill(&item)?;
+                self.count_added(wanted.hash);
+                Ok(true)
+            }
+            // The key is there, or the log of a full medium cannot be flushed.
+            refused => {
+                made.map_or(Ok(()), |item| self.drop_record(&item))?;
+                refused.map(|_| false)
+            }
+        }
+    }
+
+    /// Hands out a slot for a key, with its item, which is left in `made` whatever comes of it;
+    /// `None` if the key is there.
+    #[inline(always)]
+    fn slot_for<'a>(
+        &self,
+        pm: &'a Access<'a, M>,
+        wanted: Wanted<'_, F>,
+        value: F::Value<'_>,
+        made: &mut Option<Item>,
+    ) -> Result<Option<(CollectingSlot<'a, M>, Item)>> {
+        let (mut bytes, mut attempt) = (Vec::new(), 0);
         // Ends: each further round means that another thread has taken a step.
         loop {
             let seen = self.look_at_log(pm, wanted.hash)?;
             let seen = seen.expect("inserts go to collecting logs from the open on");
             if self.get_wanted(pm, wanted, &mut bytes)?.is_some() {
-                made.map_or(Ok(()), |item| self.drop_record(&item))?;
-                return Ok(false);
+                return Ok(None);
             }
             // A record is written before the slot is handed out: others wait for the slot.
-            let item = match made {
+            let item = match *made {
                 Some(item) => item,
                 None => F::item(pm, &self.heap, wanted.hash, wanted.key, value)?,
             };
-            made = Some(item);
+            *made = Some(item);
             match self.collect(pm, &seen)? {
-                Ok(slot) => {
-                    slot.fill(&item)?;
-                    self.count_added(wanted.hash);
-                    return Ok(true);
-                }
+                Ok(slot) => return Ok(Some((slot, item))),
                 Err(Need::Log) => self.flush(pm, self.geometry.collector_of(wanted.hash))?,
                 Err(_) => {
                     M::Sync::pause(attempt);

@@ -201,8 +201,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(())
     }
 
-    /// Returns what the collecting logs hold of a locked bucket.
-    fn collected_of(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Result<Vec<Found>> {
+    /// Returns what the collecting logs hold of a locked bucket, each item once.
+    pub(super) fn collected_of(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+    ) -> Result<Vec<Found>> {
         let mut all = Vec::new();
         let Some(collectors) = &self.collectors else { return Ok(all) };
         let prefix = writer.segment.prefix();
@@ -215,7 +219,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 for slot in items.slots() {
                     let item = items.item(slot);
                     let hash = F::item_hash(&self.hasher, &item);
-                    if prefix.covers(hash) && self.geometry.bucket_of(hash) == writer.index {
+                    // A log that was emptied meanwhile may serve another collector by now, and is
+                    // met there, too.
+                    if self.geometry.collector_of(hash) == collector
+                        && prefix.covers(hash)
+                        && self.geometry.bucket_of(hash) == writer.index
+                    {
                         all.push(Found { place: Place::Collected { at, slot }, item });
                     }
                 }

@@ -24,8 +24,8 @@ pub(super) fn load<M: Media, F: Form>(
     };
     let Some(area) = area else { return Ok(None) };
     let mut collectors = Collectors::new(area, table.geometry);
-    Loader { table, pm, collectors: &collectors, empty: Vec::new(), current: Vec::new() }.load()?;
     collectors.appends = durable;
+    Loader { table, pm, collectors: &collectors, empty: Vec::new(), current: Vec::new() }.load()?;
     Ok(Some(collectors))
 }
 
@@ -104,18 +104,28 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
         let geometry = &self.table.geometry;
         self.current = vec![[None; 2]; geometry.collecting_logs as usize];
         (0..geometry.all_logs()).try_for_each(|log| self.load_log(log))?;
-        for (collector, [current, in_flight]) in self.current.into_iter().enumerate() {
-            // Where no spare log is left, one was being flushed in its place.
-            let logs = match (current.or_else(|| self.empty.pop()), in_flight) {
+        self.hand_out()
+    }
+
+    /// Gives each collector its logs, and makes the others spare ones.
+    ///
+    /// A collector that found no spare log flushes its only log in its place, so that a crash, or a
+    /// full medium, leaves more sealed logs than there are spare ones. Such a collector goes on with
+    /// that log: the empty ones are for those that have none first.
+    fn hand_out(self) -> Result<()> {
+        let Loader { collectors, current, mut empty, .. } = self;
+        let no_log = corrupt(collectors.area, "each collector has a log");
+        let (bare, others): (Vec<_>, Vec<_>) =
+            (0..).zip(current).partition(|(_, found)| *found == [None, None]);
+        for (collector, [current, in_flight]) in bare.into_iter().chain(others) {
+            let logs = match (current.or_else(|| empty.pop()), in_flight) {
                 (Some(current), in_flight) => Logs { current, in_flight },
                 (None, Some(current)) => Logs { current, in_flight: None },
-                (None, None) => {
-                    return Err(corrupt(self.collectors.area, "each collector has a log"));
-                }
+                (None, None) => return Err(no_log),
             };
-            self.collectors.set_logs(collector as u64, logs);
+            collectors.set_logs(collector, logs);
         }
-        self.empty.into_iter().try_for_each(|log| self.collectors.give_spare(log))
+        empty.into_iter().try_for_each(|log| collectors.give_spare(log))
     }
 
     fn load_log(&mut self, index: u64) -> Result<()> {
@@ -141,7 +151,7 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
             table.count_found(1);
         }
         if table.pool.writable() {
-            tidy(&log, control, live)?;
+            tidy(&log, control, live, self.collectors.appends)?;
         }
         match collector.filter(|_| live != 0) {
             None => self.empty.push(index),
@@ -182,10 +192,19 @@ fn has_moved<M: Media, F: Form>(
 }
 
 /// Ends what is not live, and empties a log that holds nothing.
-fn tidy<M: Media>(log: &CollectingLog<'_, M>, control: Control, live: u64) -> Result<()> {
+///
+/// Slots that were handed out and not written become written, too, where appends wait for that.
+/// Elsewhere they stay as they are: nothing keeps the order of the two words there, and without its
+/// end such a slot would hold what was there in an earlier generation.
+fn tidy<M: Media>(
+    log: &CollectingLog<'_, M>,
+    control: Control,
+    live: u64,
+    appends: bool,
+) -> Result<()> {
     let all = (1 << control.reserved) - 1;
     let (pm, at) = (log.pm, log.at);
-    let mut next = Control { written: all, ..control };
+    let mut next = Control { written: if appends { all } else { control.written }, ..control };
     if live == 0 && control.reserved > 0 {
         next = control.emptied().unwrap_or(next);
     } else {

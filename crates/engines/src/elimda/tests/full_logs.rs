@@ -3,14 +3,14 @@
 
 use core::ops::ControlFlow;
 
-use everhash_index::{Form, Table};
+use everhash_index::{BareTable, Error, Form, Inline, Opening, Table, WordTable};
 use everhash_pmem::Site;
 use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_testkit::session::Session;
 
 use crate::elimda::layout::{CollectingLog, Kind, LOGS_LINK, open_link};
-use crate::elimda::{ElimDa, ElimDaSettings, collecting_log, recovery, shadow_log};
+use crate::elimda::{ElimDa, ElimDaSettings, ElimDaTable, collecting_log, recovery, shadow_log};
 
 const KEYS: u64 = 400;
 
@@ -115,4 +115,76 @@ fn collecting_logs_in_used_space_are_empty_before_a_link_leads_there() {
     };
     assert!(!damaged(None));
     assert!(damaged(Some(Change::SwapCommit)));
+}
+
+/// Inserts keys of a collector until nothing goes in; returns them.
+fn fill_collector(session: &Session<ElimDa, Traced>, collector: u64) -> Vec<u64> {
+    let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+    let own = |key: &u64| table.geometry.collector_of(table.hasher.word(*key)) == collector;
+    let inserted = |key: &u64| match table.insert_word(*key, !*key) {
+        Err(Error::Full { .. }) => false,
+        added => added.unwrap(),
+    };
+    (0..10 * KEYS).filter(own).take_while(inserted).collect()
+}
+
+#[test]
+fn collectors_that_have_no_log_get_the_empty_ones_first() {
+    // Fails if a collector that can go on with the log that was being flushed takes an empty one,
+    // and none is left for a collector without any: the pool could never be opened again.
+    for is_closed in [true, false] {
+        let medium = Traced::new(Model::Eadr, 0, BYTES);
+        let settings = ElimDaSettings { collecting_logs: 4, ..ElimDaSettings::tiny() };
+        let mut session =
+            Session::<ElimDa, Traced>::create(medium, Form::WORDS, &settings).unwrap();
+        // The first one gets the spare log; the second one finds none, and flushes its only log.
+        let keys: Vec<u64> = [0, 1].iter().flat_map(|it| fill_collector(&session, *it)).collect();
+        let count = keys.len() as u64;
+        {
+            let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+            let collectors = table.collectors.as_ref().unwrap();
+            let in_flight = [0, 1].map(|collector| collectors.logs(collector).in_flight.is_some());
+            assert_eq!(in_flight, [true, false], "the medium is full in another way");
+        }
+        if is_closed {
+            session.close().unwrap()
+        } else {
+            session.kill().unwrap()
+        }
+        let region = session.region().clone();
+        drop(session);
+        let boot = Opening::default().boot;
+        let table = everhash_index::open::<ElimDa, _>(region, boot, &Inline).unwrap();
+        assert_eq!((table.len().unwrap(), table.check().unwrap().items), (count, count));
+        let words = table.words().unwrap();
+        keys.iter().for_each(|key| assert_eq!(words.get_word(*key).unwrap(), Some(!*key)));
+        // Room again, and each of them goes on.
+        keys.iter().for_each(|key| assert!(words.remove_word(*key).unwrap()));
+        (0..40).for_each(|key| assert!(words.insert_word(key, key).unwrap(), "{key}"));
+        assert_eq!((table.len().unwrap(), table.check().unwrap().items), (40, 40));
+    }
+}
+
+#[test]
+fn an_insert_that_finds_no_room_keeps_no_record() {
+    // Fails if the record stays in use that was written before the log was found to be full: each
+    // further try would take another one, until nothing is left.
+    let medium = Traced::new(Model::Eadr, 0, BYTES);
+    let session =
+        Session::<ElimDa, Traced>::create(medium, Form::Variable, &ElimDaSettings::tiny()).unwrap();
+    let ElimDaTable::Bytes(table) = session.table() else { panic!("byte strings") };
+    let is_full = |key: &u64, blind: bool| {
+        let key = key.to_le_bytes();
+        let outcome = match blind {
+            true => BareTable::insert_blind(table, &key, &[1; 8]).map(|()| true),
+            false => Table::insert(table, &key, &[1; 8]),
+        };
+        matches!(outcome, Err(Error::Full { .. }))
+    };
+    let key = (0..10 * KEYS).find(|key| is_full(key, false)).unwrap();
+    let used = table.heap.usage().unwrap().record_bytes;
+    for blind in [false, true] {
+        (0..50).for_each(|_| assert!(is_full(&key, blind)));
+        assert_eq!(table.heap.usage().unwrap().record_bytes, used, "blind: {blind}");
+    }
 }
