@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
 use super::concurrency::Held;
@@ -112,12 +112,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// No lock is held. Partial units come of it: the longer the log, the fewer.
     ///
     /// # Errors
-    /// [`everhash_index::Error::Full`] if a segment cannot take the items.
+    /// [`Error::Full`] if a segment cannot take the items.
     pub(super) fn reclaim(&self, pm: &Access<'_, M>, lane: u64) -> Result<bool> {
         let Some((block, number)) = self.oldest_block(lane)? else { return Ok(false) };
         let mut from = number * self.geometry.block_slots();
         while let Some(order) = self.next_needed(lane, number, from)? {
-            self.reclaim_slot(pm, block, order)?;
+            match self.reclaim_slot(pm, block, order) {
+                // A bucket in which a write failed keeps its items; the others still move.
+                Ok(()) | Err(Error::Poisoned) => {}
+                Err(other) => return Err(other),
+            }
             from = order + 1;
         }
         self.is_dead(lane, number)

@@ -98,6 +98,11 @@ impl<P: Primitives> BucketLock<P> {
         Ok(Held { bucket: self, pm, _lock: lock })
     }
 
+    /// Returns whether a write failed, or panicked, in this bucket.
+    pub fn is_poisoned(&self) -> bool {
+        self.sequence.read().is_err() || self.lock.try_lock().is_err()
+    }
+
     /// Returns whether somebody has the lock: what a test waits for.
     #[cfg(test)]
     pub fn is_held(&self) -> bool {

@@ -113,6 +113,12 @@ impl<P: Primitives> DramTable<P> {
         self.directory.point(prefix, self.place_of(slot));
     }
 
+    /// Returns whether a write failed, or panicked, in any bucket.
+    pub fn is_poisoned(&self) -> bool {
+        let heads = self.extents.iter().filter_map(OnceLock::get).flat_map(|it| &it.heads);
+        heads.map(|head| &head.lock).any(BucketLock::is_poisoned)
+    }
+
     /// Returns the depth of the directory.
     pub fn depth(&self) -> u32 {
         self.directory.depth()

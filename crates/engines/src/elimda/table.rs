@@ -13,7 +13,7 @@ use super::collectors::Collectors;
 use super::form::{Form, Item};
 use super::ops::sites;
 use super::reversed_search::Wanted;
-use super::state::ElimDa;
+use super::state::{ElimDa, LaneOf};
 use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
 use crate::common::slot_codec::{Bytes, DoubleWords, Words, live_bytes};
@@ -191,14 +191,20 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        // A medium without room keeps them where they are.
-        if self.pool.writable()
-            && let Err(error) = self.drain(&self.pool.access())
-            && !matches!(error, Error::Full { .. })
-        {
-            return Err(error);
+        if !self.pool.writable() {
+            return Ok(self.pool.close()?);
         }
-        Ok(self.pool.close()?)
+        // What a write that failed has left may be visible and not durable: such a pool is not
+        // closed cleanly, and the next open recovers it.
+        let is_poisoned = |lane: &LaneOf<M>| lane.try_lock().is_err();
+        if self.table.is_poisoned() || self.lanes.iter().any(is_poisoned) {
+            return Err(Error::Poisoned);
+        }
+        match self.drain(&self.pool.access()) {
+            // A medium without room keeps the items of collecting logs where they are.
+            Ok(()) | Err(Error::Full { .. }) => Ok(self.pool.close()?),
+            Err(other) => Err(other),
+        }
     }
 }
 

@@ -22,7 +22,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let place = *sweep;
             let segment = self.table.find(place);
             let prefix = segment.prefix();
-            unless_full(self.grow_ahead(&pm, place))?;
+            match self.grow_ahead(&pm, place) {
+                // A full medium is nothing to do, and a segment in which a write failed stays as it
+                // is: the others have their turn.
+                Ok(()) | Err(Error::Full { .. } | Error::Poisoned) => {}
+                Err(other) => return Err(other),
+            }
             match prefix.last().checked_add(1) {
                 Some(next) => *sweep = next,
                 None => {
@@ -39,13 +44,5 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn reserve_space(&self) -> Result<()> {
         (0..self.geometry.lanes).try_for_each(|lane| self.reserve_block(lane))?;
         self.reserve_segment()
-    }
-}
-
-/// Takes a full medium for nothing to do.
-fn unless_full(result: Result<()>) -> Result<()> {
-    match result {
-        Err(Error::Full { .. }) => Ok(()),
-        other => other,
     }
 }

@@ -291,8 +291,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             return Ok(());
         }
         match self.reclaim(pm, self.geometry.lane_of(self.geometry.bucket_of(hash))) {
-            // The operation itself is done; the log goes on growing while the medium has room.
-            Ok(_) | Err(Error::Full { .. }) => Ok(()),
+            // The operation itself is done, whatever became of the pairs that are in its way; the
+            // log goes on growing while the medium has room.
+            Ok(_) | Err(Error::Full { .. } | Error::Poisoned) => Ok(()),
             Err(other) => Err(other),
         }
     }

@@ -1,9 +1,10 @@
 //! What a write that fails leaves of the number of pairs: it is counted before its fence.
 
+use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create};
-use everhash_pmem::{Access, Addr, Image, Lock, Region, Std};
+use everhash_pmem::{Access, Addr, Image, Lock, Pool, Region, Shutdown, Std};
 
 use crate::common::slot_codec::Words;
 use crate::elimda::state::ElimDa as Inner;
@@ -159,4 +160,82 @@ fn a_write_that_finds_no_room_leaves_the_number_of_pairs() {
     assert_eq!(table.check().unwrap().items, added);
     (0..2000).for_each(|key| added -= u64::from(inner.remove_word(key).unwrap()));
     assert_eq!((inner.len(), added), (0, 0));
+}
+
+#[test]
+fn a_write_is_done_although_another_bucket_of_its_lane_takes_none() {
+    // Fails if a bucket that a failed change left makes writes to others return its error: they are
+    // done, and a second try of an insert would say that the key was there.
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
+    let table = create::<ElimDa, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let (inner, pm) = (of_words(&table), region.access());
+    assert!(inner.insert_word(0, 0).unwrap());
+    let failed = inner.locate(inner.hasher.word(0));
+    drop(failed.segment.lock(failed.index).hold(&pm).unwrap().change().unwrap());
+    let is_beside = |key: &u64| {
+        let at = inner.locate(inner.hasher.word(*key));
+        at.index == failed.index && at.segment.at() != failed.segment.at()
+    };
+    let mut most_blocks = 0;
+    for key in (1..1000).filter(is_beside).take(200) {
+        assert!(inner.insert_word(key, key).unwrap());
+        let lane = inner.geometry.lane_of(failed.index) as usize;
+        let blocks = inner.lanes[lane].lock().unwrap().blocks.len() as u64;
+        most_blocks = most_blocks.max(blocks.saturating_sub(inner.most_blocks()));
+    }
+    assert!(most_blocks > 0, "the lane was never crowded");
+}
+
+#[test]
+fn a_table_in_which_a_write_failed_is_not_closed_cleanly() {
+    // Fails if the next open believes what the failed write left visible.
+    type Break = fn(&Inner<Image, Words>, &Access<'_, Image>);
+    let failures: [Break; 2] = [
+        |inner, pm| drop(inner.locate(0).segment.lock(1).hold(pm).unwrap().change().unwrap()),
+        |inner, _| {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let _lane = inner.lanes[1].lock().unwrap();
+                panic!("a write panics");
+            }));
+            assert!(panicked.is_err());
+        },
+    ];
+    for fail in failures {
+        let (region, table) = table();
+        fail(of_words(&table), &region.access());
+        let closed = Box::new(table).close();
+        assert!(matches!(closed, Err(Error::Poisoned)), "{closed:?}");
+        let previous = Pool::status(&region, Opening::default().boot).unwrap().previous;
+        assert_ne!(previous, Shutdown::Clean);
+    }
+    let (_, table) = table();
+    Box::new(table).close().unwrap();
+}
+
+#[test]
+fn upkeep_goes_on_behind_a_segment_in_which_a_write_failed() {
+    // Fails if that segment ends every round of upkeep: none behind it would be split ahead of need.
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
+    let table = create::<ElimDa, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let (inner, pm) = (of_words(&table), region.access());
+    drop(inner.locate(0).segment.lock(0).hold(&pm).unwrap().change().unwrap());
+    let last = inner.locate(u64::MAX).segment;
+    let is_due = || last.used_units() == inner.geometry.segment_units;
+    let key = (0..10_000).find(|key| {
+        let is_in_last = inner.locate(inner.hasher.word(*key)).segment.at() == last.at();
+        is_in_last && inner.insert_word(*key, 1).unwrap() && is_due()
+    });
+    assert!(key.is_some(), "the last segment never filled");
+    let changes = || {
+        let table = inner.segment_table.lock().unwrap();
+        table.splits + table.rebuilds
+    };
+    assert_eq!(changes(), 0);
+    let rounds = (0..20).take_while(|_| table.maintain(Duration::ZERO, 1).unwrap().more).count();
+    assert!((3..20).contains(&rounds), "{rounds}");
+    assert_eq!(changes(), 1);
 }
