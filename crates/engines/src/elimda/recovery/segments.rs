@@ -39,6 +39,7 @@ pub(super) fn find<M: Media, F: Form>(
     named.sort_by_key(|segment| (segment.prefix.start(), segment.prefix.depth));
     let (kept, dropped) = tile(named)?;
     let count = kept.len() as u64;
+    add_extents(table, segment_table.extents.len(), count)?;
     for segment in &kept {
         if !depth_fits(segment.prefix.depth, count) {
             return Err(corrupt(segment.at, "segments are of similar depths"));
@@ -57,6 +58,23 @@ pub(super) fn find<M: Media, F: Form>(
     segment_table.free.splice(0..0, dropped.iter().map(|segment| segment.slot));
     table.segments.store(count, Ordering::Relaxed);
     Ok(kept)
+}
+
+/// Makes room in DRAM for the slots of all extents, in proportion to the `count` segments.
+///
+/// The first extent is full from the start, each other one doubles the slots when none is free, and
+/// segments never become fewer: about half of the slots name one. A split that fails may lose its
+/// slot until the next open.
+fn add_extents<M: Media, F: Form>(table: &ElimDa<M, F>, extents: usize, count: u64) -> Result<()> {
+    let slots = layout::first_slot(table.geometry.initial_segments, extents);
+    // That segments do not overlap is seen when their space is claimed.
+    let bytes = count.saturating_mul(table.geometry.segment(Addr::NULL).bytes());
+    if slots > 4 * count || bytes > table.pool.region().media().bytes() {
+        let broken = "slots are in proportion to segments, and these to the pool";
+        return Err(corrupt(layout::extent_link(0), broken));
+    }
+    (0..extents).for_each(|extent| table.table.add_extent(extent));
+    Ok(())
 }
 
 fn read_table<M: Media, F: Form>(
@@ -78,7 +96,6 @@ fn read_table<M: Media, F: Form>(
             return Err(corrupt(link, "extents follow one another"));
         }
         table.space.claim(Span::of_bytes(at, layout::extent_bytes(initial, extent)))?;
-        table.table.add_extent(extent);
         segment_table.extents.push(at);
         let mut slots = vec![0; layout::extent_slots(initial, extent) as usize];
         pm.read_words(at, &mut slots)?;
