@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
 use everhash_pmem::{Access, Addr, LINE, Media, Pool, Region, Span, WORD, pool};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::layout::{
     self, Head, KeyedHash, LINE_WORDS, Line, Listed, MOST_LAYERS, PLACES, Place, ROOT, Root, SLOTS,
@@ -24,6 +25,8 @@ struct Checker<'a, M: Media> {
     parts_log: u32,
     /// What is in use; a record is there once, however many copies lead to it.
     spans: BTreeSet<Span>,
+    /// How long all of it is. Unit: bytes.
+    reached_bytes: u64,
 }
 
 /// A copy of a key.
@@ -31,11 +34,19 @@ struct Copy {
     rank: usize,
     at: Addr,
     state: u16,
-    value: Vec<u8>,
+    /// The checksum of the value.
+    sum: u64,
 }
 
-/// The copies of every key of a part of the pool, the topmost first.
-type Columns = BTreeMap<Vec<u8>, Vec<Copy>>;
+/// The copies of a key, the topmost first.
+struct Column {
+    /// The value of the topmost copy.
+    value: Vec<u8>,
+    copies: Vec<Copy>,
+}
+
+/// The copies of every key of a part of the pool.
+type Columns = BTreeMap<Vec<u8>, Column>;
 
 /// Visits every pair once. What a crash may leave to be cleaned up later is passed over.
 ///
@@ -46,8 +57,9 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     let mut items = 0;
     for part in 0..1 << checker.parts_log {
         let columns = checker.part(part, &mut Err)?;
-        for (key, copies) in &columns {
-            items += u64::from(checker.pair(key, copies, visit)?);
+        for (key, column) in &columns {
+            agree(&column.copies)?;
+            items += u64::from(column.visit(key, visit));
         }
     }
     let spans = checker.spans.into_iter().collect();
@@ -57,6 +69,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
 
 /// As [`check`], but passes over lines and slots that are damaged. A damaged link costs the
 /// overflow lines behind it; of a key whose newest copy is damaged, an older one may be visited.
+/// Copies that contradict one another are reported, and the topmost one is visited: it is what the
+/// table would answer.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root is damaged.
@@ -68,8 +82,9 @@ pub fn salvage<M: Media>(
     let mut checker = Checker::new(region)?;
     for part in 0..1 << checker.parts_log {
         let columns = checker.part(part, &mut |error| pass_over(Err::<(), _>(error), report))?;
-        for (key, copies) in &columns {
-            pass_over(checker.pair(key, copies, visit), report)?;
+        for (key, column) in &columns {
+            pass_over(agree(&column.copies), report)?;
+            column.visit(key, visit);
         }
     }
     Ok(())
@@ -97,18 +112,23 @@ impl<'a, M: Media> Checker<'a, M> {
             line_slots: line_slots as usize,
             parts_log: layout::groups_log(root[Root::TOP_PAGES]),
             spans: BTreeSet::from([Span::of_bytes(Addr::NULL, pool::DATA.byte())]),
+            reached_bytes: pool::DATA.byte(),
         };
         checker.read_layers(layers as usize)?;
         Ok(checker)
     }
 
     fn read_layers(&mut self, usual: usize) -> Result<()> {
-        let mut is_dropped = true;
+        let (mut is_dropped, mut has_ended) = (true, false);
         for index in 0..PLACES {
             let at = layout::place_at(index);
             let word = self.pm.load(at)?;
             if word == 0 {
+                has_ended = true;
                 continue;
+            }
+            if has_ended {
+                return Err(corrupt(at, "layers follow one another"));
             }
             let listed = Listed::decode(word, at)
                 .ok_or(corrupt(at, "the place of a layer matches its check"))?;
@@ -133,13 +153,22 @@ impl<'a, M: Media> Checker<'a, M> {
         Ok(())
     }
 
-    /// Notes that a span is in use, which lies inside the pool.
-    fn reach(&mut self, span: Span) -> Result<()> {
-        if span.end_byte() > self.pm.media().bytes() {
+    /// Notes that a span is in use, which lies inside the pool; returns whether that is new. No
+    /// more is in use than the pool has room for: a forged one may lead to one place, and to others
+    /// inside it, from everywhere.
+    fn reach(&mut self, span: Span) -> Result<bool> {
+        let bytes = self.pm.media().bytes();
+        if span.end_byte() > bytes {
             return Err(corrupt(span.start, "everything lies inside the pool"));
         }
-        self.spans.insert(span);
-        Ok(())
+        if !self.spans.insert(span) {
+            return Ok(false);
+        }
+        self.reached_bytes += span.bytes();
+        match self.reached_bytes > bytes {
+            true => Err(corrupt(span.start, "nothing lies in two places")),
+            false => Ok(true),
+        }
     }
 
     /// Reads the buckets of a part of all layers. `damaged` decides whether damage ends it.
@@ -181,11 +210,8 @@ impl<'a, M: Media> Checker<'a, M> {
         damaged: &mut dyn FnMut(Error) -> Result<()>,
     ) -> Result<Option<Addr>> {
         let span = Span::new(at, LINE_WORDS as u64);
-        if number > 1 {
-            if self.spans.contains(&span) {
-                return Err(corrupt(at, "one link leads to an overflow line"));
-            }
-            self.reach(span)?;
+        if number > 1 && !self.reach(span)? {
+            return Err(corrupt(at, "one link leads to an overflow line"));
         }
         let mut words = [0; LINE_WORDS];
         self.pm.read_words(at, &mut words)?;
@@ -232,41 +258,45 @@ impl<'a, M: Media> Checker<'a, M> {
         if layout::bucket_of(position, self.layers[rank].log()) != index {
             return Err(corrupt(at, "a key lies in the bucket it hashes to"));
         }
-        columns.entry(key).or_default().push(Copy { rank, at, state, value });
+        let copy = Copy { rank, at, state, sum: xxh3_64(&value) };
+        let column = columns.entry(key).or_insert(Column { value, copies: Vec::new() });
+        // Before it is kept: a forged pool may lead to one record from everywhere.
+        if column.copies.last().is_some_and(|above| above.rank == rank) {
+            return Err(corrupt(at, "a key is in a layer once"));
+        }
+        column.copies.push(copy);
         Ok(())
     }
+}
 
-    /// Visits the newest copy of a key; returns whether it is there.
-    fn pair(
-        &self,
-        key: &[u8],
-        copies: &[Copy],
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<bool> {
-        let topmost = &copies[0];
-        for pair in copies.windows(2) {
-            if is_second(pair[0].state) != is_second(pair[1].state) {
-                return Err(corrupt(pair[1].at, "the copies of a key lie in one column"));
-            }
-            if pair[0].rank == pair[1].rank {
-                return Err(corrupt(pair[1].at, "a key is in a layer once"));
-            }
+impl Column {
+    /// Visits the pair of a key; returns whether it is there.
+    fn visit(&self, key: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> bool {
+        let is_there = !is_deleted(self.copies[0].state);
+        if is_there {
+            visit(key, &self.value);
         }
-        // Another pair may be written over a shadow at any time: the next copy must equal it.
-        for (index, shadow) in copies.iter().enumerate().take_while(|(_, c)| is_shadow(c.state)) {
-            let is_safe = match copies.get(index + 1) {
-                Some(next) if is_deleted(shadow.state) => is_deleted(next.state),
-                Some(next) => !is_deleted(next.state) && next.value == shadow.value,
-                None => is_deleted(shadow.state),
-            };
-            if !is_safe {
-                return Err(corrupt(shadow.at, "a shadow equals the next copy of its key"));
-            }
-        }
-        if is_deleted(topmost.state) {
-            return Ok(false);
-        }
-        visit(key, &topmost.value);
-        Ok(true)
+        is_there
     }
+}
+
+/// Demands that the copies of a key do not contradict one another.
+fn agree(copies: &[Copy]) -> Result<()> {
+    for pair in copies.windows(2) {
+        if is_second(pair[0].state) != is_second(pair[1].state) {
+            return Err(corrupt(pair[1].at, "the copies of a key lie in one column"));
+        }
+    }
+    // Another pair may be written over a shadow at any time: the next copy must equal it.
+    for (index, shadow) in copies.iter().enumerate().take_while(|(_, c)| is_shadow(c.state)) {
+        let is_safe = match copies.get(index + 1) {
+            Some(next) if is_deleted(shadow.state) => is_deleted(next.state),
+            Some(next) => !is_deleted(next.state) && next.sum == shadow.sum,
+            None => is_deleted(shadow.state),
+        };
+        if !is_safe {
+            return Err(corrupt(shadow.at, "a shadow equals the next copy of its key"));
+        }
+    }
+    Ok(())
 }

@@ -3,9 +3,10 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::sync::Arc;
 use std::time::Instant;
 
-use everhash_index::{Form, Inline, Opening, Table, open};
+use everhash_index::{Error, Form, Inline, Opening, Table, open};
 use everhash_pmem::{Image, Region, Std, WORD};
 use everhash_testkit::measured::{MEMORY, Measured};
 
@@ -296,4 +297,20 @@ fn maintain_ends_deletions_and_gives_overflow_lines_back() {
         // Deletions that the sweep ended do not come back.
         assert_eq!(opened(&measured.media.words()), (count.div_ceil(16), layers as usize));
     }
+}
+
+#[test]
+fn a_hole_in_the_list_of_layers_is_damage_to_a_check_too() {
+    // Fails if a check passes over a word that an open demands: the pool would be called sound, and
+    // could not be opened.
+    let (measured, _) = draining(TieredSettings { top_pages: 16, ..two_layers() });
+    maintain(&measured);
+    let region = Region::<Image>::new(Arc::clone(&measured.media));
+    let (pm, at) = (region.access(), layout::place_at(0));
+    let dropped = pm.load(at).unwrap();
+    assert_eq!(Listed::decode(dropped, at), Some(Listed::Dropped));
+    measured.table.check().unwrap();
+    pm.store(at, 0).unwrap();
+    let outcome = measured.table.check();
+    assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
 }

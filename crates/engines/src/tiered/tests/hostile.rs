@@ -1,13 +1,14 @@
 //! Pools that somebody forged who knows the format: no panic, no hang, no memory without bound.
 
-use everhash_index::Design;
-use everhash_pmem::{Addr, LINE, WORD};
+use everhash_index::{Design, Error, Form, Table};
+use everhash_pmem::{Addr, AllocationMeter, Image, LINE, Region, Std, WORD};
 use everhash_testkit::hostile::{Effort, judge};
+use everhash_testkit::session::Session;
 
 use crate::common::record;
 use crate::common::settings::checksum;
-use crate::tiered::Tiered;
-use crate::tiered::layout::{self, Head, LINE_WORDS, Listed, Place, ROOT, Root};
+use crate::tiered::layout::{self, Head, LINE_WORDS, Line, Listed, PLACES, Place, ROOT, Root};
+use crate::tiered::{Tiered, TieredSettings, check};
 
 /// Stores a value with the checks that the engine would have stored with it.
 fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
@@ -52,4 +53,65 @@ fn p07_a_forged_pool_costs_no_panic_no_hang_and_no_memory() {
         println!("{form}: {report}");
         assert!(report.images > 1000 && report.opened > 100, "{form}: {report}");
     }
+}
+
+#[test]
+fn p07_a_record_to_which_everything_leads_is_kept_once() {
+    // Fails if a check keeps the value of a copy before it knows that its key is not in the layer
+    // yet: one long record, and lines that are full of its address, would fill the memory.
+    const LINES: u64 = 40;
+    let settings = TieredSettings { line_slots: 3, ..TieredSettings::tiny() };
+    let medium = Image::<Std>::new(0, 4 << 20);
+    let mut session = Session::<Tiered>::create(medium, Form::Variable, &settings).unwrap();
+    assert!(session.table().insert(b"key", &[1; 1 << 20]).unwrap());
+    let region = session.region().clone();
+    session.close().unwrap();
+    let mut words = region.media().words();
+    let at = |index: usize| Addr::new(index as u64 * WORD);
+    // The only line with a pair, in whatever layer.
+    let layers = (0..PLACES).map(layout::place_at).filter_map(|at| {
+        match Listed::decode(words[at.word() as usize], at)? {
+            Listed::Live(place) => Some(place),
+            Listed::Dropped => None,
+        }
+    });
+    let lines = layers.flat_map(|place| {
+        (0..place.buckets()).flat_map(move |index| {
+            let home = place.bucket(index).word() as usize;
+            [(home, home), (home, home + LINE_WORDS)]
+        })
+    });
+    let state = |line: usize| {
+        let head = Head::decode(words[line + Line::HEAD], at(line)).unwrap();
+        let slot = (0..3).find(|slot| head.state(*slot) != 0)?;
+        let word = line + layout::slot_word(slot);
+        Some((head.state(slot), [words[word], words[word + 1]]))
+    };
+    let (home, (state, pair)) =
+        lines.filter_map(|(home, line)| Some((home, state(line)?))).next().unwrap();
+    // Overflow lines behind all that is there; the second line of a bucket leads to them.
+    let mut before = home + LINE_WORDS;
+    for _ in 0..LINES {
+        let line = words.len().next_multiple_of(LINE_WORDS);
+        words[before + Line::LINK] = layout::seal_link(at(line), at(before));
+        words.resize(line + LINE_WORDS, 0);
+        words[line + Line::LINK] = layout::seal_link(Addr::NULL, at(line));
+        let head = (0..3).fold(Head::EMPTY, |head, slot| head.with(slot, state));
+        words[line + Line::HEAD] = head.encode(at(line));
+        (0..3).for_each(|slot| words[line + layout::slot_word(slot)..][..2].copy_from_slice(&pair));
+        before = line;
+    }
+    let bytes = words.len() as u64 * WORD;
+    let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
+    let (checked, peak_bytes) =
+        AllocationMeter::measure(|| check::check(&region, &mut |_, _| {}).map(drop));
+    assert!(matches!(checked, Err(Error::Corrupt { .. })), "{checked:?}");
+    assert!(peak_bytes < 4 * bytes, "{peak_bytes} for a file of {bytes}");
+    let (mut found, mut reports) = (0, 0);
+    let (salvaged, peak_bytes) = AllocationMeter::measure(|| {
+        check::salvage(&region, &mut |_, _| found += 1, &mut |_| reports += 1)
+    });
+    salvaged.unwrap();
+    assert_eq!((found, reports), (1, 3 * LINES));
+    assert!(peak_bytes < 4 * bytes, "{peak_bytes} for a file of {bytes}");
 }

@@ -12,7 +12,7 @@ use super::mechanisms::of_the_paper;
 use crate::tiered::bucket::PairCodec;
 use crate::tiered::layout::{is_deleted, is_second, is_shadow, is_valid};
 use crate::tiered::state::Tiered as Open;
-use crate::tiered::{Tiered, TieredSettings, TieredTable};
+use crate::tiered::{Tiered, TieredSettings, TieredTable, check};
 
 /// Makes a table of keys 0, 1, ... with themselves as values, up to a load at which many pairs have
 /// moved. Returns it and the number of keys.
@@ -200,4 +200,23 @@ fn an_update_and_a_deletion_go_up_where_there_is_room_and_else_to_the_topmost_co
         assert!(met.in_place.iter().all(|times| *times > 50) && met.below_nothing > 5, "{met:?}");
         assert_eq!(measured.table.check().unwrap().items, measured.table.len().unwrap());
     }
+}
+
+#[test]
+fn salvage_takes_a_shadow_whose_next_copy_is_damaged() {
+    // Fails if the pair is left out that every read answers, because the copy further down, which
+    // it was made from, cannot be read.
+    let (measured, count) = filled(Form::Variable, of_the_paper());
+    let region = Region::<Image>::new(Arc::clone(&measured.media));
+    let pm = region.access();
+    let below = (0..count).find_map(|key| match copies_of(&measured.table, key)[..] {
+        [above, below] if is_shadow(above.state) && is_valid(below.state) => Some(below),
+        _ => None,
+    });
+    let below = below.expect("a pair has moved");
+    pm.store(below.at, !below.words[1]).unwrap();
+    let (mut found, mut reports) = (0, Vec::new());
+    check::salvage(&region, &mut |_, _| found += 1, &mut |error| reports.push(error)).unwrap();
+    assert_eq!(found, count, "{reports:?}");
+    assert!(!reports.is_empty());
 }
