@@ -95,3 +95,47 @@ engines! {
     tiered::Tiered "Tiered Hashing" BROAD,
         "a pyramid of layers; writes that reach a lower layer take pairs along with their flush";
 }
+
+#[cfg(test)]
+mod tests {
+    use everhash_index::{Choice, Error, Form, Inline, Opening, Sizing};
+    use everhash_pmem::{Image, Region, Std, pool::ROOT};
+
+    use super::designs;
+    use crate::common::settings::checksum;
+
+    #[test]
+    fn p08_a_pool_of_another_layout_is_unsupported_to_open_to_check_and_to_salvage() {
+        // Fails if an engine reads a pool of an older or newer program by its own layout, or calls
+        // it damaged: its owner would repair what needs another program only.
+        for design in designs::<Image>() {
+            let region = Region::new(Image::<Std>::new(0, 8 << 20));
+            let opening = Opening { form: Form::WORDS, ..Opening::default() };
+            let choice = Choice { sizing: Sizing::Tiny, ..Choice::default() };
+            let table = design.create(region.clone(), &opening, choice, &Inline).unwrap();
+            table.insert(&[1; 8], &[2; 8]).unwrap();
+            table.close().unwrap();
+            let (pm, mut root) = (region.access(), [0; 64]);
+            pm.read_words(ROOT, &mut root).unwrap();
+            let is_sum = |place: &usize| checksum(ROOT, &root[..*place]) == root[*place];
+            let (sum_at, version) = ((1..64).find(is_sum).unwrap(), root[0]);
+            for version in [version - 1, version + 1] {
+                root[0] = version;
+                root[sum_at] = checksum(ROOT, &root[..sum_at]);
+                pm.write_words(ROOT, &root[..=sum_at]).unwrap();
+                let outcomes = [
+                    design.open(region.clone(), opening.boot, &Inline).map(drop),
+                    design.open_read_only(region.clone(), &Inline).map(drop),
+                    design.check(&region, &mut |_, _| {}).map(drop),
+                    design.salvage(&region, &mut |_, _| {}, &mut |_| {}),
+                ];
+                for outcome in outcomes {
+                    let said = format!("layout {version}");
+                    let is_refused = matches!(&outcome,
+                        Err(Error::Unsupported { what }) if what.contains(&said));
+                    assert!(is_refused, "{}, {said}: {outcome:?}", design.name);
+                }
+            }
+        }
+    }
+}
