@@ -8,7 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Media, Span};
 
 use super::below::{Below, Spot};
@@ -109,11 +109,19 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 continue;
             }
             let source = Source { at, slot, state, words, rank: above, position };
-            let is_between = self.is_between(pm, view, &source, page.rank)?;
-            if !is_between && self.sink_here(pm, view, &source, page.rank, moving)? == Sunk::Planned
-            {
-                left.head = left.head.with(slot, shadow(state));
-                left.pairs += 1;
+            let sunk = match self.is_between(pm, view, &source, page.rank) {
+                Ok(true) => Ok(Sunk::NoRoom),
+                Ok(false) => self.sink_here(pm, view, &source, page.rank, moving),
+                Err(error) => Err(error),
+            };
+            match sunk {
+                Ok(Sunk::Planned) => {
+                    left.head = left.head.with(slot, shadow(state));
+                    left.pairs += 1;
+                }
+                // A damaged copy keeps its own key where it is: the write is one of another key.
+                Ok(Sunk::NoRoom) | Err(Error::Corrupt { .. }) => {}
+                Err(other) => return Err(other),
             }
         }
         if left.pairs != 0 {

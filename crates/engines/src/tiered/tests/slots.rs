@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use everhash_index::{Form, Table};
-use everhash_pmem::{Image, Region};
+use everhash_pmem::{Image, RecordWord, Region};
 use everhash_testkit::measured::{MEMORY, Measured};
 
 use super::copies::{Spot, copies, room};
@@ -219,4 +219,32 @@ fn salvage_takes_a_shadow_whose_next_copy_is_damaged() {
     check::salvage(&region, &mut |_, _| found += 1, &mut |error| reports.push(error)).unwrap();
     assert_eq!(found, count, "{reports:?}");
     assert!(!reports.is_empty());
+}
+
+#[test]
+fn a_damaged_record_costs_the_writes_of_no_other_key() {
+    // Fails if a write to a page, along which pairs of upper layers would move there, returns the
+    // damage that a comparison of their keys with older copies meets.
+    let (measured, count) = filled(Form::Variable, of_the_paper());
+    let region = Region::<Image>::new(Arc::clone(&measured.media));
+    let (pm, mut damaged) = (region.access(), 0);
+    for key in 0..count {
+        assert!(measured.table.update(&key.to_le_bytes(), &[7; 8]).unwrap());
+        if let [above, below] = copies_of(&measured.table, key)[..]
+            && is_valid(above.state)
+            && is_valid(below.state)
+            && above.words[1] != below.words[1]
+        {
+            let record = RecordWord::from_medium(below.at, below.words[1]).unwrap().unwrap().addr;
+            pm.store(record, !pm.load(record).unwrap()).unwrap();
+            damaged += 1;
+            if damaged == 20 {
+                break;
+            }
+        }
+    }
+    assert_eq!(damaged, 20);
+    for key in 1 << 32..(1 << 32) + count / 2 {
+        assert!(measured.table.insert(&u64::to_le_bytes(key), &[1; 8]).unwrap(), "{key}");
+    }
 }
