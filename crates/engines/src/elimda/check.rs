@@ -5,18 +5,22 @@
 use std::collections::BTreeMap;
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
-use everhash_pmem::{Access, Addr, Media, Pool, RecordWord, Region, Span, pool};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use everhash_pmem::{Access, Addr, Boot, Media, Pool, RecordWord, Region, Shutdown, Span, pool};
 
 use super::layout::{
     self, BlockHead, CollectingLog, Control, EXTENTS, Ended, Geometry, KeyedHash, Kind, LINE_WORDS,
     LOGS_LINK, LineState, LogLine, LogSlot, Prefix, ROOT, Root, SECOND_WORD, UnitHead, UnitState,
     VERSION, record,
 };
+use crate::common::check::{corrupt, reachable_bytes, verify_root};
 
 /// The order of what is in a collecting log. What the backup log or a unit holds of the same key
 /// counts instead: a crash came between the two steps of a move, or of an update.
 const COLLECTED: u64 = u64::MAX;
+
+/// The watermark of a bucket of which it is not known what it has absorbed: what the backup log
+/// holds of it may be old.
+const UNKNOWN: u64 = COLLECTED - 1;
 
 /// Everything that the judge knows of a pool.
 struct Judge<'a, M: Media> {
@@ -26,9 +30,15 @@ struct Judge<'a, M: Media> {
     geometry: Geometry,
     /// What is in use.
     spans: Vec<Span>,
+    /// How long all of it is. Unit: bytes.
+    reached_bytes: u64,
+    /// Whether the pool was closed: only then its number of pairs counts.
+    is_closed: bool,
+    /// Items that have a newer one, or another copy.
+    doubled: u64,
     /// Live slots of the log, by bucket and segment: hash, order number, where the item lies.
     logged: Vec<Logged>,
-    /// Damaged records so far, if they are passed over.
+    /// What was damaged so far, if that is passed over.
     damages: Option<Vec<Error>>,
 }
 
@@ -45,10 +55,18 @@ struct Segment {
     prefix: Prefix,
 }
 
-/// A pair, and how new it is.
+/// A key that was found, and how new its pair is.
 struct Pair {
-    value: Vec<u8>,
     order: u64,
+    /// The value, where a newer one may come: other pairs are visited at once, and only the key is
+    /// kept.
+    value: Option<Vec<u8>>,
+}
+
+/// What was read of a segment.
+struct Reading<'v> {
+    pairs: BTreeMap<Vec<u8>, Pair>,
+    visit: &'v mut dyn FnMut(&[u8], &[u8]),
 }
 
 /// Visits every pair once. What a crash may leave to recovery is passed over.
@@ -58,11 +76,13 @@ struct Pair {
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
     let mut judge = Judge::new(region)?;
     let items = judge.pairs(visit)?;
-    Ok(Checked { items, reachable_bytes: judge.reachable_bytes()? })
+    Ok(Checked { items, reachable_bytes: reachable_bytes(judge.spans, region.media().bytes())? })
 }
 
-/// As [`check`], but passes over damaged records, each of which costs its pair. Damage to the
-/// structure ends the reading: the segments before it are visited.
+/// As [`check`], but passes over what is damaged, which costs as little as can be known: a record
+/// or an item its pair, a line of the log or a unit its items, a link of the log what lies behind it
+/// in its lane, the head of a segment that segment. Where a watermark is damaged, items of the log
+/// are left out that may be old.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root is damaged.
@@ -85,46 +105,87 @@ impl<'a, M: Media> Judge<'a, M> {
         let pm = region.access();
         let mut root = [0; Root::WORDS];
         pm.read_words(ROOT, &mut root)?;
-        let settings: Vec<u8> =
-            root[..Root::CHECKSUM].iter().flat_map(|word| word.to_le_bytes()).collect();
-        if xxh3_64_with_seed(&settings, ROOT.byte()) != root[Root::CHECKSUM] {
-            let at = ROOT.plus(Root::CHECKSUM as u64);
-            return Err(corrupt(at, "the checksum of the settings matches"));
-        }
-        if root[Root::VERSION] != VERSION {
-            let what = format!("layout {} of engine elimda", root[Root::VERSION]);
-            return Err(Error::Unsupported { what });
-        }
+        verify_root(&root[..=Root::CHECKSUM], "elimda", VERSION)?;
         let geometry = Geometry::of_root(&root, form)
             .ok_or(corrupt(ROOT, "the settings of a table are in range"))?;
         let hasher = KeyedHash::of(&identity)?;
         let spans = vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())];
-        Ok(Judge { pm, form, hasher, geometry, spans, logged: Vec::new(), damages: None })
+        let reached_bytes = pool::DATA.byte();
+        let is_closed = Pool::status(region, Boot::default())?.previous == Shutdown::Clean;
+        Ok(Judge {
+            pm,
+            form,
+            hasher,
+            geometry,
+            spans,
+            reached_bytes,
+            is_closed,
+            doubled: 0,
+            logged: Vec::new(),
+            damages: None,
+        })
     }
 
     /// Visits every pair once; returns how many there are.
     fn pairs(&mut self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let segments = self.segments()?;
-        (0..self.geometry.lanes).try_for_each(|lane| self.lane(lane))?;
-        self.collecting_logs()?;
+        for lane in 0..self.geometry.lanes {
+            let read = self.lane(lane);
+            self.pass(read)?;
+        }
+        let read = self.collecting_logs();
+        self.pass(read)?;
         self.logged.sort_by_key(|logged| (logged.hash, logged.order));
         let logged = core::mem::take(&mut self.logged);
         let (mut items, mut first) = (0, 0);
         for segment in &segments {
+            // A segment that is damaged leaves a gap.
+            first += logged[first..].partition_point(|one| one.hash < segment.prefix.start());
             let count = logged[first..].partition_point(|one| one.hash <= segment.prefix.last());
-            let pairs = self.segment(segment, &logged[first..first + count])?;
+            let mut reading = Reading { pairs: BTreeMap::new(), visit };
+            let read = self.segment(segment, &logged[first..first + count], &mut reading);
             first += count;
-            items += pairs.len() as u64;
-            pairs.iter().for_each(|(key, pair)| visit(key, &pair.value));
+            items += reading.end();
+            self.pass(read)?;
         }
+        let counted = self.demand_items(items);
+        self.pass(counted)?;
         Ok(items)
     }
 
-    /// Notes that a span is in use. It is checked here that it lies inside the pool, so that what
-    /// is made of it is in proportion to the pool.
+    /// Demands that a closed pool has as many pairs as it had then: a hole in it looks like space
+    /// that was never used.
+    fn demand_items(&self, found: u64) -> Result<()> {
+        let items = layout::open(self.pm.load(layout::ITEMS)?, layout::ITEMS, Kind::Items);
+        let is_true = |items| (found..=found + self.doubled).contains(&items);
+        match !self.is_closed || items.is_some_and(is_true) {
+            true => Ok(()),
+            false => Err(corrupt(layout::ITEMS, "a table has as many pairs as when it was closed")),
+        }
+    }
+
+    /// Returns what was read; `None` if it is damaged and that is passed over.
+    fn pass<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
+        match (read, &mut self.damages) {
+            (Err(damage @ Error::Corrupt { .. }), Some(damages)) => {
+                damages.push(damage);
+                Ok(None)
+            }
+            (read, _) => read.map(Some),
+        }
+    }
+
+    /// Notes that a span is in use. It is checked here that it lies inside the pool, and that no
+    /// more is in use than that has room for, so that what is made of it is in proportion to the
+    /// pool: a forged one may name one place again and again.
     fn reach(&mut self, span: Span) -> Result<()> {
-        if span.end_byte() > self.pm.media().bytes() {
+        let bytes = self.pm.media().bytes();
+        if span.end_byte() > bytes {
             return Err(corrupt(span.start, "everything lies inside the pool"));
+        }
+        self.reached_bytes += span.bytes();
+        if self.reached_bytes > bytes {
+            return Err(corrupt(span.start, "nothing lies in two places"));
         }
         self.spans.push(span);
         Ok(())
@@ -140,41 +201,62 @@ impl<'a, M: Media> Judge<'a, M> {
             if word == 0 {
                 continue;
             }
+            let is_next = core::mem::replace(&mut extents, extent + 1) == extent;
             let at = layout::open_link(word, link, Kind::Extent)
-                .filter(|_| extents == extent)
-                .ok_or(corrupt(link, "extents follow one another, with checks that match"))?;
-            extents += 1;
+                .filter(|_| is_next || self.damages.is_some())
+                .ok_or(corrupt(link, "extents follow one another, with checks that match"));
+            let Some(at) = self.pass(at)? else { continue };
             let initial = self.geometry.initial_segments;
-            self.reach(Span::of_bytes(at, layout::extent_bytes(initial, extent)))?;
+            let reached = self.reach(Span::of_bytes(at, layout::extent_bytes(initial, extent)));
+            if self.pass(reached)?.is_none() {
+                continue;
+            }
             for index in 0..layout::extent_slots(initial, extent) {
-                let slot = at.plus(index);
-                let word = self.pm.load(slot)?;
-                if word != 0 {
-                    let at = layout::open_link(word, slot, Kind::Slot)
-                        .ok_or(corrupt(slot, "a slot of the segment table matches its check"))?;
-                    let prefix = Prefix::open(self.pm.load(at)?, at)
-                        .ok_or(corrupt(at, "the head of a segment matches its check"))?;
-                    named.push(Segment { at, prefix });
-                }
+                let segment = self.named(at.plus(index));
+                named.extend(self.pass(segment)?.flatten());
             }
         }
+        self.tile(named)
+    }
+
+    /// Returns the segment that a slot of the segment table names, if it names one.
+    fn named(&self, slot: Addr) -> Result<Option<Segment>> {
+        let word = self.pm.load(slot)?;
+        if word == 0 {
+            return Ok(None);
+        }
+        let at = layout::open_link(word, slot, Kind::Slot)
+            .ok_or(corrupt(slot, "a slot of the segment table matches its check"))?;
+        let prefix = Prefix::open(self.pm.load(at)?, at)
+            .ok_or(corrupt(at, "the head of a segment matches its check"))?;
+        Ok(Some(Segment { at, prefix }))
+    }
+
+    /// Returns the segments that count, in the order of their hashes.
+    fn tile(&mut self, mut named: Vec<Segment>) -> Result<Vec<Segment>> {
         named.sort_by_key(|segment| (segment.prefix.start(), segment.prefix.depth));
         let mut kept: Vec<Segment> = Vec::new();
         for segment in named {
-            let next = kept.last().map_or(Some(0), |last| last.prefix.last().checked_add(1));
-            if next == Some(segment.prefix.start()) {
-                self.reach(self.geometry.segment(segment.at))?;
-                kept.push(segment);
+            // A split that a crash has cut short leaves the upper half beside the whole.
+            if kept.last().is_some_and(|whole| segment.prefix == whole.prefix.half(true)) {
                 continue;
             }
-            // A split that a crash has cut short leaves the upper half beside the whole.
-            if kept.last().is_none_or(|whole| segment.prefix != whole.prefix.half(true)) {
-                return Err(corrupt(segment.at, "each hash belongs to one segment"));
+            let next = kept.last().map_or(Some(0), |last| last.prefix.last().checked_add(1));
+            let broken = corrupt(segment.at, "each hash belongs to one segment");
+            let is_next = next == Some(segment.prefix.start());
+            self.pass(if is_next { Ok(()) } else { Err(broken) })?;
+            // Behind a gap, it is still the only one of its hashes.
+            if next.is_none_or(|next| segment.prefix.start() < next) {
+                continue;
+            }
+            let reached = self.reach(self.geometry.segment(segment.at));
+            if self.pass(reached)?.is_some() {
+                kept.push(segment);
             }
         }
-        if kept.last().is_none_or(|last| last.prefix.last() != u64::MAX) {
-            return Err(corrupt(ROOT, "each hash belongs to one segment"));
-        }
+        let ends = kept.last().is_some_and(|last| last.prefix.last() == u64::MAX);
+        let broken = corrupt(ROOT, "each hash belongs to one segment");
+        self.pass(if ends { Ok(()) } else { Err(broken) })?;
         Ok(kept)
     }
 
@@ -197,7 +279,8 @@ impl<'a, M: Media> Judge<'a, M> {
             }
             number = Some(found);
             for line in 1..self.geometry.block_lines {
-                self.line(lane, at, found, line)?;
+                let read = self.line(lane, at, found, line);
+                self.pass(read)?;
             }
             let next = at.plus(BlockHead::NEXT as u64);
             at = open_link(self.pm.load(next)?, next, Kind::Next)?;
@@ -222,19 +305,31 @@ impl<'a, M: Media> Judge<'a, M> {
         for slot in (0..geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
             let place = LogSlot { line, slot };
             let at = place.item_at(block, geometry.item_words);
-            let mut item = [0; 4];
-            self.pm.read_words(at, &mut item[..geometry.item_words as usize])?;
-            let check = layout::key_check(&item, geometry.key_words as usize, at);
-            if place.check(words[LogLine::CHECKS]) != check {
-                return Err(corrupt(at, "a key in the log matches its check"));
+            let hash = self.log_item(lane, at, place.check(words[LogLine::CHECKS]));
+            if let Some(hash) = self.pass(hash)? {
+                self.logged.push(Logged { hash, order: geometry.order(number, place), at });
             }
-            let hash = self.hash(&item);
-            if geometry.lane_of(geometry.bucket_of(hash)) != lane {
-                return Err(corrupt(at, "a key lies in the lane of its bucket"));
-            }
-            self.logged.push(Logged { hash, order: geometry.order(number, place), at });
         }
         Ok(())
+    }
+
+    /// Returns the hash of the item of the log at `at`, whose key has this check.
+    fn log_item(&self, lane: u64, at: Addr, check: u64) -> Result<u64> {
+        let (geometry, item) = (self.geometry, self.item(at)?);
+        if layout::key_check(&item, geometry.key_words as usize, at) != check {
+            return Err(corrupt(at, "a key in the log matches its check"));
+        }
+        let hash = self.hash(&item);
+        match geometry.lane_of(geometry.bucket_of(hash)) == lane {
+            true => Ok(hash),
+            false => Err(corrupt(at, "a key lies in the lane of its bucket")),
+        }
+    }
+
+    fn item(&self, at: Addr) -> Result<[u64; 4]> {
+        let mut item = [0; 4];
+        self.pm.read_words(at, &mut item[..self.geometry.item_words as usize])?;
+        Ok(item)
     }
 
     /// Notes every live slot of the collecting logs.
@@ -248,7 +343,11 @@ impl<'a, M: Media> Judge<'a, M> {
             .ok_or(corrupt(LOGS_LINK, "the link to the collecting logs matches its check"))?;
         let logs = self.geometry.all_logs();
         self.reach(Span::new(area, logs * CollectingLog::WORDS as u64))?;
-        (0..logs).try_for_each(|log| self.collecting_log(self.geometry.collecting_log(area, log)))
+        for log in 0..logs {
+            let read = self.collecting_log(self.geometry.collecting_log(area, log));
+            self.pass(read)?;
+        }
+        Ok(())
     }
 
     fn collecting_log(&mut self, at: Addr) -> Result<()> {
@@ -289,7 +388,12 @@ impl<'a, M: Media> Judge<'a, M> {
 
     /// Returns the pairs of a segment: those of its units, and what the log holds above the
     /// watermarks.
-    fn segment(&mut self, segment: &Segment, logged: &[Logged]) -> Result<BTreeMap<Vec<u8>, Pair>> {
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        logged: &[Logged],
+        reading: &mut Reading<'_>,
+    ) -> Result<()> {
         let geometry = self.geometry;
         let lap_at = geometry.lap_at(segment.at);
         let lap = layout::open_lap(self.pm.load(lap_at)?, lap_at)
@@ -298,39 +402,80 @@ impl<'a, M: Media> Judge<'a, M> {
         for bucket in 0..geometry.buckets {
             let at = geometry.watermark_at(segment.at, bucket);
             let word = self.pm.load(at)?;
-            let watermark = layout::open(word, at, Kind::Watermark);
-            watermarks.push(watermark.ok_or(corrupt(at, "a watermark matches its check"))?);
+            let watermark = layout::open(word, at, Kind::Watermark)
+                .ok_or(corrupt(at, "a watermark matches its check"));
+            watermarks.push(self.pass(watermark)?.unwrap_or(UNKNOWN));
         }
-        let mut pairs = BTreeMap::new();
         for unit in 0..geometry.segment_units {
-            let at = geometry.unit_at(segment.at, unit);
-            let (Some(_), Some(state)) =
-                (self.state(geometry.commit_of(segment.at, unit), lap)?, self.state(at, lap)?)
-            else {
-                continue;
-            };
-            if state.bucket >= geometry.buckets || state.live >> geometry.unit_slots != 0 {
-                return Err(corrupt(at, "the state of a unit is in range"));
-            }
-            let mark = at.plus(UnitHead::WATERMARK as u64);
-            let watermark = layout::open(self.pm.load(mark)?, mark, Kind::Watermark)
-                .ok_or(corrupt(mark, "a watermark matches its check"))?;
-            let absorbed = &mut watermarks[state.bucket as usize];
-            *absorbed = watermark.max(*absorbed);
-            for slot in (0..geometry.unit_slots).filter(|slot| state.live >> slot & 1 == 1) {
-                let item_at = geometry.unit_item(at, slot);
-                let hash = self.pair(item_at, 0, &mut pairs)?;
-                if !segment.prefix.covers(hash) || geometry.bucket_of(hash) != state.bucket {
-                    return Err(corrupt(item_at, "a key lies in the bucket it hashes to"));
-                }
+            let read = self.unit(segment, (unit, lap), &mut watermarks, reading);
+            if self.pass(read)?.is_none() {
+                self.hide_absorbed(segment, unit, &mut watermarks)?;
             }
         }
         for logged in logged {
             if logged.order > watermarks[geometry.bucket_of(logged.hash) as usize] {
-                self.pair(logged.at, logged.order, &mut pairs)?;
+                let read = self.pair(logged.at, logged.order, reading);
+                self.pass(read)?;
             }
         }
-        Ok(pairs)
+        Ok(())
+    }
+
+    /// Adds the pairs of a unit, unless it is free, and what its bucket has absorbed with it.
+    fn unit(
+        &mut self,
+        segment: &Segment,
+        (unit, lap): (u64, u64),
+        watermarks: &mut [u64],
+        reading: &mut Reading<'_>,
+    ) -> Result<()> {
+        let geometry = self.geometry;
+        let at = geometry.unit_at(segment.at, unit);
+        let (Some(_), Some(state)) =
+            (self.state(geometry.commit_of(segment.at, unit), lap)?, self.state(at, lap)?)
+        else {
+            return Ok(());
+        };
+        if state.bucket >= geometry.buckets || state.live >> geometry.unit_slots != 0 {
+            return Err(corrupt(at, "the state of a unit is in range"));
+        }
+        let watermark = self.watermark(at);
+        let watermark = self.pass(watermark)?.unwrap_or(UNKNOWN);
+        let absorbed = &mut watermarks[state.bucket as usize];
+        *absorbed = watermark.max(*absorbed);
+        for slot in (0..geometry.unit_slots).filter(|slot| state.live >> slot & 1 == 1) {
+            let item_at = geometry.unit_item(at, slot);
+            let hash = self.hash(&self.item(item_at)?);
+            let is_here = segment.prefix.covers(hash) && geometry.bucket_of(hash) == state.bucket;
+            let read = match is_here {
+                true => self.pair(item_at, 0, reading),
+                false => Err(corrupt(item_at, "a key lies in the bucket it hashes to")),
+            };
+            self.pass(read)?;
+        }
+        Ok(())
+    }
+
+    fn watermark(&self, unit: Addr) -> Result<u64> {
+        let at = unit.plus(UnitHead::WATERMARK as u64);
+        layout::open(self.pm.load(at)?, at, Kind::Watermark)
+            .ok_or(corrupt(at, "a watermark matches its check"))
+    }
+
+    /// Raises the watermark of the bucket to which a damaged unit belongs by its items: what it has
+    /// absorbed has copies in the backup log, which may be old.
+    fn hide_absorbed(&self, segment: &Segment, unit: u64, watermarks: &mut [u64]) -> Result<()> {
+        let geometry = self.geometry;
+        let at = geometry.unit_at(segment.at, unit);
+        let watermark = self.watermark(at).unwrap_or(UNKNOWN);
+        for slot in 0..geometry.unit_slots {
+            let hash = self.hash(&self.item(geometry.unit_item(at, slot))?);
+            if segment.prefix.covers(hash) {
+                let absorbed = &mut watermarks[geometry.bucket_of(hash) as usize];
+                *absorbed = watermark.max(*absorbed);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the state of a unit in a segment with this lap, or `None` if the unit is free.
@@ -339,36 +484,37 @@ impl<'a, M: Media> Judge<'a, M> {
             .ok_or(corrupt(at, "the state of a unit matches its check"))
     }
 
-    /// Adds the pair of the item at `at`; returns its hash. Of 16-byte pairs the newer one counts,
-    /// where a crash came between it and the end of the older one.
-    fn pair(&mut self, at: Addr, order: u64, pairs: &mut BTreeMap<Vec<u8>, Pair>) -> Result<u64> {
-        let mut item = [0; 4];
-        self.pm.read_words(at, &mut item[..self.geometry.item_words as usize])?;
-        let hash = self.hash(&item);
+    /// Adds the pair of the item at `at`. Of 16-byte pairs the newer one counts, where a crash came
+    /// between it and the end of the older one.
+    fn pair(&mut self, at: Addr, order: u64, reading: &mut Reading<'_>) -> Result<()> {
+        let item = self.item(at)?;
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let (key, value): (Vec<u8>, Vec<u8>) = match self.form {
             Form::WORDS => (bytes(&item[..1]), bytes(&item[1..2])),
             Form::DOUBLE_WORDS => (bytes(&item[..2]), bytes(&item[2..])),
-            _ => match (self.record(&item, at), &mut self.damages) {
-                (Err(damage @ Error::Corrupt { .. }), Some(damages)) => {
-                    damages.push(damage);
-                    return Ok(hash);
-                }
-                (read, _) => read?,
-            },
+            _ => self.record(&item, at)?,
         };
-        if order == COLLECTED && pairs.get(&key).is_some_and(|moved| moved.order != COLLECTED) {
-            return Ok(hash);
+        let older = reading.pairs.get(&key).map(|pair| pair.order);
+        if older.is_some() && older != Some(COLLECTED) && order == COLLECTED {
+            self.doubled += 1;
+            return Ok(());
         }
         self.reach_record(&item, at)?;
-        let newer = Pair { value, order };
-        let older = pairs.insert(key, newer);
         match older {
-            Some(older) if self.form != Form::DOUBLE_WORDS || older.order >= order => {
-                Err(corrupt(at, "a key is there once"))
+            Some(older) if self.form != Form::DOUBLE_WORDS || older >= order => {
+                return Err(corrupt(at, "a key is there once"));
             }
-            _ => Ok(hash),
+            older => self.doubled += u64::from(older.is_some()),
         }
+        let value = match self.form {
+            Form::DOUBLE_WORDS => Some(value),
+            _ => {
+                (reading.visit)(&key, &value);
+                None
+            }
+        };
+        reading.pairs.insert(key, Pair { order, value });
+        Ok(())
     }
 
     /// Notes that the record of an item is in use.
@@ -390,28 +536,24 @@ impl<'a, M: Media> Judge<'a, M> {
         let mut key = Vec::new();
         let key_bytes = record::read(&self.pm, pointer, hash, &mut key)?;
         let value = key.split_off(key_bytes);
+        // It is kept, and had room for the value, too.
+        key.shrink_to_fit();
         if self.hasher.bytes(&key) != hash {
             return Err(corrupt(at, "an item holds the hash of its key"));
         }
         Ok((key, value))
     }
+}
 
-    /// Returns how many bytes are in use, which lie apart from one another.
-    fn reachable_bytes(mut self) -> Result<u64> {
-        self.spans.sort_unstable();
-        for pair in self.spans.windows(2) {
-            if pair[0].end_byte() > pair[1].start.byte() {
-                return Err(corrupt(pair[1].start, "nothing lies in two places"));
-            }
-        }
-        Ok(self.spans.iter().map(|span| span.bytes()).sum())
+impl Reading<'_> {
+    /// Visits what was kept back; returns how many pairs there are.
+    fn end(self) -> u64 {
+        let kept = self.pairs.iter().filter_map(|(key, pair)| Some((key, pair.value.as_ref()?)));
+        kept.for_each(|(key, value)| (self.visit)(key, value));
+        self.pairs.len() as u64
     }
 }
 
 fn open_link(word: u64, at: Addr, kind: Kind) -> Result<Addr> {
     layout::open_link(word, at, kind).ok_or(corrupt(at, "a link of the log matches its check"))
-}
-
-fn corrupt(at: Addr, broken: &'static str) -> Error {
-    Error::Corrupt { at: at.byte(), broken }
 }

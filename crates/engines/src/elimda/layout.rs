@@ -20,7 +20,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. Its settings never change.
     pub struct Root [3584] {
-        0   VERSION          [1]  "layout version, 5";
+        0   VERSION          [1]  "layout version, 6";
         8   UNIT_SLOTS       [1]  "items of a unit, at most";
         16  BUCKETS          [1]  "buckets of a segment, a power of two";
         24  SEGMENT_UNITS    [1]  "units of a segment, shared by its buckets";
@@ -38,7 +38,8 @@ everhash_pmem::ruler! {
         128 FIRST            [64] "checked address of the oldest block of each lane";
         640 EXTENTS          [40] "checked addresses of the extents of the segment table";
         960 LOGS             [1]  "checked address of the collecting logs, zero if there are none";
-        968 REST             [327] "zero";
+        968 ITEMS            [1]  "pairs at the last clean close, 48 bits | check << 48";
+        976 REST             [326] "zero";
     }
 }
 
@@ -111,7 +112,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 /// The most lanes.
 ///
@@ -228,6 +229,8 @@ pub enum Kind {
     Control = 0x636f_6e74,
     /// What has ended in a collecting log.
     Ended = 0x656e_6465,
+    /// The number of pairs at a clean close.
+    Items = 0x6974_656d,
 }
 
 #[inline(always)]
@@ -418,6 +421,10 @@ pub const fn fingerprint(hash: u64) -> u16 {
 }
 
 const _: () = assert!(MOST_DEPTH + 16 + 8 == 64, "segment, fingerprint and bucket share no bit");
+
+/// Where the number of pairs at the last clean close lies. A hole in the file looks like units and
+/// lines of the log that were never used: this word tells them apart.
+pub const ITEMS: Addr = ROOT.plus(Root::ITEMS as u64);
 
 /// Returns where the address of extent `extent` of the segment table lies.
 pub const fn extent_link(extent: usize) -> Addr {

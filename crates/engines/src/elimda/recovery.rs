@@ -28,8 +28,8 @@ use everhash_pmem::{
 };
 
 use super::dram_table::DramTable;
-use super::form::Form;
-use super::layout::{ROOT, Root};
+use super::form::{Form, corrupt};
+use super::layout::{self, Kind, ROOT, Root};
 use super::look_ups::word_lookup;
 use super::setup::ElimDaSettings;
 use super::state::{Counter, ElimDa, Judge, SegmentTable};
@@ -80,6 +80,9 @@ pub fn open<M: Media, F: Form>(
         segments::load(&table, &found, executor)?;
         let lanes = lanes::load(&table, &pm, executor)?;
         let collectors = collected::load(&table, &pm)?;
+        if table.pool.previous_shutdown() == Shutdown::Clean {
+            table.demand_items(&pm)?;
+        }
         if table.pool.writable() {
             pm.fence(sites::REPAIRED)?;
         }
@@ -132,6 +135,7 @@ fn empty_table<M: Media, F: Form>(
             rebuilds: 0,
         }),
         segments: AtomicWord::new(0),
+        doubled: AtomicWord::new(0),
         counters: (0..COUNTERS).map(|_| Counter(AtomicWord::new(0))).collect(),
         sweep: Lock::new(0),
         judge,
@@ -144,6 +148,22 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Takes back the count of an item that has a newer one.
     fn count_lost(&self) {
         self.counters[0].0.fetch_sub(1, Ordering::Relaxed);
+        self.count_doubled();
+    }
+
+    /// Counts an item that is in another place, too.
+    fn count_doubled(&self) {
+        self.doubled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Demands that a table that was closed has as many items as it had then. Inserts that look for
+    /// no key may have added some twice.
+    fn demand_items(&self, pm: &Access<'_, M>) -> Result<()> {
+        let (found, doubled) = (self.len(), self.doubled.load(Ordering::Relaxed));
+        match layout::open(pm.load(layout::ITEMS)?, layout::ITEMS, Kind::Items) {
+            Some(items) if (found..=found + doubled).contains(&items) => Ok(()),
+            _ => Err(corrupt(layout::ITEMS, "a table has as many pairs as when it was closed")),
+        }
     }
 
     /// Counts items that were found.

@@ -199,6 +199,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()>
         let link = layout::first_link(lane);
         root[Root::FIRST + lane as usize] = layout::seal(span.start.byte(), link, Kind::First);
     }
+    root[Root::ITEMS] = layout::seal(0, layout::ITEMS, Kind::Items);
     Ok(pm.write_words(ROOT, &root)?)
 }
 

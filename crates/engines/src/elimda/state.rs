@@ -101,6 +101,8 @@ pub struct ElimDa<M: Media, F: Form> {
     pub(super) segments: WordOf<M>,
     /// Items, modulo 2^64: each counter for some hashes.
     pub(super) counters: Box<[Counter<WordOf<M>>]>,
+    /// Items that the open has met in two places, and counted once.
+    pub(super) doubled: WordOf<M>,
     /// Where the next call of `maintain` goes on.
     pub(super) sweep: LockOf<M, u64>,
     /// The judge of pools at rest.

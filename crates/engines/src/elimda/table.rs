@@ -6,11 +6,12 @@ use everhash_index::{
     BareTable, Change, Checked, Cursor, Error, Form as PairForm, Result, Stats, Table, Upkeep,
     WordTable, admit,
 };
-use everhash_pmem::{Addr, Lock, Media, pool};
+use everhash_pmem::{Addr, Lock, Media, Span, pool};
 
 use super::cache_allocation::CacheAllocation;
 use super::collectors::Collectors;
 use super::form::{Form, Item};
+use super::layout::{self, Kind};
 use super::ops::sites;
 use super::reversed_search::Wanted;
 use super::state::{ElimDa, LaneOf};
@@ -200,11 +201,16 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
         if self.table.is_poisoned() || self.lanes.iter().any(is_poisoned) {
             return Err(Error::Poisoned);
         }
-        match self.drain(&self.pool.access()) {
+        let pm = self.pool.access();
+        match self.drain(&pm) {
             // A medium without room keeps the items of collecting logs where they are.
-            Ok(()) | Err(Error::Full { .. }) => Ok(self.pool.close()?),
-            Err(other) => Err(other),
+            Ok(()) | Err(Error::Full { .. }) => {}
+            Err(other) => return Err(other),
         }
+        // It counts only once the header says that the pool is closed.
+        pm.store(layout::ITEMS, layout::seal(ElimDa::len(&*self), layout::ITEMS, Kind::Items))?;
+        pm.persist(Span::new(layout::ITEMS, 1), sites::ITEMS)?;
+        Ok(self.pool.close()?)
     }
 }
 

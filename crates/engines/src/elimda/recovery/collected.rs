@@ -143,6 +143,7 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
             }
             if has_moved(table, pm, hash, &item)? {
                 live &= !(1 << slot);
+                table.count_doubled();
                 continue;
             }
             if let Some((record, class)) = F::record_of(&item, at)? {

@@ -1,10 +1,17 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::Design;
-use everhash_pmem::crash::Model;
-use everhash_testkit::damage::{Effort, judge};
+use std::collections::BTreeMap;
 
-use crate::elimda::ElimDa;
+use everhash_index::{Design, Form, Table};
+use everhash_pmem::crash::Model;
+use everhash_pmem::pool::DATA;
+use everhash_pmem::{AllocationMeter, Image, Region, Std};
+use everhash_testkit::damage::{Effort, judge};
+use everhash_testkit::session::Session;
+use everhash_testkit::workload::Shape;
+
+use crate::elimda::layout::LINE_WORDS;
+use crate::elimda::{ElimDa, ElimDaSettings, check};
 
 #[test]
 fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
@@ -20,4 +27,106 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
             assert!((30..4000).contains(&report.opened), "{form}: {report}");
         }
     }
+}
+
+/// Pairs of a table that lost power, with the words of its medium: some updated, some removed.
+fn mixed(form: Form, model: Model) -> (BTreeMap<Vec<u8>, Vec<u8>>, Vec<u64>) {
+    let shape = Shape::tiny(form);
+    let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
+    let image = Image::<Std>::new(0, 1 << 20).with_guarantees(model.guarantees());
+    let session = Session::<ElimDa>::create(image, form, &settings).unwrap();
+    let (table, mut pairs) = (session.table(), BTreeMap::new());
+    for number in 0..300u16 {
+        let key = shape.key(number);
+        assert!(table.insert(&key, &shape.value(1)).unwrap());
+        pairs.insert(key, shape.value(1));
+        let older = shape.key(number / 2);
+        match number % 5 {
+            0 => assert_eq!(table.remove(&older).unwrap(), pairs.remove(&older).is_some()),
+            1 | 2 if table.update(&older, &shape.value(number.into())).unwrap() => {
+                pairs.insert(older, shape.value(number.into()));
+            }
+            _ => {}
+        }
+    }
+    (pairs, session.region().media().words())
+}
+
+#[test]
+fn salvage_loses_little_by_one_damaged_word_and_nothing_comes_back() {
+    // Fails if a damaged line, unit, watermark, head or link costs more than what it says something
+    // of, or if what is left of it brings back a removed pair or an older value.
+    for (form, model) in [(Form::Variable, Model::Adr), (Form::Variable, Model::Eadr)] {
+        let (pairs, words) = mixed(form, model);
+        let (mut most, mut all, mut count) = (0, 0, 0);
+        for index in (DATA.word() as usize..words.len()).filter(|index| words[*index] != 0) {
+            let mut damaged = words.clone();
+            damaged[index] ^= 1 << 50;
+            let region = Region::new(Image::<Std>::of(&damaged, words.len() as u64 * 8, 1 << 20));
+            let (mut found, mut reports) = (0, 0);
+            let mut visit = |key: &[u8], value: &[u8]| {
+                assert_eq!(pairs.get(key).map(Vec::as_slice), Some(value), "{form}, {index}");
+                found += 1;
+            };
+            check::salvage(&region, &mut visit, &mut |_| reports += 1).unwrap();
+            let lost = pairs.len() - found;
+            assert!(lost == 0 || reports > 0, "{form}, {index}: {lost} lost without a word");
+            (most, all, count) = (lost.max(most), all + lost, count + 1);
+        }
+        println!("{form}, {model}: {most} of {} lost at most, {all} by {count}", pairs.len());
+        assert!(most <= 40 && all <= 2 * count, "{form}, {model}: {most} lost, {all} by {count}");
+    }
+}
+
+#[test]
+fn p06_a_hole_in_a_closed_pool_is_noticed() {
+    // Fails if a page of zeros, which a lost or a sparsely copied block leaves, is taken for units,
+    // or for lines of the log, that were never used: their pairs are gone without a word.
+    for form in super::FORMS {
+        let shape = Shape::tiny(form);
+        let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
+        let medium = Image::<Std>::new(0, 1 << 20);
+        let mut session = Session::<ElimDa>::create(medium, form, &settings).unwrap();
+        for number in 0..300 {
+            assert!(session.table().insert(&shape.key(number), &shape.value(1)).unwrap());
+        }
+        let region = session.region().clone();
+        session.close().unwrap();
+        let words = region.media().words();
+        let bytes = words.len() as u64 * 8;
+        let (mut noticed, mut harmless) = (0, 0);
+        for first in (DATA.word() as usize..words.len()).step_by(LINE_WORDS as usize) {
+            let mut holed = words.clone();
+            holed[first..].iter_mut().take(LINE_WORDS as usize).for_each(|word| *word = 0);
+            let open = || Session::<ElimDa>::open(Image::<Std>::of(&holed, bytes, 1 << 20), form);
+            let region = Region::new(Image::<Std>::of(&holed, bytes, 1 << 20));
+            let checked = check::check(&region, &mut |_, _| {}).map(|found| found.items);
+            let opened = open().and_then(|session| session.table().len());
+            for items in [&checked, &opened].into_iter().flatten() {
+                assert_eq!(*items, 300, "{form}: {first}");
+            }
+            match checked {
+                Ok(_) => harmless += 1,
+                Err(_) => noticed += 1,
+            }
+        }
+        println!("{form}: {noticed} noticed, {harmless} harmless");
+        assert!(noticed > 100, "{form}: {noticed} noticed, {harmless} harmless");
+    }
+}
+
+#[test]
+fn a_check_keeps_no_values() {
+    // Fails if it holds the values of a whole segment: thousands of pairs by default, each of which
+    // may have 16 MiB.
+    const VALUE: usize = 256 << 10;
+    let session = Session::<ElimDa>::tiny(Form::Variable, 16 << 20).unwrap();
+    for key in 0..20u8 {
+        assert!(session.table().insert(&[key], &[1; VALUE]).unwrap());
+    }
+    let region = session.region();
+    let (checked, peak_bytes) =
+        AllocationMeter::measure(|| check::check(region, &mut |_, _| {}).map(|found| found.items));
+    assert_eq!(checked.unwrap(), 20);
+    assert!(peak_bytes < 4 * VALUE as u64, "{peak_bytes}");
 }

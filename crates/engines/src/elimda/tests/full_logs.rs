@@ -4,9 +4,9 @@
 use core::ops::ControlFlow;
 
 use everhash_index::{BareTable, Error, Form, Inline, Opening, Table, WordTable};
-use everhash_pmem::Site;
 use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
+use everhash_pmem::{Image, Site, Std};
 use everhash_testkit::session::Session;
 
 use crate::elimda::layout::{CollectingLog, Kind, LOGS_LINK, open_link};
@@ -147,9 +147,9 @@ fn collectors_that_have_no_log_get_the_empty_ones_first() {
             assert_eq!(in_flight, [true, false], "the medium is full in another way");
         }
         if is_closed {
-            session.close().unwrap()
+            session.close().unwrap();
         } else {
-            session.kill().unwrap()
+            session.kill().unwrap();
         }
         let region = session.region().clone();
         drop(session);
@@ -169,9 +169,9 @@ fn collectors_that_have_no_log_get_the_empty_ones_first() {
 fn an_insert_that_finds_no_room_keeps_no_record() {
     // Fails if the record stays in use that was written before the log was found to be full: each
     // further try would take another one, until nothing is left.
-    let medium = Traced::new(Model::Eadr, 0, BYTES);
-    let session =
-        Session::<ElimDa, Traced>::create(medium, Form::Variable, &ElimDaSettings::tiny()).unwrap();
+    let medium = Image::<Std>::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+    let settings = ElimDaSettings { page_bytes: 64 << 10, ..ElimDaSettings::tiny() };
+    let session = Session::<ElimDa>::create(medium, Form::Variable, &settings).unwrap();
     let ElimDaTable::Bytes(table) = session.table() else { panic!("byte strings") };
     let is_full = |key: &u64, blind: bool| {
         let key = key.to_le_bytes();
@@ -181,7 +181,10 @@ fn an_insert_that_finds_no_room_keeps_no_record() {
         };
         matches!(outcome, Err(Error::Full { .. }))
     };
-    let key = (0..10 * KEYS).find(|key| is_full(key, false)).unwrap();
+    // A page of records, and then no room for anything else.
+    assert!(!is_full(&0, false));
+    session.region().media().refusals().takes.plan(0, u64::MAX);
+    let key = (1..KEYS).find(|key| is_full(key, false)).unwrap();
     let used = table.heap.usage().unwrap().record_bytes;
     for blind in [false, true] {
         (0..50).for_each(|_| assert!(is_full(&key, blind)));

@@ -13,7 +13,7 @@ use crate::elimda::layout::{
 };
 use crate::elimda::{ElimDa, ElimDaSettings};
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Slot,
     Kind::Extent,
     Kind::First,
@@ -27,6 +27,7 @@ const KINDS: [Kind; 13] = [
     Kind::Logs,
     Kind::Control,
     Kind::Ended,
+    Kind::Items,
 ];
 
 /// Stores a value with the checks that the engine would have stored with it.
@@ -37,17 +38,17 @@ fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
         words[root + Root::CHECKSUM] = checksum(ROOT, &words[root..root + Root::CHECKSUM]);
         return;
     }
-    match kind % 16 {
-        choice @ 0..13 => {
+    match kind % 17 {
+        choice @ 0..14 => {
             words[index] = layout::seal(value & MOST_CONTENT, at, KINDS[choice as usize]);
         }
-        13 => {
+        14 => {
             let (live, bucket) = (value as u16, value >> 16 & 3);
             let state = UnitState { live, bucket, lap: 1 + (value >> 24 & 1) };
             words[index] = state.seal(at);
         }
         // A record word behind its hash.
-        14 => {
+        15 => {
             let tag = u64::from(record::tag_of(words[index - 1], value));
             words[index] = value & (u64::MAX >> 12) | tag << 52;
         }
