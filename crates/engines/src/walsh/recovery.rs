@@ -14,6 +14,7 @@
 //! | objects that the tail does not cover (power) | gives their place another use |
 //! | sealed ones (power, every write durable) | takes them, up to one that is not whole |
 //! | objects that the visible tail covers (killed process) | makes them durable, then serves them |
+//! | one behind it (killed process, every write durable) | wipes it |
 //! | half an info | takes the one before, and writes a whole one over what is there |
 //! | an epoch (power, where areas share them) | takes the cut of the one that counts |
 //! | logs behind the newest, or before the oldest | finds their space free |
@@ -363,8 +364,9 @@ fn open_newest<M: Media>(
     state.items = log.head[LogHead::ITEMS];
     // Bounded: what is added below must not overflow.
     state.item_bytes = log.head[LogHead::ITEM_BYTES].min(medium);
-    let is_cut_short = table.pool.previous_shutdown() == Shutdown::Power;
-    let is_sealed = is_cut_short && table.settings.durability == 1;
+    let shutdown = table.pool.previous_shutdown();
+    let is_immediate = table.settings.durability == 1;
+    let is_sealed = is_immediate && shutdown == Shutdown::Power;
     let most = if is_sealed { log.entries().min(MOST_ENTRIES) } else { log.count };
     let span = log.span();
     let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -396,13 +398,12 @@ fn open_newest<M: Media>(
     let count = records.len() as u64;
     if is_sealed {
         pm.write_words(log.at.plus(LogHead::WORDS as u64), records)?;
+    }
+    if is_immediate && shutdown != Shutdown::Clean {
         // What a rehash moved may lie behind an object that is not whole. Once another is in its
-        // place, the next crash must not find them.
-        let zeros = [0; PART_WORDS as usize];
-        for from in (fill..span.words).step_by(zeros.len()) {
-            let count = (span.words - from).min(PART_WORDS) as usize;
-            pm.write_words(log.at.plus(from), &zeros[..count])?;
-        }
+        // place, the next crash must not find them. A killed process may leave a whole object that
+        // the visible tail does not cover: it does not count, and must not do so after power loss.
+        wipe(pm, Span::new(log.at.plus(fill), span.words.saturating_sub(fill)))?;
     }
     state.open = Some(OpenLog {
         number: log.number(),
@@ -416,6 +417,16 @@ fn open_newest<M: Media>(
         committed: count,
         checksum: log.head[LogHead::CHECKSUM],
     });
+    Ok(())
+}
+
+/// Stores zeros.
+fn wipe<M: Media>(pm: &Access<'_, M>, span: Span) -> Result<()> {
+    let zeros = [0; PART_WORDS as usize];
+    for from in (0..span.words).step_by(zeros.len()) {
+        let count = (span.words - from).min(PART_WORDS) as usize;
+        pm.write_words(span.start.plus(from), &zeros[..count])?;
+    }
     Ok(())
 }
 
