@@ -199,7 +199,7 @@ impl<M: Media> Table for Walsh<M> {
             let extent = state.extent();
             stats.live_bytes += extent.live_bytes;
             let unused = |log: &OpenLog| log.span.bytes().saturating_sub(log.fill * WORD);
-            object_bytes += extent.log_bytes + state.long_bytes;
+            object_bytes += extent.log_bytes;
             object_bytes -= state.open.as_ref().map_or(0, unused);
             loaded += u64::from(state.saved.is_some());
             logs += state.logs.len() as u64 + u64::from(state.open.is_some());

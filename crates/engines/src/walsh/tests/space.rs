@@ -146,3 +146,14 @@ fn removed_values_give_their_room_back() {
     println!("{full} bytes in use, and {empty} when all is removed");
     assert!(empty < full / 5);
 }
+
+#[test]
+fn long_values_that_are_all_alive_are_no_garbage() {
+    // Fails if the logs of long objects are counted twice: all of them were dead bytes then.
+    let mut file = File::new(20, 64 << 20);
+    (0..20).for_each(|key| file.put(key, 100_000));
+    let stats = file.session.table().stats().unwrap();
+    let dead = stats.dead_bytes.unwrap();
+    println!("{} bytes alive, {dead} dead, {} in use", stats.live_bytes, stats.used_bytes);
+    assert!(dead < stats.live_bytes / 8 && stats.live_bytes + dead <= stats.used_bytes);
+}
