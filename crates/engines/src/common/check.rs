@@ -44,6 +44,47 @@ fn is_newer(found: u64, version: u64) -> bool {
     (version + 1..MOST_VERSION).contains(&found)
 }
 
+/// How much a check may still read of what addresses on the medium lead to.
+///
+/// Checksums keep damage away and not malice: a small forged file may lead a thousand times to one
+/// long record. What is in use shares no byte, so that all of it is as long as the medium at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    left: u64,
+}
+
+impl Budget {
+    /// Returns the budget of a medium: twice its length, because what moves may be in two places.
+    pub(crate) fn of(medium_bytes: u64) -> Budget {
+        Budget { left: medium_bytes.saturating_mul(2) }
+    }
+
+    /// Notes that a span will be read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if more is in use than the medium has room for.
+    pub(crate) fn take(&mut self, span: Span) -> Result<()> {
+        let left = self.left.checked_sub(span.bytes());
+        self.left = left.ok_or(corrupt(span.start, "nothing lies in two places"))?;
+        Ok(())
+    }
+}
+
+/// Returns what the record occupies to which the slot with the last word at `at` leads.
+///
+/// # Errors
+/// [`Error::Corrupt`] if a check does not match.
+pub(crate) fn record_span([hash, word]: [u64; 2], at: Addr) -> Result<Span> {
+    let pointer = pointer([hash, word], at)?;
+    Ok(Span::of_bytes(pointer.addr, pointer.class.bytes()))
+}
+
+fn pointer([hash, word]: [u64; 2], at: Addr) -> Result<RecordWord> {
+    RecordWord::from_medium(at, word)?
+        .filter(|pointer| pointer.tag == record::tag_of(hash, word))
+        .ok_or(corrupt(at, "a record word matches its check"))
+}
+
 /// Reads the record to which the slot with the last word at `at` leads: its key, its value, and
 /// what it occupies.
 ///
@@ -55,12 +96,12 @@ pub(crate) fn read_record<M: Media>(
     [hash, word]: [u64; 2],
     at: Addr,
 ) -> Result<(Vec<u8>, Vec<u8>, Span)> {
-    let pointer = RecordWord::from_medium(at, word)?
-        .filter(|pointer| pointer.tag == record::tag_of(hash, word))
-        .ok_or(corrupt(at, "a record word matches its check"))?;
+    let pointer = pointer([hash, word], at)?;
     let mut key = Vec::new();
     let key_bytes = record::read(pm, pointer, hash, &mut key)?;
     let value = key.split_off(key_bytes);
+    // It is kept, and had room for the value too.
+    key.shrink_to_fit();
     if hasher.bytes(&key) != hash {
         return Err(corrupt(at, "a slot holds the hash of its key"));
     }

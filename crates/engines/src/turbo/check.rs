@@ -11,7 +11,9 @@ use super::layout::{
     self, BUCKET_WORDS, Bucket, Descriptor, KeyedHash, MOST_SHARDS, Meta, Place, ROOT, Root, SLOTS,
     VERSION,
 };
-use crate::common::check::{corrupt, reachable_bytes, read_record, verify_root};
+use crate::common::check::{
+    Budget, corrupt, reachable_bytes, read_record, record_span, verify_root,
+};
 
 /// What was read of a pool.
 struct Checker<'a, M: Media> {
@@ -24,6 +26,8 @@ struct Checker<'a, M: Media> {
     directory: Addr,
     /// What is in use.
     spans: Vec<Span>,
+    /// What may still be read of buckets and records.
+    budget: Budget,
 }
 
 /// A shard, as it was read.
@@ -110,6 +114,7 @@ impl<'a, M: Media> Checker<'a, M> {
             bucket_slots: root[Root::BUCKET_SLOTS] as u32,
             directory,
             spans,
+            budget: Budget::of(region.media().bytes()),
         })
     }
 
@@ -127,7 +132,9 @@ impl<'a, M: Media> Checker<'a, M> {
         if end > self.pm.media().bytes() {
             return Err(corrupt(set, "the buckets of a shard lie inside the pool"));
         }
-        self.spans.push(Span::of_bytes(place.start, place.bytes()));
+        let span = Span::of_bytes(place.start, place.bytes());
+        self.budget.take(span)?;
+        self.spans.push(span);
         let buckets = (0..place.buckets()).map(|bucket| self.read_bucket(place.bucket(bucket)));
         Ok(Shard { index, place, buckets: buckets.collect::<Result<_>>()? })
     }
@@ -210,6 +217,7 @@ impl<'a, M: Media> Checker<'a, M> {
             return Ok((pair[0].to_le_bytes().to_vec(), pair[1].to_le_bytes().to_vec()));
         }
         let at = at.plus(first as u64 + 1);
+        self.budget.take(record_span(pair, at)?)?;
         let (key, value, span) = read_record(&self.pm, &self.hasher, pair, at)?;
         self.spans.push(span);
         Ok((key, value))

@@ -11,7 +11,9 @@ use super::layout::{
     self, DoubleBucket, EXTENTS, KeyedHash, Kind, MOST_BUCKETS, NEXT, ROOT, Root, TOKEN, Token,
     VERSION, WordBucket,
 };
-use crate::common::check::{corrupt, reachable_bytes, read_record, verify_root};
+use crate::common::check::{
+    Budget, corrupt, reachable_bytes, read_record, record_span, verify_root,
+};
 
 /// What was read of a pool.
 struct Checker<'a, M: Media> {
@@ -29,6 +31,8 @@ struct Checker<'a, M: Media> {
     chained: BTreeSet<Addr>,
     /// What is in use, apart from buckets in the arrays.
     spans: Vec<Span>,
+    /// What may still be read of records.
+    budget: Budget,
     /// Pairs of a lower half that must be in its upper half.
     moved: Vec<Found>,
 }
@@ -99,6 +103,7 @@ impl<'a, M: Media> Checker<'a, M> {
             arrays: Vec::new(),
             chained: BTreeSet::new(),
             spans: vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())],
+            budget: Budget::of(region.media().bytes()),
             moved: Vec::new(),
         };
         checker.root()?;
@@ -249,7 +254,7 @@ impl<'a, M: Media> Checker<'a, M> {
     }
 
     /// Reads a slot, and the record that it leads to.
-    fn pair(&self, words: &[u64], at: Addr, slot: usize, token: u64) -> Result<Found> {
+    fn pair(&mut self, words: &[u64], at: Addr, slot: usize, token: u64) -> Result<Found> {
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         if self.form == Form::DOUBLE_WORDS {
             let first = if slot == 0 { DoubleBucket::SLOT_0 } else { 4 * slot + 4 };
@@ -271,6 +276,7 @@ impl<'a, M: Media> Checker<'a, M> {
             return Ok(Found { key, value, token, at, record: None });
         }
         let at = at.plus(first as u64 + 1);
+        self.budget.take(record_span([hash, word], at)?)?;
         let (key, value, span) = read_record(&self.pm, &self.hasher, [hash, word], at)?;
         Ok(Found { key, value, token, at, record: Some(span) })
     }

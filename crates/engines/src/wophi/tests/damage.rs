@@ -1,14 +1,15 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::{Design, Form};
+use everhash_index::{Design, Engine, Error, Form, Table};
 use everhash_pmem::pool::{DATA, ROOT};
-use everhash_pmem::{Addr, Bits, LINE};
+use everhash_pmem::{Addr, AllocationMeter, Bits, Image, LINE, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
+use everhash_testkit::session::Session;
 
 use crate::common::{record, settings};
-use crate::wophi::Wophi;
-use crate::wophi::layout::{self, Kind, Root, Token};
+use crate::wophi::layout::{self, Kind, NEXT, Root, Token, WordBucket};
+use crate::wophi::{Wophi, WophiSettings};
 
 #[test]
 fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
@@ -61,4 +62,47 @@ fn p07_a_forged_image_is_an_error_or_a_table_and_never_a_panic() {
         println!("{form}: {report}");
         assert!(report.opened > report.images / 20, "{form}: {report}");
     }
+}
+
+/// Length of the value to which every slot leads. Unit: bytes.
+const LONG: usize = 256 << 10;
+
+#[test]
+fn p07_a_check_of_a_thousand_slots_of_one_record_takes_little_memory() {
+    // Fails if a check, or a salvage, keeps what every slot of a chain leads to, however often that
+    // is the same record: 180 MB here, and a file of some megabytes would take all memory.
+    let mut session = Session::<Wophi>::tiny(Form::Variable, 8 << 20).unwrap();
+    session.table().put(b"key", &vec![1; LONG]).unwrap();
+    session.close().unwrap();
+    let mut words = session.region().media().words();
+    let buckets = WophiSettings::tiny().initial_buckets as usize;
+    let extent =
+        layout::decode_link(words[layout::extent_link(0).word() as usize], layout::extent_link(0));
+    let first = extent.unwrap();
+    let main = (0..buckets).map(|index| first.plus((index * WordBucket::WORDS) as u64));
+    let decode = |at: Addr| Token::decode(words[at.word() as usize], at, Kind::Main, 3).unwrap();
+    let (home, at) = main.enumerate().find(|(_, at)| decode(*at).count() == 1).unwrap();
+    let token = decode(at);
+    let slot = at.word() as usize + WordBucket::SLOTS + 2 * token.live_slots().next().unwrap();
+    let pair = [words[slot], words[slot + 1]];
+    // A chain of buckets at the end of the medium, whose slots are all equal.
+    let mut before = at.plus(NEXT as u64);
+    for _ in 0..250 {
+        let at = Addr::new(words.len() as u64 * 8);
+        words[before.word() as usize] = layout::encode_link(at, before);
+        let token = (0..3).fold(Token::empty(home as u64), |token, slot| token.with_slot(slot, 1));
+        words.extend([token.encode(at, Kind::Chained), 0].into_iter().chain(pair.repeat(3)));
+        before = at.plus(NEXT as u64);
+        words[before.word() as usize] = layout::encode_link(Addr::NULL, before);
+    }
+    let bytes = words.len() as u64 * 8;
+    let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
+    let (checked, most) = AllocationMeter::measure(|| Wophi::check(&region, &mut |_, _| {}));
+    assert!(matches!(checked, Err(Error::Corrupt { .. })), "{checked:?}");
+    assert!(most < 4 * bytes, "{most} bytes of memory for a pool of {bytes}");
+    let mut reports = 0;
+    let (salvaged, most) =
+        AllocationMeter::measure(|| Wophi::salvage(&region, &mut |_, _| {}, &mut |_| reports += 1));
+    salvaged.unwrap();
+    assert!(reports > 0 && most < 4 * bytes, "{most} bytes of memory for a pool of {bytes}");
 }
