@@ -234,6 +234,21 @@ pub trait Media:
     /// # Errors
     /// [`Error::Full`] if the device has no room; the medium is unchanged.
     fn grow(&self, bytes: u64) -> Result<()>;
+
+    /// From here on, a sync that fails stores `word` at `at`, where the next one to open the
+    /// medium finds it. For media behind a page cache, which may show, and never write again, what
+    /// a failed sync has not written; others have nothing to do.
+    fn note_failed_syncs(&self, _at: Addr, _word: u64) {}
+
+    /// Stores everything again with the value that it has, so that the next sync makes all of it
+    /// durable, also what an earlier one failed to. Nobody else may store meanwhile. Media that do
+    /// not note failed syncs have nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::System`] if a part cannot be read or written.
+    fn rewrite(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Makes the error of an access to `words` words at `at`. Out of line: it is never the hot path.

@@ -8,8 +8,8 @@ mod tests;
 
 use crate::{Access, Addr, Domain, Error, Lock, Media, Primitives, Region, Result, Span};
 
-pub use header::Header;
-use header::{Slot, State, newest, place};
+pub use header::{Header, Unsynced};
+use header::{Slot, State, UNSYNCED, newest, place, unsynced};
 
 /// Where the engine's root begins.
 pub const ROOT: Addr = Addr::new(512);
@@ -27,6 +27,8 @@ pub mod sites {
         CREATE = "pool/create/header";
         /// The content of a new pool, before its header.
         CONTENTS = "pool/create/contents";
+        /// Everything, written again because an earlier sync had failed.
+        REWRITTEN = "pool/open/rewritten";
         /// The header that open found, before the other slot is overwritten.
         FOUND = "pool/open/found";
         /// The header of an open pool.
@@ -155,6 +157,7 @@ impl<M: Media> Pool<M> {
             let mut header = pool.header.lock().map_err(|_| Error::Poisoned)?;
             pool.write_both(&mut header, pool.open_state(), sites::CREATE)?;
         }
+        pool.note_failed_syncs();
         Ok(pool)
     }
 
@@ -162,6 +165,10 @@ impl<M: Media> Pool<M> {
     /// it, calls [`Pool::begin_writes`] before its first write, and [`Pool::recovered`] at the end.
     /// A copied file may have holes, in which a store could meet a full disk: storage for them is
     /// allocated here, and not for a file that is no pool.
+    ///
+    /// If a sync of this pool has failed before, everything is written again with the content that
+    /// it has, and synced: the page cache may show what the device does not hold, and a sync alone
+    /// would not write it.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the medium holds no pool or one of another version or byte order;
@@ -171,6 +178,14 @@ impl<M: Media> Pool<M> {
         let pool = Self::attach(region, boot, true)?;
         let media = pool.region.media();
         media.reserve(Span::of_bytes(Addr::NULL, media.bytes()))?;
+        pool.note_failed_syncs();
+        if is_unsynced(&pool.region, &pool.identity)? {
+            media.rewrite()?;
+            let pm = pool.access();
+            pm.sync(sites::REWRITTEN)?;
+            // A crash may bring the note back: then all of it is written once more.
+            pm.store(UNSYNCED, 0)?;
+        }
         Ok(pool)
     }
 
@@ -200,10 +215,11 @@ impl<M: Media> Pool<M> {
     /// Opens a pool for reading only; nothing is written.
     ///
     /// # Errors
-    /// As [`Pool::open`], and [`Error::Unsupported`] if the pool was not closed cleanly.
+    /// As [`Pool::open`], and [`Error::Unsupported`] if the pool was not closed cleanly, or if the
+    /// device may lack a part of what is read.
     pub fn open_read_only(region: Region<M>) -> Result<Pool<M>> {
         let pool = Self::attach(region, Boot::default(), false)?;
-        if pool.previous != Shutdown::Clean {
+        if pool.previous != Shutdown::Clean || is_unsynced(&pool.region, &pool.identity)? {
             let what = "reading a pool that was not closed cleanly; open it for writing once, \
                         which recovers it";
             return Err(Error::Unsupported { what: what.into() });
@@ -219,13 +235,17 @@ impl<M: Media> Pool<M> {
         Ok(newest(region)?.0.identity)
     }
 
-    /// Reads the status of a pool without opening it.
+    /// Reads the status of a pool without opening it. If its last sync failed, it does not count as
+    /// closed cleanly, even if its header says so: the device may hold an older header.
     ///
     /// # Errors
     /// As [`Pool::open`].
     pub fn status(region: &Region<M>, boot: Boot) -> Result<PoolStatus> {
         let (slot, both) = newest(region)?;
-        let previous = slot.state.shutdown(both, boot);
+        let previous = match slot.state.shutdown(both, boot) {
+            Shutdown::Clean if is_unsynced(region, &slot.identity)? => Shutdown::Process,
+            previous => previous,
+        };
         let State { boot, relaxed, .. } = slot.state;
         Ok(PoolStatus { identity: slot.identity, boot, previous, relaxed })
     }
@@ -293,6 +313,11 @@ impl<M: Media> Pool<M> {
         Ok(Pool { region, identity: slot.identity, boot, previous, writable, header })
     }
 
+    /// Has the medium leave a note if a sync fails.
+    fn note_failed_syncs(&self) {
+        self.region.media().note_failed_syncs(UNSYNCED, unsynced(&self.identity));
+    }
+
     /// Returns whether fences on this medium do not reach the device.
     fn relaxed(&self) -> bool {
         matches!(self.region.media().guarantees().domain, Domain::None | Domain::Process)
@@ -329,6 +354,11 @@ impl<M: Media> Pool<M> {
         }
         Ok(())
     }
+}
+
+/// Returns whether a sync of the pool failed, and not everything was written again since.
+fn is_unsynced<M: Media>(region: &Region<M>, identity: &Identity) -> Result<bool> {
+    Ok(region.access().load(UNSYNCED)? == unsynced(identity))
 }
 
 impl<M: Media> core::fmt::Debug for Pool<M> {

@@ -192,6 +192,14 @@ impl<M: Media> Media for Counted<M> {
     fn grow(&self, bytes: u64) -> Result<()> {
         self.inner.grow(bytes)
     }
+
+    fn note_failed_syncs(&self, at: Addr, word: u64) {
+        self.inner.note_failed_syncs(at, word);
+    }
+
+    fn rewrite(&self) -> Result<()> {
+        self.inner.rewrite()
+    }
 }
 
 impl<M: Media> Hints for Counted<M> {

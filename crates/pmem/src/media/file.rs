@@ -284,6 +284,16 @@ impl Media for FileMedium {
     fn grow(&self, bytes: u64) -> Result<()> {
         self.backing.grow(bytes)
     }
+
+    fn note_failed_syncs(&self, at: Addr, word: u64) {
+        if self.writable {
+            self.backing.note_failed_syncs(at, word);
+        }
+    }
+
+    fn rewrite(&self) -> Result<()> {
+        self.backing.rewrite()
+    }
 }
 
 impl Hints for FileMedium {

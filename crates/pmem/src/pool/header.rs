@@ -25,6 +25,27 @@ crate::ruler! {
     }
 }
 
+crate::ruler! {
+    /// What follows the second header slot, at byte 4608 of the medium. The note is there from a
+    /// failed sync until everything was written again.
+    pub struct Unsynced [3584] {
+        0   FAILED    [1] "the note of a failed sync: XXH3-64 of `DATABASE`, seeded with 4608";
+        8   SPARE     [447] "zero";
+    }
+}
+
+/// Where a failed sync leaves its note.
+pub(super) const UNSYNCED: Addr = Addr::new(4608);
+
+/// Returns the note of a failed sync. It names the pool: a damaged word is no note.
+pub(super) fn unsynced(identity: &Identity) -> u64 {
+    let mut bytes = [0; 16];
+    for (target, word) in bytes.chunks_exact_mut(8).zip(&identity.database) {
+        target.copy_from_slice(&word.to_le_bytes());
+    }
+    xxh3_64_with_seed(&bytes, UNSYNCED.byte())
+}
+
 /// Where the two slots lie: in different pages, so that one bad page costs one slot.
 pub(super) const SLOTS: [Addr; 2] = [Addr::new(0), Addr::new(4096)];
 

@@ -65,6 +65,7 @@ fn story(
         region.media().release(span);
         region.media().reserve(span)?;
         region.media().renew(span);
+        region.media().rewrite()?;
         put(&region, promised)?;
         region.media().grow(1 << 18)?;
         put(&region, promised)?;
@@ -135,7 +136,8 @@ fn p09_every_call_that_fails_once_gives_an_error_and_loses_nothing() {
             let what = format!("{kind:?} number {}: {result:?}", system.seen());
             // Hints and space that is given back are best effort, and a rename that was reported
             // to fail leaves the name alone.
-            let best_effort = matches!(kind, Call::Hint | Call::Punch | Call::Write | Call::Remove);
+            let best_effort =
+                matches!(kind, Call::Hint | Call::Punch | Call::Write | Call::Remove | Call::Note);
             assert_eq!(result.is_ok(), best_effort, "{what}");
             if !promised.published && kind != Call::SyncDirectory {
                 assert_eq!(directory.names(), [""; 0], "{what}");
@@ -143,8 +145,10 @@ fn p09_every_call_that_fails_once_gives_an_error_and_loses_nothing() {
             system.fail_power();
             judge(directory, promised, &what);
         });
-        // Remove is called for a file that was not published, which this story never drops.
-        assert_eq!(found == 0, kind == Call::Remove, "{kind:?}: {found} places");
+        // Remove is called for a file that was not published, which this story never drops, and
+        // Note after a sync that failed.
+        let is_rare = matches!(kind, Call::Remove | Call::Note);
+        assert_eq!(found == 0, is_rare, "{kind:?}: {found} places");
         places += found;
     }
     assert!(places >= 30, "only {places} places: the story misses calls");

@@ -4,6 +4,7 @@
 
 mod common;
 mod crash;
+mod failed_syncs;
 mod file;
 mod file_faults;
 mod litmus;

@@ -66,6 +66,9 @@ pub enum Fault {
     HappensAndFails(i32),
     /// As `Fails`, and the file falls back to what was synced last: the page cache forgot.
     Forgets(i32),
+    /// As `Fails`, and every page counts as clean from here on, with the content that it has: a
+    /// later sync writes only what is stored to after this.
+    Cleans(i32),
     /// It happens, and this value is reported.
     Says(u64),
 }
@@ -81,18 +84,66 @@ pub struct Faulty {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     seen: u32,
     fired: bool,
     /// The contents after the last sync that succeeded, if there was one.
     durable: Option<Vec<u8>>,
+    /// What the pages hold that count as clean since a failed sync; an entry for each page.
+    clean: Vec<Option<Vec<u8>>>,
+    /// Where the next piece that is written again begins.
+    piece: u64,
+}
+
+/// The unit in which the page cache tells clean from changed. Unit: bytes.
+const PAGE: usize = 4096;
+
+impl State {
+    /// Notes what a successful call has changed, as far as its content does not show it.
+    fn follow(&mut self, call: Call, value: u64, directory: &Directory) {
+        match call {
+            Call::FindData => self.piece = value,
+            Call::Rewrite => {
+                let pages = self.piece as usize / PAGE..(self.piece + value) as usize / PAGE;
+                self.clean.iter_mut().take(pages.end).skip(pages.start).for_each(|it| *it = None);
+                self.piece += value;
+            }
+            Call::Sync => self.sync(&read(directory)),
+            _ => {}
+        }
+    }
+
+    /// Makes durable what is not taken for clean.
+    fn sync(&mut self, visible: &[u8]) {
+        let before = self.durable.take().unwrap_or_default();
+        let mut durable = visible.to_vec();
+        for (index, clean) in self.clean.iter_mut().enumerate() {
+            let pages = index * PAGE..((index + 1) * PAGE).min(durable.len());
+            match clean {
+                Some(page) if visible.get(pages.clone()) == Some(&page[..]) => {
+                    let mut old = before.get(index * PAGE..).unwrap_or_default().to_vec();
+                    old.resize(pages.len(), 0);
+                    durable[pages].copy_from_slice(&old);
+                }
+                clean => *clean = None,
+            }
+        }
+        self.durable = Some(durable);
+    }
 }
 
 impl Faulty {
     pub fn new(directory: &Arc<Directory>, kind: Call, number: u32, fault: Fault) -> Arc<Faulty> {
         let (directory, state) = (Arc::clone(directory), Mutex::default());
         Arc::new(Faulty { directory, kind, number, fault, state })
+    }
+
+    /// Returns the same system as it is now, of which another call fails, counted from here on.
+    pub fn then(&self, number: u32, fault: Fault) -> Arc<Faulty> {
+        let state = State { seen: 0, fired: false, ..self.state.lock().unwrap().clone() };
+        let directory = Arc::clone(&self.directory);
+        Arc::new(Faulty { directory, kind: self.kind, number, fault, state: Mutex::new(state) })
     }
 
     /// Returns how many calls of the chosen kind were made.
@@ -138,13 +189,16 @@ impl System for Faulty {
                         restore(&self.directory, state.durable.clone());
                         Err(io::Error::from_raw_os_error(number))
                     }
+                    Fault::Cleans(number) => {
+                        let visible = read(&self.directory);
+                        state.clean = visible.chunks(PAGE).map(|it| Some(it.to_vec())).collect();
+                        Err(io::Error::from_raw_os_error(number))
+                    }
                 };
             }
         }
         let value = run()?;
-        if call == Call::Sync {
-            state.durable = Some(read(&self.directory));
-        }
+        state.follow(call, value, &self.directory);
         Ok(value)
     }
 }

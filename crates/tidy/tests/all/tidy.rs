@@ -28,7 +28,7 @@ fn chapters() -> Vec<Chapter> {
         chapter(
             "The pool",
             "crates/pmem/src/pool/header.rs",
-            &[&everhash_pmem::pool::Header::RULER],
+            &[&everhash_pmem::pool::Header::RULER, &everhash_pmem::pool::Unsynced::RULER],
         ),
         chapter(
             "Records of byte strings, in every engine",

@@ -1,5 +1,7 @@
 //! A file with its lock, its storage and its mapping: what the file and the DAX medium share.
 
+mod unsynced;
+
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
@@ -78,6 +80,8 @@ pub(crate) struct Backing {
     plan: Plan,
     /// The length of the file. Unit: bytes. Held while the file grows.
     length: Mutex<u64>,
+    /// What a failed sync leaves in the file.
+    note: Mutex<Option<unsynced::Note>>,
 }
 
 /// A locked file. Dropping it releases the lock even if a child of `fork` still shares the file:
@@ -131,6 +135,7 @@ impl Backing {
             file: Locked { file, origin: Origin::here() },
             plan,
             length: Mutex::new(length),
+            note: Mutex::new(None),
         };
         backing.map(length)?;
         Ok(backing)
@@ -168,7 +173,10 @@ impl Backing {
     pub(crate) fn sync_since(&self, ticket: u64) -> Result<()> {
         self.group.wait(ticket, || {
             let sync = || done(rustix::fs::fdatasync(&self.file.file));
-            perform(&*self.plan.system, Call::Sync, sync).map(|_| ())
+            // Before anybody learns of the failure, and opens the file again.
+            perform(&*self.plan.system, Call::Sync, sync)
+                .map(|_| ())
+                .inspect_err(|_| self.leave_note())
         })
     }
 

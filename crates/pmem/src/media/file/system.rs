@@ -45,11 +45,19 @@ pub enum Call {
     Write,
     /// Passes a hint about the lifetime of the data.
     Hint,
+    /// Leaves the note of a failed sync.
+    Note,
+    /// Finds the next data, where it begins is the value. Unit: bytes.
+    FindData,
+    /// Finds the next hole, where it begins is the value. Unit: bytes.
+    FindHole,
+    /// Writes a piece of the file again; the value is its length. Unit: bytes.
+    Rewrite,
 }
 
 impl Call {
     /// Every kind.
-    pub const ALL: [Call; 19] = [
+    pub const ALL: [Call; 23] = [
         Call::OpenDirectory,
         Call::Exists,
         Call::Create,
@@ -69,6 +77,10 @@ impl Call {
         Call::Punch,
         Call::Write,
         Call::Hint,
+        Call::Note,
+        Call::FindData,
+        Call::FindHole,
+        Call::Rewrite,
     ];
 }
 
