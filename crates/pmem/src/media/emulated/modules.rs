@@ -143,10 +143,9 @@ impl Modules {
         counters.media_writes += 1;
         counters.rmw_reads += u64::from(write.partial);
         self.overhead_due += self.overhead;
-        if self.overhead_due >= 1.0 {
-            self.overhead_due -= 1.0;
-            counters.media_writes += 1;
-        }
+        let whole = self.overhead_due.trunc();
+        self.overhead_due -= whole;
+        counters.media_writes += whole as u64;
         if let Some(wear) = self.unit_wear.get_mut(write.unit as usize) {
             *wear += 1;
         }
