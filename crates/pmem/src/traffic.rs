@@ -73,6 +73,8 @@ counters! {
     flush_calls;
     /// Lines named by flush calls; a line that is flushed twice counts twice.
     lines_flushed;
+    /// Lines that were asked to leave durable caches.
+    lines_written_back;
     /// Fences.
     fences;
     /// Explicit syncs.

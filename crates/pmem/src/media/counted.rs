@@ -217,6 +217,14 @@ impl<M: Media> Hints for Counted<M> {
         self.inner.prefetch_for_store(at);
     }
 
+    #[inline]
+    fn write_back(&self, span: Span) {
+        let stripe = self.tally.stripe(M::Sync::thread() as usize);
+        let lines = span.lines();
+        stripe.lines_written_back.add(lines.end - lines.start);
+        self.inner.write_back(span);
+    }
+
     fn will_read(&self, span: Span) {
         self.inner.will_read(span);
     }
@@ -259,6 +267,11 @@ impl<M: Media> Simulation<CountedContext<M::Context>> for Counted<M> {
     #[inline]
     fn freed(&self, span: Span) {
         self.inner.freed(span);
+    }
+
+    #[inline]
+    fn refuses(&self) -> bool {
+        self.inner.refuses()
     }
 
     #[inline]
@@ -305,12 +318,45 @@ mod tests {
             exchanges: 2,
             flush_calls: 2,
             lines_flushed: 2,
+            lines_written_back: 0,
             fences: 1,
             syncs: 1,
         };
         assert_eq!(traffic, expected);
         assert_eq!(traffic.bytes_asked(), 30 * 8);
         assert_eq!(traffic.bytes_flushed(), 128);
+    }
+
+    #[test]
+    fn what_a_medium_may_ignore_reaches_the_one_inside() {
+        // Fails if a wrapper takes the place of a hint or an event by doing nothing: engines would
+        // cost another device traffic when they are counted.
+        let region = region();
+        assert!(!region.media().refuses());
+        region.media().inner().refusals().takes.plan(0, 1);
+        assert!(region.media().refuses());
+        assert_eq!(region.media().inner().refusals().takes.calls(), 1);
+    }
+
+    #[test]
+    #[cfg(feature = "devices")]
+    fn lines_that_leave_durable_caches_do_so_when_they_are_counted() {
+        // Fails if the request ends in the wrapper: the device would write the lines at another
+        // time, one by one, or never.
+        use crate::media::emulated::{Emulated, Timing};
+        let profile = crate::profile::Profile::named("optane-100").unwrap();
+        let device = profile.memory().unwrap().clone();
+        let device =
+            crate::profile::MemoryDevice { survives: crate::profile::Survives::Eadr, ..device };
+        let media = Counted::new(Emulated::<Std>::new(&device, Timing::Counting, 4096, 4096));
+        let region = Region::new(media);
+        let pm = region.access();
+        pm.write_words(Addr::new(256), &[1; 32]).unwrap();
+        let written = || region.media().inner().counters().host_writes;
+        let before = written();
+        pm.write_back(Span::new(Addr::new(256), 32));
+        assert_eq!(written() - before, 4);
+        assert_eq!(region.media().traffic().lines_written_back, 4);
     }
 
     #[test]
