@@ -94,7 +94,8 @@ struct State {
 
 impl<M: Media> Space<M> {
     /// Makes the space of a medium with any content. All of it from `from` on is free until the
-    /// engine claims what it reaches, and none of it counts as zero.
+    /// engine claims what it reaches, and none of it counts as zero. If the medium is not whole,
+    /// all of it counts as a hole, too.
     pub fn new(region: Region<M>, from: Addr) -> Self {
         let end = region.media().bytes() / LINE;
         Self::with_zero_from(region, from, end)
@@ -112,7 +113,10 @@ impl<M: Media> Space<M> {
         if first < end {
             free.insert(first, end - first);
         }
-        let holes = FreeMap::default();
+        let mut holes = FreeMap::default();
+        if first < end && !region.media().is_whole() {
+            holes.insert(first, end - first);
+        }
         let zero = zero.clamp(first, end);
         let state = State { free, holes, end, zero, touched: first, growth_steps: 0 };
         Space { region, first, state: Lock::new(state), growing: Lock::new(()) }
@@ -133,7 +137,8 @@ impl<M: Media> Space<M> {
     ///
     /// # Errors
     /// [`Error::Corrupt`] at the span's start, if the span has a part of a line, lies outside the
-    /// space, or shares a line with a claimed span. Nothing is claimed then.
+    /// space, or shares a line with a claimed span; [`Error::Full`] if the medium is not whole and
+    /// has no storage for the span. Nothing is claimed then.
     pub fn claim(&self, span: Span) -> Result<()> {
         let broken = |broken| Err(Error::Corrupt { at: span.start.byte(), broken });
         if !whole_lines(span) || span.words == 0 {
@@ -144,9 +149,13 @@ impl<M: Media> Space<M> {
         if start < self.first || end > state.end {
             return broken("a span in use lies inside the space");
         }
+        if state.holes.overlaps(start, end - start) {
+            self.region.media().reserve(span)?;
+        }
         if !state.free.remove(start, end - start) {
             return broken("no line is in use twice");
         }
+        state.holes.cut(start, end - start);
         state.zero = state.zero.max(end);
         Ok(())
     }

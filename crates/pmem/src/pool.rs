@@ -163,8 +163,9 @@ impl<M: Media> Pool<M> {
 
     /// Opens a pool for reading and writing; nothing is written yet. The engine checks what lies on
     /// it, calls [`Pool::begin_writes`] before its first write, and [`Pool::recovered`] at the end.
-    /// A copied file may have holes, in which a store could meet a full disk: storage for them is
-    /// allocated here, and not for a file that is no pool.
+    /// A file may have holes, in which a store could meet a full disk: storage for them is
+    /// allocated here, and not for a file that is no pool. If there is none for all of them, that
+    /// is left to [`Space`](crate::Space): what is in use has storage, and what is free may wait.
     ///
     /// If a sync of this pool has failed before, everything is written again with the content that
     /// it has, and synced: the page cache may show what the device does not hold, and a sync alone
@@ -173,11 +174,14 @@ impl<M: Media> Pool<M> {
     /// # Errors
     /// [`Error::Unsupported`] if the medium holds no pool or one of another version or byte order;
     /// [`Error::Corrupt`] if both slots are damaged; [`Error::Full`] if there is no storage for its
-    /// holes. The words of the medium are unchanged in any case.
+    /// header. The words of the medium are unchanged in any case.
     pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
         let pool = Self::attach(region, boot, true)?;
         let media = pool.region.media();
-        media.reserve(Span::of_bytes(Addr::NULL, media.bytes()))?;
+        match media.reserve(Span::of_bytes(Addr::NULL, media.bytes())) {
+            Err(Error::Full { .. }) => media.reserve(Span::of_bytes(Addr::NULL, DATA.byte()))?,
+            reserved => reserved?,
+        }
         pool.note_failed_syncs();
         if is_unsynced(&pool.region, &pool.identity)? {
             media.rewrite()?;

@@ -243,6 +243,10 @@ impl<M: Media> Holes for Counted<M> {
         self.inner.reserve(span)
     }
 
+    fn is_whole(&self) -> bool {
+        self.inner.is_whole()
+    }
+
     fn renew(&self, span: Span) {
         self.inner.renew(span);
     }

@@ -341,6 +341,10 @@ impl Holes for FileMedium {
         self.backing.reserve(span)
     }
 
+    fn is_whole(&self) -> bool {
+        self.backing.is_whole()
+    }
+
     /// Writes zeros by a call of the system, which costs a fifth of the faults of the pages, and
     /// maps them: see docs/decisions/0017-renewed-pages.md.
     fn renew(&self, span: Span) {

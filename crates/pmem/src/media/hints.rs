@@ -60,6 +60,12 @@ pub trait Holes {
         Ok(())
     }
 
+    /// Returns whether there is storage behind every word, as far as is known: `false` after
+    /// [`Holes::reserve`] has found no room.
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     /// Prepares the memory behind `span` at once: it is in use, nothing leads there yet, and all of
     /// it is stored to next. The words read as zero or as before.
     fn renew(&self, _span: Span) {}

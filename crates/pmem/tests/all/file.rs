@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::Directory;
+use everhash_pmem::pool::DATA;
 use everhash_pmem::{
     Addr, Boot, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Identity,
-    Media, Pool, Region, Site, Span,
+    Media, Pool, Region, Site, Space, Span,
 };
 
 const SITE: Site = Site::new("test");
@@ -474,13 +475,40 @@ fn child_fills_a_small_disk() {
     region.media().grow(region.media().bytes() + (1 << 16)).unwrap();
     drop(region);
 
-    // A pool with holes for which there is no room is refused at the door.
-    let sparse = place.join("sparse");
-    drop(pool_on(FileMedium::create(&sparse, 0, &options()).unwrap()));
-    std::fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(8 << 20).unwrap();
-    let region = Region::new(FileMedium::open(&sparse, &options()).unwrap());
-    assert!(matches!(Pool::open(region, Boot::default()), Err(Error::Full { .. })));
+    std::fs::remove_file(&path).unwrap();
+    a_pool_with_holes_on_a_full_disk(&place);
     println!("small disk was full");
+}
+
+/// Fails if an open asks for storage that what is in use does not need, so that nothing can be read
+/// until somebody makes room; or if a store to what was free meets the full disk as a signal.
+fn a_pool_with_holes_on_a_full_disk(place: &Path) {
+    let path = place.join("holes");
+    let pool = pool_on(FileMedium::create(&path, 0, &options()).unwrap());
+    let space = Space::fresh(pool.region().clone(), DATA);
+    let used = space.take(1 << 16, 1 << 16).unwrap().span;
+    pool.access().write_words(used.start, &[7; 1 << 13]).unwrap();
+    drop((space, pool));
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(8 << 20).unwrap();
+    let ballast = place.join("ballast");
+    std::fs::write(&ballast, vec![1; 900 << 10]).unwrap_err();
+    let region = Region::new(FileMedium::open(&path, &options()).unwrap());
+    let pool = Pool::open(region.clone(), Boot::default()).unwrap();
+    let space = Space::new(region.clone(), DATA);
+    // Of what is in use a copy may have made a hole: that is a full disk, and not a signal later.
+    let hole = Span::of_bytes(Addr::new(1 << 20), 64);
+    assert!(matches!(space.claim(hole), Err(Error::Full { .. })));
+    space.claim(used).unwrap();
+    assert_eq!(pool.access().load(used.start).unwrap(), 7);
+    pool.access().write_words(used.start, &[8; 1 << 13]).unwrap();
+    pool.recovered().unwrap();
+    assert!(matches!(space.take(64, 1 << 19), Err(Error::Full { .. })));
+    let holes = space.usage().unwrap().hole_bytes;
+    assert_eq!(holes, (8 << 20) - DATA.byte() - used.bytes());
+    std::fs::remove_file(&ballast).unwrap();
+    let taken = space.take(1 << 18, 1 << 18).unwrap().span;
+    (0..taken.words).for_each(|word| pool.access().store(taken.start.plus(word), 1).unwrap());
+    assert_eq!(space.usage().unwrap().hole_bytes, holes - taken.bytes());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
@@ -80,6 +81,8 @@ pub(crate) struct Backing {
     plan: Plan,
     /// The length of the file. Unit: bytes. Held while the file grows.
     length: Mutex<u64>,
+    /// Whether there was no storage for a span.
+    has_holes: AtomicBool,
     /// What a failed sync leaves in the file.
     note: Mutex<Option<unsynced::Note>>,
 }
@@ -135,6 +138,7 @@ impl Backing {
             file: Locked { file, origin: Origin::here() },
             plan,
             length: Mutex::new(length),
+            has_holes: AtomicBool::new(false),
             note: Mutex::new(None),
         };
         backing.map(length)?;
@@ -297,8 +301,15 @@ impl Backing {
         match (self.plan.writable, bytes) {
             (false, _) => Err(read_only()),
             (true, 0) => Ok(()),
-            (true, bytes) => self.allocate(span.start.byte(), bytes),
+            (true, bytes) => self.allocate(span.start.byte(), bytes).inspect_err(|_| {
+                self.has_holes.store(true, Ordering::Relaxed);
+            }),
         }
+    }
+
+    /// Returns whether no storage was refused to a span of the file since it was opened.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.has_holes.load(Ordering::Relaxed)
     }
 
     /// Passes a lifetime hint for the whole file; returns whether the kernel accepted it.
