@@ -90,6 +90,9 @@ pub enum What {
 pub struct Event {
     /// The thread, numbered in the order of first appearance.
     pub thread: u32,
+    /// The access, of a store, flush, fence or sync: a fence on a file waits for the flushes of its
+    /// own access only.
+    pub access: u32,
     /// The site, if the verb has one.
     pub site: Option<Site>,
     /// The kind of an event.

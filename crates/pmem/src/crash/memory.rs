@@ -47,14 +47,15 @@ pub struct Memory {
     durable_hash: u64,
     pending: BTreeMap<Place, Vec<Entry>>,
     threads: BTreeMap<u32, Thread>,
+    /// Of a file: the number of stores at the last flush of an access, if no fence came since.
+    flushed: BTreeMap<u32, u64>,
     stores: u64,
 }
 
 /// The state of one thread.
 #[derive(Clone, Debug, Default)]
 struct Thread {
-    /// Lines flushed since the last fence, with the number of stores at the flush; of a file only
-    /// the last flush.
+    /// Lines flushed since the last fence, with the number of stores at the flush.
     marks: Vec<(u32, u64)>,
     fences: u32,
 }
@@ -75,6 +76,7 @@ impl Memory {
             durable_hash: hash,
             pending: BTreeMap::new(),
             threads: BTreeMap::new(),
+            flushed: BTreeMap::new(),
             stores: 0,
         }
     }
@@ -150,8 +152,9 @@ impl Memory {
     pub fn apply(&mut self, event: &Event) -> bool {
         match event.what {
             What::Store { word, value, how } => return self.store(event, word, value, how),
+            What::Flush { .. } if self.model == Model::File => self.note_flush(event.access),
             What::Flush { line, count } => self.flush(event.thread, line..line + count),
-            What::Fence if self.model == Model::File => self.sync_of(event.thread),
+            What::Fence if self.model == Model::File => self.sync_of(event.access),
             What::Fence => self.fence(event.thread),
             What::Sync => self.drain(|_, _| true),
             What::Grow { bytes } => {
@@ -175,6 +178,7 @@ impl Memory {
 
     fn exit(&mut self) {
         self.threads.clear();
+        self.flushed.clear();
         self.pending.values_mut().flatten().for_each(|entry| entry.thread = None);
         if self.model != Model::File {
             self.drain(|place, _| matches!(place, Place::Word(_)));
@@ -212,7 +216,7 @@ impl Memory {
         let thread = (how != How::Unfenced).then_some(event.thread);
         let fences = self.threads.get(&event.thread).map_or(0, |thread| thread.fences);
         if how == How::NonTemporal && self.model == Model::File {
-            self.threads.entry(event.thread).or_default().marks = vec![(line, self.stores)];
+            self.note_flush(event.access);
         }
         let entry = Entry { order: self.stores, thread, fences, how, word, value };
         self.pending.entry(place).or_default().push(entry);
@@ -235,16 +239,16 @@ impl Memory {
 
     fn flush(&mut self, thread: u32, lines: core::ops::Range<u32>) {
         let thread = self.threads.entry(thread).or_default();
-        if self.model == Model::File {
-            // Of any line: it is the moment that counts, and the newest one.
-            thread.marks = vec![(lines.start, self.stores)];
-            return;
-        }
         for line in lines {
             if self.pending.contains_key(&Place::Line(line)) {
                 thread.marks.push((line, self.stores));
             }
         }
+    }
+
+    /// A flush on a file: of any line, since it is the moment that counts, and the newest one.
+    fn note_flush(&mut self, access: u32) {
+        self.flushed.insert(access, self.stores);
     }
 
     fn fence(&mut self, thread: u32) {
@@ -268,11 +272,11 @@ impl Memory {
         }
     }
 
-    /// A fence on a file: a sync, shared with others, that began after the thread's last flush.
-    fn sync_of(&mut self, thread: u32) {
-        let state = self.threads.entry(thread).or_default();
-        let marked = core::mem::take(&mut state.marks).pop();
-        self.drain(|_, entry| marked.is_some_and(|(_, stores)| entry.order <= stores));
+    /// A fence on a file: a sync, shared with others, that began after the last flush of the access.
+    fn sync_of(&mut self, access: u32) {
+        if let Some(stores) = self.flushed.remove(&access) {
+            self.drain(|_, entry| entry.order <= stores);
+        }
     }
 
     /// Makes `value` the content of some words, visible and durable; pending stores there are

@@ -6,7 +6,7 @@ mod recorder;
 mod verbs;
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use lazy::Choice;
@@ -52,10 +52,20 @@ pub struct Traced<P: Primitives = Std> {
     model: Model,
     with_loads: bool,
     keeps_freed: bool,
+    /// Counts the accesses since the last restart.
+    accesses: AtomicU32,
     /// Counts the verbs since the last restart.
     steps: P::AtomicU64,
     /// The number of verbs after which a run is stopped.
     step_limit: AtomicU64,
+}
+
+/// Who uses a traced medium: a thread, by one of its accesses.
+#[derive(Clone, Copy, Debug)]
+pub struct TracedContext {
+    thread: u32,
+    /// Its number in the order in which accesses begin.
+    access: u32,
 }
 
 impl<P: Primitives> fmt::Debug for Traced<P> {
@@ -83,6 +93,7 @@ impl<P: Primitives> Traced<P> {
             model,
             with_loads: false,
             keeps_freed: false,
+            accesses: AtomicU32::new(0),
             steps: P::AtomicU64::new(0),
             step_limit: AtomicU64::new(u64::MAX),
         }
@@ -177,6 +188,7 @@ impl<P: Primitives> Traced<P> {
             target.store(0, Ordering::Relaxed);
         }
         self.bytes.store(words.len() as u64 * WORD, Ordering::Release);
+        self.accesses.store(0, Ordering::Relaxed);
         self.steps.store(0, Ordering::Relaxed);
     }
 
@@ -249,27 +261,27 @@ impl<P: Primitives> Traced<P> {
         }
     }
 
-    fn load(&self, thread: u32, word: usize) -> u64 {
+    fn load(&self, cx: TracedContext, word: usize) -> u64 {
         self.step();
         self.decide(word..word + 1);
         if self.with_loads {
-            self.recorder().note(thread, None, What::Load { word: word as u32 });
+            self.recorder().note(cx.thread, None, What::Load { word: word as u32 });
         }
         self.words[word].load(Ordering::Acquire)
     }
 
-    fn store(&self, thread: u32, word: usize, value: u64, how: How, site: Option<Site>) {
+    fn store(&self, cx: TracedContext, word: usize, value: u64, how: How, site: Option<Site>) {
         self.step();
         self.decide(word..word + 1);
         let mut recorder = self.recorder();
-        if recorder.store(thread, word as u32, value, how, site) {
+        if recorder.store(cx, word as u32, value, how, site) {
             self.words[word].store(value, Ordering::Release);
         }
     }
 
     fn compare_exchange(
         &self,
-        thread: u32,
+        cx: TracedContext,
         word: usize,
         exchange: (u64, u64),
         site: Site,
@@ -278,14 +290,14 @@ impl<P: Primitives> Traced<P> {
         self.decide(word..word + 1);
         let mut recorder = self.recorder();
         if self.with_loads {
-            recorder.note(thread, None, What::Load { word: word as u32 });
+            recorder.note(cx.thread, None, What::Load { word: word as u32 });
         }
         let (current, new) = exchange;
         let found = self.words[word].load(Ordering::Acquire);
         if found != current {
             return Err(found);
         }
-        if recorder.store(thread, word as u32, new, How::Commit, Some(site)) {
+        if recorder.store(cx, word as u32, new, How::Commit, Some(site)) {
             self.words[word].store(new, Ordering::Release);
         }
         Ok(found)

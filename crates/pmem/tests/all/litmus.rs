@@ -15,13 +15,14 @@
 //! | `G`, `a!` | growth by one line, release of a line |
 //! | `a0-`, `a0-a3` | a word, or a span of words, becomes free: `f` |
 //! | `2>` | thread 2 acts from here on; thread 1 does at first |
+//! | `n` | the thread begins another access; until then it has one alone |
 //! | `K` | the process is killed and another one goes on, with a log of its own |
 //! | `X` | the process is killed and another one goes on, in the same log |
 //!
 //! A state is a digit for each watched word, `f` for a word that is free, `-` for a word behind the
 //! end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Puppet, act_as, at_end, states_here};
 use everhash_pmem::crash::{FREED, Memory, Model};
@@ -109,6 +110,11 @@ const LITMUS: &[Litmus] = &[
     (File, "a0=1 a^ b0=2 /",            "a0 b0",    "10 12", "that the flush came after"),
     (File, "a0=1 a^ 2> /",              "a0",       "0 1", "and not for another thread"),
     (File, "a0=1 a^ / b0=2 /",          "a0 b0",    "10 12", "and once for each flush"),
+    (File, "a0=1 a^ n /",               "a0",       "0 1", "and not for another access"),
+    (File, "a0=1 a^ n b^ /",            "a0",       "1", "but for a flush of that access"),
+    (Adr,  "a0=1 a^ n /",               "a0",       "1", "while in memory the thread counts"),
+    (File, "a0~1 n /",                  "a0",       "0 1", "past the caches, the other access"),
+    (File, "a0~1 /",                    "a0",       "1", "past the caches, on a file a flush"),
     (File, "a0=1 S b0=2",               "a0 b0",    "10 12", "sync in between"),
     (File, "a0=1 a0=2 S a0=3",          "a0",       "2 3", "nothing older than the sync"),
     (File, "a0~1 a1=2",                 "a0 a1",    "00 10 02 12", "a file has one way in"),
@@ -193,6 +199,7 @@ fn run(model: Model, program: &str, watched: &str) -> BTreeSet<String> {
     let medium = Traced::<Puppet>::new(model, LINES * LINE, (LINES + 1) * LINE);
     let region = Region::new(medium);
     let mut memory = Memory::zero(model, LINES * LINE);
+    let (mut acting, mut accesses) = (1, BTreeMap::new());
     for token in program.split_whitespace() {
         match token.strip_suffix('>') {
             _ if token == "K" => {
@@ -201,8 +208,12 @@ fn run(model: Model, program: &str, watched: &str) -> BTreeSet<String> {
                 assert_eq!(memory.visible(), region.media().visible());
                 region.media().restart(memory.visible());
             }
-            Some(thread) => act_as(thread.parse().unwrap()),
-            None => act(&region.access(), token),
+            Some(thread) => {
+                acting = thread.parse().unwrap();
+                act_as(acting);
+            }
+            _ if token == "n" => drop(accesses.remove(&acting)),
+            None => act(accesses.entry(acting).or_insert_with(|| region.access()), token),
         }
     }
     let log = region.media().take_log();

@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use super::TracedContext;
 use super::lazy::Undecided;
 use super::mutant::{Change, Met, Mutant, Verb};
 use crate::Site;
@@ -51,13 +52,13 @@ impl Recorder {
         if matches!(what, What::Begin { .. } | What::Return { .. }) {
             self.threads[thread as usize].newest_store = None;
         }
-        self.events.push(Event { thread, site, what });
+        self.events.push(Event { thread, access: 0, site, what });
     }
 
     /// Writes a store; returns whether it happens at all.
     pub fn store(
         &mut self,
-        thread: u32,
+        TracedContext { thread, access }: TracedContext,
         word: u32,
         value: u64,
         mut how: How,
@@ -90,7 +91,7 @@ impl Recorder {
             _ => {}
         }
         self.threads[thread as usize].newest_store = Some(self.events.len());
-        self.events.push(Event { thread, site, what: What::Store { word, value, how } });
+        self.events.push(Event { thread, access, site, what: What::Store { word, value, how } });
         if let Some(previous) = swap {
             let newest = self.events.len() - 1;
             self.events.swap(previous, newest);
@@ -98,7 +99,8 @@ impl Recorder {
         true
     }
 
-    pub fn flush(&mut self, thread: u32, lines: Range<u32>, site: Site) {
+    pub fn flush(&mut self, cx: TracedContext, lines: Range<u32>, site: Site) {
+        let TracedContext { thread, access } = cx;
         let thread = self.number(thread);
         let Range { start: line, end } = lines;
         let mut count = end - line;
@@ -112,12 +114,14 @@ impl Recorder {
             }
         }
         if !self.changes(site, Change::DropFlush) {
-            self.events.push(Event { thread, site: Some(site), what: What::Flush { line, count } });
+            let (site, what) = (Some(site), What::Flush { line, count });
+            self.events.push(Event { thread, access, site, what });
         }
     }
 
     /// Writes a fence or a sync.
-    pub fn wait(&mut self, thread: u32, verb: Verb, site: Site) {
+    pub fn wait(&mut self, cx: TracedContext, verb: Verb, site: Site) {
+        let TracedContext { thread, access } = cx;
         let thread = self.number(thread);
         self.met.note(site, verb);
         let (what, dropped) = match verb {
@@ -125,7 +129,7 @@ impl Recorder {
             _ => (What::Fence, Change::DropFence),
         };
         if !self.changes(site, dropped) {
-            self.events.push(Event { thread, site: Some(site), what });
+            self.events.push(Event { thread, access, site: Some(site), what });
         }
     }
 

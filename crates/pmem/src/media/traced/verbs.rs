@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Traced, Verb};
+use super::{Traced, TracedContext, Verb};
 use crate::crash::{FREED, How, What};
 use crate::media::{Block, Guarantees, Hints, Holes, Media, Simulation};
 use crate::{Addr, Error, LINE, Primitives, Result, Site, Span, WORD};
@@ -10,7 +10,7 @@ use crate::{Addr, Error, LINE, Primitives, Result, Site, Span, WORD};
 /// A window of words of a [`Traced`] medium.
 pub struct TracedBlock<'a, P: Primitives, const N: usize> {
     medium: &'a Traced<P>,
-    thread: u32,
+    cx: TracedContext,
     start: Addr,
 }
 
@@ -35,19 +35,19 @@ impl<P: Primitives, const N: usize> Block<N> for TracedBlock<'_, P, N> {
     }
 
     fn load(&self, index: usize) -> u64 {
-        self.medium.load(self.thread, self.word(index))
+        self.medium.load(self.cx, self.word(index))
     }
 
     fn load_relaxed(&self, index: usize) -> u64 {
-        self.medium.load(self.thread, self.word(index))
+        self.medium.load(self.cx, self.word(index))
     }
 
     fn store(&self, index: usize, value: u64) {
-        self.medium.store(self.thread, self.word(index), value, How::Plain, None);
+        self.medium.store(self.cx, self.word(index), value, How::Plain, None);
     }
 
     fn commit_word(&self, index: usize, value: u64, site: Site) {
-        self.medium.store(self.thread, self.word(index), value, How::Commit, Some(site));
+        self.medium.store(self.cx, self.word(index), value, How::Commit, Some(site));
     }
 
     fn compare_exchange(
@@ -57,21 +57,21 @@ impl<P: Primitives, const N: usize> Block<N> for TracedBlock<'_, P, N> {
         new: u64,
         site: Site,
     ) -> core::result::Result<u64, u64> {
-        self.medium.compare_exchange(self.thread, self.word(index), (current, new), site)
+        self.medium.compare_exchange(self.cx, self.word(index), (current, new), site)
     }
 }
 
 impl<P: Primitives> Media for Traced<P> {
     type Sync = P;
-    /// The thread's number in the log.
-    type Context = u32;
+    type Context = TracedContext;
     type Block<'a, const N: usize>
         = TracedBlock<'a, P, N>
     where
         Self: 'a;
 
-    fn context(&self) -> u32 {
-        P::thread()
+    fn context(&self) -> TracedContext {
+        let access = self.accesses.fetch_add(1, Ordering::Relaxed);
+        TracedContext { thread: P::thread(), access }
     }
 
     fn bytes(&self) -> u64 {
@@ -82,12 +82,16 @@ impl<P: Primitives> Media for Traced<P> {
         self.model.guarantees()
     }
 
-    fn block<'a, const N: usize>(&'a self, cx: &'a u32, at: Addr) -> Result<Self::Block<'a, N>> {
+    fn block<'a, const N: usize>(
+        &'a self,
+        cx: &'a TracedContext,
+        at: Addr,
+    ) -> Result<Self::Block<'a, N>> {
         self.window(at, N as u64)?;
-        Ok(TracedBlock { medium: self, thread: *cx, start: at })
+        Ok(TracedBlock { medium: self, cx: *cx, start: at })
     }
 
-    fn read_words(&self, cx: &u32, at: Addr, out: &mut [u64]) -> Result<()> {
+    fn read_words(&self, cx: &TracedContext, at: Addr, out: &mut [u64]) -> Result<()> {
         let words = self.window(at, out.len() as u64)?;
         for (target, word) in out.iter_mut().zip(words) {
             *target = self.load(*cx, word);
@@ -95,21 +99,27 @@ impl<P: Primitives> Media for Traced<P> {
         Ok(())
     }
 
-    fn write_words(&self, cx: &u32, at: Addr, words: &[u64]) -> Result<()> {
+    fn write_words(&self, cx: &TracedContext, at: Addr, words: &[u64]) -> Result<()> {
         for (word, value) in self.window(at, words.len() as u64)?.zip(words) {
             self.store(*cx, word, *value, How::Plain, None);
         }
         Ok(())
     }
 
-    fn write_words_nt(&self, cx: &u32, at: Addr, words: &[u64], site: Site) -> Result<()> {
+    fn write_words_nt(
+        &self,
+        cx: &TracedContext,
+        at: Addr,
+        words: &[u64],
+        site: Site,
+    ) -> Result<()> {
         for (word, value) in self.window(at, words.len() as u64)?.zip(words) {
             self.store(*cx, word, *value, How::NonTemporal, Some(site));
         }
         Ok(())
     }
 
-    fn flush(&self, cx: &u32, span: Span, site: Site) {
+    fn flush(&self, cx: &TracedContext, span: Span, site: Site) {
         self.step();
         let lines = span.lines();
         let end = lines.end.min(self.bytes().div_ceil(LINE));
@@ -118,13 +128,13 @@ impl<P: Primitives> Media for Traced<P> {
         }
     }
 
-    fn fence(&self, cx: &u32, site: Site) -> Result<()> {
+    fn fence(&self, cx: &TracedContext, site: Site) -> Result<()> {
         self.step();
         self.recorder().wait(*cx, Verb::Fence, site);
         Ok(())
     }
 
-    fn sync(&self, cx: &u32, site: Site) -> Result<()> {
+    fn sync(&self, cx: &TracedContext, site: Site) -> Result<()> {
         self.step();
         self.recorder().wait(*cx, Verb::Sync, site);
         Ok(())
@@ -169,7 +179,7 @@ impl<P: Primitives> Holes for Traced<P> {
     }
 }
 
-impl<P: Primitives> Simulation<u32> for Traced<P> {
+impl<P: Primitives> Simulation<TracedContext> for Traced<P> {
     /// Overwrites the span at once and durably, as the worst next owner could. A crash that finds
     /// the store lost that unlinked the span follows a link to [`FREED`].
     fn freed(&self, span: Span) {
@@ -184,8 +194,8 @@ impl<P: Primitives> Simulation<u32> for Traced<P> {
         self.overwrite(words, FREED);
     }
 
-    fn mark(&self, cx: &u32, site: Site) {
+    fn mark(&self, cx: &TracedContext, site: Site) {
         self.step();
-        self.recorder().note(*cx, Some(site), What::Mark);
+        self.recorder().note(cx.thread, Some(site), What::Mark);
     }
 }
