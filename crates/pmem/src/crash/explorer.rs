@@ -28,7 +28,8 @@ pub struct Moment {
 ///
 /// The crash points are: before every fence, sync, growth, release, free and mark; after every
 /// return; before and after every store through the caches of a model in which visible is durable;
-/// the end of the log. A point is skipped if no crash can tell it from the one before. Between two
+/// before a store past the caches that evicts what a killed process left in its line; the end of
+/// the log. A point is skipped if no crash can tell it from the one before. Between two
 /// points the set of possible images only grows, so a crash in between leaves no image that the
 /// next point lacks: a store past the caches stays pending until a fence.
 #[derive(Debug)]
@@ -145,8 +146,15 @@ impl<'l> Explorer<'l> {
         let becomes_durable = self.memory.model() == super::Model::Eadr && !stays_pending;
         let just_returned = self.moment.event > 0
             && matches!(self.log[self.moment.event - 1].what, What::Return { .. });
+        let evicts = match event.what {
+            What::Store { word, how: How::NonTemporal | How::Unfenced, .. } => {
+                self.memory.evicts(word)
+            }
+            _ => false,
+        };
         becomes_durable
             || just_returned
+            || evicts
             || matches!(
                 event.what,
                 What::Fence

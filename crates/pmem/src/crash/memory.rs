@@ -132,6 +132,13 @@ impl Memory {
         entries.is_some_and(|entries| entries.iter().any(|entry| entry.order == order))
     }
 
+    /// Returns whether a store past the caches to the word makes older stores durable: those of a
+    /// killed process to its line, which it evicts.
+    pub(super) fn evicts(&self, word: u32) -> bool {
+        let line = self.pending.get(&Place::Line(word / WORDS_PER_LINE));
+        line.is_some_and(|entries| entries.iter().any(|entry| entry.thread.is_none()))
+    }
+
     pub(super) fn durable_hash(&self) -> u64 {
         self.durable_hash
     }
@@ -233,7 +240,11 @@ impl Memory {
             return self.pending.contains_key(&Place::Line(line));
         }
         let first = line * WORDS_PER_LINE;
-        let words = Place::Word(first)..Place::Word(first + WORDS_PER_LINE);
+        let words = first..first + WORDS_PER_LINE;
+        // A mutant's store that no fence completes is no fault of those that come after it.
+        let is_unfenced = |entry: &Entry| entry.how == How::Unfenced;
+        words.clone().for_each(|word| self.drain_place(Place::Word(word), is_unfenced));
+        let words = Place::Word(words.start)..Place::Word(words.end);
         self.pending.range(words).next().is_some()
     }
 

@@ -156,6 +156,48 @@ fn points_without_anything_new_are_passed_over() {
 }
 
 #[test]
+fn a_line_of_a_killed_process_can_be_lost_up_to_the_store_that_evicts_it() {
+    // Fails if the explorer passes over the moment before: the next process has stored, and the
+    // line is as the killed one found it.
+    let region = region(Model::Adr);
+    region.access().store(Addr::new(64), 1).unwrap();
+    let log = region.media().take_log();
+    let zero = Memory::zero(Model::Adr, BYTES);
+    let memory = at_end(zero, &log).memory().after_process_crash();
+    region.media().restart(memory.visible());
+    let pm = region.access();
+    pm.store(Addr::new(128), 2).unwrap();
+    pm.write_words_nt(Addr::new(72), &[3], PAIR).unwrap();
+    let log = region.media().take_log();
+    let mut explorer = Explorer::new(memory, log.events());
+    let mut states = BTreeSet::new();
+    while explorer.next_point().is_some() {
+        let here = states_here(&mut explorer);
+        states.extend(here.iter().map(|words| [words[8], words[9], words[16]]));
+    }
+    let expected = [[0, 0, 0], [0, 0, 2], [1, 0, 0], [1, 0, 2], [1, 3, 0], [1, 3, 2]];
+    assert_eq!(states, BTreeSet::from(expected));
+}
+
+#[test]
+fn a_store_past_the_caches_that_no_fence_completes_is_no_fault_of_the_next_one() {
+    // Fails if a mutant counts as noticed because the explorer stops at a later store to its line.
+    let region = region(Model::Adr);
+    let change = Change::UnfencedStore;
+    region.media().set_mutant(Some(Mutant { site: PAIR, change }));
+    let pm = region.access();
+    pm.write_words_nt(Addr::new(64), &[1], PAIR).unwrap();
+    pm.fence(PAIR).unwrap();
+    let log = region.media().take_log();
+    let mut explorer = at_end(Memory::zero(Model::Adr, BYTES), &log);
+    assert_eq!(states_here(&mut explorer).len(), 2, "the fence completes it not");
+    pm.store(Addr::new(72), 2).unwrap();
+    let memory = explorer.memory().clone();
+    let log = region.media().take_log();
+    assert_eq!(states_here(&mut at_end(memory, &log)).len(), 2, "it is there, and the next one");
+}
+
+#[test]
 fn a_content_counts_once_for_each_number_of_returned_operations() {
     // Fails if attempts are counted, or if a state that was right before an operation returned
     // passes for right after it.
