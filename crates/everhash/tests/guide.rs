@@ -1,5 +1,7 @@
 //! The programs of the README and of the guide: they stand here as they are printed there.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::time::Duration;
 
 use everhash::{Change, Db, ErrorKind, Swap, Table};
