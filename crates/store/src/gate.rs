@@ -175,4 +175,23 @@ mod tests {
         drop(gate.shut());
         drop(gate.enter());
     }
+
+    #[test]
+    fn a_shut_gate_waits_for_upkeep_and_one_that_is_shut_for_writes_does_not() {
+        // Fails if a check ran beside the engine's maintenance, or if a snapshot waited for it.
+        let gate = Gate::default();
+        let pass = gate.enter_for_upkeep();
+        drop(gate.shut_for_writes());
+        let has_left = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let shut = scope.spawn(|| {
+                let _still = gate.shut();
+                has_left.load(Ordering::SeqCst)
+            });
+            std::thread::sleep(core::time::Duration::from_millis(50));
+            has_left.store(true, Ordering::SeqCst);
+            drop(pass);
+            assert!(shut.join().unwrap(), "it did not wait");
+        });
+    }
 }

@@ -286,3 +286,41 @@ fn a_long_call_lies_below_no_bound_of_the_histogram() {
     assert!(bounded.len() > 20 && bounded.iter().all(|line| line.ends_with(" 0")), "{text}");
     assert!(last[0].ends_with(" 1"), "{text}");
 }
+
+#[test]
+fn figures_tell_of_a_device_that_failed() {
+    // Fails if whoever watches the figures saw a database at work that refuses every call.
+    let directory = tempfile::tempdir().unwrap();
+    let device = Arc::new(Device::default());
+    let options = on(&device, Durability::Process).count_calls(true).background(false);
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    db.put(b"key", b"value").unwrap();
+    let before = db.metrics();
+    assert!(!before.stopped && before.stats.is_some());
+    device.fails_with.store(5, Ordering::SeqCst);
+    db.sync().unwrap_err();
+    let after = db.metrics();
+    assert!(after.stopped && after.stats.is_none());
+    assert_eq!(after.calls.as_ref().unwrap().failed, before.calls.unwrap().failed + 1);
+    let text = after.to_string();
+    let is_said = |line: &str| line.starts_with("everhash_stopped{") && line.ends_with(" 1");
+    assert!(text.lines().any(is_said) && !text.contains("everhash_pairs"), "{text}");
+}
+
+#[test]
+fn times_in_the_histogram_are_in_seconds() {
+    // Fails if a bound or a sum had another unit: what Prometheus computes of them would be off.
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().count_calls(true).background(false);
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    let counters = db.core().counters().unwrap();
+    counters.count(crate::metrics::Kind::Sync, Duration::from_micros(3), false);
+    let text = db.metrics().to_string();
+    let figure = |part: &str| {
+        let is_it = |line: &&str| line.contains("\"sync\"") && line.contains(part);
+        text.lines().find(is_it).and_then(|line| line.rsplit_once(' ')).unwrap().1
+    };
+    assert_eq!(figure("le=\"0.000002048\""), "0");
+    assert_eq!(figure("le=\"0.000004096\""), "1");
+    assert_eq!((figure("_sum{"), figure("_count{")), ("0.000003", "1"));
+}

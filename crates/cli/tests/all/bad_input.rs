@@ -97,6 +97,7 @@ fn messages_show_no_data() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
+    // Fails if a wrong name of the input left an empty database behind.
     let place = Place::new();
     std::fs::create_dir(place.path("directory")).unwrap();
     place.run(&["import", "missing.tsv", "a.ehdb"]).fails(3, &["missing.tsv", "no such file"]);
@@ -121,4 +122,18 @@ fn a_name_with_a_line_end_gives_one_line() {
     // Fails if a file name could forge a second message.
     let place = Place::new();
     place.run(&["import", "no\nsuch.tsv", "a.ehdb"]).fails(3, &["no\u{fffd}such.tsv"]);
+}
+
+#[test]
+fn a_value_that_is_too_long_is_refused_and_not_cut() {
+    // Fails if what does not fit were left out, and the rest stored as if it were all.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let put = ["put", "a.ehdb", "key", "--stdin"];
+    let mut value = vec![b'v'; (16 << 20) + 1];
+    place.feed(&put, &value).fails(3, &["16777217 bytes", "16777216"]);
+    assert_eq!(place.run(&["contains", "a.ehdb", "key"]).status, 1);
+    value.pop();
+    place.feed(&put, &value).ok();
+    assert_eq!(place.ok(&["get", "a.ehdb", "key", "--length"]), b"16777216\n");
 }

@@ -5,6 +5,7 @@ use crate::support::Place;
 
 #[test]
 fn pairs_are_put_got_and_removed() {
+    // Fails if a command stored, printed or answered something else than its help says.
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);
     place.ok(&["put", "a.ehdb", "key", "value"]);
@@ -99,6 +100,7 @@ fn imported_pairs_end_too() {
 
 #[test]
 fn numbers_are_added_and_nothing_else_is_taken_for_one() {
+    // Fails if a sum wrapped around, or a word were replaced by a number.
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);
     assert_eq!(place.ok(&["add", "a.ehdb", "n"]), b"1\n");
@@ -113,6 +115,7 @@ fn numbers_are_added_and_nothing_else_is_taken_for_one() {
 
 #[test]
 fn all_keys_are_listed_counted_removed() {
+    // Fails if a key were left out, or one that is absent kept others from being removed.
     let place = Place::new();
     place.write("a.tsv", "a\t1\nb\\n\t2\nc\t3\n");
     place.ok(&["import", "a.tsv", "a.ehdb"]);
@@ -131,6 +134,7 @@ fn all_keys_are_listed_counted_removed() {
 
 #[test]
 fn escapes_are_read_and_printed_on_demand_only() {
+    // Fails if a backslash in a key meant something that nobody asked for.
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);
     place.ok(&["put", "a.ehdb", "-e", r"a\tb", r"1\n2\\"]);
@@ -142,6 +146,7 @@ fn escapes_are_read_and_printed_on_demand_only() {
 
 #[test]
 fn figures_are_there_for_people_and_for_programs() {
+    // Fails if a figure that programs read were missing or null.
     let place = Place::new();
     place.write("a.tsv", "a\t1\nb\t2\n");
     let summary = String::from_utf8(place.ok(&["import", "a.tsv", "a.ehdb"])).unwrap();
@@ -166,6 +171,7 @@ fn figures_are_there_for_people_and_for_programs() {
 
 #[test]
 fn a_new_database_is_what_was_asked_for() {
+    // Fails if a choice were ignored, or a wrong one made a database.
     let place = Place::new();
     let name = place.json(&["engines"])[0]["settings"][0]["name"].as_str().unwrap().to_owned();
     place.ok(&["create", "a.ehdb", "--engine", "wophi", "--form", "16/16"]);
@@ -228,6 +234,7 @@ fn instructions_are_counted_and_limited() {
 
 #[test]
 fn a_wrong_command_line_has_its_own_status() {
+    // Fails if a script took its own mistake for an answer.
     let place = Place::new();
     for arguments in [
         &[][..],
@@ -321,4 +328,67 @@ fn what_only_a_new_database_can_be_given_is_refused() {
         let import = [&["import", "a.tsv", "a.ehdb"][..], &wrong].concat();
         place.run(&import).fails(2, &["a.ehdb", "exists", wrong[0]]);
     }
+}
+
+#[test]
+fn figures_are_those_of_the_database() {
+    // Fails if two figures were exchanged, which all look plausible.
+    let place = Place::new();
+    let lines: String = (0..20_000).map(|number| format!("key{number}\tvalue{number}\n")).collect();
+    place.write("a.tsv", lines);
+    let imported = place.json(&["import", "a.tsv", "a.ehdb"]);
+    let length = |name: &str| place.path(name).metadata().unwrap().len();
+    let near = |figure: &serde_json::Value, expected: f64| {
+        let figure = figure.as_f64().unwrap();
+        assert!((figure - expected).abs() <= expected / 1e6, "{figure}, not {expected}");
+    };
+    assert_eq!(imported["file_bytes"], length("a.ehdb"));
+    near(&imported["file_bytes_per_item"], length("a.ehdb") as f64 / 20_000.0);
+    place.ok(&["put", "a.ehdb", "key7", "another value"]);
+    place.ok(&["remove", "a.ehdb", "key8"]);
+    let printed = place.json(&["stats", "a.ehdb"]);
+    let db = everhash_store::Db::open_read_only(place.path("a.ehdb")).unwrap();
+    let stats = db.stats().unwrap();
+    drop(db);
+    for (name, value) in [
+        ("items", stats.items),
+        ("slots", stats.slots),
+        ("device_bytes", stats.device_bytes),
+        ("used_bytes", stats.used_bytes),
+        ("live_bytes", stats.live_bytes),
+        ("dead_bytes", stats.dead_bytes.unwrap()),
+    ] {
+        assert_eq!(printed[name], value, "{name}: {printed}");
+    }
+    near(&printed["load_factor"], stats.load_factor());
+    near(&printed["device_bytes_per_item"], stats.device_bytes as f64 / 19_999.0);
+    near(&printed["used_bytes_per_item"], stats.used_bytes as f64 / 19_999.0);
+    let memory = printed["dram_bytes"].as_u64().unwrap();
+    assert!(memory.abs_diff(stats.dram_bytes) <= stats.dram_bytes / 5, "{printed}");
+    near(&printed["dram_bytes_per_item"], memory as f64 / 19_999.0);
+    let before = length("a.ehdb");
+    let compacted = place.json(&["compact", "a.ehdb", "--truncate"]);
+    // An open to write may lengthen a file.
+    let [was, is] =
+        ["file_bytes_before", "file_bytes"].map(|name| compacted[name].as_u64().unwrap());
+    assert!(was >= before && is < before && length("a.ehdb") < before, "{compacted}");
+}
+
+#[test]
+fn names_options_and_statuses_are_read_as_the_help_says() {
+    // Fails if a name could forge a line, if a removal said what it was not asked for, or if an
+    // option took more or less than its help says.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb", "--set", "flush_bytes=4_096"]);
+    assert_eq!(place.run(&["create", "b.ehdb", "--set", "flush_bytes=4x"]).status, 2);
+    for mode in ["4600", "1600", "8", "-600"] {
+        assert_eq!(place.run(&["create", "b.ehdb", &format!("--mode={mode}")]).status, 2, "{mode}");
+    }
+    place.ok(&["put", "a.ehdb", "key", "value", "--table", "two\nlines"]);
+    assert_eq!(place.ok(&["tables", "a.ehdb"]), b"two\\nlines\n");
+    place.run(&["put", "a.ehdb", "key", "value", "--table", ""]).fails(2, &["a.ehdb", "255"]);
+    let put = ["put", "a.ehdb", "key", "value", "--table", "sessions", "--expires-after", "600"];
+    place.ok(&put);
+    assert_eq!(place.ok(&["remove", "a.ehdb", "key", "--table", "sessions"]), b"");
+    assert_eq!(place.run(&["remove", "a.ehdb", "key", "--table", "sessions"]).status, 1);
 }

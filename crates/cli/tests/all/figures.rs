@@ -48,6 +48,7 @@ fn a_terminal_shows_a_picture_and_a_pipe_gets_lines() {
 
 #[test]
 fn figures_that_are_missing_are_asked_for() {
+    // Fails if whoever watches were not told how to get figures.
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);
     place.run(&["top", "a.ehdb"]).fails(4, &["a.ehdb.prom", "--metrics"]);
@@ -63,6 +64,7 @@ fn figures_that_are_missing_are_asked_for() {
 
 #[test]
 fn an_import_can_be_watched_and_a_file_compacted() {
+    // Fails if the figures of an import were old at its end, or a compaction changed the mode.
     let place = Place::new();
     let lines: String = (0..5000).map(|number| format!("key{number}\tvalue{number}\n")).collect();
     place.write("a.tsv", lines);
@@ -82,4 +84,21 @@ fn an_import_can_be_watched_and_a_file_compacted() {
     assert_eq!(truncated["items"], 0);
     assert_eq!(place.ok(&["count", "a.ehdb"]), b"0\n");
     assert_eq!(place.run(&["create", "b.ehdb", "--mode", "222"]).status, 2);
+}
+
+#[test]
+fn a_database_that_has_stopped_is_shown_as_one_and_old_figures_as_old() {
+    // Fails if whoever watches saw "open" for a database that refuses every call, or took figures
+    // of a program that has ended for those of now.
+    let place = Place::new();
+    let text = "everhash_info{database=\"a.ehdb\",engine=\"reef\"} 1\n\
+                everhash_written_seconds{database=\"a.ehdb\"} 1000\n\
+                everhash_open{database=\"a.ehdb\"} 1\n\
+                everhash_stopped{database=\"a.ehdb\"} ";
+    for (stopped, state) in [("1", "STOPPED after a failure"), ("0", "open for ")] {
+        place.write("a.prom", format!("{text}{stopped}\n"));
+        let shown = place.on_terminal(&["top", "a.prom", "--count", "1"], &[]);
+        assert!(shown.contains(&format!("a.ehdb: {state}")), "{shown:?}");
+        assert!(shown.contains("; figures are ") && shown.contains(" h old"), "{shown:?}");
+    }
 }

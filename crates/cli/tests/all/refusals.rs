@@ -10,6 +10,7 @@ use everhash_store::Db;
 
 #[test]
 fn a_missing_database_is_not_made_by_accident() {
+    // Fails if a mistyped name made an empty database.
     let place = Place::new();
     for command in [
         &["get", "a.ehdb", "k"][..],
@@ -28,6 +29,7 @@ fn a_missing_database_is_not_made_by_accident() {
 
 #[test]
 fn a_foreign_file_is_refused_and_left_alone() {
+    // Fails if a file that is no database were written to.
     let place = Place::new();
     place.write("a.tsv", "a\t1\n");
     for contents in [&b""[..], b"a text\n", &[0; 20_000]] {
@@ -178,6 +180,7 @@ fn a_reader_that_goes_away_changes_no_answer() {
 
 #[test]
 fn an_output_that_is_full_is_reported() {
+    // Fails if an export that was cut off had the status of a whole one.
     let place = Place::new();
     place.write("a.tsv", "a\t1\n");
     place.ok(&["import", "a.tsv", "a.ehdb"]);
@@ -188,4 +191,39 @@ fn an_output_that_is_full_is_reported() {
     run(&["export", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
     run(&["stats", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
     place.run(&["export", "a.ehdb", "/dev/full"]).fails(4, &["/dev/full", "No space left"]);
+}
+
+#[test]
+fn a_repair_says_what_it_found() {
+    // Fails if damage had the status of a broken device, or if figures were those of another thing.
+    let place = Place::new();
+    let lines: String = (0..2000).map(|number| format!("key{number}\tvalue{number}\n")).collect();
+    place.write("a.tsv", &lines);
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let mut damaged = place.read("a.ehdb");
+    assert_eq!(place.json(&["repair", "a.ehdb"])["items"], 2000);
+    assert_eq!(place.ok(&["repair", "a.ehdb"]), b"a.ehdb: usable; 2000 items\n");
+    let whole = place.json(&["repair", "a.ehdb", "--into", "whole.ehdb"]);
+    assert_eq!((&whole["items"], &whole["damages"]), (&2000.into(), &0.into()));
+    let value = damaged.windows(9).position(|bytes| bytes == b"value1000").unwrap();
+    damaged[value..value + 8].fill(0xff);
+    place.write("a.ehdb", &damaged);
+    place.run(&["repair", "a.ehdb"]).fails(1, &["a.ehdb", "damaged at byte"]);
+    assert_eq!(place.read("a.ehdb"), damaged);
+    let run = place.run(&["repair", "a.ehdb", "--into", "b.ehdb", "--json"]);
+    assert!(run.status == 1 && run.stderr.contains("were passed over"), "{run:?}");
+    let said: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(place.ok(&["count", "b.ehdb"]), format!("{}\n", said["items"]).as_bytes());
+    assert!(said["items"].as_u64() > Some(1000) && said["damages"].as_u64() > Some(0), "{said}");
+    let first = &said["listed"][0];
+    assert!(first["at"].as_u64().is_some_and(|at| at < damaged.len() as u64), "{said}");
+    let run = place.run(&["repair", "a.ehdb", "--into", "c.ehdb"]);
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert!(text.contains(&format!("a.ehdb: damaged at byte {}: ", first["at"])), "{text}");
+    assert!(text.ends_with(&format!("c.ehdb: {} items\n", said["items"])), "{text}");
+    // Without a root nothing can be copied: that is damage, too, and leaves no file.
+    damaged[512..1024].fill(0xa5);
+    place.write("a.ehdb", &damaged);
+    place.run(&["repair", "a.ehdb", "--into", "d.ehdb"]).fails(1, &["a.ehdb", "damaged at byte"]);
+    assert!(!place.path("d.ehdb").exists());
 }

@@ -198,3 +198,19 @@ fn reading_needs_a_clean_pool() {
     Pool::open_read_only(region.clone()).unwrap().close().unwrap();
     assert_eq!(region.media().words(), before);
 }
+
+#[test]
+fn where_no_boot_has_a_name_every_end_may_be_power_loss() {
+    // Fails if two boots without a name were taken for one.
+    let region = region();
+    let filled = Pool::create(region.clone(), IDENTITY, Boot::default(), |_| Ok::<(), Error>(()));
+    drop(filled.unwrap());
+    let pool = Pool::open(region.clone(), Boot::default()).unwrap();
+    assert_eq!(pool.previous_shutdown(), Shutdown::Power);
+    let status = Pool::status(&region, Boot::default()).unwrap();
+    assert_eq!(status.previous, Shutdown::Power);
+    pool.recovered().unwrap();
+    pool.close().unwrap();
+    let status = Pool::status(&region, Boot::default()).unwrap();
+    assert_eq!(status.previous, Shutdown::Clean);
+}

@@ -521,3 +521,64 @@ fn what_will_be_read_may_lie_anywhere() {
     }
     assert_eq!(medium.bytes(), 300 << 10);
 }
+
+#[test]
+fn p15_a_program_that_is_started_inherits_nothing() {
+    // Fails if it had the file, or the directory of a new one, among its descriptors.
+    let directory = Directory::new();
+    let own = directory.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let inherits = || {
+        let list = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+        let list = String::from_utf8(list.stdout).unwrap();
+        assert!(list.contains(" 0 -> "), "{list}");
+        list.lines().any(|line| line.contains(&format!("/{own}")))
+    };
+    let medium = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    assert!(!inherits(), "a new file");
+    medium.publish().unwrap();
+    drop(medium);
+    let medium = FileMedium::open(directory.file(), &options()).unwrap();
+    assert!(!inherits(), "a file that is there");
+    drop(medium);
+    let _reader = FileMedium::open_read_only(directory.file(), &options()).unwrap();
+    assert!(!inherits(), "a file that is read");
+}
+
+#[test]
+fn p15_mapped_contents_are_left_out_of_core_dumps() {
+    // Fails if the crash of a program wrote what its users stored into a file of its own.
+    let directory = Directory::new();
+    let medium = published(&directory, 1 << 16);
+    medium.grow(1 << 20).unwrap();
+    let file = directory.file().canonicalize().unwrap();
+    let (mut is_ours, mut found) = (false, 0);
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        // A line that begins with a range of addresses begins a mapping.
+        if line.split(' ').next().is_some_and(|first| first.contains('-')) {
+            is_ours = line.ends_with(file.to_str().unwrap());
+        } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_ours) {
+            found += 1;
+            assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
+        }
+    }
+    assert!(found > 0, "the file is mapped");
+}
+
+#[test]
+fn what_a_process_of_the_same_number_left_is_passed_over() {
+    // Fails if a name that is taken ended the making of a file, or if another's file were used.
+    let directory = Directory::new();
+    let medium = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    let name = directory.only_file().unwrap().to_str().unwrap().to_owned();
+    drop(medium);
+    let (begin, count) = name.strip_suffix(".new").unwrap().rsplit_once('-').unwrap();
+    let count: u32 = count.parse().unwrap();
+    // Other tests of this process take some of these numbers meanwhile.
+    let left: Vec<_> = (count..count + 500).map(|number| format!("{begin}-{number}.new")).collect();
+    left.iter().for_each(|name| std::fs::write(name, "left").unwrap());
+    let medium = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    medium.publish().unwrap();
+    drop(medium);
+    assert_eq!(std::fs::metadata(directory.file()).unwrap().len(), 4096);
+    assert!(left.iter().all(|name| std::fs::read(name).unwrap() == b"left"));
+}

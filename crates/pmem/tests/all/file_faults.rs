@@ -473,3 +473,32 @@ fn a_published_file_is_whole_after_a_power_failure_in_every_mode() {
         judge(&directory, &promised, "published");
     }
 }
+
+#[test]
+fn p11_every_network_is_known_by_its_number() {
+    // Fails if a number were wrong: two machines could then write to one file. Those of statfs(2).
+    let networks = [
+        0x6969,
+        0x517b,
+        0xff53_4d42,
+        0xfe53_4d42,
+        0x00c3_6400,
+        0x5346_414f,
+        0x6b41_4653,
+        0x7375_7245,
+        0x0102_1997,
+        0x0bd0_0bd0,
+        0x4750_4653,
+    ];
+    // ext4, tmpfs, btrfs, XFS, overlayfs, FUSE.
+    let others = [0xef53, 0x0102_1994, 0x9123_683e, 0x5846_5342, 0x794c_7630, 0x6573_5546];
+    for (magic, is_refused) in
+        networks.map(|magic| (magic, true)).into_iter().chain(others.map(|magic| (magic, false)))
+    {
+        let directory = Arc::new(Directory::new());
+        let system = Faulty::new(&directory, Call::FileSystem, 0, Fault::Says(magic));
+        let created = FileMedium::create(directory.file(), 4096, &options(system));
+        let refused = matches!(created, Err(Error::Unsupported { .. }));
+        assert_eq!(refused, is_refused, "{magic:#x}");
+    }
+}

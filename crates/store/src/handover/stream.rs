@@ -217,10 +217,28 @@ mod tests {
 
     #[test]
     fn a_sender_that_fails_says_why() {
+        // Fails if the other end were told that something failed and not what.
         let mut bytes = Vec::new();
         let mut sender = Sender::begin(&mut bytes).unwrap();
         sender.pair(b"key", b"value").unwrap();
         sender.fail("the reason").unwrap();
         assert_eq!(received(&bytes).unwrap_err(), "the reason");
+    }
+
+    #[test]
+    fn the_longest_pair_passes_and_a_longer_one_does_not() {
+        // Fails if a pair that a database holds were taken for a length that no pair has.
+        for (key, value, passes) in [
+            (MAX_KEY_BYTES, MAX_VALUE_BYTES, true),
+            (MAX_KEY_BYTES + 1, 0, false),
+            (0, MAX_VALUE_BYTES + 1, false),
+        ] {
+            let pair = (vec![1; key], vec![2; value]);
+            let mut bytes = Vec::new();
+            let mut sender = Sender::begin(&mut bytes).unwrap();
+            sender.pair(&pair.0, &pair.1).unwrap();
+            sender.end().unwrap();
+            assert!(received(&bytes).is_ok_and(|pairs| pairs == [pair]) == passes, "{key} {value}");
+        }
     }
 }

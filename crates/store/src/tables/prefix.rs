@@ -109,4 +109,17 @@ mod tests {
         }
         assert!(before(FIRST, &[0; MAX_KEY_BYTES]).is_err());
     }
+
+    #[test]
+    fn keys_of_every_length_around_the_buffer_get_their_prefix() {
+        // Fails if a key that just does not fit into the buffer were copied there.
+        for bytes in 0..=2 * SHORT {
+            let key = vec![7; bytes];
+            let whole = with(FIRST, &key, |stored| Ok(stored.to_vec())).unwrap();
+            assert_eq!(split(&whole), Some((FIRST, &key[..])), "{bytes}");
+        }
+        let longest = vec![7; MAX_KEY_BYTES - BYTES];
+        assert!(with(FIRST, &longest, |stored| Ok(stored.len())).unwrap() == MAX_KEY_BYTES);
+        assert!(with(FIRST, &vec![7; MAX_KEY_BYTES - BYTES + 1], |_| Ok(())).is_err());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Db, Durability, engines};
+use crate::{Db, Durability, Form, HashKind, engines};
 
 /// Returns when writes to a database are durable that is opened without a word about it.
 fn by_itself(path: &Path) -> Durability {
@@ -60,4 +60,34 @@ fn a_copy_is_immediate_if_that_is_chosen_for_it_and_else_as_it_was() {
     assert_eq!(by_itself(&place("batch")), Durability::Batch);
     assert_eq!(by_itself(&place("immediate")), Durability::Immediate);
     assert_eq!(by_itself(&place("salvaged")), Durability::Immediate);
+}
+
+#[test]
+fn every_copy_has_the_engine_the_form_and_the_hash_function_of_its_original() {
+    // Fails if what nobody names, because the file says it, were chosen anew for a copy.
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        let path = place("pairs.ehdb");
+        let options = Db::options().engine(engine.name).form(Form::WORDS).hash(HashKind::Xxh3);
+        let db = options.expected_items(100).create(&path).unwrap();
+        db.put([1; 8], [2; 8]).unwrap();
+        db.close().unwrap();
+        let db = Db::open(&path).unwrap();
+        db.backup(place("backup"), &Db::options()).unwrap();
+        db.checkpoint(place("checkpoint")).unwrap();
+        db.close().unwrap();
+        Db::salvage(&path, place("salvaged"), &Db::options()).unwrap();
+        Db::open(&path).unwrap().compact().unwrap().close().unwrap();
+        let expected = (engine.name, Form::WORDS, HashKind::Xxh3);
+        for copy in ["pairs.ehdb", "backup", "checkpoint", "salvaged"] {
+            let db = Db::open(place(copy)).unwrap();
+            let info = db.info();
+            assert_eq!((info.engine.name, info.form, info.hash), expected, "{copy}");
+            assert_eq!(db.get([1; 8]).unwrap().unwrap(), [2; 8], "{copy}");
+        }
+        let db = Db::open(&path).unwrap().truncate().unwrap();
+        let info = db.info();
+        assert_eq!((info.engine.name, info.form, info.hash), expected, "truncated");
+    }
 }

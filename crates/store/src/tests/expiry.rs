@@ -427,3 +427,17 @@ fn a_round_that_took_no_time_is_not_followed_by_the_next() {
     let deadline = upkeep.deadline.unwrap();
     assert!(deadline > db.core().now() + Duration::from_secs(20), "{deadline:?}");
 }
+
+#[test]
+fn a_round_that_begins_late_is_followed_by_the_next_in_time() {
+    // Fails if it were taken for one that lasted since the database was opened.
+    let directory = tempfile::tempdir().unwrap();
+    let (db, _table) = sessions(&Clock::new(), "wophi", &directory.path().join("pairs.ehdb"));
+    std::thread::sleep(Duration::from_secs(2));
+    let mut upkeep = db.core().maintain().unwrap();
+    while upkeep.more {
+        upkeep = db.core().maintain().unwrap();
+    }
+    let limit = db.core().now() + Duration::from_secs(35);
+    assert!(upkeep.deadline.is_some_and(|at| at < limit), "{upkeep:?} at {limit:?}");
+}

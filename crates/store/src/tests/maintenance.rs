@@ -349,3 +349,53 @@ fn p10_a_backup_to_a_full_disk_fails_and_leaves_no_file() {
         assert_eq!(Db::open_read_only(&copy).unwrap().check().unwrap().items, 4000);
     }
 }
+
+#[test]
+fn of_two_deadlines_the_first_one_counts() {
+    // Fails if a batch ended only when pairs that have ended are looked for the next time.
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().engine("reef").background(false);
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    let table = db.expiring_table_or_create("sessions").unwrap();
+    table.put("key", "value", crate::Expiry::Never).unwrap();
+    let mut upkeep = db.core().maintain().unwrap();
+    while upkeep.more {
+        upkeep = db.core().maintain().unwrap();
+    }
+    // Half of the 5 s of a batch; the sweep is due after 30 s.
+    let limit = db.core().now() + Duration::from_secs(5);
+    assert!(upkeep.deadline.is_some_and(|at| at <= limit), "{upkeep:?} at {limit:?}");
+}
+
+#[test]
+fn without_a_thread_what_failed_maintenance_left_is_synced_and_reported() {
+    // Fails if batches never ended where the engine cannot end them, or if the close hid it.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| Some(Err(IndexError::Poisoned)), |_| None);
+    let path = directory.path().join("p.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::ByEngine, false);
+    for number in 0..128u32 {
+        db.put(number.to_be_bytes(), b"value").unwrap();
+    }
+    assert_eq!((faults.maintenances(), faults.syncs()), (1, 1));
+    assert!(db.metrics().maintenance_failed);
+    assert!(matches!(db.close(), Err(Error::Maintenance { .. })));
+}
+
+#[test]
+fn without_a_thread_the_end_of_an_interval_begins_the_next() {
+    // Fails if every 128th write waited for the device once the first interval is over.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let interval = Duration::from_millis(200);
+    let path = directory.path().join("p.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Every(interval), false);
+    std::thread::sleep(interval);
+    let begun = Instant::now();
+    for number in 0..32 * 128u32 {
+        db.put(number.to_be_bytes(), b"value").unwrap();
+    }
+    let most = 1 + begun.elapsed().as_millis() / interval.as_millis();
+    let syncs = u128::from(faults.syncs());
+    assert!((1..=most).contains(&syncs), "{syncs} syncs, at most {most}");
+}

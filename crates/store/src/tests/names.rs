@@ -250,3 +250,76 @@ fn a_discarded_database_is_deleted_before_it_is_closed() {
     let seen = presence.seen.lock().unwrap();
     assert_eq!((seen.is_empty(), seen.last()), (false, Some(&false)));
 }
+
+/// A system that gives the name of a database to another file, when a copy gets its own name.
+#[derive(Debug)]
+struct Thief {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl System for Thief {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if call == Call::Rename {
+            std::fs::rename(&self.from, &self.to)?;
+        }
+        run()
+    }
+}
+
+#[test]
+fn a_name_that_goes_to_another_file_while_pairs_are_copied_stays_with_it() {
+    // Fails if a compaction replaced a database that came to the name behind its first look.
+    let (directory, first, second) = two();
+    let system = Arc::new(Thief { from: second.clone(), to: first.clone() });
+    let db = Options { system, ..Db::options() }.open(&first).unwrap();
+    assert_eq!(db.compact().unwrap_err().kind(), crate::ErrorKind::Renamed);
+    let found = Db::open(&first).unwrap().get("path").unwrap().unwrap();
+    assert_eq!(found, second.to_str().unwrap().as_bytes());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+/// A system whose files lie on a network.
+#[derive(Debug)]
+struct Network;
+
+impl System for Network {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        const NFS: u64 = 0x6969;
+        if call == Call::FileSystem { run().map(|_| NFS) } else { run() }
+    }
+}
+
+#[test]
+fn a_database_on_a_network_is_for_those_who_say_that_they_trust_it() {
+    // Fails if the choice did not reach the file, or were made for everybody.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let refusing = Options { system: Arc::new(Network), ..Db::options() };
+    let trusting = refusing.clone().trust_file_system(true);
+    assert!(refusing.create(&path).unwrap_err().to_string().contains("network"));
+    trusting.create(&path).unwrap().close().unwrap();
+    for refused in [refusing.open(&path), refusing.open_read_only(&path)] {
+        assert!(refused.unwrap_err().to_string().contains("network"));
+    }
+    trusting.open(&path).unwrap().compact().unwrap().close().unwrap();
+    drop(trusting.open_read_only(&path).unwrap());
+}
+
+#[test]
+fn a_compaction_leaves_no_file_and_no_option_behind() {
+    // Fails if each failed try cost the length of the database on a disk that may be nearly full,
+    // or if the handle that comes back is open in another way than the one that was given.
+    let (directory, path, _) = two();
+    let (_, options) = Watch::new(&path, Some((Call::OpenDirectory, 2)));
+    options.open(&path).unwrap().compact().unwrap_err();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+    let options = Db::options().durability(crate::Durability::Process).count_calls(true);
+    let mut db = options.open(&path).unwrap();
+    let acts: [fn(Db) -> Result<Db>; 2] = [Db::compact, Db::truncate];
+    for act in acts {
+        db = act(db).unwrap();
+        assert_eq!(db.info().durability, crate::Durability::Process);
+        assert!(db.metrics().calls.is_some());
+    }
+}

@@ -201,3 +201,38 @@ fn what_takes_time_is_a_span() {
     let expected = ["backup", "close", "create", "maintain", "open", "repair", "rewrite", "sync"];
     assert_eq!(names, expected);
 }
+
+#[test]
+fn every_figure_of_the_text_is_the_one_of_its_name() {
+    // Fails if two figures were exchanged: all are plausible.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let db = Db::options().background(false).create(&path).unwrap();
+    for round in 0..2u8 {
+        for number in 0..2000u32 {
+            db.put(number.to_le_bytes(), [round; 100]).unwrap();
+        }
+    }
+    db.sync().unwrap();
+    let metrics = db.metrics();
+    let (all, stats) = (figures(&metrics.to_string()), metrics.stats.unwrap());
+    let get = |name: &str| all[&format!("everhash_{name}{{database=\"{}\"}}", path.display())];
+    for (name, value) in [
+        ("pairs", stats.items),
+        ("slots", stats.slots),
+        ("file_bytes", stats.device_bytes),
+        ("used_bytes", stats.used_bytes),
+        ("live_bytes", stats.live_bytes),
+        ("dead_bytes", stats.dead_bytes.unwrap()),
+        ("memory_bytes", stats.dram_bytes),
+        ("growth_steps_total", stats.growth_steps),
+        ("device_syncs_total", metrics.device_syncs),
+    ] {
+        assert_eq!(get(name), value as f64, "{name}");
+    }
+    assert_eq!(get("open_seconds"), metrics.open_for.as_secs_f64());
+    for (name, value) in &stats.own {
+        let line = format!("everhash_engine{{database=\"{}\",figure=\"{name}\"}}", path.display());
+        assert_eq!(all[&line], *value as f64, "{name}");
+    }
+}

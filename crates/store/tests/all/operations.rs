@@ -16,6 +16,7 @@ fn relaxed() -> (tempfile::TempDir, Db) {
 
 #[test]
 fn every_operation_means_what_it_says() {
+    // Fails if an operation stored, answered or refused something else than its name says.
     let (_directory, db) = relaxed();
     assert!(db.is_empty().unwrap());
     assert!(db.put_if_absent(b"a", b"1").unwrap() && !db.put_if_absent(b"a", b"2").unwrap());
@@ -56,6 +57,8 @@ fn a_value_can_be_read_in_part_and_taken() {
     assert_eq!(part(8..50), b"89");
     assert_eq!(part(20..50), b"");
     assert_eq!(db.get_range("long", 3..=4).unwrap().unwrap(), b"34");
+    let behind = (std::ops::Bound::Excluded(2), std::ops::Bound::Unbounded);
+    assert_eq!(db.get_range("long", behind).unwrap().unwrap(), b"3456789");
     assert_eq!(db.get_range("long", ..).unwrap().unwrap(), b"0123456789");
     assert_eq!(db.get_range("empty", 0..1).unwrap(), Some(vec![]));
     assert_eq!(db.get_range("absent", ..).unwrap(), None);
@@ -77,6 +80,7 @@ fn a_value_can_be_read_in_part_and_taken() {
 
 #[test]
 fn a_change_that_fails_changes_nothing() {
+    // Fails if a closure that returns an error changed or removed the pair.
     let (_directory, db) = relaxed();
     db.put("count", "7").unwrap();
     let refused = db.try_modify("count", |value| {
@@ -158,6 +162,7 @@ fn a_scan_goes_on_where_it_broke_and_misses_nothing() {
 
 #[test]
 fn retain_keeps_what_it_is_told_to() {
+    // Fails if a pair were kept or removed against the answer, or counted wrongly.
     let (_directory, db) = relaxed();
     for number in 0..1000u32 {
         db.put(number.to_be_bytes(), number.to_le_bytes()).unwrap();
@@ -171,6 +176,7 @@ fn retain_keeps_what_it_is_told_to() {
 
 #[test]
 fn an_error_has_a_kind() {
+    // Fails if programs could not tell one cause from another without reading a message.
     let (directory, db) = relaxed();
     let long = vec![0; (16 << 20) + 1];
     let error = db.put("key", long).unwrap_err();
@@ -201,6 +207,7 @@ fn a_swap_happens_only_from_the_expected_value() {
 
 #[test]
 fn words_are_the_same_pairs_in_little_endian_order() {
+    // Fails if a pair had other bytes by words than by byte strings.
     let directory = tempfile::tempdir().unwrap();
     let options = Db::options().form(Form::WORDS).durability(Durability::Process);
     let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
@@ -295,6 +302,7 @@ fn a_backup_is_of_one_moment() {
 
 #[test]
 fn a_backup_never_replaces_a_file() {
+    // Fails if a mistyped name cost a file, or a failed backup left one.
     let (directory, db) = relaxed();
     db.put(b"key", b"value").unwrap();
     let copy = directory.path().join("copy.ehdb");
@@ -348,6 +356,7 @@ fn checks_and_scans_run_beside_writes() {
 
 #[test]
 fn a_database_can_be_shared_and_sent() {
+    // Fails to compile if a handle could not be shared by threads.
     fn shared<T: Send + Sync + Clone + 'static>() {}
     shared::<Db>();
 }

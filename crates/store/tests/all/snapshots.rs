@@ -2,20 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support::place;
 use everhash_store::{
     Change, Db, Durability, ErrorKind, Form, Options, Snapshot, WriteBatch, engines,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("pairs.ehdb");
-    (directory, path)
-}
 
 fn relaxed(engine: &str) -> Options {
     Db::options().engine(engine).durability(Durability::Process)
@@ -442,4 +437,23 @@ fn a_key_has_one_value_in_a_snapshot_beside_a_writer() {
         stop.store(true, Ordering::Relaxed);
         assert_eq!(different, None);
     });
+}
+
+#[test]
+fn the_other_end_is_told_why_a_snapshot_is_incomplete() {
+    // Fails if it only saw that the stream ends: the limit that is to be raised is known here.
+    let (_directory, path) = place();
+    let db = relaxed("reef").snapshot_bytes(1000).create(path).unwrap();
+    db.put("key", "value").unwrap();
+    let snapshot = db.snapshot().unwrap();
+    for number in 0..100u32 {
+        db.put(number.to_be_bytes(), "value").unwrap();
+    }
+    let mut stream = Vec::new();
+    assert_eq!(snapshot.send_to(&mut stream).unwrap_err().kind(), ErrorKind::SnapshotFull);
+    let mut pairs = everhash_store::ReceivedPairs::new(&stream[..]);
+    let told = pairs.find_map(Result::err).unwrap();
+    assert_eq!(told.kind(), ErrorKind::Incomplete);
+    assert!(told.to_string().contains("snapshot_bytes"), "{told}");
+    assert!(pairs.next().is_none());
 }

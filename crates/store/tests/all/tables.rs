@@ -5,18 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::place;
 use everhash_store::{
     Change, Db, Durability, ErrorKind, Form, MAX_KEY_BYTES, Swap, Table, WriteBatch, engines,
 };
 
 /// The records that the catalogue of up to 32 tables has.
 const CATALOGUE: u64 = 2;
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("pairs.ehdb");
-    (directory, path)
-}
 
 fn relaxed(engine: &str, path: &Path) -> Db {
     let options = Db::options().engine(engine).durability(Durability::Process);
@@ -363,4 +358,49 @@ fn a_table_made_beside_a_clear_is_there_after_the_next_open() {
         drop(db);
         std::fs::remove_file(&path).unwrap();
     }
+}
+
+#[test]
+fn words_that_begin_like_a_prefix_are_words_like_others() {
+    // Fails if a database of one length, which has no tables, hid pairs as those of a table.
+    let keys = [0u8, 1, 16].map(|number| [0xff, 0xeb, 0x7a, 0, 0, 0, 0, number]);
+    for engine in engines().iter().filter(|engine| engine.capabilities.holds(Form::WORDS)) {
+        let (directory, path) = place();
+        let [backup, salvaged] = ["backup", "salvaged"].map(|name| directory.path().join(name));
+        let options = Db::options().engine(engine.name).form(Form::WORDS);
+        let db = options.durability(Durability::Process).create(&path).unwrap();
+        for key in keys {
+            assert!(!db.put(key, key).unwrap(), "{}", engine.name);
+        }
+        assert_eq!((db.len().unwrap(), db.iter().count()), (3, 3), "{}", engine.name);
+        assert_eq!(db.snapshot().unwrap().iter().count(), 3);
+        assert_eq!(db.backup(&backup, &Db::options()).unwrap(), 3, "{}", engine.name);
+        db.close().unwrap();
+        let found = Db::salvage(&path, &salvaged, &Db::options()).unwrap();
+        assert_eq!(found.items, 3, "{}", engine.name);
+        for copy in [&backup, &salvaged] {
+            let db = Db::open(copy).unwrap();
+            for key in keys {
+                assert_eq!(db.get(key).unwrap().unwrap(), key, "{}", engine.name);
+            }
+            assert_eq!(db.retain(|key, _| key[7] != 1).unwrap(), 1);
+            assert_eq!(db.len().unwrap(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_was_cleared_names_no_table() {
+    // Fails if a batch that is used again were refused because of a table of its former life.
+    let (_directory, path) = place();
+    let db = relaxed("wophi", &path);
+    let red = db.create_table("red").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put_in(&red, "a", "1");
+    db.write(&batch).unwrap();
+    batch.clear();
+    assert!(db.drop_table("red").unwrap());
+    batch.put("a", "2");
+    db.write(&batch).unwrap();
+    assert_eq!(db.get("a").unwrap().unwrap(), b"2");
 }
