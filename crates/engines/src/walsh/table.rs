@@ -164,7 +164,7 @@ impl<M: Media> Table for Walsh<M> {
 
     fn check(&self) -> Result<Checked> {
         self.check_directories()?;
-        check::check(self.pool.region(), &mut |_, _| {})
+        check::check_open(self.pool.region())
     }
 
     fn durability(&self) -> Durability {

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use everhash_index::{Design, Error, Form, Inline, Result, Table};
+use everhash_index::{Design, Engine, Error, Form, Inline, Result, Table};
 use everhash_pmem::pool::Header;
 use everhash_pmem::{Addr, Boot, Image, LINE, Media, Region, Std, WORD};
 use everhash_testkit::hostile::{Effort, judge};
@@ -35,7 +35,7 @@ impl Victim {
     /// Makes a pool of some pairs; it was closed, or its process ended.
     fn new<E>(pairs: u64, is_closed: bool) -> Victim
     where
-        E: everhash_index::Engine<Table<Image> = crate::walsh::WalshTable<Image>>,
+        E: Engine<Table<Image> = crate::walsh::WalshTable<Image>>,
     {
         let mut session = Session::<E>::tiny(Form::WORDS, 1 << 20).unwrap();
         for number in 0..pairs {
@@ -90,7 +90,7 @@ impl Victim {
     fn ask(&self, words: &[u64], boot: Boot) -> Result<()> {
         let bytes = words.len() as u64 * 8;
         let region = Region::new(Image::<Std>::of(words, bytes, bytes + (64 << 20)));
-        let _ = <Walsh as everhash_index::Engine>::check(&region, &mut |_, _| {});
+        let _ = Walsh::check(&region, &mut |_, _| {});
         let table = everhash_index::open::<Walsh, _>(region.clone(), boot, &Inline)?;
         for number in 0..100u64 {
             let key = number.to_le_bytes();
@@ -158,6 +158,39 @@ fn p07_numbers_of_a_log_that_lie_are_refused() {
         let words = victim.lying::<{ LogHead::WORDS }>(at, LogHead::NUMBER, u64::MAX);
         assert!(is_refused(&victim.ask(&words, boot)), "number");
     }
+}
+
+#[test]
+fn p07_logs_that_are_said_to_overlap_are_not_all_read() {
+    // Fails if a salvage reads logs beyond what the medium has room for: each of them may be said
+    // to be as long as that, and a small pool would be read without end.
+    let mut victim = Victim::new::<Walsh>(60, false);
+    let salvaged = |victim: &Victim| {
+        let bytes = victim.words.len() as u64 * 8;
+        let region = Region::new(Image::<Std>::of(&victim.words, bytes, bytes));
+        let (mut pairs, mut reports) = (0, 0);
+        Walsh::salvage(&region, &mut |_, _| pairs += 1, &mut |_| reports += 1).unwrap();
+        (pairs, reports)
+    };
+    assert_eq!(salvaged(&victim), (60, 0));
+    let bytes = victim.words.len() as u64 * 8;
+    let record = victim.record(0).word() as usize;
+    let start = |info: usize| victim.words[record + info + Info::START];
+    let start = start(AreaRecord::INFO_A).max(start(AreaRecord::INFO_B));
+    let (mut at, mut logs, mut number) = (victim.led(0, AreaRecord::VISIBLE_TAIL), 0, u64::MAX);
+    while number != start {
+        let head = at.word() as usize;
+        number = victim.words[head + LogHead::NUMBER];
+        let [size, previous] =
+            [LogHead::SIZE, LogHead::PREVIOUS].map(|word| victim.words[head + word]);
+        let lie = ((bytes - at.byte()) / LINE) << 32 | size & u64::from(u32::MAX);
+        victim.words = victim.lying::<{ LogHead::WORDS }>(at, LogHead::SIZE, lie);
+        at = Tail::decode(previous, at).map_or(Addr::NULL, |before| before.at);
+        logs += 1;
+    }
+    assert!(logs >= 4, "{logs} logs are too few to be longer than the budget");
+    let (pairs, reports) = salvaged(&victim);
+    assert!(pairs < 60 && reports == 1, "{pairs} pairs, {reports} reports");
 }
 
 #[test]
