@@ -184,7 +184,10 @@ fn an_insert_that_finds_no_room_keeps_no_record() {
     // A page of records, and then no room for anything else.
     assert!(!is_full(&0, false));
     session.region().media().refusals().takes.plan(0, u64::MAX);
-    let key = (1..KEYS).find(|key| is_full(key, false)).unwrap();
+    // Until the logs of both collectors are full, and nothing of them can be moved.
+    let fulls = (1..KEYS).filter(|key| is_full(key, false)).count();
+    assert!(fulls > 0);
+    let key = (KEYS..2 * KEYS).find(|key| is_full(key, false)).unwrap();
     let used = table.heap.usage().unwrap().record_bytes;
     for blind in [false, true] {
         (0..50).for_each(|_| assert!(is_full(&key, blind)));
