@@ -153,7 +153,8 @@ impl<'a> CrashChecker<'a> {
         self.region.media().restart(&[]);
         let boot = Opening::default().boot;
         let (expected, after_power) = (Expected::NoPoolOr, Expected::NoPoolOr);
-        let start = Start { boot, expected, after_power, create: true, closed: false };
+        let start =
+            Start { boot, expected, after_power, create: true, closed: false, is_settled: false };
         self.execute(start, operations.to_vec())
     }
 
@@ -397,7 +398,7 @@ fn start_after(execution: &Execution, moment: &Moment, killed: bool) -> Start {
     let boot = if killed { boot } else { next_boot(boot) };
     let expected = execution.expected(moment, killed);
     let (after_power, closed) = (execution.expected(moment, false), execution.is_closed(moment));
-    Start { boot, expected, after_power, create: false, closed }
+    Start { boot, expected, after_power, create: false, closed, is_settled: !killed }
 }
 
 /// The crashes that lead to the execution under examination.

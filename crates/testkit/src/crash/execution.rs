@@ -28,6 +28,8 @@ pub(super) struct Start {
     pub create: bool,
     /// Whether the last process closed the pool before the crash.
     pub closed: bool,
+    /// Whether everything that is found is durable: power was lost, and no process was killed since.
+    pub is_settled: bool,
 }
 
 impl Start {
@@ -85,8 +87,14 @@ impl Execution {
         // No reader saw anything while the pool was being opened, nor if it was refused.
         let done = (moment.returned as usize).checked_sub(1);
         let Some(done) = done.filter(|done| *done < self.models.len()) else {
-            let Start { expected, after_power, .. } = &self.start;
-            return if killed { expected.clone() } else { after_power.clone() };
+            let Start { expected, after_power, is_settled, .. } = &self.start;
+            return match self.found() {
+                // Nothing was pending that a second crash could take back: what this recovery found
+                // in the end, the next one finds, wherever this one is interrupted.
+                Some(found) if *is_settled => Expected::OneOf(vec![found.clone()]),
+                _ if killed => expected.clone(),
+                _ => after_power.clone(),
+            };
         };
         let op = self.in_flight(moment);
         match &self.history {

@@ -75,6 +75,19 @@ fn of_a_batch_a_part_keeps_no_later_write_without_an_earlier_one() {
 }
 
 #[test]
+fn p05_an_interrupted_recovery_loses_nothing_that_a_batch_might_have_lost() {
+    // Fails if a second crash during an open is held to what the first one might have left: the
+    // recovery loses the newest write if it is interrupted, and else it does not.
+    let limits =
+        Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..Limits::default() };
+    let effort = Effort { seeds: 0..1, operations: 12, limits, ..small(Model::Adr) };
+    let design = Design::of::<Notes>().with_settings(&[("bug", 2)]);
+    let found = judge(&design, Form::WORDS, &effort).unwrap_err();
+    println!("{found}");
+    assert!(found.crashes.len() == 2, "{found}");
+}
+
+#[test]
 fn a_bug_under_one_model_is_none_under_another() {
     // Fails if a model grants or denies an order that it should not.
     judge(&with(bug::LINE_ORDER), Form::WORDS, &small(Model::Adr)).unwrap();

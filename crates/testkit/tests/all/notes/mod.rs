@@ -12,7 +12,9 @@ use everhash_index::{
     Table, Upkeep, admit,
 };
 use everhash_pmem::pool::DATA;
-use everhash_pmem::{Access, Addr, LINE, Lock, Media, Pool, Primitives, Region, Site, Span};
+use everhash_pmem::{
+    Access, Addr, LINE, Lock, Media, Pool, Primitives, Region, Shutdown, Site, Span,
+};
 
 use super::rows::{BUG, Planted};
 
@@ -34,7 +36,8 @@ fn line(log: usize, number: u64) -> Addr {
     DATA.plus((2 * number + log as u64) * LINE / 8)
 }
 
-/// The engine. With the bug 1 it goes on behind a line that did not arrive.
+/// The engine. With the bug 1 it goes on behind a line that did not arrive. With the bug 2 its
+/// recovery takes the newest line away for a moment.
 pub struct Notes;
 
 impl Engine for Notes {
@@ -73,6 +76,9 @@ impl Engine for Notes {
             replay(&pm, log, passes_holes, &mut state)?;
         }
         pm.sync(ACCEPT)?;
+        if pm.load(BUG)? == 2 && pool.previous_shutdown() == Shutdown::Power {
+            rewrite_newest(&pm, &state)?;
+        }
         pool.recovered()?;
         Ok(NoteTable { state: Lock::new(state), pool })
     }
@@ -133,6 +139,18 @@ fn replay<M: Media>(
             state.apply(log, words);
             state.lengths[log] = number + 1;
         }
+    }
+    Ok(())
+}
+
+/// Writes the newest line of a log anew, in two steps, of which a crash shows the first.
+fn rewrite_newest<M: Media>(pm: &Access<'_, M>, state: &State) -> Result<()> {
+    let Some(last) = state.lengths[0].checked_sub(1) else { return Ok(()) };
+    let at = line(0, last);
+    let word = pm.load(at)?;
+    for word in [0, word] {
+        pm.commit_word(at, word, LINE_COUNTS)?;
+        pm.persist(Span::new(at, 1), ACCEPT)?;
     }
     Ok(())
 }
