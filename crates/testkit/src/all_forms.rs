@@ -27,13 +27,21 @@ pub fn conformance(design: &Design<Image>) {
 /// writes are durable when they return, one that a crash takes back.
 #[cfg(feature = "race")]
 pub fn schedules(subject: &race::Subject) {
-    each(&subject.plain, |form| race::judge(subject, form, &race::Effort::default()));
+    each(&subject.plain, |form| {
+        let report = race::judge(subject, form, &race::Effort::default())?;
+        assert_eq!(report.undecided, 0, "{form}: histories with too many orders");
+        Ok::<_, Box<race::Violation>>(report)
+    });
 }
 
 /// Real threads give no such answer either.
 #[cfg(feature = "race")]
 pub fn threads(design: &Design<Image>) {
-    each(design, |form| race::stress(design, form, &race::Stress::default()));
+    each(design, |form| {
+        let report = race::stress(design, form, &race::Stress::default())?;
+        assert_eq!(report.undecided, 0, "{form}: histories with too many orders");
+        Ok::<_, crate::Failure>(report)
+    });
 }
 
 /// A medium that is full at any moment loses nothing and wedges nothing. Returns how many removals
