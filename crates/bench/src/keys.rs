@@ -74,6 +74,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_run_are_distinct() {
+        // Fails if two numbers had one key: counts would be too low.
         let mut keys: Vec<_> = (0..100_000).map(key).collect();
         keys.sort_unstable();
         keys.dedup();

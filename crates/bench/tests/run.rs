@@ -44,6 +44,7 @@ fn a_setting_that_an_engine_does_not_have_is_refused() {
 
 #[test]
 fn fewer_pairs_than_threads_are_refused() {
+    // Fails if a thread without pairs were measured.
     let plan = Plan { items: 1, ..plan(Form::WORDS) };
     let error = run(&plan, &[], &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("fewer pairs than threads"));

@@ -75,6 +75,7 @@ mod tests {
 
     #[test]
     fn a_form_survives_its_code_and_its_text() {
+        // Fails if a form were stored or printed as another one.
         for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
             assert_eq!(Form::from_code(form.code()), form);
             assert_eq!(form.to_string().parse(), Ok(form));

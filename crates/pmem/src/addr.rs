@@ -160,6 +160,7 @@ mod tests {
 
     #[test]
     fn bytes_round_up_to_words() {
+        // Fails if the last word of a length were left out, or one too many taken.
         assert_eq!(Span::of_bytes(Addr::NULL, 9).words, 2);
         assert!(Span::new(Addr::new(8), 2).overlaps(Span::new(Addr::new(16), 1)));
         assert!(!Span::new(Addr::new(8), 1).overlaps(Span::new(Addr::new(16), 1)));

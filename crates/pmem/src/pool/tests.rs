@@ -103,6 +103,7 @@ fn closing_syncs_the_contents_first_where_fences_do_not_reach_the_device() {
 
 #[test]
 fn a_pool_that_was_never_completed_is_refused() {
+    // Fails if a pool whose engine never said that it is complete were opened.
     let region = region();
     let error = Pool::create(region.clone(), IDENTITY, HERE, |_| Err(Error::Poisoned));
     assert!(matches!(error, Err(Error::Poisoned)));
@@ -130,6 +131,7 @@ fn every_flipped_bit_of_a_clean_header_is_noticed() {
 
 #[test]
 fn foreign_files_are_refused_with_the_reason() {
+    // Fails if a file of another kind were taken for a pool, or its message did not say why not.
     let refused = |change: &dyn Fn(&mut [u64; Header::WORDS], Addr)| {
         let region = create();
         let pm = region.access();
@@ -191,6 +193,7 @@ fn p07_a_sequence_number_that_cannot_rise_is_damage() {
 
 #[test]
 fn reading_needs_a_clean_pool() {
+    // Fails if a reader saw a pool that recovery has to change first.
     let region = create();
     assert!(Pool::open_read_only(region.clone()).is_err());
     Pool::open(region.clone(), HERE).unwrap().close().unwrap();

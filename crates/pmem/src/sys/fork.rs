@@ -130,6 +130,7 @@ mod tests {
 
     #[test]
     fn another_process_is_not_here() {
+        // Fails if a forked child took itself for its parent.
         assert!(!Origin::of_process(std::process::id() + 1).is_here());
     }
 }

@@ -191,6 +191,7 @@ fn both_ways_into_one_line_are_refused() {
 #[test]
 #[should_panic(expected = "cached and non-temporal stores to line 0")]
 fn both_ways_into_one_line_are_refused_in_the_other_order() {
+    // Fails if the second order of the two kinds of store were let through.
     run(Eadr, "a0~1 a1=2", "a0");
 }
 

@@ -248,6 +248,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_key_expected_and_found() {
+        // Fails if whoever reads a violation had to guess which key it is of.
         let found = Expected::around(&two(), None).accept(&after(&[Op::Remove(1)]));
         let text = found.unwrap_err().to_string();
         assert!(text.contains("key ff") && text.ends_with("found none"), "{text}");
