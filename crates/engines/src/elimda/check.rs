@@ -80,9 +80,9 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
 }
 
 /// As [`check`], but passes over what is damaged, which costs as little as can be known: a record
-/// or an item its pair, a line of the log or a unit its items, a link of the log what lies behind it
-/// in its lane, the head of a segment that segment. Where a watermark is damaged, items of the log
-/// are left out that may be old.
+/// or an item its pair, a line of the log or a unit its items, a link of the log what lies behind
+/// it in its lane, the head of a segment that segment. Where a watermark is damaged, items of the
+/// log are left out that may be old.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root is damaged.

@@ -109,9 +109,9 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
 
     /// Gives each collector its logs, and makes the others spare ones.
     ///
-    /// A collector that found no spare log flushes its only log in its place, so that a crash, or a
-    /// full medium, leaves more sealed logs than there are spare ones. Such a collector goes on with
-    /// that log: the empty ones are for those that have none first.
+    /// A collector that found no spare log flushes its only log in its place, so that a crash, or
+    /// a full medium, leaves more sealed logs than there are spare ones. Such a collector goes on
+    /// with that log: the empty ones are for those that have none first.
     fn hand_out(self) -> Result<()> {
         let Loader { collectors, current, mut empty, .. } = self;
         let no_log = corrupt(collectors.area, "each collector has a log");

@@ -305,7 +305,7 @@ fn a_clear_meets_each_item_of_a_log_once_that_changes_its_collector() {
     let key = (0..100).find(of_second).unwrap();
     assert!(table.insert_word(key, 1).unwrap());
     let [first, second] = [0, 1].map(|collector| collectors.logs(collector));
-    // As a thread sees it that loads the logs of one collector early and those of the next one late.
+    // As a thread sees it that loads the logs of one collector early, and those of the next late.
     collectors.set_logs(0, Logs { in_flight: Some(second.current), ..first });
     let pm = session.region().access();
     let writer = table.lock(&pm, table.hasher.word(key)).unwrap();

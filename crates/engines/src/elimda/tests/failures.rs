@@ -216,7 +216,8 @@ fn a_table_in_which_a_write_failed_is_not_closed_cleanly() {
 
 #[test]
 fn upkeep_goes_on_behind_a_segment_in_which_a_write_failed() {
-    // Fails if that segment ends every round of upkeep: none behind it would be split ahead of need.
+    // Fails if that segment ends every round of upkeep: none behind it would be split before it
+    // must be.
     let region = Region::new(Image::<Std>::new(0, 1 << 20));
     let opening = Opening { form: Form::WORDS, ..Opening::default() };
     let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
