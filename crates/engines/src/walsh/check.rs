@@ -71,18 +71,26 @@ pub fn salvage<M: Media>(
 ) -> Result<()> {
     let mut judge = Judge::new(region)?;
     for number in 0..judge.areas {
-        let moments = match judge.seal_words > 0 || judge.is_stale(number).is_ok_and(|it| it) {
+        let is_stale = judge.is_stale(number).is_ok_and(|it| it);
+        // After power loss there may be objects behind the visible tail, found by their seals.
+        let has_seals = judge.seal_words > 0;
+        let moments = match is_stale || has_seals {
             true => [Moment::Durable, Moment::Visible],
             false => [Moment::Visible, Moment::Durable],
         };
         let before = judge.budget;
-        let mut damage = None;
+        let (mut damage, mut is_visited) = (None, false);
         for moment in moments {
             judge.budget = before;
             match judge.area(number, moment) {
+                Ok(_) if is_visited => {}
                 Ok(area) => {
                     area.visit(visit);
-                    break;
+                    is_visited = true;
+                    // Damage ends them, too: then the visible tail covers more than was found.
+                    if is_stale || !has_seals {
+                        break;
+                    }
                 }
                 Err(error @ Error::Corrupt { .. }) => damage = damage.or(Some(error)),
                 Err(error) => return Err(error),
