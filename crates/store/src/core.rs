@@ -226,12 +226,12 @@ impl Core {
             let _pass = self.gate.enter_for_upkeep();
             self.table.maintain(self.opened.elapsed(), BUDGET)
         };
-        let mut upkeep = result.map_err(|error| self.failed(error))?;
-        if let Some(tables) = &self.tables {
-            let own = tables.maintain(self, BUDGET)?;
-            upkeep.more |= own.more;
-            upkeep.deadline = [upkeep.deadline, own.deadline].into_iter().flatten().min();
-        }
+        let upkeep = result.map_err(|error| self.failed(error));
+        // Also if the engine cannot do its own: a damaged part of it must not keep what has ended.
+        let own = self.tables.as_ref().map(|tables| tables.maintain(self, BUDGET)).transpose()?;
+        let (mut upkeep, own) = (upkeep?, own.unwrap_or_default());
+        upkeep.more |= own.more;
+        upkeep.deadline = [upkeep.deadline, own.deadline].into_iter().flatten().min();
         Ok(upkeep)
     }
 

@@ -368,6 +368,23 @@ fn of_two_deadlines_the_first_one_counts() {
 }
 
 #[test]
+fn a_damaged_engine_keeps_nothing_of_a_dropped_table() {
+    // Fails if the store's own maintenance waits for that of the engine, which fails for as long as
+    // a part of it is damaged: the file would grow by every pair that has ended.
+    let directory = tempfile::tempdir().unwrap();
+    let damaged = |_| Some(Err(IndexError::Corrupt { at: 8, broken: "a test is sound" }));
+    let faults = Faults::new(damaged, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    db.create_table("table").unwrap().put(b"key", b"value").unwrap();
+    db.drop_table("table").unwrap();
+    for _ in 0..100 {
+        assert_eq!(db.core().maintain().unwrap_err().kind(), ErrorKind::Damaged);
+    }
+    assert!(faults.events.lock().unwrap().contains(&faulty::Event::Remove));
+}
+
+#[test]
 fn without_a_thread_what_failed_maintenance_left_is_synced_and_reported() {
     // Fails if batches never ended where the engine cannot end them, or if the close hid it.
     let directory = tempfile::tempdir().unwrap();
