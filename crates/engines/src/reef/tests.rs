@@ -1,6 +1,7 @@
 //! What Reef must do.
 
 mod beside_checkpoints;
+mod bounds;
 mod checkpoints;
 mod counted;
 mod crashes;

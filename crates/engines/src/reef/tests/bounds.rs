@@ -1,0 +1,115 @@
+//! How much power loss may take back: bytes and age, counted and not timed.
+
+use core::ops::Range;
+use core::time::Duration;
+
+use everhash_index::{Inline, Opening, Table, create, open};
+use everhash_pmem::crash::{Memory, Model};
+use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Boot, Image, Region, Std};
+
+use crate::reef::{Reef, ReefSettings, ReefTable};
+
+/// Bytes of the object of a pair of words.
+const PAIR_BYTES: u64 = 24;
+
+/// Segments of many objects, which end no epoch by being full.
+const SETTINGS: ReefSettings = ReefSettings {
+    buckets: 1024,
+    segment_bytes: 64 << 10,
+    flush_interval_ms: 5000,
+    flush_bytes: 1 << 20,
+    ..ReefSettings::tiny()
+};
+
+fn key(number: u64) -> [u8; 8] {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
+}
+
+/// A table on a medium that remembers what is durable.
+struct Mortal {
+    region: Region<Traced>,
+    table: ReefTable<Traced>,
+    memory: Memory,
+}
+
+impl Mortal {
+    fn new(model: Model, settings: &ReefSettings) -> Mortal {
+        let region = Region::new(Traced::<Std>::new(model, 0, 8 << 20));
+        let opening = Opening::default();
+        let table = create::<Reef, _>(region.clone(), &opening, settings, &Inline).unwrap();
+        Mortal { region, table, memory: Memory::zero(model, 0) }
+    }
+
+    fn insert(&self, numbers: Range<u64>) {
+        for number in numbers {
+            assert!(self.table.insert(&key(number), &number.to_le_bytes()).unwrap());
+        }
+    }
+
+    /// Makes an upkeep at a moment that is made up; returns when the next one is wanted.
+    fn maintain(&self, ms: u64) -> Option<Duration> {
+        self.table.maintain(Duration::from_millis(ms), 1).unwrap().deadline
+    }
+
+    /// Returns how many pairs are left if the power fails now and nothing that is pending is kept.
+    fn survivors(&mut self) -> u64 {
+        for event in self.region.media().take_log().events() {
+            self.memory.apply(event);
+        }
+        let words = self.memory.durable();
+        let bytes = words.len() as u64 * 8;
+        let image =
+            Image::<Std>::of(words, bytes, bytes).with_guarantees(self.memory.model().guarantees());
+        let boot = Boot([1, 2]);
+        open::<Reef, _>(Region::new(image), boot, &Inline).unwrap().len().unwrap()
+    }
+}
+
+#[test]
+fn p03_no_more_bytes_are_lost_than_was_allowed() {
+    // Fails if writers do not end an epoch themselves, with no upkeep at all, or too late.
+    for model in [Model::Adr, Model::File] {
+        for flush_bytes in [16 << 10, 2 << 10] {
+            let mut mortal = Mortal::new(model, &ReefSettings { flush_bytes, ..SETTINGS });
+            let mut most = 0;
+            for number in 0..2000 {
+                mortal.insert(number..number + 1);
+                if number % 13 == 0 {
+                    most = most.max(number + 1 - mortal.survivors());
+                }
+            }
+            println!("{model}: of {flush_bytes} bytes that may be lost, {}", most * PAIR_BYTES);
+            assert!(most * PAIR_BYTES <= flush_bytes + PAIR_BYTES, "{model}: {most} pairs");
+            assert!(
+                most * PAIR_BYTES > flush_bytes / 8,
+                "{model}: {most} pairs, which is no batch"
+            );
+        }
+    }
+}
+
+#[test]
+fn p03_nothing_older_than_the_interval_is_lost() {
+    // Fails if a write that upkeep has seen waits longer than the interval: if its age is not
+    // looked at, or if writes that come after it make it young again.
+    for model in [Model::Adr, Model::File] {
+        let mut mortal = Mortal::new(model, &SETTINGS);
+        mortal.insert(0..20);
+        let deadline = mortal.maintain(10_000).unwrap();
+        assert!(deadline <= Duration::from_millis(12_500), "half an interval later");
+        assert!(mortal.survivors() < 20, "{model}: durable at once, which is no batch");
+        mortal.insert(20..25);
+        mortal.maintain(11_000);
+        assert!(mortal.survivors() < 20, "{model}: the upkeep in between is no sync");
+        mortal.insert(25..30);
+        mortal.maintain(deadline.as_millis() as u64);
+        assert_eq!(mortal.survivors(), 30, "{model}");
+        // The next write is young, whenever it comes.
+        mortal.insert(30..31);
+        let deadline = mortal.maintain(60_000).unwrap();
+        assert_eq!(mortal.survivors(), 30, "{model}");
+        mortal.maintain(deadline.as_millis() as u64);
+        assert_eq!(mortal.survivors(), 31, "{model}");
+    }
+}
