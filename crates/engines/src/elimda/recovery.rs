@@ -79,9 +79,12 @@ pub fn open<M: Media, F: Form>(
         let found = segments::find(&table, &pm)?;
         segments::load(&table, &found, executor)?;
         let lanes = lanes::load(&table, &pm, executor)?;
-        let collectors = collected::load(&table, &pm)?;
+        let mut collectors = collected::load(&table, &pm)?;
         if table.pool.previous_shutdown() == Shutdown::Clean {
             table.demand_items(&pm)?;
+        }
+        if collectors.is_none() {
+            collectors = collected::make(&table, &pm)?;
         }
         if table.pool.writable() {
             pm.fence(sites::REPAIRED)?;

@@ -10,23 +10,42 @@ use crate::elimda::form::{Form, Item, Update, corrupt};
 use crate::elimda::layout::{self, CollectingLog as Log, Control, Ended, Kind, LOGS_LINK};
 use crate::elimda::state::ElimDa;
 
-/// Finds the collecting logs and what is in them. Where a visible store is durable, inserts go to
-/// them; they are made there if there are none.
+/// Finds the collecting logs, if there are any, and what is in them.
 pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
 ) -> Result<Option<Collectors<M::Sync>>> {
+    let Some(area) = find(table, pm)? else { return Ok(None) };
+    load_from(table, pm, area).map(Some)
+}
+
+/// Makes empty collecting logs where inserts go to them, if the medium has room.
+pub(super) fn make<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+) -> Result<Option<Collectors<M::Sync>>> {
+    if !appends(table) || table.geometry.collecting_logs == 0 {
+        return Ok(None);
+    }
+    let Some(area) = make_area(table, pm)? else { return Ok(None) };
+    load_from(table, pm, area).map(Some)
+}
+
+/// Returns whether inserts go to collecting logs: a visible store is durable.
+fn appends<M: Media, F: Form>(table: &ElimDa<M, F>) -> bool {
     let domain = table.pool.region().media().guarantees().domain;
-    let durable = matches!(domain, Domain::Eadr | Domain::Process) && table.pool.writable();
-    let area = match find(table, pm)? {
-        None if durable && table.geometry.collecting_logs > 0 => make(table, pm)?,
-        found => found,
-    };
-    let Some(area) = area else { return Ok(None) };
+    matches!(domain, Domain::Eadr | Domain::Process) && table.pool.writable()
+}
+
+fn load_from<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+    area: Addr,
+) -> Result<Collectors<M::Sync>> {
     let mut collectors = Collectors::new(area, table.geometry);
-    collectors.appends = durable;
+    collectors.appends = appends(table);
     Loader { table, pm, collectors: &collectors, empty: Vec::new(), current: Vec::new() }.load()?;
-    Ok(Some(collectors))
+    Ok(collectors)
 }
 
 /// Moves what is in collecting logs to the backup log where inserts do not go to them, and gives
@@ -67,8 +86,7 @@ fn find<M: Media, F: Form>(table: &ElimDa<M, F>, pm: &Access<'_, M>) -> Result<O
     Ok(Some(area))
 }
 
-/// Makes empty logs, if the medium has room.
-fn make<M: Media, F: Form>(table: &ElimDa<M, F>, pm: &Access<'_, M>) -> Result<Option<Addr>> {
+fn make_area<M: Media, F: Form>(table: &ElimDa<M, F>, pm: &Access<'_, M>) -> Result<Option<Addr>> {
     let span = span_of(table, Addr::NULL);
     let taken = match table.space.take(span.bytes(), Log::WORDS as u64 * 8) {
         Err(everhash_pmem::Error::Full { .. }) => return Ok(None),
