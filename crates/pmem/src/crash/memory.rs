@@ -283,7 +283,7 @@ impl Memory {
         }
     }
 
-    /// A fence on a file: a sync, shared with others, that began after the last flush of the access.
+    /// A fence on a file: a sync, shared with others, that began after the access's last flush.
     fn sync_of(&mut self, access: u32) {
         if let Some(stores) = self.flushed.remove(&access) {
             self.drain(|_, entry| entry.order <= stores);

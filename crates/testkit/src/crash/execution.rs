@@ -28,7 +28,7 @@ pub(super) struct Start {
     pub create: bool,
     /// Whether the last process closed the pool before the crash.
     pub closed: bool,
-    /// Whether everything that is found is durable: power was lost, and no process was killed since.
+    /// Whether all that is found is durable: power was lost, and no process was killed since.
     pub is_settled: bool,
 }
 

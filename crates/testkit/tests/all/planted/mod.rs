@@ -103,7 +103,7 @@ fn growing(model: CrashModel) -> crash::Effort {
 
 /// What is found need not be short: that it is found is the question.
 fn briefly() -> crash::Effort {
-    crash::Effort { shorten_executions: 10_000, ..crash::Effort::default() }
+    crash::Effort { shorten_executions: 500, ..crash::Effort::default() }
 }
 
 #[test]
