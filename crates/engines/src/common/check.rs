@@ -59,6 +59,12 @@ impl Budget {
         Budget { left: medium_bytes.saturating_mul(2) }
     }
 
+    /// Returns the budget of what lies behind the header of a pool: the length of that. For checks
+    /// that read each place once.
+    pub(crate) fn behind_header(medium_bytes: u64) -> Budget {
+        Budget { left: medium_bytes.saturating_sub(pool::DATA.byte()) }
+    }
+
     /// Notes that a span will be read.
     ///
     /// # Errors

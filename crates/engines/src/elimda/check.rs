@@ -12,7 +12,7 @@ use super::layout::{
     LOGS_LINK, LineState, LogLine, LogSlot, Prefix, ROOT, Root, SECOND_WORD, UnitHead, UnitState,
     VERSION, record,
 };
-use crate::common::check::{corrupt, reachable_bytes, verify_root};
+use crate::common::check::{Budget, corrupt, reachable_bytes, verify_root};
 
 /// The order of what is in a collecting log. What the backup log or a unit holds of the same key
 /// counts instead: a crash came between the two steps of a move, or of an update.
@@ -30,8 +30,7 @@ struct Judge<'a, M: Media> {
     geometry: Geometry,
     /// What is in use.
     spans: Vec<Span>,
-    /// How long all of it is. Unit: bytes.
-    reached_bytes: u64,
+    budget: Budget,
     /// Whether the pool was closed: only then its number of pairs counts.
     is_closed: bool,
     /// Items that have a newer one, or another copy.
@@ -110,7 +109,6 @@ impl<'a, M: Media> Judge<'a, M> {
             .ok_or(corrupt(ROOT, "the settings of a table are in range"))?;
         let hasher = KeyedHash::of(&identity)?;
         let spans = vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())];
-        let reached_bytes = pool::DATA.byte();
         let is_closed = Pool::status(region, Boot::default())?.previous == Shutdown::Clean;
         Ok(Judge {
             pm,
@@ -118,7 +116,7 @@ impl<'a, M: Media> Judge<'a, M> {
             hasher,
             geometry,
             spans,
-            reached_bytes,
+            budget: Budget::behind_header(region.media().bytes()),
             is_closed,
             doubled: 0,
             logged: Vec::new(),
@@ -182,14 +180,10 @@ impl<'a, M: Media> Judge<'a, M> {
     /// more is in use than that has room for, so that what is made of it is in proportion to the
     /// pool: a forged one may name one place again and again.
     fn reach(&mut self, span: Span) -> Result<()> {
-        let bytes = self.pm.media().bytes();
-        if span.end_byte() > bytes {
+        if span.end_byte() > self.pm.media().bytes() {
             return Err(corrupt(span.start, "everything lies inside the pool"));
         }
-        self.reached_bytes += span.bytes();
-        if self.reached_bytes > bytes {
-            return Err(corrupt(span.start, "nothing lies in two places"));
-        }
+        self.budget.take(span)?;
         self.spans.push(span);
         Ok(())
     }

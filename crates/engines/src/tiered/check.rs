@@ -12,7 +12,7 @@ use super::layout::{
     self, Head, KeyedHash, LINE_WORDS, Line, Listed, MOST_LAYERS, PLACES, Place, ROOT, Root, SLOTS,
     VERSION, is_deleted, is_readable, is_second, is_shadow,
 };
-use crate::common::check::{corrupt, reachable_bytes, read_record, verify_root};
+use crate::common::check::{Budget, corrupt, reachable_bytes, read_record, verify_root};
 
 /// What was read of a pool.
 struct Checker<'a, M: Media> {
@@ -25,8 +25,7 @@ struct Checker<'a, M: Media> {
     parts_log: u32,
     /// What is in use; a record is there once, however many copies lead to it.
     spans: BTreeSet<Span>,
-    /// How long all of it is. Unit: bytes.
-    reached_bytes: u64,
+    budget: Budget,
 }
 
 /// A copy of a key.
@@ -112,7 +111,7 @@ impl<'a, M: Media> Checker<'a, M> {
             line_slots: line_slots as usize,
             parts_log: layout::groups_log(root[Root::TOP_PAGES]),
             spans: BTreeSet::from([Span::of_bytes(Addr::NULL, pool::DATA.byte())]),
-            reached_bytes: pool::DATA.byte(),
+            budget: Budget::behind_header(region.media().bytes()),
         };
         checker.read_layers(layers as usize)?;
         Ok(checker)
@@ -157,18 +156,14 @@ impl<'a, M: Media> Checker<'a, M> {
     /// more is in use than the pool has room for: a forged one may lead to one place, and to others
     /// inside it, from everywhere.
     fn reach(&mut self, span: Span) -> Result<bool> {
-        let bytes = self.pm.media().bytes();
-        if span.end_byte() > bytes {
+        if span.end_byte() > self.pm.media().bytes() {
             return Err(corrupt(span.start, "everything lies inside the pool"));
         }
-        if !self.spans.insert(span) {
-            return Ok(false);
+        let is_new = self.spans.insert(span);
+        if is_new {
+            self.budget.take(span)?;
         }
-        self.reached_bytes += span.bytes();
-        match self.reached_bytes > bytes {
-            true => Err(corrupt(span.start, "nothing lies in two places")),
-            false => Ok(true),
-        }
+        Ok(is_new)
     }
 
     /// Reads the buckets of a part of all layers. `damaged` decides whether damage ends it.
