@@ -4,21 +4,14 @@
 use std::sync::Arc;
 
 use everhash_pmem::media::file::system::{Call, Os, System};
-use everhash_pmem::pool::{Boot, DATA, Identity, Pool, Shutdown};
+use everhash_pmem::pool::{Boot, DATA, Pool, Shutdown};
 use everhash_pmem::{Addr, Error, FileMedium, Region, Result, Site, Span};
 
-use crate::support::{Directory, Fault, Faulty, options};
+use crate::support::{Directory, Fault, Faulty, IDENTITY, options};
 
 const SITE: Site = Site::new("test");
 const EIO: i32 = 5;
 const BOOT: Boot = Boot([1, 2]);
-const IDENTITY: Identity = Identity {
-    engine: *b"demo\0\0\0\0",
-    form: 0,
-    hash_kind: 1,
-    hash_key: [1, 2],
-    database: [3, 4],
-};
 
 /// Words that are stored, each in a page of its own.
 const WORDS: u64 = 3;

@@ -4,20 +4,15 @@ use core::ops::ControlFlow;
 
 use everhash_pmem::crash::{Explorer, Limits, Log, Memory, Model, Seen};
 use everhash_pmem::media::traced::{Met, Mutant, Traced};
-use everhash_pmem::pool::{Boot, DATA, Identity, Pool, Shutdown, sites};
+use everhash_pmem::pool::{Boot, DATA, Pool, Shutdown, sites};
 use everhash_pmem::{Error, Media, Region, Result};
+
+use crate::support::IDENTITY;
 
 type Medium = Traced<everhash_pmem::Std>;
 
 const CAPACITY: u64 = 16 << 10;
 const CONTENT: u64 = 42;
-const IDENTITY: Identity = Identity {
-    engine: *b"demo\0\0\0\0",
-    form: 0,
-    hash_kind: 1,
-    hash_key: [1, 2],
-    database: [3, 4],
-};
 
 /// Boots of one machine, one after the other.
 const BOOTS: [Boot; 3] = [Boot([7, 1]), Boot([7, 2]), Boot([7, 3])];

@@ -9,6 +9,16 @@ use std::sync::{Arc, Mutex};
 
 use everhash_pmem::FileOptions;
 use everhash_pmem::media::file::system::{Call, System};
+use everhash_pmem::pool::Identity;
+
+/// Of a pool that tests make.
+pub const IDENTITY: Identity = Identity {
+    engine: *b"demo\0\0\0\0",
+    form: 0,
+    hash_kind: 1,
+    hash_key: [1, 2],
+    database: [3, 4],
+};
 
 /// A directory of its own for one test, removed at the end.
 #[derive(Debug)]
