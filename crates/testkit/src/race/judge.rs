@@ -45,12 +45,22 @@ pub struct Effort {
     pub crash_every: usize,
     /// What a crash may leave.
     pub model: Model,
+    /// How many shorter programs are tried, each with twice as many schedules, before a race is
+    /// reported.
+    pub shorten_programs: u32,
 }
 
 impl Default for Effort {
     /// 60 programs with 60 schedules each, of which every tenth crashes at every moment (ADR).
     fn default() -> Self {
-        Effort { seeds: 0..60, edge_seeds: 0..0, schedules: 60, crash_every: 10, model: Model::Adr }
+        Effort {
+            seeds: 0..60,
+            edge_seeds: 0..0,
+            schedules: 60,
+            crash_every: 10,
+            model: Model::Adr,
+            shorten_programs: 10_000,
+        }
     }
 }
 
@@ -112,7 +122,7 @@ impl core::error::Error for Violation {}
 /// Runs programs of a few threads on tiny tables under many schedules.
 ///
 /// # Errors
-/// The first program that shows a race, minimised.
+/// The first program that shows a race, minimised so far as the effort goes.
 pub fn judge(subject: &Subject, form: Form, effort: &Effort) -> Result<Report, Box<Violation>> {
     let mut report = Report::default();
     let usual = effort.seeds.clone().map(|seed| (seed, Program::generate(seed)));
@@ -178,12 +188,16 @@ fn shorten(
     failure: Failure,
 ) -> Violation {
     let plan = thorough(form, effort, seed);
-    let mut failure = failure;
-    let mut fails = |program: &Program| match run(subject, program, &plan) {
-        Ok(_) => false,
-        Err(found) => {
-            failure = found;
-            true
+    let (mut failure, mut budget) = (failure, effort.shorten_programs);
+    let mut fails = |program: &Program| {
+        let Some(left) = budget.checked_sub(1) else { return false };
+        budget = left;
+        match run(subject, program, &plan) {
+            Ok(_) => false,
+            Err(found) => {
+                failure = found;
+                true
+            }
         }
     };
     let mut program = program;

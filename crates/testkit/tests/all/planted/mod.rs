@@ -42,28 +42,26 @@ fn verdict(judge: Judge) -> Result<(), String> {
                 .map(drop)
                 .map_err(|violation| violation.to_string())
         }
-        Judge::Race(form) => {
-            race::judge(&race::Subject::of::<Slots>(), form, &race::Effort::default())
-                .map(drop)
-                .map_err(|violation| violation.to_string())
-        }
+        Judge::Race(form) => race::judge(&race::Subject::of::<Slots>(), form, &quickly())
+            .map(drop)
+            .map_err(|violation| violation.to_string()),
         Judge::RaceEdge => {
             let subject = race::Subject::of::<Slots>();
             // Programs that begin anywhere do not see it.
-            race::judge(&subject, Form::WORDS, &race::Effort::default()).unwrap();
-            let edges = race::Effort { seeds: 0..0, edge_seeds: 0..60, ..race::Effort::default() };
+            race::judge(&subject, Form::WORDS, &quickly()).unwrap();
+            let edges = race::Effort { seeds: 0..0, edge_seeds: 0..60, ..quickly() };
             race::judge(&subject, Form::WORDS, &edges)
                 .map(drop)
                 .map_err(|violation| violation.to_string())
         }
         Judge::RaceCrash => {
-            let effort = race::Effort { seeds: 0..200, crash_every: 1, ..race::Effort::default() };
+            let effort = race::Effort { seeds: 0..200, crash_every: 1, ..quickly() };
             race::judge(&race::Subject::of::<Slots>(), Form::WORDS, &effort)
                 .map(drop)
                 .map_err(|violation| violation.to_string())
         }
         Judge::RaceClose => {
-            let effort = race::Effort { seeds: 0..200, crash_every: 0, ..race::Effort::default() };
+            let effort = race::Effort { seeds: 0..200, crash_every: 0, ..quickly() };
             let found = race::judge(&race::Subject::of::<Slots>(), Form::WORDS, &effort);
             let found = found.map(drop).map_err(|violation| violation.to_string());
             // Nobody who only asks the open table sees it.
@@ -106,6 +104,11 @@ fn briefly() -> crash::Effort {
     crash::Effort { shorten_executions: 500, ..crash::Effort::default() }
 }
 
+/// As [`briefly`], of races.
+fn quickly() -> race::Effort {
+    race::Effort { shorten_programs: 10, ..race::Effort::default() }
+}
+
 #[test]
 fn the_sound_engine_passes_every_judge() {
     // Fails if a judge finds what is not there: then the tests below would show nothing.
@@ -119,7 +122,7 @@ fn the_sound_engine_passes_every_judge() {
         race::stress(&Design::of::<Slots>(), form, &race::Stress::default()).unwrap();
         for model in CrashModel::ALL {
             let effort =
-                race::Effort { model, seeds: 0..15, edge_seeds: 0..15, ..race::Effort::default() };
+                race::Effort { model, seeds: 0..5, edge_seeds: 0..10, ..race::Effort::default() };
             race::judge(&race::Subject::of::<Slots>(), form, &effort).unwrap();
             for effort in [crashes(model), growing(model)] {
                 let report = crash::judge(&Design::of::<Slots>(), form, &effort).unwrap();
