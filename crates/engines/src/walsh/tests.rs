@@ -51,7 +51,7 @@ fn every_answer_of_threads_is_explained_by_an_order() {
 #[test]
 fn p02_no_schedule_of_threads_shows_what_a_crash_takes_back() {
     // Fails if, with immediate durability, a reader sees a write before it is durable.
-    let effort = race::Effort { seeds: 0..30, ..race::Effort::default() };
+    let effort = race::Effort { seeds: 0..15, ..race::Effort::default() };
     race::judge(&race::Subject::of::<Immediate>(), Form::WORDS, &effort).unwrap();
 }
 

@@ -32,7 +32,7 @@ fn threads_do_not_disturb_one_another_with_durable_caches() {
     // Fails if a key that moves from layer to layer is missed, inserted twice, or changed in a
     // place that it has left; and if an answer is taken back by a crash.
     for form in super::FORMS {
-        let effort = race::Effort { model: Model::Eadr, ..race::Effort::default() };
+        let effort = race::Effort { seeds: 0..20, model: Model::Eadr, ..race::Effort::default() };
         let report = race::judge(&race::Subject::of::<ElimDa>(), form, &effort);
         println!("{form}: {:?}", report.unwrap_or_else(|violation| panic!("{violation}")));
     }

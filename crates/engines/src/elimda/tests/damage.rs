@@ -19,7 +19,7 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
     // fixed form, or if a number from the medium is used before it is bounded.
     // With durable caches, a pool has collecting logs, too.
     for model in [Model::Adr, Model::Eadr] {
-        let effort = Effort { bare_pairs: true, flip_every: 3, model, ..Effort::default() };
+        let effort = Effort { bare_pairs: true, flip_every: 7, model, ..Effort::default() };
         for form in super::FORMS {
             let report = judge(&Design::of::<ElimDa>(), form, &effort).unwrap();
             println!("{form}, {model}: {report}");

@@ -12,11 +12,11 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
     // Fails if one flipped bit or a lost end changes an answer, keys and values of the fixed forms
     // included, or if a number from the medium is used before it is bounded. Of other damage the
     // five bits over a pair notice 31 in 32; most images are not damaged there.
-    let effort = Effort { flip_every: 3, missed_one_in: 64, ..Effort::default() };
+    let effort = Effort { flip_every: 7, missed_one_in: 64, ..Effort::default() };
     for form in super::FORMS {
         let report = judge(&Design::of::<Turbo>(), form, &effort).unwrap();
         println!("{form}: {report}");
-        assert!(report.noticed > 2000 && report.by_check_alone == 0, "{form}: {report}");
+        assert!(report.noticed > 800 && report.by_check_alone == 0, "{form}: {report}");
         assert!((100..4000).contains(&report.opened), "{form}: {report}");
     }
 }
