@@ -45,7 +45,7 @@ pub struct Exploration {
 impl Exploration {
     /// Many short crashes, for engines whose crash points have few states.
     const USUAL: Exploration =
-        Exploration { words_only: false, states: 20_000, operations: 100, depth: 2, twice: 14 };
+        Exploration { words_only: false, states: 10_000, operations: 100, depth: 2, twice: 8 };
 
     /// Eight short workloads of every form with one crash each, for engines whose states take long
     /// to check.
@@ -55,7 +55,7 @@ impl Exploration {
     /// Short workloads, eight and as many again as it takes, for engines some of whose crash points
     /// have hundreds of states.
     const SHORT: Exploration =
-        Exploration { words_only: true, states: 30_000, operations: 40, depth: 1, twice: 1 };
+        Exploration { words_only: true, states: 15_000, operations: 40, depth: 1, twice: 1 };
 }
 
 macro_rules! engines {

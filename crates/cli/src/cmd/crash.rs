@@ -121,7 +121,9 @@ impl Crash {
         let subject = Subject::all().find(|subject| subject.about.name == self.engine);
         let subject = subject.expect("the parser admits no other name");
         if self.variants {
-            let each = |settings| Crash { settings, variants: false, ..self.clone() }.run();
+            // In a minute there is time for one form of each.
+            let form = if self.brief { Some(Form::WORDS) } else { self.form };
+            let each = |settings| Crash { settings, form, variants: false, ..self.clone() }.run();
             return variants(subject.about).try_for_each(each);
         }
         let subject = &subject.with_settings(&self.settings)?;
@@ -155,7 +157,7 @@ impl Crash {
 
     /// Takes the effort that the registry says is enough for the check of a change.
     fn shorten(&mut self, brief: &Exploration) {
-        self.form = brief.words_only.then_some(Form::WORDS);
+        self.form = self.form.or(brief.words_only.then_some(Form::WORDS));
         self.states = brief.states;
         self.operations = brief.operations;
         self.depth = brief.depth;
