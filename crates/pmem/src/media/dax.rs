@@ -246,13 +246,22 @@ impl Holes for DaxMedium {
     fn reserve(&self, span: Span) -> Result<()> {
         self.backing.reserve(span)
     }
+
+    fn is_whole(&self) -> bool {
+        self.backing.is_whole()
+    }
 }
 
 impl Simulation<()> for DaxMedium {}
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::media::file::system::{Call, System};
+    use crate::{Region, Space};
 
     fn place(name: &str) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("everhash-{name}-{}", std::process::id()));
@@ -278,6 +287,42 @@ mod tests {
         ] {
             assert_eq!(PersistenceDomain::parse(text), domain, "{text:?}");
         }
+    }
+
+    /// A disk that is full, once it is switched on.
+    #[derive(Debug, Default)]
+    struct FullDisk(AtomicBool);
+
+    impl System for FullDisk {
+        fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+            match call == Call::Allocate && self.0.load(Ordering::Relaxed) {
+                true => Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error())),
+                false => run(),
+            }
+        }
+    }
+
+    #[test]
+    fn p10_what_found_no_storage_is_not_whole() {
+        // Fails if the medium says that it is: nothing is reserved then before it is used, and a
+        // store to a hole on a full disk ends the process.
+        let directory = place("dax-holes");
+        let disk = Arc::new(FullDisk::default());
+        let system = Arc::clone(&disk) as Arc<dyn System>;
+        // Not mapped directly: any file system does.
+        let plan = Plan { synchronous: false, system, ..plan(&FileOptions::default()) };
+        let backing = Backing::create(&directory.join("pairs.ehdb"), 1 << 16, plan).unwrap();
+        let none = Flusher::new(WriteBack::None).unwrap();
+        let region = Region::new(DaxMedium { backing, flusher: none, writer: none });
+        assert!(region.media().is_whole());
+        disk.0.store(true, Ordering::Relaxed);
+        let whole = Span::of_bytes(Addr::NULL, 1 << 16);
+        assert!(matches!(region.media().reserve(whole), Err(Error::Full { .. })));
+        assert!(!region.media().is_whole());
+        let space = Space::new(region, Addr::NULL);
+        assert!(matches!(space.claim(Span::new(Addr::NULL, 8)), Err(Error::Full { .. })));
+        assert!(matches!(space.take(64, 64), Err(Error::Full { .. })));
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]
