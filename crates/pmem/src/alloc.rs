@@ -83,6 +83,8 @@ struct State {
     free: FreeMap,
     /// Those of the free runs that have no storage behind them.
     holes: FreeMap,
+    /// Whether that is known of them: else there may be storage behind most.
+    knows_holes: bool,
     /// The line behind the last one of the medium.
     end: u64,
     /// No line from this one on was allocated since the medium grew there.
@@ -114,11 +116,12 @@ impl<M: Media> Space<M> {
             free.insert(first, end - first);
         }
         let mut holes = FreeMap::default();
-        if first < end && !region.media().is_whole() {
+        let knows_holes = region.media().is_whole();
+        if first < end && !knows_holes {
             holes.insert(first, end - first);
         }
         let zero = zero.clamp(first, end);
-        let state = State { free, holes, end, zero, touched: first, growth_steps: 0 };
+        let state = State { free, holes, knows_holes, end, zero, touched: first, growth_steps: 0 };
         Space { region, first, state: Lock::new(state), growing: Lock::new(()) }
     }
 
@@ -323,10 +326,8 @@ impl<M: Media> Space<M> {
         holds: impl Fn(u64) -> u64,
     ) -> Result<bool> {
         let run = run_bytes.div_ceil(LINE);
-        if !self.fill_holes()? {
-            return Ok(false);
-        }
-        let fits = |state: &State| state.free.fits(run, wanted, |lines| holds(lines * LINE));
+        self.fill_holes(&mut *self.state.lock().map_err(poisoned)?)?;
+        let fits = |state: &State| state.fits(run, wanted, |lines| holds(lines * LINE));
         if fits(&*self.state.lock().map_err(poisoned)?) {
             return Ok(true);
         }

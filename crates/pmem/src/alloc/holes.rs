@@ -3,8 +3,15 @@
 //! A run is out of the free ones while its storage is given back: nobody takes it and stores to it
 //! meanwhile. A hole is reserved when it is taken, so that no store meets a full disk.
 
+use super::map::FreeMap;
 use super::{Allocation, Space, State, Want, before_stores, lines_span, poisoned};
 use crate::{Error, LINE, Lock, Media, Result};
+
+/// The shortest piece of a hole that is tried by itself where there is no storage for all of it.
+///
+/// Unit: lines. Source: ours; 256 KiB, so that a full disk costs a few thousand calls for a file of
+/// 1 GiB, once.
+const LEAST_PIECE: u64 = (256 << 10) / LINE;
 
 impl<M: Media> Space<M> {
     /// Gives the storage behind a long free run back to the device, if there is one of
@@ -63,23 +70,39 @@ impl<M: Media> Space<M> {
         state.put_back(taken.span.start.line(), taken.span.bytes() / LINE, holes);
         match error {
             // A run with storage behind it fits, too, if not as well.
-            Error::Full { .. } => state.take_solid(want).ok_or(error),
+            Error::Full { .. } => match state.take_solid(want) {
+                Some(taken) => Ok(taken),
+                None if state.knows_holes => Err(error),
+                None => {
+                    self.fill_holes(&mut state)?;
+                    state.take_solid(want).ok_or(error)
+                }
+            },
             error => Err(error),
         }
     }
 
-    /// Reserves storage behind all free runs; returns whether there is any for all of them.
-    pub(super) fn fill_holes(&self) -> Result<bool> {
-        let mut state = self.state.lock().map_err(poisoned)?;
-        // Ends: each round fills one. With the lock nobody takes it meanwhile.
-        while let Some((start, lines)) = state.holes.first_within(0, u64::MAX) {
+    /// Reserves storage behind all free runs, as far as there is any: what stays a hole is one, but
+    /// for a piece beside it.
+    pub(super) fn fill_holes(&self, state: &mut State) -> Result<()> {
+        let mut pieces: Vec<_> = state.holes.runs(1).collect();
+        // Ends: each round halves a piece, or is the last one for it. With the lock nobody takes it
+        // meanwhile.
+        while let Some((start, lines)) = pieces.pop() {
             match self.region.media().reserve(lines_span(start, lines)) {
-                Err(Error::Full { .. }) => return Ok(false),
-                reserved => reserved?,
+                Ok(()) => drop(state.holes.cut(start, lines)),
+                Err(Error::Full { .. }) if lines >= 2 * LEAST_PIECE => {
+                    let half = lines / 2;
+                    pieces.extend([(start + half, lines - half), (start, half)]);
+                }
+                // The others are holes as well, and the disk is full.
+                Err(Error::Full { .. }) if state.knows_holes => break,
+                Err(Error::Full { .. }) => {}
+                Err(error) => return Err(error),
             }
-            state.holes.cut(start, lines);
         }
-        Ok(true)
+        state.knows_holes = true;
+        Ok(())
     }
 }
 
@@ -101,6 +124,17 @@ impl State {
         assert!(self.free.remove(at, want.lines), "what was found free is free");
         self.zero = self.zero.max(at + want.lines);
         Some(Allocation { span: lines_span(at, want.lines), zero: false })
+    }
+
+    /// Returns whether the free runs without holes, and without `run` lines of the longest of them,
+    /// together hold `wanted`: see [`FreeMap::fits`].
+    pub(super) fn fits(&self, run: u64, wanted: u64, holds: impl Fn(u64) -> u64) -> bool {
+        if self.holes.free() == 0 {
+            return self.free.fits(run, wanted, holds);
+        }
+        let mut solid = FreeMap::default();
+        let is_sound = self.solid_parts(1).all(|(start, lines)| solid.insert(start, lines));
+        is_sound && solid.fits(run, wanted, holds)
     }
 
     /// Returns a part of `least` lines and more of a free run that is no hole.

@@ -503,8 +503,11 @@ fn a_pool_with_holes_on_a_full_disk(place: &Path) {
     pool.access().write_words(used.start, &[8; 1 << 13]).unwrap();
     pool.recovered().unwrap();
     assert!(matches!(space.take(64, 1 << 19), Err(Error::Full { .. })));
+    // The free space before it has storage, and can be used.
     let holes = space.usage().unwrap().hole_bytes;
-    assert_eq!(holes, (8 << 20) - DATA.byte() - used.bytes());
+    assert_eq!(holes, (8 << 20) - used.end_byte());
+    let before = space.take(used.start.byte() - DATA.byte(), 64).unwrap().span;
+    (0..before.words).for_each(|word| pool.access().store(before.start.plus(word), 1).unwrap());
     std::fs::remove_file(&ballast).unwrap();
     let taken = space.take(1 << 18, 1 << 18).unwrap().span;
     (0..taken.words).for_each(|word| pool.access().store(taken.start.plus(word), 1).unwrap());

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use crate::support::{Directory, Fault, Faulty, options};
@@ -453,6 +453,64 @@ fn without_immediate_durability_only_an_explicit_sync_syncs() {
         region.access().sync(SITE).unwrap();
         assert_eq!(system.seen(), at_growth + 1);
     }
+}
+
+/// Gives storage to the calls of these numbers only, once it is switched on; they count from 1.
+#[derive(Debug, Default)]
+struct FullDisk {
+    granted: &'static [u32],
+    is_on: AtomicBool,
+    seen: AtomicU32,
+}
+
+impl System for FullDisk {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if call != Call::Allocate || !self.is_on.load(Relaxed) {
+            return run();
+        }
+        match self.granted.contains(&(self.seen.fetch_add(1, Relaxed) + 1)) {
+            true => run(),
+            false => Err(io::Error::from_raw_os_error(ENOSPC)),
+        }
+    }
+}
+
+/// A file of which an open finds no storage for all, and then some for a few spans.
+fn space_on(directory: &Directory, granted: &'static [u32]) -> Space<FileMedium> {
+    let disk = Arc::new(FullDisk { granted, ..FullDisk::default() });
+    let options = options(Arc::clone(&disk) as Arc<dyn System>);
+    let region = Region::new(FileMedium::create(directory.file(), 4 << 20, &options).unwrap());
+    disk.is_on.store(true, Relaxed);
+    let whole = Span::of_bytes(Addr::NULL, 4 << 20);
+    assert!(matches!(region.media().reserve(whole), Err(Error::Full { .. })));
+    Space::new(region, Addr::NULL)
+}
+
+#[test]
+fn p10_a_hole_on_a_full_disk_leaves_other_free_space_usable() {
+    // Fails if a take that meets a hole gives up although there is storage elsewhere, or if it asks
+    // the system again and again for what it has refused.
+    let directory = Directory::new();
+    // After the whole file, the take, and the whole space once more: the first half of it.
+    let space = space_on(&directory, &[4]);
+    let taken = space.take(64, 64).unwrap().span;
+    assert!(taken.end_byte() <= 2 << 20, "{taken:?}");
+    assert_eq!(space.usage().unwrap().hole_bytes, 2 << 20);
+    space.take(1 << 20, 64).unwrap();
+    assert!(matches!(space.take(1 << 20, 64), Err(Error::Full { .. })));
+    space.take(1 << 19, 64).unwrap();
+}
+
+#[test]
+fn p10_room_is_what_has_storage() {
+    // Fails if one hole hides all other room, or if it counts as room itself.
+    let directory = Directory::new();
+    let space = space_on(&directory, &[3]);
+    let has_room = |bytes| space.has_room(0, bytes, |bytes| bytes).unwrap();
+    assert!(has_room(2 << 20));
+    assert!(!has_room(3 << 20));
+    space.take(2 << 20, 64).unwrap();
+    assert!(!has_room(1 << 20));
 }
 
 #[test]
