@@ -11,6 +11,8 @@
 //! | an item in a collecting log and in the backup log | ends the former |
 //! | a slot of a collecting log that was handed out and not written | ends it |
 //!
+//! All of it is read and checked first: a damaged table that was closed is left as it was.
+//!
 //! No keys are compared, except to find the last row's: watermarks say what is dead.
 //! Segments are read in parallel, then lanes; a bucket belongs to one lane, so that lanes share
 //! nothing.
@@ -67,26 +69,33 @@ pub fn open<M: Media, F: Form>(
     executor: &dyn Executor,
     judge: Judge<M>,
 ) -> Result<ElimDa<M, F>> {
-    if pool.writable() && pool.previous_shutdown() != Shutdown::Clean {
-        // After a crash of the process alone, what is visible need not be durable. What is relied
-        // on below, and shown to a reader, must not be lost in the next power failure.
-        pool.access().sync(sites::ACCEPTED)?;
-    }
     let settings = read_settings(&pool.access())?;
     let mut table = empty_table::<M, F>(pool, settings, judge)?;
+    if table.pool.writable() && table.pool.previous_shutdown() != Shutdown::Clean {
+        table.pool.begin_writes()?;
+        // After a crash of the process alone, what is visible need not be durable. What is relied
+        // on below, and shown to a reader, must not be lost in the next power failure.
+        table.pool.access().sync(sites::ACCEPTED)?;
+    }
     let (lanes, collectors) = {
         let pm = table.pool.access();
-        let found = segments::find(&table, &pm)?;
-        segments::load(&table, &found, executor)?;
-        let lanes = lanes::load(&table, &pm, executor)?;
-        let mut collectors = collected::load(&table, &pm)?;
+        let (kept, dropped) = segments::find(&table, &pm)?;
+        segments::load(&table, &kept, executor)?;
+        let (lanes, ends) = lanes::load(&table, executor)?;
+        let (mut collectors, untidy) = collected::load(&table, &pm)?;
         if table.pool.previous_shutdown() == Shutdown::Clean {
             table.demand_items(&pm)?;
         }
-        if collectors.is_none() {
-            collectors = collected::make(&table, &pm)?;
-        }
         if table.pool.writable() {
+            // Before the first write: a crash from here on must not look like a clean close. The
+            // next open would rely on stores that are visible and not durable.
+            table.pool.begin_writes()?;
+            segments::drop_halves(&pm, &dropped)?;
+            lanes::end_older(&pm, &ends)?;
+            collected::tidy(&table, &pm, &untidy)?;
+            if collectors.is_none() {
+                collectors = collected::make(&table, &pm)?;
+            }
             pm.fence(sites::REPAIRED)?;
         }
         (lanes, collectors)

@@ -4,19 +4,28 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Domain, Media, Span};
 
 use super::sites;
-use crate::elimda::collecting_log::CollectingLog;
 use crate::elimda::collectors::{Collectors, Logs};
 use crate::elimda::form::{Form, Item, Update, corrupt};
 use crate::elimda::layout::{self, CollectingLog as Log, Control, Ended, Kind, LOGS_LINK};
 use crate::elimda::state::ElimDa;
 
-/// Finds the collecting logs, if there are any, and what is in them.
+/// A collecting log as it was read.
+pub(super) struct Untidy {
+    at: Addr,
+    control: Control,
+    /// The items that count.
+    live: u64,
+}
+
+/// Finds the collecting logs, if there are any, and what is in them. Returns them, and what a crash
+/// has left in each: see [`tidy`].
 pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
-) -> Result<Option<Collectors<M::Sync>>> {
-    let Some(area) = find(table, pm)? else { return Ok(None) };
-    load_from(table, pm, area).map(Some)
+) -> Result<(Option<Collectors<M::Sync>>, Vec<Untidy>)> {
+    let Some(area) = find(table, pm)? else { return Ok((None, Vec::new())) };
+    let (collectors, untidy) = load_from(table, pm, area)?;
+    Ok((Some(collectors), untidy))
 }
 
 /// Makes empty collecting logs where inserts go to them, if the medium has room.
@@ -28,7 +37,7 @@ pub(super) fn make<M: Media, F: Form>(
         return Ok(None);
     }
     let Some(area) = make_area(table, pm)? else { return Ok(None) };
-    load_from(table, pm, area).map(Some)
+    Ok(Some(load_from(table, pm, area)?.0))
 }
 
 /// Returns whether inserts go to collecting logs: a visible store is durable.
@@ -41,11 +50,12 @@ fn load_from<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
     area: Addr,
-) -> Result<Collectors<M::Sync>> {
+) -> Result<(Collectors<M::Sync>, Vec<Untidy>)> {
     let mut collectors = Collectors::new(area, table.geometry);
     collectors.appends = appends(table);
-    Loader { table, pm, collectors: &collectors, empty: Vec::new(), current: Vec::new() }.load()?;
-    Ok(collectors)
+    let (empty, current, untidy) = (Vec::new(), Vec::new(), Vec::new());
+    let untidy = Loader { table, pm, collectors: &collectors, empty, current, untidy }.load()?;
+    Ok((collectors, untidy))
 }
 
 /// Moves what is in collecting logs to the backup log where inserts do not go to them, and gives
@@ -115,10 +125,11 @@ struct Loader<'t, M: Media, F: Form> {
     empty: Vec<u64>,
     /// For each collector its current log and the one that was being flushed.
     current: Vec<[Option<u64>; 2]>,
+    untidy: Vec<Untidy>,
 }
 
 impl<M: Media, F: Form> Loader<'_, M, F> {
-    fn load(mut self) -> Result<()> {
+    fn load(mut self) -> Result<Vec<Untidy>> {
         let geometry = &self.table.geometry;
         self.current = vec![[None; 2]; geometry.collecting_logs as usize];
         (0..geometry.all_logs()).try_for_each(|log| self.load_log(log))?;
@@ -130,8 +141,8 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
     /// A collector that found no spare log flushes its only log in its place, so that a crash, or
     /// a full medium, leaves more sealed logs than there are spare ones. Such a collector goes on
     /// with that log: the empty ones are for those that have none first.
-    fn hand_out(self) -> Result<()> {
-        let Loader { collectors, current, mut empty, .. } = self;
+    fn hand_out(self) -> Result<Vec<Untidy>> {
+        let Loader { collectors, current, mut empty, untidy, .. } = self;
         let no_log = corrupt(collectors.area, "each collector has a log");
         let (bare, others): (Vec<_>, Vec<_>) =
             (0..).zip(current).partition(|(_, found)| *found == [None, None]);
@@ -143,7 +154,8 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
             };
             collectors.set_logs(collector, logs);
         }
-        empty.into_iter().try_for_each(|log| collectors.give_spare(log))
+        empty.into_iter().try_for_each(|log| collectors.give_spare(log))?;
+        Ok(untidy)
     }
 
     fn load_log(&mut self, index: u64) -> Result<()> {
@@ -169,9 +181,7 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
             }
             table.count_found(1);
         }
-        if table.pool.writable() {
-            tidy(&log, control, live, self.collectors.appends)?;
-        }
+        self.untidy.push(Untidy { at: log.at, control, live });
         match collector.filter(|_| live != 0) {
             None => self.empty.push(index),
             Some(collector) => {
@@ -210,19 +220,23 @@ fn has_moved<M: Media, F: Form>(
     Ok((0..bucket.items()).any(|place| is_copy(&bucket.item(place).0)))
 }
 
-/// Ends what is not live, and empties a log that holds nothing.
+/// Ends what is not live, and empties logs that hold nothing, not yet fenced.
 ///
 /// Slots that were handed out and not written become written, too, where appends wait for that.
 /// Elsewhere they stay as they are: nothing keeps the order of the two words there, and without its
 /// end such a slot would hold what was there in an earlier generation.
-fn tidy<M: Media>(
-    log: &CollectingLog<'_, M>,
-    control: Control,
-    live: u64,
-    appends: bool,
+pub(super) fn tidy<M: Media, F: Form>(
+    table: &ElimDa<M, F>,
+    pm: &Access<'_, M>,
+    logs: &[Untidy],
 ) -> Result<()> {
+    let appends = appends(table);
+    logs.iter().try_for_each(|log| tidy_log(pm, log, appends))
+}
+
+fn tidy_log<M: Media>(pm: &Access<'_, M>, log: &Untidy, appends: bool) -> Result<()> {
+    let Untidy { at, control, live } = *log;
     let all = (1 << control.reserved) - 1;
-    let (pm, at) = (log.pm, log.at);
     let mut next = Control { written: if appends { all } else { control.written }, ..control };
     if live == 0 && control.reserved > 0 {
         next = control.emptied().unwrap_or(next);

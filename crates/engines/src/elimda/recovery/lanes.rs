@@ -16,14 +16,14 @@ use crate::elimda::layout::{
 use crate::elimda::state::{ElimDa, LaneOf};
 
 /// The words that end items which have newer ones, by where they lie.
-type Ends = BTreeMap<Addr, u64>;
+pub(super) type Ends = BTreeMap<Addr, u64>;
 
-/// Reads all lanes, and fills the D-buckets. Ends what has a newer item, not yet fenced.
+/// Reads all lanes, and fills the D-buckets. Returns the lanes, and what ends items that have newer
+/// ones: see [`end_older`].
 pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
-    pm: &Access<'_, M>,
     executor: &dyn Executor,
-) -> Result<Box<[LaneOf<M>]>> {
+) -> Result<(Box<[LaneOf<M>]>, Vec<Ends>)> {
     let lanes = run_all::<M::Sync, _>(executor, table.geometry.lanes as usize, |lane| {
         let (lane, pm) = (lane as u64, table.pool.access());
         let (log, ends) = (Lane::new(VecDeque::new(), 0, 0), Ends::new());
@@ -31,13 +31,17 @@ pub(super) fn load<M: Media, F: Form>(
         reader.read()?;
         Ok((reader.log, reader.ends))
     })?;
-    if table.pool.writable() {
-        for (at, word) in lanes.iter().flat_map(|(_, ends)| ends) {
-            pm.commit_word(*at, *word, sites::ENDED)?;
-            pm.flush(Span::new(*at, 1), sites::ENDED);
-        }
+    let (lanes, ends): (Vec<_>, _) = lanes.into_iter().unzip();
+    Ok((lanes.into_iter().map(Lock::new).collect(), ends))
+}
+
+/// Ends items that have newer ones, not yet fenced.
+pub(super) fn end_older<M: Media>(pm: &Access<'_, M>, ends: &[Ends]) -> Result<()> {
+    for (at, word) in ends.iter().flatten() {
+        pm.commit_word(*at, *word, sites::ENDED)?;
+        pm.flush(Span::new(*at, 1), sites::ENDED);
     }
-    Ok(lanes.into_iter().map(|(lane, _)| Lock::new(lane)).collect())
+    Ok(())
 }
 
 struct Reader<'t, M: Media, F: Form> {

@@ -28,12 +28,12 @@ pub(super) struct Named {
 /// Segments of one recovery job. Unit: segments. Source: ours; some milliseconds of reading.
 const SEGMENTS_PER_JOB: usize = 64;
 
-/// Finds the segments that count, claims their space, and builds the directory. An upper half
-/// whose old segment still counts is dropped.
+/// Finds the segments that count, claims their space, and builds the directory. Returns them, and
+/// the upper halves whose old segments still count: see [`drop_halves`].
 pub(super) fn find<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
-) -> Result<Vec<Named>> {
+) -> Result<(Vec<Named>, Vec<Named>)> {
     let mut segment_table = table.segment_table.lock()?;
     let mut named = read_table(table, pm, &mut segment_table)?;
     named.sort_by_key(|segment| (segment.prefix.start(), segment.prefix.depth));
@@ -47,17 +47,20 @@ pub(super) fn find<M: Media, F: Form>(
         table.space.claim(table.geometry.segment(segment.at))?;
         table.table.point(segment.prefix, segment.slot);
     }
-    if table.pool.writable() && !dropped.is_empty() {
-        for segment in &dropped {
-            pm.commit_word(segment.slot_at, 0, sites::DROPPED)?;
-            pm.flush(Span::new(segment.slot_at, 1), sites::DROPPED);
-        }
-    }
-    // Used last: until the fence nothing but the stores above keeps the slots from naming space
-    // that another part of the pool takes.
+    // Used last: until the fence nothing but the stores of `drop_halves` keeps the slots from
+    // naming space that another part of the pool takes.
     segment_table.free.splice(0..0, dropped.iter().map(|segment| segment.slot));
     table.segments.store(count, Ordering::Relaxed);
-    Ok(kept)
+    Ok((kept, dropped))
+}
+
+/// Takes upper halves out of the segment table, not yet fenced.
+pub(super) fn drop_halves<M: Media>(pm: &Access<'_, M>, dropped: &[Named]) -> Result<()> {
+    for segment in dropped {
+        pm.commit_word(segment.slot_at, 0, sites::DROPPED)?;
+        pm.flush(Span::new(segment.slot_at, 1), sites::DROPPED);
+    }
+    Ok(())
 }
 
 /// Makes room in DRAM for the slots of all extents, in proportion to the `count` segments.

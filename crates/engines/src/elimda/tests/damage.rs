@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use everhash_index::{Design, Form, Table};
+use everhash_index::{Design, Form, Inline, Opening, Table};
 use everhash_pmem::crash::Model;
 use everhash_pmem::pool::DATA;
 use everhash_pmem::{AllocationMeter, Image, Region, Std};
@@ -113,6 +113,39 @@ fn p06_a_hole_in_a_closed_pool_is_noticed() {
         }
         println!("{form}: {noticed} noticed, {harmless} harmless");
         assert!(noticed > 100, "{form}: {noticed} noticed, {harmless} harmless");
+    }
+}
+
+#[test]
+fn p08_a_refused_pool_with_collecting_logs_is_left_as_it_was() {
+    // Fails if an open tidies the logs of a closed pool up, or drops, ends or makes anything, before
+    // it has checked all of it.
+    for form in super::FORMS {
+        let shape = Shape::tiny(form);
+        let guarantees = Model::Eadr.guarantees();
+        let medium = Image::<Std>::new(0, 1 << 20).with_guarantees(guarantees);
+        let mut session = Session::<ElimDa>::create(medium, form, &ElimDaSettings::tiny()).unwrap();
+        for number in 0..300 {
+            assert!(session.table().insert(&shape.key(number), &shape.value(1)).unwrap());
+        }
+        let region = session.region().clone();
+        session.close().unwrap();
+        let words = region.media().words();
+        let bytes = words.len() as u64 * 8;
+        let mut refused = 0;
+        for first in (DATA.word() as usize..words.len()).step_by(LINE_WORDS as usize) {
+            let mut holed = words.clone();
+            holed[first..].iter_mut().take(LINE_WORDS as usize).for_each(|word| *word = 0);
+            let medium = Image::<Std>::of(&holed, bytes, 1 << 20).with_guarantees(guarantees);
+            let region = Region::new(medium);
+            let boot = Opening::default().boot;
+            if everhash_index::open::<ElimDa, _>(region.clone(), boot, &Inline).is_err() {
+                assert!(region.media().words() == holed, "{form}: the hole at {first} was hidden");
+                refused += 1;
+            }
+        }
+        println!("{form}: {refused} refused");
+        assert!(refused > 50, "{form}: {refused}");
     }
 }
 

@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 use everhash_index::{BareTable, Error, Form, Inline, Opening, Table, WordTable};
 use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
-use everhash_pmem::{Image, Site, Std};
+use everhash_pmem::{Image, Region, Site, Std};
 use everhash_testkit::session::Session;
 
 use crate::elimda::layout::{CollectingLog, Kind, LOGS_LINK, open_link};
@@ -162,6 +162,50 @@ fn collectors_that_have_no_log_get_the_empty_ones_first() {
         keys.iter().for_each(|key| assert!(words.remove_word(*key).unwrap()));
         (0..40).for_each(|key| assert!(words.insert_word(key, key).unwrap(), "{key}"));
         assert_eq!((table.len().unwrap(), table.check().unwrap().items), (40, 40));
+    }
+}
+
+#[test]
+fn an_open_that_is_killed_leaves_no_pool_that_looks_closed() {
+    // Fails if an open of a closed pool writes before its header says "open": the next one takes
+    // what is visible for durable, ends an item of a collecting log whose copy is not, and a power
+    // failure takes the copy.
+    let (count, words) = fill(None);
+    let medium = Traced::new(Model::Eadr, 0, BYTES);
+    medium.restart(&words);
+    let mut session = Session::<ElimDa, Traced>::open(medium, Form::WORDS).unwrap();
+    let region = session.region().clone();
+    session.close().unwrap();
+    let words = region.media().visible();
+    for model in [Model::Eadr, Model::Adr, Model::File] {
+        let open = |words: &[u64]| {
+            let medium: Traced = Traced::new(model, 0, 1 << 20);
+            medium.restart(words);
+            let region = Region::new(medium);
+            let boot = Opening::default().boot;
+            let opened = everhash_index::open::<ElimDa, _>(region.clone(), boot, &Inline);
+            (opened.and_then(|table| table.len()), region.media().take_log())
+        };
+        let (opened, first) = open(&words);
+        assert_eq!(opened.unwrap(), count);
+        let mut memory = Memory::of(model, words.clone());
+        let (mut kills, mut written) = (0, Vec::new());
+        for event in first.events() {
+            memory.apply(event);
+            if memory.visible() == written {
+                continue;
+            }
+            written = memory.visible().to_vec();
+            let (reopened, second) = open(&written);
+            assert_eq!(reopened.unwrap(), count, "{model}: killed at {kills}");
+            let mut after = memory.clone();
+            second.events().iter().for_each(|event| _ = after.apply(event));
+            let (found, _) = open(after.durable());
+            assert_eq!(found.unwrap(), count, "{model}: killed at {kills}, and power was lost");
+            kills += 1;
+        }
+        println!("{model}: {kills} kills");
+        assert!(kills > 4, "{model}: {kills}");
     }
 }
 
