@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::hash::KeyedHash;
 use super::record;
+use super::settings::other_layout;
 
 /// Versions of layouts stay below: a number beyond it is damage.
 ///
@@ -31,11 +32,10 @@ pub(crate) fn verify_root(root: &[u64], engine: &str, version: u64) -> Result<()
         let at = pool::ROOT.plus(words.len() as u64);
         return Err(corrupt(at, "the checksum of the settings matches"));
     }
-    if words[0] != version {
-        let what = format!("layout {} of engine {engine}; use a newer program", words[0]);
-        return Err(Error::Unsupported { what });
+    match words[0] == version {
+        true => Ok(()),
+        false => Err(other_layout(engine, words[0], version)),
     }
-    Ok(())
 }
 
 /// Returns whether a layout is probably one of a newer program, which may keep its checksum

@@ -113,10 +113,20 @@ pub(crate) fn verify(root: Addr, words: &[u64], engine: &str, version: u64) -> R
         return Err(Error::Corrupt { at, broken: "the checksum of the settings matches" });
     }
     if words[0] != version {
-        let what = format!("layout {} of engine {engine}; open with a newer program", words[0]);
-        return Err(Error::Unsupported { what });
+        return Err(other_layout(engine, words[0], version));
     }
     Ok(())
+}
+
+/// Makes the error of a layout that is not of `version`.
+pub(crate) fn other_layout(engine: &str, found: u64, version: u64) -> Error {
+    let advice = match found > version {
+        true => "open with a newer program",
+        false => "export with the program that wrote it, and import that",
+    };
+    let what =
+        format!("layout {found} of engine {engine}, where this program has {version}; {advice}");
+    Error::Unsupported { what }
 }
 
 #[cfg(test)]
@@ -140,7 +150,15 @@ mod tests {
                 let refused = refused.unwrap_err();
                 assert_eq!(matches!(refused, Error::Unsupported { .. }), is_unsupported);
                 assert_eq!(matches!(refused, Error::Corrupt { .. }), !is_unsupported);
+                assert_eq!(refused.to_string().contains("newer"), is_unsupported, "{refused}");
             }
+        }
+        // Five words with their checksum, as this version has them, of an older one.
+        let older = [3, 1, 2, 3, checksum(ROOT, &[3, 1, 2, 3])];
+        for refused in [verify(ROOT, &older, "other", 7), verify_root(&older, "other", 7)] {
+            let refused = refused.unwrap_err();
+            assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+            assert!(!refused.to_string().contains("newer"), "{refused}");
         }
         newer[0] |= 1 << 40;
         assert!(matches!(verify(ROOT, &newer[..5], "other", 7), Err(Error::Corrupt { .. })));
