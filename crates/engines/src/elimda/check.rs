@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
-use everhash_pmem::{Access, Addr, Boot, Media, Pool, RecordWord, Region, Shutdown, Span, pool};
+use everhash_pmem::{
+    Access, Addr, Boot, Media, Pool, RecordWord, Region, Shutdown, Span, WORD, pool,
+};
 
 use super::layout::{
     self, BlockHead, CollectingLog, Control, EXTENTS, Ended, Geometry, KeyedHash, Kind, LINE_WORDS,
@@ -30,6 +32,7 @@ struct Judge<'a, M: Media> {
     geometry: Geometry,
     /// What is in use.
     spans: Vec<Span>,
+    /// How much may still be read; a record to which a crash has left two items is read twice.
     budget: Budget,
     /// Whether the pool was closed: only then its number of pairs counts.
     is_closed: bool,
@@ -116,7 +119,7 @@ impl<'a, M: Media> Judge<'a, M> {
             hasher,
             geometry,
             spans,
-            budget: Budget::behind_header(region.media().bytes()),
+            budget: Budget::of(region.media().bytes()),
             is_closed,
             doubled: 0,
             logged: Vec::new(),
@@ -176,9 +179,9 @@ impl<'a, M: Media> Judge<'a, M> {
         }
     }
 
-    /// Notes that a span is in use. It is checked here that it lies inside the pool, and that no
-    /// more is in use than that has room for, so that what is made of it is in proportion to the
-    /// pool: a forged one may name one place again and again.
+    /// Notes that a span is in use. It is checked here that it lies inside the pool, and that not
+    /// much more is in use than that has room for, so that what is made of it is in proportion to
+    /// the pool: a forged one may name one place again and again.
     fn reach(&mut self, span: Span) -> Result<()> {
         if span.end_byte() > self.pm.media().bytes() {
             return Err(corrupt(span.start, "everything lies inside the pool"));
@@ -204,7 +207,13 @@ impl<'a, M: Media> Judge<'a, M> {
                 .ok_or(corrupt(link, "extents follow one another, with checks that match"));
             let Some(at) = self.pass(at)? else { continue };
             let initial = self.geometry.initial_segments;
-            let reached = self.reach(Span::of_bytes(at, layout::extent_bytes(initial, extent)));
+            // First, because a salvage follows links that only a forged pool has: their extents
+            // may be longer than any medium.
+            let fits = layout::extent_slots(initial, extent) <= self.pm.media().bytes() / WORD;
+            let reached = match fits {
+                true => self.reach(Span::of_bytes(at, layout::extent_bytes(initial, extent))),
+                false => Err(corrupt(link, "everything lies inside the pool")),
+            };
             if self.pass(reached)?.is_none() {
                 continue;
             }
@@ -489,14 +498,20 @@ impl<'a, M: Media> Judge<'a, M> {
         let (key, value): (Vec<u8>, Vec<u8>) = match self.form {
             Form::WORDS => (bytes(&item[..1]), bytes(&item[1..2])),
             Form::DOUBLE_WORDS => (bytes(&item[..2]), bytes(&item[2..])),
-            _ => self.record(&item, at)?,
+            _ => {
+                // Before it is read: in a forged pool, one long record may be that of many items.
+                self.budget.take(self.record_span(&item, at)?)?;
+                self.record(&item, at)?
+            }
         };
         let older = reading.pairs.get(&key).map(|pair| pair.order);
         if older.is_some() && older != Some(COLLECTED) && order == COLLECTED {
             self.doubled += 1;
             return Ok(());
         }
-        self.reach_record(&item, at)?;
+        if self.form == Form::Variable {
+            self.spans.push(self.record_span(&item, at)?);
+        }
         match older {
             Some(older) if self.form != Form::DOUBLE_WORDS || older >= order => {
                 return Err(corrupt(at, "a key is there once"));
@@ -514,22 +529,24 @@ impl<'a, M: Media> Judge<'a, M> {
         Ok(())
     }
 
-    /// Notes that the record of an item is in use.
-    fn reach_record(&mut self, item: &[u64; 4], at: Addr) -> Result<()> {
-        if self.form != Form::Variable {
-            return Ok(());
-        }
-        match RecordWord::from_medium(at.plus(SECOND_WORD), item[1])? {
-            Some(pointer) => self.reach(Span::of_bytes(pointer.addr, pointer.class.bytes())),
-            None => Ok(()),
+    /// Returns where the record of an item lies, inside the pool.
+    fn record_span(&self, item: &[u64; 4], at: Addr) -> Result<Span> {
+        let pointer = self.pointer(item, at)?;
+        let span = Span::of_bytes(pointer.addr, pointer.class.bytes());
+        match span.end_byte() <= self.pm.media().bytes() {
+            true => Ok(span),
+            false => Err(corrupt(span.start, "everything lies inside the pool")),
         }
     }
 
+    fn pointer(&self, [hash, word, ..]: &[u64; 4], at: Addr) -> Result<RecordWord> {
+        RecordWord::from_medium(at.plus(SECOND_WORD), *word)?
+            .filter(|pointer| pointer.tag == record::tag_of(*hash, *word))
+            .ok_or(corrupt(at.plus(SECOND_WORD), "a record word matches its check"))
+    }
+
     fn record(&self, item: &[u64; 4], at: Addr) -> Result<(Vec<u8>, Vec<u8>)> {
-        let (hash, word) = (item[0], item[1]);
-        let pointer = RecordWord::from_medium(at.plus(SECOND_WORD), word)?
-            .filter(|pointer| pointer.tag == record::tag_of(hash, word))
-            .ok_or(corrupt(at.plus(SECOND_WORD), "a record word matches its check"))?;
+        let (hash, pointer) = (item[0], self.pointer(item, at)?);
         let mut key = Vec::new();
         let key_bytes = record::read(&self.pm, pointer, hash, &mut key)?;
         let value = key.split_off(key_bytes);

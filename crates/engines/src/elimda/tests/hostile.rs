@@ -1,17 +1,18 @@
 //! Pools that somebody forged who knows the format: no panic, no hang, no memory without bound.
 
-use everhash_index::{Design, Error, Form};
+use everhash_index::{Design, Error, Form, Table};
 use everhash_pmem::crash::Model;
-use everhash_pmem::{Addr, AllocationMeter, Image, Std};
+use everhash_pmem::{Addr, AllocationMeter, Counted, Image, Region, Std};
 use everhash_testkit::hostile::{Effort, judge};
 use everhash_testkit::session::Session;
 
 use crate::common::record;
 use crate::common::settings::checksum;
 use crate::elimda::layout::{
-    self, Kind, LINE_WORDS, LogLine, LogSlot, MOST_CONTENT, ROOT, Root, UnitState,
+    self, Geometry, Kind, LINE_WORDS, LineState, LogLine, LogSlot, MOST_CONTENT, ROOT, Root,
+    UnitState,
 };
-use crate::elimda::{ElimDa, ElimDaSettings};
+use crate::elimda::{ElimDa, ElimDaSettings, check};
 
 const KINDS: [Kind; 14] = [
     Kind::Slot,
@@ -118,4 +119,75 @@ fn p07_slots_without_segments_cost_no_memory() {
         AllocationMeter::measure(|| Session::<ElimDa>::open(medium, Form::WORDS).map(drop));
     assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
     assert!(peak_bytes < 8 << 20, "{peak_bytes}");
+}
+
+/// A closed pool of byte strings with one pair, whose value has `value` bytes.
+fn one_record(value: usize) -> Vec<u64> {
+    let medium = Image::<Std>::new(0, 16 << 20);
+    let settings = ElimDaSettings::tiny();
+    let mut session = Session::<ElimDa>::create(medium, Form::Variable, &settings).unwrap();
+    assert!(session.table().insert(b"key", &vec![1; value]).unwrap());
+    let region = session.region().clone();
+    session.close().unwrap();
+    region.media().words()
+}
+
+#[test]
+fn p07_a_link_to_an_extent_longer_than_any_medium_ends_no_salvage() {
+    // Fails if the length of an extent is made before it is known that there is room for so many
+    // slots: it has more bytes than 64 bits count.
+    let mut words = one_record(1);
+    let root = ROOT.word() as usize;
+    words[root + Root::INITIAL_SEGMENTS] = 1 << 24;
+    words[root + Root::CHECKSUM] = checksum(ROOT, &words[root..root + Root::CHECKSUM]);
+    for extent in [38, 39] {
+        let link = layout::extent_link(extent);
+        words[link.word() as usize] = layout::seal(1 << 13, link, Kind::Extent);
+    }
+    let bytes = words.len() as u64 * 8;
+    let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
+    let mut reports = 0;
+    check::salvage(&region, &mut |_, _| {}, &mut |_| reports += 1).unwrap();
+    // The extents, the first one, and the hashes without a segment.
+    assert!(reports >= 4, "{reports}");
+}
+
+#[test]
+fn p07_a_record_to_which_everything_leads_is_not_read_for_each_item() {
+    // Fails if the budget is asked behind the read: a salvage passes over the refusal, and reads one
+    // long record as often as a forged pool has items.
+    let mut words = one_record(1 << 20);
+    let root = ROOT.word() as usize;
+    let root: [u64; Root::WORDS] = words[root..root + Root::WORDS].try_into().unwrap();
+    let geometry = Geometry::of_root(&root, Form::Variable).unwrap();
+    let lanes = (0..geometry.lanes).map(layout::first_link);
+    let blocks = lanes.map(|at| layout::open_link(words[at.word() as usize], at, Kind::First));
+    let of = |block: Addr, line| LogSlot { line, slot: 0 }.line_at(block);
+    let state = |at: Addr| LineState::open(words[at.word() as usize], at).unwrap();
+    let is_live = |block: &Addr| state(of(*block, 1)).live == 1;
+    let block = blocks.flatten().find(is_live).unwrap();
+    let number = state(of(block, 1)).number;
+    let place = |line, slot| LogSlot { line, slot };
+    let first = place(1, 0).item_at(block, geometry.item_words).word() as usize;
+    let item = [words[first], words[first + 1], 0, 0];
+    let (mut copies, live) = (0, (1 << geometry.line_slots()) - 1);
+    for line in 1..geometry.block_lines {
+        let at = of(block, line);
+        words[at.word() as usize] = LineState { number, live }.seal(at);
+        for slot in 0..geometry.line_slots() {
+            let item_at = place(line, slot).item_at(block, geometry.item_words);
+            words[item_at.word() as usize..][..2].copy_from_slice(&item[..2]);
+            let checks = &mut words[at.word() as usize + LogLine::CHECKS];
+            *checks = place(line, slot).with_check(*checks, layout::key_check(&item, 1, item_at));
+            copies += 1;
+        }
+    }
+    let bytes = words.len() as u64 * 8;
+    let region = Region::new(Counted::new(Image::<Std>::of(&words, bytes, bytes)));
+    let (mut found, mut reports) = (0, 0);
+    check::salvage(&region, &mut |_, _| found += 1, &mut |_| reports += 1).unwrap();
+    assert_eq!((found, reports), (1, copies - 1));
+    let loaded = region.media().traffic().words_loaded * 8;
+    println!("{copies} copies; {loaded} bytes read of {bytes}");
+    assert!(loaded < 4 * bytes && copies << 20 > 4 * bytes, "{loaded} of {bytes}, {copies} copies");
 }
