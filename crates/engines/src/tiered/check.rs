@@ -2,7 +2,7 @@
 //!
 //! Shares the rulers with the code that serves the table, and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
 use everhash_pmem::{Access, Addr, LINE, Media, Pool, Region, Span, WORD, pool};
@@ -12,7 +12,9 @@ use super::layout::{
     self, Head, KeyedHash, LINE_WORDS, Line, Listed, MOST_LAYERS, PLACES, Place, ROOT, Root, SLOTS,
     VERSION, is_deleted, is_readable, is_second, is_shadow,
 };
-use crate::common::check::{Budget, corrupt, reachable_bytes, read_record, verify_root};
+use crate::common::check::{
+    Budget, corrupt, reachable_bytes, read_record, record_span, verify_root,
+};
 
 /// What was read of a pool.
 struct Checker<'a, M: Media> {
@@ -23,8 +25,9 @@ struct Checker<'a, M: Media> {
     line_slots: usize,
     /// Logarithm of the number of parts in which the pool is read.
     parts_log: u32,
-    /// What is in use; a record is there once, however many copies lead to it.
-    spans: BTreeSet<Span>,
+    /// What is in use, and bit i: a slot of layer i leads there. A record is there once, however
+    /// many copies lead to it.
+    spans: BTreeMap<Span, u64>,
     budget: Budget,
 }
 
@@ -52,7 +55,7 @@ type Columns = BTreeMap<Vec<u8>, Column>;
 /// # Errors
 /// [`Error::Corrupt`] with the invariant that is broken.
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    let mut checker = Checker::new(region)?;
+    let mut checker = Checker::new(region, &mut Err)?;
     let mut items = 0;
     for part in 0..1 << checker.parts_log {
         let columns = checker.part(part, &mut Err)?;
@@ -61,13 +64,13 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
             items += u64::from(column.visit(key, visit));
         }
     }
-    let spans = checker.spans.into_iter().collect();
+    let spans = checker.spans.into_keys().collect();
     let reachable_bytes = reachable_bytes(spans, region.media().bytes())?;
     Ok(Checked { items, reachable_bytes })
 }
 
-/// As [`check`], but passes over lines and slots that are damaged. A damaged link costs the
-/// overflow lines behind it; of a key whose newest copy is damaged, an older one may be visited.
+/// As [`check`], but passes over what is damaged in the list of layers, and over lines and slots. A
+/// damaged place of a layer costs that layer, and a damaged link the overflow lines behind it; of a key whose newest copy is damaged, an older one may be visited.
 /// Copies that contradict one another are reported, and the topmost one is visited: it is what the
 /// table would answer.
 ///
@@ -78,7 +81,7 @@ pub fn salvage<M: Media>(
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
-    let mut checker = Checker::new(region)?;
+    let mut checker = Checker::new(region, &mut |error| pass_over(Err::<(), _>(error), report))?;
     for part in 0..1 << checker.parts_log {
         let columns = checker.part(part, &mut |error| pass_over(Err::<(), _>(error), report))?;
         for (key, column) in &columns {
@@ -90,7 +93,8 @@ pub fn salvage<M: Media>(
 }
 
 impl<'a, M: Media> Checker<'a, M> {
-    fn new(region: &'a Region<M>) -> Result<Self> {
+    /// Reads the root and the list of layers. `damaged` decides whether damage to that ends it.
+    fn new(region: &'a Region<M>, damaged: &mut dyn FnMut(Error) -> Result<()>) -> Result<Self> {
         let identity = Pool::inspect(region)?;
         let pm = region.access();
         let mut root = [0; Root::CHECKSUM + 1];
@@ -110,15 +114,19 @@ impl<'a, M: Media> Checker<'a, M> {
             layers: Vec::new(),
             line_slots: line_slots as usize,
             parts_log: layout::groups_log(root[Root::TOP_PAGES]),
-            spans: BTreeSet::from([Span::of_bytes(Addr::NULL, pool::DATA.byte())]),
+            spans: BTreeMap::from([(Span::of_bytes(Addr::NULL, pool::DATA.byte()), 0)]),
             budget: Budget::behind_header(region.media().bytes()),
         };
-        checker.read_layers(layers as usize)?;
+        checker.read_layers(layers as usize, damaged)?;
         Ok(checker)
     }
 
-    fn read_layers(&mut self, usual: usize) -> Result<()> {
-        let (mut is_dropped, mut has_ended) = (true, false);
+    fn read_layers(
+        &mut self,
+        usual: usize,
+        damaged: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<()> {
+        let mut has_ended = false;
         for index in 0..PLACES {
             let at = layout::place_at(index);
             let word = self.pm.load(at)?;
@@ -126,28 +134,34 @@ impl<'a, M: Media> Checker<'a, M> {
                 has_ended = true;
                 continue;
             }
-            if has_ended {
-                return Err(corrupt(at, "layers follow one another"));
+            if core::mem::take(&mut has_ended) {
+                damaged(corrupt(at, "layers follow one another"))?;
             }
-            let listed = Listed::decode(word, at)
-                .ok_or(corrupt(at, "the place of a layer matches its check"))?;
-            match listed {
-                Listed::Dropped if is_dropped => {}
-                Listed::Live(place) => {
-                    is_dropped = false;
-                    let span = Span::of_bytes(place.start(), place.bytes());
-                    let is_lower = self.layers.last().is_none_or(|above| above.log() < place.log());
-                    if !is_lower || place.log() < self.parts_log {
-                        return Err(corrupt(at, "each layer is larger than the one above"));
-                    }
-                    self.reach(span)?;
-                    self.layers.push(place);
-                }
-                Listed::Dropped => return Err(corrupt(at, "the top layer is dropped first")),
+            if let Err(error) = self.read_place(word, at) {
+                damaged(error)?;
             }
         }
-        if !(usual..=usual + 1).contains(&self.layers.len()) {
-            return Err(corrupt(ROOT, "there are as many layers as settings say"));
+        match (usual..=usual + 1).contains(&self.layers.len()) {
+            true => Ok(()),
+            false => damaged(corrupt(ROOT, "there are as many layers as settings say")),
+        }
+    }
+
+    /// Reads a word of the list of layers.
+    fn read_place(&mut self, word: u64, at: Addr) -> Result<()> {
+        let listed = Listed::decode(word, at)
+            .ok_or(corrupt(at, "the place of a layer matches its check"))?;
+        match listed {
+            Listed::Dropped if self.layers.is_empty() => {}
+            Listed::Dropped => return Err(corrupt(at, "the top layer is dropped first")),
+            Listed::Live(place) => {
+                let is_lower = self.layers.last().is_none_or(|above| above.log() < place.log());
+                if !is_lower || place.log() < self.parts_log {
+                    return Err(corrupt(at, "each layer is larger than the one above"));
+                }
+                self.reach(Span::of_bytes(place.start(), place.bytes()))?;
+                self.layers.push(place);
+            }
         }
         Ok(())
     }
@@ -159,11 +173,23 @@ impl<'a, M: Media> Checker<'a, M> {
         if span.end_byte() > self.pm.media().bytes() {
             return Err(corrupt(span.start, "everything lies inside the pool"));
         }
-        let is_new = self.spans.insert(span);
+        let is_new = !self.spans.contains_key(&span);
         if is_new {
             self.budget.take(span)?;
+            self.spans.insert(span, 0);
         }
         Ok(is_new)
+    }
+
+    /// Notes that a slot of layer `rank` leads to a record, before that is read: in a forged pool,
+    /// one long record may be that of many slots.
+    fn reach_record(&mut self, rank: usize, span: Span, at: Addr) -> Result<()> {
+        self.reach(span)?;
+        let ranks = self.spans.entry(span).or_default();
+        match core::mem::replace(ranks, *ranks | 1 << rank) >> rank & 1 {
+            0 => Ok(()),
+            _ => Err(corrupt(at, "a key is in a layer once")),
+        }
     }
 
     /// Reads the buckets of a part of all layers. `damaged` decides whether damage ends it.
@@ -240,8 +266,8 @@ impl<'a, M: Media> Checker<'a, M> {
             Form::WORDS => (pair[0].to_le_bytes().to_vec(), pair[1].to_le_bytes().to_vec()),
             _ => {
                 let at = layout::slot_at(at, slot);
-                let (key, value, span) = read_record(&self.pm, &self.hasher, pair, at)?;
-                self.reach(span)?;
+                self.reach_record(rank, record_span(pair, at)?, at)?;
+                let (key, value, _) = read_record(&self.pm, &self.hasher, pair, at)?;
                 (key, value)
             }
         };

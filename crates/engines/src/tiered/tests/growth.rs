@@ -15,7 +15,7 @@ use super::mechanisms::{of_the_paper, own, two_layers};
 use crate::common::slot_codec::Words;
 use crate::tiered::layout::{self, Listed, PLACES, ROOT, Root};
 use crate::tiered::state::Tiered as Open;
-use crate::tiered::{Tiered, TieredSettings, TieredTable};
+use crate::tiered::{Tiered, TieredSettings, TieredTable, check};
 
 fn of_words(measured: &Measured<Tiered>) -> &Open<Image, Words> {
     let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
@@ -313,4 +313,8 @@ fn a_hole_in_the_list_of_layers_is_damage_to_a_check_too() {
     pm.store(at, 0).unwrap();
     let outcome = measured.table.check();
     assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+    // Nobody needs what is lost: a salvage reports it, and finds all pairs.
+    let (mut found, mut reports) = (0, 0);
+    check::salvage(&region, &mut |_, _| found += 1, &mut |_| reports += 1).unwrap();
+    assert_eq!((found, reports), (measured.table.len().unwrap(), 1));
 }
