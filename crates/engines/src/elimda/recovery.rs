@@ -82,7 +82,7 @@ pub fn open<M: Media, F: Form>(
         let (kept, dropped) = segments::find(&table, &pm)?;
         segments::load(&table, &kept, executor)?;
         let (lanes, ends) = lanes::load(&table, executor)?;
-        let (mut collectors, untidy) = collected::load(&table, &pm)?;
+        let (mut collectors, untidy) = collected::load(&table, &pm)?.unzip();
         if table.pool.previous_shutdown() == Shutdown::Clean {
             table.demand_items(&pm)?;
         }
@@ -92,7 +92,7 @@ pub fn open<M: Media, F: Form>(
             table.pool.begin_writes()?;
             segments::drop_halves(&pm, &dropped)?;
             lanes::end_older(&pm, &ends)?;
-            collected::tidy(&table, &pm, &untidy)?;
+            collected::tidy(&table, &pm, &untidy.unwrap_or_default())?;
             if collectors.is_none() {
                 collectors = collected::make(&table, &pm)?;
             }

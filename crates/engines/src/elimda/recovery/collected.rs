@@ -17,15 +17,16 @@ pub(super) struct Untidy {
     live: u64,
 }
 
-/// Finds the collecting logs, if there are any, and what is in them. Returns them, and what a crash
-/// has left in each: see [`tidy`].
+/// The collecting logs, and what a crash has left in each: see [`tidy`].
+type Found<M> = (Collectors<<M as Media>::Sync>, Vec<Untidy>);
+
+/// Finds the collecting logs, if there are any, and what is in them.
 pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
-) -> Result<(Option<Collectors<M::Sync>>, Vec<Untidy>)> {
-    let Some(area) = find(table, pm)? else { return Ok((None, Vec::new())) };
-    let (collectors, untidy) = load_from(table, pm, area)?;
-    Ok((Some(collectors), untidy))
+) -> Result<Option<Found<M>>> {
+    let Some(area) = find(table, pm)? else { return Ok(None) };
+    load_from(table, pm, area).map(Some)
 }
 
 /// Makes empty collecting logs where inserts go to them, if the medium has room.
@@ -50,7 +51,7 @@ fn load_from<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     pm: &Access<'_, M>,
     area: Addr,
-) -> Result<(Collectors<M::Sync>, Vec<Untidy>)> {
+) -> Result<Found<M>> {
     let mut collectors = Collectors::new(area, table.geometry);
     collectors.appends = appends(table);
     let (empty, current, untidy) = (Vec::new(), Vec::new(), Vec::new());

@@ -18,12 +18,14 @@ use crate::elimda::state::{ElimDa, LaneOf};
 /// The words that end items which have newer ones, by where they lie.
 pub(super) type Ends = BTreeMap<Addr, u64>;
 
-/// Reads all lanes, and fills the D-buckets. Returns the lanes, and what ends items that have newer
-/// ones: see [`end_older`].
+/// The lanes, and what ends items that have newer ones: see [`end_older`].
+type Found<M> = (Box<[LaneOf<M>]>, Vec<Ends>);
+
+/// Reads all lanes, and fills the D-buckets.
 pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     executor: &dyn Executor,
-) -> Result<(Box<[LaneOf<M>]>, Vec<Ends>)> {
+) -> Result<Found<M>> {
     let lanes = run_all::<M::Sync, _>(executor, table.geometry.lanes as usize, |lane| {
         let (lane, pm) = (lane as u64, table.pool.access());
         let (log, ends) = (Lane::new(VecDeque::new(), 0, 0), Ends::new());
