@@ -2,7 +2,7 @@
 //! object, and lets the directory lead there.
 
 use everhash_index::{Change, Error, Form, Result};
-use everhash_pmem::{Access, Addr, Lock, Media};
+use everhash_pmem::{Access, Addr, Lock, Media, WORD};
 
 use super::directory::{Members, Seat, Shard, damaged};
 use super::layout::Kind;
@@ -16,6 +16,16 @@ use crate::common::edit::{Edit, Step, modify_calmly};
 /// Unit: objects. Source: ours; of two or three lines each, about as many cache misses as a present
 /// core can have outstanding.
 const REHASHED: usize = 8;
+
+/// How one attempt to change a key ended.
+enum Attempt {
+    /// The key is as was decided; `cares` as of [`Reef::cares`].
+    Done { cares: bool },
+    /// There was no room for what was decided.
+    Refused(Error),
+    /// There was no room before, and the key has another value now than the one decided of.
+    Outdated,
+}
 
 impl<M: Media> Reef<M> {
     /// Writes one key; returns the operation's answer.
@@ -133,25 +143,33 @@ impl<M: Media> Reef<M> {
             let mut attempt = 0;
             // Ends: room is made only so many times.
             loop {
-                match self.modify_once(hash, key, &mut decided, decide) {
-                    Err(full) if is_room_wanted(&full) && self.make_room(attempt)? => attempt += 1,
-                    Ok(true) => return self.after_write(self.shard(hash).1),
-                    outcome => return outcome.map(drop),
+                match self.modify_once(hash, key, &mut decided, decide)? {
+                    Attempt::Done { cares: true } => return self.after_write(self.shard(hash).1),
+                    Attempt::Done { cares: false } => return Ok(()),
+                    Attempt::Refused(full)
+                        if is_room_wanted(&full) && self.make_room(attempt)? =>
+                    {
+                        attempt += 1;
+                    }
+                    Attempt::Refused(full) => return Err(full),
+                    // More room would not help: what it is wanted for is not known any more.
+                    Attempt::Outdated => {
+                        return Err(Error::Full { needed: key.len() as u64 + WORD });
+                    }
                 }
             }
         })
     }
 
     /// Decides once. If there was no room then, `decided` holds what was decided of which value: it
-    /// stays right as long as the key has that value. With another value there is no room for what
-    /// was decided: nobody is asked twice.
+    /// stays right as long as the key has that value, and with another one nobody is asked twice.
     fn modify_once(
         &self,
         hash: u64,
         key: &[u8],
         decided: &mut Option<(Option<Vec<u8>>, Change)>,
         decide: &mut dyn FnMut(Option<&[u8]>) -> Result<Change>,
-    ) -> Result<bool> {
+    ) -> Result<Attempt> {
         let pm = self.pool.access();
         let (shard, number) = self.shard(hash);
         let mut members = shard.latch.lock()?;
@@ -162,13 +180,13 @@ impl<M: Media> Reef<M> {
         let present = found.is_some().then_some(present);
         let change = match decided.take() {
             Some((of, change)) if of == present => change,
-            Some(_) => return Err(Error::Full { needed: key.len() as u64 }),
+            Some(_) => return Ok(Attempt::Outdated),
             None => decide(present.as_deref())?,
         };
         let (kind, value, purpose) = match &change {
             Change::Put(value) => (Kind::Put, value.as_slice(), Purpose::Add),
             Change::Remove if found.is_some() => (Kind::Removed, &[][..], Purpose::Remove),
-            Change::Keep | Change::Remove => return Ok(false),
+            Change::Keep | Change::Remove => return Ok(Attempt::Done { cares: false }),
         };
         let object = Object { kind, key, value };
         let seat = match found {
@@ -184,11 +202,11 @@ impl<M: Media> Reef<M> {
         let (seat, place, cares) = match appended {
             Err(full @ Error::Full { .. }) => {
                 *decided = Some((present, change));
-                return Err(full);
+                return Ok(Attempt::Refused(full));
             }
             appended => appended?,
         };
         self.publish((shard, &mut members), (kind, place), seat)?;
-        Ok(cares)
+        Ok(Attempt::Done { cares })
     }
 }

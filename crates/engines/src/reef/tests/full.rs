@@ -161,10 +161,12 @@ fn a_long_span_that_comes_back_is_mostly_room_for_pairs() {
 fn a_closure_is_asked_once_however_full_the_medium_is() {
     // Fails if what was decided of another value than the key has now is decided again.
     const KEY: u64 = 7;
+    const OTHERS: usize = 40;
     let (session, count) = filled(64 << 10);
     let (table, calls) = (session.table(), AtomicU64::new(0));
     // No stream has room, whichever the key belongs to.
     (count..count + 300).for_each(|number| drop(table.insert_word(number, 1)));
+    let len = table.len().unwrap();
     let outcome = std::thread::scope(|scope| {
         // Whoever finds no room waits here.
         let making_room = table.making_room.lock().unwrap();
@@ -179,8 +181,17 @@ fn a_closure_is_asked_once_however_full_the_medium_is() {
         }
         // It has decided, and holds the latch until it has found no room. A removal has some.
         assert!(table.remove_word(KEY).unwrap());
+        // So much garbage in both streams that room can be made more than once. What the
+        // removals append fits into what is kept back.
+        let others = (0..count).filter(|key| *key != KEY).take(OTHERS);
+        others.for_each(|key| assert!(table.remove_word(key).unwrap(), "{key}"));
         drop(making_room);
         modified.join().unwrap()
     });
     assert_eq!(calls.load(Relaxed), 1, "{outcome:?}");
+    assert!(matches!(outcome, Err(Error::Full { needed }) if needed > 0), "{outcome:?}");
+    assert_eq!(
+        (table.get_word(KEY).unwrap(), table.len().unwrap()),
+        (None, len - 1 - OTHERS as u64)
+    );
 }
