@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use everhash_index::{Error, Executor, Form, Result};
 use everhash_pmem::{
-    Access, AtomicWord, LINE, Latch, Lock, Masked, Media, Pool, Shutdown, Space, Span, pool,
+    Access, AtomicWord, Boot, LINE, Latch, Lock, Masked, Media, Pool, Shutdown, Space, Span, pool,
 };
 
 use self::found::{FoundSegment, Record, find_segments, read_batch, read_records};
@@ -53,6 +53,14 @@ pub mod sites {
 /// Unit: words. Source: ours; most of the nearest cache, and some hundred objects.
 const PIECE: u64 = 4096;
 
+/// How the process left the pool that had it before.
+#[derive(Clone, Copy)]
+struct Left {
+    shutdown: Shutdown,
+    /// Whether its fences did not reach the device: nothing was ordered then.
+    was_relaxed: bool,
+}
+
 /// What recovery decided.
 struct Plan {
     /// The commit record from which it went on.
@@ -74,13 +82,18 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Reef<M>>
     let settings = ReefSettings::from_root(&root)?;
     let objects = Objects::new(Form::from_code(pool.identity().form));
     let seed = layout::seed(pool.identity().database);
-    if pool.previous_shutdown() != Shutdown::Clean {
+    // Before the header is written: it tells of the process that had the pool before.
+    let left = Left {
+        shutdown: pool.previous_shutdown(),
+        was_relaxed: Pool::status(pool.region(), Boot::default())?.relaxed,
+    };
+    if left.shutdown != Shutdown::Clean {
         // What is visible need not be durable: it must be, before the first reader relies on it.
         // After power loss, too: an opening in between may have been killed in its recovery.
         pool.begin_writes()?;
         pm.sync(sites::VISIBLE)?;
     }
-    let mut plan = plan(&pm, &pool, &settings, objects, seed)?;
+    let mut plan = plan(&pm, left, &settings, objects, seed)?;
     drop(pm);
     let mut loaded = load(&pool, &settings, seed, &plan, executor);
     let table = make(pool, settings, (objects, seed), &plan, loaded.as_mut())?;
@@ -106,15 +119,14 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Reef<M>>
 /// Decides what counts.
 fn plan<M: Media>(
     pm: &Access<'_, M>,
-    pool: &Pool<M>,
+    left: Left,
     settings: &ReefSettings,
     objects: Objects,
     seed: u64,
 ) -> Result<Plan> {
     let mut segments = find_segments(pm, settings, seed)?;
     let records = read_records(pm, seed)?;
-    let shutdown = pool.previous_shutdown();
-    if let (Shutdown::Process, Some(newest)) = (shutdown, records.first()) {
+    if let (Shutdown::Process, Some(newest)) = (left.shutdown, records.first()) {
         // It may have ended between the tails of an atomic batch.
         let tails = read_batch(pm, newest.generation, seed)?;
         segments.iter_mut().for_each(|segment| segment.reach(&tails));
@@ -125,10 +137,12 @@ fn plan<M: Media>(
     };
     for (place, base) in records.iter().enumerate() {
         let before = records.get(place + 1).filter(|it| it.number + 1 == base.number);
-        match chosen(pm, settings, objects, &segments, (base, before), shutdown) {
+        match chosen(pm, settings, objects, &segments, (base, before), left) {
             Ok(plan) => return Ok(plan),
             // A record that was being written; the one before is there as a whole.
-            Err(error @ Error::Corrupt { .. }) if shutdown == Shutdown::Power && place == 0 => {
+            Err(error @ Error::Corrupt { .. })
+                if left.shutdown == Shutdown::Power && place == 0 =>
+            {
                 broken = error;
             }
             Err(error) => return Err(error),
@@ -147,15 +161,17 @@ fn chosen<M: Media>(
     objects: Objects,
     segments: &[FoundSegment],
     (base, before): (&Record, Option<&Record>),
-    shutdown: Shutdown,
+    Left { shutdown, was_relaxed }: Left,
 ) -> Result<Plan> {
     let count = settings.streams as usize;
     let mut plan =
         Plan { base: base.clone(), streams: vec![BTreeMap::new(); count], left_over: Vec::new() };
     let (mut census, mut later) = ((0, 0), vec![BTreeMap::new(); count]);
     for segment in segments.iter().filter(|it| it.freed.is_none_or(|it| it > base.number)) {
-        if shutdown == Shutdown::Power && segment.generation > base.generation {
-            // No opening begins a segment before its own commit record is durable.
+        let is_ordered = shutdown == Shutdown::Power && !was_relaxed;
+        if is_ordered && segment.generation > base.generation {
+            // Where fences reach the device, no opening begins a segment before its own commit
+            // record is durable.
             return Err(segment.corrupt("the commit record of the opening that began it is there"));
         }
         let stream = segment.stream as usize;

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use everhash_index::{Change, Cursor, Design, Error, Form, Table, WordTable};
 use everhash_pmem::pool::Header;
-use everhash_pmem::{Image, Lock};
+use everhash_pmem::{Domain, Guarantees, Image, Lock, Media, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
@@ -188,6 +188,35 @@ fn a_lost_commit_record_of_the_last_opening_is_damage() {
     words[newest + Epoch::PAIRS] ^= 1;
     let outcome = after_power(&words).map(drop);
     assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+}
+
+#[test]
+fn relaxed_files_open_after_power_loss_as_they_were_closed() {
+    // Fails if an opening whose fences did not reach the device is expected to have made its
+    // commit record durable before it began segments.
+    let mut session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    (0..10u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    session.close().unwrap();
+    let closed = session.region().media().words();
+    for domain in [Domain::Process, Domain::Adr] {
+        let medium = Image::<Std>::of(&closed, 8 * closed.len() as u64, 1 << 20);
+        let guarantees = Guarantees { domain, ..medium.guarantees() };
+        let session = Session::<Reef>::open(medium.with_guarantees(guarantees), Form::WORDS);
+        let session = session.unwrap();
+        (10..110u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+        // The system wrote back what is behind the root, and not the root.
+        let mut words = session.region().media().words();
+        for at in [layout::epoch_place(0), layout::epoch_place(1)] {
+            let at = at.word() as usize;
+            words[at..at + Epoch::WORDS].copy_from_slice(&closed[at..at + Epoch::WORDS]);
+        }
+        let medium = Image::of(&words, 8 * words.len() as u64, 1 << 20);
+        match (Session::<Reef>::open_after_power(medium, Form::WORDS), domain) {
+            (Ok(session), Domain::Process) => assert_eq!(session.table().len().unwrap(), 10),
+            (Err(Error::Corrupt { .. }), Domain::Adr) => {}
+            (outcome, _) => panic!("{domain:?}: {:?}", outcome.map(drop)),
+        }
+    }
 }
 
 #[test]
