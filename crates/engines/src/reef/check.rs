@@ -6,13 +6,13 @@ use core::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use everhash_index::{Checked, Error, Form, Result, admit};
-use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, WORD, pool};
+use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, Span, WORD, pool};
 
 use super::layout::{
     self, Epoch, KEY_BYTES, Kind, ObjectHead, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead,
     Tail, VALUE_BYTES, VERSION,
 };
-use crate::common::check::verify_root;
+use crate::common::check::{Budget, corrupt, reachable_bytes, verify_root};
 use crate::common::hash::KeyedHash;
 
 /// How much of a segment is looked at to find the objects behind damaged ones, in lengths of the
@@ -61,6 +61,9 @@ struct Object {
 
 /// The newest value of each key, `None` for a tombstone.
 type Newest = HashMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// For each stream its segments, by their sequence.
+type Streams<'s> = BTreeMap<u64, BTreeMap<u64, &'s Segment>>;
 
 struct Judge<'a, M: Media> {
     pm: Access<'a, M>,
@@ -259,17 +262,11 @@ impl<M: Media> Judge<'_, M> {
         segments: &[Segment],
         damage: Damage<'_>,
     ) -> Result<(Newest, u64)> {
-        let (mut newest, mut reachable) = (Newest::new(), pool::DATA.byte());
-        let mut streams = BTreeMap::<u64, BTreeMap<u64, &Segment>>::new();
-        for segment in segments.iter().filter(|segment| self.exists(segment, record)) {
-            let stream = streams.entry(segment.stream()).or_default();
-            if stream.insert(segment.sequence(), segment).is_some() {
-                let broken = "no two segments of a stream have one number";
-                return Err(Error::Corrupt { at: segment.at.byte(), broken });
-            }
-        }
-        let is_closed = self.left == Left::Closed;
-        for (number, stream) in streams {
+        let medium_bytes = self.pm.media().bytes();
+        let mut budget = Budget::behind_header(medium_bytes);
+        let mut newest = Newest::new();
+        let mut spans = vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())];
+        for (number, stream) in self.streams_of(record, segments)? {
             let tail = record.tail(number);
             let floor = self.floor(&stream, tail[0]);
             let mut next = tail[0];
@@ -278,23 +275,22 @@ impl<M: Media> Judge<'_, M> {
                 if is_behind {
                     next = next.wrapping_add(1);
                     // Behind the record only what follows without a gap.
-                    if is_closed || sequence != next {
+                    if self.left == Left::Closed || sequence != next {
                         break;
                     }
                 }
-                let words = match is_closed && sequence == tail[0] {
-                    true => Some(tail[1]),
-                    false => Tail::of(segment.head[SegmentHead::TAIL], segment.seal)
-                        .map(|tail| tail.words),
-                };
-                let least = if sequence == tail[0] { tail[1] } else { 0 };
-                let words = words.filter(|words| *words <= self.most_words(segment));
-                let Some(words) = words.filter(|words| *words >= least || is_closed) else {
+                let Some(words) = self.words_of(segment, tail) else {
                     let broken = "a segment ends inside its units, and not before its record says";
-                    damage(Error::Corrupt { at: segment.at.byte(), broken })?;
+                    damage(corrupt(segment.at, broken))?;
                     continue;
                 };
-                reachable += (words * WORD).next_multiple_of(self.unit_bytes);
+                let bytes = (words * WORD).next_multiple_of(self.unit_bytes);
+                let span = Span::of_bytes(segment.at, bytes);
+                if let Err(error) = budget.take(span) {
+                    damage(error)?;
+                    continue;
+                }
+                spans.push(span);
                 if sequence < floor {
                     continue;
                 }
@@ -308,7 +304,34 @@ impl<M: Media> Judge<'_, M> {
                 }
             }
         }
+        let reachable = reachable_bytes(spans, medium_bytes).or_else(|error| {
+            damage(error)?;
+            Ok::<u64, Error>(0)
+        })?;
         Ok((newest, reachable))
+    }
+
+    /// Returns for each stream the segments that exist, by their sequence.
+    fn streams_of<'s>(&self, record: &Record, segments: &'s [Segment]) -> Result<Streams<'s>> {
+        let mut streams = Streams::new();
+        for segment in segments.iter().filter(|segment| self.exists(segment, record)) {
+            let stream = streams.entry(segment.stream()).or_default();
+            if stream.insert(segment.sequence(), segment).is_some() {
+                return Err(corrupt(segment.at, "no two segments of a stream have one number"));
+            }
+        }
+        Ok(streams)
+    }
+
+    /// Returns the words in use of a segment whose stream ends at `tail`; `None` if that is damaged.
+    fn words_of(&self, segment: &Segment, tail: [u64; 2]) -> Option<u64> {
+        let (is_last, is_closed) = (segment.sequence() == tail[0], self.left == Left::Closed);
+        let words = match is_closed && is_last {
+            true => tail[1],
+            false => Tail::of(segment.head[SegmentHead::TAIL], segment.seal)?.words,
+        };
+        let least = if is_last && !is_closed { tail[1] } else { 0 };
+        (least..=self.most_words(segment)).contains(&words).then_some(words)
     }
 
     /// Returns before which segment of a stream nothing counts.

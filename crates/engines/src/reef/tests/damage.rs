@@ -2,10 +2,11 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::sync::Arc;
 
-use everhash_index::{Change, Cursor, Design, Error, Form, Table, WordTable};
+use everhash_index::{Change, Cursor, Design, Engine, Error, Form, Table, WordTable};
 use everhash_pmem::pool::Header;
-use everhash_pmem::{Domain, Guarantees, Image, Lock, Media, Std};
+use everhash_pmem::{Addr, Domain, Guarantees, Image, Lock, Media, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
@@ -13,7 +14,7 @@ use everhash_testkit::session::Session;
 use super::settings::Immediate;
 use crate::common::settings::checksum;
 use crate::reef::Reef;
-use crate::reef::layout::{self, BatchRecord, Epoch, Root, SegmentHead};
+use crate::reef::layout::{self, BatchRecord, Ended, Epoch, Root, SegmentHead, Tail};
 use crate::reef::stream::Victim;
 
 #[test]
@@ -217,6 +218,57 @@ fn relaxed_files_open_after_power_loss_as_they_were_closed() {
             (outcome, _) => panic!("{domain:?}: {:?}", outcome.map(drop)),
         }
     }
+}
+
+/// Forges segments of the first stream, which begin at every unit behind those of a table and are
+/// as long as the rest of the medium, and commit records that know of them.
+fn forge_segments(words: &mut [u64], first_unit: usize, unit_words: usize) {
+    let seed = layout::seed([words[Header::DATABASE], words[Header::DATABASE + 1]]);
+    let units = words.len() / unit_words;
+    for unit in first_unit..units {
+        let at = Addr::new(8 * (unit * unit_words) as u64);
+        let mut plain = [0; SegmentHead::TAIL];
+        plain[SegmentHead::SEQUENCE] = 1000 + unit as u64;
+        plain[SegmentHead::SIZE] = (units - unit) as u64;
+        plain[SegmentHead::FLOOR] = 1;
+        plain[SegmentHead::GENERATION] = 1;
+        let stored = layout::stored_head(plain);
+        let seal = layout::sum(&stored, at, seed);
+        let tail = Tail { words: ((units - unit) * unit_words) as u64, ended: Ended::Followed };
+        let head = &mut words[unit * unit_words..][..SegmentHead::WORDS];
+        head[..SegmentHead::TAIL].copy_from_slice(&stored);
+        head[SegmentHead::TAIL] = tail.word(seal);
+        head[SegmentHead::CHECKSUM] = seal;
+    }
+    for number in [0, 1] {
+        let tail = layout::epoch_place(number).word() as usize + Epoch::TAILS;
+        forge(words, tail, 1000 + units as u64, 0);
+    }
+}
+
+#[test]
+fn p07_forged_segments_that_overlap_are_read_no_oftener_than_the_medium_is_long() {
+    // Fails if a salvage reads all that each of many heads claims: of a file of some megabytes it
+    // would not live to see the end.
+    let session = Session::<Reef>::tiny(Form::WORDS, 256 << 10).unwrap();
+    (0..100u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    session.table().sync().unwrap();
+    let mut words = session.region().media().words();
+    let bytes = 8 * words.len() as u64;
+    let unit_words = session.table().unit_bytes as usize / 8;
+    let used = session.region().media().bytes() as usize / 8 / unit_words;
+    words.resize((256 << 10) / 8, 0);
+    assert!(bytes <= 256 << 10);
+    forge_segments(&mut words, used, unit_words);
+    let medium = Image::<Std>::of(&words, 8 * words.len() as u64, 8 * words.len() as u64);
+    let medium = Arc::new(medium.counted());
+    let region: Region<Image> = Region::new(Arc::clone(&medium));
+    let mut reports = 0;
+    Reef::salvage(&region, &mut |_, _| {}, &mut |_| reports += 1).unwrap();
+    let times = medium.traffic().words_loaded / words.len() as u64;
+    println!("the medium is read {times} times, {reports} reports");
+    assert!(times < 30 && reports > 100, "{times} times, {reports} reports");
+    assert!(matches!(Reef::check(&region, &mut |_, _| {}), Err(Error::Corrupt { .. })));
 }
 
 #[test]
