@@ -7,6 +7,9 @@
 //! them. Places in segments that were emptied since are passed over, too: what was alive there was
 //! appended anew.
 //!
+//! What was written meanwhile must not wait until a long one is durable: an epoch ends for each
+//! `flush_bytes` of it, and makes that part durable as well.
+//!
 //! Nothing depends on a checkpoint. As long as its segments exist, recovery without it finds the
 //! same pairs; if one is torn or damaged, all objects are read. Its room is taken back when a
 //! commit record is durable that does not name it.
@@ -219,6 +222,8 @@ impl<M: Media> Reef<M> {
         let (mut index, mut words) = (Vec::new(), Vec::new());
         let mut offset =
             (CheckpointHead::WORDS + CheckpointShard::WORDS * self.shards.all().len()) as u64;
+        // All before, but for the head and the index, which are written last.
+        let mut flushed = offset;
         for shard in self.shards.all() {
             words.clear();
             let shape = shard.save(&mut words)?;
@@ -230,6 +235,11 @@ impl<M: Media> Reef<M> {
             self.write_part(&pm, at, &words)?;
             index.extend([words.len() as u64, shape, layout::long_sum(&words, at, self.seed)]);
             offset += words.len() as u64;
+            if (offset - flushed) * WORD >= self.settings.flush_bytes {
+                pm.flush(Span::new(span.start.plus(flushed), offset - flushed), sites::CUT);
+                flushed = offset;
+                self.commit_epoch()?;
+            }
         }
         // Behind the shards: garbage that was made meanwhile is counted twice rather than never.
         self.list_segments(ends, &mut words)?;
@@ -251,7 +261,9 @@ impl<M: Media> Reef<M> {
         let sum = layout::sum(&head[..CheckpointHead::CHECKSUM], span.start, self.seed);
         head[CheckpointHead::CHECKSUM] = sum;
         self.write_part(&pm, span.start, &head)?;
-        pm.flush(Span::new(span.start, offset + words.len() as u64), sites::CUT);
+        pm.flush(Span::new(span.start, (CheckpointHead::WORDS + index.len()) as u64), sites::CUT);
+        let end = offset + words.len() as u64;
+        pm.flush(Span::new(span.start.plus(flushed), end - flushed), sites::CUT);
         Ok(Some(sum))
     }
 

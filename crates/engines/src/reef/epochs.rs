@@ -122,6 +122,8 @@ impl<M: Media> Reef<M> {
         }
         let is_old = epochs.seen.is_some_and(|seen| now.saturating_sub(seen) >= age);
         if is_dirty && (is_old || is_due) || waits && !is_dirty {
+            // What this epoch will not cover is younger, however long its sync takes.
+            epochs.seen = Some(now);
             self.commit_next(&mut epochs)?;
             return Ok(true);
         }
@@ -162,15 +164,20 @@ impl<M: Media> Reef<M> {
     where
         G: DerefMut<Target = Stream>,
     {
-        (epochs.number, epochs.seen) = (epochs.number + 1, None);
+        epochs.number += 1;
+        let mut is_dirty = false;
         for ((stream, position), emptied) in streams.iter_mut().zip(cut.positions).zip(&cut.emptied)
         {
             stream.made_durable(position);
+            is_dirty |= stream.position() != stream.durable;
             for (sequence, _) in emptied {
                 stream.sealed.remove(sequence);
                 // Of the next segment no tombstone may be needed any more.
                 stream.tidied = None;
             }
+        }
+        if !is_dirty {
+            epochs.seen = None;
         }
         let emptied = cut.emptied.into_iter().flatten().map(|(_, span)| span);
         emptied.chain(cut.ends).try_for_each(|span| self.give(span))
@@ -228,6 +235,6 @@ fn next_number(epochs: &Epochs) -> Result<u64> {
     if epochs.number < layout::MOST_EPOCHS {
         return Ok(epochs.number + 1);
     }
-    let what = "more syncs of one database than can be numbered; open it for reading and copy it";
+    let what = "more syncs of one database than can be numbered; copy it by `repair --into`";
     Err(Error::Unsupported { what: what.to_owned() })
 }

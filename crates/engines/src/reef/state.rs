@@ -55,7 +55,7 @@ pub struct Checkpoint {
 pub struct Epochs {
     /// The last epoch that is durable.
     pub(super) number: u64,
-    /// When upkeep first saw a write that is in no epoch.
+    /// When upkeep first saw a write that is in no epoch, or ended an epoch that does not cover it.
     pub(super) seen: Option<Duration>,
     /// How many pairs there were when they were counted last.
     pub(super) pairs: u64,

@@ -49,9 +49,10 @@ impl<M: Media> Reef<M> {
             }
             more |= left == 0;
         }
-        self.checkpoint_if_due(Moment::Upkeep)?;
-        // Once more after the last write, too: what is left to do then is done at rest.
+        // Before a checkpoint, which takes its time. Once more after the last write, too: what is
+        // left to do then is done at rest.
         let waits = self.age_epoch(now, half)? || !is_at_rest;
+        self.checkpoint_if_due(Moment::Upkeep)?;
         if !waits && !more {
             self.give_up_spare()?;
             more = self.give_storage_back()?;

@@ -1,12 +1,16 @@
 //! How much power loss may take back: bytes and age, counted and not timed.
 
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
+use std::io;
+use std::sync::{Arc, Mutex};
 
-use everhash_index::{Inline, Opening, Table, create, open};
+use everhash_index::{Form, Inline, Opening, Table, WordTable, create, open};
 use everhash_pmem::crash::{Memory, Model};
+use everhash_pmem::media::file::system::{Call, System};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Boot, Image, Region, Std};
+use everhash_pmem::{Boot, FileMedium, FileOptions, Image, Lock, Media, Region, Std};
 
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
@@ -112,4 +116,104 @@ fn p03_nothing_older_than_the_interval_is_lost() {
         mortal.maintain(deadline.as_millis() as u64);
         assert_eq!(mortal.survivors(), 31, "{model}");
     }
+}
+
+type Work = Box<dyn FnMut() + Send>;
+
+/// A system that does some work before each sync: behind the cut of an epoch.
+#[derive(Default)]
+struct InSyncs {
+    work: Mutex<Option<Work>>,
+}
+
+impl core::fmt::Debug for InSyncs {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("work in the syncs of a file")
+    }
+}
+
+impl System for InSyncs {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if call == Call::Sync
+            && let Ok(mut work) = self.work.try_lock()
+            && let Some(work) = &mut *work
+        {
+            work();
+        }
+        run()
+    }
+}
+
+/// Makes a table of words on a file, whose name is gone at once.
+fn on_file(name: &str, settings: &ReefSettings) -> (Arc<InSyncs>, Arc<ReefTable<FileMedium>>) {
+    let path = std::env::temp_dir().join(format!("reef-{name}-{}", std::process::id()));
+    let system = Arc::new(InSyncs::default());
+    let options = FileOptions { system: Arc::<InSyncs>::clone(&system), ..FileOptions::default() };
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let region = Region::new(FileMedium::create(&path, 1 << 16, &options).unwrap());
+    let table = create::<Reef, _>(region.clone(), &opening, settings, &Inline).unwrap();
+    region.media().publish().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    (system, Arc::new(table))
+}
+
+/// Returns whether all is durable that was written.
+fn is_durable<M: Media>(table: &ReefTable<M>) -> bool {
+    table.streams.iter().all(|stream| {
+        let stream = stream.0.lock().unwrap();
+        stream.position() == stream.durable
+    })
+}
+
+#[test]
+fn p03_what_is_written_during_a_sync_is_as_old_as_the_sync() {
+    // Fails if the age of what came after the cut of an epoch is counted from the first visit after
+    // its sync, however long that took: by upkeep, or by a writer.
+    for by_writer in [false, true] {
+        let (system, table) = on_file("in-sync", &SETTINGS);
+        let maintain = |ms| table.maintain(Duration::from_millis(ms), 1).unwrap();
+        (0..20).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+        maintain(1000);
+        let (other, mut key) = (Arc::clone(&table), 20);
+        let work: Work = Box::new(move || {
+            assert!(other.insert_word(key, key).unwrap());
+            key += 1;
+        });
+        *system.work.lock().unwrap() = Some(work);
+        let until = match by_writer {
+            // Seen by the upkeep before, as far as anybody knows.
+            true => {
+                table.sync().unwrap();
+                3500
+            }
+            false => {
+                maintain(3500);
+                6000
+            }
+        };
+        *system.work.lock().unwrap() = None;
+        assert!(!is_durable(&table), "one more was written, by writer: {by_writer}");
+        maintain(until - 500);
+        assert!(!is_durable(&table), "it is young, by writer: {by_writer}");
+        maintain(until);
+        assert!(is_durable(&table), "by writer: {by_writer}");
+    }
+}
+
+#[test]
+fn p03_a_long_checkpoint_ends_epochs_meanwhile() {
+    // Fails if what is written while a checkpoint is waits until all of it is durable.
+    let settings = ReefSettings { shards: 64, flush_bytes: 16 << 10, ..SETTINGS };
+    let (system, table) = on_file("long", &settings);
+    (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    let (ends, bytes) = (table.ends(&[]).unwrap(), table.checkpoint_bytes().unwrap());
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&syncs);
+    let count: Work = Box::new(move || _ = counted.fetch_add(1, Relaxed));
+    *system.work.lock().unwrap() = Some(count);
+    table.replace_checkpoint(bytes, ends).unwrap();
+    let syncs = syncs.load(Relaxed);
+    println!("{syncs} syncs for a checkpoint of {bytes} bytes");
+    assert!(table.epochs.lock().unwrap().checkpoint.is_some());
+    assert!((bytes / (32 << 10)..=bytes / (16 << 10) + 1).contains(&syncs), "{syncs} syncs");
 }
