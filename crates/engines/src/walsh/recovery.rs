@@ -420,12 +420,17 @@ fn open_newest<M: Media>(
     Ok(())
 }
 
-/// Stores zeros.
+/// Stores zeros where there are none. What nobody has written is not touched: in a sparse copy of
+/// the file it may be a hole, for which no storage is reserved yet.
 fn wipe<M: Media>(pm: &Access<'_, M>, span: Span) -> Result<()> {
-    let zeros = [0; PART_WORDS as usize];
-    for from in (0..span.words).step_by(zeros.len()) {
-        let count = (span.words - from).min(PART_WORDS) as usize;
-        pm.write_words(span.start.plus(from), &zeros[..count])?;
+    let mut words = [0; PART_WORDS as usize];
+    for from in (0..span.words).step_by(words.len()) {
+        let at = span.start.plus(from);
+        let part = &mut words[..(span.words - from).min(PART_WORDS) as usize];
+        pm.read_words(at, part)?;
+        for (place, _) in part.iter().enumerate().filter(|(_, word)| **word != 0) {
+            pm.store(at.plus(place as u64), 0)?;
+        }
     }
     Ok(())
 }

@@ -148,3 +148,20 @@ fn salvage_reports_a_damaged_object_behind_the_durable_tail() {
     region.access().store(newest, word ^ 1).unwrap();
     assert_eq!(salvaged(), 1);
 }
+
+#[test]
+fn an_opening_stores_nothing_where_nothing_was_written() {
+    // Fails if the unused ends of logs are filled with zeros. In a sparse copy of a file they are
+    // holes, and a store into one on a full disk is the end of the process.
+    let media = Arc::new(Image::<Std>::new(0, 16 << 20).counted());
+    let created = Session::<Walsh, Image>::create(Arc::clone(&media), Form::WORDS, &SETTINGS);
+    let (mut session, shape) = (created.unwrap(), Shape::tiny(Form::WORDS));
+    (0..40)
+        .for_each(|key| assert!(session.table().insert(&shape.key(key), &shape.value(1)).unwrap()));
+    let before = media.traffic();
+    session.kill_unsynced().unwrap();
+    let stored = (media.traffic() - before).words_stored;
+    println!("{stored} words are stored");
+    assert!(stored < SETTINGS.log_bytes / 8, "{stored} words: as many as a log has");
+    assert_eq!(session.table().len().unwrap(), 40);
+}
