@@ -28,6 +28,8 @@ struct Area {
     newest: Newest,
     /// Logs, and a checkpoint.
     spans: Vec<Span>,
+    /// The number of the newest log, and how many objects of it were read.
+    last: Option<(u64, u64)>,
 }
 
 impl Area {
@@ -87,8 +89,9 @@ pub fn salvage<M: Media>(
                 Ok(area) => {
                     area.visit(visit);
                     is_visited = true;
-                    // Damage ends them, too: then the visible tail covers more than was found.
-                    if is_stale || !has_seals {
+                    // Damage ends what seals find, too: then the visible tail covers more than
+                    // that. Where it does not, the words that it leads to need not be durable.
+                    if is_stale || !has_seals || judge.is_reached(number, &area) {
                         break;
                     }
                 }
@@ -155,6 +158,17 @@ impl<M: Media> Judge<'_, M> {
         Ok(!self.is_stale(number)? && self.area(number, Moment::Visible).map(|_| true)?)
     }
 
+    /// Returns whether as much was read of the newest log as its visible tail covers.
+    fn is_reached(&self, number: u64, area: &Area) -> bool {
+        let visible = self.end(number, Moment::Visible).and_then(|end| {
+            let (log, _) = self.log_head(number, end.tail)?;
+            Ok((log, end.tail.count))
+        });
+        let reached =
+            |(log, count): (u64, u64)| visible.is_ok_and(|it| it.0 == log && it.1 <= count);
+        area.last.is_some_and(reached)
+    }
+
     /// Reads an area as it is at a moment.
     fn area(&mut self, number: u64, moment: Moment) -> Result<Area> {
         let end = self.end(number, moment)?;
@@ -187,7 +201,8 @@ impl<M: Media> Judge<'_, M> {
         // What is newer hides what is older, tombstones too.
         let mut newest = old.newest;
         newest.extend(new.newest);
-        let area = Area { newest, spans };
+        let last = logs.last().map(|log| (log.head[LogHead::NUMBER], last.count));
+        let area = Area { newest, spans, last };
         match area.items() == items || is_estimated {
             true => Ok(area),
             false => Err(corrupt(record, "as many pairs are found as an area counts")),

@@ -180,7 +180,7 @@ impl<'a, M: Media> Judge<'a, M> {
     }
 
     /// Reads the head of the log that a tail names, and returns its number.
-    fn log_head(&self, area: u64, tail: Tail) -> Result<(u64, [u64; LogHead::WORDS])> {
+    pub fn log_head(&self, area: u64, tail: Tail) -> Result<(u64, [u64; LogHead::WORDS])> {
         let mut head = [0; LogHead::WORDS];
         self.pm.read_words(tail.at, &mut head)?;
         let owner = LOG_AREA.get(head[LogHead::OWNER]);

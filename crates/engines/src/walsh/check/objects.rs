@@ -12,7 +12,7 @@ use crate::walsh::layout::{
 };
 
 /// What came of reading a log's objects.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Replayed {
     /// The change of live pairs.
     pub changes: i64,
@@ -20,6 +20,8 @@ pub struct Replayed {
     pub fill: u64,
     /// The sum of the directory log.
     pub sum: u64,
+    /// How many objects were read.
+    pub count: u64,
 }
 
 pub struct Object {
@@ -48,8 +50,8 @@ impl<M: Media> Judge<'_, M> {
         }
         let goes_on = goes_on && after.is_none();
         let most = if goes_on { log.entries().min(MOST_ENTRIES) } else { log.count };
-        let mut replayed =
-            Replayed { changes: 0, fill: layout::objects_offset(log.entries()), sum };
+        let fill = layout::objects_offset(log.entries());
+        let mut replayed = Replayed { fill, sum, ..Replayed::default() };
         for number in 0..most {
             let at = log.at.plus(replayed.fill);
             let object = match self.object(at, log) {
@@ -69,6 +71,7 @@ impl<M: Media> Judge<'_, M> {
                 return Err(corrupt(at, "an object has the tag of its key"));
             }
             replayed.fill += object.words;
+            replayed.count += 1;
             replayed.changes += object.link.kind.items();
             generation.chain(at, hash, &object)?;
             let value = (object.link.kind != Kind::Removed).then_some(object.value);

@@ -154,6 +154,32 @@ fn a_check_takes_the_newest_state_that_is_whole() {
 }
 
 #[test]
+fn a_visible_tail_that_reached_the_device_by_chance_is_no_damage() {
+    // Fails if a salvage demands the words of which the tail speaks, and which no write flushes:
+    // the pairs are found by their seals. Of what seals do not find, the tail must tell.
+    let mut mortal = Mortal::new(Model::Adr, &WalshSettings { durability: 1, ..SETTINGS });
+    mortal.insert(0..3);
+    mortal.note();
+    let mut words = mortal.memory.durable().to_vec();
+    words.resize(mortal.memory.visible().len(), 0);
+    let table = Addr::new(words[ROOT.word() as usize + Root::AREA_TABLE]);
+    let tails = (0..SETTINGS.areas).map(|area| area_record(table, area).word() as usize);
+    let before = words.clone();
+    for tail in tails.map(|record| record + AreaRecord::VISIBLE_TAIL) {
+        words[tail] = mortal.memory.visible()[tail];
+    }
+    assert_ne!(words, before, "no tail was flushed");
+    let expected = AtRest { checked: 3, salvaged: 3, reports: 0 };
+    assert_eq!(at_rest(&mortal.image(&words)), expected);
+    let object = words.iter().position(|word| *word == u64::from_le_bytes(key(1))).unwrap();
+    words[object] ^= 1;
+    let (mut salvaged, mut reports) = (0, 0);
+    let region = mortal.image(&words);
+    Walsh::salvage(&region, &mut |_, _| salvaged += 1, &mut |_| reports += 1).unwrap();
+    assert!(salvaged < 3 && reports > 0, "{salvaged} pairs, {reports} reports");
+}
+
+#[test]
 fn no_more_is_lost_than_was_allowed() {
     // Fails if anything but the newest bytes waits for a flush, on memory or on a file.
     for model in [Model::Adr, Model::File] {
