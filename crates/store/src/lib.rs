@@ -36,6 +36,7 @@ mod expiring;
 mod gate;
 mod handover;
 mod keys;
+mod look;
 mod machine;
 mod maintenance;
 mod metrics;

@@ -70,8 +70,9 @@ impl Tables {
 
     /// Does a bounded part of removing pairs: those of dropped tables, and those that have ended.
     pub(crate) fn maintain(&self, core: &Core, budget: u32) -> Result<Upkeep> {
-        let mut upkeep = self.sweep.step(core, budget)?;
-        upkeep.more |= self.purge(core, budget)?;
+        let (swept, purged) = (self.sweep.step(core, budget), self.purge(core, budget));
+        let mut upkeep = swept?;
+        upkeep.more |= purged?;
         Ok(upkeep)
     }
 
@@ -91,9 +92,9 @@ impl Tables {
             *under_way = Some(Round::new(numbers));
             return Ok(true);
         };
-        if round.next.is_some() {
-            let (doomed, next) = core.write_own(|_| Ok(()), |table| round.look(table, budget))?;
-            for stored in doomed {
+        if let Some(cursor) = round.next {
+            let look = core.write_own(|_| Ok(()), |table| round.look(table, cursor, budget))?;
+            for stored in look.keys {
                 // Each passes the gate alone: where a removal waits for the device, others would
                 // wait for all of them. Snapshots see the table; nothing is kept for them.
                 let remove = |table: &dyn Table| {
@@ -107,13 +108,17 @@ impl Tables {
                     return Ok(false);
                 }
             }
-            round.next = next;
-            return Ok(true);
+            round.next = look.next;
+            round.is_damaged |= look.damage.is_some();
+            return look.damage.map_or(Ok(true), |damage| Err(Error::of(core.path(), damage)));
         }
         core.sync()?;
-        let mut catalogue = self.catalogue();
-        for record in catalogue.forget(&round.numbers) {
-            put(core, &record)?;
+        // Where something may be left, the next open begins anew.
+        if !round.is_damaged {
+            let mut catalogue = self.catalogue();
+            for record in catalogue.forget(&round.numbers) {
+                put(core, &record)?;
+            }
         }
         *under_way = None;
         self.purge.ended();

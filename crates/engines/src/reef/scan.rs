@@ -34,7 +34,7 @@ impl<M: Media> Reef<M> {
         let (number, home) = (SHARD.get(cursor.0), HOME.get(cursor.0));
         let Some(shard) = self.shards.all().get(number as usize) else { return Ok(None) };
         let pm = self.pool.access();
-        let (mut pairs, mut bytes) = (Vec::new(), 0);
+        let (mut pairs, mut bytes, mut damage) = (Vec::new(), 0, None);
         let end = {
             let _members = shard.latch.lock()?;
             self.alive()?;
@@ -46,21 +46,51 @@ impl<M: Media> Reef<M> {
                 next = shard.at_home(home, |at| {
                     let (mut key, mut value) = (Vec::new(), Vec::new());
                     let seal = self.units.seal(at);
-                    let read = self.objects.read(&pm, (at, seal), &mut key, &mut value)?;
-                    read.ok_or_else(|| damaged(at))?;
-                    bytes += key.len() + value.len() + 1;
-                    pairs.push((key, value));
+                    match self.objects.read(&pm, (at, seal), &mut key, &mut value)? {
+                        None => damage = damage.or(Some(at)),
+                        Some(_) => {
+                            bytes += key.len() + value.len() + 1;
+                            pairs.push((key, value));
+                        }
+                    }
                     Ok(())
                 })?;
+                if damage.is_some() {
+                    // The next call begins with this home: that one fails.
+                    damage = damage.filter(|_| homes == 0);
+                    next = Some(home);
+                    break;
+                }
                 homes += 1;
             }
             next
         };
         pairs.iter().for_each(|(key, value)| visit(key, value));
-        Ok(match (end, number as usize + 1 < self.shards.all().len()) {
+        match damage {
+            Some(at) => Err(damaged(at)),
+            None => Ok(self.cursor(number, end)),
+        }
+    }
+
+    /// As [`everhash_index::Table::scan_past`]: passes over one home, of which a scan visits what
+    /// is sound.
+    pub(super) fn scan_behind(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        let (number, home) = (SHARD.get(cursor.0), HOME.get(cursor.0));
+        let Some(shard) = self.shards.all().get(number as usize) else { return Ok(None) };
+        let end = {
+            let _members = shard.latch.lock()?;
+            self.alive()?;
+            shard.at_home(home, |_| Ok(()))?
+        };
+        Ok(self.cursor(number, end))
+    }
+
+    /// Returns where a scan of a shard goes on, whose next home is `end`.
+    fn cursor(&self, number: u64, end: Option<u64>) -> Option<Cursor> {
+        match (end, number as usize + 1 < self.shards.all().len()) {
             (Some(end), _) => Some(Cursor(SHARD.set(HOME.set(0, end), number))),
             (None, true) => Some(Cursor(SHARD.set(0, number + 1))),
             (None, false) => None,
-        })
+        }
     }
 }

@@ -86,6 +86,10 @@ impl<M: Media> Table for Reef<M> {
         self.scan_from(cursor, visit)
     }
 
+    fn scan_past(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        self.scan_behind(cursor)
+    }
+
     fn clear(&self) -> Result<()> {
         self.clear_all()
     }

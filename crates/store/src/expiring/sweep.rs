@@ -4,12 +4,13 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use everhash_index::{Change, Cursor, Table, Upkeep};
+use everhash_index::{Change, Cursor, Upkeep};
 
-use super::record::{WallTime, has_ended};
-use crate::Result;
+use super::record::has_ended;
 use crate::core::Core;
+use crate::look::look;
 use crate::tables::prefix;
+use crate::{Error, Result};
 
 /// The shortest time between the beginnings of two rounds.
 ///
@@ -65,9 +66,12 @@ impl Sweep {
             }
         };
         let wall = core.wall();
-        let (ended, next) =
-            core.write_own(|_| Ok(()), |table| look(table, cursor, budget, wall))?;
-        for stored in ended {
+        let is_meant = |stored: &[u8], record: &[u8]| {
+            let ends = prefix::split(stored).is_some_and(|(number, _)| prefix::ends(number));
+            ends && has_ended(record, wall)
+        };
+        let look = core.write_own(|_| Ok(()), |table| look(table, cursor, budget, is_meant))?;
+        for stored in look.keys {
             // Looked at once more: it may have been written again.
             let change = &mut |record: Option<&[u8]>| match record {
                 Some(record) if has_ended(record, wall) => Change::Remove,
@@ -75,33 +79,16 @@ impl Sweep {
             };
             core.write_own(|save| save(&stored), |table| table.modify(&stored, change))?;
         }
-        round.next = next;
-        if next.is_some() {
-            return Ok(Upkeep { more: true, ..Upkeep::default() });
+        round.next = look.next;
+        if look.next.is_none() {
+            let now = core.now();
+            let took = now.saturating_sub(round.begun);
+            round.due = now.saturating_add((took * REST).max(PERIOD));
         }
-        let now = core.now();
-        let took = now.saturating_sub(round.begun);
-        round.due = now.saturating_add((took * REST).max(PERIOD));
-        waits(round.due)
+        match (look.damage, look.next) {
+            (Some(damage), _) => Err(Error::of(core.path(), damage)),
+            (None, Some(_)) => Ok(Upkeep { more: true, ..Upkeep::default() }),
+            (None, None) => waits(round.due),
+        }
     }
-}
-
-/// Looks at about `budget` pairs; returns the keys of those that have ended, and where to go on.
-fn look(
-    table: &dyn Table,
-    cursor: Cursor,
-    budget: u32,
-    wall: WallTime,
-) -> everhash_index::Result<(Vec<Vec<u8>>, Option<Cursor>)> {
-    let (mut seen, mut ended, mut next) = (0, Vec::new(), Some(cursor));
-    while let Some(cursor) = next.filter(|_| seen < budget) {
-        next = table.scan(cursor, &mut |stored, record| {
-            seen += 1;
-            let ends = prefix::split(stored).is_some_and(|(number, _)| prefix::ends(number));
-            if ends && has_ended(record, wall) {
-                ended.push(stored.to_vec());
-            }
-        })?;
-    }
-    Ok((ended, next))
 }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use everhash_index::{Cursor, Table};
 
 use super::prefix;
+use crate::look::{Look, look};
 
 /// Which tables are to be purged, and how far that is.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub(crate) struct Round {
     pub(crate) numbers: Vec<u64>,
     /// Where to go on; `None`: all pairs were seen.
     pub(crate) next: Option<Cursor>,
+    /// Whether damage was passed over, in which a pair of theirs may lie.
+    pub(crate) is_damaged: bool,
 }
 
 impl Purge {
@@ -69,27 +72,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Round {
     pub(crate) fn new(mut numbers: Vec<u64>) -> Round {
         numbers.sort_unstable();
-        Round { numbers, next: Some(Cursor::default()) }
+        Round { numbers, next: Some(Cursor::default()), is_damaged: false }
     }
 
-    /// Looks at about `budget` pairs; returns the keys of those that are of dropped tables, and
-    /// where to go on when they are removed.
+    /// Looks from `cursor` on at about `budget` pairs for those of dropped tables.
     pub(crate) fn look(
         &self,
         table: &dyn Table,
+        cursor: Cursor,
         budget: u32,
-    ) -> everhash_index::Result<(Vec<Vec<u8>>, Option<Cursor>)> {
-        let (mut seen, mut doomed) = (0, Vec::new());
-        let mut next = self.next;
-        while let Some(cursor) = next.filter(|_| seen < budget) {
-            next = table.scan(cursor, &mut |stored, _| {
-                seen += 1;
-                let number = prefix::split(stored).map(|(number, _)| number);
-                if number.is_some_and(|number| self.numbers.binary_search(&number).is_ok()) {
-                    doomed.push(stored.to_vec());
-                }
-            })?;
-        }
-        Ok((doomed, next))
+    ) -> everhash_index::Result<Look> {
+        look(table, cursor, budget, |stored, _| {
+            let number = prefix::split(stored).map(|(number, _)| number);
+            number.is_some_and(|number| self.numbers.binary_search(&number).is_ok())
+        })
     }
 }

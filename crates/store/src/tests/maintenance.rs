@@ -385,6 +385,44 @@ fn a_damaged_engine_keeps_nothing_of_a_dropped_table() {
 }
 
 #[test]
+fn a_damaged_pair_keeps_no_other_of_a_dropped_table_or_that_has_ended() {
+    // Fails if what lies behind a pair that cannot be read is never looked at, if what was found
+    // before it is forgotten, or if nobody hears of the damage.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let options = Db::options().engine("reef").durability(Durability::Process);
+    let db = options.create(&path).unwrap();
+    let (kept, dropped) = (db.create_table("kept").unwrap(), db.create_table("dropped").unwrap());
+    let ending = db.expiring_table_or_create("ending").unwrap();
+    let items = db.stats().unwrap().items;
+    kept.put("key", [b'K'; 40]).unwrap();
+    for number in 0..1000u32 {
+        dropped.put(number.to_be_bytes(), "value").unwrap();
+        let soon = crate::Expiry::After(Duration::from_millis(1));
+        ending.put(number.to_be_bytes(), "value", soon).unwrap();
+    }
+    // The first look of an open database is not that of the one before.
+    drop((kept, dropped, ending));
+    db.close().unwrap();
+    let db = Db::options().durability(Durability::Process).background(false).open(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(40).position(|window| window == [b'K'; 40]).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"k", at as u64).unwrap();
+    std::thread::sleep(Duration::from_millis(2));
+    db.drop_table("dropped").unwrap();
+    let mut damage = 0;
+    for _ in 0..200 {
+        if let Err(error) = db.core().maintain() {
+            assert_eq!(error.kind(), ErrorKind::Damaged);
+            damage += 1;
+        }
+    }
+    assert!(damage > 0);
+    assert_eq!(db.stats().unwrap().items, items + 1);
+}
+
+#[test]
 fn without_a_thread_what_failed_maintenance_left_is_synced_and_reported() {
     // Fails if batches never ended where the engine cannot end them, or if the close hid it.
     let directory = tempfile::tempdir().unwrap();
