@@ -128,8 +128,10 @@ pub use state::Reef as ReefTable;
 ///
 /// In batches, the default, the end of the process takes nothing back. Power loss takes back at
 /// most what was written in the last flush interval, and no more than `flush_bytes` of objects: the
-/// whole table is then as it was at one moment. [`sync`](everhash_index::Table::sync) is the
-/// barrier.
+/// whole table is then as it was at one moment. The interval holds where a sync takes at most a
+/// quarter of it: upkeep ends an epoch half an interval after it has seen a write, and that may
+/// wait for the sync of a writer's epoch before its own. [`sync`](everhash_index::Table::sync) is
+/// the barrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reef;
 
