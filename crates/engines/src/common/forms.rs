@@ -81,6 +81,13 @@ macro_rules! table_of_forms {
                 self.as_table().scan(cursor, visit)
             }
 
+            fn scan_past(
+                &self,
+                cursor: everhash_index::Cursor,
+            ) -> everhash_index::Result<Option<everhash_index::Cursor>> {
+                self.as_table().scan_past(cursor)
+            }
+
             fn clear(&self) -> everhash_index::Result<()> {
                 self.as_table().clear()
             }

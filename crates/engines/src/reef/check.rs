@@ -323,7 +323,7 @@ impl<M: Media> Judge<'_, M> {
         Ok(streams)
     }
 
-    /// Returns the words in use of a segment whose stream ends at `tail`; `None` if that is damaged.
+    /// Returns the words in use of a segment whose stream ends at `tail`; `None` if it is damaged.
     fn words_of(&self, segment: &Segment, tail: [u64; 2]) -> Option<u64> {
         let (is_last, is_closed) = (segment.sequence() == tail[0], self.left == Left::Closed);
         let words = match is_closed && is_last {

@@ -70,7 +70,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
 }
 
 /// As [`check`], but passes over what is damaged in the list of layers, and over lines and slots. A
-/// damaged place of a layer costs that layer, and a damaged link the overflow lines behind it; of a key whose newest copy is damaged, an older one may be visited.
+/// damaged place of a layer costs that layer, and a damaged link the overflow lines behind it; of a
+/// key whose newest copy is damaged, an older one may be visited.
 /// Copies that contradict one another are reported, and the topmost one is visited: it is what the
 /// table would answer.
 ///

@@ -118,8 +118,8 @@ fn p06_a_hole_in_a_closed_pool_is_noticed() {
 
 #[test]
 fn p08_a_refused_pool_with_collecting_logs_is_left_as_it_was() {
-    // Fails if an open tidies the logs of a closed pool up, or drops, ends or makes anything, before
-    // it has checked all of it.
+    // Fails if an open tidies the logs of a closed pool up, or drops, ends or makes anything,
+    // before it has checked all of it.
     for form in super::FORMS {
         let shape = Shape::tiny(form);
         let guarantees = Model::Eadr.guarantees();

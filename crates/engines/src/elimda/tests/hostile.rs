@@ -154,8 +154,8 @@ fn p07_a_link_to_an_extent_longer_than_any_medium_ends_no_salvage() {
 
 #[test]
 fn p07_a_record_to_which_everything_leads_is_not_read_for_each_item() {
-    // Fails if the budget is asked behind the read: a salvage passes over the refusal, and reads one
-    // long record as often as a forged pool has items.
+    // Fails if the budget is asked behind the read: a salvage passes over the refusal, and reads
+    // one long record as often as a forged pool has items.
     let mut words = one_record(1 << 20);
     let root = ROOT.word() as usize;
     let root: [u64; Root::WORDS] = words[root..root + Root::WORDS].try_into().unwrap();
