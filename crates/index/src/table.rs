@@ -177,7 +177,8 @@ pub trait Table: Send + Sync {
     fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>>;
 
     /// Returns where a scan goes on that has failed with [`Error::Corrupt`] at `cursor`: behind
-    /// what is damaged there. `None` if there are no more pairs, or if the engine cannot pass over any.
+    /// what is damaged there. `None` if there are no more pairs, or if the engine cannot pass over
+    /// any.
     ///
     /// # Errors
     /// As [`Table::scan`].

@@ -72,7 +72,6 @@ pub fn open<M: Media, F: Form>(
     let settings = read_settings(&pool.access())?;
     let mut table = empty_table::<M, F>(pool, settings, judge)?;
     if table.pool.writable() && table.pool.previous_shutdown() != Shutdown::Clean {
-        table.pool.begin_writes()?;
         // After a crash of the process alone, what is visible need not be durable. What is relied
         // on below, and shown to a reader, must not be lost in the next power failure.
         table.pool.access().sync(sites::ACCEPTED)?;
