@@ -3,7 +3,7 @@
 //! A leaf that is split sends the pairs of a home to that home or to a later one, so that a place
 //! in the order of homes can be resumed: every pair that is present throughout is visited.
 
-use everhash_index::{Cursor, Result};
+use everhash_index::{Cursor, Error, Result};
 use everhash_pmem::{Bits, Lock, Media};
 
 use super::directory::damaged;
@@ -46,12 +46,14 @@ impl<M: Media> Reef<M> {
                 next = shard.at_home(home, |at| {
                     let (mut key, mut value) = (Vec::new(), Vec::new());
                     let seal = self.units.seal(at);
-                    match self.objects.read(&pm, (at, seal), &mut key, &mut value)? {
-                        None => damage = damage.or(Some(at)),
-                        Some(_) => {
+                    match self.objects.read(&pm, (at, seal), &mut key, &mut value) {
+                        Ok(Some(_)) => {
                             bytes += key.len() + value.len() + 1;
                             pairs.push((key, value));
                         }
+                        // With a damaged length, it may end behind the medium.
+                        Ok(None) | Err(Error::Corrupt { .. }) => damage = damage.or(Some(at)),
+                        Err(error) => return Err(error),
                     }
                     Ok(())
                 })?;
