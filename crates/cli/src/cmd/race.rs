@@ -107,6 +107,7 @@ impl Race {
             schedules: SCHEDULES_EACH,
             model: Model::from_name(&self.model).expect("the parser admits no other name"),
             crash_every: 10,
+            ..Effort::default()
         }
     }
 
