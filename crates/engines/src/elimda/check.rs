@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 
 use everhash_index::{Checked, Error, Form, Result, pass_over};
-use everhash_pmem::{
-    Access, Addr, Boot, Media, Pool, RecordWord, Region, Shutdown, Span, WORD, pool,
-};
+use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, Span, WORD, pool};
 
 use super::layout::{
     self, BlockHead, CollectingLog, Control, EXTENTS, Ended, Geometry, KeyedHash, Kind, LINE_WORDS,
     LOGS_LINK, LineState, LogLine, LogSlot, Prefix, ROOT, Root, SECOND_WORD, UnitHead, UnitState,
-    VERSION, record,
+    VERSION,
 };
-use crate::common::check::{Budget, corrupt, reachable_bytes, verify_root};
+use crate::common::check::{
+    Budget, corrupt, reachable_bytes, read_record, record_span, verify_root,
+};
 
 /// The order of what is in a collecting log. What the backup log or a unit holds of the same key
 /// counts instead: a crash came between the two steps of a move, or of an update.
@@ -183,12 +183,17 @@ impl<'a, M: Media> Judge<'a, M> {
     /// much more is in use than that has room for, so that what is made of it is in proportion to
     /// the pool: a forged one may name one place again and again.
     fn reach(&mut self, span: Span) -> Result<()> {
+        self.admit(span)?;
+        self.spans.push(span);
+        Ok(())
+    }
+
+    /// As [`Judge::reach`], of what may turn out to be no longer in use.
+    fn admit(&mut self, span: Span) -> Result<()> {
         if span.end_byte() > self.pm.media().bytes() {
             return Err(corrupt(span.start, "everything lies inside the pool"));
         }
-        self.budget.take(span)?;
-        self.spans.push(span);
-        Ok(())
+        self.budget.take(span)
     }
 
     /// Finds the segments that count, in the order of their hashes.
@@ -495,13 +500,15 @@ impl<'a, M: Media> Judge<'a, M> {
     fn pair(&mut self, at: Addr, order: u64, reading: &mut Reading<'_>) -> Result<()> {
         let item = self.item(at)?;
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let (key, value): (Vec<u8>, Vec<u8>) = match self.form {
-            Form::WORDS => (bytes(&item[..1]), bytes(&item[1..2])),
-            Form::DOUBLE_WORDS => (bytes(&item[..2]), bytes(&item[2..])),
+        let (key, value, record): (Vec<u8>, Vec<u8>, Option<Span>) = match self.form {
+            Form::WORDS => (bytes(&item[..1]), bytes(&item[1..2]), None),
+            Form::DOUBLE_WORDS => (bytes(&item[..2]), bytes(&item[2..]), None),
             _ => {
+                let (slot, at) = ([item[0], item[1]], at.plus(SECOND_WORD));
                 // Before it is read: in a forged pool, one long record may be that of many items.
-                self.budget.take(self.record_span(&item, at)?)?;
-                self.record(&item, at)?
+                self.admit(record_span(slot, at)?)?;
+                let (key, value, record) = read_record(&self.pm, &self.hasher, slot, at)?;
+                (key, value, Some(record))
             }
         };
         let older = reading.pairs.get(&key).map(|pair| pair.order);
@@ -509,9 +516,7 @@ impl<'a, M: Media> Judge<'a, M> {
             self.doubled += 1;
             return Ok(());
         }
-        if self.form == Form::Variable {
-            self.spans.push(self.record_span(&item, at)?);
-        }
+        self.spans.extend(record);
         match older {
             Some(older) if self.form != Form::DOUBLE_WORDS || older >= order => {
                 return Err(corrupt(at, "a key is there once"));
@@ -527,35 +532,6 @@ impl<'a, M: Media> Judge<'a, M> {
         };
         reading.pairs.insert(key, Pair { order, value });
         Ok(())
-    }
-
-    /// Returns where the record of an item lies, inside the pool.
-    fn record_span(&self, item: &[u64; 4], at: Addr) -> Result<Span> {
-        let pointer = self.pointer(item, at)?;
-        let span = Span::of_bytes(pointer.addr, pointer.class.bytes());
-        match span.end_byte() <= self.pm.media().bytes() {
-            true => Ok(span),
-            false => Err(corrupt(span.start, "everything lies inside the pool")),
-        }
-    }
-
-    fn pointer(&self, [hash, word, ..]: &[u64; 4], at: Addr) -> Result<RecordWord> {
-        RecordWord::from_medium(at.plus(SECOND_WORD), *word)?
-            .filter(|pointer| pointer.tag == record::tag_of(*hash, *word))
-            .ok_or(corrupt(at.plus(SECOND_WORD), "a record word matches its check"))
-    }
-
-    fn record(&self, item: &[u64; 4], at: Addr) -> Result<(Vec<u8>, Vec<u8>)> {
-        let (hash, pointer) = (item[0], self.pointer(item, at)?);
-        let mut key = Vec::new();
-        let key_bytes = record::read(&self.pm, pointer, hash, &mut key)?;
-        let value = key.split_off(key_bytes);
-        // It is kept, and had room for the value, too.
-        key.shrink_to_fit();
-        if self.hasher.bytes(&key) != hash {
-            return Err(corrupt(at, "an item holds the hash of its key"));
-        }
-        Ok((key, value))
     }
 }
 

@@ -79,26 +79,37 @@ fn salvage_loses_little_by_one_damaged_word_and_nothing_comes_back() {
     }
 }
 
+/// Returns the words of a medium on which a table of 300 pairs was made and closed.
+fn closed(medium: Image<Std>, form: Form, settings: &ElimDaSettings) -> Vec<u64> {
+    let shape = Shape::tiny(form);
+    let mut session = Session::<ElimDa>::create(medium, form, settings).unwrap();
+    for number in 0..300 {
+        assert!(session.table().insert(&shape.key(number), &shape.value(1)).unwrap());
+    }
+    let region = session.region().clone();
+    session.close().unwrap();
+    region.media().words()
+}
+
+/// Returns for each line behind the header where it begins, and the words with zeros there.
+fn with_a_hole(words: &[u64]) -> impl Iterator<Item = (usize, Vec<u64>)> {
+    (DATA.word() as usize..words.len()).step_by(LINE_WORDS as usize).map(|first| {
+        let mut holed = words.to_vec();
+        holed[first..].iter_mut().take(LINE_WORDS as usize).for_each(|word| *word = 0);
+        (first, holed)
+    })
+}
+
 #[test]
 fn p06_a_hole_in_a_closed_pool_is_noticed() {
     // Fails if a page of zeros, which a lost or a sparsely copied block leaves, is taken for units,
     // or for lines of the log, that were never used: their pairs are gone without a word.
     for form in super::FORMS {
-        let shape = Shape::tiny(form);
         let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
-        let medium = Image::<Std>::new(0, 1 << 20);
-        let mut session = Session::<ElimDa>::create(medium, form, &settings).unwrap();
-        for number in 0..300 {
-            assert!(session.table().insert(&shape.key(number), &shape.value(1)).unwrap());
-        }
-        let region = session.region().clone();
-        session.close().unwrap();
-        let words = region.media().words();
+        let words = closed(Image::new(0, 1 << 20), form, &settings);
         let bytes = words.len() as u64 * 8;
         let (mut noticed, mut harmless) = (0, 0);
-        for first in (DATA.word() as usize..words.len()).step_by(LINE_WORDS as usize) {
-            let mut holed = words.clone();
-            holed[first..].iter_mut().take(LINE_WORDS as usize).for_each(|word| *word = 0);
+        for (first, holed) in with_a_hole(&words) {
             let open = || Session::<ElimDa>::open(Image::<Std>::of(&holed, bytes, 1 << 20), form);
             let region = Region::new(Image::<Std>::of(&holed, bytes, 1 << 20));
             let checked = check::check(&region, &mut |_, _| {}).map(|found| found.items);
@@ -121,21 +132,12 @@ fn p08_a_refused_pool_with_collecting_logs_is_left_as_it_was() {
     // Fails if an open tidies the logs of a closed pool up, or drops, ends or makes anything,
     // before it has checked all of it.
     for form in super::FORMS {
-        let shape = Shape::tiny(form);
         let guarantees = Model::Eadr.guarantees();
-        let medium = Image::<Std>::new(0, 1 << 20).with_guarantees(guarantees);
-        let mut session = Session::<ElimDa>::create(medium, form, &ElimDaSettings::tiny()).unwrap();
-        for number in 0..300 {
-            assert!(session.table().insert(&shape.key(number), &shape.value(1)).unwrap());
-        }
-        let region = session.region().clone();
-        session.close().unwrap();
-        let words = region.media().words();
+        let medium = Image::new(0, 1 << 20).with_guarantees(guarantees);
+        let words = closed(medium, form, &ElimDaSettings::tiny());
         let bytes = words.len() as u64 * 8;
         let mut refused = 0;
-        for first in (DATA.word() as usize..words.len()).step_by(LINE_WORDS as usize) {
-            let mut holed = words.clone();
-            holed[first..].iter_mut().take(LINE_WORDS as usize).for_each(|word| *word = 0);
+        for (first, holed) in with_a_hole(&words) {
             let medium = Image::<Std>::of(&holed, bytes, 1 << 20).with_guarantees(guarantees);
             let region = Region::new(medium);
             let boot = Opening::default().boot;
