@@ -2,6 +2,7 @@
 
 mod beside_checkpoints;
 mod bounds;
+mod busy_system;
 mod checkpoints;
 mod counted;
 mod crashes;

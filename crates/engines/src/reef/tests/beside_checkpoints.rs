@@ -2,45 +2,17 @@
 //! each segment is what was known before.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use everhash_index::{Form, Inline, Opening, WordTable, create, open};
-use everhash_pmem::media::file::system::{Call, System};
+use everhash_pmem::media::file::system::Call;
 use everhash_pmem::{FileDurability, FileMedium, FileOptions, Lock, Media, Region};
 
+use super::busy_system::Busy;
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Keys of the table.
 const KEYS: u64 = 300;
-
-type Work = Box<dyn FnMut() + Send>;
-
-/// A system that does some work before it writes, as is done before each shard of a checkpoint is
-/// written: behind the copy of the shard, and while no latch is held.
-#[derive(Default)]
-struct Between {
-    work: Mutex<Option<Work>>,
-}
-
-impl core::fmt::Debug for Between {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("work between the parts of a checkpoint")
-    }
-}
-
-impl System for Between {
-    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
-        // The work itself writes, too.
-        if call == Call::Write
-            && let Ok(mut work) = self.work.try_lock()
-            && let Some(work) = &mut *work
-        {
-            work();
-        }
-        run()
-    }
-}
 
 /// What is known of a segment. Unit: words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,10 +49,12 @@ fn write(table: &ReefTable<FileMedium>, key: u64, value: u64) {
 /// process, and looks at what the next one finds.
 fn survive(writes: fn(round: u64, key: u64) -> bool) {
     let path = std::env::temp_dir().join(format!("reef-beside-{}", std::process::id()));
-    let system = Arc::new(Between::default());
+    // Before each shard of a checkpoint is written: behind the copy of the shard, and while no
+    // latch is held.
+    let system = Arc::new(Busy::before(Call::Write));
     let options = FileOptions {
         durability: FileDurability::Process,
-        system: Arc::<Between>::clone(&system),
+        system: Arc::<Busy>::clone(&system),
         ..FileOptions::default()
     };
     let opening = Opening { form: Form::WORDS, ..Opening::default() };
@@ -101,9 +75,9 @@ fn survive(writes: fn(round: u64, key: u64) -> bool) {
     };
     let ends = table.ends(&[]).unwrap();
     let bytes = table.checkpoint_bytes().unwrap();
-    *system.work.lock().unwrap() = Some(Box::new(work));
+    system.begin(work);
     table.replace_checkpoint(bytes + (1 << 12), ends).unwrap();
-    *system.work.lock().unwrap() = None;
+    system.end();
     assert!(table.epochs.lock().unwrap().checkpoint.is_some());
     let pairs: Vec<_> = (0..KEYS).map(|key| table.get_word(key).unwrap()).collect();
     let before = segments(&table);

@@ -3,15 +3,15 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use everhash_index::{Form, Inline, Opening, Table, WordTable, create, open};
 use everhash_pmem::crash::{Memory, Model};
-use everhash_pmem::media::file::system::{Call, System};
+use everhash_pmem::media::file::system::Call;
 use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{Boot, FileMedium, FileOptions, Image, Lock, Media, Region, Std};
 
+use super::busy_system::Busy;
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Bytes of the object of a pair of words.
@@ -118,37 +118,12 @@ fn p03_nothing_older_than_the_interval_is_lost() {
     }
 }
 
-type Work = Box<dyn FnMut() + Send>;
-
-/// A system that does some work before each sync: behind the cut of an epoch.
-#[derive(Default)]
-struct InSyncs {
-    work: Mutex<Option<Work>>,
-}
-
-impl core::fmt::Debug for InSyncs {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("work in the syncs of a file")
-    }
-}
-
-impl System for InSyncs {
-    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
-        if call == Call::Sync
-            && let Ok(mut work) = self.work.try_lock()
-            && let Some(work) = &mut *work
-        {
-            work();
-        }
-        run()
-    }
-}
-
 /// Makes a table of words on a file, whose name is gone at once.
-fn on_file(name: &str, settings: &ReefSettings) -> (Arc<InSyncs>, Arc<ReefTable<FileMedium>>) {
+fn on_file(name: &str, settings: &ReefSettings) -> (Arc<Busy>, Arc<ReefTable<FileMedium>>) {
     let path = std::env::temp_dir().join(format!("reef-{name}-{}", std::process::id()));
-    let system = Arc::new(InSyncs::default());
-    let options = FileOptions { system: Arc::<InSyncs>::clone(&system), ..FileOptions::default() };
+    // Behind the cut of an epoch.
+    let system = Arc::new(Busy::before(Call::Sync));
+    let options = FileOptions { system: Arc::<Busy>::clone(&system), ..FileOptions::default() };
     let opening = Opening { form: Form::WORDS, ..Opening::default() };
     let region = Region::new(FileMedium::create(&path, 1 << 16, &options).unwrap());
     let table = create::<Reef, _>(region.clone(), &opening, settings, &Inline).unwrap();
@@ -175,11 +150,11 @@ fn p03_what_is_written_during_a_sync_is_as_old_as_the_sync() {
         (0..20).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
         maintain(1000);
         let (other, mut key) = (Arc::clone(&table), 20);
-        let work: Work = Box::new(move || {
+        let work = move || {
             assert!(other.insert_word(key, key).unwrap());
             key += 1;
-        });
-        *system.work.lock().unwrap() = Some(work);
+        };
+        system.begin(work);
         let until = match by_writer {
             // Seen by the upkeep before, as far as anybody knows.
             true => {
@@ -191,7 +166,7 @@ fn p03_what_is_written_during_a_sync_is_as_old_as_the_sync() {
                 6000
             }
         };
-        *system.work.lock().unwrap() = None;
+        system.end();
         assert!(!is_durable(&table), "one more was written, by writer: {by_writer}");
         maintain(until - 500);
         assert!(!is_durable(&table), "it is young, by writer: {by_writer}");
@@ -209,8 +184,7 @@ fn p03_a_long_checkpoint_ends_epochs_meanwhile() {
     let (ends, bytes) = (table.ends(&[]).unwrap(), table.checkpoint_bytes().unwrap());
     let syncs = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&syncs);
-    let count: Work = Box::new(move || _ = counted.fetch_add(1, Relaxed));
-    *system.work.lock().unwrap() = Some(count);
+    system.begin(move || _ = counted.fetch_add(1, Relaxed));
     table.replace_checkpoint(bytes, ends).unwrap();
     let syncs = syncs.load(Relaxed);
     println!("{syncs} syncs for a checkpoint of {bytes} bytes");
