@@ -2,6 +2,7 @@
 
 use core::ops::{ControlFlow, Range};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use everhash_index::{Design, Form, Opening};
 use everhash_pmem::crash::{Explorer, Limits, Memory, Moment, Name, Seen, State};
@@ -9,7 +10,7 @@ use everhash_pmem::media::traced::{Mutant, Traced};
 use everhash_pmem::{Region, Site};
 
 use super::effort::{Counts, Effort, Report};
-use super::execution::{Execution, Start, execute, next_boot};
+use super::execution::{Execution, Keep, Start, execute, next_boot};
 use super::expected::Expected;
 use super::quiet::quietly;
 use crate::Failure;
@@ -51,6 +52,16 @@ enum Work {
     Restart,
     /// The same, then inserts enough keys to grow the table, closes and opens.
     Growth,
+}
+
+/// What crashes are tried in the execution that follows a crash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    Nothing,
+    /// One at every point of it.
+    Crashes,
+    /// One when it has closed the pool.
+    CloseCrashes,
 }
 
 pub(super) struct CrashChecker<'a> {
@@ -144,7 +155,7 @@ impl<'a> CrashChecker<'a> {
             let start = start_after(&execution, &moment, matches!(name, Name::Killed { .. }));
             let steps = self.steps(execution.in_flight(&moment), Work::Growth);
             self.region.media().restart(memory.visible());
-            execution = self.execute(start, steps)?;
+            execution = self.execute(start, steps, Keep::All)?;
         }
         Ok(())
     }
@@ -152,19 +163,20 @@ impl<'a> CrashChecker<'a> {
     fn first_execution(&mut self, operations: &[Op]) -> Result<Execution, Failure> {
         self.region.media().restart(&[]);
         let boot = Opening::default().boot;
-        let (expected, after_power) = (Expected::NoPoolOr, Expected::NoPoolOr);
+        let expected = Arc::new(Expected::NoPoolOr);
+        let after_power = expected.clone();
         let start =
             Start { boot, expected, after_power, create: true, closed: false, is_settled: false };
-        self.execute(start, operations.to_vec())
+        self.execute(start, operations.to_vec(), Keep::All)
     }
 
-    fn execute(&mut self, start: Start, steps: Vec<Op>) -> Result<Execution, Failure> {
+    fn execute(&mut self, start: Start, steps: Vec<Op>, keep: Keep) -> Result<Execution, Failure> {
         self.executions += 1;
         let numbers: BTreeSet<u16> =
             (0..self.effort.keys).chain(steps.iter().flat_map(Op::keys)).collect();
         let keys: Vec<Vec<u8>> = numbers.into_iter().map(|key| self.shape.key(key)).collect();
         quietly(|| {
-            no_panic(|| execute(self.design, &self.region, &self.shape, &keys, start, steps))
+            no_panic(|| execute(self.design, &self.region, &self.shape, &keys, start, steps, keep))
         })
     }
 
@@ -272,7 +284,7 @@ impl<'a> CrashChecker<'a> {
         let steps = self.steps(execution.in_flight(moment), Work::Restart);
         self.region.media().restart(memory.visible());
         chain.push(Name::Killed { event: moment.event }, moment.site);
-        let next = self.execute(start_after(execution, moment, true), steps);
+        let next = self.execute(start_after(execution, moment, true), steps, Keep::All);
         let next = next.map_err(|failure| chain.found(failure))?;
         let outcome = self.crash_again(&next, memory, moment, chain);
         chain.pop();
@@ -294,10 +306,11 @@ impl<'a> CrashChecker<'a> {
         let salt = if start.closed { hash(&chain.salt) } else { chain.salt };
         let mut outcome = Ok(());
         let _ = explorer.states(limits, seen, salt, &mut |state| {
-            let nest = self.executions.is_multiple_of(self.effort.nested_one_in);
+            let follow = self.follow(chain);
+            let keep = if follow == Follow::Nothing { Keep::Nothing } else { Keep::All };
             let steps = self.steps(execution.in_flight(moment), self.work());
-            let next = state.on(region.media(), || self.execute(start.clone(), steps));
-            outcome = self.continue_from(state, next, nest, moment, chain);
+            let next = state.on(region.media(), || self.execute(start.clone(), steps, keep));
+            outcome = self.continue_from(state, next, follow, moment, chain);
             match outcome.is_ok() && self.executions < self.budget {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
@@ -310,25 +323,33 @@ impl<'a> CrashChecker<'a> {
         &mut self,
         state: &State<'_>,
         next: Result<Execution, Failure>,
-        nest: bool,
+        follow: Follow,
         moment: &Moment,
         chain: &mut Chain,
     ) -> Result<(), Found> {
-        let nests = nest && chain.crashes.len() + 1 < self.seen.len();
-        let closes = chain.crashes.is_empty()
-            && (self.executions - 1).is_multiple_of(self.effort.closed_one_in);
-        if next.is_ok() && !nests && !closes {
+        if next.is_ok() && follow == Follow::Nothing {
             return Ok(());
         }
         chain.push(state.name(), moment.site);
         let next = next.map_err(|failure| chain.found(failure))?;
         let memory = Memory::of(self.effort.model, state.image());
-        let outcome = match nests {
-            true => self.crash_again(&next, memory, moment, chain),
-            false => self.cut_power_when_closed(&next, memory, moment, chain),
+        let outcome = match follow {
+            Follow::Nothing => Ok(()),
+            Follow::Crashes => self.crash_again(&next, memory, moment, chain),
+            Follow::CloseCrashes => self.cut_power_when_closed(&next, memory, moment, chain),
         };
         chain.pop();
         outcome
+    }
+
+    /// Returns what to try in the execution that comes next, after the crashes of `chain`.
+    fn follow(&self, chain: &Chain) -> Follow {
+        let nests = self.executions.is_multiple_of(self.effort.nested_one_in);
+        if nests && chain.crashes.len() + 1 < self.seen.len() {
+            return Follow::Crashes;
+        }
+        let closes = self.executions.is_multiple_of(self.effort.closed_one_in);
+        if chain.crashes.is_empty() && closes { Follow::CloseCrashes } else { Follow::Nothing }
     }
 
     /// Loses power when a process that came after a crash has closed the pool: nothing says then

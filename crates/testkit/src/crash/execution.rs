@@ -1,6 +1,7 @@
 //! One execution: a process opens a pool, performs operations, and ends.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use everhash_index::{Choice, Design, Inline, Opening, Sizing, Table};
 use everhash_pmem::crash::{Log, Moment};
@@ -20,10 +21,10 @@ pub(super) struct Start {
     /// The boot of the machine.
     pub boot: Boot,
     /// What the pool may hold.
-    pub expected: Expected,
+    pub expected: Arc<Expected>,
     /// What it may hold if power is lost before it is open. A killed process leaves a whole batch,
     /// of which the part that is not durable can still be lost.
-    pub after_power: Expected,
+    pub after_power: Arc<Expected>,
     /// Whether the pool has to be made.
     pub create: bool,
     /// Whether the last process closed the pool before the crash.
@@ -36,6 +37,15 @@ impl Start {
     fn may_be_refused(&self) -> bool {
         !self.create && self.expected.may_be_refused()
     }
+}
+
+/// What of an execution is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// All that a crash in it can show.
+    All,
+    /// Nothing: it is judged while it runs, and no crash comes after it.
+    Nothing,
 }
 
 /// What a process did, as far as a crash in it can show.
@@ -82,8 +92,16 @@ impl History {
 }
 
 impl Execution {
+    /// Keeps the contents when another step has returned.
+    fn keep(&mut self, keep: Keep, model: &Model, boot: Boot) {
+        if keep == Keep::All {
+            self.models.push(model.clone());
+            self.boots.push(boot);
+        }
+    }
+
     /// Returns what power loss at this moment may leave, or a killed process.
-    pub fn expected(&self, moment: &Moment, killed: bool) -> Expected {
+    pub fn expected(&self, moment: &Moment, killed: bool) -> Arc<Expected> {
         // No reader saw anything while the pool was being opened, nor if it was refused.
         let done = (moment.returned as usize).checked_sub(1);
         let Some(done) = done.filter(|done| *done < self.models.len()) else {
@@ -91,20 +109,21 @@ impl Execution {
             return match self.found() {
                 // Nothing was pending that a second crash could take back: what this recovery found
                 // in the end, the next one finds, wherever this one is interrupted.
-                Some(found) if *is_settled => Expected::OneOf(vec![found.clone()]),
+                Some(found) if *is_settled => Expected::OneOf(vec![found.clone()]).into(),
                 _ if killed => expected.clone(),
                 _ => after_power.clone(),
             };
         };
         let op = self.in_flight(moment);
-        match &self.history {
+        let expected = match &self.history {
             Some(history) if !killed => {
                 let (synced, last) = history.reached[done];
                 let moments = &history.moments[synced..=last];
                 Expected::batched(&history.parts, moments, &self.models[done], op)
             }
             _ => Expected::around(&self.models[done], op),
-        }
+        };
+        expected.into()
     }
 
     /// Returns the operation under way; `None` also while the pool is being opened.
@@ -154,6 +173,7 @@ pub(super) fn execute(
     keys: &[Vec<u8>],
     start: Start,
     steps: Vec<Op>,
+    keep: Keep,
 ) -> Result<Execution, Failure> {
     let medium = region.media();
     let opening = Opening { form: shape.form, boot: start.boot, ..Opening::default() };
@@ -181,7 +201,9 @@ pub(super) fn execute(
     let table = match opened {
         // With its header the pool exists, and has to open.
         Err(_) if execution.start.may_be_refused() && Pool::inspect(region).is_err() => {
-            execution.log = medium.take_log();
+            if keep == Keep::All {
+                execution.log = medium.take_log();
+            }
             return Ok(execution);
         }
         opened => opened.map_err(|error| Failure::from(error).at("opening the pool"))?,
@@ -190,17 +212,17 @@ pub(super) fn execute(
     let found = scan_all(process.table())?;
     execution.start.expected.accept(&found)?;
     process.read_out(&found, keys).map_err(|failure| failure.at("after opening"))?;
-    if design.batches() {
+    if design.batches() && keep == Keep::All {
         let table = process.table();
         let keys = keys.iter().chain(found.keys());
         let parts = Parts::new(keys.map(|key| (key.clone(), table.durability_partition(key))));
         execution.history = Some(History::new(parts, &found));
     }
-    execution.models.push(Model::of(*shape, found));
-    execution.boots.push(process.boot);
-    process.walk(&mut execution, shape, keys)?;
-    // Before the table is dropped: a drop is no part of any crash.
-    execution.log = medium.take_log();
+    process.walk(&mut execution, Model::of(*shape, found), keys, keep)?;
+    if keep == Keep::All {
+        // Before the table is dropped: a drop is no part of any crash.
+        execution.log = medium.take_log();
+    }
     Ok(execution)
 }
 
@@ -221,19 +243,24 @@ impl Process<'_> {
         read_out(self.design, self.table(), self.region, expected, keys)
     }
 
+    /// Takes the steps, beginning with the contents of `model`.
     fn walk(
         &mut self,
         execution: &mut Execution,
-        shape: &Shape,
+        mut model: Model,
         keys: &[Vec<u8>],
+        keep: Keep,
     ) -> Result<(), Failure> {
-        let mut now = Duration::ZERO;
-        for (position, op) in execution.steps.iter().enumerate() {
+        let (shape, mut now) = (*model.shape(), Duration::ZERO);
+        execution.keep(keep, &model, self.boot);
+        for (position, op) in execution.steps.clone().iter().enumerate() {
             let place = || format!("step {}, {op}", position + 1);
-            let mut model = execution.models.last().expect("the opening left one").clone();
             let number = position as u32 + 1;
-            let answer = self.step(shape, &mut now, number, op, &mut execution.closed);
+            let answer = self.step(&shape, &mut now, number, op, &mut execution.closed);
             let answer = answer.map_err(|failure| failure.at(place()))?;
+            if let Some(history) = &mut execution.history {
+                history.note(&model, op, op.restarts() || *op == Op::Sync);
+            }
             let expected = model.apply(op);
             let inexact = *op == Op::Len && !self.design.capabilities.exact_len;
             ensure!(
@@ -245,12 +272,7 @@ impl Process<'_> {
                 self.read_out(model.pairs(), keys)
                     .map_err(|failure| failure.at(format!("after {}", place())))?;
             }
-            if let Some(history) = &mut execution.history {
-                let before = execution.models.last().expect("the opening left one");
-                history.note(before, op, op.restarts() || *op == Op::Sync);
-            }
-            execution.models.push(model);
-            execution.boots.push(self.boot);
+            execution.keep(keep, &model, self.boot);
         }
         Ok(())
     }

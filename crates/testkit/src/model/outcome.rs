@@ -117,7 +117,7 @@ fn bare_if_present<'t>(
 
 /// Reads one key, into a buffer that holds something else.
 pub(crate) fn get(table: &dyn Table, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
-    let mut value = b"left from before".to_vec();
+    let mut value = readout::LEFT_FROM_BEFORE.to_vec();
     Ok(table.get(key, &mut value)?.then_some(value))
 }
 

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use everhash_index::{Cursor, Design, Table};
 use everhash_pmem::{Media, Region};
 
-use super::{Pairs, outcome};
+use super::Pairs;
 use crate::Failure;
 use crate::failure::{ensure, show};
 
@@ -14,6 +14,9 @@ use crate::failure::{ensure, show};
 /// Source: ours; judged tables have fewer buckets than this by far.
 const SCAN_CALLS: u32 = 10_000_000;
 
+/// What a buffer holds before a value is read into it.
+pub(super) const LEFT_FROM_BEFORE: &[u8] = b"left from before";
+
 /// Scans a table while nothing is written to it.
 ///
 /// # Errors
@@ -21,16 +24,21 @@ const SCAN_CALLS: u32 = 10_000_000;
 pub fn scan_all(table: &dyn Table) -> Result<Pairs, Failure> {
     let mut pairs = Pairs::new();
     let mut failure = None;
+    scan_each(table, &mut |key, value| {
+        failure = failure.take().or_else(|| note(&mut pairs, key, value, false).err());
+    })?;
+    failure.map_or(Ok(pairs), Err)
+}
+
+fn scan_each(table: &dyn Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Failure> {
     let mut cursor = Some(Cursor::default());
     let mut calls = 0;
     while let Some(from) = cursor {
         calls += 1;
         ensure!(calls < SCAN_CALLS, "the scan did not end after {calls} calls");
-        cursor = table.scan(from, &mut |key, value| {
-            failure = failure.take().or_else(|| note(&mut pairs, key, value, false).err());
-        })?;
+        cursor = table.scan(from, visit)?;
     }
-    failure.map_or(Ok(pairs), Err)
+    Ok(())
 }
 
 /// Reads a pool with [`Design::check`], which shares no code with the table.
@@ -40,17 +48,27 @@ pub fn scan_all(table: &dyn Table) -> Result<Pairs, Failure> {
 pub fn check_pool<M: Media>(design: &Design<M>, region: &Region<M>) -> Result<Pairs, Failure> {
     let mut pairs = Pairs::new();
     let mut failure = None;
-    let checked = design.check(region, &mut |key, value| {
+    check_each(design, region, &mut |key, value| {
         failure = failure.take().or_else(|| note(&mut pairs, key, value, true).err());
     })?;
-    if let Some(failure) = failure {
-        return Err(failure.at("check of the pool"));
-    }
-    let (items, visited) = (checked.items, pairs.len());
-    ensure!(items == visited as u64, "check counted {items} pairs and visited {visited}");
+    failure.map_or(Ok(pairs), |failure| Err(failure.at("check of the pool")))
+}
+
+fn check_each<M: Media>(
+    design: &Design<M>,
+    region: &Region<M>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<(), Failure> {
+    let mut visited = 0_u64;
+    let checked = design.check(region, &mut |key, value| {
+        visited += 1;
+        visit(key, value);
+    })?;
+    let items = checked.items;
+    ensure!(items == visited, "check counted {items} pairs and visited {visited}");
     let (reachable, bytes) = (checked.reachable_bytes, region.media().bytes());
     ensure!(reachable <= bytes, "check reached {reachable} bytes of a pool of {bytes}");
-    Ok(pairs)
+    Ok(())
 }
 
 /// Compares a table at rest with the pairs that it should hold: by scan, by reading every key that
@@ -65,14 +83,20 @@ pub fn read_out<M: Media>(
     expected: &Pairs,
     keys: &[Vec<u8>],
 ) -> Result<(), Failure> {
-    compare("the scan", &scan_all(table)?, expected)?;
+    let mut scan = Comparison::new("the scan", expected);
+    scan_each(table, &mut |key, value| scan.meet(key, value))?;
+    scan.end(false)?;
+    let mut buffer = Vec::new();
     for key in keys {
-        let (found, value) = (outcome::get(table, key)?, expected.get(key));
+        buffer.clear();
+        buffer.extend_from_slice(LEFT_FROM_BEFORE);
+        let found = table.get(key, &mut buffer)?.then_some(&buffer);
+        let value = expected.get(key);
         ensure!(
-            found.as_ref() == value,
+            found == value,
             "get of {} returned {}; it should return {}",
             show(key),
-            found.as_deref().map_or("none".into(), show),
+            found.map_or("none".into(), |value| show(value)),
             value.map_or("none".into(), |value| show(value)),
         );
         ensure!(
@@ -91,24 +115,67 @@ pub fn read_out<M: Media>(
         table.sync()?;
     }
     ensure!(checked.items == count, "check counted {} pairs; there are {count}", checked.items);
-    compare("the check of the pool", &check_pool(design, region)?, expected)
+    let mut check = Comparison::new("the check of the pool", expected);
+    check_each(design, region, &mut |key, value| check.meet(key, value))?;
+    check.end(true)
 }
 
 /// Compares pairs that were found in one way with those that should be there.
-pub(crate) fn compare(way: &str, found: &Pairs, expected: &Pairs) -> Result<(), Failure> {
-    for (key, value) in expected {
-        match found.get(key) {
-            Some(there) if there == value => {}
-            Some(there) => {
-                let (key, there, value) = (show(key), show(there), show(value));
-                return Err(Failure::new(format!("{way} has {key} = {there}, not {value}")));
+#[cfg(feature = "race")]
+pub(crate) fn compare(way: &'static str, found: &Pairs, expected: &Pairs) -> Result<(), Failure> {
+    let mut comparison = Comparison::new(way, expected);
+    found.iter().for_each(|(key, value)| comparison.meet(key, value));
+    comparison.end(true)
+}
+
+/// Compares pairs with those that should be there, as they are found. Copies none of them: a judge
+/// does this several times for each of a hundred thousand crash states.
+struct Comparison<'a> {
+    /// The way in which they are found.
+    way: &'static str,
+    expected: &'a Pairs,
+    /// Which of the expected keys were found.
+    met: Vec<&'a Vec<u8>>,
+    wrong: Option<Failure>,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(way: &'static str, expected: &'a Pairs) -> Comparison<'a> {
+        Comparison { way, expected, met: Vec::with_capacity(expected.len()), wrong: None }
+    }
+
+    /// Takes a pair that was found.
+    fn meet(&mut self, key: &[u8], value: &[u8]) {
+        match self.expected.get_key_value(key) {
+            Some((key, expected)) if expected == value => self.met.push(key),
+            _ if self.wrong.is_some() => {}
+            Some((key, expected)) => {
+                let (key, found, value) = (show(key), show(value), show(expected));
+                self.wrong =
+                    Some(Failure::new(format!("{} has {key} = {found}, not {value}", self.way)));
             }
-            None => return Err(Failure::new(format!("{way} has no {}", show(key)))),
+            None => {
+                let key = show(key);
+                self.wrong = Some(Failure::new(format!("{} has {key}, which is absent", self.way)));
+            }
         }
     }
-    let extra = found.keys().find(|key| !expected.contains_key(*key));
-    ensure!(extra.is_none(), "{way} has {}, which is absent", extra.map_or("".into(), |k| show(k)));
-    Ok(())
+
+    /// Takes that this is all. Whether a pair may be found `once` only.
+    fn end(mut self, once: bool) -> Result<(), Failure> {
+        self.wrong.map_or(Ok(()), Err)?;
+        // Where a key lies says which it is, in less time than its bytes.
+        let place = |key: &&Vec<u8>| core::ptr::from_ref(*key);
+        self.met.sort_unstable_by_key(place);
+        let way = self.way;
+        let twice = self.met.windows(2).find(|keys| place(&keys[0]) == place(&keys[1]));
+        if let Some(twice) = twice.filter(|_| once) {
+            return Err(Failure::new(format!("{way} visited {} twice", show(twice[0]))));
+        }
+        let is_met = |key: &&Vec<u8>| self.met.binary_search_by_key(&place(key), place).is_ok();
+        let missing = self.expected.keys().find(|key| !is_met(key));
+        missing.map_or(Ok(()), |key| Err(Failure::new(format!("{way} has no {}", show(key)))))
+    }
 }
 
 fn note(pairs: &mut Pairs, key: &[u8], value: &[u8], once: bool) -> Result<(), Failure> {
