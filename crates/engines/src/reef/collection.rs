@@ -13,7 +13,7 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, Span, WORD};
 
 use super::directory::damaged;
-use super::layout::Kind;
+use super::layout::{Kind, SegmentHead};
 use super::reader::{Held, Part, Reader};
 use super::reserve::Purpose;
 use super::segments::Object;
@@ -114,6 +114,32 @@ struct Survey {
     tombstones: u64,
     /// The segment from which most is gained.
     best: Option<Victim>,
+    /// The two of whose objects the fewest words are alive, and how many words those are.
+    emptiest: [Option<(u64, Victim)>; 2],
+}
+
+impl Survey {
+    fn note_emptiest(&mut self, segment: (u64, Victim)) {
+        let is_emptier = |other: &(u64, Victim)| segment.0 < other.0;
+        let [first, second] = &mut self.emptiest;
+        if first.as_ref().is_none_or(is_emptier) {
+            *second = first.replace(segment);
+        } else if second.as_ref().is_none_or(is_emptier) {
+            *second = Some(segment);
+        }
+    }
+
+    /// Returns the emptiest segment if its objects fit into the newest one, or into one with those
+    /// of another. Every opening ends the segments that it finds: where processes write little, far
+    /// more is empty than is garbage.
+    fn merged(&self, stream: &Stream) -> Option<Victim> {
+        let [first, second] = self.emptiest;
+        let (moved, victim) = first?;
+        let left = stream.open.map_or(0, |open| open.span.words - open.fill);
+        let both = second.map(|(other, _)| SegmentHead::WORDS as u64 + moved + other);
+        let fits = moved <= left || both.is_some_and(|both| both <= victim.segment.span.words);
+        fits.then_some(victim)
+    }
 }
 
 impl<M: Media> Reef<M> {
@@ -130,16 +156,23 @@ impl<M: Media> Reef<M> {
             let dead = self.units.garbage(segment.span.start);
             let buried = if is_oldest { segment.tombstones } else { 0 };
             let gain = (dead + buried).min(segment.fill);
+            let live = segment.fill - gain;
             survey.room += segment.span.words;
-            survey.live += segment.fill - gain;
+            survey.live += live;
             survey.used += segment.span.words;
             survey.garbage += gain;
             survey.tombstones += segment.tombstones;
             let is_better =
                 |best: Victim| gain * best.segment.span.words > best.gain * segment.span.words;
-            if !segment.is_damaged && survey.best.is_none_or(is_better) {
-                survey.best = Some(Victim::new(number, (*sequence, *segment), is_oldest, gain));
+            if segment.is_damaged {
+                continue;
             }
+            let victim = |gain| Victim::new(number, (*sequence, *segment), is_oldest, gain);
+            if survey.best.is_none_or(is_better) {
+                survey.best = Some(victim(gain));
+            }
+            let moved = live.saturating_sub(SegmentHead::WORDS as u64);
+            survey.note_emptiest((moved, victim(segment.span.words - moved)));
         }
         if let Some(open) = &stream.open {
             survey.room += open.span.words;
@@ -160,7 +193,11 @@ impl<M: Media> Reef<M> {
     }
 
     fn chosen(&self, stream: &Stream, survey: &Survey, allowance: Allowance) -> Option<Victim> {
-        let Survey { room, live, used, garbage, tombstones, best } = *survey;
+        let Survey { room, live, used, garbage, tombstones, best, .. } = *survey;
+        let merged = survey.merged(stream);
+        if allowance == NOTHING && merged.is_some() {
+            return merged;
+        }
         let slack = if allowance == NOTHING { 0 } else { self.segment_bytes() / WORD };
         if tombstones > used / TOMBSTONES + slack || allowance == NOTHING && tombstones > garbage {
             // Those of the oldest segment are garbage, and then those of the next one, as soon as
@@ -175,7 +212,8 @@ impl<M: Media> Reef<M> {
         }
         let is_due = room * PARTS > live * allowance.room;
         let is_enough = |it: &Victim| it.gain * PARTS >= it.segment.fill * allowance.least;
-        best.filter(|it| it.gain > 0 && is_enough(it) && is_due)
+        let found = [best, merged].into_iter().flatten();
+        found.filter(|_| is_due).find(|it| it.gain > 0 && is_enough(it))
     }
 
     /// Collects some of a segment of a stream if it has more garbage than is allowed, or if one is

@@ -2,12 +2,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use everhash_index::{Change, Error, Form, Table, WordTable};
-use everhash_pmem::Span;
+use everhash_index::{Change, Error, Form, Result, Table, WordTable};
+use everhash_pmem::{Image, Span};
 use everhash_testkit::session::Session;
 
-use crate::reef::Reef;
 use crate::reef::layout::SegmentHead;
+use crate::reef::{Reef, ReefSettings};
 
 /// Fills a table of words; returns how many pairs fit.
 fn filled(bytes: u64) -> (Session<Reef>, u64) {
@@ -47,6 +47,46 @@ fn a_full_table_removes_every_pair_and_takes_as_many_again() {
         }
         table.clear().unwrap();
         assert_eq!(table.len().unwrap(), 0);
+    }
+}
+
+/// Fills a table of words whose segments are one unit long, of hundreds.
+fn filled_with_units(bytes: u64) -> (Session<Reef>, u64) {
+    let settings = ReefSettings { segment_bytes: 256 << 10, ..ReefSettings::tiny() };
+    let medium = Image::new(0, bytes);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let refused = (0..).find(|number| session.table().insert_word(*number, !number).is_err());
+    (session, refused.unwrap())
+}
+
+#[test]
+fn p07_a_full_table_is_emptied_by_processes_that_remove_some_pairs_each() {
+    // Fails if each opening takes a segment out of what is kept back, and nobody ever gives one
+    // back: after some removals nothing works any more, not even a clear.
+    type End = fn(&mut Session<Reef>) -> Result<()>;
+    for (end, each, processes) in [
+        (Session::reopen as End, 1, 60),
+        (Session::kill as End, 1, 60),
+        (Session::reopen as End, 40, 60),
+        (Session::reopen as End, 300, 40),
+    ] {
+        let (mut session, count) = filled_with_units(512 << 10);
+        for number in 0..each * processes {
+            if number % each == 0 {
+                end(&mut session).unwrap();
+            }
+            let removed = session.table().remove_word(number);
+            assert!(matches!(removed, Ok(true)), "{each}: {number} of {count}: {removed:?}");
+        }
+        // What some pairs leave is less than a segment.
+        for number in 0..if each > 1 { each * processes / 2 } else { 0 } {
+            if number % each == 0 {
+                end(&mut session).unwrap();
+            }
+            let added = session.table().insert_word(number, number);
+            assert!(matches!(added, Ok(true)), "{each}: {number} of {count} again: {added:?}");
+        }
+        session.table().clear().unwrap();
     }
 }
 

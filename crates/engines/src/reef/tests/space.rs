@@ -228,3 +228,22 @@ fn a_clear_whose_process_was_killed_gives_its_room_back() {
     let used = table.used.load(Ordering::Relaxed);
     assert!(table.len().unwrap() == 0 && used * 8 < full, "{used} of {full} bytes");
 }
+
+#[test]
+fn processes_that_write_one_pair_each_leave_few_segments() {
+    // Fails if the segments that each opening ends, of one pair each, are never collected: a file
+    // of 64 KiB for each pair that a command line puts.
+    for is_killed in [false, true] {
+        let settings = ReefSettings::default();
+        let medium = Image::new(0, 64 << 20);
+        let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+        for number in 0..200 {
+            assert!(session.table().insert_word(number, number).unwrap());
+            let ended = if is_killed { session.kill() } else { session.reopen() };
+            ended.unwrap();
+        }
+        let units = session.table().used.load(Ordering::Relaxed) / settings.unit_bytes();
+        assert!(units <= 3 * settings.streams, "killed {is_killed}: {units} units");
+        (0..200).for_each(|it| assert_eq!(session.table().get_word(it).unwrap(), Some(it)));
+    }
+}
