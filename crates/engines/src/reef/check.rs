@@ -73,6 +73,9 @@ struct Judge<'a, M: Media> {
     streams: u64,
     unit_bytes: u64,
     left: Left,
+    /// Whether what is sound behind the durable end of a stream is read although something before
+    /// it is not.
+    salvages: bool,
 }
 
 /// How the pool was left.
@@ -91,7 +94,7 @@ enum Left {
 /// # Errors
 /// [`Error::Corrupt`].
 pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    read(region, at_rest(region)?, visit, &mut Err)
+    read(region, (at_rest(region)?, false), visit, &mut Err)
 }
 
 /// Reads every pair of a pool that is open, and to which nobody writes meanwhile.
@@ -99,7 +102,7 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
 /// # Errors
 /// [`Error::Corrupt`].
 pub fn check_open<M: Media>(region: &Region<M>) -> Result<Checked> {
-    read(region, Left::Open, &mut |_, _| {}, &mut Err)
+    read(region, (Left::Open, false), &mut |_, _| {}, &mut Err)
 }
 
 /// Returns how a pool was left that is not open.
@@ -113,6 +116,9 @@ fn at_rest<M: Media>(region: &Region<M>) -> Result<Left> {
 /// Visits every pair that is sound: a damaged object costs itself, and a damaged head its segment.
 /// A pair may be one that was replaced or removed by what is damaged.
 ///
+/// Behind the durable end of a stream, what is not sound is reported if something sound lies behind
+/// it: after power loss it need not be damage, but of a killed process it is.
+///
 /// # Errors
 /// [`Error::Corrupt`] if the root, or both commit records, are damaged.
 pub fn salvage<M: Media>(
@@ -124,12 +130,12 @@ pub fn salvage<M: Media>(
         report(error);
         Ok(())
     };
-    read(region, at_rest(region)?, visit, &mut damage).map(drop)
+    read(region, (at_rest(region)?, true), visit, &mut damage).map(drop)
 }
 
 fn read<M: Media>(
     region: &Region<M>,
-    left: Left,
+    (left, salvages): (Left, bool),
     visit: &mut dyn FnMut(&[u8], &[u8]),
     damage: Damage<'_>,
 ) -> Result<Checked> {
@@ -152,6 +158,7 @@ fn read<M: Media>(
         streams,
         unit_bytes: layout::unit_bytes(segment_bytes),
         left,
+        salvages,
     };
     let (newest, reachable_bytes) = judge.newest(damage)?;
     let mut items = 0;
@@ -269,7 +276,7 @@ impl<M: Media> Judge<'_, M> {
         for (number, stream) in self.streams_of(record, segments)? {
             let tail = record.tail(number);
             let floor = self.floor(&stream, tail[0]);
-            let mut next = tail[0];
+            let (mut next, mut cut) = (tail[0], None);
             for (sequence, segment) in stream {
                 let is_behind = sequence > tail[0];
                 if is_behind {
@@ -299,7 +306,9 @@ impl<M: Media> Judge<'_, M> {
                     Ordering::Greater if self.left == Left::Unknown => 0,
                     _ => words,
                 };
-                if !self.objects(segment, (words, certain), &mut newest, damage)? {
+                let words = (words, certain);
+                self.objects(segment, words, &mut newest, (&mut cut, damage))?;
+                if cut.is_some() && !self.salvages {
                     break;
                 }
             }
@@ -345,21 +354,23 @@ impl<M: Media> Judge<'_, M> {
         SIZE_UNITS.get(segment.head[SegmentHead::SIZE]) * (self.unit_bytes / WORD)
     }
 
-    /// Reads the objects of a segment, of which `certain` words are sound unless they are damaged;
-    /// returns whether the stream goes on behind them.
+    /// Reads the objects of a segment, of which `certain` words are sound unless they are damaged.
+    /// `cut` takes the first object behind these that is not; it is damage only if a sound one
+    /// comes behind it, for which nobody looks but salvage.
     fn objects(
         &self,
         segment: &Segment,
         (words, certain): (u64, u64),
         newest: &mut Newest,
-        damage: Damage<'_>,
-    ) -> Result<bool> {
+        (cut, damage): (&mut Option<Error>, Damage<'_>),
+    ) -> Result<()> {
         let (mut offset, mut search) = (SegmentHead::WORDS as u64, SEARCHED * words);
         // Ends: every object has a length, and a search goes forward.
         while offset < words {
             let at = segment.at.plus(offset);
             let broken = match self.object(at, segment.seal, words - offset)? {
                 Some(object) if self.stream_of(&object.key) == segment.stream() => {
+                    cut.take().map_or(Ok(()), &mut *damage)?;
                     newest.insert(object.key, object.value);
                     offset += object.words;
                     continue;
@@ -367,13 +378,18 @@ impl<M: Media> Judge<'_, M> {
                 Some(_) => "a key lies in its stream",
                 None => "the check of an object matches",
             };
-            if offset >= certain {
-                return Ok(false);
+            let error = Error::Corrupt { at: at.byte(), broken };
+            if offset < certain {
+                damage(error)?;
+            } else {
+                cut.get_or_insert(error);
+                if !self.salvages {
+                    break;
+                }
             }
-            damage(Error::Corrupt { at: at.byte(), broken })?;
             offset = self.next_object(segment, (offset + 1, words), &mut search)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn stream_of(&self, key: &[u8]) -> u64 {
