@@ -13,7 +13,8 @@ use super::layout::Geometry;
 const FLUSH_LOCKS: u64 = 64;
 
 const CURRENT: Bits = Bits::new(0, 32);
-const IN_FLIGHT: Bits = Bits::new(32, 32);
+const IN_FLIGHT: Bits = Bits::new(32, 31);
+const CLOSED: Bits = Bits::new(63, 1);
 
 /// The collecting logs.
 pub struct Collectors<P: Primitives> {
@@ -35,6 +36,9 @@ pub struct Logs {
     pub current: u64,
     /// The shadow log: full, and on its way to the DRAM table.
     pub in_flight: Option<u64>,
+    /// Whether inserts go past them until the table is opened again: the current one is full, and
+    /// holds an item of a bucket in which a write failed, which can never move.
+    pub closed: bool,
 }
 
 impl<P: Primitives> Collectors<P> {
@@ -62,13 +66,18 @@ impl<P: Primitives> Collectors<P> {
     #[inline(always)]
     pub fn logs(&self, collector: u64) -> Logs {
         let word = self.logs[collector as usize].load(Ordering::Acquire);
-        Logs { current: CURRENT.get(word), in_flight: IN_FLIGHT.get(word).checked_sub(1) }
+        Logs {
+            current: CURRENT.get(word),
+            in_flight: IN_FLIGHT.get(word).checked_sub(1),
+            closed: CLOSED.get(word) == 1,
+        }
     }
 
     /// Gives a collector its logs. Its flush is locked, or the table is not open yet.
     pub fn set_logs(&self, collector: u64, logs: Logs) {
         let in_flight = logs.in_flight.map_or(0, |log| log + 1);
         let word = IN_FLIGHT.set(CURRENT.set(0, logs.current), in_flight);
+        let word = CLOSED.set(word, logs.closed as u64);
         self.logs[collector as usize].store(word, Ordering::Release);
     }
 

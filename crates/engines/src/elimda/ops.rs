@@ -28,6 +28,16 @@ pub mod sites {
     }
 }
 
+/// What an insert that looks for a slot of a collecting log comes to.
+enum Asked<'a, M: Media> {
+    /// A slot, and the item for it.
+    Handed(CollectingSlot<'a, M>, Item),
+    /// The key is there.
+    Present,
+    /// No collecting log takes it.
+    NoLog,
+}
+
 /// What a write inside a locked bucket comes to: done, or something it needs first.
 type Step<R> = Result<core::result::Result<R, Need>>;
 
@@ -128,8 +138,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// [`everhash_index::Error::Full`], and as [`ElimDa::get`].
     fn insert(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<bool> {
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
-        if self.appending().is_some() {
-            return self.insert_collected(&pm, wanted, value);
+        if let Some(added) = self.insert_collected(&pm, wanted, value)? {
+            return Ok(added);
         }
         let added = self.write_to(&pm, wanted.hash, |writer| {
             match self.find_in(&pm, writer, wanted, &mut Vec::new())? {
@@ -154,47 +164,51 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn insert_blind(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<()> {
         self.writable()?;
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
-        if self.appending().is_some() {
-            return self.append_blind(&pm, wanted, value);
+        if self.append_blind(&pm, wanted, value)? {
+            return Ok(());
         }
         let crowded =
             self.write_to(&pm, wanted.hash, |writer| self.add(&pm, writer, wanted, value, None))?;
         self.relieve(&pm, wanted.hash, crowded)
     }
 
-    /// Appends a pair to a collecting log. No lock is held, and no other layer is looked at.
+    /// Appends a pair to a collecting log, unless there is none that takes it. No lock is held, and
+    /// no other layer is looked at.
     fn append_blind(
         &self,
         pm: &Access<'_, M>,
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        if self.appending().is_none() {
+            return Ok(false);
+        }
         let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
-        let slot = match self.slot_for_blind(pm, wanted.hash) {
-            Ok(slot) => slot,
-            Err(error) => {
-                self.drop_record(&item)?;
-                return Err(error);
+        match self.slot_for_blind(pm, wanted.hash) {
+            Ok(Some(slot)) => {
+                slot.fill(&item)?;
+                self.count_added(wanted.hash);
+                Ok(true)
             }
-        };
-        slot.fill(&item)?;
-        self.count_added(wanted.hash);
-        Ok(())
+            refused => {
+                self.drop_record(&item)?;
+                refused.map(|_| false)
+            }
+        }
     }
 
-    /// Hands out a slot of the collecting log of a hash.
+    /// Hands out a slot of the collecting log of a hash; `None` if that is closed.
     fn slot_for_blind<'a>(
         &self,
         pm: &'a Access<'a, M>,
         hash: u64,
-    ) -> Result<CollectingSlot<'a, M>> {
+    ) -> Result<Option<CollectingSlot<'a, M>>> {
         let mut attempt = 0;
         // Ends: each further round means that another thread has taken a step.
         loop {
-            let seen = self.look_at_log(pm, hash)?;
-            let seen = seen.expect("inserts go to collecting logs from the open on");
+            let Some(seen) = self.look_at_log(pm, hash)? else { return Ok(None) };
             match self.collect_beside(pm, &seen)? {
-                Ok(slot) => return Ok(slot),
+                Ok(slot) => return Ok(Some(slot)),
                 Err(Need::Log) => self.flush(pm, self.geometry.collector_of(hash))?,
                 Err(_) => {
                     M::Sync::pause(attempt);
@@ -204,8 +218,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         }
     }
 
-    /// Adds a pair to a collecting log if the key is absent in all layers; returns whether it was.
-    /// No lock is held.
+    /// Adds a pair to a collecting log if the key is absent in all layers; returns whether it was,
+    /// or `None` if there is no log that takes it. No lock is held.
     ///
     /// The log is looked at first. The insert takes effect with the exchange that hands out a slot:
     /// it fails if another insert of the key came between.
@@ -215,24 +229,23 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm: &Access<'_, M>,
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Option<bool>> {
         let mut made = None;
         match self.slot_for(pm, wanted, value, &mut made) {
-            Ok(Some((slot, item))) => {
+            Ok(Asked::Handed(slot, item)) => {
                 slot.fill(&item)?;
                 self.count_added(wanted.hash);
-                Ok(true)
+                Ok(Some(true))
             }
-            // The key is there, or the log of a full medium cannot be flushed.
+            // The key is there, or no log takes it, or that of a full medium cannot be flushed.
             refused => {
                 made.map_or(Ok(()), |item| self.drop_record(&item))?;
-                refused.map(|_| false)
+                refused.map(|asked| matches!(asked, Asked::Present).then_some(false))
             }
         }
     }
 
-    /// Hands out a slot for a key, with its item, which is left in `made` whatever comes of it;
-    /// `None` if the key is there.
+    /// Hands out a slot for a key, with its item, which is left in `made` whatever comes of it.
     #[inline(always)]
     fn slot_for<'a>(
         &self,
@@ -240,14 +253,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
         made: &mut Option<Item>,
-    ) -> Result<Option<(CollectingSlot<'a, M>, Item)>> {
+    ) -> Result<Asked<'a, M>> {
         let (mut bytes, mut attempt) = (Vec::new(), 0);
         // Ends: each further round means that another thread has taken a step.
         loop {
-            let seen = self.look_at_log(pm, wanted.hash)?;
-            let seen = seen.expect("inserts go to collecting logs from the open on");
+            let Some(seen) = self.look_at_log(pm, wanted.hash)? else { return Ok(Asked::NoLog) };
             if self.get_wanted(pm, wanted, &mut bytes)?.is_some() {
-                return Ok(None);
+                return Ok(Asked::Present);
             }
             // A record is written before the slot is handed out: others wait for the slot.
             let item = match *made {
@@ -256,7 +268,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             };
             *made = Some(item);
             match self.collect(pm, &seen)? {
-                Ok(slot) => return Ok(Some((slot, item))),
+                Ok(slot) => return Ok(Asked::Handed(slot, item)),
                 Err(Need::Log) => self.flush(pm, self.geometry.collector_of(wanted.hash))?,
                 Err(_) => {
                     M::Sync::pause(attempt);

@@ -72,7 +72,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         CollectingLog { pm, at, slots: self.geometry.unit_slots, item_words: F::WORDS }
     }
 
-    /// Looks at the log to which the insert of a key would go; `None` where there are none.
+    /// Looks at the log to which the insert of a key would go; `None` where there are none, and where
+    /// that of the key is closed: the insert goes to the layer below, under the lock of its bucket.
+    ///
+    /// A closed log stays full, so that no insert without a lock, begun before, comes between.
     #[inline(always)]
     pub(super) fn look_at_log(&self, pm: &Access<'_, M>, hash: u64) -> Result<Option<Seen>> {
         let Some(collectors) = self.appending() else { return Ok(None) };
@@ -80,6 +83,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         // Ends: each further round means that the log was swapped meanwhile.
         loop {
             let logs = collectors.logs(collector);
+            if logs.closed {
+                return Ok(None);
+            }
             let seen = self.collecting_log(pm, collectors.at(logs.current)).look()?;
             // The log may have served another collector before, or serve one by now.
             if collectors.logs(collector) == logs {
@@ -143,32 +149,41 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(None)
     }
 
-    /// Flushes the log of a collector if it is full. No lock is held.
+    /// Flushes the log of a collector if it is full, or closes it if not all of it can move. No lock
+    /// is held.
     ///
     /// # Errors
     /// [`Error::Full`]; the items that have not moved stay where they are.
     pub(super) fn flush(&self, pm: &Access<'_, M>, collector: u64) -> Result<()> {
         let Some(collectors) = &self.collectors else { return Ok(()) };
         let _flushing = collectors.lock_flush(collector)?;
+        if collectors.logs(collector).closed {
+            return Ok(());
+        }
         self.finish_flush(pm, collectors, collector)?;
-        let current = collectors.logs(collector).current;
-        let log = self.collecting_log(pm, collectors.at(current));
+        let logs = collectors.logs(collector);
+        let log = self.collecting_log(pm, collectors.at(logs.current));
         let Some(control) = self.full(&log)? else { return Ok(()) };
-        pm.commit_word(log.at, Control { sealed: true, ..control }.seal(log.at), sites::SEALED)?;
-        match collectors.take_spare()? {
-            Some(spare) => {
-                let logs = Logs { current: spare, in_flight: Some(current) };
-                collectors.set_logs(collector, logs);
-                self.finish_flush(pm, collectors, collector)
-            }
-            None => {
-                self.move_items(pm, &log)?;
-                self.empty(pm, &log)
+        // Of two logs the sealed one is the older: if that stays in flight, the other moves from
+        // where it is, unmarked.
+        if logs.in_flight.is_none() {
+            let sealed = Control { sealed: true, ..control };
+            pm.commit_word(log.at, sealed.seal(log.at), sites::SEALED)?;
+            if let Some(spare) = collectors.take_spare()? {
+                let swapped = Logs { current: spare, in_flight: Some(logs.current), closed: false };
+                collectors.set_logs(collector, swapped);
+                return self.finish_flush(pm, collectors, collector);
             }
         }
+        if self.move_items(pm, &log)? {
+            return self.empty(pm, &log);
+        }
+        collectors.set_logs(collector, Logs { closed: true, ..logs });
+        Ok(())
     }
 
-    /// Moves what is left in the log of a collector that is being flushed.
+    /// Moves what is left in the log of a collector that is being flushed. It stays in flight if
+    /// not all of it can move.
     fn finish_flush(
         &self,
         pm: &Access<'_, M>,
@@ -178,7 +193,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let logs = collectors.logs(collector);
         let Some(in_flight) = logs.in_flight else { return Ok(()) };
         let log = self.collecting_log(pm, collectors.at(in_flight));
-        self.move_items(pm, &log)?;
+        if !self.move_items(pm, &log)? {
+            return Ok(());
+        }
         self.empty(pm, &log)?;
         collectors.set_logs(collector, Logs { in_flight: None, ..logs });
         collectors.give_spare(in_flight)
@@ -201,10 +218,20 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         }
     }
 
-    /// Moves the items of a log to the DRAM table, oldest first.
-    pub(super) fn move_items(&self, pm: &Access<'_, M>, log: &CollectingLog<'_, M>) -> Result<()> {
-        let items = log.read()?;
-        items.slots().try_for_each(|slot| self.move_item(pm, log, &items, slot))
+    /// Moves the items of a log to the DRAM table, oldest first; returns whether all have moved.
+    ///
+    /// Those of a bucket in which a write failed stay, and are no error: the write that found the log
+    /// full is one of another key.
+    fn move_items(&self, pm: &Access<'_, M>, log: &CollectingLog<'_, M>) -> Result<bool> {
+        let (items, mut all) = (log.read()?, true);
+        for slot in items.slots() {
+            match self.move_item(pm, log, &items, slot) {
+                Ok(()) => {}
+                Err(Error::Poisoned) => all = false,
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(all)
     }
 
     /// A crash leaves the item in the collecting log, in the backup log, or in both: recovery ends
@@ -248,14 +275,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Moves the items of all collecting logs. Inserts do not run, or may fill logs again.
     ///
     /// # Errors
-    /// [`Error::Full`].
+    /// [`Error::Full`]; [`Error::Poisoned`] if some cannot move.
     pub(super) fn drain(&self, pm: &Access<'_, M>) -> Result<()> {
         let Some(collectors) = &self.collectors else { return Ok(()) };
         for collector in 0..self.geometry.collecting_logs {
             let _flushing = collectors.lock_flush(collector)?;
             let logs = collectors.logs(collector);
             for log in logs.in_flight.into_iter().chain([logs.current]) {
-                self.move_items(pm, &self.collecting_log(pm, collectors.at(log)))?;
+                if !self.move_items(pm, &self.collecting_log(pm, collectors.at(log)))? {
+                    return Err(Error::Poisoned);
+                }
             }
         }
         Ok(())

@@ -149,8 +149,8 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
             (0..).zip(current).partition(|(_, found)| *found == [None, None]);
         for (collector, [current, in_flight]) in bare.into_iter().chain(others) {
             let logs = match (current.or_else(|| empty.pop()), in_flight) {
-                (Some(current), in_flight) => Logs { current, in_flight },
-                (None, Some(current)) => Logs { current, in_flight: None },
+                (Some(current), in_flight) => Logs { current, in_flight, closed: false },
+                (None, Some(current)) => Logs { current, in_flight: None, closed: false },
                 (None, None) => return Err(no_log),
             };
             collectors.set_logs(collector, logs);
