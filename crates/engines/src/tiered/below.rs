@@ -4,7 +4,7 @@
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Block, LINE, Media};
 
-use super::bucket::{LINE_PLACES, PairCodec, Words, heads_of, same_key};
+use super::bucket::{LINE_PLACES, PairCodec, Same, Words, heads_of, same_key};
 use super::fingerprints::Known;
 use super::in_cacheline_crash_consistency::Plan;
 use super::layout::{self, BUCKET_BYTES, BUCKET_WORDS, Head, LINE_WORDS, Line as Ruler};
@@ -95,10 +95,10 @@ impl<'a, M: Media> Below<'a, M> {
     }
 
     /// Returns the slot that holds the key of another slot, which has these words, the last of them
-    /// at this place, and this fingerprint.
+    /// at this place, and this fingerprint; see [`Same`].
     ///
     /// # Errors
-    /// [`everhash_index::Error::Corrupt`].
+    /// As the medium.
     #[inline(always)]
     pub fn copy_of<C: PairCodec>(
         &self,
@@ -106,15 +106,18 @@ impl<'a, M: Media> Below<'a, M> {
         print: u16,
         other: (Words, Addr),
     ) -> Result<Option<Spot>> {
+        let mut likely = None;
         let mut matching = layout::matching(self.lines.map(|line| line.now), print);
         while let Some((place, words)) = self.words(matching) {
             let spot = self.spot(place, words);
-            if same_key::<C, M>(pm, other, (words, spot.last_word()))? {
-                return Ok(Some(spot));
+            match same_key::<C, M>(pm, other, (words, spot.last_word()))? {
+                Same::Yes => return Ok(Some(spot)),
+                Same::Likely => likely = likely.or(Some(spot)),
+                Same::No => {}
             }
             matching &= matching - 1;
         }
-        Ok(None)
+        Ok(likely)
     }
 
     /// Returns the first of some slots, and what it holds.

@@ -127,10 +127,10 @@ impl<'a, M: Media> Line<'a, M> {
     }
 
     /// Returns the slot that holds the key of another slot, which has these words, the last of them
-    /// at this place, and this fingerprint.
+    /// at this place, and this fingerprint; see [`Same`].
     ///
     /// # Errors
-    /// [`Error::Corrupt`].
+    /// As the medium.
     #[inline(always)]
     pub fn copy_of<C: PairCodec>(
         &self,
@@ -138,13 +138,16 @@ impl<'a, M: Media> Line<'a, M> {
         print: u16,
         other: (Words, Addr),
     ) -> Result<Option<usize>> {
+        let mut likely = None;
         for slot in self.head.matching(print) {
             let here = (self.words(slot), layout::slot_at(self.at(), slot));
-            if same_key::<C, M>(pm, other, here)? {
-                return Ok(Some(slot));
+            match same_key::<C, M>(pm, other, here)? {
+                Same::Yes => return Ok(Some(slot)),
+                Same::Likely => likely = likely.or(Some(slot)),
+                Same::No => {}
             }
         }
-        Ok(None)
+        Ok(likely)
     }
 }
 
@@ -422,18 +425,31 @@ pub fn hash_in<C: PairCodec>(
     Ok(hash)
 }
 
+/// Whether two slots hold the same key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Same {
+    /// They do.
+    Yes,
+    /// They do not.
+    No,
+    /// All 64 bits of the hashes are equal, and a record is damaged, so that its key cannot be
+    /// read. They count as one key, unless another slot surely has it: the pair above goes on its
+    /// way down, and whoever asks for the key meets the damage, if that is in the newest copy.
+    Likely,
+}
+
 /// Returns whether two slots hold the same key.
 ///
 /// # Errors
-/// [`Error::Corrupt`].
+/// As the medium.
 #[inline(always)]
 pub fn same_key<C: PairCodec, M: Media>(
     pm: &Access<'_, M>,
     (one, one_at): (Words, Addr),
     (two, two_at): (Words, Addr),
-) -> Result<bool> {
+) -> Result<Same> {
     if one[0] != two[0] || !C::RECORDS || one[1] == two[1] {
-        return Ok(one[0] == two[0]);
+        return Ok(if one[0] == two[0] { Same::Yes } else { Same::No });
     }
     same_key_of_records::<C, M>(pm, (one, one_at), (two, two_at))
 }
@@ -443,10 +459,18 @@ fn same_key_of_records<C: PairCodec, M: Media>(
     pm: &Access<'_, M>,
     (one, one_at): (Words, Addr),
     (two, two_at): (Words, Addr),
-) -> Result<bool> {
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    C::read(pm, C::decode(one, one_at)?, &mut key, &mut value)?;
-    C::holds(pm, C::decode(two, two_at)?, one[0], C::key(&key), &mut value)
+) -> Result<Same> {
+    let compare = || {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        C::read(pm, C::decode(one, one_at)?, &mut key, &mut value)?;
+        C::holds(pm, C::decode(two, two_at)?, one[0], C::key(&key), &mut value)
+    };
+    match compare() {
+        Ok(true) => Ok(Same::Yes),
+        Ok(false) => Ok(Same::No),
+        Err(Error::Corrupt { .. }) => Ok(Same::Likely),
+        Err(other) => Err(other),
+    }
 }
 
 /// Makes the error of a broken invariant.

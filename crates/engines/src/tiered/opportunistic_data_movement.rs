@@ -119,7 +119,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                     left.head = left.head.with(slot, shadow(state));
                     left.pairs += 1;
                 }
-                // A damaged copy keeps its own key where it is: the write is one of another key.
+                // Damage further down keeps the pair where it is: the write is one of another key.
                 Ok(Sunk::NoRoom) | Err(Error::Corrupt { .. }) => {}
                 Err(other) => return Err(other),
             }
