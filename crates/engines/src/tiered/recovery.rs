@@ -5,20 +5,21 @@
 //! lost are valid again; the next move finds the equal copy below. Recovery makes durable what a
 //! killed process has left visible, claims the space that is in use, and counts.
 
+mod above;
+
 use core::marker::PhantomData;
 use core::ops::Range;
 use std::sync::Arc;
 
 use everhash_index::{Executor, Form, Result};
-use everhash_pmem::{
-    Access, Addr, AtomicWord, Heap, Lock, Media, Pool, Shutdown, Space, Span, pool,
-};
+use everhash_pmem::{Access, AtomicWord, Heap, Lock, Media, Pool, Shutdown, Space, Span, pool};
 
+use self::above::Above;
 use super::bucket::{Line, Lines, PairCodec, corrupt};
 use super::concurrency::Groups;
 use super::fingerprints::{Covers, Fingerprints, Known};
 use super::layers::{Layers, View};
-use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root};
+use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root, is_deleted, is_second};
 use super::setup::TieredSettings;
 use super::state::{Growth, LookupOf, ShortLookup, Sweep, Tiered, line_class};
 use crate::common::hash::KeyedHash;
@@ -175,16 +176,21 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 Ok(())
             })?;
         }
+        let mut above = Above::default();
         for group in groups {
             let mut items = 0;
             self.each_line(&pm, &view, group, |rank, index, line, _| {
                 if !line.head.is_plausible(self.settings.line_slots as usize) {
                     return Err(corrupt(line.at(), "the flags of a line are those of a write"));
                 }
+                above.look(&pm, &view, (rank, index))?;
                 for slot in line.readable() {
                     self.position_of(line, slot, (view.place(rank), index))?;
-                    items += u64::from(self.is_item(&pm, &view, (rank, line, slot))?);
-                    self.claim_record(&pm, &view, (rank, line, slot))?;
+                    // Before any record is read: one is in use once, then.
+                    self.claim_record(&above, line, slot)?;
+                    let (state, contents) = line.slot(slot);
+                    let is_item = !is_deleted(state) && !above.has_key::<M, C>(&pm, contents)?;
+                    items += u64::from(is_item);
                 }
                 Ok(())
             })?;
@@ -214,28 +220,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 
     /// Claims the record of a slot, unless a copy further up leads to it too.
-    fn claim_record(
-        &self,
-        pm: &Access<'_, M>,
-        view: &View,
-        (rank, line, slot): (usize, &Line<'_, M>, usize),
-    ) -> Result<()> {
-        let (words, at): (_, Addr) = (line.words(slot), layout::slot_at(line.at(), slot));
-        let Some(record) = C::record(C::decode(words, at)?) else { return Ok(()) };
-        let second = layout::is_second(line.head.state(slot));
-        let position = layout::position(words[0], second);
-        for place in &view.all()[..rank] {
-            let mut lines = Lines::of(pm, place.home(position));
-            while let Some((upper, _)) = lines.advance()? {
-                let leads = |slot: usize| {
-                    upper.words(slot) == words
-                        && layout::is_second(upper.head.state(slot)) == second
-                };
-                if upper.readable().any(leads) {
-                    return Ok(());
-                }
+    fn claim_record(&self, above: &Above, line: &Line<'_, M>, slot: usize) -> Result<()> {
+        let (state, (words, at)) = line.slot(slot);
+        match C::record(C::decode(words, at)?) {
+            Some(record) if !above.leads(words, is_second(state)) => {
+                Ok(self.heap.claim(record.addr, record.class)?)
             }
+            _ => Ok(()),
         }
-        Ok(self.heap.claim(record.addr, record.class)?)
     }
 }

@@ -1,14 +1,20 @@
 //! Pools that somebody forged who knows the format: no panic, no hang, no memory without bound.
 
-use everhash_index::{Design, Error, Form, Table};
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use everhash_index::{Design, Error, Form, Inline, Opening, Table, WordTable, open};
 use everhash_pmem::{Addr, AllocationMeter, Counted, Image, LINE, Region, Std, WORD};
 use everhash_testkit::hostile::{Effort, judge};
 use everhash_testkit::session::Session;
 
 use crate::common::record;
 use crate::common::settings::checksum;
-use crate::tiered::layout::{self, Head, LINE_WORDS, Line, Listed, PLACES, Place, ROOT, Root};
-use crate::tiered::{Tiered, TieredSettings, check};
+use crate::tiered::layout::{
+    self, BUCKET_BYTES, Head, LINE_WORDS, Line, Listed, PLACES, Place, ROOT, Root,
+};
+use crate::tiered::{Tiered, TieredSettings, TieredTable, check};
 
 /// Stores a value with the checks that the engine would have stored with it.
 fn forge(words: &mut [u64], index: usize, value: u64, kind: u64) {
@@ -117,4 +123,46 @@ fn p07_a_record_to_which_everything_leads_is_kept_once() {
     let loaded = region.media().traffic().words_loaded * WORD;
     assert!(loaded < 4 * bytes, "{loaded} bytes read of {bytes}");
     assert!(peak_bytes < 4 * bytes, "{peak_bytes} for a file of {bytes}");
+}
+
+#[test]
+fn p07_an_open_reads_each_line_a_few_times_however_long_the_chains_are() {
+    // Fails if the chain of a bucket is walked once for each slot further down.
+    let settings = TieredSettings {
+        top_pages: 1,
+        page_bytes: BUCKET_BYTES,
+        line_slots: 3,
+        movement: 0,
+        ..TieredSettings::tiny()
+    };
+    let medium = Image::<Std>::new(0, 1 << 20);
+    let mut session = Session::<Tiered>::create(medium, Form::WORDS, &settings).unwrap();
+    let TieredTable::Words(table) = session.table() else { panic!("the form is words") };
+    let insert = |keys: Range<u64>| {
+        keys.for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    };
+    // Chains in the bottom layer, which becomes the top one.
+    table.grow_at.store(u64::MAX, Ordering::Relaxed);
+    insert(0..2000);
+    table.grow_at.store(0, Ordering::Relaxed);
+    let begun = (2000..4000).find(|key| {
+        insert(*key..key + 1);
+        table.layers.draining()
+    });
+    table.grow_at.store(u64::MAX, Ordering::Relaxed);
+    while Table::maintain(session.table(), Duration::ZERO, 1000).unwrap().more {}
+    assert_eq!((table.layers.view().first(), table.layers.draining()), (1, false));
+    insert(begun.unwrap() + 1..4000);
+    let lines = table.overflowed.load(Ordering::Relaxed);
+    assert!(lines > 1200, "{lines}");
+    let region = session.region().clone();
+    session.close().unwrap();
+    let words = region.media().words();
+    let bytes = words.len() as u64 * WORD;
+    let region = Region::new(Counted::new(Image::<Std>::of(&words, bytes, bytes)));
+    let opened = open::<Tiered, _>(region.clone(), Opening::default().boot, &Inline).unwrap();
+    assert_eq!(opened.len().unwrap(), 4000);
+    let loaded = region.media().traffic().words_loaded;
+    println!("{lines} lines, {loaded} words loaded");
+    assert!(loaded < 40 * lines, "{loaded} words of {lines} lines");
 }
