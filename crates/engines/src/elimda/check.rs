@@ -38,6 +38,8 @@ struct Judge<'a, M: Media> {
     is_closed: bool,
     /// Items that have a newer one, or another copy.
     doubled: u64,
+    /// Units that are in use.
+    units: u64,
     /// Live slots of the log, by bucket and segment: hash, order number, where the item lies.
     logged: Vec<Logged>,
     /// What was damaged so far, if that is passed over.
@@ -122,6 +124,7 @@ impl<'a, M: Media> Judge<'a, M> {
             budget: Budget::of(region.media().bytes()),
             is_closed,
             doubled: 0,
+            units: 0,
             logged: Vec::new(),
             damages: None,
         })
@@ -151,15 +154,20 @@ impl<'a, M: Media> Judge<'a, M> {
         }
         // What is damaged explains why there are fewer.
         if self.damages.as_ref().is_none_or(Vec::is_empty) {
-            let counted = self.demand_items(items);
+            let counted = self.demand_counts(items);
             self.pass(counted)?;
         }
         Ok(items)
     }
 
-    /// Demands that a closed pool has as many pairs as it had then: a hole in it looks like space
-    /// that was never used.
-    fn demand_items(&self, found: u64) -> Result<()> {
+    /// Demands that a closed pool has as many pairs and units as it had then: a hole in it looks like
+    /// space that was never used.
+    fn demand_counts(&self, found: u64) -> Result<()> {
+        let units = layout::open(self.pm.load(layout::UNITS)?, layout::UNITS, Kind::Units);
+        if self.is_closed && units != Some(self.units) {
+            let broken = "a table has as many units as when it was closed";
+            return Err(corrupt(layout::UNITS, broken));
+        }
         let items = layout::open(self.pm.load(layout::ITEMS)?, layout::ITEMS, Kind::Items);
         let is_true = |items| (found..=found + self.doubled).contains(&items);
         match !self.is_closed || items.is_some_and(is_true) {
@@ -450,6 +458,7 @@ impl<'a, M: Media> Judge<'a, M> {
         if state.bucket >= geometry.buckets || state.live >> geometry.unit_slots != 0 {
             return Err(corrupt(at, "the state of a unit is in range"));
         }
+        self.units += 1;
         let watermark = self.watermark(at);
         let watermark = self.pass(watermark)?.unwrap_or(UNKNOWN);
         let absorbed = &mut watermarks[state.bucket as usize];

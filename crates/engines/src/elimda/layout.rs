@@ -20,7 +20,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. Its settings never change.
     pub struct Root [3584] {
-        0   VERSION          [1]  "layout version, 6";
+        0   VERSION          [1]  "layout version, 7";
         8   UNIT_SLOTS       [1]  "items of a unit, at most";
         16  BUCKETS          [1]  "buckets of a segment, a power of two";
         24  SEGMENT_UNITS    [1]  "units of a segment, shared by its buckets";
@@ -39,7 +39,8 @@ everhash_pmem::ruler! {
         640 EXTENTS          [40] "checked addresses of the extents of the segment table";
         960 LOGS             [1]  "checked address of the collecting logs, zero if there are none";
         968 ITEMS            [1]  "pairs at the last clean close, 48 bits | check << 48";
-        976 REST             [326] "zero";
+        976 UNITS            [1]  "units in use at the last clean close, 48 bits | check << 48";
+        984 REST             [325] "zero";
     }
 }
 
@@ -112,7 +113,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 
 /// The most lanes.
 ///
@@ -231,6 +232,8 @@ pub enum Kind {
     Ended = 0x656e_6465,
     /// The number of pairs at a clean close.
     Items = 0x6974_656d,
+    /// The number of units at a clean close.
+    Units = 0x7573_6564,
 }
 
 #[inline(always)]
@@ -425,6 +428,11 @@ const _: () = assert!(MOST_DEPTH + 16 + 8 == 64, "segment, fingerprint and bucke
 /// Where the number of pairs at the last clean close lies. A hole in the file looks like units and
 /// lines of the log that were never used: this word tells them apart.
 pub const ITEMS: Addr = ROOT.plus(Root::ITEMS as u64);
+
+/// Where the number of units in use at the last clean close lies. A unit that is lost takes its
+/// watermark with it, so that what the log holds of its pairs, as old as it is, may take their
+/// place, as many as were lost.
+pub const UNITS: Addr = ROOT.plus(Root::UNITS as u64);
 
 /// Returns where the address of extent `extent` of the segment table lies.
 pub const fn extent_link(extent: usize) -> Addr {

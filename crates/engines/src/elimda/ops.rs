@@ -21,7 +21,7 @@ pub mod sites {
         END = "elimda/remove/unit";
         /// The end of an item in the log.
         END_IN_LOG = "elimda/remove/log";
-        /// The number of pairs, at a clean close.
+        /// The numbers of pairs and of units, at a clean close.
         ITEMS = "elimda/close/items";
         /// Everything, for a caller of `sync`.
         SYNC = "elimda/sync/all";

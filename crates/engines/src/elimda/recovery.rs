@@ -79,10 +79,11 @@ pub fn open<M: Media, F: Form>(
     let (lanes, collectors) = {
         let pm = table.pool.access();
         let (kept, dropped) = segments::find(&table, &pm)?;
-        segments::load(&table, &kept, executor)?;
+        let units = segments::load(&table, &kept, executor)?;
         let (lanes, ends) = lanes::load(&table, executor)?;
         let (mut collectors, untidy) = collected::load(&table, &pm)?.unzip();
         if table.pool.previous_shutdown() == Shutdown::Clean {
+            table.demand_units(&pm, units)?;
             table.demand_items(&pm)?;
         }
         if table.pool.writable() {
@@ -174,6 +175,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         match layout::open(pm.load(layout::ITEMS)?, layout::ITEMS, Kind::Items) {
             Some(items) if (found..=found + doubled).contains(&items) => Ok(()),
             _ => Err(corrupt(layout::ITEMS, "a table has as many pairs as when it was closed")),
+        }
+    }
+
+    /// Demands that a table that was closed has as many units as it had then.
+    fn demand_units(&self, pm: &Access<'_, M>, found: u64) -> Result<()> {
+        match layout::open(pm.load(layout::UNITS)?, layout::UNITS, Kind::Units) {
+            Some(units) if units == found => Ok(()),
+            _ => Err(corrupt(layout::UNITS, "a table has as many units as when it was closed")),
         }
     }
 

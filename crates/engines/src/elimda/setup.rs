@@ -200,6 +200,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()>
         root[Root::FIRST + lane as usize] = layout::seal(span.start.byte(), link, Kind::First);
     }
     root[Root::ITEMS] = layout::seal(0, layout::ITEMS, Kind::Items);
+    root[Root::UNITS] = layout::seal(0, layout::UNITS, Kind::Units);
     Ok(pm.write_words(ROOT, &root)?)
 }
 

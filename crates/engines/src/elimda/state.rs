@@ -265,6 +265,18 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         counts.fold(0, u64::wrapping_add)
     }
 
+    /// Returns the number of units that buckets have. No write is under way.
+    pub(super) fn units(&self) -> u64 {
+        let (mut units, mut place) = (0, Some(0));
+        while let Some(at) = place {
+            let segment = self.table.find(at);
+            let buckets = (0..self.geometry.buckets).map(|index| segment.bucket(index));
+            units += buckets.map(|bucket| bucket.units() as u64).sum::<u64>();
+            place = segment.prefix().last().checked_add(1);
+        }
+        units
+    }
+
     /// Counts an item with this hash before the write is done that adds it.
     #[inline(always)]
     pub(super) fn count_ahead(&self, hash: u64) -> Counted<'_, M::Sync> {

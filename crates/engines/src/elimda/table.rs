@@ -207,9 +207,10 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
             Ok(()) | Err(Error::Full { .. }) => {}
             Err(other) => return Err(other),
         }
-        // It counts only once the header says that the pool is closed.
+        // They count only once the header says that the pool is closed.
         pm.store(layout::ITEMS, layout::seal(ElimDa::len(&*self), layout::ITEMS, Kind::Items))?;
-        pm.persist(Span::new(layout::ITEMS, 1), sites::ITEMS)?;
+        pm.store(layout::UNITS, layout::seal(self.units(), layout::UNITS, Kind::Units))?;
+        pm.persist(Span::new(layout::ITEMS, 2), sites::ITEMS)?;
         Ok(self.pool.close()?)
     }
 }

@@ -144,22 +144,24 @@ fn tile(named: Vec<Named>) -> Result<(Vec<Named>, Vec<Named>)> {
     }
 }
 
-/// Reads the units of all segments: fingerprints, live items, watermarks, records.
+/// Reads the units of all segments: fingerprints, live items, watermarks, records. Returns how many
+/// units there are.
 pub(super) fn load<M: Media, F: Form>(
     table: &ElimDa<M, F>,
     segments: &[Named],
     executor: &dyn Executor,
-) -> Result<()> {
+) -> Result<u64> {
     let jobs = segments.len().div_ceil(SEGMENTS_PER_JOB);
-    run_all::<M::Sync, _>(executor, jobs, |job| {
+    let units = run_all::<M::Sync, u64>(executor, jobs, |job| {
         let first = job * SEGMENTS_PER_JOB;
         let last = segments.len().min(first + SEGMENTS_PER_JOB);
-        segments[first..last].iter().try_for_each(|segment| load_segment(table, segment))
-    })
-    .map(drop)
+        segments[first..last].iter().map(|segment| load_segment(table, segment)).sum()
+    });
+    Ok(units?.into_iter().sum())
 }
 
-fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Result<()> {
+/// Returns how many units it has.
+fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Result<u64> {
     let (pm, geometry) = (table.pool.access(), &table.geometry);
     let segment = table.table.segment(named.slot);
     let lap_at = geometry.lap_at(named.at);
@@ -172,16 +174,17 @@ fn load_segment<M: Media, F: Form>(table: &ElimDa<M, F>, named: &Named) -> Resul
             .ok_or(corrupt(at, "a watermark matches its check"))?;
         segment.bucket(index).reset(watermark);
     }
-    let (mut used_units, mut items) = (0, 0);
+    let (mut units, mut used_units, mut items) = (0, 0, 0);
     for unit in 0..geometry.segment_units {
         if let Some(live) = load_unit(table, &pm, &segment, (named, lap), unit)? {
             used_units = (unit + 1).next_multiple_of(geometry.access_units);
             items += live;
+            units += 1;
         }
     }
     segment.place((named.at, lap), named.prefix, used_units);
     table.count_found(items);
-    Ok(())
+    Ok(units)
 }
 
 /// Reads a unit; returns its live items, or `None` if its access unit was never made true since
