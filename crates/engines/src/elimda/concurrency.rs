@@ -17,6 +17,8 @@
 //! for the key in all layers, and hands a slot out by an exchange with that very word: if any other
 //! append to the log came between, it begins again. All other changes of an item in a collecting
 //! log are made as those of its bucket are: locked, and with an odd sequence.
+//! Where a bucket in which a write failed keeps a full log from being emptied, inserts of its
+//! collector are made so, too, from then on: no exchange with the word of that log succeeds.
 //!
 //! A reader takes a stamp of the bucket, looks whether the segment still holds the hash, searches,
 //! and validates the stamp. A split changes the directory, and which hashes the segment holds,

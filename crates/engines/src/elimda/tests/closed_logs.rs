@@ -31,7 +31,7 @@ fn keys(
     segment: u64,
     bucket: u64,
 ) -> impl Iterator<Item = u64> + use<> {
-    let (hasher, geometry) = (table.hasher.clone(), table.geometry);
+    let (hasher, geometry) = (table.hasher, table.geometry);
     (0..).filter(move |key| {
         let hash = hasher.word(*key);
         hash >> 62 == segment && geometry.bucket_of(hash) == bucket
