@@ -160,8 +160,8 @@ impl<'a, M: Media> Judge<'a, M> {
         Ok(items)
     }
 
-    /// Demands that a closed pool has as many pairs and units as it had then: a hole in it looks like
-    /// space that was never used.
+    /// Demands that a closed pool has as many pairs and units as it had then: a hole in it looks
+    /// like space that was never used.
     fn demand_counts(&self, found: u64) -> Result<()> {
         let units = layout::open(self.pm.load(layout::UNITS)?, layout::UNITS, Kind::Units);
         if self.is_closed && units != Some(self.units) {

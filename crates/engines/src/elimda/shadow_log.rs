@@ -72,8 +72,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         CollectingLog { pm, at, slots: self.geometry.unit_slots, item_words: F::WORDS }
     }
 
-    /// Looks at the log to which the insert of a key would go; `None` where there are none, and where
-    /// that of the key is closed: the insert goes to the layer below, under the lock of its bucket.
+    /// Looks at the log to which the insert of a key would go; `None` where there are none, and
+    /// where that of the key is closed: the insert goes to the layer below, under the lock of its
+    /// bucket.
     ///
     /// A closed log stays full, so that no insert without a lock, begun before, comes between.
     #[inline(always)]
@@ -149,8 +150,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(None)
     }
 
-    /// Flushes the log of a collector if it is full, or closes it if not all of it can move. No lock
-    /// is held.
+    /// Flushes the log of a collector if it is full, or closes it if not all of it can move. No
+    /// lock is held.
     ///
     /// # Errors
     /// [`Error::Full`]; the items that have not moved stay where they are.
@@ -220,8 +221,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Moves the items of a log to the DRAM table, oldest first; returns whether all have moved.
     ///
-    /// Those of a bucket in which a write failed stay, and are no error: the write that found the log
-    /// full is one of another key.
+    /// Those of a bucket in which a write failed stay, and are no error: the write that found the
+    /// log full is one of another key.
     fn move_items(&self, pm: &Access<'_, M>, log: &CollectingLog<'_, M>) -> Result<bool> {
         let (items, mut all) = (log.read()?, true);
         for slot in items.slots() {
