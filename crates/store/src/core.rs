@@ -1,18 +1,19 @@
 //! The open table and its guards: the gate, the fork check, and the stop after a failure.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use everhash_index::{Durability as Mode, Stats, Table, Upkeep};
+use everhash_index::{Checked, Durability as Mode, Stats, Table, Upkeep};
 use everhash_pmem::Origin;
 
 use crate::catalog::File;
 use crate::error::Shown;
 use crate::expiring::{Wall, WallTime};
 use crate::gate::{Gate, Stillness};
-use crate::maintenance::Maintenance;
+use crate::maintenance::{Maintenance, Parts};
 use crate::metrics::{Counters, Kind};
 use crate::snapshot::{Kept, Save, Snapshots};
 use crate::tables::Tables;
@@ -215,24 +216,45 @@ impl Core {
     }
 
     /// Does some maintenance of the engine, and removes some pairs of dropped tables and some that
-    /// have ended.
+    /// have ended. Damage is kept for [`Core::close`].
     pub(crate) fn maintain(&self) -> Result<Upkeep> {
         self.admit()?;
         if !self.writable {
             return Ok(Upkeep::default());
         }
         spanned!(trace, "maintain", self.path);
-        let result = {
+        let engine = catch_unwind(AssertUnwindSafe(|| {
             let _pass = self.gate.enter_for_upkeep();
             self.table.maintain(self.opened.elapsed(), BUDGET)
+        }));
+        // Also if the engine cannot do its own: a part of it that is damaged, or that a panic has
+        // left in doubt, must not keep what has ended.
+        let own = self.tables.as_ref().map(|tables| tables.maintain(self, BUDGET));
+        let mut parts = Parts::default();
+        let panic = match engine {
+            Ok(engine) => {
+                parts.add(engine.map_err(|error| self.failed(error)));
+                None
+            }
+            Err(panic) => Some(panic),
         };
-        let upkeep = result.map_err(|error| self.failed(error));
-        // Also if the engine cannot do its own: a damaged part of it must not keep what has ended.
-        let own = self.tables.as_ref().map(|tables| tables.maintain(self, BUDGET)).transpose()?;
-        let (mut upkeep, own) = (upkeep?, own.unwrap_or_default());
-        upkeep.more |= own.more;
-        upkeep.deadline = [upkeep.deadline, own.deadline].into_iter().flatten().min();
-        Ok(upkeep)
+        own.into_iter().for_each(|own| parts.add(own));
+        let result = parts.end().inspect_err(|error| {
+            if error.is_damage() {
+                self.maintenance.keep(&self.path, error.cause());
+            }
+        });
+        panic.map_or(result, |panic| resume_unwind(panic))
+    }
+
+    /// Checks the whole table while no write is under way. A sound one has no damage that is kept
+    /// for [`Core::close`].
+    pub(crate) fn check(&self) -> Result<Checked> {
+        self.still(|table| {
+            let checked = table.check()?;
+            self.maintenance.forget();
+            Ok(checked)
+        })
     }
 
     /// Runs a write inside the gate.

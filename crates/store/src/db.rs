@@ -188,17 +188,20 @@ impl Db {
     /// Does some maintenance now; returns whether there is more to do. Never necessary.
     ///
     /// # Errors
-    /// See [`Db`].
+    /// The first failure, or damage if there was any: what else there was to do is done before. A
+    /// pair that cannot be removed, of a dropped table or because it has ended, stays until a later
+    /// look through the file. Also see [`Db`].
     pub fn maintain(&self) -> Result<bool> {
         Ok(self.core().maintain()?.more)
     }
 
-    /// Checks the whole database. Writes wait meanwhile; reads do not.
+    /// Checks the whole database. Writes wait meanwhile; reads do not. If it is sound,
+    /// [`Db::close`] does not report damage that maintenance met before.
     ///
     /// # Errors
     /// [`Error::File`] with the place of the damage, and see [`Db`].
     pub fn check(&self) -> Result<Checked> {
-        self.core().still(|table| table.check())
+        self.core().check()
     }
 
     /// Returns figures.
@@ -231,7 +234,8 @@ impl Db {
     /// [`Error::InUse`] if there are other handles: the last one closes it. [`Error::Dead`] after
     /// a failure that put durability in doubt, and [`Error::File`] if closing failed: the next open
     /// recovers the database then. [`Error::Maintenance`] if the database is closed but its
-    /// maintenance had failed.
+    /// maintenance had failed: if it failed when last tried, or if it ever met damage or a panic of
+    /// the engine and no [`Db::check`] has found the database sound since.
     pub fn close(self) -> Result<()> {
         let path = Shown(self.path().to_owned());
         let others = Arc::strong_count(&self.handle).saturating_sub(1);

@@ -364,6 +364,14 @@ impl Error {
         matches!(self, Error::File { source: Fault(everhash_index::Error::Setting { .. }), .. })
     }
 
+    /// Returns what happened, without the path where that is said beside it.
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Error::Pair(fault) | Error::File { source: fault, .. } => fault.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// Makes the error of a call of the operating system on the file `path`.
     pub(crate) fn of_system(path: &Path, doing: &'static str, source: std::io::Error) -> Error {
         Error::of_medium(path, everhash_pmem::Error::System { doing, source })

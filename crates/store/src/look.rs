@@ -1,6 +1,24 @@
 //! A look at some of the pairs, for maintenance.
 
+use core::time::Duration;
+
 use everhash_index::{Cursor, Error, Result, Table};
+
+/// The shortest time between the beginnings of two rounds through the file.
+///
+/// Source: ours; what has ended is invisible, and only its storage waits.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// How many times as long as a round took the next one waits at least: what looking through a file
+/// costs is bounded, however large it is. Source: ours; a twentieth of the time.
+const REST: u32 = 19;
+
+/// Returns when the next round through the file begins, after one that began at `begun` and ends
+/// now.
+pub(crate) fn next_round(begun: Duration, now: Duration) -> Duration {
+    let took = now.saturating_sub(begun);
+    now.saturating_add(took.saturating_mul(REST).max(PERIOD))
+}
 
 /// What a look found.
 pub(crate) struct Look {
@@ -13,7 +31,8 @@ pub(crate) struct Look {
 }
 
 /// Looks at about `budget` pairs from a place on, for those that `is_meant`. Damage ends a look
-/// early, or is passed over if it lies at its beginning: it must not keep what lies behind it.
+/// early, or is passed over if it lies at its beginning: it must not keep what lies behind it. A
+/// part in doubt ends a look early, too, so that what was found before it can be removed.
 ///
 /// # Errors
 /// Those of the table, but for damage.
@@ -33,7 +52,7 @@ pub(crate) fn look(
         });
         match scanned {
             Ok(after) => next = after,
-            Err(Error::Corrupt { .. }) if cursor != from => break,
+            Err(Error::Corrupt { .. } | Error::Poisoned) if cursor != from => break,
             Err(damage @ Error::Corrupt { .. }) => {
                 return Ok(Look { keys, next: table.scan_past(cursor)?, damage: Some(damage) });
             }

@@ -2,11 +2,14 @@
 //!
 //! A thread of its own does both; it sleeps while nobody writes. Without the thread, every 128th
 //! write does them. A failure that stays inside the engine ends neither: the maintenance of the
-//! other parts and the syncs go on, and [`Db::close`](crate::Db::close) reports the failure. A
-//! failure that puts durability in doubt stops the handle, and every later call reports it.
+//! other parts and the syncs go on. [`Db::close`](crate::Db::close) reports the failure unless
+//! maintenance has succeeded since, and damage or a panic unless a check has found the database
+//! sound since. A failure that puts durability in doubt stops the handle, and every later call
+//! reports it.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
@@ -14,6 +17,7 @@ use std::thread::JoinHandle;
 use everhash_index::Upkeep;
 
 use crate::core::Core;
+use crate::{Error, Result};
 
 /// How often the thread looks after a table that is being written.
 ///
@@ -54,6 +58,9 @@ pub(crate) struct Maintenance {
     writes: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
+    /// The first damage or panic that maintenance met, unless a check has found none since. Held
+    /// for a moment only, unlike `state`: a check holds up the writer that may hold that one.
+    kept: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +70,45 @@ struct State {
     unsynced_since: Option<Duration>,
     /// The last failure of `maintain`, unless it has succeeded since.
     failure: Option<String>,
+}
+
+/// The parts of a piece of maintenance: each is done whatever becomes of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    upkeep: Upkeep,
+    failure: Option<Error>,
+}
+
+impl Parts {
+    /// Notes what became of a part.
+    pub(crate) fn add(&mut self, part: Result<Upkeep>) {
+        match part {
+            Ok(upkeep) => {
+                self.upkeep.more |= upkeep.more;
+                let deadlines = [self.upkeep.deadline, upkeep.deadline];
+                self.upkeep.deadline = deadlines.into_iter().flatten().min();
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// Notes what became of a part after which nothing is left to do.
+    pub(crate) fn done(&mut self, part: Result<()>) {
+        part.unwrap_or_else(|error| self.failed(error));
+    }
+
+    /// Notes a failure. The first one is reported, but damage before any other: those pass.
+    pub(crate) fn failed(&mut self, error: Error) {
+        let first = self.failure.as_ref();
+        if first.is_none_or(|first| error.is_damage() && !first.is_damage()) {
+            self.failure = Some(error);
+        }
+    }
+
+    /// Returns what is left to do, or the failure.
+    pub(crate) fn end(self) -> Result<Upkeep> {
+        self.failure.map_or(Ok(self.upkeep), Err)
+    }
 }
 
 /// The thread that does the maintenance of one table.
@@ -80,6 +126,7 @@ impl Maintenance {
             writes: AtomicU32::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
+            kept: Mutex::default(),
         }
     }
 
@@ -103,9 +150,27 @@ impl Maintenance {
         }
     }
 
-    /// Returns the last failure of `maintain`, unless it has succeeded since.
+    /// Returns the failure that a close reports.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.state().failure.clone()
+        let kept = self.kept().clone();
+        kept.or_else(|| self.state().failure.clone())
+    }
+
+    /// Keeps damage or a panic that maintenance has met in the database `_path`, if it is the first.
+    #[cold]
+    pub(crate) fn keep(&self, _path: &Path, cause: String) {
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: "everhash", database = %_path.display(), cause, "maintenance failed");
+        self.kept().get_or_insert(cause);
+    }
+
+    /// Forgets what was kept, because a check that no maintenance disturbs has found no damage.
+    pub(crate) fn forget(&self) {
+        *self.kept() = None;
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<String>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cold]
@@ -210,8 +275,12 @@ fn maintain_until_stopped(core: &Core) {
 fn attempt(core: &Core) -> (Upkeep, Option<String>) {
     match catch_unwind(AssertUnwindSafe(|| core.maintain())) {
         Ok(Ok(upkeep)) => (upkeep, None),
-        Ok(Err(error)) => (Upkeep::default(), Some(error.to_string())),
-        Err(panic) => (Upkeep::default(), Some(format!("a panic: {}", text_of(&*panic)))),
+        Ok(Err(error)) => (Upkeep::default(), Some(error.cause())),
+        Err(panic) => {
+            let cause = format!("a panic: {}", text_of(&*panic));
+            core.maintenance.keep(core.path(), cause.clone());
+            (Upkeep::default(), Some(cause))
+        }
     }
 }
 

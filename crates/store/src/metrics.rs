@@ -39,7 +39,7 @@ pub struct Metrics {
     pub open_for: Duration,
     /// Whether the handle has stopped after a failure that put durability in doubt.
     pub stopped: bool,
-    /// Whether maintenance failed when it was last tried.
+    /// Whether [`Db::close`] would report that maintenance had failed.
     pub maintenance_failed: bool,
     /// Syncs of the device that began since the database was opened.
     pub device_syncs: u64,

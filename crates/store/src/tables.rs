@@ -17,11 +17,12 @@ pub(crate) use catalogue::Traces;
 use catalogue::{Catalogue, MAX_NAME_BYTES, Record};
 pub(crate) use counts::BatchCount;
 use counts::{Count, Counts};
-use purge::{Purge, Round};
+use purge::{Outcome, Purge, Round};
 
 use crate::core::Core;
 use crate::error::Shown;
 use crate::expiring::sweep::Sweep;
+use crate::maintenance::Parts;
 use crate::snapshot::Save;
 use crate::{Db, Error, Result};
 
@@ -68,61 +69,48 @@ impl Tables {
         self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does a bounded part of removing pairs: those of dropped tables, and those that have ended.
+    /// Does a bounded part of removing pairs: those that have ended, and those of dropped tables.
     pub(crate) fn maintain(&self, core: &Core, budget: u32) -> Result<Upkeep> {
-        let (swept, purged) = (self.sweep.step(core, budget), self.purge(core, budget));
-        let mut upkeep = swept?;
-        upkeep.more |= purged?;
-        Ok(upkeep)
+        let mut parts = Parts::default();
+        parts.add(self.sweep.step(core, budget));
+        parts.add(self.purge(core, budget));
+        parts.end()
     }
 
-    /// Does a bounded part of removing the pairs of dropped tables; returns whether there is more.
-    fn purge(&self, core: &Core, budget: u32) -> Result<bool> {
+    /// Does a bounded part of removing the pairs of dropped tables.
+    fn purge(&self, core: &Core, budget: u32) -> Result<Upkeep> {
+        const MORE: Upkeep = Upkeep { deadline: None, more: true };
         if !self.purge.is_wanted() || core.has_snapshots() {
-            return Ok(false);
+            return Ok(Upkeep::default());
         }
         let mut under_way = self.purge.round();
         let Some(round) = &mut *under_way else {
             // Taken before the sync, which makes their drops durable.
-            let numbers = self.purge.take_waiting();
+            let numbers = match self.purge.take_waiting(core.now()) {
+                Ok(numbers) => numbers,
+                Err(due) => return Ok(Upkeep { deadline: Some(due), more: false }),
+            };
             if let Err(error) = core.sync() {
                 self.purge.add(&numbers);
                 return Err(error);
             }
-            *under_way = Some(Round::new(numbers));
-            return Ok(true);
+            *under_way = Some(Round::new(numbers, core.now()));
+            return Ok(MORE);
         };
         if let Some(cursor) = round.next {
-            let look = core.write_own(|_| Ok(()), |table| round.look(table, cursor, budget))?;
-            for stored in look.keys {
-                // Each passes the gate alone: where a removal waits for the device, others would
-                // wait for all of them. Snapshots see the table; nothing is kept for them.
-                let remove = |table: &dyn Table| {
-                    if core.has_snapshots() {
-                        Ok(false)
-                    } else {
-                        table.remove(&stored).map(|_| true)
-                    }
-                };
-                if !core.write_own(|_| Ok(()), remove)? {
-                    return Ok(false);
-                }
-            }
-            round.next = look.next;
-            round.is_damaged |= look.damage.is_some();
-            return look.damage.map_or(Ok(true), |damage| Err(Error::of(core.path(), damage)));
+            return purge_some(core, round, cursor, budget).map(|()| MORE);
         }
         core.sync()?;
-        // Where something may be left, the next open begins anew.
-        if !round.is_damaged {
+        if matches!(round.outcome(), Outcome::Gone) {
             let mut catalogue = self.catalogue();
             for record in catalogue.forget(&round.numbers) {
                 put(core, &record)?;
             }
         }
-        *under_way = None;
-        self.purge.ended();
-        Ok(self.purge.is_wanted())
+        if let Some(round) = under_way.take() {
+            self.purge.ended(round, core.now());
+        }
+        Ok(if self.purge.is_wanted() { MORE } else { Upkeep::default() })
     }
 
     /// Returns the table `name`, and whether it was made.
@@ -160,6 +148,37 @@ impl Tables {
         self.purge.add(&[space.number]);
         Ok(true)
     }
+}
+
+/// Removes some pairs of the tables that a round is about, and goes on behind those that cannot be
+/// removed.
+fn purge_some(core: &Core, round: &mut Round, cursor: Cursor, budget: u32) -> Result<()> {
+    let look = core.write_own(|_| Ok(()), |table| round.look(table, cursor, budget))?;
+    let mut parts = Parts::default();
+    for stored in look.keys {
+        // Each passes the gate alone: where a removal waits for the device, others would wait for
+        // all of them. Snapshots see the table; nothing is kept for them.
+        let remove = |table: &dyn Table| match core.has_snapshots() {
+            true => Ok(false),
+            false => table.remove(&stored).map(|_| true),
+        };
+        match core.write_own(|_| Ok(()), remove) {
+            Ok(true) => {}
+            // The same look comes again once the snapshot is gone.
+            Ok(false) => return parts.end().map(drop),
+            Err(error) => {
+                round.left(&error);
+                parts.failed(error);
+            }
+        }
+    }
+    round.next = look.next;
+    if let Some(damage) = look.damage {
+        let damage = Error::of(core.path(), damage);
+        round.left(&damage);
+        parts.failed(damage);
+    }
+    parts.end().map(drop)
 }
 
 fn put(core: &Core, (key, value): &Record) -> Result<()> {

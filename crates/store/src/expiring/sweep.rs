@@ -8,18 +8,10 @@ use everhash_index::{Change, Cursor, Upkeep};
 
 use super::record::has_ended;
 use crate::core::Core;
-use crate::look::look;
+use crate::look::{look, next_round};
+use crate::maintenance::Parts;
 use crate::tables::prefix;
 use crate::{Error, Result};
-
-/// The shortest time between the beginnings of two rounds.
-///
-/// Source: ours; what has ended is invisible, and only its storage waits.
-const PERIOD: Duration = Duration::from_secs(30);
-
-/// How many times as long as a round took the next one waits at least: what looking through a file
-/// costs is bounded, however large it is. Source: ours; a twentieth of the time.
-const REST: u32 = 19;
 
 /// The looks through the file.
 #[derive(Debug, Default)]
@@ -71,24 +63,25 @@ impl Sweep {
             ends && has_ended(record, wall)
         };
         let look = core.write_own(|_| Ok(()), |table| look(table, cursor, budget, is_meant))?;
+        let mut parts = Parts::default();
         for stored in look.keys {
             // Looked at once more: it may have been written again.
             let change = &mut |record: Option<&[u8]>| match record {
                 Some(record) if has_ended(record, wall) => Change::Remove,
                 _ => Change::Keep,
             };
-            core.write_own(|save| save(&stored), |table| table.modify(&stored, change))?;
+            // A pair that cannot be removed keeps no other. The next round comes to it again.
+            parts.done(core.write_own(|save| save(&stored), |table| table.modify(&stored, change)));
+        }
+        if let Some(damage) = look.damage {
+            parts.failed(Error::of(core.path(), damage));
         }
         round.next = look.next;
         if look.next.is_none() {
-            let now = core.now();
-            let took = now.saturating_sub(round.begun);
-            round.due = now.saturating_add((took * REST).max(PERIOD));
+            round.due = next_round(round.begun, core.now());
         }
-        match (look.damage, look.next) {
-            (Some(damage), _) => Err(Error::of(core.path(), damage)),
-            (None, Some(_)) => Ok(Upkeep { more: true, ..Upkeep::default() }),
-            (None, None) => waits(round.due),
-        }
+        let deadline = look.next.is_none().then_some(round.due);
+        parts.add(Ok(Upkeep { more: look.next.is_some(), deadline }));
+        parts.end()
     }
 }

@@ -62,7 +62,11 @@ impl<W: Write> Page<'_, W> {
         let stopped = "Whether it has stopped after a failure that put durability in doubt.";
         self.figure("stopped", stopped, u8::from(metrics.stopped))?;
         let failed = u8::from(metrics.maintenance_failed);
-        self.figure("maintenance_failed", "Whether maintenance failed when last tried.", failed)?;
+        self.figure(
+            "maintenance_failed",
+            "Whether maintenance failed when last tried, or met damage.",
+            failed,
+        )?;
         self.total("device_syncs_total", "Syncs of the device since open.", metrics.device_syncs)?;
         self.stats(metrics)?;
         self.calls(metrics)

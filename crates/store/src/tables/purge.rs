@@ -4,24 +4,33 @@
 //! so that the catalogue forgets a table only when its pairs are gone for good. A crash in between
 //! leaves the table in the catalogue as dropped, and the next open begins anew.
 
+use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use everhash_index::{Cursor, Table};
 
 use super::prefix;
-use crate::look::{Look, look};
+use crate::Error;
+use crate::look::{Look, look, next_round};
 
 /// Which tables are to be purged, and how far that is.
 #[derive(Debug, Default)]
 pub(crate) struct Purge {
     /// Whether there is anything to do.
     wanted: AtomicBool,
-    /// The numbers for the next round: held for a moment only, so that a drop does not wait for a
+    /// What the next round is about: held for a moment only, so that a drop does not wait for a
     /// round.
-    waiting: Mutex<Vec<u64>>,
+    waiting: Mutex<Waiting>,
     /// The round that is under way; held while a part of it is done.
     round: Mutex<Option<Round>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    numbers: Vec<u64>,
+    /// When the round begins at the earliest.
+    due: Duration,
 }
 
 #[derive(Debug)]
@@ -30,8 +39,22 @@ pub(crate) struct Round {
     pub(crate) numbers: Vec<u64>,
     /// Where to go on; `None`: all pairs were seen.
     pub(crate) next: Option<Cursor>,
-    /// Whether damage was passed over, in which a pair of theirs may lie.
-    pub(crate) is_damaged: bool,
+    begun: Duration,
+    /// Whether a pair of theirs may be left that only the next open can come to: behind damage that
+    /// was passed over, or in a part in doubt.
+    is_damaged: bool,
+    /// Whether a pair was left because removing it takes room that there was not.
+    lacks_room: bool,
+}
+
+/// What becomes of tables whose pairs were all seen.
+pub(crate) enum Outcome {
+    /// The catalogue forgets them.
+    Gone,
+    /// The next open begins anew with them.
+    Left,
+    /// A later round begins anew with them.
+    Repeated,
 }
 
 impl Purge {
@@ -39,18 +62,28 @@ impl Purge {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// Adds tables that were dropped.
+    /// Adds tables that were dropped; the next round begins at once.
     pub(crate) fn add(&self, numbers: &[u64]) {
+        self.wait_for(numbers, Duration::ZERO);
+    }
+
+    fn wait_for(&self, numbers: &[u64], due: Duration) {
         if !numbers.is_empty() {
             let mut waiting = lock(&self.waiting);
-            waiting.extend_from_slice(numbers);
+            let is_first = waiting.numbers.is_empty();
+            waiting.due = if is_first { due } else { waiting.due.min(due) };
+            waiting.numbers.extend_from_slice(numbers);
             self.wanted.store(true, Ordering::Release);
         }
     }
 
-    /// Returns the numbers for a round that begins with a sync.
-    pub(crate) fn take_waiting(&self) -> Vec<u64> {
-        std::mem::take(&mut *lock(&self.waiting))
+    /// Returns the numbers for a round that begins with a sync, or when it is due.
+    pub(crate) fn take_waiting(&self, now: Duration) -> Result<Vec<u64>, Duration> {
+        let mut waiting = lock(&self.waiting);
+        if now < waiting.due {
+            return Err(waiting.due);
+        }
+        Ok(std::mem::take(&mut waiting.numbers))
     }
 
     pub(crate) fn round(&self) -> MutexGuard<'_, Option<Round>> {
@@ -58,9 +91,12 @@ impl Purge {
     }
 
     /// Notes that a round has ended.
-    pub(crate) fn ended(&self) {
+    pub(crate) fn ended(&self, round: Round, now: Duration) {
+        if matches!(round.outcome(), Outcome::Repeated) {
+            self.wait_for(&round.numbers, next_round(round.begun, now));
+        }
         let waiting = lock(&self.waiting);
-        self.wanted.store(!waiting.is_empty(), Ordering::Release);
+        self.wanted.store(!waiting.numbers.is_empty(), Ordering::Release);
     }
 }
 
@@ -70,9 +106,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Round {
-    pub(crate) fn new(mut numbers: Vec<u64>) -> Round {
+    pub(crate) fn new(mut numbers: Vec<u64>, begun: Duration) -> Round {
         numbers.sort_unstable();
-        Round { numbers, next: Some(Cursor::default()), is_damaged: false }
+        let next = Some(Cursor::default());
+        Round { numbers, next, begun, is_damaged: false, lacks_room: false }
+    }
+
+    /// Notes that a pair of theirs may be left because of an error.
+    pub(crate) fn left(&mut self, error: &Error) {
+        match error.is_full() {
+            true => self.lacks_room = true,
+            false => self.is_damaged = true,
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        match (self.lacks_room, self.is_damaged) {
+            (true, _) => Outcome::Repeated,
+            (false, true) => Outcome::Left,
+            (false, false) => Outcome::Gone,
+        }
     }
 
     /// Looks from `cursor` on at about `budget` pairs for those of dropped tables.

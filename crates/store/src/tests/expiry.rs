@@ -416,6 +416,29 @@ fn a_pair_that_is_written_again_while_it_is_swept_stays() {
 }
 
 #[test]
+fn a_pair_that_cannot_be_removed_keeps_no_other_that_has_ended() {
+    // Fails if everything behind it were kept, if it were tried again and again, or if nobody heard
+    // of it.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let table = db.expiring_table_or_create("sessions").unwrap();
+    for number in 0..100u8 {
+        table.put([number], "value", Duration::ZERO).unwrap();
+    }
+    let full = || everhash_index::Error::Full { needed: 64 };
+    *faults.stuck.lock().unwrap() = Some((&[40], full));
+    let errors: Vec<_> = (0..100).filter_map(|_| db.maintain().err()).collect();
+    assert_eq!((errors.len(), faults.tried.load(Ordering::SeqCst)), (1, 1), "{errors:?}");
+    assert!(errors[0].is_full());
+    // The header and the page of the catalogue, and the pair that is left.
+    assert_eq!(db.stats().unwrap().items, 3);
+    let upkeep = db.core().maintain().unwrap();
+    assert!(upkeep.deadline.is_some_and(|at| at > db.core().now()), "{upkeep:?}");
+}
+
+#[test]
 fn a_round_that_took_no_time_is_not_followed_by_the_next() {
     // Fails if the thread read the whole file again and again for pairs that may have ended.
     let directory = tempfile::tempdir().unwrap();

@@ -38,6 +38,12 @@ pub(super) struct Faults {
     pub(super) events: Mutex<Vec<Event>>,
     /// Written into the table right after the next scan.
     pub(super) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
+    /// How many of the next scans meet damage.
+    pub(super) damaged_scans: AtomicU32,
+    /// The end of keys that cannot be removed, and why.
+    pub(super) stuck: Mutex<Option<(&'static [u8], fn() -> Error)>>,
+    /// How often it was tried to remove one.
+    pub(super) tried: AtomicU32,
 }
 
 impl Faults {
@@ -45,7 +51,30 @@ impl Faults {
         let (maintained, synced) = (AtomicU32::new(0), AtomicU32::new(0));
         let is_damaged = AtomicBool::new(false);
         let (events, after_scan) = (Mutex::default(), Mutex::default());
-        Arc::new(Faults { maintain, sync, is_damaged, maintained, synced, events, after_scan })
+        let (damaged_scans, stuck, tried) = <(AtomicU32, Mutex<_>, AtomicU32)>::default();
+        Arc::new(Faults {
+            maintain,
+            sync,
+            is_damaged,
+            maintained,
+            synced,
+            events,
+            after_scan,
+            damaged_scans,
+            stuck,
+            tried,
+        })
+    }
+
+    /// Refuses to remove some keys.
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        match *self.stuck.lock().unwrap() {
+            Some((end, why)) if key.ends_with(end) => {
+                self.tried.fetch_add(1, Ordering::SeqCst);
+                Err(why())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn note(&self, event: Event) {
@@ -94,6 +123,11 @@ impl Table for Faulty {
         self.table.update(key, value)
     }
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        let mut value = Vec::new();
+        let is_there = self.table.get(key, &mut value)?;
+        if is_there && matches!(change(Some(&value)), Change::Remove) {
+            self.faults.remove(key)?;
+        }
         self.table.modify(key, change)
     }
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -101,6 +135,7 @@ impl Table for Faulty {
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
         self.faults.note(Event::Remove);
+        self.faults.remove(key)?;
         self.table.remove(key)
     }
     fn contains(&self, key: &[u8]) -> Result<bool> {
@@ -110,6 +145,11 @@ impl Table for Faulty {
         self.table.len()
     }
     fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        let one = |left: u32| left.checked_sub(1);
+        let damaged = &self.faults.damaged_scans;
+        if damaged.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one).is_ok() {
+            return Err(Error::Corrupt { at: 8, broken: "a test is sound" });
+        }
         let next = self.table.scan(cursor, visit);
         if let Some((key, value)) = self.faults.after_scan.lock().unwrap().take() {
             self.table.put(&key, &value)?;

@@ -1,9 +1,10 @@
 //! Tables, where it only shows from inside or takes two threads.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use everhash_index::Form;
+use everhash_index::{Error as IndexError, Form};
 
 use super::faulty::{self, Event, Faults};
 use crate::maintenance::Syncs;
@@ -335,6 +336,46 @@ fn a_table_that_is_dropped_while_another_is_purged_is_purged_as_well() {
     assert!(db.drop_table("second").unwrap());
     while db.maintain().unwrap() {}
     assert_eq!(db.stats().unwrap().items, 2);
+}
+
+#[test]
+fn a_pair_that_cannot_be_removed_keeps_no_other_of_a_dropped_table() {
+    // Fails if everything behind it were kept, if it were tried again and again, if nobody heard of
+    // it, or if the catalogue forgot a table of which a pair is left.
+    let full = || IndexError::Full { needed: 64 };
+    let poisoned = || IndexError::Poisoned;
+    for (why, is_full) in [(full as fn() -> IndexError, true), (poisoned, false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let faults = Faults::new(|_| None, |_| None);
+        let path = directory.path().join("pairs.ehdb");
+        let db = faulty::database(&path, &faults, Syncs::Never, false);
+        let table = db.create_table("table").unwrap();
+        for number in 0..100u8 {
+            table.put([number], "value").unwrap();
+        }
+        let other = db.create_table("other").unwrap();
+        other.put("other", "value").unwrap();
+        *faults.stuck.lock().unwrap() = Some((&[40], why));
+        assert!(db.drop_table("table").unwrap());
+        let errors: Vec<_> = (0..100).filter_map(|_| db.maintain().err()).collect();
+        assert_eq!((errors.len(), faults.tried.load(Ordering::SeqCst)), (1, 1), "{errors:?}");
+        assert_eq!(errors[0].is_full(), is_full);
+        // The header and the page of the catalogue, the pair that is left, and that of another.
+        assert_eq!(db.stats().unwrap().items, 4);
+        // Where there was no room there may be some later: with the next table, or after a while.
+        let deadline = db.core().maintain().unwrap().deadline;
+        assert_eq!(deadline.is_some_and(|at| at > db.core().now()), is_full);
+        *faults.stuck.lock().unwrap() = None;
+        assert!(db.drop_table("other").unwrap());
+        while db.maintain().unwrap() {}
+        assert_eq!(db.stats().unwrap().items, if is_full { 2 } else { 3 });
+        drop((table, other));
+        db.close().unwrap();
+        // What is left otherwise goes after the next open.
+        let db = relaxed().open(&path).unwrap();
+        while db.maintain().unwrap() {}
+        assert_eq!(db.stats().unwrap().items, 2);
+    }
 }
 
 #[test]
