@@ -2,10 +2,10 @@
 //!
 //! A thread of its own does both; it sleeps while nobody writes. Without the thread, every 128th
 //! write does them. A failure that stays inside the engine ends neither: the maintenance of the
-//! other parts and the syncs go on. [`Db::close`](crate::Db::close) reports the failure unless
-//! maintenance has succeeded since, and damage or a panic unless a check has found the database
-//! sound since. A failure that puts durability in doubt stops the handle, and every later call
-//! reports it.
+//! other parts and the syncs go on, more seldom while it fails. [`Db::close`](crate::Db::close)
+//! reports the failure unless maintenance has succeeded since, and damage or a panic unless a check
+//! has found the database sound since. A failure that puts durability in doubt stops the handle, and
+//! every later call reports it.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,10 +25,17 @@ use crate::{Error, Result};
 /// look after, which its reserves outlast.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long the thread waits after a failure before it tries again.
+/// How long maintenance waits after the first failure before it is tried again; twice as long after
+/// each further one.
 ///
-/// Source: ours; long enough that a failure that stays costs nothing to speak of.
+/// Source: ours; what was a matter of a moment is made up for soon.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long it waits at most.
+///
+/// Source: ours; a failure that stays, as on a full disk, costs nothing to speak of, and a batch
+/// that the engine cannot end waits no longer for the sync of the store.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Without a thread, every how many-th write does some maintenance.
 ///
@@ -70,6 +77,33 @@ struct State {
     unsynced_since: Option<Duration>,
     /// The last failure of `maintain`, unless it has succeeded since.
     failure: Option<String>,
+    retry: Retry,
+}
+
+/// When maintenance is tried again after failures.
+#[derive(Debug, Default)]
+struct Retry {
+    /// How many there were since it last succeeded.
+    failures: u32,
+    /// The earliest time of the next attempt; `None`: any.
+    at: Option<Duration>,
+}
+
+impl Retry {
+    /// Notes what became of an attempt.
+    fn note(&mut self, failed: bool, now: Duration) {
+        if !failed {
+            *self = Retry::default();
+            return;
+        }
+        let pause = PAUSE.saturating_mul(2u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.at = now.checked_add(pause);
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.at.is_none_or(|at| at <= now)
+    }
 }
 
 /// The parts of a piece of maintenance: each is done whatever becomes of the others.
@@ -173,6 +207,23 @@ impl Maintenance {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether maintenance may be tried now.
+    fn is_due(&self, now: Duration) -> bool {
+        self.state().retry.is_due(now)
+    }
+
+    /// Notes what became of an attempt of the thread; returns whether the store has to sync what
+    /// the engine should have made durable.
+    fn attempted(&self, failure: Option<String>, now: Duration) -> bool {
+        let mut state = self.state();
+        let failed = failure.is_some();
+        state.attempted(failure, now);
+        // What is written from here on is seen at the next attempt.
+        failed
+            && self.syncs == Syncs::ByEngine
+            && self.active.swap(false, Ordering::SeqCst) | state.unsynced_since.take().is_some()
+    }
+
     #[cold]
     fn wake(&self) {
         // Without a thread there is nobody to wake, and a writer that does the maintenance holds
@@ -195,9 +246,12 @@ impl Maintenance {
         };
         // The write is done and has no error. A failure that stops the handle is reported by its
         // next use.
-        let (_, failure) = attempt(core);
-        let failed = failure.is_some();
-        state.failure = failure;
+        let mut failed = false;
+        if state.retry.is_due(core.now()) {
+            let (_, failure) = attempt(core);
+            failed = failure.is_some();
+            state.attempted(failure, core.now());
+        }
         let now = core.now();
         let since = state.unsynced_since.unwrap_or_default();
         let is_due = match self.syncs {
@@ -213,6 +267,13 @@ impl Maintenance {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn attempted(&mut self, failure: Option<String>, now: Duration) {
+        self.retry.note(failure.is_some(), now);
+        self.failure = failure;
     }
 }
 
@@ -252,16 +313,20 @@ fn run(core: &Core) {
 }
 
 fn maintain_until_stopped(core: &Core) {
+    let maintenance = &core.maintenance;
+    let mut upkeep = Upkeep::default();
     loop {
-        let (upkeep, failure) = attempt(core);
-        let failed = failure.is_some();
-        core.maintenance.state().failure = failure;
-        // What the engine should have made durable is made durable here, or the handle stops.
-        let repeats = failed && core.maintenance.syncs == Syncs::ByEngine;
-        if core.is_stopped() || (repeats && core.sync().is_err()) {
-            return;
+        // While it fails, syncs come between two attempts.
+        if maintenance.is_due(core.now()) {
+            let failure;
+            (upkeep, failure) = attempt(core);
+            let is_left = maintenance.attempted(failure, core.now());
+            // What the engine should have made durable is made durable here, or the handle stops.
+            if core.is_stopped() || (is_left && core.sync().is_err()) {
+                return;
+            }
         }
-        match rest(core, &upkeep, failed) {
+        match rest(core, &upkeep) {
             Next::Stop => return,
             Next::Maintain => {}
             Next::Sync if core.sync().is_err() => return,
@@ -297,14 +362,18 @@ enum Next {
 }
 
 /// Waits until there is something to do.
-fn rest(core: &Core, upkeep: &Upkeep, failed: bool) -> Next {
+fn rest(core: &Core, upkeep: &Upkeep) -> Next {
     let maintenance = &core.maintenance;
     let mut state = maintenance.state();
     loop {
         if state.stop {
             return Next::Stop;
         }
-        let active = maintenance.active.swap(false, Ordering::SeqCst);
+        let retry_at = state.retry.at;
+        // While it fails, a write wakes the thread only if there is a sync to plan, and others go
+        // on beside it: they must not wake it one by one.
+        let asks = retry_at.is_none() || state.unsynced_since.is_none();
+        let active = asks && maintenance.active.swap(false, Ordering::SeqCst);
         if active && state.unsynced_since.is_none() {
             state.unsynced_since = Some(core.now());
         }
@@ -318,25 +387,53 @@ fn rest(core: &Core, upkeep: &Upkeep, failed: bool) -> Next {
             state.unsynced_since = None;
             return Next::Sync;
         }
-        if upkeep.more || upkeep.deadline.is_some_and(|at| at <= now) {
-            return Next::Maintain;
-        }
         let until_sync = sync_at.map(|at| at.saturating_sub(now));
-        if active || failed {
-            // While the table is being written, nobody needs to wake this thread.
-            let pause = if failed { PAUSE } else { TICK };
-            let pause = until_sync.map_or(pause, |left| left.min(pause));
-            let wait = maintenance.changed.wait_timeout_while(state, pause, |state| !state.stop);
-            drop(wait.unwrap_or_else(PoisonError::into_inner));
-            return Next::Maintain;
-        }
-        let until_deadline = upkeep.deadline.map(|at| at.saturating_sub(now));
-        state = match [until_sync, until_deadline].into_iter().flatten().min() {
+        let until_next = match retry_at {
+            Some(at) if at <= now => return Next::Maintain,
+            Some(at) => Some(at.saturating_sub(now)),
+            None if upkeep.more || upkeep.deadline.is_some_and(|at| at <= now) => {
+                return Next::Maintain;
+            }
+            None if active => {
+                // While the table is being written, nobody needs to wake this thread.
+                let tick = until_sync.map_or(TICK, |left| left.min(TICK));
+                let wait = maintenance.changed.wait_timeout_while(state, tick, |it| !it.stop);
+                drop(wait.unwrap_or_else(PoisonError::into_inner));
+                return Next::Maintain;
+            }
+            None => upkeep.deadline.map(|at| at.saturating_sub(now)),
+        };
+        state = match [until_sync, until_next].into_iter().flatten().min() {
             Some(left) => {
                 let wait = maintenance.changed.wait_timeout(state, left);
                 wait.unwrap_or_else(PoisonError::into_inner).0
             }
             None => maintenance.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_doubles_up_to_a_second_and_ends_with_a_success() {
+        // Fails if it grew for ever, or if it were not forgotten.
+        let ms = Duration::from_millis;
+        let mut retry = Retry::default();
+        assert!(retry.is_due(Duration::ZERO));
+        for _ in 0..2 {
+            let mut now = ms(50);
+            for pause in [100, 200, 400, 800, 1000, 1000].into_iter().chain([1000; 100]) {
+                retry.note(true, now);
+                assert!(!retry.is_due(now + ms(pause - 1)) && retry.is_due(now + ms(pause)));
+                now += ms(pause);
+            }
+            retry.note(false, now);
+            assert!(retry.is_due(Duration::ZERO));
+        }
+        retry.note(true, Duration::MAX);
+        assert!(retry.is_due(Duration::ZERO), "a time that no clock can name is no reason to wait");
     }
 }

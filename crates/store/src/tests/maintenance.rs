@@ -461,6 +461,71 @@ fn damage_is_reported_before_a_failure_that_passes() {
 }
 
 #[test]
+fn maintenance_that_fails_is_tried_more_and_more_seldom_and_soon_again_once_it_succeeds() {
+    // Fails if a full disk cost ten attempts a second for ever, or if one failure of an hour ago
+    // made the next one wait.
+    let directory = tempfile::tempdir().unwrap();
+    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
+    let faults = Faults::new(full, |_| None);
+    let path = directory.path().join("p.ehdb");
+    let began = Instant::now();
+    let db = faulty::database(&path, &faults, Syncs::ByEngine, true);
+    db.put(b"key", b"value").unwrap();
+    wait_until("what is written is synced", || faults.syncs() > 0);
+    std::thread::sleep(Duration::from_millis(100));
+    // Nobody writes any more.
+    let syncs = faults.syncs();
+    std::thread::sleep(Duration::from_millis(750));
+    assert_eq!(faults.syncs(), syncs);
+    let attempts = faults.maintenances();
+    // After 0, 100, 300, 700 ms, and then after a second each.
+    let most = 4 + began.elapsed().saturating_sub(Duration::from_millis(700)).as_secs() as u32 + 1;
+    assert!((2..=most).contains(&attempts), "{attempts} attempts, at most {most}");
+    // A write is synced all the same.
+    db.put(b"key", b"other").unwrap();
+    wait_until("what is written is synced", || faults.syncs() > syncs);
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Maintenance);
+}
+
+#[test]
+fn intervals_end_in_time_although_maintenance_waits_after_failures() {
+    // Fails if a sync came only with the next attempt, or if each sync were an attempt.
+    let directory = tempfile::tempdir().unwrap();
+    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
+    let faults = Faults::new(full, |_| None);
+    let path = directory.path().join("p.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Every(Duration::from_millis(5)), true);
+    let began = Instant::now();
+    for number in 0..40u32 {
+        let before = faults.syncs();
+        db.put(number.to_be_bytes(), b"value").unwrap();
+        wait_until("the interval ends", || faults.syncs() > before);
+    }
+    let (took, attempts) = (began.elapsed(), faults.maintenances());
+    assert!(took < Duration::from_secs(4), "{took:?} for 40 intervals of 5 ms");
+    let most = 5 + took.as_secs() as u32;
+    assert!(attempts <= most, "{attempts} attempts, at most {most}");
+}
+
+#[test]
+fn without_a_thread_failing_maintenance_is_not_tried_by_every_writer() {
+    // Fails if a full disk cost an attempt and a sync for every 128th write.
+    let directory = tempfile::tempdir().unwrap();
+    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
+    let faults = Faults::new(full, |_| None);
+    let path = directory.path().join("p.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::ByEngine, false);
+    let began = Instant::now();
+    for number in 0..32 * 128u32 {
+        db.put(number.to_be_bytes(), b"value").unwrap();
+    }
+    let most = 2 + (began.elapsed().as_millis() / 100) as u32;
+    let (attempts, syncs) = (faults.maintenances(), faults.syncs());
+    assert!((1..=most).contains(&attempts), "{attempts} attempts, at most {most}");
+    assert_eq!(attempts, syncs);
+}
+
+#[test]
 fn a_damaged_pair_keeps_no_other_of_a_dropped_table_or_that_has_ended() {
     // Fails if what lies behind a pair that cannot be read is never looked at, if what was found
     // before it is forgotten, or if nobody hears of the damage: whether the value is damaged, or
