@@ -27,6 +27,9 @@ pub(super) enum Event {
     Sync,
 }
 
+/// The end of keys that cannot be removed, and why.
+type Stuck = (&'static [u8], fn() -> Error);
+
 /// What goes wrong, and how often it was called.
 pub(super) struct Faults {
     pub(super) maintain: Instead<Upkeep>,
@@ -40,8 +43,7 @@ pub(super) struct Faults {
     pub(super) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
     /// How many of the next scans meet damage.
     pub(super) damaged_scans: AtomicU32,
-    /// The end of keys that cannot be removed, and why.
-    pub(super) stuck: Mutex<Option<(&'static [u8], fn() -> Error)>>,
+    pub(super) stuck: Mutex<Option<Stuck>>,
     /// How often it was tried to remove one.
     pub(super) tried: AtomicU32,
 }
