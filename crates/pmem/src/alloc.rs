@@ -77,7 +77,13 @@ pub struct Space<M: Media> {
     state: LockOf<M, State>,
     /// The right to grow the medium. Acquired before `state`, which stays unlocked during the
     /// growth: other threads give, and take what fits, while the device works.
-    growing: LockOf<M, ()>,
+    growing: LockOf<M, Growth>,
+}
+
+#[derive(Debug, Default)]
+struct Growth {
+    /// Whether the device had no room for what was asked of it last.
+    was_refused: bool,
 }
 
 struct State {
@@ -121,7 +127,7 @@ impl<M: Media> Space<M> {
         }
         let zero = zero.clamp(first, end);
         let state = State { solid, holes, knows_holes, end, zero, touched: first, growth_steps: 0 };
-        Space { region, first, state: Lock::new(state), growing: Lock::new(()) }
+        Space { region, first, state: Lock::new(state), growing: Lock::new(Growth::default()) }
     }
 
     /// Returns the medium that the space is on.
@@ -250,7 +256,7 @@ impl<M: Media> Space<M> {
 
     /// Takes lines; if there are none the medium grows, by at least `step_bytes` if it can.
     fn take_grown(&self, want: &Want, bytes: u64, step_bytes: u64) -> Result<Allocation> {
-        let _growing = self.growing.lock().map_err(poisoned)?;
+        let mut growing = self.growing.lock().map_err(poisoned)?;
         // Ends: a further round means that other threads took what the last one had added.
         loop {
             let mut state = self.state.lock().map_err(poisoned)?;
@@ -260,7 +266,7 @@ impl<M: Media> Space<M> {
             }
             let end_bytes = state.end_bytes(want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
-            self.grow(end_bytes, bytes, step_bytes)?;
+            self.grow(&mut growing, end_bytes, bytes, step_bytes)?;
         }
     }
 
@@ -295,7 +301,7 @@ impl<M: Media> Space<M> {
     pub fn reserve_ahead(&self, bytes: u64) -> Result<()> {
         let lines = bytes.div_ceil(LINE).max(1);
         let want = Want { lines, align: 1, origin: 0 };
-        let _growing = self.growing.lock().map_err(poisoned)?;
+        let mut growing = self.growing.lock().map_err(poisoned)?;
         loop {
             let mut state = self.state.lock().map_err(poisoned)?;
             if let Some(start) = state.solid.find(want.lines, 1, 0) {
@@ -313,7 +319,7 @@ impl<M: Media> Space<M> {
             }
             let end_bytes = state.end_bytes(&want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
-            self.grow(end_bytes, bytes, self.usual_step())?;
+            self.grow(&mut growing, end_bytes, bytes, self.usual_step())?;
         }
     }
 
@@ -337,7 +343,7 @@ impl<M: Media> Space<M> {
         if fits(&*self.state.lock().map_err(poisoned)?) {
             return Ok(true);
         }
-        let _growing = self.growing.lock().map_err(poisoned)?;
+        let mut growing = self.growing.lock().map_err(poisoned)?;
         let least = run.saturating_add(wanted.div_ceil(LINE)).max(1);
         // A run for all of it at the end, also if it holds half of its length only; or, where
         // there is no room for that, what is missing at least.
@@ -355,7 +361,8 @@ impl<M: Media> Space<M> {
             };
             let end_bytes = end.max(state.end + 1).saturating_mul(LINE);
             drop(state);
-            match self.grow(end_bytes, least.saturating_mul(LINE), self.usual_step()) {
+            let asked_bytes = least.saturating_mul(LINE);
+            match self.grow(&mut growing, end_bytes, asked_bytes, self.usual_step()) {
                 Err(Error::Full { .. }) => {}
                 outcome => outcome?,
             }
@@ -395,21 +402,33 @@ impl<M: Media> Space<M> {
     }
 
     /// Grows the medium to at least `end_bytes`, and by at least `step_bytes` if the device has
-    /// room. The caller holds `growing`.
-    fn grow(&self, end_bytes: u64, asked_bytes: u64, step_bytes: u64) -> Result<()> {
+    /// room. A device that had none is asked for no more than is needed: one call tells whether it
+    /// has some again.
+    fn grow(
+        &self,
+        growth: &mut Growth,
+        end_bytes: u64,
+        asked_bytes: u64,
+        step_bytes: u64,
+    ) -> Result<()> {
         let media = self.region.media();
         let base = media.bytes();
         let need = end_bytes - base;
-        let mut step = need.max(step_bytes.min(LARGEST_STEP_BYTES));
+        let wanted = need.max(step_bytes.min(LARGEST_STEP_BYTES));
+        let mut step = if growth.was_refused { need } else { wanted };
         // At most 29 rounds: each halves the step, down to the need, which is at least a byte.
         loop {
             match media.grow(base.saturating_add(step)) {
                 Ok(()) => break,
                 Err(Error::Full { .. }) if step > need => step = need.max(step / 2),
-                Err(Error::Full { .. }) => return Err(Error::Full { needed: asked_bytes }),
+                Err(Error::Full { .. }) => {
+                    growth.was_refused = true;
+                    return Err(Error::Full { needed: asked_bytes });
+                }
                 Err(other) => return Err(other),
             }
         }
+        growth.was_refused = false;
         self.state.lock().map_err(poisoned)?.extend(media.bytes() / LINE);
         Ok(())
     }

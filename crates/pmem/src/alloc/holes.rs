@@ -2,8 +2,8 @@
 //!
 //! A run is out of the free ones while its storage is given back: nobody takes it and stores to it
 //! meanwhile. A hole is reserved when it is taken, so that no store meets a full disk. It is taken
-//! only where no run with storage fits: a full disk then refuses no more than what really lacks room,
-//! and the longest run with storage is split last.
+//! only where no run with storage fits: a full disk then refuses no more than what really lacks
+//! room, and the longest run with storage is split last.
 
 use super::map::FreeMap;
 use super::{Allocation, Space, State, Want, before_stores, lines_span, poisoned};
@@ -82,6 +82,14 @@ impl<M: Media> Space<M> {
     /// for a piece beside it.
     pub(super) fn fill_holes(&self, state: &mut State) -> Result<()> {
         let mut pieces: Vec<_> = state.holes.runs(1).collect();
+        // A full disk is asked once: a piece of the shortest hole tells whether it still is.
+        if state.knows_holes
+            && let Some((start, lines)) = pieces.pop()
+        {
+            let piece = lines.min(LEAST_PIECE);
+            pieces.extend((piece < lines).then_some((start + piece, lines - piece)));
+            pieces.push((start, piece));
+        }
         // Ends: each round halves a piece, or is the last one for it. With the lock nobody takes it
         // meanwhile.
         while let Some((start, lines)) = pieces.pop() {

@@ -329,11 +329,15 @@ impl System for Disk {
     }
 }
 
-/// Fills a disk on which a file of 4 MiB has free runs of 128 KiB and of a MiB with storage, and
-/// holes of 64 KiB and of more than two MiB.
-fn space_with_holes(directory: &Directory, disk: &Arc<Disk>) -> Space<FileMedium> {
+/// Fills a disk on which a file of 4 MiB, that may grow to a length, has free runs of 128 KiB and
+/// of a MiB with storage, and holes of 64 KiB and of more than two MiB.
+fn space_with_holes(
+    directory: &Directory,
+    disk: &Arc<Disk>,
+    capacity_bytes: u64,
+) -> Space<FileMedium> {
     let system = Arc::clone(disk) as Arc<dyn System>;
-    let options = FileOptions { capacity_bytes: 4 << 20, ..options(system) };
+    let options = FileOptions { capacity_bytes, ..options(system) };
     let medium = FileMedium::create(directory.file(), 4 << 20, &options).unwrap();
     let space = Space::fresh(Region::new(medium), Addr::new(1 << 16));
     let take = |bytes| space.take(bytes, 64).unwrap().span;
@@ -353,7 +357,7 @@ fn p10_room_that_was_found_is_still_there_when_it_is_taken() {
     // Fails if a take that fits a hole best, and finds no storage there, splits the run that was to
     // be kept, although a shorter one has storage, too.
     let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let space = space_with_holes(&directory, &disk);
+    let space = space_with_holes(&directory, &disk, 4 << 20);
     let has_room = |run, bytes| space.has_room(run, bytes, |bytes| bytes).unwrap();
     assert!(has_room(1 << 20, 128 << 10));
     space.take(64 << 10, 64).unwrap();
@@ -367,10 +371,37 @@ fn p10_room_that_was_found_is_still_there_when_it_is_taken() {
 }
 
 #[test]
+fn p10_a_full_disk_is_asked_a_few_times_and_used_again_once_it_has_room() {
+    // Fails if each look for room asks for every step and every piece of a hole that was refused
+    // before, or if what was refused once is never asked for again.
+    let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
+    let space = space_with_holes(&directory, &disk, 64 << 20);
+    let has_room = |bytes| {
+        let before = disk.refused.load(Relaxed);
+        let has_room = space.has_room(0, bytes, |bytes| bytes).unwrap();
+        (has_room, disk.refused.load(Relaxed) - before)
+    };
+    assert!(!has_room(3 << 20).0);
+    // One for holes, and three for lengths by which the file could grow.
+    assert_eq!(has_room(3 << 20), (false, 4));
+    let before = disk.refused.load(Relaxed);
+    assert!(matches!(space.take(3 << 20, 64), Err(Error::Full { .. })));
+    assert_eq!(disk.refused.load(Relaxed) - before, 1);
+    disk.is_full.store(false, Relaxed);
+    assert_eq!(has_room(3 << 20), (true, 0));
+    assert_eq!(space.usage().unwrap().hole_bytes, 0);
+    // The first step is as long as is needed, and the others are the usual ones again.
+    space.take(16 << 20, 64).unwrap();
+    let before = space.region().media().bytes();
+    space.take(2 << 20, 64).unwrap();
+    assert!(space.region().media().bytes() > before + (3 << 20));
+}
+
+#[test]
 fn p10_the_longest_run_is_one_that_can_be_taken() {
     // Fails if a hole counts: who takes the longest run would be refused length by length.
     let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let space = space_with_holes(&directory, &disk);
+    let space = space_with_holes(&directory, &disk, 4 << 20);
     assert_eq!(space.longest_free_bytes().unwrap(), 1 << 20);
     disk.is_full.store(false, Relaxed);
     let longest = space.longest_free_bytes().unwrap();
@@ -383,7 +414,7 @@ fn p10_the_longest_run_is_one_that_can_be_taken() {
 fn p10_a_length_that_finds_no_storage_gives_way_to_a_shorter_one_that_has_some() {
     // Fails if the first length that fits a hole is refused, and the others with it.
     let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let space = space_with_holes(&directory, &disk);
+    let space = space_with_holes(&directory, &disk, 4 << 20);
     let lengths = [2 << 20, 1 << 20, 1 << 19];
     assert_eq!(space.take_first(&lengths, 64, 64).unwrap().span.bytes(), 1 << 20);
     assert_eq!(disk.refused.load(Relaxed), 1);
