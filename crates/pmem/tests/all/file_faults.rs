@@ -398,6 +398,22 @@ fn p10_a_full_disk_is_asked_a_few_times_and_used_again_once_it_has_room() {
 }
 
 #[test]
+fn p10_a_full_disk_is_asked_once_for_a_long_hole() {
+    // Fails if it is asked for every half of the hole, at each look for room.
+    let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
+    let system = Arc::clone(&disk) as Arc<dyn System>;
+    let options = FileOptions { capacity_bytes: 4 << 20, ..options(system) };
+    let medium = FileMedium::create(directory.file(), 4 << 20, &options).unwrap();
+    let space = Space::fresh(Region::new(medium), Addr::NULL);
+    assert_eq!(space.release(1, u64::MAX).unwrap(), 4 << 20);
+    disk.is_full.store(true, Relaxed);
+    assert!(!space.has_room(0, 64, |bytes| bytes).unwrap());
+    assert_eq!(disk.refused.load(Relaxed), 1);
+    disk.is_full.store(false, Relaxed);
+    assert!(space.has_room(0, 4 << 20, |bytes| bytes).unwrap());
+}
+
+#[test]
 fn p10_the_longest_run_is_one_that_can_be_taken() {
     // Fails if a hole counts: who takes the longest run would be refused length by length.
     let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
