@@ -25,6 +25,8 @@ mod import;
 #[cfg(feature = "judges")]
 mod judged_engines;
 mod keys;
+#[cfg(any(test, feature = "judges"))]
+mod mutated_lines;
 mod new_database;
 mod put;
 #[cfg(feature = "judges")]

@@ -2,6 +2,8 @@
 //!
 //! [`ENGINES`] has a row for each, with its idea in a sentence; each module begins with its paper.
 
+#[cfg(test)]
+mod at_length;
 pub mod common;
 #[cfg(not(test))]
 mod compiled;

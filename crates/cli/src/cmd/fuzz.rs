@@ -1,7 +1,5 @@
 //! `everhash fuzz`: mutated pools and mutated lines, as many as there is time for.
 
-mod lines;
-
 use std::time::Instant;
 
 use clap::{Args, builder::PossibleValuesParser};
@@ -12,9 +10,9 @@ use everhash_testkit::fuzz::{Effort, Report, judge};
 use serde_json::json;
 
 use super::judged_engines::{forms, subject};
-use super::setting;
 use super::tiny_settings::shown;
 use super::trust_figures::Record;
+use super::{mutated_lines, setting};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -82,7 +80,7 @@ impl Fuzz {
                 add(&mut all, &found.map_err(|finding| self.found(*form, &finding))?);
                 let read = batch.start * LINES_EACH..batch.end * LINES_EACH;
                 lines += read.end - read.start;
-                lines::read(self.seed, read).map_err(Failure::answer)?;
+                mutated_lines::read(self.seed, read).map_err(Failure::answer)?;
                 next = batch.end;
             }
         }

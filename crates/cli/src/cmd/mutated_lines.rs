@@ -88,3 +88,12 @@ fn mutated(random: &mut Random) -> Vec<u8> {
     }
     input
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn mutated_lines_are_refused_or_come_back() {
+        // Fails if some line makes a reader panic, or is read as what writing it does not give.
+        super::read(0, 0..4000).unwrap();
+    }
+}
