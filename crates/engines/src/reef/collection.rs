@@ -4,7 +4,8 @@
 //! garbage than upkeep should leave. An object is alive if the directory still leads to it. A
 //! tombstone is alive as long as an older version of its key may lie in a segment that exists, and
 //! no newer one does: only of the oldest segment of a stream no tombstone is needed any more. When
-//! there are many of them, the oldest segment is collected for their sake.
+//! there are many of them, the oldest segment is collected for their sake. Empty room counts as
+//! garbage where two segments fit into one.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
