@@ -1,6 +1,6 @@
 //! `everhash top`: what a database is doing, as a picture that moves.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -60,9 +60,12 @@ impl Top {
             // One line less than there are: the end of the last one would move all of them.
             let rows = usize::from(rows.max(5)) - 1;
             let text: String = text.split_inclusive('\n').take(rows).collect();
-            // To the corner, line by line over what was there, and nothing below.
+            // The screen is cleared when there is something to show: it would take away the message
+            // of a first look that fails. Then to the corner, line by line over what was there, and
+            // nothing below.
+            let cleared = if look == 1 { &b"\x1b[2J"[..] } else { b"" };
             let text = text.replace('\n', "\x1b[K\n");
-            output::bytes(&[b"\x1b[H", text.as_bytes(), b"\x1b[J"])?;
+            output::bytes(&[cleared, b"\x1b[H", text.as_bytes(), b"\x1b[J"])?;
             if look < looks && wait(pause, keyboard.as_ref()) {
                 break;
             }
@@ -99,10 +102,8 @@ struct Keyboard {
 }
 
 impl Keyboard {
-    /// Clears the screen and takes the keys; `None` where standard input is no terminal.
+    /// Takes the keys; `None` where standard input is no terminal.
     fn start() -> Option<Keyboard> {
-        // What cannot be shown will be shown by the first look.
-        let _ = io::stdout().write_all(b"\x1b[2J");
         let before = tcgetattr(io::stdin()).ok()?;
         let mut now = before.clone();
         // An interrupt comes as a key, so that the terminal is left as it was.

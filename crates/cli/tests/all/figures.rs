@@ -52,6 +52,10 @@ fn figures_that_are_missing_are_asked_for() {
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);
     place.run(&["top", "a.ehdb"]).fails(4, &["a.ehdb.prom", "--metrics"]);
+    // On a terminal, too: a screen that is cleared after it takes the message away.
+    let (shown, status) = place.ended_on_terminal(&["top", "a.ehdb"], &[]);
+    assert!(status == 4 && shown.contains("a.ehdb.prom"), "{shown:?}");
+    assert!(!shown.contains("\x1b[2J"), "{shown:?}");
     place.write("b.prom", "something else\n");
     place.run(&["top", "b.prom"]).fails(3, &["b.prom", "no figures"]);
     place.run(&["top", "b.prom", "--every", "0"]).status.eq(&2).then_some(()).unwrap();

@@ -79,6 +79,17 @@ impl Place {
 
     /// Runs the program on a terminal of 100 columns and 30 rows; returns what it printed there.
     pub fn on_terminal(&self, arguments: &[&str], environment: &[(&str, &str)]) -> String {
+        let (shown, status) = self.ended_on_terminal(arguments, environment);
+        assert_eq!(status, 0, "{shown:?}");
+        shown
+    }
+
+    /// As [`Place::on_terminal`]; returns the status, too.
+    pub fn ended_on_terminal(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> (String, i32) {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
@@ -101,8 +112,8 @@ impl Place {
         let mut shown = Vec::new();
         // The end is an error here: the terminal hangs up.
         let _ = std::fs::File::from(master).read_to_end(&mut shown);
-        assert!(child.wait().unwrap().success());
-        String::from_utf8(shown).unwrap()
+        let status = child.wait().unwrap().code().unwrap();
+        (String::from_utf8(shown).unwrap(), status)
     }
 
     /// Runs the program, which must succeed without a word on standard error; returns its output.
