@@ -19,7 +19,8 @@ impl Db {
     /// group where the process may give files to them, and the settings with which this handle was
     /// opened. It is immediate if the old one was made with
     /// [`Durability::Immediate`](crate::Durability::Immediate). A crash leaves the old file or the
-    /// new one, and perhaps `.NAME.PID.compact` beside it, which may be deleted.
+    /// new one, and perhaps `.NAME.compact` or `..NAME.compact.PID-NUMBER.new` beside it, which may
+    /// be deleted and which the next call deletes.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -72,8 +73,8 @@ impl Db {
         // Its own name: a rename would put the new file in the place of a symbolic link.
         let old = db.own_file()?;
         let new = beside(&old);
-        // Left by a process of the same number that did not come to its end: nobody else writes
-        // this database anew while `db` holds its lock.
+        // Left by a process that did not come to its end: nobody else writes this database anew
+        // while `db` holds its lock.
         let _ = fs::remove_file(&new);
         let mut copy = NewCopy::begin(&options, &new, db.keeps_immediate())?;
         if with_pairs {
@@ -120,9 +121,11 @@ fn replace(old: &Path, new: &Path, system: &dyn System) -> io::Result<File> {
     Ok(opened)
 }
 
+/// Returns the name of the new file: always the same, so that one which a killed process left is
+/// found by the next one.
 fn beside(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.compact", std::process::id()));
+    name.push(".compact");
     path.with_file_name(name)
 }

@@ -578,10 +578,33 @@ fn what_a_process_of_the_same_number_left_is_passed_over() {
     let count: u32 = count.parse().unwrap();
     // Other tests of this process take some of these numbers meanwhile.
     let left: Vec<_> = (count..count + 500).map(|number| format!("{begin}-{number}.new")).collect();
-    left.iter().for_each(|name| std::fs::write(name, "left").unwrap());
+    // Of one without a length it is not known whether somebody is about to fill it.
+    left.iter().for_each(|name| std::fs::write(name, "").unwrap());
     let medium = FileMedium::create(directory.file(), 4096, &options()).unwrap();
     medium.publish().unwrap();
     drop(medium);
     assert_eq!(std::fs::metadata(directory.file()).unwrap().len(), 4096);
-    assert!(left.iter().all(|name| std::fs::read(name).unwrap() == b"left"));
+    assert!(left.iter().all(|name| std::fs::read(name).unwrap().is_empty()));
+}
+
+#[test]
+fn what_a_killed_process_left_goes_and_what_a_living_one_makes_stays() {
+    // Fails if each kill left a hidden copy for ever, or if two processes that make a file of one
+    // name took each other's away, or what only has a similar name.
+    let directory = Directory::new();
+    let begun = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    let begun_name = directory.only_file().unwrap();
+    let beside = |name: &str| directory.file().with_file_name(name);
+    let target = directory.file().file_name().unwrap().to_str().unwrap().to_owned();
+    let left = beside(&format!(".{target}.761-0.new"));
+    let others = ["other.761-0.new", &format!(".{target}.761-.new"), &format!(".{target}.new")];
+    let others = others.map(|name| beside(name));
+    for path in [&left].into_iter().chain(&others) {
+        std::fs::write(path, "left").unwrap();
+    }
+    let second = FileMedium::create(directory.file(), 4096, &options()).unwrap();
+    assert!(!left.exists() && begun_name.exists() && others.iter().all(|path| path.exists()));
+    drop(second);
+    begun.publish().unwrap();
+    assert!(directory.file().exists());
 }

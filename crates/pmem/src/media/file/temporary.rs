@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::backing::{done, missing, not_a_file};
@@ -89,6 +90,7 @@ pub(super) fn create(
         let source = io::Error::from(io::ErrorKind::AlreadyExists);
         return Err(Error::System { doing: "create the file", source });
     }
+    remove_left_over(&directory, &target);
     let mut created = None;
     perform(&**system, Call::Create, || {
         created = Some(create_unused(&directory, &target, Mode::from_raw_mode(mode))?);
@@ -98,6 +100,47 @@ pub(super) fn create(
     let (file, name) = created.ok_or_else(missing)?;
     let system = Arc::clone(system);
     Ok((file, Temporary { directory, name, target, system, remove: true }))
+}
+
+/// Removes new files for the same target that killed processes have left. Their names begin with a
+/// dot, so that nobody would see what fills the disk. Best effort.
+fn remove_left_over(directory: &OwnedFd, target: &OsStr) {
+    let Ok(entries) = Dir::read_from(directory) else { return };
+    for entry in entries.flatten() {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if is_temporary(name, target) {
+            // What cannot be removed stays, and costs room only.
+            let _ = remove_if_left(directory, name);
+        }
+    }
+}
+
+/// Removes the new file `name` if its process has ended.
+fn remove_if_left(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+    // A new file is locked before it gets a length. So the lock of one that has a length is never
+    // taken from under the process that makes it, and is free only if that process has ended.
+    let found = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_size == 0 {
+        return Ok(());
+    }
+    // Under the lock nobody else removes it, and the name can mean no other file unless somebody
+    // did before.
+    if file.try_lock().is_ok() && rustix::fs::fstat(&file)?.st_nlink == 1 {
+        rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Returns whether `name` is `.TARGET.PID-COUNT.new`.
+fn is_temporary(name: &OsStr, target: &OsStr) -> bool {
+    let name = name.as_bytes().strip_prefix(b".");
+    let name = name.and_then(|name| name.strip_prefix(target.as_bytes())?.strip_prefix(b"."));
+    let Some(numbers) = name.and_then(|name| name.strip_suffix(b".new")) else { return false };
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let mut parts = numbers.splitn(2, |byte| *byte == b'-');
+    parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number)
 }
 
 /// Creates `.NAME.PID-COUNT.new`, with the first unused count.
