@@ -5,13 +5,14 @@ mod failure;
 mod input;
 mod output;
 mod records;
+mod usage;
 
 #[cfg(test)]
 mod tests;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use nix::sys::signal::{SigSet, Signal};
 
 /// Counts what an image makes a table allocate, for the command that looks for such images.
 #[cfg(feature = "judges")]
@@ -19,7 +20,12 @@ use clap::Parser;
 static METER: everhash_pmem::AllocationMeter = everhash_pmem::AllocationMeter;
 
 fn main() -> ExitCode {
-    match cmd::Cli::parse().run() {
+    // A file that may not become longer (ulimit -f) is then an error of the call, and no silent end.
+    // Best effort. Threads have the mask of the one that starts them.
+    let mut held = SigSet::empty();
+    held.add(Signal::SIGXFSZ);
+    let _ = held.thread_block();
+    match usage::parse(std::env::args_os()).and_then(cmd::Cli::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -8,6 +8,7 @@ mod figures;
 mod full_disk;
 mod help;
 mod killed;
+mod messages;
 mod refusals;
 mod round_trip;
 mod support;
