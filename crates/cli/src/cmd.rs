@@ -46,11 +46,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use everhash_store::{Db, Error};
 
-use crate::failure::{Outcome, STATUSES};
+use crate::failure::{Failure, Outcome, SALVAGE, STATUSES};
 
 use any_table::{AnyTable, InTable, TableToWrite};
 use escapes::Escapes;
-use new_database::{NewDatabase, setting};
+use new_database::{NewDatabase, form, setting};
 
 /// Crash-consistent hash indexes as a key-value store: one file, byte strings, no server
 #[derive(Debug, Parser)]
@@ -168,11 +168,24 @@ impl Cli {
 fn open_to_read(path: &Path) -> Outcome<Db> {
     match Db::open_read_only(path) {
         Err(Error::NeedsRecovery { .. }) => {
-            Db::open(path)?.close()?;
+            recover(path)?;
             Ok(Db::open_read_only(path)?)
         }
         result => Ok(result?),
     }
+}
+
+/// Recovers a database that was not closed cleanly.
+fn recover(path: &Path) -> Outcome {
+    let db = Db::open(path).map_err(|error| match error {
+        // Reading it was allowed, so that its mode looks right.
+        Error::Denied { path, .. } => Failure::device(format_args!(
+            "{path}: was not closed cleanly, and recovering it needs permission to write; open it \
+             once as its owner, or copy what it holds: {SALVAGE}"
+        )),
+        error => error.into(),
+    })?;
+    Ok(db.close()?)
 }
 
 /// The database file.

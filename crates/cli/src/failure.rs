@@ -10,9 +10,9 @@ pub const STATUSES: &str = "\
 Exit status:
   0  done; or the answer is yes
   1  the answer is no: the key is absent, the database is damaged, a promise was broken
-  2  the command line is wrong
-  3  the input is wrong: a file that is missing or has a bad line
-  4  the database, the device or the output failed; the message says what to do
+  2  the command line is wrong, or names an engine, a table or a setting that there is not
+  3  the input is wrong: a file to read is missing or has a bad line, or a pair is too long
+  4  the database is missing or failed, or the device or the output; the message says what to do
   5  the state to replay does not exist in this program; nothing was judged";
 
 /// The result of a command.
@@ -24,43 +24,57 @@ pub struct Failure {
     status: u8,
     /// `None` for an answer that needs no words, or when the output is closed.
     message: Option<String>,
+    /// Whether the message names no file, as it is about a pair.
+    of_pair: bool,
 }
+
+/// What takes what is intact out of a damaged database.
+pub const SALVAGE: &str = "everhash repair DB --into NEW_DB";
 
 impl Failure {
     /// The answer is no, and the status says all.
     pub fn no() -> Failure {
-        Failure { status: 1, message: None }
+        Failure { status: 1, message: None, of_pair: false }
     }
 
     /// The answer is no, for this reason.
     pub fn answer(message: impl Display) -> Failure {
-        Failure { status: 1, message: Some(message.to_string()) }
+        Failure::saying(1, message)
     }
 
     /// The command line is wrong in a way that only shows later.
     pub fn usage(message: impl Display) -> Failure {
-        Failure { status: 2, message: Some(message.to_string()) }
+        Failure::saying(2, message)
     }
 
     /// A file that the user named is missing or has a bad line.
     pub fn input(message: impl Display) -> Failure {
-        Failure { status: 3, message: Some(message.to_string()) }
+        Failure::saying(3, message)
     }
 
     /// Something that the command needs failed.
     pub fn device(message: impl Display) -> Failure {
-        Failure { status: 4, message: Some(message.to_string()) }
+        Failure::saying(4, message)
     }
 
     /// A replay is of another program.
     pub fn stale(message: impl Display) -> Failure {
-        Failure { status: 5, message: Some(message.to_string()) }
+        Failure::saying(5, message)
+    }
+
+    /// The answer is that the database is damaged.
+    pub fn damaged(error: &everhash_store::Error) -> Failure {
+        Failure::answer(format_args!("{error}: {SALVAGE}"))
+    }
+
+    fn saying(status: u8, message: impl Display) -> Failure {
+        Failure { status, message: Some(message.to_string()), of_pair: false }
     }
 
     /// Writing to `target` failed. A closed pipe is no failure: the reader has seen enough.
     pub fn output(target: &Path, error: &io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Failure { status: 0, message: None };
+            return Failure { status: 0, ..Failure::no() };
         }
         Failure::device(format_args!("{}: cannot be written: {error}", target.display()))
     }
@@ -76,6 +90,14 @@ impl Failure {
     /// Puts words before the message.
     pub fn after(mut self, what: impl Display) -> Failure {
         self.message = self.message.map(|message| format!("{message} {what}"));
+        self
+    }
+
+    /// Names the database `path` in a message that names none.
+    pub fn of(mut self, path: &Path) -> Failure {
+        if std::mem::take(&mut self.of_pair) {
+            self.message = self.message.map(|message| format!("{}: {message}", path.display()));
+        }
         self
     }
 
@@ -101,11 +123,30 @@ impl From<everhash_store::Error> for Failure {
             | Error::Mismatch { .. }
             | Error::NoTable { .. }
             | Error::NoTables { .. }
-            | Error::TableKind { .. }
             | Error::TableName { .. } => Failure::usage(error),
-            Error::Pair(_) => Failure::input(error),
+            Error::TableKind { path, name, expiring: true } => Failure::usage(format_args!(
+                "{path}: the pairs of the table {name:?} have expiry times; put and import take \
+                 --expires-after, and everything else another table"
+            )),
+            Error::TableKind { path, name, .. } => Failure::usage(format_args!(
+                "{path}: the pairs of the table {name:?} have no expiry times; leave \
+                 --expires-after out, or choose another table"
+            )),
+            Error::Pair(_) => Failure { of_pair: true, ..Failure::input(error) },
+            Error::File { ref path, .. } if error.is_full() || is_too_long(&error) => {
+                Failure::device(format_args!(
+                    "{path}: full: no space left on the device, or no longer file is allowed (ulimit \
+                 -f, a quota, 1 TiB); free space"
+                ))
+            }
             _ if error.is_setting() => Failure::usage(error),
+            _ if error.is_damage() => Failure { status: 4, ..Failure::damaged(&error) },
             _ => Failure::device(error),
         }
     }
+}
+
+/// Returns whether a file may not become as long as it has to be.
+fn is_too_long(error: &everhash_store::Error) -> bool {
+    error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
 }

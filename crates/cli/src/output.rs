@@ -4,13 +4,18 @@ use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use tempfile::{Builder, NamedTempFile};
 
 use crate::failure::{Failure, Outcome};
 
 /// Prints one line of results.
 pub fn print(line: &str) -> Outcome {
     bytes(&[line.as_bytes(), b"\n"])
+}
+
+/// Returns a number of things: the word has an s unless there is one of them.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Prints figures as one line of JSON.
@@ -57,7 +62,10 @@ impl Sink {
             let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let permissions = path.metadata().ok().map(|found| found.permissions());
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let file = NamedTempFile::new_in(parent.unwrap_or(Path::new("."))).map_err(failed)?;
+            let directory = parent.unwrap_or(Path::new("."));
+            // The name tells whose a file is that a killed program has left.
+            let file = Builder::new().prefix(".everhash-").tempfile_in(directory);
+            let file = file.map_err(|error| in_directory(directory, &path, error))?;
             (Target::File(file, permissions), path)
         };
         // Source: ours; larger buffers gain nothing measurable.
@@ -84,6 +92,18 @@ impl Sink {
             }
         }
     }
+}
+
+/// Makes the failure of an output that could not be begun. The error names a file of which the user
+/// knows nothing.
+fn in_directory(directory: &Path, path: &Path, error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::NotFound {
+        let directory = directory.display();
+        return Failure::device(format_args!(
+            "{directory}: there is no such directory; check the name, or make the directory first"
+        ));
+    }
+    Failure::output(path, &io::Error::from(error.kind()))
 }
 
 impl Write for Target {

@@ -22,8 +22,8 @@ pub enum Error {
     },
     /// The pool has pairs of a fixed form, and this is not one.
     #[error(
-        "this pool holds {form} pairs only; the pair has a key of {key_bytes} and a value of \
-         {value_bytes} bytes"
+        "every pair here has the form {form} (bytes of key/value), and this one has \
+         {key_bytes}/{value_bytes}; give it those lengths, or use the form variable"
     )]
     WrongForm {
         /// The form of the pool.
@@ -34,13 +34,18 @@ pub enum Error {
         value_bytes: usize,
     },
     /// There is no room left. Everything that was written before is intact.
-    #[error("the pool is full ({needed} more bytes needed); free space or raise the size limit")]
+    #[error(
+        "full: {needed} more bytes were asked for, and the device or the size limit leaves no room \
+         for them; free space, or raise the limit"
+    )]
     Full {
         /// What was asked for. Unit: bytes.
         needed: u64,
     },
     /// The pool is damaged.
-    #[error("damaged at byte {at}: expected that {broken}; restore a backup or try repair")]
+    #[error(
+        "damaged at byte {at}: expected that {broken}; restore a backup, or salvage what is intact"
+    )]
     Corrupt {
         /// Byte offset of the damage.
         at: u64,
@@ -54,9 +59,9 @@ pub enum Error {
         what: String,
     },
     /// A setting has a value that the engine cannot take.
-    #[error("setting {name}: {why}")]
+    #[error("{}{why}", of_setting(name))]
     Setting {
-        /// Name of the setting.
+        /// Name of the setting, or "?" where there is none of the name that was asked for.
         name: &'static str,
         /// What is wrong, and what to do.
         why: String,
@@ -78,6 +83,11 @@ pub struct ParseError(pub String);
 
 /// The result of an operation on an index.
 pub type Result<T> = core::result::Result<T, Error>;
+
+/// Returns the words before what is wrong with a setting.
+fn of_setting(name: &str) -> String {
+    if name == "?" { "settings: ".into() } else { format!("setting {name}: ") }
+}
 
 impl From<everhash_pmem::Error> for Error {
     fn from(error: everhash_pmem::Error) -> Self {

@@ -21,7 +21,9 @@ pub enum Error {
         needed: u64,
     },
     /// The header of the pool, or a structure of the substrate, is damaged.
-    #[error("damaged at byte {at}: expected that {broken}; restore a backup or try repair")]
+    #[error(
+        "damaged at byte {at}: expected that {broken}; restore a backup, or salvage what is intact"
+    )]
     Corrupt {
         /// Byte offset of the damage.
         at: u64,

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::Damage;
+
 /// An error of a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -10,6 +12,18 @@ pub enum Error {
     #[error("{path}: there is no such file; check the name, or create the database first")]
     NotFound {
         /// The path of the file.
+        path: Shown,
+    },
+    /// The directory of the file is not there.
+    #[error("{path}: there is no such directory; check the name, or make the directory first")]
+    NoDirectory {
+        /// The path of the directory.
+        path: Shown,
+    },
+    /// The name is that of a symbolic link, and there is no file where it leads.
+    #[error("{path}: is a symbolic link to a file that is not there; remove or mend the link")]
+    BrokenLink {
+        /// The path of the link.
         path: Shown,
     },
     /// A new database was asked for, and there is something of that name.
@@ -194,9 +208,12 @@ pub enum Error {
     /// A table was asked for as one whose pairs have expiry times, and they have none, or as one
     /// without, and they have.
     #[error(
-        "{path}: the pairs of the table {name:?} {} expiry times; open it as such a table, or drop \
-             it first",
-        if *.expiring { "have" } else { "have no" }
+        "{path}: the pairs of the table {name:?} {}, or choose another table",
+        if *.expiring {
+            "have expiry times; open it as a table whose pairs expire"
+        } else {
+            "have no expiry times; open it as a table whose pairs stay"
+        }
     )]
     TableKind {
         /// The name of the file.
@@ -308,7 +325,9 @@ impl Error {
     /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::NotFound { .. } | Error::NoDirectory { .. } | Error::BrokenLink { .. } => {
+                ErrorKind::NotFound
+            }
             Error::AlreadyExists { .. } => ErrorKind::AlreadyExists,
             Error::AlreadyOpen { .. } => ErrorKind::AlreadyOpen,
             Error::Denied { .. } => ErrorKind::PermissionDenied,
@@ -354,6 +373,16 @@ impl Error {
         self.kind() == ErrorKind::Damaged
     }
 
+    /// Returns where the file is damaged, if it is.
+    pub fn damage(&self) -> Option<Damage> {
+        match self {
+            Error::File {
+                source: Fault(everhash_index::Error::Corrupt { at, broken }), ..
+            } => Some(Damage { at: *at, broken }),
+            _ => None,
+        }
+    }
+
     /// Returns whether there was no room left on the device or in the database.
     pub fn is_full(&self) -> bool {
         self.kind() == ErrorKind::Full
@@ -382,6 +411,7 @@ impl Error {
         use everhash_index::Error as Index;
         use everhash_pmem::Error as Medium;
         use std::io::ErrorKind;
+        let named = path;
         let path = Shown(path.to_owned());
         match error {
             Index::KeyTooLong { .. } | Index::ValueTooLong { .. } | Index::WrongForm { .. } => {
@@ -389,7 +419,9 @@ impl Error {
             }
             Index::Medium(Medium::AlreadyOpen) => Error::AlreadyOpen { path },
             Index::Medium(Medium::System { doing, source }) => match source.kind() {
-                ErrorKind::NotFound => Error::NotFound { path },
+                ErrorKind::NotFound => missing(named),
+                // What is there may lead to nothing, and then it cannot be opened either.
+                ErrorKind::AlreadyExists if leads_nowhere(named) => Error::BrokenLink { path },
                 ErrorKind::AlreadyExists => Error::AlreadyExists { path },
                 ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                     Error::Denied { path, doing }
@@ -407,6 +439,21 @@ impl Error {
     pub(crate) fn of_medium(path: &Path, error: everhash_pmem::Error) -> Error {
         Error::of(path, error.into())
     }
+}
+
+/// Says what of `path` is missing.
+fn missing(path: &Path) -> Error {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(directory) = directory.filter(|directory| !directory.exists()) {
+        return Error::NoDirectory { path: Shown(directory.to_owned()) };
+    }
+    let path = Shown(path.to_owned());
+    if leads_nowhere(&path.0) { Error::BrokenLink { path } } else { Error::NotFound { path } }
+}
+
+/// Returns whether `path` is a symbolic link to something that is not there.
+fn leads_nowhere(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
 }
 
 impl Fault {

@@ -34,11 +34,12 @@ impl Add {
         let key = self.escapes.bytes(self.key)?;
         let path = &self.database.database;
         let db = self.table.of_or_new(Db::open(path)?)?;
-        let sum = db.try_modify(key, |value| {
+        let changed = db.try_modify(key, |value| {
             let before = value.map_or(Some(0), number).ok_or("the value is no whole number")?;
             let sum = before.checked_add(self.number).ok_or("the sum is too large")?;
             Ok::<_, &str>((Change::Put(sum.to_string().into_bytes()), sum))
-        })?;
+        });
+        let sum = changed.map_err(|error| Failure::from(error).of(path))?;
         db.close()?;
         let refused = |why| Failure::answer(format_args!("{}: {why}; it stays", path.display()));
         output::print(&sum.map_err(refused)?.to_string())

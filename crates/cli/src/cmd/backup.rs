@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Database, open_to_read};
 use crate::failure::Outcome;
-use crate::output;
+use crate::output::{self, count};
 
 /// Copy all pairs into a new database, which appears when it is complete
 ///
@@ -33,6 +33,6 @@ impl Backup {
         if self.json {
             return output::print_json(&json!({ "items": items }));
         }
-        output::print(&format!("{}: {items} items", self.target.display()))
+        output::print(&format!("{}: {}", self.target.display(), count(items, "item")))
     }
 }

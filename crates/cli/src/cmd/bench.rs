@@ -8,7 +8,7 @@ use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, candidates, 
 use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::setting;
+use super::{form, setting};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -28,13 +28,14 @@ pub struct Bench {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     items: u64,
     /// Form of the pairs: 8/8, 16/16 or variable (then keys and values of 16 bytes)
-    #[arg(long, value_name = "FORM", default_value = "8/8")]
+    #[arg(long, value_name = "FORM", default_value = "8/8", value_parser = form)]
     form: Form,
     /// Hash function of the tables: sip13, or xxh3 or rapid for keys that no attacker chooses
     #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]
     hash: HashKind,
     /// Numbers of threads, with commas; each is a series of its own
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2",
+          value_parser = clap::value_parser!(u64).range(1..))]
     threads: Vec<u64>,
     /// How often everything is repeated
     #[arg(long, value_name = "COUNT", default_value_t = 3,

@@ -6,9 +6,12 @@ use serde_json::json;
 
 use super::Database;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, count};
 
 /// Check the whole database without changing it; status 1 if it is damaged
+///
+/// It counts records: the pairs of all tables, the names of tables, and what is left of pairs whose
+/// table was dropped or whose time has ended. A backup has the pairs alone.
 #[derive(Debug, Args)]
 pub struct Check {
     #[command(flatten)]
@@ -29,17 +32,17 @@ impl Check {
                 "reachable_bytes": checked.reachable_bytes,
             })),
             Ok(checked) => output::print(&format!(
-                "{}: sound; {} items in {} bytes",
+                "{}: sound; {} in {}",
                 path.display(),
-                checked.items,
-                checked.reachable_bytes
+                count(checked.items, "record"),
+                count(checked.reachable_bytes, "byte")
             )),
             Err(error) if error.is_damage() => {
                 if self.json {
                     let answer = json!({ "sound": false, "damage": error.to_string() });
                     Failure::unless_unread(output::print_json(&answer))?;
                 }
-                Err(Failure::answer(error))
+                Err(Failure::damaged(&error))
             }
             Err(error) => Err(error.into()),
         }

@@ -1,12 +1,12 @@
 //! `everhash compact`: gives back what a database does not need.
 
 use clap::Args;
-use everhash_store::Db;
+use everhash_store::{Db, Form};
 use serde_json::json;
 
-use super::Database;
+use super::{Database, InTable};
 use crate::failure::Outcome;
-use crate::output;
+use crate::output::{self, count};
 
 /// Give back the storage that the database does not need any more; needs room for a copy
 ///
@@ -31,7 +31,7 @@ impl Compact {
         let db = Db::open(path)?;
         let before = db.stats()?.device_bytes;
         let db = if self.truncate { db.truncate()? } else { db.compact()? };
-        let (items, after) = (db.len()?, db.stats()?.device_bytes);
+        let (items, after) = (pairs(&db)?, db.stats()?.device_bytes);
         db.close()?;
         if self.json {
             let figures =
@@ -39,8 +39,20 @@ impl Compact {
             return output::print_json(&figures);
         }
         output::print(&format!(
-            "{}: {items} items, {before} bytes before and {after} now",
-            path.display()
+            "{}: {}, {before} bytes before and {after} now",
+            path.display(),
+            count(items, "item")
         ))
     }
+}
+
+/// Returns the number of pairs of all tables.
+fn pairs(db: &Db) -> Outcome<u64> {
+    let mut count = db.len()?;
+    if db.info().form == Form::Variable {
+        for name in db.tables()? {
+            count += InTable { table: Some(name) }.of(db.clone())?.len()?;
+        }
+    }
+    Ok(count)
 }

@@ -15,13 +15,14 @@ use self::progress::Progress;
 use super::{AnyTable, NewDatabase, TableToWrite, figures};
 use crate::failure::{Failure, Outcome};
 use crate::input::Lines;
-use crate::output;
+use crate::output::{self, count};
 use crate::records::Format;
 
 /// Put the records of a file into a database, which is made if there is none
 ///
 /// A record that cannot be read ends the import; what came before it is in the database. An import
-/// that was killed leaves a database that opens, with a part of the records: import again.
+/// that was killed leaves a database that opens, with a part of the records: import again. Records
+/// are stored some hundred at a time: the last ones of a pipe that waits are stored when it ends.
 #[derive(Debug, Args)]
 pub struct Import {
     /// The file to read; - is standard input
@@ -171,9 +172,10 @@ impl Summary {
             }));
         }
         output::print(&format!(
-            "{records} records ({new} new, {replaced} replaced, {kept} kept) in {seconds:.2} s, \
-             {rate:.0} records/s; {items} items in a file of {bytes} bytes, {per_item:.1} bytes \
-             an item"
+            "{} ({new} new, {replaced} replaced, {kept} kept) in {seconds:.2} s, {rate:.0} \
+             records/s; {} in the table, {bytes} bytes in the file: {per_item:.1} an item",
+            count(records, "record"),
+            count(items, "item")
         ))
     }
 }

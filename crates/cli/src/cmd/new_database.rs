@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use everhash_store::{Db, Form, HashKind, Options};
+use everhash_store::{Db, Form, HashKind, Options, ParseError};
 
 use crate::failure::{Failure, Outcome};
 
@@ -14,14 +14,14 @@ pub(super) struct NewDatabase {
     #[arg(long, value_name = "NAME")]
     pub(super) engine: Option<String>,
     /// Form of all pairs of a new database: variable, 8/8 or 16/16 (bytes of key/value)
-    #[arg(long, value_name = "FORM")]
+    #[arg(long, value_name = "FORM", value_parser = form)]
     pub(super) form: Option<Form>,
     /// Hash function of a new database: sip13, or for keys that nobody hostile chooses xxh3, which
     /// is faster, or rapid, which is the fastest
     #[arg(long, value_name = "NAME")]
     pub(super) hash: Option<HashKind>,
-    /// Number of pairs that a new database will hold, so that it need not grow up to there; refused
-    /// for one that exists
+    /// Number of pairs that a new database will hold. Turbo, wophi, elimda and tiered make room for
+    /// them at once; the file of reef or walsh grows all the same. Refused for one that exists
     #[arg(long, value_name = "COUNT")]
     pub(super) expect: Option<u64>,
     /// Mode of the file of a new database, in octal, less the umask; by default 600, its owner
@@ -75,6 +75,16 @@ fn mode(text: &str) -> Result<u32, String> {
     // A database that its owner cannot read and write is of no use.
     let mode = mode.filter(|mode| mode & 0o600 == 0o600);
     mode.ok_or_else(|| "write three octal digits, the first of them 6 or 7".into())
+}
+
+/// Reads a form of pairs.
+pub(super) fn form(text: &str) -> Result<Form, String> {
+    let form = text.parse().map_err(|error: ParseError| error.to_string())?;
+    let known = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
+    match known.contains(&form) {
+        true => Ok(form),
+        false => Err("no engine has this form; use 8/8, 16/16 or variable".into()),
+    }
 }
 
 /// Reads a setting of an engine.

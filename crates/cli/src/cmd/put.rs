@@ -49,6 +49,11 @@ pub struct Put {
 impl Put {
     /// Runs the command.
     pub fn run(self) -> Outcome {
+        let path = self.database.database.clone();
+        self.store().map_err(|failure| failure.of(&path))
+    }
+
+    fn store(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
         let value = match self.value {
             Some(value) => self.escapes.bytes(value)?,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Database;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, count};
 
 /// Make a database usable after power loss under relaxed durability, or salvage a damaged one
 ///
@@ -38,25 +38,32 @@ impl Repair {
             return self.salvage(path, target);
         }
         let checked = Db::repair(path).map_err(|error| {
-            if error.is_damage() { Failure::answer(error) } else { Failure::from(error) }
+            if error.is_damage() { Failure::damaged(&error) } else { Failure::from(error) }
         })?;
         if self.json {
             return output::print_json(&json!({ "items": checked.items }));
         }
-        output::print(&format!("{}: usable; {} items", path.display(), checked.items))
+        let records = count(checked.items, "record");
+        output::print(&format!("{}: usable; {records}", path.display()))
     }
 
     fn salvage(&self, path: &Path, target: &Path) -> Outcome {
-        let salvaged = Db::salvage(path, target, &Db::options()).map_err(|error| {
-            if error.is_damage() { Failure::answer(error) } else { Failure::from(error) }
-        })?;
+        let salvaged =
+            Db::salvage(path, target, &Db::options()).map_err(|error| match error.damage() {
+                Some(damage) => Failure::answer(format_args!(
+                    "{}: {damage}; without that nothing can be copied; restore a backup",
+                    path.display()
+                )),
+                None => Failure::from(error),
+            })?;
         Failure::unless_unread(self.print(&salvaged, path, target))?;
         match salvaged.damages {
             0 => Ok(()),
-            count => {
-                let what = format!("{}: {count} damages were passed over", path.display());
-                Err(Failure::answer(what))
-            }
+            damages => Err(Failure::answer(format_args!(
+                "{}: {} passed over",
+                path.display(),
+                count(damages, "damage")
+            ))),
         }
     }
 
@@ -72,6 +79,6 @@ impl Repair {
         for damage in &salvaged.listed {
             output::print(&format!("{}: {damage}", path.display()))?;
         }
-        output::print(&format!("{}: {} items", target.display(), salvaged.items))
+        output::print(&format!("{}: {}", target.display(), count(salvaged.items, "item")))
     }
 }

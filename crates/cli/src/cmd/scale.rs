@@ -103,7 +103,13 @@ impl Scale {
         if self.reread {
             let done = reread(&plan, candidate, &mut said);
             progress.finish_and_clear();
-            let (seconds, reads) = done.map_err(failed)?;
+            // What was measured before may be of another file.
+            let (seconds, reads) = done.map_err(|error| {
+                failed(error).after(
+                    "(or the file is not the one that --keep left, or --items, --engine or --hash \
+                     is not what it was made with)",
+                )
+            })?;
             if self.json {
                 return output::print_json(&json!({ "open_seconds": seconds, "reads": reads }));
             }

@@ -12,6 +12,9 @@ use crate::failure::Outcome;
 use crate::output;
 
 /// Print figures: items, load, bytes on the device and in DRAM
+///
+/// Items are records here, as check counts them: the pairs of all tables, the names of tables, and
+/// what is left of pairs whose table was dropped or whose time has ended.
 #[derive(Debug, Args)]
 pub struct Stats {
     #[command(flatten)]

@@ -151,7 +151,7 @@ fn figures_are_there_for_people_and_for_programs() {
     place.write("a.tsv", "a\t1\nb\t2\n");
     let summary = String::from_utf8(place.ok(&["import", "a.tsv", "a.ehdb"])).unwrap();
     assert!(summary.starts_with("2 records (2 new, 0 replaced, 0 kept) in "), "{summary}");
-    assert!(summary.contains(" records/s; 2 items in a file of "), "{summary}");
+    assert!(summary.contains(" records/s; 2 items in the table, "), "{summary}");
     let stats = place.json(&["stats", "a.ehdb"]);
     for name in ["items", "load_factor", "device_bytes_per_item", "dram_bytes_per_item", "own"] {
         assert!(stats.get(name).is_some_and(|figure| !figure.is_null()), "{name}: {stats}");

@@ -1,7 +1,18 @@
 //! What a failure says: one line, with the name of the file and with what helps, and no data.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
-use crate::support::Place;
+use std::os::unix::fs::symlink;
+
+use crate::support::{Place, Run};
+
+/// Makes `a.ehdb` with 2,000 pairs.
+fn with_pairs() -> Place {
+    let place = Place::new();
+    let lines: String = (0..2000).map(|number| format!("key{number}\tvalue{number}\n")).collect();
+    place.write("a.tsv", lines);
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    place
+}
 
 #[test]
 fn a_wrong_command_line_is_told_in_one_line_and_without_data() {
@@ -40,4 +51,156 @@ fn help_is_a_command_too() {
     assert_eq!(place.ok(&["help"]), place.ok(&["--help"]));
     assert_eq!(place.ok(&["help", "get"]), place.ok(&["get", "--help"]));
     assert_eq!(place.ok(&["help", "device", "list"]), place.ok(&["device", "list", "--help"]));
+}
+
+#[test]
+fn a_damaged_database_leads_to_what_salvages_it() {
+    // Fails if every command, repair itself among them, sent its user to repair.
+    let place = with_pairs();
+    let mut damaged = place.read("a.ehdb");
+    let value = damaged.windows(9).position(|bytes| bytes == b"value1000").unwrap();
+    damaged[value..value + 8].fill(0xff);
+    place.write("a.ehdb", &damaged);
+    let parts = ["a.ehdb: damaged at byte", "restore a backup", "repair DB --into NEW_DB"];
+    for (status, arguments) in [
+        (1, &["check", "a.ehdb"][..]),
+        (1, &["repair", "a.ehdb"]),
+        (4, &["get", "a.ehdb", "key1000"]),
+        (4, &["export", "a.ehdb", "b.tsv"]),
+    ] {
+        place.run(arguments).fails(status, &parts);
+    }
+    let run = place.run(&["repair", "a.ehdb", "--into", "b.ehdb"]);
+    let passed = "everhash: a.ehdb: 1 damage passed over\n";
+    assert_eq!((run.status, &run.stderr[..]), (1, passed), "{run:?}");
+    // Where that has nothing to copy from, it does not name itself.
+    damaged[512..1024].fill(0xa5);
+    place.write("a.ehdb", &damaged);
+    let run = place.run(&["repair", "a.ehdb", "--into", "c.ehdb"]);
+    run.fails(1, &["a.ehdb: damaged at byte", "nothing can be copied", "restore a backup"]);
+    assert!(!run.stderr.contains("--into") && !run.stderr.contains("salvage"), "{run:?}");
+}
+
+#[test]
+fn a_directory_that_is_missing_is_named() {
+    // Fails if who makes a file were told to create it first, or shown a name of ours.
+    let place = with_pairs();
+    for arguments in [
+        &["create", "nodir/b.ehdb"][..],
+        &["backup", "a.ehdb", "nodir/b.ehdb"],
+        &["import", "a.tsv", "nodir/b.ehdb"],
+        &["export", "a.ehdb", "nodir/b.tsv"],
+        &["repair", "a.ehdb", "--into", "nodir/b.ehdb"],
+        &["get", "nodir/b.ehdb", "key"],
+    ] {
+        let run = place.run(arguments);
+        run.fails(4, &["everhash: nodir: ", "no such directory", "make the directory"]);
+    }
+    place.run(&["get", "b.ehdb", "key"]).fails(4, &["b.ehdb: there is no such file"]);
+}
+
+#[test]
+fn a_link_to_nothing_is_named_as_one() {
+    // Fails if one command said "already exists; open it" and the next "create it first".
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\n");
+    symlink("nothing", place.path("a.ehdb")).unwrap();
+    for arguments in
+        [&["create", "a.ehdb"][..], &["get", "a.ehdb", "key"], &["import", "a.tsv", "a.ehdb"]]
+    {
+        place.run(arguments).fails(4, &["a.ehdb: is a symbolic link", "remove or mend the link"]);
+    }
+}
+
+#[test]
+fn a_pair_that_is_refused_names_its_database() {
+    // Fails if the message were of "this pool", which nobody knows, or did not say what helps.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb", "--form", "8/8"]);
+    let parts = ["everhash: a.ehdb: ", "form 8/8", "form variable"];
+    place.run(&["put", "a.ehdb", "abc", "d"]).fails(3, &parts);
+    place.run(&["put", "a.ehdb", "abc", "d"]).fails(3, &["this one has 3/1; "]);
+    place.run(&["add", "a.ehdb", "abc"]).fails(3, &parts);
+}
+
+#[test]
+fn a_table_of_the_other_kind_says_which_option_it_wants() {
+    // Fails if the advice were to drop the table, whose pairs nobody wants to lose.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.ok(&["put", "a.ehdb", "k", "v", "--table", "ends", "--expires-after", "600"]);
+    place.ok(&["put", "a.ehdb", "k", "v", "--table", "stays"]);
+    for arguments in [
+        &["put", "a.ehdb", "k", "v", "--table", "ends"][..],
+        &["add", "a.ehdb", "k", "--table", "ends"],
+    ] {
+        let run = place.run(arguments);
+        run.fails(
+            2,
+            &["a.ehdb: ", "\"ends\" have expiry times; put and import take --expires-after"],
+        );
+        assert!(!run.stderr.contains("drop"), "{run:?}");
+    }
+    let put = ["put", "a.ehdb", "k", "v", "--table", "stays", "--expires-after", "600"];
+    place.run(&put).fails(2, &["a.ehdb: ", "\"stays\" have no expiry times; leave"]);
+}
+
+#[test]
+fn a_setting_or_a_form_that_there_is_not_is_a_wrong_command_line() {
+    // Fails if a name that is missing were called "?", or a form that no engine has a failure of
+    // the database.
+    let place = Place::new();
+    place.run(&["create", "a.ehdb", "--set", "foo=1"]).fails(2, &["settings: there is no 'foo'"]);
+    for command in [&["create", "a.ehdb"][..], &["bench", "--items", "100"]] {
+        let run = place.run(&[command, &["--form", "4/4"]].concat());
+        run.fails(2, &["--form <FORM>: ", "8/8, 16/16 or variable"]);
+    }
+    place.run(&["bench", "--items", "100", "--threads", "1,0"]).fails(2, &["--threads <LIST>: "]);
+}
+
+#[test]
+fn what_a_check_a_backup_and_a_compaction_count_is_said_as_what_it_is() {
+    // Fails if a check called records of the catalogue items, so that a backup after it looked like
+    // a loss, or if a compaction counted one table and a backup all of them.
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\nb\t2\n");
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    for table in ["one", "two"] {
+        place.ok(&["put", "a.ehdb", "k", "v", "--table", table]);
+    }
+    place.ok(&["put", "a.ehdb", "k", "v", "--table", "ends", "--expires-after", "600"]);
+    let text = |arguments: &[&str]| String::from_utf8(place.ok(arguments)).unwrap();
+    let checked = place.json(&["check", "a.ehdb"])["items"].as_u64().unwrap();
+    assert!(checked > 5, "{checked}");
+    assert!(
+        text(&["check", "a.ehdb"]).starts_with(&format!("a.ehdb: sound; {checked} records in "))
+    );
+    assert_eq!(text(&["repair", "a.ehdb"]), format!("a.ehdb: usable; {checked} records\n"));
+    assert_eq!(text(&["backup", "a.ehdb", "b.ehdb"]), "b.ehdb: 5 items\n");
+    assert!(text(&["compact", "a.ehdb"]).starts_with("a.ehdb: 5 items, "));
+    assert_eq!(place.json(&["compact", "a.ehdb"])["items"], 5);
+    // And one is one.
+    place.write("c.tsv", "a\t1\n");
+    let imported = text(&["import", "c.tsv", "c.ehdb"]);
+    assert!(imported.starts_with("1 record ("), "{imported}");
+    assert!(imported.contains("; 1 item in the table, "), "{imported}");
+    assert!(text(&["check", "c.ehdb"]).starts_with("c.ehdb: sound; 1 record in "));
+}
+
+#[test]
+fn a_limit_of_the_length_of_files_is_an_error_and_leaves_nothing() {
+    // Fails if the signal of the system ended the program without a word, with half a file left.
+    let place = with_pairs();
+    let limited = |arguments: &str| {
+        let script = format!("ulimit -f 16; exec \"$0\" {arguments}");
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["-c", &script, crate::support::PROGRAM]).current_dir(place.directory());
+        Run::of(bash.output().unwrap())
+    };
+    let before = place.names();
+    let full = ["full: no space left on the device", "ulimit -f", "free space"];
+    limited("create b.ehdb --engine turbo").fails(4, &full);
+    limited("backup a.ehdb b.ehdb").fails(4, &full);
+    limited("export a.ehdb b.tsv").fails(4, &["b.tsv: cannot be written"]);
+    assert_eq!(place.names(), before);
 }

@@ -136,6 +136,26 @@ fn what_others_own_is_refused() {
 }
 
 #[test]
+fn what_was_not_closed_and_may_only_be_read_says_who_can_recover_it() {
+    // Fails if whoever may read were told that the mode is wrong, which it is not.
+    let place = Place::new();
+    let everybody = |mode| std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(place.directory(), everybody(0o777)).unwrap();
+    let db = Db::create(place.path("open.ehdb")).unwrap();
+    db.put("key", "value").unwrap();
+    std::fs::copy(place.path("open.ehdb"), place.path("a.ehdb")).unwrap();
+    db.close().unwrap();
+    std::fs::set_permissions(place.path("a.ehdb"), everybody(0o444)).unwrap();
+    for command in [&["get", "a.ehdb", "key"][..], &["count", "a.ehdb"], &["export", "a.ehdb"]] {
+        let Some(run) = as_nobody(&place, command) else { return };
+        run.fails(4, &["a.ehdb: was not closed", "permission to write", "repair DB --into NEW_DB"]);
+    }
+    // What it names works.
+    as_nobody(&place, &["repair", "a.ehdb", "--into", "b.ehdb"]).unwrap().ok();
+    assert_eq!(place.ok(&["get", "b.ehdb", "key"]), b"value\n");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     // Fails if a closed pipe were reported, or killed the program.
     let place = Place::new();
@@ -202,7 +222,7 @@ fn a_repair_says_what_it_found() {
     place.ok(&["import", "a.tsv", "a.ehdb"]);
     let mut damaged = place.read("a.ehdb");
     assert_eq!(place.json(&["repair", "a.ehdb"])["items"], 2000);
-    assert_eq!(place.ok(&["repair", "a.ehdb"]), b"a.ehdb: usable; 2000 items\n");
+    assert_eq!(place.ok(&["repair", "a.ehdb"]), b"a.ehdb: usable; 2000 records\n");
     let whole = place.json(&["repair", "a.ehdb", "--into", "whole.ehdb"]);
     assert_eq!((&whole["items"], &whole["damages"]), (&2000.into(), &0.into()));
     let value = damaged.windows(9).position(|bytes| bytes == b"value1000").unwrap();
@@ -211,7 +231,7 @@ fn a_repair_says_what_it_found() {
     place.run(&["repair", "a.ehdb"]).fails(1, &["a.ehdb", "damaged at byte"]);
     assert_eq!(place.read("a.ehdb"), damaged);
     let run = place.run(&["repair", "a.ehdb", "--into", "b.ehdb", "--json"]);
-    assert!(run.status == 1 && run.stderr.contains("were passed over"), "{run:?}");
+    assert!(run.status == 1 && run.stderr.contains("passed over"), "{run:?}");
     let said: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!(place.ok(&["count", "b.ehdb"]), format!("{}\n", said["items"]).as_bytes());
     assert!(said["items"].as_u64() > Some(1000) && said["damages"].as_u64() > Some(0), "{said}");
