@@ -135,8 +135,8 @@ impl From<everhash_store::Error> for Failure {
             Error::Pair(_) => Failure { of_pair: true, ..Failure::input(error) },
             Error::File { ref path, .. } if error.is_full() || is_too_long(&error) => {
                 Failure::device(format_args!(
-                    "{path}: full: no space left on the device, or no longer file is allowed (ulimit \
-                 -f, a quota, 1 TiB); free space"
+                    "{path}: full: no space left on the device, or no longer file is allowed \
+                     (ulimit -f, a quota, 1 TiB); free space"
                 ))
             }
             _ if error.is_setting() => Failure::usage(error),

@@ -20,8 +20,8 @@ use nix::sys::signal::{SigSet, Signal};
 static METER: everhash_pmem::AllocationMeter = everhash_pmem::AllocationMeter;
 
 fn main() -> ExitCode {
-    // A file that may not become longer (ulimit -f) is then an error of the call, and no silent end.
-    // Best effort. Threads have the mask of the one that starts them.
+    // A file that may not become longer (ulimit -f) is then an error of the call, and no silent
+    // end. Best effort. Threads have the mask of the one that starts them.
     let mut held = SigSet::empty();
     held.add(Signal::SIGXFSZ);
     let _ = held.thread_block();

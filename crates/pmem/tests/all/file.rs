@@ -598,7 +598,7 @@ fn what_a_killed_process_left_goes_and_what_a_living_one_makes_stays() {
     let target = directory.file().file_name().unwrap().to_str().unwrap().to_owned();
     let left = beside(&format!(".{target}.761-0.new"));
     let others = ["other.761-0.new", &format!(".{target}.761-.new"), &format!(".{target}.new")];
-    let others = others.map(|name| beside(name));
+    let others = others.map(beside);
     for path in [&left].into_iter().chain(&others) {
         std::fs::write(path, "left").unwrap();
     }

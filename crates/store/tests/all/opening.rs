@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::support::place;
 use everhash_pmem::pool::Header;
-use everhash_store::{Db, Durability, Error, Form, HashKind};
+use everhash_store::{Db, Durability, Error, ErrorKind, Form, HashKind};
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
@@ -129,7 +129,15 @@ fn what_is_missing_or_in_the_way_is_named() {
     assert!(not_found.to_string().contains("pairs.ehdb"), "{not_found}");
     assert!(matches!(Db::open_read_only(&path), Err(Error::NotFound { .. })));
     let nowhere = directory.path().join("missing").join("pairs.ehdb");
-    assert!(matches!(Db::create(&nowhere), Err(Error::NotFound { .. })));
+    let error = Db::create(&nowhere).unwrap_err();
+    assert!(matches!(error, Error::NoDirectory { .. }) && error.kind() == ErrorKind::NotFound);
+    assert!(error.to_string().contains("missing: there is no such directory"), "{error}");
+    // A link that leads nowhere is neither a database nor a free name.
+    let link = directory.path().join("link.ehdb");
+    std::os::unix::fs::symlink("nothing", &link).unwrap();
+    for result in [Db::create(&link), Db::open(&link), Db::open_read_only(&link)] {
+        assert!(matches!(result, Err(Error::BrokenLink { .. })), "{result:?}");
+    }
     Db::create(&path).unwrap().close().unwrap();
     assert!(matches!(Db::create(&path), Err(Error::AlreadyExists { .. })));
     Db::options().create_if_missing(true).open(&path).unwrap();
