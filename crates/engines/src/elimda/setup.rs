@@ -182,6 +182,9 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()>
     let pm = pool.access();
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root());
+    // Before the first segment is written: a table that does not fit must not fill the medium first.
+    let all = bytes_needed(&geometry) - pool::DATA.byte();
+    space.give(space.take(all, geometry.align_bytes())?.span);
     let initial = geometry.initial_segments;
     let table = space.take(layout::extent_bytes(initial, 0), 64)?.span;
     pm.write_words(table.start, &vec![0; table.words as usize])?;
@@ -231,9 +234,14 @@ pub fn block_head(at: everhash_pmem::Addr, number: u64) -> [u64; BlockHead::REST
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use everhash_pmem::Image;
     use everhash_pmem::crash::Model;
+    use everhash_testkit::session::Session;
 
     use super::*;
+    use crate::elimda::ElimDa;
 
     #[test]
     fn settings_survive_the_root_and_damage_does_not_pass() {
@@ -272,5 +280,15 @@ mod tests {
         // Fails if a table were made that cannot be opened.
         let settings = ElimDaSettings { lanes: 16, buckets: 8, ..ElimDaSettings::default() };
         assert!(matches!(settings.geometry(Form::WORDS), Err(Error::Setting { .. })));
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_is_refused_before_it_is_written() {
+        // Fails if segments are written until the medium is full.
+        let settings = ElimDaSettings { initial_segments: 1 << 20, ..ElimDaSettings::tiny() };
+        let image = Arc::new(Image::new(0, 1 << 20));
+        let made = Session::<ElimDa>::create(Arc::clone(&image), Form::WORDS, &settings);
+        assert!(matches!(made.err(), Some(Error::Full { needed }) if needed > 1 << 28));
+        assert!(image.bytes() < 64 << 10, "{}", image.bytes());
     }
 }
