@@ -1,6 +1,8 @@
 //! The collecting logs: made where caches are durable, moved away where they are not.
 
-use everhash_index::{Error, Result};
+mod moving;
+
+use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Domain, Media, Span};
 
 use super::sites;
@@ -59,7 +61,7 @@ fn load_from<M: Media, F: Form>(
     Ok((collectors, untidy))
 }
 
-/// Moves what is in collecting logs to the backup log where inserts do not go to them, and gives
+/// Moves what is in collecting logs to the device table where inserts do not go to them, and gives
 /// their space back. On a medium without room for that, they are only read.
 pub(super) fn leave<M: Media, F: Form>(table: &mut ElimDa<M, F>) -> Result<()> {
     let Some(collectors) = &table.collectors else { return Ok(()) };
@@ -67,18 +69,14 @@ pub(super) fn leave<M: Media, F: Form>(table: &mut ElimDa<M, F>) -> Result<()> {
         return Ok(());
     }
     let (area, pm) = (collectors.area, table.pool.access());
-    match table.drain(&pm) {
-        Ok(()) => {
-            pm.commit_word(LOGS_LINK, 0, sites::LOGS_LINK)?;
-            pm.persist(Span::new(LOGS_LINK, 1), sites::LOGS_LINK)?;
-            drop(pm);
-            table.collectors = None;
-            table.space.give(span_of(table, area));
-            Ok(())
-        }
-        Err(Error::Full { .. }) => Ok(()),
-        Err(other) => Err(other),
+    if moving::move_all(table, &pm, collectors)? {
+        pm.commit_word(LOGS_LINK, 0, sites::LOGS_LINK)?;
+        pm.persist(Span::new(LOGS_LINK, 1), sites::LOGS_LINK)?;
+        drop(pm);
+        table.collectors = None;
+        table.space.give(span_of(table, area));
     }
+    Ok(())
 }
 
 fn span_of<M: Media, F: Form>(table: &ElimDa<M, F>, area: Addr) -> Span {

@@ -4,13 +4,14 @@
 use core::ops::ControlFlow;
 
 use everhash_index::{Design, Form, Table, WordTable};
-use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
+use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen, What};
 use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{Addr, Domain, Guarantees, Image};
 use everhash_testkit::measured::{MEMORY, Measured};
 use everhash_testkit::session::Session;
 use everhash_testkit::{model, race};
 
+use super::each_crash::after_each_crash;
 use crate::elimda::collectors::Logs;
 use crate::elimda::layout::{
     CollectingLog, Control, Ended, Geometry, Kind, LOGS_LINK, Root, open_link,
@@ -127,6 +128,68 @@ fn a_pool_moves_between_machines_with_durable_caches_and_others() {
             }
             words = session.region().media().words();
         }
+    }
+}
+
+/// What a process leaves whose stores outlive it: pairs in collecting logs, and some below.
+fn killed(form: Form, settings: &ElimDaSettings, keys: u64) -> Vec<u64> {
+    let process = Guarantees { domain: Domain::Process, ..Model::File.guarantees() };
+    let image = Image::new(0, 4 << 20).with_guarantees(process);
+    let session = Session::<ElimDa>::create(image, form, settings).unwrap();
+    for key in 0..keys {
+        assert!(session.table().insert(&pair(form, key), &pair(form, key)).unwrap());
+        // New values, in all layers.
+        let changed = key / 2;
+        if key % 5 == 0 {
+            assert!(session.table().update(&pair(form, changed), &pair(form, !changed)).unwrap());
+        }
+    }
+    session.region().media().words()
+}
+
+#[test]
+fn an_open_that_leaves_the_collecting_logs_waits_for_the_device_a_few_times() {
+    // Fails if items leave them one by one: an open takes minutes then.
+    let settings = ElimDaSettings { collecting_logs: 256, ..ElimDaSettings::default() };
+    for form in super::FORMS {
+        let words = killed(form, &settings, 2000);
+        let medium = Traced::new(Model::File, 0, 4 << 20);
+        medium.restart(&words);
+        let session = Session::<ElimDa, Traced>::open(medium, form).unwrap();
+        let waits = session.region().media().take_log();
+        let waits = waits.events().iter().filter(|it| matches!(it.what, What::Fence | What::Sync));
+        let waits = waits.count();
+        println!("{form}: {waits}");
+        assert_eq!(session.region().access().load(LOGS_LINK).unwrap(), 0, "{form}");
+        assert_eq!(session.table().check().unwrap().items, 2000, "{form}");
+        assert!(waits < 24, "{form}: {waits}");
+    }
+}
+
+#[test]
+fn a_crash_while_the_collecting_logs_are_left_takes_nothing_away() {
+    // Fails if the copies in the logs go before those in the device table are durable, if a unit
+    // counts before its items do, or if an item comes back with its old value.
+    let settings = ElimDaSettings { collecting_logs: 16, ..ElimDaSettings::tiny() };
+    for (form, model) in super::FORMS.into_iter().zip([Model::File, Model::File, Model::Adr]) {
+        const KEYS: u64 = 60;
+        let words = killed(form, &settings, KEYS);
+        let medium = Traced::new(model, 0, 1 << 20);
+        medium.restart(&words);
+        let session = Session::<ElimDa, Traced>::open(medium, form).unwrap();
+        let log = session.region().media().take_log();
+        assert!(session.table().stats().unwrap().growth_steps > 0, "no segment was full");
+        after_each_crash(model, form, words, &log, |after| {
+            assert_eq!(after.table().len().unwrap(), KEYS, "{form}");
+            assert_eq!(after.table().check().unwrap().items, KEYS, "{form}");
+            for key in 0..KEYS {
+                let is_changed = (0..KEYS).any(|at| at % 5 == 0 && at / 2 == key);
+                let wanted = pair(form, if is_changed { !key } else { key });
+                let mut value = Vec::new();
+                assert!(after.table().get(&pair(form, key), &mut value).unwrap(), "{key}");
+                assert_eq!(value, wanted, "{form}, {key}");
+            }
+        });
     }
 }
 
