@@ -27,7 +27,7 @@ mod read;
 use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 
-use everhash_index::{Executor, Form, Result};
+use everhash_index::{Error, Executor, Form, Result};
 use everhash_pmem::{
     Access, Addr, AtomicWord, Lock, Media, Pool, Shutdown, Space, Span, WORD, pool,
 };
@@ -168,27 +168,43 @@ fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) 
         width => (width * JOBS_OF_THREAD).min(table.areas.len()),
     };
     let recovery = Recovery { table, epoch, index_words: AtomicWord::new(0) };
-    let spans = run_all::<M::Sync, _>(executor, jobs, |job| {
+    let recovered = run_all::<M::Sync, _>(executor, jobs, |job| {
         recover_some(&recovery, table.areas.iter().skip(job).step_by(jobs))
     })?;
-    let mut spans = spans.concat();
+    let mut spans: Vec<Span> =
+        recovered.iter().flatten().flat_map(|it| &it.logs).copied().collect();
     // Neighbours together: there are hundreds of thousands of logs in a large pool.
-    runs(&mut spans)?.into_iter().try_for_each(|run| Ok(table.space.claim(run)?))
+    runs(&mut spans)?.into_iter().try_for_each(|run| Ok::<_, Error>(table.space.claim(run)?))?;
+    if !table.pool.writable() || is_settled(table, epoch) {
+        return Ok(());
+    }
+    // Only now: a damaged pool stays as it was.
+    run_all::<M::Sync, _>(executor, jobs, |job| {
+        let pm = table.pool.access();
+        recovered[job].iter().try_for_each(|it| accept(&pm, table, it))
+    })
+    .map(drop)
 }
 
-/// Recovers some areas, one after the other; returns the space of their logs in ascending order.
+/// An area as it was read.
+struct Recovered<'t, M: Media> {
+    area: &'t Area<M>,
+    record: DecodedRecord,
+    /// The space of its logs, oldest first.
+    logs: Vec<Span>,
+    /// The directory log of the newest, if it followed from the objects.
+    records: Vec<u64>,
+}
+
+/// Reads some areas, one after the other.
 fn recover_some<'t, M: Media>(
     recovery: &Recovery<'t, M>,
     areas: impl ExactSizeIterator<Item = &'t Area<M>>,
-) -> Result<Vec<Span>> {
+) -> Result<Vec<Recovered<'t, M>>> {
     let mut stock = Stock::new(areas.len() as u64);
-    let mut spans = Vec::new();
-    for area in areas {
-        recover_area(recovery, area, &mut stock, &mut spans)?;
-    }
+    let recovered = areas.map(|area| recover_area(recovery, area, &mut stock)).collect();
     recovery.table.blocks.put_back(stock)?;
-    spans.sort_by_key(|span| span.start);
-    Ok(spans)
+    recovered
 }
 
 /// Sorts spans, and returns what they cover in as few runs as there are.
@@ -210,13 +226,12 @@ fn runs(spans: &mut [Span]) -> Result<Vec<Span>> {
     Ok(runs)
 }
 
-/// Recovers an area, and collects the spans of its logs.
-fn recover_area<M: Media>(
-    recovery: &Recovery<'_, M>,
-    area: &Area<M>,
+/// Reads an area, and changes nothing on the medium.
+fn recover_area<'t, M: Media>(
+    recovery: &Recovery<'t, M>,
+    area: &'t Area<M>,
     stock: &mut Stock,
-    spans: &mut Vec<Span>,
-) -> Result<()> {
+) -> Result<Recovered<'t, M>> {
     let Recovery { table, epoch, .. } = *recovery;
     let pm = table.pool.access();
     let shutdown = table.pool.previous_shutdown();
@@ -231,6 +246,7 @@ fn recover_area<M: Media>(
         Shutdown::Clean => table.load(&pm, area, state, record.tail, stock)?,
         Shutdown::Process | Shutdown::Power => None,
     };
+    let mut records = Vec::new();
     let logs = match loaded {
         Some(logs) => logs,
         None => {
@@ -238,19 +254,15 @@ fn recover_area<M: Media>(
             let logs_spans: Vec<Span> = logs.iter().map(LogHeader::span).collect();
             // Before any is read: so many objects as the medium has room for, and no more.
             runs(&mut logs_spans.clone())?;
-            rebuild(&pm, table, area, state, &logs, stock)?;
+            records = rebuild(&pm, table, area, state, &logs, stock)?;
             // Behind the tail there may be more.
             record.tail = state.newest();
             logs_spans
         }
     };
-    if table.pool.writable() && !is_settled(table, epoch) {
-        accept(&pm, table, area, state, &record, &logs)?;
-    }
     for log in &logs {
         *table.bytes_of(state, *log) += log.bytes();
     }
-    spans.extend(logs);
     bound_counts(area, state)?;
     table.note_need(state)?;
     let [level, old] = info.levels;
@@ -259,7 +271,7 @@ fn recover_area<M: Media>(
         state.rehash = Some(Rehash::begun(info.end, counted_behind(&pm, state, info.end)?));
     }
     area.show(state, View::new(level, old));
-    Ok(())
+    Ok(Recovered { area, record, logs, records })
 }
 
 /// Demands that the indexes of all directories are in proportion to the medium: they are taken when
@@ -298,7 +310,8 @@ fn counted_behind<M: Media>(pm: &Access<'_, M>, state: &State, end: u64) -> Resu
     Ok(Counted { items: items?, item_bytes: item_bytes? })
 }
 
-/// Applies the logs of an area: rebuilds its directories and its counts.
+/// Applies the logs of an area: rebuilds its directories and its counts. Returns the directory log
+/// of the newest one, if that is not on the medium yet.
 fn rebuild<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
@@ -306,7 +319,7 @@ fn rebuild<M: Media>(
     state: &mut State,
     logs: &VecDeque<LogHeader>,
     stock: &mut Stock,
-) -> Result<()> {
+) -> Result<Vec<u64>> {
     let info = state.info;
     stock.expect(most_blocks(table, logs, &info));
     let mut records = Vec::new();
@@ -335,7 +348,12 @@ fn rebuild<M: Media>(
         state.stored += count;
         state.chained += if is_old { 0 } else { count };
     }
-    Ok(())
+    Ok(if is_sealed(table) { records } else { Vec::new() })
+}
+
+/// Returns whether what is durable of the newest logs is found by the seals of their objects.
+fn is_sealed<M: Media>(table: &Walsh<M>) -> bool {
+    table.settings.durability == 1 && table.pool.previous_shutdown() == Shutdown::Power
 }
 
 /// Returns how many blocks of directories the objects of an area need at most.
@@ -364,10 +382,7 @@ fn open_newest<M: Media>(
     state.items = log.head[LogHead::ITEMS];
     // Bounded: what is added below must not overflow.
     state.item_bytes = log.head[LogHead::ITEM_BYTES].min(medium);
-    let shutdown = table.pool.previous_shutdown();
-    let is_immediate = table.settings.durability == 1;
-    let is_sealed = is_immediate && shutdown == Shutdown::Power;
-    let most = if is_sealed { log.entries().min(MOST_ENTRIES) } else { log.count };
+    let most = if is_sealed(table) { log.entries().min(MOST_ENTRIES) } else { log.count };
     let span = log.span();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     for number in 0..most {
@@ -396,15 +411,6 @@ fn open_newest<M: Media>(
         }
     }
     let count = records.len() as u64;
-    if is_sealed {
-        pm.write_words(log.at.plus(LogHead::WORDS as u64), records)?;
-    }
-    if is_immediate && shutdown != Shutdown::Clean {
-        // What a rehash moved may lie behind an object that is not whole. Once another is in its
-        // place, the next crash must not find them. A killed process may leave a whole object that
-        // the visible tail does not cover: it does not count, and must not do so after power loss.
-        wipe(pm, Span::new(log.at.plus(fill), span.words.saturating_sub(fill)))?;
-    }
     state.open = Some(OpenLog {
         number: log.number(),
         span,
@@ -448,6 +454,26 @@ fn is_behind<M: Media>(
         && table.objects.is_sealed(pm, log.at.plus(fill), words, checksum)?)
 }
 
+/// Writes the directory log of the newest log, if it followed from the objects, and wipes what lies
+/// behind these.
+fn complete_newest<M: Media>(
+    pm: &Access<'_, M>,
+    table: &Walsh<M>,
+    state: &State,
+    records: &[u64],
+) -> Result<()> {
+    let is_closed = table.pool.previous_shutdown() == Shutdown::Clean;
+    let Some(log) = state.open.filter(|_| table.settings.durability == 1 && !is_closed) else {
+        return Ok(());
+    };
+    pm.write_words(log.span.start.plus(LogHead::WORDS as u64), records)?;
+    // What a rehash moved may lie behind an object that is not whole. Once another is in its
+    // place, the next crash must not find them. A killed process may leave a whole object that
+    // the visible tail does not cover: it does not count, and must not do so after power loss.
+    let behind = log.span.words.saturating_sub(log.fill);
+    wipe(pm, Span::new(log.span.start.plus(log.fill), behind))
+}
+
 /// Makes durable what recovery will serve, and lets all words of the area say the same.
 ///
 /// A crash inside leaves the state before. Where areas share epochs, the next one makes it
@@ -455,11 +481,12 @@ fn is_behind<M: Media>(
 fn accept<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
-    area: &Area<M>,
-    state: &mut State,
-    record: &DecodedRecord,
-    logs: &[Span],
+    recovered: &Recovered<'_, M>,
 ) -> Result<()> {
+    let Recovered { area, record, logs, records } = recovered;
+    let mut guard = area.state.lock()?;
+    let state = &mut *guard;
+    complete_newest(pm, table, state, records)?;
     for place in &record.broken {
         // The next info for this place may differ, and a word of it must not complete this one.
         let is_here = info_place(state.sequence) == *place;
