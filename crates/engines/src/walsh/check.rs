@@ -12,8 +12,9 @@ mod chains;
 mod checkpoints;
 mod judge;
 mod objects;
+mod remains;
 
-use everhash_index::{Checked, Error, Result, pass_over};
+use everhash_index::{Checked, Error, Result};
 use everhash_pmem::{Addr, Media, Region, Span, pool};
 
 use super::layout::{self, INFO_ESTIMATED, Info, LogHead};
@@ -64,43 +65,102 @@ pub fn check_open<M: Media>(region: &Region<M>) -> Result<Checked> {
     read(&mut Judge::new(region)?, Moment::Visible, &mut |_, _| {})
 }
 
-/// As [`check`], but passes over the areas that are damaged. Of an area of which what was stored
-/// last is not whole it reports that, and takes what is durable.
+/// As [`check`], but passes over what is damaged. Of an area of which what was stored last is not
+/// whole it reports that, and takes what is durable. If neither is whole, it reads on behind each
+/// damaged object: see [`Remains`](remains::Remains).
 pub fn salvage<M: Media>(
     region: &Region<M>,
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
     let mut judge = Judge::new(region)?;
+    let is_closed = judge.is_closed;
     for number in 0..judge.areas {
-        let is_stale = judge.is_stale(number).is_ok_and(|it| it);
-        // After power loss there may be objects behind the visible tail, found by their seals.
-        let has_seals = judge.seal_words > 0;
-        let moments = match is_stale || has_seals {
-            true => [Moment::Durable, Moment::Visible],
-            false => [Moment::Visible, Moment::Durable],
-        };
         let before = judge.budget;
-        let (mut damage, mut is_visited) = (None, false);
-        for moment in moments {
-            judge.budget = before;
-            match judge.area(number, moment) {
-                Ok(_) if is_visited => {}
-                Ok(area) => {
-                    area.visit(visit);
-                    is_visited = true;
-                    // Damage ends what seals find, too: then the visible tail covers more than
-                    // that. Where it does not, the words that it leads to need not be durable.
-                    if is_stale || !has_seals || judge.is_reached(number, &area) {
-                        break;
-                    }
-                }
-                Err(error @ Error::Corrupt { .. }) => damage = damage.or(Some(error)),
-                Err(error) => return Err(error),
-            }
+        let (mut is_visited, damage) = salvage_area(&mut judge, number, visit)?;
+        if !is_visited && is_closed {
+            // The logs can be read without a checkpoint, and with the better of two infos.
+            (judge.is_closed, judge.budget) = (false, before);
+            (is_visited, _) = salvage_area(&mut judge, number, visit)?;
         }
-        damage.map_or(Ok(()), |damage| pass_over::<()>(Err(damage), report))?;
+        if is_visited {
+            damage.into_iter().for_each(&mut *report);
+        } else {
+            judge.budget = before;
+            salvage_remains(&mut judge, number, (is_closed, damage), visit, report)?;
+        }
+        judge.is_closed = is_closed;
     }
+    Ok(())
+}
+
+/// Visits the pairs of an area, if it is whole at some moment. Returns whether it is, and the first
+/// damage.
+fn salvage_area<M: Media>(
+    judge: &mut Judge<'_, M>,
+    number: u64,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<(bool, Option<Error>)> {
+    let is_stale = judge.is_stale(number).is_ok_and(|it| it);
+    // After power loss there may be objects behind the visible tail, found by their seals.
+    let has_seals = judge.seal_words > 0;
+    let moments = match is_stale || has_seals {
+        true => [Moment::Durable, Moment::Visible],
+        false => [Moment::Visible, Moment::Durable],
+    };
+    let before = judge.budget;
+    let (mut damage, mut is_visited) = (None, false);
+    for moment in moments {
+        judge.budget = before;
+        match judge.area(number, moment) {
+            Ok(_) if is_visited => {}
+            Ok(area) => {
+                area.visit(visit);
+                is_visited = true;
+                // Damage ends what seals find, too: then the visible tail covers more than
+                // that. Where it does not, the words that it leads to need not be durable.
+                if is_stale || !has_seals || judge.is_reached(number, &area) {
+                    break;
+                }
+            }
+            Err(error @ Error::Corrupt { .. }) => damage = damage.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((is_visited, damage))
+}
+
+/// Visits what is left of an area that is whole at no moment.
+///
+/// Of a pool that was not closed, what is durable is read: what was stored last may lead to objects
+/// that the place held before. Where fences do not reach the device nothing is known to be durable,
+/// and the area is passed over as a whole; so it is if no single damage explains what is wrong.
+fn salvage_remains<M: Media>(
+    judge: &mut Judge<'_, M>,
+    number: u64,
+    (is_closed, damage): (bool, Option<Error>),
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+    report: &mut dyn FnMut(Error),
+) -> Result<()> {
+    let moments: &[Moment] = match (is_closed, judge.is_relaxed) {
+        (true, _) => &[Moment::Visible, Moment::Durable],
+        (false, false) => &[Moment::Durable],
+        (false, true) => &[],
+    };
+    let before = judge.budget;
+    for moment in moments {
+        judge.budget = before;
+        match judge.remains(number, *moment, is_closed) {
+            Ok(remains) if !remains.damages.is_empty() => {
+                remains.visit(|key| judge.hasher.bytes(key), visit);
+                remains.damages.into_iter().for_each(report);
+                return Ok(());
+            }
+            Ok(_) | Err(Error::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    damage.into_iter().for_each(report);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod figures;
 mod full;
 mod hostile;
 mod hot;
+mod salvage;
 mod seals;
 mod settings;
 mod space;

@@ -40,7 +40,7 @@ impl<M: Media> Judge<'_, M> {
     }
 
     /// Returns where the checkpoint of an area lies, and its head.
-    fn checkpoint_head(
+    pub fn checkpoint_head(
         &self,
         area: u64,
         end: &End,

@@ -150,9 +150,12 @@ impl<'a, M: Media> Judge<'a, M> {
             let at = record.plus(place as u64);
             let mut info = [0; Info::WORDS];
             self.pm.read_words(at, &mut info)?;
-            if layout::is_sealed(&info, at, self.seed)
-                && info[Info::SEQUENCE] > newest[Info::SEQUENCE]
-            {
+            let is_whole = layout::is_sealed(&info, at, self.seed);
+            if self.is_closed && !is_whole {
+                // Only a crash leaves half an info, and the other one may be the older of the two.
+                return Err(corrupt(record, "the infos of an area are whole"));
+            }
+            if is_whole && info[Info::SEQUENCE] > newest[Info::SEQUENCE] {
                 newest = info;
             }
         }
@@ -192,8 +195,15 @@ impl<'a, M: Media> Judge<'a, M> {
 
     /// Returns the logs of an area, oldest first.
     pub fn logs(&mut self, area: u64, end: &End) -> Result<Vec<Log>> {
+        let mut logs = Vec::new();
+        self.follow(area, end, &mut logs)?;
+        logs.reverse();
+        Ok(logs)
+    }
+
+    /// Adds the logs of an area to `logs`, newest first, up to what is damaged.
+    pub fn follow(&mut self, area: u64, end: &End, logs: &mut Vec<Log>) -> Result<()> {
         let start = end.info[Info::START];
-        let mut logs: Vec<Log> = Vec::new();
         let mut next = end.tail;
         // Each takes some of the budget.
         while !next.at.is_null() {
@@ -205,7 +215,7 @@ impl<'a, M: Media> Judge<'a, M> {
             let after = logs.last().map(|log| log.head[LogHead::NUMBER]);
             if after.is_none() && number < start {
                 // The area was cleared after its last write.
-                return Ok(logs);
+                return Ok(());
             }
             if number < start || after.is_some_and(|after| after != number.wrapping_add(1)) {
                 return Err(corrupt(log.at, "the logs of an area have successive numbers"));
@@ -214,8 +224,7 @@ impl<'a, M: Media> Judge<'a, M> {
             let (at, previous) = (log.at, head[LogHead::PREVIOUS]);
             logs.push(log);
             if number == start {
-                logs.reverse();
-                return Ok(logs);
+                return Ok(());
             }
             let Some(before) = Tail::decode(previous, at) else {
                 return Err(corrupt(at, "the logs of an area begin at the oldest"));
@@ -223,7 +232,7 @@ impl<'a, M: Media> Judge<'a, M> {
             next = before;
         }
         match logs.is_empty() {
-            true => Ok(logs),
+            true => Ok(()),
             false => Err(corrupt(end.tail.at, "the logs of an area begin at the oldest")),
         }
     }

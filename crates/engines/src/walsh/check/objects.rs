@@ -27,9 +27,9 @@ pub struct Replayed {
 pub struct Object {
     pub link: Link,
     pub key: Vec<u8>,
-    value: Vec<u8>,
+    pub value: Vec<u8>,
     /// The object, and its seal.
-    words: u64,
+    pub words: u64,
 }
 
 impl<M: Media> Judge<'_, M> {
@@ -81,7 +81,7 @@ impl<M: Media> Judge<'_, M> {
     }
 
     /// Reads the object at `at`, which lies in `log`.
-    fn object(&self, at: Addr, log: &Log) -> Result<Object> {
+    pub fn object(&self, at: Addr, log: &Log) -> Result<Object> {
         let (head_words, lengths) = match self.form {
             Form::Fixed { key_bytes, value_bytes } => (
                 1 + (key_bytes as usize + value_bytes as usize) / WORD as usize,
