@@ -182,7 +182,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()>
     let pm = pool.access();
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root());
-    // Before the first segment is written: a table that does not fit must not fill the medium first.
+    // Before the first segment is written: a table that does not fit must not fill the medium.
     let all = bytes_needed(&geometry) - pool::DATA.byte();
     space.give(space.take(all, geometry.align_bytes())?.span);
     let initial = geometry.initial_segments;

@@ -179,11 +179,11 @@ pub use state::Walsh as WalshTable;
 /// is no order between areas; on an ordinary file, or with the setting `epochs`, all of them are as
 /// they were at one instant. [`sync`](everhash_index::Table::sync) is the barrier over all areas.
 ///
-/// A [`salvage`](Engine::salvage) reads on behind a damaged object. What an older object says of the
-/// same key is not given back; where nothing says whose object it was (in the newest log of an area
-/// of a pool that was not closed), neither is any older pair of the area. Of a damaged log head
-/// that costs the older logs of the area, and of a pool of relaxed durability that was not closed
-/// any damage costs its area.
+/// A [`salvage`](Engine::salvage) reads on behind a damaged object. What an older object says of
+/// the same key is not given back; where nothing says whose object it was (in the newest log of an
+/// area of a pool that was not closed), neither is any older pair of the area. A damaged head of a
+/// log costs the older logs of its area. In a pool of relaxed durability that was not closed, any
+/// damage costs its area.
 ///
 /// Not there: the compaction of directory logs (3.2.2).
 #[derive(Clone, Copy, Debug, Default)]

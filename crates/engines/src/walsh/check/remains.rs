@@ -15,7 +15,7 @@ use super::objects::Object;
 use crate::common::check::corrupt;
 use crate::walsh::layout::{
     self, AREA_HASH, Checkpoint, Kind, LogHead, MOST_ENTRIES, ObjectHead, RECORD_HASH,
-    RECORD_OFFSET, Tag,
+    RECORD_OFFSET, Tag, WordObject,
 };
 
 /// What was read of a damaged area.
@@ -200,7 +200,7 @@ impl<M: Media> Judge<'_, M> {
     fn is_key_of(&self, record: u64, log: &Log, place: u64) -> bool {
         let at = log.at.plus(place);
         let (key_at, key_bytes) = match self.form {
-            Form::Fixed { key_bytes, .. } => (at.plus(1), u64::from(key_bytes)),
+            Form::Fixed { key_bytes, .. } => (at.plus(WordObject::KEY as u64), key_bytes.into()),
             Form::Variable => {
                 let lengths = self.pm.load(at.plus(ObjectHead::LENGTHS as u64)).unwrap_or(0);
                 (at.plus(ObjectHead::WORDS as u64), lengths & u64::from(u32::MAX))
