@@ -56,8 +56,7 @@ pub struct Usage {
 /// The free lines of a medium, from an address on.
 ///
 /// Best fit with coalescing. The engines' spans have few lengths, so the hole of one span fits the
-/// next one exactly, and the long run at the end is split last. What has storage is taken first, so
-/// that a full device refuses nothing that fits there. The medium grows when nothing fits.
+/// next one exactly, and the long run at the end is split last. The medium grows when nothing fits.
 ///
 /// ```
 /// use everhash_pmem::{Addr, Image, Region, Space};
@@ -77,19 +76,12 @@ pub struct Space<M: Media> {
     state: LockOf<M, State>,
     /// The right to grow the medium. Acquired before `state`, which stays unlocked during the
     /// growth: other threads give, and take what fits, while the device works.
-    growing: LockOf<M, Growth>,
-}
-
-#[derive(Debug, Default)]
-struct Growth {
-    /// Whether the device had no room for what was asked of it last.
-    was_refused: bool,
+    growing: LockOf<M, ()>,
 }
 
 struct State {
-    /// The free runs that have storage behind them.
-    solid: FreeMap,
-    /// The other free runs. No line is in both.
+    free: FreeMap,
+    /// Those of the free runs that have no storage behind them.
     holes: FreeMap,
     /// Whether that is known of them: else there may be storage behind most.
     knows_holes: bool,
@@ -119,15 +111,18 @@ impl<M: Media> Space<M> {
     fn with_zero_from(region: Region<M>, from: Addr, zero: u64) -> Self {
         let first = from.byte().div_ceil(LINE);
         let end = (region.media().bytes() / LINE).max(first);
-        let (mut solid, mut holes) = <(FreeMap, FreeMap)>::default();
-        let knows_holes = region.media().is_whole();
+        let mut free = FreeMap::default();
         if first < end {
-            let all = if knows_holes { &mut solid } else { &mut holes };
-            all.insert(first, end - first);
+            free.insert(first, end - first);
+        }
+        let mut holes = FreeMap::default();
+        let knows_holes = region.media().is_whole();
+        if first < end && !knows_holes {
+            holes.insert(first, end - first);
         }
         let zero = zero.clamp(first, end);
-        let state = State { solid, holes, knows_holes, end, zero, touched: first, growth_steps: 0 };
-        Space { region, first, state: Lock::new(state), growing: Lock::new(Growth::default()) }
+        let state = State { free, holes, knows_holes, end, zero, touched: first, growth_steps: 0 };
+        Space { region, first, state: Lock::new(state), growing: Lock::new(()) }
     }
 
     /// Returns the medium that the space is on.
@@ -160,9 +155,10 @@ impl<M: Media> Space<M> {
         if state.holes.overlaps(start, end - start) {
             self.region.media().reserve(span)?;
         }
-        if !state.remove(start, end - start) {
+        if !state.free.remove(start, end - start) {
             return broken("no line is in use twice");
         }
+        state.holes.cut(start, end - start);
         state.zero = state.zero.max(end);
         Ok(())
     }
@@ -202,8 +198,7 @@ impl<M: Media> Space<M> {
 
     /// Allocates the first of these lengths, in bytes, that fits into what is free, rounded up to
     /// whole lines, at a multiple of `align_bytes`. If none does, the medium grows for the first of
-    /// them, by at least `step_bytes` if the device has room. If the device has no room for what
-    /// fits, it is the first that fits where there is storage.
+    /// them, by at least `step_bytes` if the device has room.
     ///
     /// For spans of which shorter ones do, too: those are better than a longer file.
     ///
@@ -239,24 +234,20 @@ impl<M: Media> Space<M> {
         }
         let align = align_bytes.div_ceil(LINE);
         let want = |bytes: u64| Want { lines: bytes.div_ceil(LINE), align, origin: 0 };
-        let wanted = || lengths.iter().map(|bytes| want(*bytes));
         let mut state = self.state.lock().map_err(poisoned)?;
-        let found = wanted().find_map(|want| state.take(&want).map(|taken| (want, taken)));
+        for want in lengths.iter().map(|bytes| want(*bytes)) {
+            if let Some(taken) = state.take(&want) {
+                drop(state);
+                return self.hand_out(&want, taken);
+            }
+        }
         drop(state);
-        let Some((fitting, taken)) = found else {
-            return self.take_grown(&want(first), first, step_bytes);
-        };
-        let outcome = self.hand_out(&fitting, taken);
-        let Err(Error::Full { .. }) = outcome else { return outcome };
-        let mut state = self.state.lock().map_err(poisoned)?;
-        let shorter = wanted().find_map(|want| state.take_solid(&want));
-        drop(state);
-        shorter.map(before_stores::<M, _>).map_or(outcome, Ok)
+        self.take_grown(&want(first), first, step_bytes)
     }
 
     /// Takes lines; if there are none the medium grows, by at least `step_bytes` if it can.
     fn take_grown(&self, want: &Want, bytes: u64, step_bytes: u64) -> Result<Allocation> {
-        let mut growing = self.growing.lock().map_err(poisoned)?;
+        let _growing = self.growing.lock().map_err(poisoned)?;
         // Ends: a further round means that other threads took what the last one had added.
         loop {
             let mut state = self.state.lock().map_err(poisoned)?;
@@ -266,7 +257,7 @@ impl<M: Media> Space<M> {
             }
             let end_bytes = state.end_bytes(want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
-            self.grow(&mut growing, end_bytes, bytes, step_bytes)?;
+            self.grow(end_bytes, bytes, step_bytes)?;
         }
     }
 
@@ -286,8 +277,7 @@ impl<M: Media> Space<M> {
         let sound = start >= self.first
             && start < end
             && end <= state.end
-            && !state.holes.overlaps(start, end - start)
-            && state.solid.insert(start, end - start);
+            && state.free.insert(start, end - start);
         // Unlock first: a bug of one caller must not poison the space for all.
         drop(state);
         assert!(sound, "a span is given once, after it was taken: {span:?}");
@@ -301,25 +291,23 @@ impl<M: Media> Space<M> {
     pub fn reserve_ahead(&self, bytes: u64) -> Result<()> {
         let lines = bytes.div_ceil(LINE).max(1);
         let want = Want { lines, align: 1, origin: 0 };
-        let mut growing = self.growing.lock().map_err(poisoned)?;
+        let _growing = self.growing.lock().map_err(poisoned)?;
         loop {
             let mut state = self.state.lock().map_err(poisoned)?;
-            if let Some(start) = state.solid.find(want.lines, 1, 0) {
+            if let Some(start) = state.free.find(want.lines, 1, 0) {
                 let (from, to) = (start.max(state.touched), start + want.lines);
                 state.touched = state.touched.max(to);
+                // Touched, a hole would take storage, and there may be none.
+                let is_whole = !state.holes.overlaps(start, want.lines);
                 drop(state);
-                if from < to {
+                if from < to && is_whole {
                     self.region.media().touch(lines_span(from, to - from));
                 }
                 return Ok(());
             }
-            // Touched, a hole would take storage, and there may be none.
-            if state.find_over_holes(&want).is_some() {
-                return Ok(());
-            }
             let end_bytes = state.end_bytes(&want).ok_or(Error::Full { needed: bytes })?;
             drop(state);
-            self.grow(&mut growing, end_bytes, bytes, self.usual_step())?;
+            self.grow(end_bytes, bytes, self.usual_step())?;
         }
     }
 
@@ -339,11 +327,11 @@ impl<M: Media> Space<M> {
     ) -> Result<bool> {
         let run = run_bytes.div_ceil(LINE);
         self.fill_holes(&mut *self.state.lock().map_err(poisoned)?)?;
-        let fits = |state: &State| state.solid.fits(run, wanted, |lines| holds(lines * LINE));
+        let fits = |state: &State| state.fits(run, wanted, |lines| holds(lines * LINE));
         if fits(&*self.state.lock().map_err(poisoned)?) {
             return Ok(true);
         }
-        let mut growing = self.growing.lock().map_err(poisoned)?;
+        let _growing = self.growing.lock().map_err(poisoned)?;
         let least = run.saturating_add(wanted.div_ceil(LINE)).max(1);
         // A run for all of it at the end, also if it holds half of its length only; or, where
         // there is no room for that, what is missing at least.
@@ -355,14 +343,13 @@ impl<M: Media> Space<M> {
             let end = match part {
                 Some(part) => {
                     let all = least.saturating_add(wanted.div_ceil(LINE) / part);
-                    state.solid.tail(state.end).saturating_add(all)
+                    state.free.tail(state.end).saturating_add(all)
                 }
-                None => state.end.saturating_add(least.saturating_sub(state.solid.free())),
+                None => state.end.saturating_add(least.saturating_sub(state.free.free())),
             };
             let end_bytes = end.max(state.end + 1).saturating_mul(LINE);
             drop(state);
-            let asked_bytes = least.saturating_mul(LINE);
-            match self.grow(&mut growing, end_bytes, asked_bytes, self.usual_step()) {
+            match self.grow(end_bytes, least.saturating_mul(LINE), self.usual_step()) {
                 Err(Error::Full { .. }) => {}
                 outcome => outcome?,
             }
@@ -370,15 +357,12 @@ impl<M: Media> Space<M> {
         Ok(fits(&*self.state.lock().map_err(poisoned)?))
     }
 
-    /// Returns the length of the longest free run that has storage, once holes have got what the
-    /// device has, without growing the medium. Unit: bytes.
+    /// Returns the length of the longest free run, without growing the medium. Unit: bytes.
     ///
     /// # Errors
-    /// As [`Space::has_room`].
+    /// [`Error::Poisoned`] after a panic inside the space.
     pub fn longest_free_bytes(&self) -> Result<u64> {
-        let mut state = self.state.lock().map_err(poisoned)?;
-        self.fill_holes(&mut state)?;
-        Ok(state.solid.longest() * LINE)
+        Ok(self.state.lock().map_err(poisoned)?.free.longest() * LINE)
     }
 
     /// Returns how full the space is.
@@ -387,7 +371,7 @@ impl<M: Media> Space<M> {
     /// [`Error::Poisoned`] after a panic inside the space.
     pub fn usage(&self) -> Result<Usage> {
         let state = self.state.lock().map_err(poisoned)?;
-        let free = state.solid.free() + state.holes.free();
+        let free = state.free.free();
         Ok(Usage {
             used_bytes: (state.end - self.first - free) * LINE,
             free_bytes: free * LINE,
@@ -402,33 +386,21 @@ impl<M: Media> Space<M> {
     }
 
     /// Grows the medium to at least `end_bytes`, and by at least `step_bytes` if the device has
-    /// room. A device that had none is asked for no more than is needed: one call tells whether it
-    /// has some again.
-    fn grow(
-        &self,
-        growth: &mut Growth,
-        end_bytes: u64,
-        asked_bytes: u64,
-        step_bytes: u64,
-    ) -> Result<()> {
+    /// room. The caller holds `growing`.
+    fn grow(&self, end_bytes: u64, asked_bytes: u64, step_bytes: u64) -> Result<()> {
         let media = self.region.media();
         let base = media.bytes();
         let need = end_bytes - base;
-        let wanted = need.max(step_bytes.min(LARGEST_STEP_BYTES));
-        let mut step = if growth.was_refused { need } else { wanted };
+        let mut step = need.max(step_bytes.min(LARGEST_STEP_BYTES));
         // At most 29 rounds: each halves the step, down to the need, which is at least a byte.
         loop {
             match media.grow(base.saturating_add(step)) {
                 Ok(()) => break,
                 Err(Error::Full { .. }) if step > need => step = need.max(step / 2),
-                Err(Error::Full { .. }) => {
-                    growth.was_refused = true;
-                    return Err(Error::Full { needed: asked_bytes });
-                }
+                Err(Error::Full { .. }) => return Err(Error::Full { needed: asked_bytes }),
                 Err(other) => return Err(other),
             }
         }
-        growth.was_refused = false;
         self.state.lock().map_err(poisoned)?.extend(media.bytes() / LINE);
         Ok(())
     }
@@ -444,36 +416,24 @@ struct Want {
 impl State {
     /// Takes lines, and says which of them are holes.
     fn take(&mut self, want: &Want) -> Option<(Allocation, Vec<(u64, u64)>)> {
-        match self.take_solid(want) {
-            Some(taken) => Some((taken, Vec::new())),
-            None => self.take_over_holes(want),
-        }
-    }
-
-    /// Takes lines with storage behind them.
-    fn take_solid(&mut self, want: &Want) -> Option<Allocation> {
-        let start = self.solid.find(want.lines, want.align, want.origin)?;
-        assert!(self.solid.remove(start, want.lines), "what was found free is free");
-        Some(self.taken(start, want.lines))
-    }
-
-    /// Notes that free lines are in use from here on.
-    fn taken(&mut self, start: u64, lines: u64) -> Allocation {
+        let start = self.free.find(want.lines, want.align, want.origin)?;
+        assert!(self.free.remove(start, want.lines), "what was found free is free");
         let zero = start >= self.zero;
         // Lines that the alignment skipped no longer count as zero: one number is worth them.
-        self.zero = self.zero.max(start + lines);
-        Allocation { span: lines_span(start, lines), zero }
+        self.zero = self.zero.max(start + want.lines);
+        let holes = self.holes.cut(start, want.lines);
+        Some((Allocation { span: lines_span(start, want.lines), zero }, holes))
     }
 
     /// Returns the length at which `want` fits, or `None` if no medium is that long. Unit: bytes.
     fn end_bytes(&self, want: &Want) -> Option<u64> {
-        let start = align_up(self.tail(), want.align, want.origin)?;
+        let start = align_up(self.free.tail(self.end), want.align, want.origin)?;
         start.checked_add(want.lines)?.checked_mul(LINE)
     }
 
     fn extend(&mut self, end: u64) {
         assert!(end > self.end, "a medium that grew is longer");
-        assert!(self.solid.insert(self.end, end - self.end), "new lines are in use nowhere");
+        assert!(self.free.insert(self.end, end - self.end), "new lines are in use nowhere");
         self.end = end;
         self.growth_steps += 1;
     }

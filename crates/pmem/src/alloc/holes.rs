@@ -1,9 +1,7 @@
 //! Holes: storage behind free runs goes back to the device, and comes back before the next use.
 //!
 //! A run is out of the free ones while its storage is given back: nobody takes it and stores to it
-//! meanwhile. A hole is reserved when it is taken, so that no store meets a full disk. It is taken
-//! only where no run with storage fits: a full disk then refuses no more than what really lacks
-//! room, and the longest run with storage is split last.
+//! meanwhile. A hole is reserved when it is taken, so that no store meets a full disk.
 
 use super::map::FreeMap;
 use super::{Allocation, Space, State, Want, before_stores, lines_span, poisoned};
@@ -41,10 +39,10 @@ impl<M: Media> Space<M> {
         // A take that finds nothing while a run is out waits for it, and does not grow the medium.
         let _growing = self.growing.lock().map_err(poisoned)?;
         let mut state = self.state.lock().map_err(poisoned)?;
-        let found = state.solid.runs(least_bytes.div_ceil(LINE).max(1)).next();
+        let found = state.solid_run(least_bytes.div_ceil(LINE).max(1));
         let Some((start, lines)) = found else { return Ok(0) };
         let lines = lines.min((most_bytes / LINE).max(1));
-        assert!(state.solid.remove(start, lines), "what was found free is free");
+        assert!(state.free.remove(start, lines), "what was found free is free");
         drop(state);
         self.region.media().release(lines_span(start, lines));
         self.state.lock().map_err(poisoned)?.put_back(start, lines, &[(start, lines)]);
@@ -70,31 +68,29 @@ impl<M: Media> Space<M> {
         let Err(error) = self.region.media().reserve(taken.span) else { return Ok(taken) };
         let mut state = self.state.lock().map_err(poisoned)?;
         state.put_back(taken.span.start.line(), taken.span.bytes() / LINE, holes);
-        let Error::Full { .. } = error else { return Err(error) };
-        if !state.knows_holes {
-            self.fill_holes(&mut state)?;
+        match error {
+            // A run with storage behind it fits, too, if not as well.
+            Error::Full { .. } => match state.take_solid(want) {
+                Some(taken) => Ok(taken),
+                None if state.knows_holes => Err(error),
+                None => {
+                    self.fill_holes(&mut state)?;
+                    state.take_solid(want).ok_or(error)
+                }
+            },
+            error => Err(error),
         }
-        // What had storage before did not fit.
-        state.take_solid(want).ok_or(error)
     }
 
     /// Reserves storage behind all free runs, as far as there is any: what stays a hole is one, but
     /// for a piece beside it.
     pub(super) fn fill_holes(&self, state: &mut State) -> Result<()> {
         let mut pieces: Vec<_> = state.holes.runs(1).collect();
-        // A full disk is asked once: a piece of the shortest hole tells whether it still is.
-        if state.knows_holes
-            && let Some((start, lines)) = pieces.pop()
-        {
-            let piece = lines.min(LEAST_PIECE);
-            pieces.extend((piece < lines).then_some((start + piece, lines - piece)));
-            pieces.push((start, piece));
-        }
         // Ends: each round halves a piece, or is the last one for it. With the lock nobody takes it
         // meanwhile.
         while let Some((start, lines)) = pieces.pop() {
             match self.region.media().reserve(lines_span(start, lines)) {
-                Ok(()) => state.is_filled(start, lines),
+                Ok(()) => drop(state.holes.cut(start, lines)),
                 Err(Error::Full { .. }) if lines >= 2 * LEAST_PIECE => {
                     let half = lines / 2;
                     pieces.extend([(start + half, lines - half), (start, half)]);
@@ -113,73 +109,55 @@ impl<M: Media> Space<M> {
 impl State {
     /// Frees lines that were taken, with these holes among them.
     fn put_back(&mut self, start: u64, lines: u64, holes: &[(u64, u64)]) {
-        let mut sound = self.solid.insert(start, lines);
-        for &(start, lines) in holes {
-            sound &= self.solid.remove(start, lines) && self.holes.insert(start, lines);
-        }
+        let mut sound = self.free.insert(start, lines);
+        holes.iter().for_each(|(start, lines)| sound &= self.holes.insert(*start, *lines));
         assert!(sound, "what was taken comes back");
     }
 
-    /// Notes that there is storage behind a hole.
-    fn is_filled(&mut self, start: u64, lines: u64) {
-        let sound = self.holes.remove(start, lines) && self.solid.insert(start, lines);
-        assert!(sound, "a hole that was filled is one");
+    /// Takes lines that are no hole, wherever they fit.
+    fn take_solid(&mut self, want: &Want) -> Option<Allocation> {
+        let fitting = |(start, lines): (u64, u64)| {
+            let at = super::align_up(start, want.align, want.origin)?;
+            (at + want.lines <= start + lines).then_some(at)
+        };
+        let at = self.solid_parts(want.lines).find_map(fitting)?;
+        assert!(self.free.remove(at, want.lines), "what was found free is free");
+        self.zero = self.zero.max(at + want.lines);
+        Some(Allocation { span: lines_span(at, want.lines), zero: false })
     }
 
-    /// Takes lines of which some are holes, and says which.
-    pub(super) fn take_over_holes(&mut self, want: &Want) -> Option<(Allocation, Vec<(u64, u64)>)> {
-        let start = self.find_over_holes(want)?;
-        self.solid.cut(start, want.lines);
-        let holes = self.holes.cut(start, want.lines);
-        Some((self.taken(start, want.lines), holes))
-    }
-
-    /// Returns where a request fits that no run with storage can hold.
-    pub(super) fn find_over_holes(&self, want: &Want) -> Option<u64> {
+    /// Returns whether the free runs without holes, and without `run` lines of the longest of them,
+    /// together hold `wanted`: see [`FreeMap::fits`].
+    pub(super) fn fits(&self, run: u64, wanted: u64, holds: impl Fn(u64) -> u64) -> bool {
         if self.holes.free() == 0 {
-            return None;
+            return self.free.fits(run, wanted, holds);
         }
-        let find = |map: &FreeMap| map.find(want.lines, want.align, want.origin);
-        // Looking at all runs takes time in proportion to them: it is done before the medium grows.
-        find(&self.holes).or_else(|| find(&self.all()))
+        let mut solid = FreeMap::default();
+        let is_sound = self.solid_parts(1).all(|(start, lines)| solid.insert(start, lines));
+        is_sound && solid.fits(run, wanted, holds)
     }
 
-    /// Returns the free runs, whatever is behind them.
-    fn all(&self) -> FreeMap {
-        let mut all = FreeMap::default();
-        let sound =
-            self.solid.runs(1).chain(self.holes.runs(1)).all(|run| all.insert(run.0, run.1));
-        assert!(sound, "no line is in both");
-        all
+    /// Returns a part of `least` lines and more of a free run that is no hole.
+    fn solid_run(&self, least: u64) -> Option<(u64, u64)> {
+        self.solid_parts(least).next()
     }
 
-    /// Takes lines that are all free, with storage or without; `false`, and nothing done, if one of
-    /// them is not.
-    pub(super) fn remove(&mut self, start: u64, lines: u64) -> bool {
-        if !self.holes.overlaps(start, lines) {
-            return self.solid.remove(start, lines);
-        }
-        let (solid, holes) = (self.solid.cut(start, lines), self.holes.cut(start, lines));
-        let count = |runs: &[(u64, u64)]| runs.iter().map(|(_, lines)| lines).sum::<u64>();
-        if count(&solid) + count(&holes) == lines {
-            return true;
-        }
-        let sound = solid.iter().all(|(start, lines)| self.solid.insert(*start, *lines))
-            && holes.iter().all(|(start, lines)| self.holes.insert(*start, *lines));
-        assert!(sound, "what was taken comes back");
-        false
-    }
-
-    /// Returns where the free run that ends with the medium starts; its end if there is none.
-    pub(super) fn tail(&self) -> u64 {
-        let mut start = self.end;
-        // Ends: each round goes back over a run.
-        loop {
-            let before = self.holes.tail(self.solid.tail(start));
-            if before == start {
-                return start;
-            }
-            start = before;
-        }
+    /// Returns the parts of free runs between holes, of `least` lines and more.
+    fn solid_parts(&self, least: u64) -> impl Iterator<Item = (u64, u64)> {
+        let parts = self.free.runs(least).flat_map(move |(start, lines)| {
+            let (mut from, end) = (start, start + lines);
+            core::iter::from_fn(move || {
+                // Ends: each part begins behind the one before and the hole that ended it.
+                if from > end {
+                    return None;
+                }
+                let hole = self.holes.first_within(from, end - from);
+                let (until, next) = hole.map_or((end, end + 1), |(at, long)| (at, at + long));
+                let part = (from, until - from);
+                from = next;
+                Some(part)
+            })
+        });
+        parts.filter(move |(_, lines)| *lines >= least.max(1))
     }
 }

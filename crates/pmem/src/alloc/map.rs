@@ -118,6 +118,11 @@ impl FreeMap {
         runs.map(|&(length, start)| (start, length))
     }
 
+    /// Returns the first run that begins within `lines` lines from `start` on.
+    pub(super) fn first_within(&self, start: u64, lines: u64) -> Option<(u64, u64)> {
+        self.lines_at.range(start..start + lines).next().map(|(&at, &length)| (at, length))
+    }
+
     /// Returns whether any of `lines` lines from `start` on is free.
     pub(super) fn overlaps(&self, start: u64, lines: u64) -> bool {
         let last = self.lines_at.range(..start + lines).next_back();

@@ -313,131 +313,15 @@ fn a_file_that_lost_its_name_before_it_was_locked_is_not_opened() {
 #[derive(Debug, Default)]
 struct Disk {
     is_full: AtomicBool,
-    /// How often storage was refused.
-    refused: AtomicU32,
 }
 
 impl System for Disk {
     fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
         match call == Call::Allocate && self.is_full.load(Relaxed) {
-            true => {
-                self.refused.fetch_add(1, Relaxed);
-                Err(io::Error::from_raw_os_error(ENOSPC))
-            }
+            true => Err(io::Error::from_raw_os_error(ENOSPC)),
             false => run(),
         }
     }
-}
-
-/// Fills a disk on which a file of 4 MiB, that may grow to a length, has free runs of 128 KiB and
-/// of a MiB with storage, and holes of 64 KiB and of more than two MiB.
-fn space_with_holes(
-    directory: &Directory,
-    disk: &Arc<Disk>,
-    capacity_bytes: u64,
-) -> Space<FileMedium> {
-    let system = Arc::clone(disk) as Arc<dyn System>;
-    let options = FileOptions { capacity_bytes, ..options(system) };
-    let medium = FileMedium::create(directory.file(), 4 << 20, &options).unwrap();
-    let space = Space::fresh(Region::new(medium), Addr::new(1 << 16));
-    let take = |bytes| space.take(bytes, 64).unwrap().span;
-    let (short, _, long, _, hole, _) =
-        (take(128 << 10), take(64), take(1 << 20), take(64), take(64 << 10), take(64));
-    assert!(space.release(1, u64::MAX).unwrap() > 2 << 20);
-    space.give(hole);
-    assert_eq!(space.release(1, u64::MAX).unwrap(), 64 << 10);
-    space.give(short);
-    space.give(long);
-    disk.is_full.store(true, Relaxed);
-    space
-}
-
-#[test]
-fn p10_room_that_was_found_is_still_there_when_it_is_taken() {
-    // Fails if a take that fits a hole best, and finds no storage there, splits the run that was to
-    // be kept, although a shorter one has storage, too.
-    let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let space = space_with_holes(&directory, &disk, 4 << 20);
-    let has_room = |run, bytes| space.has_room(run, bytes, |bytes| bytes).unwrap();
-    assert!(has_room(1 << 20, 128 << 10));
-    space.take(64 << 10, 64).unwrap();
-    assert!(has_room(1 << 20, 64 << 10));
-    space.take(64 << 10, 64).unwrap();
-    assert!(has_room(1 << 20, 0));
-    let refused = disk.refused.load(Relaxed);
-    space.take(1 << 20, 64).unwrap();
-    assert_eq!(disk.refused.load(Relaxed), refused, "what has storage asks for none");
-    assert!(matches!(space.take(64, 64), Err(Error::Full { .. })));
-}
-
-#[test]
-fn p10_a_full_disk_is_asked_a_few_times_and_used_again_once_it_has_room() {
-    // Fails if each look for room asks for every step and every piece of a hole that was refused
-    // before, or if what was refused once is never asked for again.
-    let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let space = space_with_holes(&directory, &disk, 64 << 20);
-    let has_room = |bytes| {
-        let before = disk.refused.load(Relaxed);
-        let has_room = space.has_room(0, bytes, |bytes| bytes).unwrap();
-        (has_room, disk.refused.load(Relaxed) - before)
-    };
-    assert!(!has_room(3 << 20).0);
-    // One for holes, and three for lengths by which the file could grow.
-    assert_eq!(has_room(3 << 20), (false, 4));
-    let before = disk.refused.load(Relaxed);
-    assert!(matches!(space.take(3 << 20, 64), Err(Error::Full { .. })));
-    assert_eq!(disk.refused.load(Relaxed) - before, 1);
-    disk.is_full.store(false, Relaxed);
-    assert_eq!(has_room(3 << 20), (true, 0));
-    assert_eq!(space.usage().unwrap().hole_bytes, 0);
-    // The first step is as long as is needed, and the others are the usual ones again.
-    space.take(16 << 20, 64).unwrap();
-    let before = space.region().media().bytes();
-    space.take(2 << 20, 64).unwrap();
-    assert!(space.region().media().bytes() > before + (3 << 20));
-}
-
-#[test]
-fn p10_a_full_disk_is_asked_once_for_a_long_hole() {
-    // Fails if it is asked for every half of the hole, at each look for room.
-    let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let system = Arc::clone(&disk) as Arc<dyn System>;
-    let options = FileOptions { capacity_bytes: 4 << 20, ..options(system) };
-    let medium = FileMedium::create(directory.file(), 4 << 20, &options).unwrap();
-    let space = Space::fresh(Region::new(medium), Addr::NULL);
-    assert_eq!(space.release(1, u64::MAX).unwrap(), 4 << 20);
-    disk.is_full.store(true, Relaxed);
-    assert!(!space.has_room(0, 64, |bytes| bytes).unwrap());
-    assert_eq!(disk.refused.load(Relaxed), 1);
-    disk.is_full.store(false, Relaxed);
-    assert!(space.has_room(0, 4 << 20, |bytes| bytes).unwrap());
-}
-
-#[test]
-fn p10_the_longest_run_is_one_that_can_be_taken() {
-    // Fails if a hole counts: who takes the longest run would be refused length by length.
-    let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let space = space_with_holes(&directory, &disk, 4 << 20);
-    assert_eq!(space.longest_free_bytes().unwrap(), 1 << 20);
-    disk.is_full.store(false, Relaxed);
-    let longest = space.longest_free_bytes().unwrap();
-    assert!(longest > 2 << 20 && space.usage().unwrap().hole_bytes == 0);
-    disk.is_full.store(true, Relaxed);
-    assert_eq!(space.take(longest, 64).unwrap().span.bytes(), longest);
-}
-
-#[test]
-fn p10_a_length_that_finds_no_storage_gives_way_to_a_shorter_one_that_has_some() {
-    // Fails if the first length that fits a hole is refused, and the others with it.
-    let (directory, disk) = (Directory::new(), Arc::new(Disk::default()));
-    let space = space_with_holes(&directory, &disk, 4 << 20);
-    let lengths = [2 << 20, 1 << 20, 1 << 19];
-    assert_eq!(space.take_first(&lengths, 64, 64).unwrap().span.bytes(), 1 << 20);
-    assert_eq!(disk.refused.load(Relaxed), 1);
-    let refused = space.take_first(&lengths, 64, 64);
-    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
-    disk.is_full.store(false, Relaxed);
-    assert_eq!(space.take_first(&lengths, 64, 64).unwrap().span.bytes(), 2 << 20);
 }
 
 #[test]
