@@ -85,6 +85,12 @@ const REPLACES: u64 = 16;
 /// The part of a stream's words that may be tombstones.
 const TOMBSTONES: u64 = 8;
 
+/// So many segments of which half is empty are merged, each time the emptiest: of fewer, one that
+/// has gathered the pairs of many short processes would be moved by each further one.
+///
+/// Unit: segments. Source: ours; with four streams, a megabyte of a small file.
+const MERGED: usize = 3;
+
 /// Segments that a full medium collects at most before a write fails.
 ///
 /// Source: ours; each gains something.
@@ -115,8 +121,11 @@ struct Survey {
     tombstones: u64,
     /// The segment from which most is gained.
     best: Option<Victim>,
-    /// The two of whose objects the fewest words are alive, and how many words those are.
+    /// Of the segments that the opening found, the two of whose objects the fewest words are alive,
+    /// and how many words those are.
     emptiest: [Option<(u64, Victim)>; 2],
+    /// How many of those are half empty.
+    half_empty: usize,
 }
 
 impl Survey {
@@ -172,7 +181,12 @@ impl<M: Media> Reef<M> {
             if survey.best.is_none_or(is_better) {
                 survey.best = Some(victim(gain));
             }
+            if !segment.is_found {
+                // It was full once.
+                continue;
+            }
             let moved = live.saturating_sub(SegmentHead::WORDS as u64);
+            survey.half_empty += usize::from(2 * moved <= segment.span.words);
             survey.note_emptiest((moved, victim(segment.span.words - moved)));
         }
         if let Some(open) = &stream.open {
@@ -213,6 +227,7 @@ impl<M: Media> Reef<M> {
         }
         let is_due = room * PARTS > live * allowance.room;
         let is_enough = |it: &Victim| it.gain * PARTS >= it.segment.fill * allowance.least;
+        let merged = merged.filter(|_| survey.half_empty >= MERGED);
         let found = [best, merged].into_iter().flatten();
         found.filter(|_| is_due).find(|it| it.gain > 0 && is_enough(it))
     }
@@ -277,6 +292,8 @@ impl<M: Media> Reef<M> {
         let pm = self.pool.access();
         let Sealed { span, seal, fill, .. } = victim.segment;
         let part = Part::new((span.start, seal), victim.offset, fill);
+        // The next process begins such a segment anew: a step of each would never come to its end.
+        let step = if span.bytes() <= self.unit_bytes { fill } else { step };
         let end = victim.offset.saturating_add(step).min(fill);
         let mut reader = Reader::new(&pm, self.objects, PIECE, []);
         reader.turn(part);

@@ -398,7 +398,8 @@ impl<M: Media> Reef<M> {
         let number = segment.stream as usize;
         let mut stream = self.streams[number].0.lock()?;
         let (seal, fill) = (segment.seal, words);
-        let sealed = Sealed { span, seal, fill, tombstones: 0, is_empty: false, is_damaged: false };
+        let (is_empty, is_damaged, is_found) = (false, false, true);
+        let sealed = Sealed { span, seal, fill, tombstones: 0, is_empty, is_damaged, is_found };
         stream.sealed.insert(segment.sequence, sealed);
         stream.census = (stream.census.0 + 1, stream.census.1 ^ segment.seal);
         Ok(())

@@ -77,12 +77,14 @@ impl<M: Media> Reef<M> {
     /// [`Error::Full`](everhash_index::Error::Full).
     pub(super) fn take_segment(&self, purpose: Purpose, words: u64, step: Step) -> Result<Span> {
         let least = self.whole_units(SegmentHead::WORDS as u64 + words);
-        if purpose != Purpose::Move {
-            match self.keep_back(step, 0) {
-                // An opening keeps nothing back, and a full medium has no more than that.
-                Err(Error::Full { .. }) if purpose == Purpose::Remove => {}
+        match purpose {
+            Purpose::Add => self.keep_back(step, 0)?,
+            // An opening keeps nothing back: of what there is, a removal must leave some to collect.
+            Purpose::Remove if self.kept.lock()?.is_empty() => match self.keep_back(step, 0) {
+                Err(Error::Full { .. }) => {}
                 kept => kept?,
-            }
+            },
+            Purpose::Remove | Purpose::Move => {}
         }
         let span = match self.take_span(least, self.bytes_for(words), step) {
             Err(full @ Error::Full { .. }) if purpose != Purpose::Add => {

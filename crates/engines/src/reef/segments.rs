@@ -239,8 +239,8 @@ impl<M: Media> Reef<M> {
         if used.words < span.words {
             stream.ends.push(Span::new(span.start.plus(used.words), span.words - used.words));
         }
-        let sealed =
-            Sealed { span: used, seal, fill, tombstones, is_empty: false, is_damaged: false };
+        let (span, is_empty, is_damaged, is_found) = (used, false, false, false);
+        let sealed = Sealed { span, seal, fill, tombstones, is_empty, is_damaged, is_found };
         stream.sealed.insert(sequence, sealed);
         Ok(())
     }

@@ -64,6 +64,8 @@ pub struct Sealed {
     pub(super) is_empty: bool,
     /// Whether collecting it met damage: it stays as it is.
     pub(super) is_damaged: bool,
+    /// Whether an opening found it, and ended it wherever it was filled to.
+    pub(super) is_found: bool,
 }
 
 /// A segment that is collected.
