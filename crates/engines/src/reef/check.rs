@@ -286,10 +286,16 @@ impl<M: Media> Judge<'_, M> {
                         break;
                     }
                 }
-                let Some(words) = self.words_of(segment, tail) else {
-                    let broken = "a segment ends inside its units, and not before its record says";
-                    damage(corrupt(segment.at, broken))?;
-                    continue;
+                let words = match self.words_of(segment, tail) {
+                    Some(words) => words,
+                    // Power loss may have kept the rest of its head.
+                    None if is_behind && self.left == Left::Unknown => self.most_words(segment),
+                    None => {
+                        let broken =
+                            "a segment ends inside its units, and not before its record says";
+                        damage(corrupt(segment.at, broken))?;
+                        continue;
+                    }
                 };
                 let bytes = (words * WORD).next_multiple_of(self.unit_bytes);
                 let span = Span::of_bytes(segment.at, bytes);
