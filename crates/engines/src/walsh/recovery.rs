@@ -128,9 +128,6 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         // A quarter of each log is read, and its head: nearly every page.
         media.will_read(Span::of_bytes(Addr::NULL, media.bytes()));
     }
-    if !is_settled(&table, epoch) {
-        table.pool.begin_writes()?;
-    }
     recover_all(&table, epoch, executor)?;
     if table.pool.writable() {
         table.pool.begin_writes()?;
@@ -179,6 +176,7 @@ fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) 
         return Ok(());
     }
     // Only now: a damaged pool stays as it was.
+    table.pool.begin_writes()?;
     run_all::<M::Sync, _>(executor, jobs, |job| {
         let pm = table.pool.access();
         recovered[job].iter().try_for_each(|it| accept(&pm, table, it))
