@@ -13,7 +13,7 @@ use crate::catalog::File;
 use crate::error::Shown;
 use crate::expiring::{Wall, WallTime};
 use crate::gate::{Gate, Stillness};
-use crate::maintenance::{Maintenance, Parts};
+use crate::maintenance::{Maintenance, Parts, text_of};
 use crate::metrics::{Counters, Kind};
 use crate::snapshot::{Kept, Save, Snapshots};
 use crate::tables::Tables;
@@ -23,6 +23,11 @@ use crate::{Error, Result};
 ///
 /// Source: ours; about a tenth of a millisecond, so that a stop of the thread is never late.
 const BUDGET: u32 = 256;
+
+/// How many steps the store's own part of maintenance does at most where the engine's part fails.
+///
+/// Source: ours; some milliseconds, after each of which failing maintenance waits up to a second.
+const STEPS_BESIDE_FAILURE: u32 = 64;
 
 /// An open table and its guards, shared by the handles and the background thread.
 pub(crate) struct Core {
@@ -229,14 +234,24 @@ impl Core {
         }));
         // Also if the engine cannot do its own: a part of it that is damaged, or that a panic has
         // left in doubt, must not keep what has ended.
-        let own = self.tables.as_ref().map(|tables| tables.maintain(self, BUDGET));
+        let step = || self.tables.as_ref().map(|tables| tables.maintain(self, BUDGET));
+        let (mut own, mut steps) = (step(), 1);
+        // What fails is tried more and more seldom: this part must not wait for that.
+        let most = if matches!(engine, Ok(Ok(_))) { 1 } else { STEPS_BESIDE_FAILURE };
+        while steps < most && matches!(&own, Some(Ok(upkeep)) if upkeep.more) {
+            (own, steps) = (step(), steps + 1);
+        }
         let mut parts = Parts::default();
         let panic = match engine {
             Ok(engine) => {
                 parts.add(engine.map_err(|error| self.failed(error)));
                 None
             }
-            Err(panic) => Some(panic),
+            Err(panic) => {
+                let cause = format!("a panic: {}", text_of(&*panic));
+                self.maintenance.keep(&self.path, cause);
+                Some(panic)
+            }
         };
         own.into_iter().for_each(|own| parts.add(own));
         let result = parts.end().inspect_err(|error| {
