@@ -16,7 +16,8 @@ pub fn parse(arguments: impl Iterator<Item = OsString>) -> Outcome<Cli> {
     // `help` and `help get`, as many programs take them.
     if arguments.get(1).is_some_and(|first| first == "help") {
         arguments.remove(1);
-        arguments.push("--help".into());
+        // Before keys and values, and whatever else there is.
+        arguments.insert(arguments.len().min(2), "--help".into());
     }
     Cli::try_parse_from(&arguments).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp
