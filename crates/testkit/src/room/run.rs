@@ -14,6 +14,9 @@ use crate::{Failure, OpenTable};
 /// To what length the medium can grow when nothing is refused. Unit: bytes.
 const CAPACITY_BYTES: u64 = 3 << 20;
 
+/// How many processes remove a pair each while there is no room.
+const PROCESSES: usize = 12;
+
 /// What a run did.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Done {
@@ -61,6 +64,9 @@ pub(super) fn run(
         let place = |failure: Failure| failure.at(format!("operation {}, {op}", number + 1));
         if number == room_again {
             twins.read_out(&keys).map_err(|failure| failure.at("without room"))?;
+            if matches!(way, Some(Way::GrowthsFrom(_))) {
+                twins.remove_by_processes(most, way, &mut done)?;
+            }
             done.growths = twins.session.region().media().refusals().growths.calls();
             done.takes = twins.session.region().media().refusals().takes.calls();
             twins.plan(None);
@@ -120,6 +126,28 @@ impl Twins {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Removes some pairs, each in a process of its own: an opening begins with what room there is,
+    /// and leaves some of it empty.
+    fn remove_by_processes(
+        &mut self,
+        most: u16,
+        way: Option<Way>,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let is_there = |key: &u16| self.model.pairs().contains_key(&self.shape.key(*key));
+        let keys: Vec<u16> = (0..=most).filter(is_there).take(PROCESSES).collect();
+        for (number, key) in keys.into_iter().enumerate() {
+            let op = Op::Remove(key);
+            let place = |failure: Failure| failure.at(format!("process {}, {op}", number + 1));
+            self.step(&Op::Reopen, way).map_err(place)?;
+            if let Some(refusal) = self.step(&op, way).map_err(place)? {
+                done.removals += 1;
+                done.first_removal.get_or_insert(place(refusal));
+            }
+        }
+        Ok(())
     }
 
     /// A write that found no room has changed nothing; a batch has put a prefix of its pairs, and a
