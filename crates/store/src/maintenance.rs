@@ -4,8 +4,8 @@
 //! write does them. A failure that stays inside the engine ends neither: the maintenance of the
 //! other parts and the syncs go on, more seldom while it fails. [`Db::close`](crate::Db::close)
 //! reports the failure unless maintenance has succeeded since, and damage or a panic unless a check
-//! has found the database sound since. A failure that puts durability in doubt stops the handle, and
-//! every later call reports it.
+//! has found the database sound since. A failure that puts durability in doubt stops the handle,
+//! and every later call reports it.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -190,11 +190,16 @@ impl Maintenance {
         kept.or_else(|| self.state().failure.clone())
     }
 
-    /// Keeps damage or a panic that maintenance has met in the database `_path`, if it is the first.
+    /// Keeps damage or a panic that maintenance has met in the database, if it is the first.
     #[cold]
     pub(crate) fn keep(&self, _path: &Path, cause: String) {
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: "everhash", database = %_path.display(), cause, "maintenance failed");
+        tracing::warn!(
+            target: "everhash",
+            database = %_path.display(),
+            cause,
+            "maintenance failed"
+        );
         self.kept().get_or_insert(cause);
     }
 

@@ -79,7 +79,7 @@ impl<M: Media> Reef<M> {
         let least = self.whole_units(SegmentHead::WORDS as u64 + words);
         match purpose {
             Purpose::Add => self.keep_back(step, 0)?,
-            // An opening keeps nothing back: of what there is, a removal must leave some to collect.
+            // An opening keeps nothing back: a removal must leave some room to collect.
             Purpose::Remove if self.kept.lock()?.is_empty() => match self.keep_back(step, 0) {
                 Err(Error::Full { .. }) => {}
                 kept => kept?,

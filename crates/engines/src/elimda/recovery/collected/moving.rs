@@ -76,7 +76,7 @@ pub(super) fn move_all<M: Media, F: Form>(
         write(table, pm, &rows)?;
         idle = if rows.is_empty() { idle + 1 } else { 0 };
         if !crowded.is_empty() {
-            // A split drops what a blind insert wrote twice, with its record: no log may lead there.
+            // A split drops what a blind insert wrote twice, and its record: no log may lead there.
             end(table, pm, &moved)?;
             moved.clear();
         }
