@@ -16,8 +16,9 @@ pub fn parse(arguments: impl Iterator<Item = OsString>) -> Outcome<Cli> {
     // `help` and `help get`, as many programs take them.
     if arguments.get(1).is_some_and(|first| first == "help") {
         arguments.remove(1);
-        // Before keys and values, and whatever else there is.
-        arguments.insert(arguments.len().min(2), "--help".into());
+        // Behind "--" it would be a key or a value.
+        let end = arguments.iter().position(|argument| argument == "--");
+        arguments.insert(end.unwrap_or(arguments.len()), "--help".into());
     }
     Cli::try_parse_from(&arguments).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp

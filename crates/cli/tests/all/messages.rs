@@ -51,6 +51,9 @@ fn help_is_a_command_too() {
     assert_eq!(place.ok(&["help"]), place.ok(&["--help"]));
     assert_eq!(place.ok(&["help", "get"]), place.ok(&["get", "--help"]));
     assert_eq!(place.ok(&["help", "device", "list"]), place.ok(&["device", "list", "--help"]));
+    // Nothing is stored.
+    let help = place.ok(&["help", "put", "a.ehdb", "--", "k"]);
+    assert_eq!(help, place.ok(&["put", "--help"]));
 }
 
 #[test]
