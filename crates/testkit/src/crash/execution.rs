@@ -253,7 +253,8 @@ impl Process<'_> {
     ) -> Result<(), Failure> {
         let (shape, mut now) = (*model.shape(), Duration::ZERO);
         execution.keep(keep, &model, self.boot);
-        for (position, op) in execution.steps.clone().iter().enumerate() {
+        let steps = core::mem::take(&mut execution.steps);
+        for (position, op) in steps.iter().enumerate() {
             let place = || format!("step {}, {op}", position + 1);
             let number = position as u32 + 1;
             let answer = self.step(&shape, &mut now, number, op, &mut execution.closed);
@@ -268,12 +269,13 @@ impl Process<'_> {
                 "{} returned {answer:?}; it should return {expected:?}",
                 place()
             );
-            if op.restarts() || position + 1 == execution.steps.len() {
+            if op.restarts() || position + 1 == steps.len() {
                 self.read_out(model.pairs(), keys)
                     .map_err(|failure| failure.at(format!("after {}", place())))?;
             }
             execution.keep(keep, &model, self.boot);
         }
+        execution.steps = steps;
         Ok(())
     }
 
