@@ -69,6 +69,7 @@ pub mod reference;
 pub mod room;
 pub mod session;
 pub mod shrink;
+pub mod variants;
 pub mod workload;
 
 pub use failure::Failure;

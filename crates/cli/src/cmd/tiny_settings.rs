@@ -1,13 +1,11 @@
 //! The settings of the tiny tables that judges work on.
 
 use everhash_engines::About;
-use everhash_index::{Choice, Design, Durability, Sizing};
+use everhash_index::{Choice, Design, Sizing};
 use everhash_pmem::Media;
+use everhash_testkit::variants::with_settings;
 
 use crate::failure::{Failure, Outcome};
-
-/// The setting of engines that collect writes or not, and its value for those that do not.
-const IMMEDIATE: (&str, u64) = ("durability", 1);
 
 /// Returns an engine with other settings of its tables. One that is told to make every write
 /// durable is held to that.
@@ -18,18 +16,14 @@ pub fn changed<M: Media>(design: Design<M>, settings: &[(String, u64)]) -> Outco
     // A design has settings for ever, and a process makes few of them.
     let changes: Vec<_> =
         settings.iter().map(|(name, value)| (&*name.clone().leak(), *value)).collect();
-    let is_immediate = changes.contains(&IMMEDIATE);
-    let design = design.with_settings(changes.leak());
+    let design = with_settings(design, changes.leak());
     for (name, _) in settings {
         for form in design.capabilities.all_forms() {
             let tiny = Choice { sizing: Sizing::Tiny, changes: &[] };
             design.setting(form, tiny, name).map_err(Failure::usage)?;
         }
     }
-    match is_immediate {
-        true => Ok(design.with_durability(&[Durability::Immediate])),
-        false => Ok(design),
-    }
+    Ok(design)
 }
 
 /// Returns the settings with which judges try an engine, too.
