@@ -12,7 +12,7 @@ use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
 use super::concurrency::Held;
 use super::dram_table::{Bucket, Entry, Segment};
-use super::form::{Form, corrupt};
+use super::form::{Form, Item, corrupt};
 use super::layout::{
     self, Geometry, Kind, LINE_WORDS, LineState, LogLine, MOST_SLOTS, UnitHead, UnitState,
 };
@@ -25,6 +25,21 @@ pub mod sites {
         UNIT = "elimda/relocate/unit";
         /// The state that makes them true.
         STATE = "elimda/relocate/state";
+    }
+}
+
+/// Makes the words of the unit at `at`, with these items.
+pub(super) fn fill_unit<F: Form>(
+    words: &mut [u64],
+    at: Addr,
+    (state, watermark): (UnitState, u64),
+    items: impl Iterator<Item = Item>,
+) {
+    words[UnitHead::STATE] = state.seal(at);
+    let watermark_at = at.plus(UnitHead::WATERMARK as u64);
+    words[UnitHead::WATERMARK] = layout::seal(watermark, watermark_at, Kind::Watermark);
+    for (item, slot) in items.zip(words[UnitHead::WORDS..].chunks_exact_mut(F::WORDS)) {
+        slot.copy_from_slice(&item[..F::WORDS]);
     }
 }
 
@@ -56,15 +71,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut words = vec![0; geometry.access_words() as usize];
         for ((unit, items), words) in parts().zip(words.chunks_mut(geometry.unit_words() as usize))
         {
-            let at = geometry.unit_at(segment.at(), unit);
             let state = UnitState { live: live(&items), bucket: bucket_index, lap };
-            words[UnitHead::STATE] = state.seal(at);
-            let watermark_at = at.plus(UnitHead::WATERMARK as u64);
-            words[UnitHead::WATERMARK] = layout::seal(watermark, watermark_at, Kind::Watermark);
-            let places = words[UnitHead::WORDS..].chunks_exact_mut(F::WORDS);
-            for (index, words) in items.zip(places) {
-                words.copy_from_slice(&bucket.item(index).0[..F::WORDS]);
-            }
+            let items = items.map(|index| bucket.item(index).0);
+            fill_unit::<F>(words, geometry.unit_at(segment.at(), unit), (state, watermark), items);
         }
         self.write_units(pm, geometry.unit_at(segment.at(), first), &words)?;
         let change = held.change()?;

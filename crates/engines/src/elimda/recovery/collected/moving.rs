@@ -17,14 +17,12 @@ use std::collections::BTreeMap;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
-use crate::elimda::bucket_relocation::{has_room, sites};
+use crate::elimda::bucket_relocation::{fill_unit, has_room, sites};
 use crate::elimda::collecting_log;
 use crate::elimda::collectors::Collectors;
 use crate::elimda::dram_table::{Entry, Segment};
 use crate::elimda::form::{Form, Item, corrupt};
-use crate::elimda::layout::{
-    self, CollectingLog as Log, Ended, Kind, LINE_WORDS, UnitHead, UnitState,
-};
+use crate::elimda::layout::{self, CollectingLog as Log, Ended, LINE_WORDS, UnitHead, UnitState};
 use crate::elimda::state::ElimDa;
 
 /// Rounds in a row in which segments are split and nothing moves, at most.
@@ -221,15 +219,9 @@ fn words_of<M: Media, F: Form>(table: &ElimDa<M, F>, row: &Row<'_, M::Sync>) -> 
     let mut words = vec![0; geometry.access_words() as usize];
     let places = words.chunks_mut(geometry.unit_words() as usize);
     for ((Entry { unit, live }, items), words) in row.units(geometry.unit_slots).zip(places) {
-        let at = geometry.unit_at(row.segment.at(), unit);
         let state = UnitState { live, bucket: row.index, lap: row.segment.lap() };
-        words[UnitHead::STATE] = state.seal(at);
-        let mark = at.plus(UnitHead::WATERMARK as u64);
-        words[UnitHead::WATERMARK] = layout::seal(row.watermark, mark, Kind::Watermark);
-        let slots = words[UnitHead::WORDS..].chunks_exact_mut(F::WORDS);
-        for ((_, item), slot) in items.iter().zip(slots) {
-            slot.copy_from_slice(&item[..F::WORDS]);
-        }
+        let at = geometry.unit_at(row.segment.at(), unit);
+        fill_unit::<F>(words, at, (state, row.watermark), items.iter().map(|(_, item)| *item));
     }
     words
 }
