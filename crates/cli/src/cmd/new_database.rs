@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use everhash_engines::ENGINES;
 use everhash_store::{Db, Form, HashKind, Options, ParseError};
 
 use crate::failure::{Failure, Outcome};
@@ -80,8 +81,7 @@ fn mode(text: &str) -> Result<u32, String> {
 /// Reads a form of pairs.
 pub(super) fn form(text: &str) -> Result<Form, String> {
     let form = text.parse().map_err(|error: ParseError| error.to_string())?;
-    let known = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
-    match known.contains(&form) {
+    match ENGINES.iter().any(|about| about.capabilities.holds(form)) {
         true => Ok(form),
         false => Err("no engine has this form; use 8/8, 16/16 or variable".into()),
     }

@@ -405,13 +405,18 @@ fn an_engine_that_panics_keeps_nothing_of_a_dropped_table() {
     assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Maintenance);
 }
 
+/// Makes a database whose engine finds no room whenever it does its maintenance.
+fn on_full_disk(syncs: Syncs, thread: bool) -> (tempfile::TempDir, Arc<Faults>, Db) {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| Some(Err(IndexError::Full { needed: 64 })), |_| None);
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, syncs, thread);
+    (directory, faults, db)
+}
+
 #[test]
 fn a_dropped_table_goes_in_a_few_attempts_although_the_engine_s_part_fails() {
     // Fails if each attempt, of which there is one a second, looks at some hundred pairs only.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| Some(Err(IndexError::Full { needed: 64 })), |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = on_full_disk(Syncs::Never, false);
     let table = db.create_table("table").unwrap();
     (0..5000u32).for_each(|key| assert!(!table.put(key.to_be_bytes(), b"value").unwrap()));
     drop(table);
@@ -467,11 +472,7 @@ fn damage_that_maintenance_passed_over_is_reported_until_a_check_finds_none() {
 fn damage_is_reported_before_a_failure_that_passes() {
     // Fails if a full disk hid that a part of the file is damaged, which is met once and passed
     // over.
-    let directory = tempfile::tempdir().unwrap();
-    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
-    let faults = Faults::new(full, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = on_full_disk(Syncs::Never, false);
     db.create_table("table").unwrap().put(b"key", b"value").unwrap();
     db.drop_table("table").unwrap();
     faults.damaged_scans.store(1, std::sync::atomic::Ordering::SeqCst);
@@ -484,12 +485,8 @@ fn damage_is_reported_before_a_failure_that_passes() {
 fn maintenance_that_fails_is_tried_more_and_more_seldom_and_soon_again_once_it_succeeds() {
     // Fails if a full disk cost ten attempts a second for ever, or if one failure of an hour ago
     // made the next one wait.
-    let directory = tempfile::tempdir().unwrap();
-    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
-    let faults = Faults::new(full, |_| None);
-    let path = directory.path().join("p.ehdb");
     let began = Instant::now();
-    let db = faulty::database(&path, &faults, Syncs::ByEngine, true);
+    let (_directory, faults, db) = on_full_disk(Syncs::ByEngine, true);
     db.put(b"key", b"value").unwrap();
     wait_until("what is written is synced", || faults.syncs() > 0);
     std::thread::sleep(Duration::from_millis(100));
@@ -510,11 +507,7 @@ fn maintenance_that_fails_is_tried_more_and_more_seldom_and_soon_again_once_it_s
 #[test]
 fn intervals_end_in_time_although_maintenance_waits_after_failures() {
     // Fails if a sync came only with the next attempt, or if each sync were an attempt.
-    let directory = tempfile::tempdir().unwrap();
-    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
-    let faults = Faults::new(full, |_| None);
-    let path = directory.path().join("p.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Every(Duration::from_millis(5)), true);
+    let (_directory, faults, db) = on_full_disk(Syncs::Every(Duration::from_millis(5)), true);
     let began = Instant::now();
     for number in 0..40u32 {
         let before = faults.syncs();
@@ -530,11 +523,7 @@ fn intervals_end_in_time_although_maintenance_waits_after_failures() {
 #[test]
 fn without_a_thread_failing_maintenance_is_not_tried_by_every_writer() {
     // Fails if a full disk cost an attempt and a sync for every 128th write.
-    let directory = tempfile::tempdir().unwrap();
-    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
-    let faults = Faults::new(full, |_| None);
-    let path = directory.path().join("p.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::ByEngine, false);
+    let (_directory, faults, db) = on_full_disk(Syncs::ByEngine, false);
     let began = Instant::now();
     for number in 0..32 * 128u32 {
         db.put(number.to_be_bytes(), b"value").unwrap();
