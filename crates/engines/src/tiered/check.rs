@@ -130,15 +130,15 @@ impl<'a, M: Media> Checker<'a, M> {
         let mut has_ended = false;
         for index in 0..PLACES {
             let at = layout::place_at(index);
-            let word = self.pm.load(at)?;
-            if word == 0 {
-                has_ended = true;
+            let Some(listed) = Listed::decode(self.pm.load(at)?, at) else {
+                damaged(corrupt(at, "the place of a layer matches its check"))?;
                 continue;
-            }
-            if core::mem::take(&mut has_ended) {
+            };
+            let is_unused = listed == Listed::Unused;
+            if core::mem::replace(&mut has_ended, is_unused) && !is_unused {
                 damaged(corrupt(at, "layers follow one another"))?;
             }
-            if let Err(error) = self.read_place(word, at) {
+            if let Err(error) = self.read_place(listed, at) {
                 damaged(error)?;
             }
         }
@@ -148,11 +148,10 @@ impl<'a, M: Media> Checker<'a, M> {
         }
     }
 
-    /// Reads a word of the list of layers.
-    fn read_place(&mut self, word: u64, at: Addr) -> Result<()> {
-        let listed = Listed::decode(word, at)
-            .ok_or(corrupt(at, "the place of a layer matches its check"))?;
+    /// Takes a place of the list of layers.
+    fn read_place(&mut self, listed: Listed, at: Addr) -> Result<()> {
         match listed {
+            Listed::Unused => {}
             Listed::Dropped if self.layers.is_empty() => {}
             Listed::Dropped => return Err(corrupt(at, "the top layer is dropped first")),
             Listed::Live(place) => {

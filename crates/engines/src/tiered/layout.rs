@@ -19,7 +19,7 @@ pub use crate::common::record;
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. The settings never change; the list of layers grows.
     pub struct Root [3584] {
-        0   VERSION         [1] "layout version, 2";
+        0   VERSION         [1] "layout version, 3";
         8   LAYERS          [1] "layers of a table that does not grow, 2 to 4";
         16  RATIO_LOG       [1] "a layer has 2^n times the buckets of the one above: n";
         24  TOP_PAGES       [1] "pages of the first top layer, a power of two";
@@ -58,7 +58,7 @@ pub const ROOT: Addr = pool::ROOT;
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Slots of a line.
 ///

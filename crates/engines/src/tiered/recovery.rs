@@ -83,23 +83,14 @@ fn read_places<M: Media>(
     let mut ended = false;
     for index in 0..PLACES {
         let at = layout::place_at(index);
-        let word = pm.load(at)?;
-        let listed = match word {
-            0 => None,
-            word => {
-                let broken = "the place of a layer matches its check";
-                Some(Listed::decode(word, at).ok_or_else(|| corrupt(at, broken))?)
-            }
-        };
-        match listed {
-            None => ended = true,
-            Some(Listed::Dropped) if !ended && places.is_empty() => first = index + 1,
-            Some(Listed::Live(place))
-                if !ended && place.log() == settings.layer_log(index as u64) =>
-            {
+        let broken = "the place of a layer matches its check";
+        match Listed::decode(pm.load(at)?, at).ok_or_else(|| corrupt(at, broken))? {
+            Listed::Unused => ended = true,
+            Listed::Dropped if !ended && places.is_empty() => first = index + 1,
+            Listed::Live(place) if !ended && place.log() == settings.layer_log(index as u64) => {
                 places.push(place);
             }
-            Some(_) => return Err(corrupt(at, "layers follow one another")),
+            _ => return Err(corrupt(at, "layers follow one another")),
         }
     }
     let usual = settings.layers as usize;

@@ -209,6 +209,9 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &TieredSettings) -> Result<()>
     let pm = pool.access();
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root());
+    for index in 0..layout::PLACES {
+        root[Root::PLACES + index] = Listed::Unused.encode(layout::place_at(index));
+    }
     for index in 0..settings.layers as usize {
         let log = settings.layer_log(index as u64);
         let span = space.take(BUCKET_BYTES << log, settings.page_bytes)?.span;

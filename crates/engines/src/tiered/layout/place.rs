@@ -7,6 +7,7 @@ use super::{BUCKET_BYTES, Kind, MOST_LOG, ROOT, Root, mix};
 const PLACE_LINE: Bits = Bits::new(0, 40);
 pub(super) const PLACE_LOG: Bits = Bits::new(40, 6);
 const PLACE_DROPPED: Bits = Bits::new(46, 1);
+const PLACE_UNUSED: Bits = Bits::new(47, 1);
 pub(super) const PLACE_CHECK: Bits = Bits::new(48, 16);
 
 /// The bits of a byte's address that say where in its bucket it lies.
@@ -105,6 +106,8 @@ pub enum Listed {
     Live(Place),
     /// It was drained and dropped.
     Dropped,
+    /// It was not added yet. No zero says so: a hole in a file would take the newest layer away.
+    Unused,
 }
 
 impl Listed {
@@ -113,6 +116,7 @@ impl Listed {
         let word = match self {
             Listed::Live(place) => PLACE_LOG.set(place.start().line(), place.log() as u64),
             Listed::Dropped => PLACE_DROPPED.set(0, 1),
+            Listed::Unused => PLACE_UNUSED.set(0, 1),
         };
         PLACE_CHECK.set(word, mix(word, at.word(), Kind::Place) >> 48)
     }
@@ -122,6 +126,8 @@ impl Listed {
         let (start, log) = (Addr::new(PLACE_LINE.get(word) * LINE), PLACE_LOG.get(word) as u32);
         let listed = if PLACE_DROPPED.get(word) == 1 {
             Listed::Dropped
+        } else if PLACE_UNUSED.get(word) == 1 {
+            Listed::Unused
         } else if log <= MOST_LOG && !start.is_null() && start.byte() & LOW_BYTE == 0 {
             Listed::Live(Place::new(start, log))
         } else {

@@ -318,3 +318,21 @@ fn a_hole_in_the_list_of_layers_is_damage_to_a_check_too() {
     check::salvage(&region, &mut |_, _| found += 1, &mut |_| reports += 1).unwrap();
     assert_eq!((found, reports), (measured.table.len().unwrap(), 1));
 }
+
+#[test]
+fn a_hole_that_hides_the_newest_layer_is_damage() {
+    // Fails if zero says that a layer was not added yet: while the top layer is drained there are
+    // as many layers as usual without the newest one, and its pairs would be gone in silence.
+    let (measured, count) = draining(TieredSettings { top_pages: 16, ..two_layers() });
+    let first = of_words(&measured).layers.view().first();
+    assert_eq!(opened(&measured.media.words()), (count, 3));
+    let region = Region::<Image>::new(Arc::clone(&measured.media));
+    region.access().store(layout::place_at(first + 2), 0).unwrap();
+    let boot = Opening::default().boot;
+    for outcome in [
+        check::check(&region, &mut |_, _| {}).map(drop),
+        open::<Tiered, _>(region.clone(), boot, &Inline).map(drop),
+    ] {
+        assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+    }
+}

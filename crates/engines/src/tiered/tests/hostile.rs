@@ -78,7 +78,7 @@ fn p07_a_record_to_which_everything_leads_is_kept_once() {
     let layers = (0..PLACES).map(layout::place_at).filter_map(|at| {
         match Listed::decode(words[at.word() as usize], at)? {
             Listed::Live(place) => Some(place),
-            Listed::Dropped => None,
+            Listed::Dropped | Listed::Unused => None,
         }
     });
     let lines = layers.flat_map(|place| {
