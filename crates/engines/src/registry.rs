@@ -126,8 +126,8 @@ mod tests {
                 let outcomes = [
                     design.open(region.clone(), opening.boot, &Inline).map(drop),
                     design.open_read_only(region.clone(), &Inline).map(drop),
-                    design.check(&region, &mut |_, _| {}).map(drop),
-                    design.salvage(&region, &mut |_, _| {}, &mut |_| {}),
+                    design.check(&region, opening.boot, &mut |_, _| {}).map(drop),
+                    design.salvage(&region, opening.boot, &mut |_, _| {}, &mut |_| {}),
                 ];
                 for outcome in outcomes {
                     let said = format!("layout {version}");

@@ -69,9 +69,9 @@ type Create<M> =
     fn(Region<M>, &Opening, Sizing, Changes<'_>, &dyn Executor) -> Result<Box<dyn Table>>;
 type Open<M> = fn(Region<M>, Boot, &dyn Executor) -> Result<Box<dyn Table>>;
 type OpenReadOnly<M> = fn(Region<M>, &dyn Executor) -> Result<Box<dyn Table>>;
-type Check<M> = fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
+type Check<M> = fn(&Region<M>, Boot, &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
 type Salvage<M> =
-    fn(&Region<M>, &mut dyn FnMut(&[u8], &[u8]), &mut dyn FnMut(crate::Error)) -> Result<()>;
+    fn(&Region<M>, Boot, &mut dyn FnMut(&[u8], &[u8]), &mut dyn FnMut(crate::Error)) -> Result<()>;
 
 impl<M: Media> Design<M> {
     /// Returns the design of `E`, compiled for the medium `M`.
@@ -165,9 +165,10 @@ impl<M: Media> Design<M> {
     pub fn check(
         &self,
         region: &Region<M>,
+        boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Checked> {
-        (self.check)(region, visit)
+        (self.check)(region, boot, visit)
     }
 
     /// Reads what is intact of a damaged pool at rest: [`Engine::salvage`].
@@ -177,10 +178,11 @@ impl<M: Media> Design<M> {
     pub fn salvage(
         &self,
         region: &Region<M>,
+        boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
         report: &mut dyn FnMut(crate::Error),
     ) -> Result<()> {
-        (self.salvage)(region, visit, report)
+        (self.salvage)(region, boot, visit, report)
     }
 
     /// Returns whether a write that returned may be lost by default, until it is synced.

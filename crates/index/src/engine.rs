@@ -54,11 +54,17 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// the invariant that is broken.
     ///
     /// A table may be open on the pool as long as no operation is under way. What a crash may
-    /// leave to be cleaned up later is no error.
+    /// leave to be cleaned up later is no error. `boot` is the present boot of the machine: it
+    /// tells whether power may have been lost since the pool was open. If only its process ended,
+    /// everything that it stored must be there and sound.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked>;
+    fn check<M: Media>(
+        region: &Region<M>,
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked>;
 
     /// As [`Engine::check`], but passes over what is damaged: visits every pair that is intact and
     /// reports each damage. How much is passed over because of one damage, the engine says.
@@ -67,10 +73,11 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// [`Error::Corrupt`] if nothing can be read, as with a damaged root.
     fn salvage<M: Media>(
         region: &Region<M>,
+        boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
         report: &mut dyn FnMut(Error),
     ) -> Result<()> {
-        pass_over(Self::check(region, visit), report)
+        pass_over(Self::check(region, boot, visit), report)
     }
 }
 

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use everhash_index::{Checked, Durability as Mode, Form, HashKind};
-use everhash_pmem::{FileMedium, Region, Shutdown};
+use everhash_pmem::pool::PoolStatus;
+use everhash_pmem::{Boot, FileMedium, Region, Shutdown};
 
 use crate::backup::NewCopy;
-use crate::catalog::engine;
-use crate::place::{file_options, read_only, status, threads};
+use crate::catalog::{File, engine};
+use crate::place::{check_left, file_options, read_only, status, threads};
 use crate::tables::Traces;
 use crate::{Db, Durability, Error, Options, Result, machine};
 
@@ -51,14 +52,14 @@ impl Db {
     pub fn repair(path: impl AsRef<Path>) -> Result<Checked> {
         let (path, options) = (path.as_ref(), Options::default());
         spanned!(info, "repair", path);
-        Self::check_at_rest(path)?;
+        let file = read_only(&options, path)?;
+        let (left, boot) = stored_last(path, &file)?;
+        check_left(path, &file, &left, boot)?;
+        drop(file);
         let file = FileMedium::open(path, &file_options(&options, options.durability));
         let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
-        let status = status(path, &file)?;
-        // As after a killed process: the check has shown that what was stored last is sound. After
-        // power loss an engine would go back to the last sync.
-        let boot = if status.doubtful() { status.boot } else { machine::boot() };
-        let db = Self::open_file(&options, path, file, &status, boot)?;
+        let (left, boot) = stored_last(path, &file)?;
+        let db = Self::open_file(&options, path, file, &left, boot)?;
         Self::close_if_sound(db)
     }
 
@@ -112,7 +113,9 @@ impl Db {
             traces.note(key, value);
             copy.add(key, value);
         };
-        let read = engine.design.salvage(&file, &mut add, &mut |error| salvaged.note(&error));
+        let read = engine
+            .design
+            .salvage(&file, machine::boot(), &mut add, &mut |error| salvaged.note(&error));
         read.map_err(|error| Error::of(path, error))?;
         if options.form == Some(Form::Variable) {
             copy.add_header(&traces);
@@ -120,6 +123,14 @@ impl Db {
         salvaged.items = copy.finish()?;
         Ok(salvaged)
     }
+}
+
+/// Returns how a database was left, and the boot in which what was stored last counts, synced or not.
+fn stored_last(path: &Path, file: &File) -> Result<(PoolStatus, Boot)> {
+    let status = status(path, file)?;
+    // As after a killed process: after power loss an engine would go back to the last sync.
+    let boot = if status.doubtful() { status.boot } else { machine::boot() };
+    Ok((status, boot))
 }
 
 impl Salvaged {

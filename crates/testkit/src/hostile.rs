@@ -197,13 +197,14 @@ impl Sound {
 
     fn call_everything(&self, region: &Region<Image>, same: bool) -> Judged<Cost> {
         let mut cost = Cost::default();
-        let _ = self.design.check(region, &mut |_, _| {});
         if let Ok(table) = self.design.open_read_only(region.clone(), &Inline) {
             self.read(&*table)?;
             let _ = table.close();
         }
         let Boot([machine, boot]) = Opening::default().boot;
         let boot = Boot([machine, boot + u64::from(!same)]);
+        let _ = self.design.check(region, boot, &mut |_, _| {});
+        let _ = self.design.salvage(region, boot, &mut |_, _| {}, &mut |_| {});
         let Ok(table) = self.design.open(region.clone(), boot, &Inline) else { return Ok(cost) };
         cost.opened = true;
         self.read(&*table)?;

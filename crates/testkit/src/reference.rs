@@ -24,7 +24,7 @@ pub use table::ReferenceTable;
 use everhash_index::{
     Capabilities, Checked, Durability, Engine, Executor, Form, Result, Setting, Settings,
 };
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 use layout::{ROOT, Root};
 
@@ -96,7 +96,11 @@ impl Engine for Reference {
         ReferenceTable::open(pool)
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         check::check(region, visit)
     }
 }

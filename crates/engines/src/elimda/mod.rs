@@ -302,7 +302,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 pub use cache_allocation::CacheAllocation;
 pub use setup::{ElimDaSettings, bytes_needed};
@@ -361,12 +361,17 @@ impl Engine for ElimDa {
         })
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         check::check(region, visit)
     }
 
     fn salvage<M: Media>(
         region: &Region<M>,
+        _boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
         report: &mut dyn FnMut(Error),
     ) -> Result<()> {

@@ -3,14 +3,15 @@
 //! Shares the ruler with the code that serves the table, and nothing else.
 
 use core::cmp::Ordering;
+use core::ops::Bound;
 use std::collections::{BTreeMap, HashMap};
 
 use everhash_index::{Checked, Error, Form, Result, admit};
 use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, Span, WORD, pool};
 
 use super::layout::{
-    self, Epoch, KEY_BYTES, Kind, ObjectHead, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead,
-    Tail, VALUE_BYTES, VERSION,
+    self, BATCH, BatchRecord, Ended, Epoch, KEY_BYTES, Kind, ObjectHead, ROOT, Root, SIZE_STREAM,
+    SIZE_UNITS, SegmentHead, Tail, VALUE_BYTES, VERSION,
 };
 use crate::common::check::{Budget, corrupt, reachable_bytes, verify_root};
 use crate::common::hash::KeyedHash;
@@ -83,18 +84,23 @@ struct Judge<'a, M: Media> {
 enum Left {
     /// It was closed: nothing counts but what its newest commit record knows.
     Closed,
-    /// It is open: whatever a segment says of its end is stored as a whole.
-    Open,
-    /// The process was killed, or power failed.
-    Unknown,
+    /// It is open, or only its process ended: whatever a segment says of its end is stored as a
+    /// whole.
+    Visible,
+    /// Power may have failed.
+    Power,
 }
 
 /// Visits every pair, or names the invariant that is broken.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    read(region, (at_rest(region)?, false), visit, &mut Err)
+pub fn check<M: Media>(
+    region: &Region<M>,
+    boot: Boot,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<Checked> {
+    read(region, (at_rest(region, boot)?, false), visit, &mut Err)
 }
 
 /// Reads every pair of a pool that is open, and to which nobody writes meanwhile.
@@ -102,27 +108,29 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
 /// # Errors
 /// [`Error::Corrupt`].
 pub fn check_open<M: Media>(region: &Region<M>) -> Result<Checked> {
-    read(region, (Left::Open, false), &mut |_, _| {}, &mut Err)
+    read(region, (Left::Visible, false), &mut |_, _| {}, &mut Err)
 }
 
-/// Returns how a pool was left that is not open.
-fn at_rest<M: Media>(region: &Region<M>) -> Result<Left> {
-    match Pool::status(region, Boot::default())?.previous {
+/// Returns how a pool was left.
+fn at_rest<M: Media>(region: &Region<M>, boot: Boot) -> Result<Left> {
+    match Pool::status(region, boot)?.previous {
         Shutdown::Clean => Ok(Left::Closed),
-        _ => Ok(Left::Unknown),
+        Shutdown::Process => Ok(Left::Visible),
+        Shutdown::Power => Ok(Left::Power),
     }
 }
 
 /// Visits every pair that is sound: a damaged object costs itself, and a damaged head its segment.
 /// A pair may be one that was replaced or removed by what is damaged.
 ///
-/// Behind the durable end of a stream, what is not sound is reported if something sound lies behind
-/// it: after power loss it need not be damage, but of a killed process it is.
+/// After power loss, what is not sound behind the durable end of a stream need not be damage; it is
+/// reported if something sound lies behind it, which may come from a process that was killed before.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root, or both commit records, are damaged.
 pub fn salvage<M: Media>(
     region: &Region<M>,
+    boot: Boot,
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
@@ -130,7 +138,7 @@ pub fn salvage<M: Media>(
         report(error);
         Ok(())
     };
-    read(region, (at_rest(region)?, true), visit, &mut damage).map(drop)
+    read(region, (at_rest(region, boot)?, true), visit, &mut damage).map(drop)
 }
 
 fn read<M: Media>(
@@ -174,7 +182,10 @@ fn read<M: Media>(
 impl<M: Media> Judge<'_, M> {
     /// Reads all objects that count by the newest commit record of which all is there.
     fn newest(&self, damage: Damage<'_>) -> Result<(Newest, u64)> {
-        let (records, segments) = (self.records()?, self.segments()?);
+        let (records, mut segments) = (self.records()?, self.segments()?);
+        if let (Left::Visible, Some(newest)) = (self.left, records.first()) {
+            self.reach_batch(newest, &mut segments)?;
+        }
         let mut broken = None;
         for record in &records {
             let outcome = self
@@ -185,7 +196,7 @@ impl<M: Media> Judge<'_, M> {
                 // Power may have failed while it was made durable: then the one before counts.
                 Err(error) => broken = broken.or(Some(error)),
             }
-            if self.left != Left::Unknown {
+            if self.left != Left::Power {
                 break;
             }
         }
@@ -213,6 +224,29 @@ impl<M: Media> Judge<'_, M> {
         }
         records.sort_by_key(|record| u64::MAX - record.number);
         Ok(records)
+    }
+
+    /// Moves the tails to where the newest atomic batch has moved them: its process may have ended
+    /// between two of them.
+    fn reach_batch(&self, record: &Record, segments: &mut [Segment]) -> Result<()> {
+        let mut batch = [0; BatchRecord::WORDS];
+        self.pm.read_words(BATCH, &mut batch)?;
+        let sum = layout::sum(&batch[..BatchRecord::CHECKSUM], BATCH, self.seed);
+        let generations = [batch[BatchRecord::GENERATION], record.words[Epoch::GENERATION]];
+        if sum != batch[BatchRecord::CHECKSUM] || generations[0] != generations[1] {
+            return Ok(());
+        }
+        for segment in segments {
+            let at = BatchRecord::TAILS + 2 * segment.stream() as usize;
+            let tails = [segment.head[SegmentHead::TAIL], batch[at + 1]];
+            if let [Some(old), Some(new)] = tails.map(|tail| Tail::of(tail, segment.seal))
+                && batch[at] == segment.sequence()
+                && new.words > old.words
+            {
+                segment.head[SegmentHead::TAIL] = batch[at + 1];
+            }
+        }
+        Ok(())
     }
 
     /// Returns every segment whose head is sound, wherever one may begin.
@@ -277,6 +311,9 @@ impl<M: Media> Judge<'_, M> {
             let tail = record.tail(number);
             let floor = self.floor(&stream, tail[0]);
             let (mut next, mut cut) = (tail[0], None);
+            if self.left == Left::Visible {
+                self.goes_on(&stream, tail[0]).or_else(&mut *damage)?;
+            }
             for (sequence, segment) in stream {
                 let is_behind = sequence > tail[0];
                 if is_behind {
@@ -289,7 +326,7 @@ impl<M: Media> Judge<'_, M> {
                 let words = match self.words_of(segment, tail) {
                     Some(words) => words,
                     // Power loss may have kept the rest of its head.
-                    None if is_behind && self.left == Left::Unknown => self.most_words(segment),
+                    None if is_behind && self.left == Left::Power => self.most_words(segment),
                     None => {
                         let broken =
                             "a segment ends inside its units, and not before its record says";
@@ -308,8 +345,8 @@ impl<M: Media> Judge<'_, M> {
                     continue;
                 }
                 let certain = match sequence.cmp(&tail[0]) {
-                    Ordering::Equal if self.left == Left::Unknown => tail[1],
-                    Ordering::Greater if self.left == Left::Unknown => 0,
+                    Ordering::Equal if self.left == Left::Power => tail[1],
+                    Ordering::Greater if self.left == Left::Power => 0,
                     _ => words,
                 };
                 let words = (words, certain);
@@ -336,6 +373,28 @@ impl<M: Media> Judge<'_, M> {
             }
         }
         Ok(streams)
+    }
+
+    /// Demands that a stream goes on without a gap behind the segment `last`, in which its commit
+    /// record has it end, to one that no other was to follow.
+    fn goes_on(&self, stream: &BTreeMap<u64, &Segment>, last: u64) -> Result<()> {
+        let (mut next, mut end) = (last, stream.get(&last));
+        for (sequence, segment) in stream.range((Bound::Excluded(last), Bound::Unbounded)) {
+            next = next.wrapping_add(1);
+            if *sequence != next {
+                let broken = "the segments of a stream have consecutive numbers";
+                return Err(corrupt(segment.at, broken));
+            }
+            end = Some(segment);
+        }
+        let is_followed = |segment: &&&Segment| {
+            Tail::of(segment.head[SegmentHead::TAIL], segment.seal)
+                .is_some_and(|tail| tail.ended == Ended::Followed)
+        };
+        match end.filter(is_followed) {
+            Some(end) => Err(corrupt(end.at, "the segment is there that follows a full one")),
+            None => Ok(()),
+        }
     }
 
     /// Returns the words in use of a segment whose stream ends at `tail`; `None` if it is damaged.

@@ -119,7 +119,7 @@ mod units;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 pub use setup::ReefSettings;
 pub use state::Reef as ReefTable;
@@ -169,15 +169,20 @@ impl Engine for Reef {
         recovery::open(pool, executor)
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-        check::check(region, visit)
+    fn check<M: Media>(
+        region: &Region<M>,
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
+        check::check(region, boot, visit)
     }
 
     fn salvage<M: Media>(
         region: &Region<M>,
+        boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
         report: &mut dyn FnMut(Error),
     ) -> Result<()> {
-        check::salvage(region, visit, report)
+        check::salvage(region, boot, visit, report)
     }
 }

@@ -339,7 +339,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 pub use setup::{TieredSettings, bytes_needed};
 pub use table::TieredTable;
@@ -396,12 +396,17 @@ impl Engine for Tiered {
         })
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         check::check(region, visit)
     }
 
     fn salvage<M: Media>(
         region: &Region<M>,
+        _boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
         report: &mut dyn FnMut(Error),
     ) -> Result<()> {

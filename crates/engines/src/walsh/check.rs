@@ -15,7 +15,7 @@ mod objects;
 mod remains;
 
 use everhash_index::{Checked, Error, Result};
-use everhash_pmem::{Addr, Media, Region, Span, pool};
+use everhash_pmem::{Addr, Boot, Media, Region, Span, pool};
 
 use super::layout::{self, INFO_ESTIMATED, Info, LogHead};
 use crate::common::check::{corrupt, reachable_bytes};
@@ -54,26 +54,31 @@ impl Area {
 ///
 /// # Errors
 /// [`Error::Corrupt`] with the invariant that is broken.
-pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-    let mut judge = Judge::new(region)?;
+pub fn check<M: Media>(
+    region: &Region<M>,
+    boot: Boot,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<Checked> {
+    let mut judge = Judge::new(region, boot)?;
     let moment = moment(&mut judge)?;
     read(&mut judge, moment, visit)
 }
 
 /// As [`check`], of the pool of an open table: everything that was stored counts.
 pub fn check_open<M: Media>(region: &Region<M>) -> Result<Checked> {
-    read(&mut Judge::new(region)?, Moment::Visible, &mut |_, _| {})
+    read(&mut Judge::new(region, Boot::default())?, Moment::Visible, &mut |_, _| {})
 }
 
-/// As [`check`], but passes over what is damaged. Of an area of which what was stored last is not
-/// whole it reports that, and takes what is durable. If neither is whole, it reads on behind each
-/// damaged object: see [`Remains`](remains::Remains).
+/// As [`check`], but passes over what is damaged. If power may have failed, and what was stored last
+/// in an area is not whole, it reports that, and takes what is durable. Where that is not whole, and
+/// after a killed process, it reads on behind each damaged object: see [`Remains`](remains::Remains).
 pub fn salvage<M: Media>(
     region: &Region<M>,
+    boot: Boot,
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
-    let mut judge = Judge::new(region)?;
+    let mut judge = Judge::new(region, boot)?;
     let is_closed = judge.is_closed;
     for number in 0..judge.areas {
         let before = judge.budget;
@@ -104,15 +109,16 @@ fn salvage_area<M: Media>(
     let is_stale = judge.is_stale(number).is_ok_and(|it| it);
     // After power loss there may be objects behind the visible tail, found by their seals.
     let has_seals = judge.seal_words > 0;
-    let moments = match is_stale || has_seals {
-        true => [Moment::Durable, Moment::Visible],
-        false => [Moment::Visible, Moment::Durable],
+    let moments: &[Moment] = match (judge.is_killed, is_stale || has_seals) {
+        (true, _) => &[Moment::Visible],
+        (false, true) => &[Moment::Durable, Moment::Visible],
+        (false, false) => &[Moment::Visible, Moment::Durable],
     };
     let before = judge.budget;
     let (mut damage, mut is_visited) = (None, false);
     for moment in moments {
         judge.budget = before;
-        match judge.area(number, moment) {
+        match judge.area(number, *moment) {
             Ok(_) if is_visited => {}
             Ok(area) => {
                 area.visit(visit);
@@ -132,7 +138,7 @@ fn salvage_area<M: Media>(
 
 /// Visits what is left of an area that is whole at no moment.
 ///
-/// Of a pool that was not closed, what is durable is read: what was stored last may lead to objects
+/// Where power may have failed, what is durable is read: what was stored last may lead to objects
 /// that the place held before. Where fences do not reach the device nothing is known to be durable,
 /// and the area is passed over as a whole; so it is if no single damage explains what is wrong.
 fn salvage_remains<M: Media>(
@@ -142,7 +148,7 @@ fn salvage_remains<M: Media>(
     visit: &mut dyn FnMut(&[u8], &[u8]),
     report: &mut dyn FnMut(Error),
 ) -> Result<()> {
-    let moments: &[Moment] = match (is_closed, judge.is_relaxed) {
+    let moments: &[Moment] = match (is_closed || judge.is_killed, judge.is_relaxed) {
         (true, _) => &[Moment::Visible, Moment::Durable],
         (false, false) => &[Moment::Durable],
         (false, true) => &[],
@@ -167,7 +173,7 @@ fn salvage_remains<M: Media>(
 /// Chooses the state that counts.
 fn moment<M: Media>(judge: &mut Judge<'_, M>) -> Result<Moment> {
     // Where fences do not reach the device, nothing says what is durable.
-    if judge.is_closed || judge.is_relaxed {
+    if judge.is_closed || judge.is_killed || judge.is_relaxed {
         return Ok(Moment::Visible);
     }
     if judge.seal_words > 0 {

@@ -166,7 +166,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 pub use setup::WalshSettings;
 pub use state::Walsh as WalshTable;
@@ -223,15 +223,20 @@ impl Engine for Walsh {
         recovery::open(pool, executor)
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-        check::check(region, visit)
+    fn check<M: Media>(
+        region: &Region<M>,
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
+        check::check(region, boot, visit)
     }
 
     fn salvage<M: Media>(
         region: &Region<M>,
+        boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
         report: &mut dyn FnMut(Error),
     ) -> Result<()> {
-        check::salvage(region, visit, report)
+        check::salvage(region, boot, visit, report)
     }
 }

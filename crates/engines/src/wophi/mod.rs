@@ -122,7 +122,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 pub use setup::{WophiSettings, bytes_needed};
 pub use table::WophiTable;
@@ -176,12 +176,17 @@ impl Engine for Wophi {
         })
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         check::check(region, visit)
     }
 
     fn salvage<M: Media>(
         region: &Region<M>,
+        _boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
         report: &mut dyn FnMut(Error),
     ) -> Result<()> {

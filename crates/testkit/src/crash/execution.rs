@@ -12,7 +12,7 @@ use super::expected::{Expected, each_step};
 use super::parts::{Digests, Parts};
 use crate::Failure;
 use crate::failure::ensure;
-use crate::model::{Model, Outcome, Pairs, perform, read_out, scan_all};
+use crate::model::{Model, Outcome, Pairs, check_left_pool, compare, perform, read_out, scan_all};
 use crate::workload::{Op, Shape};
 
 /// What a process finds when it begins.
@@ -190,6 +190,7 @@ pub(super) fn execute(
         closed: vec![],
         history: None,
     };
+    let left = Left::behind(design, region, &execution.start);
     medium.begin(0);
     let opened = if execution.start.create {
         let tiny = Choice { sizing: Sizing::Tiny, changes: &[] };
@@ -211,6 +212,7 @@ pub(super) fn execute(
     let mut process = Process { design, region, boot: opening.boot, table: Some(table) };
     let found = scan_all(process.table())?;
     execution.start.expected.accept(&found)?;
+    left.judge(&found)?;
     process.read_out(&found, keys).map_err(|failure| failure.at("after opening"))?;
     if design.batches() && keep == Keep::All {
         let table = process.table();
@@ -224,6 +226,40 @@ pub(super) fn execute(
         execution.log = medium.take_log();
     }
     Ok(execution)
+}
+
+/// What the check says of a pool before it is opened.
+enum Left {
+    /// There may be none, or one that need not open.
+    Nothing,
+    /// Power was lost: an opening may find less than what was stored last.
+    Sound(Result<Pairs, Failure>),
+    /// Only its process ended: an opening finds just that.
+    Visible(Result<Pairs, Failure>),
+}
+
+impl Left {
+    fn behind(design: &Design<Traced>, region: &Region<Traced>, start: &Start) -> Left {
+        let previous = Pool::status(region, start.boot).map(|status| status.previous);
+        let (false, Ok(previous)) = (start.create, previous) else { return Left::Nothing };
+        let found = check_left_pool(design, region, start.boot);
+        match previous {
+            Shutdown::Power => Left::Sound(found),
+            Shutdown::Clean | Shutdown::Process => Left::Visible(found),
+        }
+    }
+
+    /// Compares what was said with what the opening has found.
+    fn judge(self, found: &Pairs) -> Result<(), Failure> {
+        match self {
+            Left::Nothing => Ok(()),
+            Left::Sound(said) => said.map(drop),
+            Left::Visible(said) => {
+                said.and_then(|said| compare("the check before opening", &said, found))
+            }
+        }
+        .map_err(|failure| failure.at("the check before opening"))
+    }
 }
 
 /// An open table, and the boot under which it was opened.

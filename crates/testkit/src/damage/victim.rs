@@ -65,9 +65,7 @@ impl Victim {
         let bytes = words.len() as u64 * 8;
         let image = Image::of(words, bytes, bytes + MORE_BYTES).with_guarantees(self.guarantees);
         let region = Region::new(image);
-        let Boot([machine, boot]) = Opening::default().boot;
-        let boot = Boot([machine, boot + u64::from(self.closed)]);
-        let table = self.design.open(region.clone(), boot, &Inline)?;
+        let table = self.design.open(region.clone(), self.boot(), &Inline)?;
         Ok((region, table))
     }
 
@@ -75,7 +73,12 @@ impl Victim {
     pub fn is_sound(&self, words: &[u64]) -> bool {
         let bytes = words.len() as u64 * 8;
         let region = Region::new(Image::of(words, bytes, bytes).with_guarantees(self.guarantees));
-        self.design.check(&region, &mut |_, _| {}).is_ok()
+        self.design.check(&region, self.boot(), &mut |_, _| {}).is_ok()
+    }
+
+    fn boot(&self) -> Boot {
+        let Boot([machine, boot]) = Opening::default().boot;
+        Boot([machine, boot + u64::from(self.closed)])
     }
 
     /// Asks a damaged pool in every way there is, each apart from the others. The keys are asked

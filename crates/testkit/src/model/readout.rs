@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 
 use everhash_index::{Cursor, Design, Table};
-use everhash_pmem::{Media, Region};
+use everhash_pmem::{Boot, Media, Region};
 
 use super::Pairs;
 use crate::Failure;
@@ -41,14 +41,25 @@ fn scan_each(table: &dyn Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(
     Ok(())
 }
 
-/// Reads a pool with [`Design::check`], which shares no code with the table.
+/// Reads a pool with [`Design::check`], which shares no code with the table. Nothing counts but what
+/// power loss would leave.
 ///
 /// # Errors
 /// A failure for a broken invariant, and for a key that is visited twice.
 pub fn check_pool<M: Media>(design: &Design<M>, region: &Region<M>) -> Result<Pairs, Failure> {
+    check_left_pool(design, region, Boot::default())
+}
+
+/// As [`check_pool`], in a boot of the machine: if it is that of the process which had the pool,
+/// everything counts that was stored.
+pub(crate) fn check_left_pool<M: Media>(
+    design: &Design<M>,
+    region: &Region<M>,
+    boot: Boot,
+) -> Result<Pairs, Failure> {
     let mut pairs = Pairs::new();
     let mut failure = None;
-    check_each(design, region, &mut |key, value| {
+    check_each(design, region, boot, &mut |key, value| {
         failure = failure.take().or_else(|| note(&mut pairs, key, value, true).err());
     })?;
     failure.map_or(Ok(pairs), |failure| Err(failure.at("check of the pool")))
@@ -57,10 +68,11 @@ pub fn check_pool<M: Media>(design: &Design<M>, region: &Region<M>) -> Result<Pa
 fn check_each<M: Media>(
     design: &Design<M>,
     region: &Region<M>,
+    boot: Boot,
     visit: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<(), Failure> {
     let mut visited = 0_u64;
-    let checked = design.check(region, &mut |key, value| {
+    let checked = design.check(region, boot, &mut |key, value| {
         visited += 1;
         visit(key, value);
     })?;
@@ -116,12 +128,11 @@ pub fn read_out<M: Media>(
     }
     ensure!(checked.items == count, "check counted {} pairs; there are {count}", checked.items);
     let mut check = Comparison::new("the check of the pool", expected);
-    check_each(design, region, &mut |key, value| check.meet(key, value))?;
+    check_each(design, region, Boot::default(), &mut |key, value| check.meet(key, value))?;
     check.end(true)
 }
 
 /// Compares pairs that were found in one way with those that should be there.
-#[cfg(feature = "race")]
 pub(crate) fn compare(way: &'static str, found: &Pairs, expected: &Pairs) -> Result<(), Failure> {
     let mut comparison = Comparison::new(way, expected);
     found.iter().for_each(|(key, value)| comparison.meet(key, value));

@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 use everhash_index::{Design, Form, Table, WordTable};
 use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen, What};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Addr, Domain, Guarantees, Image};
+use everhash_pmem::{Addr, Boot, Domain, Guarantees, Image};
 use everhash_testkit::measured::{MEMORY, Measured};
 use everhash_testkit::session::Session;
 use everhash_testkit::{model, race};
@@ -204,7 +204,8 @@ fn a_pool_with_collecting_logs_can_be_read_without_being_written() {
     let words = session.region().media().words();
     let mut items = 0;
     let image = everhash_pmem::Region::new(image_of(&words, Model::Adr));
-    let checked = <ElimDa as everhash_index::Engine>::check(&image, &mut |_, _| items += 1);
+    let checked =
+        <ElimDa as everhash_index::Engine>::check(&image, Boot::default(), &mut |_, _| items += 1);
     assert_eq!((checked.unwrap().items, items), (10, 10));
     assert_eq!(image.media().words(), words);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use everhash_index::{Change, Cursor, Design, Engine, Error, Form, Table, WordTable};
 use everhash_pmem::pool::Header;
-use everhash_pmem::{Addr, Domain, Guarantees, Image, Lock, Media, Region, Std};
+use everhash_pmem::{Addr, Boot, Domain, Guarantees, Image, Lock, Media, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
@@ -264,11 +264,14 @@ fn p07_forged_segments_that_overlap_are_read_no_oftener_than_the_medium_is_long(
     let medium = Arc::new(medium.counted());
     let region: Region<Image> = Region::new(Arc::clone(&medium));
     let mut reports = 0;
-    Reef::salvage(&region, &mut |_, _| {}, &mut |_| reports += 1).unwrap();
+    Reef::salvage(&region, Boot::default(), &mut |_, _| {}, &mut |_| reports += 1).unwrap();
     let times = medium.traffic().words_loaded / words.len() as u64;
     println!("the medium is read {times} times, {reports} reports");
     assert!(times < 30 && reports > 100, "{times} times, {reports} reports");
-    assert!(matches!(Reef::check(&region, &mut |_, _| {}), Err(Error::Corrupt { .. })));
+    assert!(matches!(
+        Reef::check(&region, Boot::default(), &mut |_, _| {}),
+        Err(Error::Corrupt { .. })
+    ));
 }
 
 #[test]
@@ -341,22 +344,32 @@ fn salvage_of_a_killed_process_reports_a_damaged_object_and_goes_on_behind_it() 
         let bytes = 8 * words.len() as u64;
         Region::<Image>::new(Image::of(words, bytes, bytes))
     };
-    let salvaged = |words: &[u64]| {
+    let (same, other) = (session.opening().boot, Boot::default());
+    let salvaged = |words: &[u64], boot| {
         let (mut pairs, mut reports) = (0, Vec::new());
         let mut report = |error| reports.push(error);
-        Reef::salvage(&region_of(words), &mut |_, _| pairs += 1, &mut report).unwrap();
+        Reef::salvage(&region_of(words), boot, &mut |_, _| pairs += 1, &mut report).unwrap();
         (pairs, reports)
     };
-    assert!(matches!(salvaged(&words), (1000, reports) if reports.is_empty()));
+    let checked = |words: &[u64], boot| Reef::check(&region_of(words), boot, &mut |_, _| {});
+    for boot in [same, other] {
+        assert!(matches!(salvaged(&words, boot), (1000, reports) if reports.is_empty()));
+        assert_eq!(checked(&words, boot).unwrap().items, 1000);
+    }
     let first = open.span.start.plus(SegmentHead::WORDS as u64);
     words[first.word() as usize] ^= 1 << 40;
     // Power loss might have left just this.
-    let checked = Reef::check(&region_of(&words), &mut |_, _| {}).unwrap();
-    assert!(checked.items < 999, "{checked:?}");
-    let (pairs, reports) = salvaged(&words);
-    assert_eq!(pairs, 999);
-    assert!(
-        matches!(reports[..], [Error::Corrupt { at, .. }] if at == first.byte()),
-        "{reports:?}"
-    );
+    let found = checked(&words, other).unwrap();
+    assert!(found.items < 999, "{found:?}");
+    // A killed process does not.
+    let outcome = checked(&words, same);
+    assert!(matches!(outcome, Err(Error::Corrupt { at, .. }) if at == first.byte()), "{outcome:?}");
+    for boot in [same, other] {
+        let (pairs, reports) = salvaged(&words, boot);
+        assert_eq!(pairs, 999);
+        assert!(
+            matches!(reports[..], [Error::Corrupt { at, .. }] if at == first.byte()),
+            "{reports:?}"
+        );
+    }
 }

@@ -126,7 +126,7 @@ fn lose_power<E: Engine>(form: Form, model: Model, is_immediate: bool) -> u64 {
         let _ = explorer.states(&limits, &mut seen, done as u64, &mut |state| {
             let found = state.on(region.media(), || {
                 // A check of what power loss left finds damage only where an opening does.
-                E::check(&region, &mut |_, _| {}).unwrap();
+                E::check(&region, Boot::default(), &mut |_, _| {}).unwrap();
                 contents::<E>(&region, &after)
             });
             assert!(may_be.contains(&found), "{form}, {model}, after {done} steps: {found:?}");

@@ -1,7 +1,7 @@
 //! Reef with tiny settings of which every write is durable when it returns, for the judges.
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
@@ -35,7 +35,11 @@ impl Engine for Immediate {
         Reef::open(pool, executor)
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-        Reef::check(region, visit)
+    fn check<M: Media>(
+        region: &Region<M>,
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
+        Reef::check(region, boot, visit)
     }
 }

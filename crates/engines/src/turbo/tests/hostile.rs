@@ -2,7 +2,7 @@
 
 use everhash_index::{Design, Engine, Error, Inline, Opening, Table, create, open};
 use everhash_pmem::pool::{DATA, Header, ROOT};
-use everhash_pmem::{Addr, Bits, Image, Media, Region, Std};
+use everhash_pmem::{Addr, Bits, Boot, Image, Media, Region, Std};
 use everhash_testkit::hostile::{self, Effort};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -164,8 +164,11 @@ fn shards_that_are_said_to_lie_at_one_place_are_not_all_read() {
     }
     let bytes = words.len() as u64 * 8;
     let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
-    assert!(matches!(Turbo::check(&region, &mut |_, _| {}), Err(Error::Corrupt { .. })));
+    assert!(matches!(
+        Turbo::check(&region, Boot::default(), &mut |_, _| {}),
+        Err(Error::Corrupt { .. })
+    ));
     let mut reports = 0;
-    Turbo::salvage(&region, &mut |_, _| {}, &mut |_| reports += 1).unwrap();
+    Turbo::salvage(&region, Boot::default(), &mut |_, _| {}, &mut |_| reports += 1).unwrap();
     assert!(reports >= settings.shards - 2, "{reports} shards were refused");
 }

@@ -21,6 +21,8 @@ pub struct Judge<'a, M: Media> {
     pub block_directories: u64,
     /// Whether the pool was closed: only then checkpoints count.
     pub is_closed: bool,
+    /// Whether nothing but its process ended: all that it stored is there.
+    pub is_killed: bool,
     /// Whether fences did not reach the device: what is durable may lead anywhere.
     pub is_relaxed: bool,
     /// Where the records of the areas begin.
@@ -68,10 +70,8 @@ impl Log {
 
 impl<'a, M: Media> Judge<'a, M> {
     /// Reads the root.
-    pub fn new(region: &'a Region<M>) -> Result<Self> {
-        // The boot of the machine is not known here: a pool that was not closed may have lost
-        // power.
-        let status = Pool::status(region, Boot::default())?;
+    pub fn new(region: &'a Region<M>, boot: Boot) -> Result<Self> {
+        let status = Pool::status(region, boot)?;
         let (identity, pm) = (status.identity, region.access());
         let form = Form::from_code(identity.form);
         if !matches!(form, Form::WORDS | Form::DOUBLE_WORDS | Form::Variable) {
@@ -100,6 +100,7 @@ impl<'a, M: Media> Judge<'a, M> {
             seal_words: layout::seal_words(root[Root::DURABILITY]),
             block_directories,
             is_closed: status.previous == Shutdown::Clean,
+            is_killed: status.previous == Shutdown::Process,
             is_relaxed: status.relaxed,
             table,
             areas,

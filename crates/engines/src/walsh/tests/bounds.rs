@@ -96,9 +96,10 @@ struct AtRest {
 
 fn at_rest(region: &Region<Image>) -> AtRest {
     let (mut visited, mut salvaged, mut reports) = (0, 0, 0);
-    let checked = Walsh::check(region, &mut |_, _| visited += 1).unwrap().items;
+    let checked = Walsh::check(region, Boot::default(), &mut |_, _| visited += 1).unwrap().items;
     assert_eq!(visited, checked);
-    Walsh::salvage(region, &mut |_, _| salvaged += 1, &mut |_| reports += 1).unwrap();
+    Walsh::salvage(region, Boot::default(), &mut |_, _| salvaged += 1, &mut |_| reports += 1)
+        .unwrap();
     AtRest { checked, salvaged, reports }
 }
 
@@ -175,7 +176,8 @@ fn a_visible_tail_that_reached_the_device_by_chance_is_no_damage() {
     words[object] ^= 1;
     let (mut salvaged, mut reports) = (0, 0);
     let region = mortal.image(&words);
-    Walsh::salvage(&region, &mut |_, _| salvaged += 1, &mut |_| reports += 1).unwrap();
+    Walsh::salvage(&region, Boot::default(), &mut |_, _| salvaged += 1, &mut |_| reports += 1)
+        .unwrap();
     assert!(salvaged < 3 && reports > 0, "{salvaged} pairs, {reports} reports");
 }
 

@@ -90,7 +90,7 @@ impl Victim {
     fn ask(&self, words: &[u64], boot: Boot) -> Result<()> {
         let bytes = words.len() as u64 * 8;
         let region = Region::new(Image::<Std>::of(words, bytes, bytes + (64 << 20)));
-        let _ = Walsh::check(&region, &mut |_, _| {});
+        let _ = Walsh::check(&region, Boot::default(), &mut |_, _| {});
         let table = everhash_index::open::<Walsh, _>(region.clone(), boot, &Inline)?;
         for number in 0..100u64 {
             let key = number.to_le_bytes();
@@ -169,7 +169,8 @@ fn p07_logs_that_are_said_to_overlap_are_not_all_read() {
         let bytes = victim.words.len() as u64 * 8;
         let region = Region::new(Image::<Std>::of(&victim.words, bytes, bytes));
         let (mut pairs, mut reports) = (0, 0);
-        Walsh::salvage(&region, &mut |_, _| pairs += 1, &mut |_| reports += 1).unwrap();
+        Walsh::salvage(&region, Boot::default(), &mut |_, _| pairs += 1, &mut |_| reports += 1)
+            .unwrap();
         (pairs, reports)
     };
     assert_eq!(salvaged(&victim), (60, 0));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everhash_index::{Engine, Form, Inline, Opening, Table, create};
-use everhash_pmem::{Domain, Guarantees, Image, Region, Std, Traffic};
+use everhash_pmem::{Boot, Domain, Guarantees, Image, Region, Std, Traffic};
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
@@ -139,7 +139,7 @@ fn salvage_reports_a_damaged_object_behind_the_durable_tail() {
     drop(session);
     let salvaged = || {
         let mut reports = 0;
-        Walsh::salvage(&region, &mut |_, _| {}, &mut |_| reports += 1).unwrap();
+        Walsh::salvage(&region, Boot::default(), &mut |_, _| {}, &mut |_| reports += 1).unwrap();
         reports
     };
     assert_eq!(salvaged(), 0);

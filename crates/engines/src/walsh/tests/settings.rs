@@ -2,7 +2,7 @@
 //! every write durable, and epochs on every medium.
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Executor, Form, Result};
-use everhash_pmem::{Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Media, Pool, Region, Site};
 
 use crate::walsh::{Walsh, WalshSettings, WalshTable};
 
@@ -40,9 +40,10 @@ macro_rules! with_settings {
 
             fn check<M: Media>(
                 region: &Region<M>,
+                boot: Boot,
                 visit: &mut dyn FnMut(&[u8], &[u8]),
             ) -> Result<Checked> {
-                Walsh::check(region, visit)
+                Walsh::check(region, boot, visit)
             }
         }
     )*};

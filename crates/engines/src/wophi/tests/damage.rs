@@ -2,7 +2,7 @@
 
 use everhash_index::{Design, Engine, Error, Form, Table};
 use everhash_pmem::pool::{DATA, ROOT};
-use everhash_pmem::{Addr, AllocationMeter, Bits, Image, LINE, Region, Std};
+use everhash_pmem::{Addr, AllocationMeter, Bits, Boot, Image, LINE, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
@@ -97,12 +97,14 @@ fn p07_a_check_of_a_thousand_slots_of_one_record_takes_little_memory() {
     }
     let bytes = words.len() as u64 * 8;
     let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
-    let (checked, most) = AllocationMeter::measure(|| Wophi::check(&region, &mut |_, _| {}));
+    let (checked, most) =
+        AllocationMeter::measure(|| Wophi::check(&region, Boot::default(), &mut |_, _| {}));
     assert!(matches!(checked, Err(Error::Corrupt { .. })), "{checked:?}");
     assert!(most < 4 * bytes, "{most} bytes of memory for a pool of {bytes}");
     let mut reports = 0;
-    let (salvaged, most) =
-        AllocationMeter::measure(|| Wophi::salvage(&region, &mut |_, _| {}, &mut |_| reports += 1));
+    let (salvaged, most) = AllocationMeter::measure(|| {
+        Wophi::salvage(&region, Boot::default(), &mut |_, _| {}, &mut |_| reports += 1)
+    });
     salvaged.unwrap();
     assert!(reports > 0 && most < 4 * bytes, "{most} bytes of memory for a pool of {bytes}");
 }

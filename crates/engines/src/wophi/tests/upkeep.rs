@@ -5,7 +5,7 @@ use std::time::Duration;
 use everhash_index::{Engine, Error, Form, Inline, Opening, Settings, Stats, Table, create, open};
 use everhash_pmem::crash::{Model, What};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Image, LINE, Media, Region, Std};
+use everhash_pmem::{Boot, Image, LINE, Media, Region, Std};
 
 use crate::wophi::{Wophi, WophiSettings, WophiTable, bytes_needed};
 
@@ -154,7 +154,7 @@ fn a_growth_that_a_crash_interrupts_goes_on() {
     assert_eq!((figure(&table, "growing"), figure(&table, "main_buckets")), (0, 2048));
     assert_eq!((table.len().unwrap(), before), (key, key));
     let mut visited = 0;
-    Wophi::check(&region, &mut |_, _| visited += 1).unwrap();
+    Wophi::check(&region, Boot::default(), &mut |_, _| visited += 1).unwrap();
     assert_eq!(visited, key);
 }
 

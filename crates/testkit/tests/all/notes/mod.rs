@@ -13,7 +13,7 @@ use everhash_index::{
 };
 use everhash_pmem::pool::DATA;
 use everhash_pmem::{
-    Access, Addr, LINE, Lock, Media, Pool, Primitives, Region, Shutdown, Site, Span,
+    Access, Addr, Boot, LINE, Lock, Media, Pool, Primitives, Region, Shutdown, Site, Span,
 };
 
 use super::rows::{BUG, Planted};
@@ -83,7 +83,11 @@ impl Engine for Notes {
         Ok(NoteTable { state: Lock::new(state), pool })
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         let pm = region.access();
         let passes_holes = pm.load(BUG)? == 1;
         let mut state = State::default();
@@ -282,7 +286,7 @@ impl<M: Media> Table for NoteTable<M> {
 
     fn check(&self) -> Result<Checked> {
         let _state = self.state.lock()?;
-        Notes::check(self.pool.region(), &mut |_, _| {})
+        Notes::check(self.pool.region(), Boot::default(), &mut |_, _| {})
     }
 
     fn durability_partition(&self, key: &[u8]) -> u64 {

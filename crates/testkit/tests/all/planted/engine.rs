@@ -8,7 +8,7 @@
 use everhash_index::{
     Capabilities, Checked, Durability, Engine, Executor, Form, Result, Setting, Settings,
 };
-use everhash_pmem::{LINE, Media, Pool, Region, Site, Space, Span, pool};
+use everhash_pmem::{Boot, LINE, Media, Pool, Region, Site, Space, Span, pool};
 
 use super::bug::Planted;
 use super::check;
@@ -113,7 +113,11 @@ impl Engine for Slots {
         SlotsTable::open(pool, Planted::now())
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         check::check(region, Planted::now(), visit)
     }
 }

@@ -12,7 +12,7 @@ use everhash_index::{
     Setting, Settings, Stats, Table, Upkeep, admit,
 };
 use everhash_pmem::pool::{DATA, ROOT, Shutdown};
-use everhash_pmem::{Access, Addr, Block, Lock, Media, Pool, Primitives, Region, Site, Span};
+use everhash_pmem::{Access, Addr, Block, Boot, Lock, Media, Pool, Primitives, Region, Site, Span};
 
 everhash_pmem::sites! {
     /// Key and value, before the token.
@@ -194,7 +194,11 @@ impl Engine for Rows {
         Ok(RowTable { bug: planted, index: Lock::new(index), pool })
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         let pm = region.access();
         let mut checked = Checked::default();
         for number in 0..pm.load(ROOT)?.min(MOST_ROWS) {
@@ -439,7 +443,7 @@ impl<M: Media> Table for RowTable<M> {
 
     fn check(&self) -> Result<Checked> {
         let _index = self.index.lock()?;
-        Rows::check(self.pool.region(), &mut |_, _| {})
+        Rows::check(self.pool.region(), Boot::default(), &mut |_, _| {})
     }
 
     fn stats(&self) -> Result<Stats> {

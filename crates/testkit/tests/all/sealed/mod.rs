@@ -13,7 +13,7 @@ use everhash_index::{
     Setting, Settings, Stats, Table, Upkeep, admit,
 };
 use everhash_pmem::pool::{DATA, ROOT};
-use everhash_pmem::{Access, Addr, Media, Pool, Region, Site, Span, word_of};
+use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Site, Span, word_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 everhash_pmem::sites! {
@@ -130,7 +130,11 @@ impl Engine for Sealed {
         Ok(SealedTable { bug: copies[1], pool, writer: Mutex::new(()) })
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         let pm = region.access();
         let bug = pm.load(BUG)?;
         let mut items = 0;
@@ -364,7 +368,7 @@ impl<M: Media> Table for SealedTable<M> {
     }
 
     fn check(&self) -> Result<Checked> {
-        Sealed::check(self.pool.region(), &mut |_, _| {})
+        Sealed::check(self.pool.region(), Boot::default(), &mut |_, _| {})
     }
 
     fn stats(&self) -> Result<Stats> {
