@@ -376,5 +376,6 @@ fn expect_count(plan: &ScalePlan, table: &dyn Table) -> Result<()> {
 }
 
 fn wrong(what: String) -> Error {
-    Error::Unsupported { what: format!("a wrong answer ({what}): the engine is broken") }
+    let why = "the engine is broken, or a file that was kept has not so many pairs";
+    Error::Unsupported { what: format!("a wrong answer ({what}): {why}") }
 }

@@ -12,7 +12,6 @@ pub(crate) use judge::step;
 pub use judge::{Effort, Report, Violation, judge, replay};
 pub(crate) use outcome::get;
 pub use outcome::{Outcome, perform};
-#[cfg(feature = "race")]
 pub(crate) use readout::{check_left_pool, compare};
 pub use readout::{check_pool, read_out, scan_all};
 

@@ -323,16 +323,10 @@ impl<M: Media> Judge<'_, M> {
                         break;
                     }
                 }
-                let words = match self.words_of(segment, tail) {
-                    Some(words) => words,
-                    // Power loss may have kept the rest of its head.
-                    None if is_behind && self.left == Left::Power => self.most_words(segment),
-                    None => {
-                        let broken =
-                            "a segment ends inside its units, and not before its record says";
-                        damage(corrupt(segment.at, broken))?;
-                        continue;
-                    }
+                let Some(words) = self.words_of(segment, tail) else {
+                    let broken = "a segment ends inside its units, and not before its record says";
+                    damage(corrupt(segment.at, broken))?;
+                    continue;
                 };
                 let bytes = (words * WORD).next_multiple_of(self.unit_bytes);
                 let span = Span::of_bytes(segment.at, bytes);
@@ -399,13 +393,19 @@ impl<M: Media> Judge<'_, M> {
 
     /// Returns the words in use of a segment whose stream ends at `tail`; `None` if it is damaged.
     fn words_of(&self, segment: &Segment, tail: [u64; 2]) -> Option<u64> {
-        let (is_last, is_closed) = (segment.sequence() == tail[0], self.left == Left::Closed);
-        let words = match is_closed && is_last {
-            true => tail[1],
-            false => Tail::of(segment.head[SegmentHead::TAIL], segment.seal)?.words,
+        let (order, is_closed) = (segment.sequence().cmp(&tail[0]), self.left == Left::Closed);
+        let least = if order.is_eq() && !is_closed { tail[1] } else { 0 };
+        let possible = least..=self.most_words(segment);
+        let said = Tail::of(segment.head[SegmentHead::TAIL], segment.seal).map(|tail| tail.words);
+        let words = match self.left {
+            Left::Closed if order.is_eq() => Some(tail[1]),
+            // Power loss may have kept an older end, or none, in a head that is sound.
+            Left::Power if order.is_ge() => {
+                said.filter(|words| possible.contains(words)).or(Some(*possible.end()))
+            }
+            _ => said,
         };
-        let least = if is_last && !is_closed { tail[1] } else { 0 };
-        (least..=self.most_words(segment)).contains(&words).then_some(words)
+        words.filter(|words| possible.contains(words))
     }
 
     /// Returns before which segment of a stream nothing counts.
