@@ -181,18 +181,26 @@ fn creating_never_replaces_a_file() {
 #[test]
 fn what_is_no_file_is_refused() {
     // Fails if a directory is opened, or if opening a pipe waits forever.
+    // Also if a file is made by a path that means a directory: that path would never open it.
     let directory = Directory::new();
     let pipe = directory.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for path in [directory.path().to_path_buf(), pipe, "/dev/null".into()] {
+    let socket = directory.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for path in [directory.path().to_path_buf(), pipe, socket, "/dev/null".into()] {
         let refused = FileMedium::open(&path, &options());
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{path:?} {refused:?}");
     }
     let missing = FileMedium::open(directory.path().join("missing"), &options());
     assert!(matches!(missing, Err(Error::System { source, .. })
         if source.kind() == std::io::ErrorKind::NotFound));
-    let slash = FileMedium::create("/", 4096, &options());
-    assert!(matches!(slash, Err(Error::Unsupported { .. })));
+    for name in ["/", "new/", "new/.", "new//", "missing/.."] {
+        let refused = FileMedium::create(directory.path().join(name), 4096, &options());
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{name} {refused:?}");
+    }
+    let mut names = directory.names();
+    names.sort();
+    assert_eq!(names, ["pipe", "socket"]);
 }
 
 /// Makes an empty pool of a new file.

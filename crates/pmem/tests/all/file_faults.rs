@@ -190,10 +190,12 @@ fn the_number_of_syncs_after_a_failure_is_zero() {
 #[test]
 fn p10_a_full_disk_at_any_allocation_is_an_error_and_leaves_the_length() {
     // Fails if the length grows without storage behind it, or if the handle dies of it.
-    // A quota and the longest file that a system allows are ends of the room like any other.
-    for number in [ENOSPC, EDQUOT, EFBIG] {
+    // A quota and the longest file that a system allows are ends of the room like any other. The
+    // latter may be met when the length is set: storage behind it can be had.
+    let numbers = [ENOSPC, EDQUOT, EFBIG].map(|number| (Call::Allocate, number));
+    for (call, number) in numbers.into_iter().chain([(Call::SetLength, EFBIG)]) {
         let directory = Arc::new(Directory::new());
-        let system = Faulty::new(&directory, Call::Allocate, 2, Fault::Fails(number));
+        let system = Faulty::new(&directory, call, 2, Fault::Fails(number));
         let options = options(Arc::clone(&system) as Arc<dyn System>);
         let region = Region::new(FileMedium::create(directory.file(), 1 << 16, &options).unwrap());
         let length = || std::fs::metadata(directory.only_file().unwrap()).unwrap().len();

@@ -212,9 +212,15 @@ impl Backing {
 
     /// Allocates storage first and sets the length second: a full disk leaves the length unchanged.
     fn lengthen(&self, length: u64, target: u64) -> Result<()> {
-        self.allocate(length, target - length)?;
-        self.set_length(target)
-            .map_err(|source| Error::System { doing: "set the length of the file", source })
+        let needed = target - length;
+        self.allocate(length, needed)?;
+        match self.set_length(target) {
+            // A limit of the process or of the file system for one file (`ulimit -f`): storage can
+            // be had beyond it, and a length cannot.
+            Err(error) if is_full(&error) => Err(Error::Full { needed }),
+            result => result
+                .map_err(|source| Error::System { doing: "set the length of the file", source }),
+        }
     }
 
     fn set_length(&self, bytes: u64) -> io::Result<()> {
@@ -230,9 +236,7 @@ impl Backing {
             || done(rustix::fs::fallocate(&self.file.file, FallocateFlags::KEEP_SIZE, from, bytes));
         match perform(&*self.plan.system, Call::Allocate, allocate) {
             Ok(_) => Ok(()),
-            Err(error) if is(&error, &[Errno::NOSPC, Errno::DQUOT, Errno::FBIG]) => {
-                Err(Error::Full { needed: bytes })
-            }
+            Err(error) if is_full(&error) => Err(Error::Full { needed: bytes }),
             Err(error) if is(&error, &[Errno::OPNOTSUPP, Errno::NOSYS]) => {
                 Err(Error::Unsupported {
                     what: "this file system cannot reserve space, so a full disk would end the \
@@ -357,7 +361,8 @@ fn open(path: &Path, plan: &Plan) -> Result<File> {
         Ok(0)
     });
     match result {
-        Err(error) if is(&error, &[Errno::ISDIR]) => return Err(not_a_file(path)),
+        // NXIO: a socket, or a device that is not there.
+        Err(error) if is(&error, &[Errno::ISDIR, Errno::NXIO]) => return Err(not_a_file(path)),
         result => result.map_err(|source| Error::System { doing: "open the file", source })?,
     };
     let file = File::from(opened.ok_or_else(missing)?);
@@ -436,6 +441,12 @@ pub(super) fn not_a_file(path: &Path) -> Error {
 pub(super) fn missing() -> Error {
     let source = io::Error::other("the call brought no result");
     Error::System { doing: "open the file", source }
+}
+
+/// Returns whether a call failed because there is no more room: on the device, or up to a quota or
+/// to the longest file that the system allows.
+fn is_full(error: &io::Error) -> bool {
+    is(error, &[Errno::NOSPC, Errno::DQUOT, Errno::FBIG])
 }
 
 fn is(error: &io::Error, numbers: &[Errno]) -> bool {

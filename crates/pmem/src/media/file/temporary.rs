@@ -68,7 +68,8 @@ pub(super) fn create(
     system: &Arc<dyn System>,
 ) -> Result<(File, Temporary)> {
     let doing = |doing| move |source| Error::System { doing, source };
-    let target = path.file_name().ok_or_else(|| not_a_file(path))?.to_owned();
+    let target = path.file_name().filter(|name| ends_with(path, name));
+    let target = target.ok_or_else(|| not_a_file(path))?.to_owned();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut opened = None;
     perform(&**system, Call::OpenDirectory, || {
@@ -100,6 +101,12 @@ pub(super) fn create(
     let (file, name) = created.ok_or_else(missing)?;
     let system = Arc::clone(system);
     Ok((file, Temporary { directory, name, target, system, remove: true }))
+}
+
+/// Returns whether a path ends with its last name. `name/` and `name/.` mean a directory: a file of
+/// that name could be made, and not be opened by the same path.
+fn ends_with(path: &Path, name: &OsStr) -> bool {
+    path.as_os_str().as_bytes().ends_with(name.as_bytes())
 }
 
 /// Removes new files for the same target that killed processes have left. Their names begin with a
