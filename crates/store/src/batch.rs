@@ -240,7 +240,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
-        let stored = self.stored_keys(keys)?;
+        let stored = self.sought_keys(keys);
         let keys: Vec<_> = stored.iter().map(AsRef::as_ref).collect();
         let mut values = vec![None; keys.len()];
         self.read(|table| {
@@ -278,7 +278,7 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn remove_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<u64> {
-        let stored = self.stored_keys(keys)?;
+        let stored = self.sought_keys(keys);
         let touch = |save: &mut Save<'_>| stored.iter().try_for_each(|key| save(key));
         let keys: Vec<&[u8]> = stored.iter().map(AsRef::as_ref).collect();
         let gone = |removed: &u64| -removed.cast_signed();
@@ -299,7 +299,7 @@ impl Db {
         self.write_with(touch, |table| run(table, &pairs), new)
     }
 
-    fn stored_keys<'k, K: AsRef<[u8]>>(&self, keys: &'k [K]) -> Result<Vec<Cow<'k, [u8]>>> {
-        keys.iter().map(|key| self.stored_key(key.as_ref())).collect()
+    fn sought_keys<'k, K: AsRef<[u8]>>(&self, keys: &'k [K]) -> Vec<Cow<'k, [u8]>> {
+        keys.iter().map(|key| self.sought_key(key.as_ref())).collect()
     }
 }

@@ -158,7 +158,9 @@ impl Db {
     /// See [`Db`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let gone = |was_there: &bool| -i64::from(*was_there);
-        self.write_key(key.as_ref(), |table, key| table.remove(key), gone)
+        self.sought(key.as_ref(), |key| {
+            self.write_with(|save| save(key), |table| table.remove(key), gone)
+        })
     }
 
     /// Removes a key; returns the value that it had.
@@ -248,7 +250,7 @@ impl Db {
         key: &[u8],
         run: impl FnOnce(&dyn Table, &[u8]) -> everhash_index::Result<T>,
     ) -> Result<T> {
-        self.stored(key, |key| self.read(|table| run(table, key)))
+        self.sought(key, |key| self.read(|table| run(table, key)))
     }
 
     #[inline]

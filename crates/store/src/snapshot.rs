@@ -89,7 +89,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::SnapshotFull`], and see [`Db`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.db.stored(key.as_ref(), |stored| {
+        self.db.sought(key.as_ref(), |stored| {
             let mut value = Vec::new();
             let found = self.db.core().read(|table| table.get(stored, &mut value))?;
             // Afterwards: whoever changed what was read had kept the old value before.

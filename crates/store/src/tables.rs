@@ -327,6 +327,19 @@ impl Db {
     pub(crate) fn stored<R>(&self, key: &[u8], run: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
         match self.number_before(key) {
             None => run(key),
+            Some(number) => {
+                prefix::admit(key)?;
+                prefix::with(number, key, run)
+            }
+        }
+    }
+
+    /// Calls `run` with a key as it would lie in the file: one that is too long to lie there is
+    /// absent, as it is without a prefix.
+    #[inline]
+    pub(crate) fn sought<R>(&self, key: &[u8], run: impl FnOnce(&[u8]) -> R) -> R {
+        match self.number_before(key) {
+            None => run(key),
             Some(number) => prefix::with(number, key, run),
         }
     }
@@ -336,6 +349,14 @@ impl Db {
         match self.number_before(key) {
             None => Ok(Cow::Borrowed(key)),
             Some(number) => prefix::before(number, key),
+        }
+    }
+
+    /// Returns a key as it would lie in the file; as [`Db::sought`].
+    pub(crate) fn sought_key<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        match self.number_before(key) {
+            None => Cow::Borrowed(key),
+            Some(number) => Cow::Owned([&prefix::of(number), key].concat()),
         }
     }
 

@@ -92,6 +92,34 @@ fn every_operation_keeps_to_its_table() {
 }
 
 #[test]
+fn a_key_that_is_too_long_is_absent_from_every_table() {
+    // Fails if a look-up or removal by a key that no pair can have were an error in some tables
+    // and an answer in others: a program asks by keys that came from elsewhere.
+    let marked = [&[0xff, 0xeb, 0x7a][..], &[7; MAX_KEY_BYTES - 8]].concat();
+    let longer = [7; MAX_KEY_BYTES + 1];
+    for engine in engines() {
+        let (_directory, path) = place();
+        let db = relaxed(engine.name, &path);
+        let table = db.create_table("table").unwrap();
+        let expiring = db.expiring_table_or_create("expiring").unwrap();
+        let snapshot = db.snapshot().unwrap();
+        for (table, key) in [(&db, &longer[..]), (&db, &marked), (&table, &longer[..MAX_KEY_BYTES])]
+        {
+            assert_eq!(table.get(key).unwrap(), None, "{}", engine.name);
+            assert!(!table.contains_key(key).unwrap() && !table.remove(key).unwrap());
+            assert_eq!(table.get_many(&[key, b"a"]).unwrap(), [None, None]);
+            assert_eq!(table.remove_many(&[key, b"a"]).unwrap(), 0);
+            assert_eq!(table.put(key, "").unwrap_err().kind(), ErrorKind::InvalidPair);
+            assert!(table.is_empty().unwrap());
+        }
+        assert_eq!(snapshot.get(&marked).unwrap(), None);
+        assert_eq!(snapshot.table("table").unwrap().get(longer).unwrap(), None);
+        assert_eq!(expiring.get(longer).unwrap(), None);
+        assert_eq!(expiring.expiry(longer).unwrap(), None);
+    }
+}
+
+#[test]
 fn names_say_what_there_is() {
     // Fails if an absent table were made by opening it, if one name had two tables, or if an error
     // did not name the table.
