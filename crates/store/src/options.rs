@@ -174,7 +174,8 @@ impl Options {
     }
 
     /// Chooses the form of the pairs of a new database, and says which one an existing database
-    /// must have. Default: [`Form::Variable`], byte strings of any length.
+    /// must have. Default: [`Form::Variable`], byte strings of any length. The engines have
+    /// [`Form::WORDS`] and [`Form::DOUBLE_WORDS`] beside it, and no other fixed form.
     pub fn form(mut self, form: Form) -> Self {
         self.form = Some(form);
         self
@@ -296,7 +297,8 @@ impl Options {
     }
 
     /// Makes a new database `path` and opens it. It appears under its name when it is complete:
-    /// a crash before that leaves none.
+    /// a crash before that leaves none. Up to there it has a longer name beside it, of which its
+    /// own is a part, so that a name of nearly 255 bytes is too long.
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::Error::AlreadyExists) and those of [`Options::open`]; there is no

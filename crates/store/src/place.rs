@@ -8,7 +8,7 @@ use everhash_index::{Checked, Durability as Mode, Form, HashKind, Opening, Table
 use everhash_pmem::pool::{DATA, PoolStatus};
 use everhash_pmem::{Boot, FileMedium, FileOptions, Origin, Pool, Region, Shutdown};
 
-use crate::catalog::{Chosen, File, engine, engines};
+use crate::catalog::{Chosen, EngineInfo, File, engine, engines};
 use crate::core::Core;
 use crate::db::Info;
 use crate::error::Shown;
@@ -170,9 +170,11 @@ impl New {
             Some(name) => engine(name)?,
             None => &engines()[0],
         };
+        let form = options.form.unwrap_or(Form::Variable);
+        admit_form(engine, form).map_err(|error| Error::of(path, error))?;
         let [a, b, c, d] = machine::random()?;
         let opening = Opening {
-            form: options.form.unwrap_or(Form::Variable),
+            form,
             hash: options.hash.unwrap_or(HashKind::Sip13),
             hash_key: [a, b],
             database: [c, d],
@@ -185,10 +187,21 @@ impl New {
         let chosen = Chosen { expected_items, immediate, settings };
         let table = engine.create(file.clone(), &opening, &chosen, &executor);
         let table = table.map_err(|error| Error::of(path, error))?;
-        let (form, hash) = (opening.form, opening.hash);
+        let hash = opening.hash;
         let info = Info { engine, form, hash, durability, recovered: false, writable: true };
         Ok(New { file, table, info })
     }
+}
+
+/// Refuses a form of pairs that an engine has not, and says which it has.
+fn admit_form(engine: &EngineInfo, form: Form) -> everhash_index::Result<()> {
+    if engine.capabilities.holds(form) {
+        return Ok(());
+    }
+    let forms = engine.capabilities.all_forms().iter().map(Form::to_string).collect::<Vec<_>>();
+    let why =
+        format!("{} has no pairs of the form {form}; use {}", engine.name, forms.join(" or "));
+    Err(everhash_index::Error::Setting { name: "form", why })
 }
 
 pub(crate) fn read_only(options: &Options, path: &Path) -> Result<File> {

@@ -143,6 +143,10 @@ fn what_is_missing_or_in_the_way_is_named() {
     Db::options().create_if_missing(true).open(&path).unwrap();
     let error = Db::open(directory.path()).unwrap_err().to_string();
     assert!(error.contains("not a file"), "{error}");
+    // A name of a directory makes no file, which the same name would never open.
+    let new = directory.path().join("new/");
+    let error = Db::open_or_create(&new).unwrap_err().to_string();
+    assert!(error.contains("not a file") && !directory.path().join("new").exists(), "{error}");
 }
 
 #[test]
@@ -186,6 +190,10 @@ fn a_database_that_cannot_be_made_leaves_nothing_behind() {
     assert!(error.is_setting() && error.to_string().contains("no_such_setting"), "{error}");
     let error = Db::options().capacity_bytes(4096).create(&path).unwrap_err();
     assert!(error.is_full(), "{error}");
+    let odd = Form::Fixed { key_bytes: 4, value_bytes: 8 };
+    let error = Db::options().form(odd).create(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+    assert!(error.to_string().contains("use 8/8 or 16/16 or variable"), "{error}");
     assert!(names(directory.path()).is_empty());
 }
 
