@@ -70,7 +70,10 @@ impl Db {
     /// database is open. `visit` must not use the database.
     ///
     /// Pairs come in groups, and a cursor stands before a group: pairs of the group in which
-    /// `visit` breaks come again.
+    /// `visit` breaks come again. A `visit` that breaks after a number of pairs counts only those
+    /// that it has not seen before: otherwise it never gets behind a group with more pairs than
+    /// that. How many a group has, depends on the engine and on what was written: some hundreds,
+    /// where many were written meanwhile.
     ///
     /// # Errors
     /// See [`Db`].
