@@ -385,3 +385,27 @@ fn what_threads_hold_is_never_given_back_to_the_device() {
     // On a machine that is busy with other things it may be less than was asked for.
     assert!(released > 0, "{released}");
 }
+
+#[test]
+fn a_large_medium_grows_by_a_limited_step() {
+    // Fails if a file of a tebibyte took a quarter of that for one more line.
+    let options = DramOptions { capacity_bytes: 4 << 30, ..DramOptions::default() };
+    let region = Region::new(Dram::with_options(2 << 30, options).unwrap());
+    let space = Space::new(region.clone(), Addr::NULL);
+    space.claim(Span::of_bytes(Addr::NULL, 2 << 30)).unwrap();
+    space.take(LINE, LINE).unwrap();
+    assert_eq!(region.media().bytes(), (2 << 30) + LARGEST_STEP_BYTES);
+}
+
+#[test]
+fn the_last_run_that_fits_is_found_before_the_medium_grows() {
+    // Fails if only the first of many runs of about the right length are looked at.
+    let space = space(128 * LINE, 256 * LINE);
+    let lines: Vec<Span> = (3..128).map(|_| space.take(LINE, LINE).unwrap().span).collect();
+    let give = |number: usize| space.give(lines[number - 3]);
+    // Twenty runs of two lines, of which none begins at a multiple of four, and then one that does.
+    (1..=20).for_each(|run| [1, 2].into_iter().for_each(|place| give(4 * run + place)));
+    [100, 101].into_iter().for_each(give);
+    assert_eq!(space.take(2 * LINE, 4 * LINE).unwrap().span, line(100, 2));
+    assert_eq!(space.usage().unwrap().growth_steps, 0);
+}

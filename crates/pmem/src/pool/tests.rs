@@ -217,3 +217,14 @@ fn where_no_boot_has_a_name_every_end_may_be_power_loss() {
     let status = Pool::status(&region, Boot::default()).unwrap();
     assert_eq!(status.previous, Shutdown::Clean);
 }
+
+#[test]
+fn a_pool_keeps_nothing_of_what_lay_there_before() {
+    // Fails if the root of an older pool on the same memory were taken for that of the new one.
+    let region = Region::new(Image::<Std>::of(&vec![u64::MAX; 2048], 16384, 16384));
+    Pool::create(region.clone(), IDENTITY, HERE, |_| Ok::<(), Error>(())).unwrap();
+    let headers = [0..header::Header::BYTES as u64, 4096..4096 + header::Header::BYTES as u64];
+    for at in (0..DATA.byte()).step_by(8).filter(|at| !headers.iter().any(|it| it.contains(at))) {
+        assert_eq!(region.access().load(Addr::new(at)).unwrap(), 0, "byte {at}");
+    }
+}

@@ -179,4 +179,22 @@ mod tests {
         assert_eq!(latch.lock().map(drop), Err(LockPoisoned));
         assert!(matches!(latch.try_lock(), Err(LockPoisoned)));
     }
+
+    #[test]
+    fn a_lock_that_is_taken_and_released_while_a_thread_unwinds_stays_usable() {
+        // Fails if a destructor that runs because of a panic elsewhere made a table unusable.
+        struct Locks<'l>(&'l Latch<Std, u32>);
+        impl Drop for Locks<'_> {
+            fn drop(&mut self) {
+                *self.0.lock().unwrap() += 1;
+            }
+        }
+        let latch = Latch::<Std, _>::new(5);
+        let unwinds = || {
+            let _locks = Locks(&latch);
+            panic!("elsewhere");
+        };
+        assert!(std::thread::scope(|scope| scope.spawn(unwinds).join()).is_err());
+        assert_eq!(latch.lock().map(|value| *value), Ok(6));
+    }
 }

@@ -436,4 +436,23 @@ mod tests {
         assert!(mapping.extend(4096, Source::Memory).is_err());
         assert_eq!(mapping.bytes(), 0);
     }
+
+    #[test]
+    fn ranges_that_were_outgrown_are_given_back_with_the_last() {
+        // Fails if a process that opens and closes databases ran out of addresses.
+        const LENGTH: u64 = 1 << 20;
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = std::fs::File::from(rustix::fs::memfd_create("outgrown", flags).unwrap());
+        file.set_len(LENGTH).unwrap();
+        let source = Source::File { file: std::os::fd::AsFd::as_fd(&file), synchronous: false };
+        let mapping = Mapping::reserve_first(8192, LENGTH, true).unwrap();
+        (1..=LENGTH / 8192).for_each(|part| mapping.extend(part * 8192, source).unwrap());
+        let mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().filter(|line| line.contains("memfd:outgrown")).count()
+        };
+        assert!(mapped() > 1);
+        drop(mapping);
+        assert_eq!(mapped(), 0);
+    }
 }

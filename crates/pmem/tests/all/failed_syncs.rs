@@ -160,3 +160,54 @@ fn what_is_written_again_keeps_its_holes_and_its_content() {
     assert_eq!(look(), before);
     assert_eq!(before.0[0..256], (1..=256).collect::<Vec<u64>>()[..]);
 }
+
+#[test]
+fn p05_a_long_stretch_is_written_again_to_its_end() {
+    // Fails if only the first piece of it were written again: what an open shows behind that would
+    // be gone after power loss.
+    const PAGES: u64 = 200;
+    let life = |directory: &Directory, system: &Arc<Faulty>| -> Result<()> {
+        let options = options(Arc::clone(system) as Arc<dyn System>);
+        let region = Region::new(FileMedium::create(directory.file(), 1 << 20, &options)?);
+        let pool = Pool::create(region.clone(), IDENTITY, BOOT, |_| Ok::<(), Error>(()))?;
+        region.media().publish()?;
+        let pm = pool.access();
+        (0..PAGES).try_for_each(|page| pm.store(place(page), page + 1))?;
+        pm.persist(Span::of_bytes(place(0), PAGES * 4096), SITE)
+    };
+    let directory = Arc::new(Directory::new());
+    let sound = Faulty::new(&directory, Call::Sync, u32::MAX, Fault::Cleans(EIO));
+    life(&directory, &sound).unwrap();
+    let directory = Arc::new(Directory::new());
+    let system = Faulty::new(&directory, Call::Sync, sound.seen(), Fault::Cleans(EIO));
+    assert!(life(&directory, &system).is_err() && directory.file().exists());
+    recover(&open(&directory, Arc::clone(&system) as Arc<dyn System>)).unwrap();
+    system.fail_power();
+    let region = open(&directory, Arc::new(Os));
+    for page in 0..PAGES {
+        assert_eq!(region.access().load(place(page)).unwrap(), page + 1, "page {page}");
+    }
+}
+
+#[test]
+fn p05_a_sync_that_fails_in_a_later_life_leaves_its_note_as_well() {
+    // Fails if only the process that makes a pool notes that a sync failed.
+    let directory = Arc::new(Directory::new());
+    let first = Faulty::new(&directory, Call::Sync, u32::MAX, Fault::Cleans(EIO));
+    first_life(&directory, &(Arc::clone(&first) as Arc<dyn System>)).unwrap();
+    let live = |system: &Arc<Faulty>, value| -> Result<()> {
+        let region = open(&directory, Arc::clone(system) as Arc<dyn System>);
+        recover(&region)?;
+        region.access().store(place(0), value)?;
+        region.access().persist(Span::new(place(0), 1), SITE)
+    };
+    // The first of these finds a pool that was closed, and the others one that was not.
+    live(&first, 70).unwrap();
+    let counted = first.then(u32::MAX, Fault::Cleans(EIO));
+    live(&counted, 71).unwrap();
+    let system = counted.then(counted.seen(), Fault::Cleans(EIO));
+    assert!(live(&system, 72).is_err() && system.fired());
+    let shown = recover(&open(&directory, Arc::clone(&system) as Arc<dyn System>)).unwrap();
+    assert_eq!(shown[0], 72);
+    assert_eq!(after_power(&directory, &system).0, shown);
+}

@@ -555,24 +555,54 @@ fn p15_a_program_that_is_started_inherits_nothing() {
     assert!(!inherits(), "a file that is read");
 }
 
+/// Returns the flags that the kernel has for each mapping of a file.
+fn flags_of_mappings(file: &Path) -> Vec<String> {
+    let file = file.canonicalize().unwrap();
+    let (mut is_ours, mut found) = (false, Vec::new());
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        // A line that begins with a range of addresses begins a mapping.
+        if line.split(' ').next().is_some_and(|first| first.contains('-')) {
+            is_ours = line.ends_with(file.to_str().unwrap());
+        } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_ours) {
+            found.push(flags.to_owned());
+        }
+    }
+    assert!(!found.is_empty(), "the file is mapped");
+    found
+}
+
 #[test]
 fn p15_mapped_contents_are_left_out_of_core_dumps() {
     // Fails if the crash of a program wrote what its users stored into a file of its own.
     let directory = Directory::new();
     let medium = published(&directory, 1 << 16);
     medium.grow(1 << 20).unwrap();
-    let file = directory.file().canonicalize().unwrap();
-    let (mut is_ours, mut found) = (false, 0);
-    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
-        // A line that begins with a range of addresses begins a mapping.
-        if line.split(' ').next().is_some_and(|first| first.contains('-')) {
-            is_ours = line.ends_with(file.to_str().unwrap());
-        } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_ours) {
-            found += 1;
-            assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
-        }
+    for flags in flags_of_mappings(&directory.file()) {
+        assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
     }
-    assert!(found > 0, "the file is mapped");
+}
+
+#[test]
+fn a_fault_brings_in_nothing_but_its_page() {
+    // Fails if the kernel took reads for sequential ones: it would read, and later write, whatever
+    // lies beside a word (docs/decisions/0009-scattered-pages.md).
+    let directory = Directory::new();
+    let medium = published(&directory, 1 << 16);
+    medium.grow(1 << 20).unwrap();
+    for flags in flags_of_mappings(&directory.file()) {
+        assert!(flags.split(' ').any(|flag| flag == "rr"), "{flags}");
+    }
+}
+
+#[test]
+fn a_file_that_is_longer_than_its_limit_can_be_opened_and_not_grown() {
+    // Fails if a database were lost to whoever chose a lower limit than before.
+    let directory = Directory::new();
+    drop(published(&directory, 1 << 20));
+    let lower = FileOptions { capacity_bytes: 1 << 16, ..options() };
+    let medium = FileMedium::open(directory.file(), &lower).unwrap();
+    assert_eq!(medium.bytes(), 1 << 20);
+    assert!(matches!(medium.grow((1 << 20) + 8), Err(Error::Full { .. })));
 }
 
 #[test]

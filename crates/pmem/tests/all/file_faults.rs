@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Directory, Fault, Faulty, options};
+use crate::support::{Directory, Fault, Faulty, IDENTITY, options};
 use everhash_pmem::media::file::system::{Call, Os, System};
 use everhash_pmem::{
-    Addr, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Region, Result,
-    Site, Space, Span, StreamClass, StreamSupport,
+    Addr, Boot, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Pool, Region,
+    Result, Site, Space, Span, StreamClass, StreamSupport,
 };
 
 const SITE: Site = Site::new("test");
@@ -561,4 +561,41 @@ fn p11_every_network_is_known_by_its_number() {
         let refused = matches!(created, Err(Error::Unsupported { .. }));
         assert_eq!(refused, is_refused, "{magic:#x}");
     }
+}
+
+#[test]
+fn p10_a_full_disk_while_a_file_is_written_again_is_said_as_one() {
+    // Fails if whoever opens a database after a failed sync, on a disk that is full, were told that
+    // the device is broken: on some file systems what is written again takes storage.
+    for (number, is_full) in [(ENOSPC, true), (EDQUOT, true), (EIO, false)] {
+        let directory = Arc::new(Directory::new());
+        let system = Faulty::new(&directory, Call::Rewrite, 1, Fault::Fails(number));
+        let options = options(Arc::clone(&system) as Arc<dyn System>);
+        let region = Region::new(FileMedium::create(directory.file(), 4096, &options).unwrap());
+        put(&region, &mut Promised::default()).unwrap();
+        let failed = region.media().rewrite();
+        assert_eq!(matches!(failed, Err(Error::Full { .. })), is_full, "{failed:?}");
+        assert!(failed.is_err() && system.fired());
+        region.media().rewrite().unwrap();
+    }
+}
+
+#[test]
+fn p10_a_header_without_storage_on_a_full_disk_is_an_error() {
+    // Fails if a store to the header could meet the full disk as a signal.
+    let directory = Arc::new(Directory::new());
+    let disk = Arc::new(Disk::default());
+    let made = FileMedium::create(directory.file(), 1 << 16, &options(Arc::new(Os))).unwrap();
+    let made = Region::new(made);
+    let pool = Pool::create(made.clone(), IDENTITY, Boot::default(), |_| Ok::<(), Error>(()));
+    pool.unwrap().close().unwrap();
+    made.media().publish().unwrap();
+    drop(made);
+    let system = Arc::clone(&disk) as Arc<dyn System>;
+    let region = Region::new(FileMedium::open(directory.file(), &options(system)).unwrap());
+    disk.is_full.store(true, Relaxed);
+    let opened = Pool::open(region.clone(), Boot::default());
+    assert!(matches!(opened, Err(Error::Full { .. })), "{opened:?}");
+    disk.is_full.store(false, Relaxed);
+    Pool::open(region, Boot::default()).unwrap();
 }
