@@ -69,8 +69,7 @@ impl Db {
     /// As [`Db::backup`].
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<u64> {
         let items = self.core().read(|table| table.len())?;
-        let options = Options { metrics_file: None, ..self.options_of_open().clone() };
-        self.backup(target, &options.expected_items(items))
+        self.backup(target, &self.options_of_open().clone().expected_items(items))
     }
 
     /// Returns whether the file says that each write is durable when it returns, however it was
