@@ -441,4 +441,16 @@ mod tests {
         retry.note(true, Duration::MAX);
         assert!(retry.is_due(Duration::ZERO), "a time that no clock can name is no reason to wait");
     }
+
+    #[test]
+    fn the_first_damage_is_the_one_that_is_reported() {
+        // Fails if what it led to later took its place.
+        let maintenance = Maintenance::new(Syncs::Never);
+        for cause in ["first", "second"] {
+            maintenance.keep(Path::new("pairs.ehdb"), cause.to_owned());
+        }
+        assert_eq!(maintenance.failure().as_deref(), Some("first"));
+        maintenance.forget();
+        assert_eq!(maintenance.failure(), None);
+    }
 }

@@ -334,3 +334,27 @@ fn parse(record: &[u8], page: usize, database: u64) -> Result<Vec<Entry>> {
     }
     if rest.is_empty() { Ok(entries) } else { Err(DAMAGED) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_page_that_can_be_leaves_a_trace() {
+        // Fails if a damaged key of a page made a salvage reserve pages that no database has, or
+        // end in a panic.
+        let seen = |page: u64, list: &[u8]| {
+            let mut traces = Traces::default();
+            traces.note(&page_key(page as usize), list);
+            traces.seen
+        };
+        for page in [MAX_PAGES, MAX_PAGES + 1, u64::MAX] {
+            assert_eq!(seen(page, b""), Reservation::default(), "{page}");
+        }
+        let last = Reservation { numbers: 0, pages: MAX_PAGES };
+        assert_eq!(seen(MAX_PAGES - 1, b""), last);
+        // The kind of a table is no part of its number.
+        let ending = [&(prefix::ENDING | 20).to_le_bytes()[..], &[1], b"a"].concat();
+        assert_eq!(seen(0, &ending), Reservation { numbers: 21, pages: 1 });
+    }
+}

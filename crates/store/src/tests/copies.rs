@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Db, Durability, Form, HashKind, engines};
+use crate::{Db, Durability, Expiry, Form, HashKind, engines};
 
 /// Returns when writes to a database are durable that is opened without a word about it.
 fn by_itself(path: &Path) -> Durability {
@@ -89,5 +89,24 @@ fn every_copy_has_the_engine_the_form_and_the_hash_function_of_its_original() {
         let db = Db::open(&path).unwrap().truncate().unwrap();
         let info = db.info();
         assert_eq!((info.engine.name, info.form, info.hash), expected, "truncated");
+    }
+}
+
+#[test]
+fn a_salvaged_database_has_its_tables_with_expiry_times() {
+    // Fails if the mark of such a table were taken for a part of its number, which no header holds.
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, copy] = ["pairs.ehdb", "copy.ehdb"].map(|name| directory.path().join(name));
+        let db = Db::options().engine(engine.name).create(&path).unwrap();
+        let table = db.expiring_table_or_create("sessions").unwrap();
+        table.put("key", "value", Expiry::Never).unwrap();
+        drop(table);
+        db.close().unwrap();
+        assert_eq!(Db::salvage(&path, &copy, &Db::options()).unwrap().items, 1);
+        let db = Db::open(&copy).unwrap();
+        let table = db.expiring_table("sessions").unwrap();
+        assert_eq!(table.get("key").unwrap().unwrap(), b"value", "{}", engine.name);
+        assert_eq!(db.create_table("new").unwrap().iter().count(), 0);
     }
 }

@@ -464,3 +464,80 @@ fn a_round_that_begins_late_is_followed_by_the_next_in_time() {
     let limit = db.core().now() + Duration::from_secs(35);
     assert!(upkeep.deadline.is_some_and(|at| at < limit), "{upkeep:?} at {limit:?}");
 }
+
+#[test]
+fn a_table_is_not_empty_while_one_pair_has_not_ended() {
+    // Fails if the first pair that is met decides.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    for number in 0..1000u32 {
+        table.put(number.to_le_bytes(), "value", ms(1)).unwrap();
+    }
+    table.put("key", "value", ms(2)).unwrap();
+    clock.pass(1);
+    assert!(!table.is_empty().unwrap());
+    clock.pass(1);
+    assert!(table.is_empty().unwrap());
+}
+
+#[test]
+fn a_pair_can_be_removed_by_what_changes_it() {
+    // Fails if a table with expiry times kept what a change takes away.
+    let directory = tempfile::tempdir().unwrap();
+    let (_db, table) = sessions(&Clock::new(), "reef", &directory.path().join("pairs.ehdb"));
+    table.put("key", "value", ms(10)).unwrap();
+    let removed =
+        table.modify("key", |value| (Change::Remove, Expiry::Unchanged, value.map(<[u8]>::to_vec)));
+    assert_eq!(removed.unwrap().unwrap(), b"value");
+    assert!(table.is_empty().unwrap());
+}
+
+#[test]
+fn between_two_rounds_the_next_one_is_known() {
+    // Fails if the thread slept until somebody writes, because it was woken once in between.
+    let directory = tempfile::tempdir().unwrap();
+    let (db, _table) = sessions(&Clock::new(), "wophi", &directory.path().join("pairs.ehdb"));
+    while db.maintain().unwrap() {}
+    let deadline = db.core().maintain().unwrap().deadline;
+    assert!(deadline.is_some_and(|at| at > db.core().now()), "{deadline:?}");
+}
+
+#[test]
+fn a_pair_that_a_scan_shows_twice_counts_once() {
+    // Fails if a table that grows had more pairs for a moment.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let table = db.expiring_table_or_create("sessions").unwrap();
+    let plain = db.create_table("plain").unwrap();
+    for number in 0..100u8 {
+        table.put([number], "value", Expiry::Never).unwrap();
+        plain.put([number], "value").unwrap();
+    }
+    faults.scans_twice.store(true, Ordering::SeqCst);
+    assert_eq!((table.len().unwrap(), plain.len().unwrap(), db.len().unwrap()), (100, 100, 0));
+}
+
+#[test]
+fn every_way_to_put_takes_the_time_that_it_is_given() {
+    // Fails if a pair that was to end stayed for ever, or the other way round.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    let ends = Some(Expiry::At(at(BEGIN + 10)));
+    assert!(table.put_if_absent("absent", "1", ms(10)).unwrap());
+    table.put("put", "1", at(BEGIN + 10)).unwrap();
+    assert_eq!(table.put_many(&[("many", "1")], ms(10)).unwrap(), 1);
+    table.put("updated", "1", Expiry::Never).unwrap();
+    assert!(table.update("updated", "2", ms(10)).unwrap());
+    let change = |_: Option<&[u8]>| (Change::Put(b"1".to_vec()), ms(10).into(), ());
+    table.modify("modified", change).unwrap();
+    for key in ["absent", "put", "many", "updated", "modified"] {
+        assert_eq!(table.expiry(key).unwrap(), ends, "{key}");
+        assert!(table.set_expiry(key, Expiry::Never).unwrap());
+    }
+    clock.pass(10);
+    assert_eq!(table.len().unwrap(), 5);
+}

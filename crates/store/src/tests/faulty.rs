@@ -41,6 +41,8 @@ pub(super) struct Faults {
     pub(super) events: Mutex<Vec<Event>>,
     /// Written into the table right after the next scan.
     pub(super) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
+    /// Whether a scan shows each pair twice, as one beside growth may.
+    pub(super) scans_twice: AtomicBool,
     /// How many of the next scans meet damage.
     pub(super) damaged_scans: AtomicU32,
     pub(super) stuck: Mutex<Option<Stuck>>,
@@ -51,7 +53,7 @@ pub(super) struct Faults {
 impl Faults {
     pub(super) fn new(maintain: Instead<Upkeep>, sync: Instead<()>) -> Arc<Faults> {
         let (maintained, synced) = (AtomicU32::new(0), AtomicU32::new(0));
-        let is_damaged = AtomicBool::new(false);
+        let (is_damaged, scans_twice) = <(AtomicBool, AtomicBool)>::default();
         let (events, after_scan) = (Mutex::default(), Mutex::default());
         let (damaged_scans, stuck, tried) = <(AtomicU32, Mutex<_>, AtomicU32)>::default();
         Arc::new(Faults {
@@ -62,6 +64,7 @@ impl Faults {
             synced,
             events,
             after_scan,
+            scans_twice,
             damaged_scans,
             stuck,
             tried,
@@ -152,7 +155,10 @@ impl Table for Faulty {
         if damaged.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one).is_ok() {
             return Err(Error::Corrupt { at: 8, broken: "a test is sound" });
         }
-        let next = self.table.scan(cursor, visit);
+        let visits = 1 + u32::from(self.faults.scans_twice.load(Ordering::SeqCst));
+        let next = self.table.scan(cursor, &mut |key, value| {
+            (0..visits).for_each(|_| visit(key, value));
+        });
         if let Some((key, value)) = self.faults.after_scan.lock().unwrap().take() {
             self.table.put(&key, &value)?;
         }

@@ -615,3 +615,36 @@ fn without_a_thread_the_end_of_an_interval_begins_the_next() {
     let syncs = u128::from(faults.syncs());
     assert!((1..=most).contains(&syncs), "{syncs} syncs, at most {most}");
 }
+
+#[test]
+fn a_clear_is_synced_when_its_interval_ends() {
+    // Fails if only other writes woke the thread: power loss would bring everything back that was
+    // cleared before a silence.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let syncs = Syncs::Every(Duration::from_millis(5));
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, syncs, true);
+    db.put(b"key", b"value").unwrap();
+    wait_until("the interval ends", || faults.syncs() > 0);
+    // Longer than the thread looks after what was written.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = faults.syncs();
+    db.clear().unwrap();
+    wait_until("the interval ends", || faults.syncs() > before);
+    assert!(db.is_empty().unwrap());
+}
+
+#[test]
+fn an_interval_ends_while_there_are_writes_without_a_pause() {
+    // Fails if each write began it anew: nothing would be synced for as long as somebody writes.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let syncs = Syncs::Every(Duration::from_millis(50));
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, syncs, true);
+    let mut number = 0u32;
+    wait_until("intervals end", || {
+        number += 1;
+        db.put(number.to_be_bytes(), b"value").unwrap();
+        faults.syncs() >= 2
+    });
+}

@@ -1,7 +1,7 @@
 //! Tables, where it only shows from inside or takes two threads.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use everhash_index::{Error as IndexError, Form};
@@ -9,7 +9,7 @@ use everhash_index::{Error as IndexError, Form};
 use super::faulty::{self, Event, Faults};
 use crate::maintenance::Syncs;
 use crate::tables::prefix;
-use crate::{Db, Durability, ErrorKind, Options, WriteBatch, engines};
+use crate::{Change, Db, Durability, ErrorKind, Options, WriteBatch, engines};
 
 #[test]
 fn a_batch_for_the_default_table_of_another_database_is_refused() {
@@ -423,4 +423,72 @@ fn tables_that_come_and_go_use_the_same_pages() {
     assert_eq!(reserved_pages(&db), 32);
     // The header, and the two pages that were in use.
     assert_eq!(db.stats().unwrap().items, 3);
+}
+
+#[test]
+fn numbers_of_tables_that_are_used_up_are_an_error() {
+    // Fails if a number ran into the bit that marks a table with expiry times.
+    const END: u64 = 1 << 39;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    for (numbers, is_full) in [(END - 1024, false), (END - 1023, true), (END, true)] {
+        let db = relaxed().create(&path).unwrap();
+        let header = [numbers, 32].map(u64::to_le_bytes).concat();
+        let put =
+            |table: &dyn everhash_index::Table| table.put(&prefix::of(prefix::CATALOGUE), &header);
+        db.core().write_own(|_| Ok(()), put).unwrap();
+        db.close().unwrap();
+        let db = relaxed().open(&path).unwrap();
+        let made = db.create_table("table").map(drop).map_err(|error| error.kind());
+        assert_eq!(made.err(), is_full.then_some(ErrorKind::Full), "{numbers}");
+        db.discard().unwrap();
+    }
+}
+
+#[test]
+fn tables_are_purged_in_whatever_order_they_were_dropped() {
+    // Fails if pairs stayed because the numbers of a round are looked for as if they were sorted.
+    let directory = tempfile::tempdir().unwrap();
+    let db = relaxed().create(directory.path().join("pairs.ehdb")).unwrap();
+    for number in 0..7 {
+        let table = db.create_table(&number.to_string()).unwrap();
+        table.put("key", "value").unwrap();
+    }
+    for number in [6, 2, 5, 0, 3, 1, 4] {
+        assert!(db.drop_table(&number.to_string()).unwrap());
+    }
+    while db.maintain().unwrap() {}
+    assert_eq!(db.stats().unwrap().items, 2);
+}
+
+#[test]
+fn a_table_is_dropped_when_what_is_written_into_it_has_ended() {
+    // Fails if its pairs could be removed before a write that saw it alive adds the last one.
+    let directory = tempfile::tempdir().unwrap();
+    let db = relaxed().create(directory.path().join("pairs.ehdb")).unwrap();
+    let table = db.create_table("table").unwrap();
+    let (begins, has_begun) = std::sync::mpsc::channel();
+    let (goes_on, may_go_on) = std::sync::mpsc::channel();
+    let is_dropped = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let write = |_: Option<&[u8]>| {
+                begins.send(()).unwrap();
+                may_go_on.recv().unwrap();
+                (Change::Put(b"value".to_vec()), ())
+            };
+            table.modify("key", write).unwrap();
+        });
+        has_begun.recv().unwrap();
+        scope.spawn(|| {
+            assert!(db.drop_table("table").unwrap());
+            is_dropped.store(true, Ordering::SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let was_dropped = is_dropped.load(Ordering::SeqCst);
+        goes_on.send(()).unwrap();
+        assert!(!was_dropped, "it did not wait");
+    });
+    while db.maintain().unwrap() {}
+    assert_eq!(db.stats().unwrap().items, 2);
 }

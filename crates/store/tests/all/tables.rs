@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::place;
 use everhash_store::{
-    Change, Db, Durability, ErrorKind, Form, MAX_KEY_BYTES, Swap, Table, WriteBatch, engines,
+    Change, Db, Durability, ErrorKind, Expiry, Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Swap, Table,
+    WriteBatch, admit, admit_in_table, engines,
 };
 
 /// The records that the catalogue of up to 32 tables has.
@@ -431,4 +432,48 @@ fn a_batch_that_was_cleared_names_no_table() {
     batch.put("a", "2");
     db.write(&batch).unwrap();
     assert_eq!(db.get("a").unwrap().unwrap(), b"2");
+}
+
+#[test]
+fn what_is_admitted_is_what_can_be_put() {
+    // Fails if an import made a database for a pair that it then refuses, or refused one that there
+    // is room for: keys that begin like the prefix of a table get one of their own.
+    let (_directory, path) = place();
+    let db = relaxed("wophi", &path);
+    let table = db.create_table("table").unwrap();
+    let ending = db.expiring_table_or_create("ending").unwrap();
+    for begin in [[0xff, 0xeb, 0x7a], [7; 3]] {
+        for length in MAX_KEY_BYTES - 9..=MAX_KEY_BYTES + 1 {
+            let key = [&begin[..], &vec![1; length - 3]].concat();
+            let admitted = admit(Form::Variable, &key, b"value").is_ok();
+            assert_eq!(admitted, db.put(&key, "value").is_ok(), "{begin:?} {length}");
+            let admitted = admit_in_table(&key, b"value", false).is_ok();
+            assert_eq!(admitted, table.put(&key, "value").is_ok(), "{length}");
+        }
+    }
+    for length in [MAX_VALUE_BYTES - 8, MAX_VALUE_BYTES - 7, MAX_VALUE_BYTES, MAX_VALUE_BYTES + 1] {
+        let value = vec![1; length];
+        let admitted = admit(Form::Variable, b"key", &value).is_ok();
+        assert_eq!(admitted, db.put("key", &value).is_ok(), "{length}");
+        let admitted = admit_in_table(b"key", &value, true).is_ok();
+        assert_eq!(admitted, ending.put("key", &value, Expiry::Never).is_ok(), "{length}");
+    }
+}
+
+#[test]
+fn a_batch_by_the_handle_of_a_dropped_table_is_refused() {
+    // Fails if only the tables that a batch names are looked at: its pairs would lie in the file for
+    // ever, and be those of no table.
+    for engine in engines() {
+        let (_directory, path) = place();
+        let db = relaxed(engine.name, &path);
+        let table = db.create_table("table").unwrap();
+        table.put("key", "value").unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put("a", "1").remove("key");
+        db.drop_table("table").unwrap();
+        maintain(&db);
+        assert_eq!(table.write(&batch).unwrap_err().kind(), ErrorKind::NoTable, "{}", engine.name);
+        assert_eq!(db.stats().unwrap().items, CATALOGUE, "{}", engine.name);
+    }
 }
