@@ -149,3 +149,21 @@ impl core::fmt::Display for Damage {
         write!(f, "damaged at byte {}: expected that {}", self.at, self.broken)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_damages_are_counted_and_the_first_are_listed() {
+        // Fails if the list of a file that is damaged everywhere took memory without a limit, or
+        // if its end were taken for that of the damage.
+        let mut salvaged = Salvaged::default();
+        for at in 0..LISTED as u64 + 5 {
+            salvaged.note(&everhash_index::Error::Corrupt { at, broken: "a test is sound" });
+        }
+        salvaged.note(&everhash_index::Error::Poisoned);
+        assert_eq!((salvaged.damages, salvaged.listed.len()), (LISTED as u64 + 6, LISTED));
+        assert_eq!(salvaged.listed.last().map(|damage| damage.at), Some(LISTED as u64 - 1));
+    }
+}

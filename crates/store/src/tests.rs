@@ -18,7 +18,7 @@ use everhash_pmem::media::file::system::{Call, System};
 use crate::core::Core;
 use crate::maintenance::{Maintenance, Syncs};
 use crate::place::New;
-use crate::{Db, Durability, Error, Options};
+use crate::{Db, Durability, Error, ErrorKind, Options};
 
 /// A system that counts syncs, and refuses them from the time it is told to.
 #[derive(Debug, Default)]
@@ -323,4 +323,28 @@ fn times_in_the_histogram_are_in_seconds() {
     assert_eq!(figure("le=\"0.000002048\""), "0");
     assert_eq!(figure("le=\"0.000004096\""), "1");
     assert_eq!((figure("_sum{"), figure("_count{")), ("0.000003", "1"));
+}
+
+#[test]
+fn an_error_of_the_system_has_the_kind_that_a_program_acts_on() {
+    // Fails if a program took a file that it may not write for a broken device, or the other way
+    // round.
+    const EROFS: i32 = 30;
+    const EACCES: i32 = 13;
+    const EIO: i32 = 5;
+    let of = |number| {
+        let source = io::Error::from_raw_os_error(number);
+        Error::of_system(std::path::Path::new("pairs.ehdb"), "testing", source)
+    };
+    assert_eq!(of(EROFS).kind(), ErrorKind::PermissionDenied);
+    assert_eq!(of(EACCES).kind(), ErrorKind::PermissionDenied);
+    assert_eq!(of(EIO).kind(), ErrorKind::Io);
+    assert_eq!(of(EIO).io_error().and_then(io::Error::raw_os_error), Some(EIO));
+    for poisoned in [everhash_index::Error::Poisoned, everhash_pmem::Error::Poisoned.into()] {
+        let error = Error::of(std::path::Path::new("pairs.ehdb"), poisoned);
+        assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
+    }
+    let random = Error::Random { source: io::Error::from_raw_os_error(EIO) };
+    assert_eq!(random.kind(), ErrorKind::Io);
+    assert_eq!(random.io_error().and_then(io::Error::raw_os_error), Some(EIO));
 }

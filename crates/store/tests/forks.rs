@@ -80,12 +80,14 @@ fn a_forked_child_gets_the_pairs_of_the_moment_although_its_parent_writes_on(dir
         let before = descriptors();
         let mut handover = hand_over(table);
         let mut misused = hand_over(table);
+        let mut snapshot = Some(table.snapshot().unwrap());
         let child = in_forked_child(|| {
             let pairs = handover.take().unwrap().receive().collect::<Result<BTreeMap<_, _>, _>>();
             let is_forked = |error: Error| error.kind() == ErrorKind::Forked;
             let checks = [
                 pairs.unwrap() == expected,
                 misused.take().unwrap().send().is_err_and(is_forked),
+                snapshot.take().unwrap().hand_over().is_err_and(is_forked),
                 descriptors() == before,
                 db.get("key").is_err_and(is_forked),
                 db.snapshot().is_err_and(is_forked),

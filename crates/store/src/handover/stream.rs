@@ -241,4 +241,14 @@ mod tests {
             assert!(received(&bytes).is_ok_and(|pairs| pairs == [pair]) == passes, "{key} {value}");
         }
     }
+
+    #[test]
+    fn a_long_reason_is_cut_and_not_refused() {
+        // Fails if the other end were told of a wrong length instead of what happened.
+        for length in [MAX_TEXT, MAX_TEXT + 1] {
+            let mut bytes = Vec::new();
+            Sender::begin(&mut bytes).unwrap().fail(&"x".repeat(length)).unwrap();
+            assert_eq!(received(&bytes).unwrap_err(), "x".repeat(MAX_TEXT));
+        }
+    }
 }

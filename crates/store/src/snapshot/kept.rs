@@ -154,3 +154,27 @@ impl Kept {
 fn lock(stripe: &Mutex<Map>) -> MutexGuard<'_, Map> {
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_kept_to_the_byte_and_beyond_it_nothing_is_kept() {
+        // Fails if a snapshot that is full held its memory for as long as somebody has it.
+        let directory = tempfile::tempdir().unwrap();
+        let db = crate::Db::create(directory.path().join("pairs.ehdb")).unwrap();
+        db.put("key", "value").unwrap();
+        let limit = 2 * ENTRY_BYTES + "key".len() + "value".len() + "new".len();
+        for (limit, is_full) in [(limit, false), (limit - 1, true)] {
+            let kept = Snapshots::default().begin(limit);
+            for key in ["key", "new", "key"] {
+                db.core().read(|table| kept.save(table, key.as_bytes())).unwrap();
+            }
+            assert_eq!(matches!(kept.find(b"key"), Found::Full), is_full, "{limit}");
+            let entries: usize = kept.stripes.iter().map(|stripe| lock(stripe).len()).sum();
+            assert_eq!(entries, if is_full { 0 } else { 2 });
+        }
+    }
+}

@@ -117,6 +117,11 @@ fn figures_replace_their_own_file_and_nothing_else() {
     }
     assert!(!new.exists());
     let figures = directory.path().join("figures");
+    // What cannot take its place leaves nothing beside it.
+    std::fs::create_dir(&figures).unwrap();
+    Db::options().metrics_file(&figures, Duration::from_secs(1)).open(&first).unwrap_err();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3);
+    std::fs::remove_dir(&figures).unwrap();
     let before = std::fs::read(&second).unwrap();
     symlink("b", directory.path().join(".figures.new")).unwrap();
     let db = Db::options().metrics_file(&figures, Duration::ZERO).open(&first).unwrap();
@@ -325,4 +330,32 @@ fn a_compaction_leaves_no_file_and_no_option_behind() {
         assert_eq!(db.info().durability, crate::Durability::Process);
         assert!(db.metrics().calls.is_some());
     }
+}
+
+/// A system that takes the name of a file away, when the directory is synced for the second time.
+#[derive(Debug)]
+struct Remover {
+    path: PathBuf,
+    syncs: std::sync::atomic::AtomicU32,
+}
+
+impl System for Remover {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        let one = u32::from(call == Call::SyncDirectory);
+        if self.syncs.fetch_add(one, std::sync::atomic::Ordering::SeqCst) + one == 2 && one == 1 {
+            std::fs::remove_file(&self.path)?;
+        }
+        run()
+    }
+}
+
+#[test]
+fn a_compaction_makes_no_empty_database_in_the_place_of_its_own() {
+    // Fails if a file that somebody moved away came back with its name, and without a pair.
+    let (_directory, path, _) = two();
+    let system = Arc::new(Remover { path: path.clone(), syncs: 0.into() });
+    let options = Options { system, ..Db::options() }.create_if_missing(true);
+    let error = options.open(&path).unwrap().compact().unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::NotFound);
+    assert!(!path.exists());
 }

@@ -126,6 +126,9 @@ fn a_power_failure_under_relaxed_durability_is_said_and_not_guessed() {
     assert!(matches!(error, Error::PowerLoss { .. }));
     assert!(error.to_string().contains("repair"), "{error}");
     assert!(matches!(Db::open_read_only(&path), Err(Error::PowerLoss { .. })));
+    // Whoever asks for another database is told that it is one, and not to repair this one.
+    let other = Db::options().engine("reef").open(&path).unwrap_err();
+    assert!(matches!(other, Error::Mismatch { .. }), "{other}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
     // Nothing was lost here, so the structure is sound and repair accepts it.
     assert_eq!(Db::repair(&path).unwrap().items, u64::from(PAIRS));

@@ -285,3 +285,17 @@ fn a_discarded_database_is_gone() {
     assert!(names(directory.path()).is_empty());
     assert!(Db::open_or_create(&path).unwrap().is_empty().unwrap());
 }
+
+#[test]
+fn every_database_has_an_identity_of_its_own() {
+    // Fails if two had the same one: the note of a failed sync of one would be that of the other.
+    let (directory, _) = place();
+    let identity = |number: u8| {
+        let path = directory.path().join(format!("{number}.ehdb"));
+        Db::create(&path).unwrap().close().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        bytes[8 * Header::DATABASE..][..16].to_vec()
+    };
+    let identities: BTreeSet<_> = (0..8).map(identity).collect();
+    assert_eq!(identities.len(), 8);
+}

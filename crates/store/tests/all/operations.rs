@@ -60,6 +60,7 @@ fn a_value_can_be_read_in_part_and_taken() {
     let behind = (std::ops::Bound::Excluded(2), std::ops::Bound::Unbounded);
     assert_eq!(db.get_range("long", behind).unwrap().unwrap(), b"3456789");
     assert_eq!(db.get_range("long", ..).unwrap().unwrap(), b"0123456789");
+    assert_eq!(db.get_range("long", 8..=usize::MAX).unwrap().unwrap(), b"89");
     assert_eq!(db.get_range("empty", 0..1).unwrap(), Some(vec![]));
     assert_eq!(db.get_range("absent", ..).unwrap(), None);
     assert_eq!(db.size_of("long").unwrap(), Some(10));
