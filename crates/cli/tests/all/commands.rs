@@ -164,6 +164,8 @@ fn figures_are_there_for_people_and_for_programs() {
     );
     let checked = place.json(&["check", "a.ehdb"]);
     assert_eq!((&checked["sound"], &checked["items"]), (&true.into(), &2.into()));
+    let reachable = everhash_store::Db::check_at_rest(place.path("a.ehdb")).unwrap();
+    assert_eq!(checked["reachable_bytes"], reachable.reachable_bytes);
     let engines = place.json(&["engines"]);
     assert_eq!(engines[0]["name"], "reef");
     assert!(engines[0]["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
@@ -179,7 +181,9 @@ fn a_new_database_is_what_was_asked_for() {
     place.ok(&["create", "b.ehdb", "--engine", "wophi", "--expect", "100000"]);
     let slots = place.json(&["stats", "b.ehdb"])["slots"].as_u64().unwrap();
     assert!(slots >= 100_000, "{slots}");
-    place.ok(&["create", "c.ehdb", "--set", &format!("{name}=16")]);
+    place.ok(&["create", "c.ehdb", "--set", &format!("{name}=16"), "--hash", "xxh3"]);
+    let hash = everhash_store::Db::open(place.path("c.ehdb")).unwrap().info().hash;
+    assert_eq!(hash, everhash_store::HashKind::Xxh3);
     place.run(&["create", "c.ehdb"]).fails(4, &["c.ehdb", "already exists"]);
     place.run(&["create", "d.ehdb", "--set", "nothing=1"]).fails(2, &["'nothing'", &name]);
     place.run(&["create", "d.ehdb", "--engine", "none"]).fails(2, &["'none'", "wophi"]);
@@ -391,4 +395,28 @@ fn names_options_and_statuses_are_read_as_the_help_says() {
     place.ok(&put);
     assert_eq!(place.ok(&["remove", "a.ehdb", "key", "--table", "sessions"]), b"");
     assert_eq!(place.run(&["remove", "a.ehdb", "key", "--table", "sessions"]).status, 1);
+}
+
+#[test]
+fn one_engine_is_the_default_and_settings_are_shown_with_theirs() {
+    // Fails if whoever chooses nothing got another engine, or another setting, than is shown.
+    let place = Place::new();
+    let text = String::from_utf8(place.ok(&["engines"])).unwrap();
+    assert!(
+        text.starts_with("reef (default): ") && text.matches("(default)").count() == 1,
+        "{text}"
+    );
+    let engines = place.json(&["engines"]);
+    for (engine, known) in engines.as_array().unwrap().iter().zip(everhash_store::engines()) {
+        assert_eq!(engine["name"], known.name);
+        let settings = engine["settings"].as_array().unwrap();
+        assert_eq!(settings.len(), known.settings.len());
+        for (setting, known) in settings.iter().zip(known.settings) {
+            assert_eq!(
+                (&setting["name"], &setting["default"]),
+                (&known.name.into(), &known.default.into())
+            );
+            assert!(text.contains(&format!("\n  {}={}  ", known.name, known.default)), "{text}");
+        }
+    }
 }

@@ -105,4 +105,40 @@ fn a_database_that_has_stopped_is_shown_as_one_and_old_figures_as_old() {
         assert!(shown.contains(&format!("a.ehdb: {state}")), "{shown:?}");
         assert!(shown.contains("; figures are ") && shown.contains(" h old"), "{shown:?}");
     }
+    // Half a minute is old as well: programs write their figures more often.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let recent = text.replace("1000\n", &format!("{}\n", now.as_secs() - 30));
+    place.write("a.prom", format!("{recent}0\n"));
+    let shown = place.on_terminal(&["top", "a.prom", "--count", "1"], &[]);
+    assert!(shown.contains("; figures are 3") && shown.contains(" s old"), "{shown:?}");
+}
+
+#[test]
+fn a_database_that_was_not_closed_is_watched_by_its_last_figures() {
+    // Fails if whoever watches were refused when the program ended, or took it for one that runs.
+    let place = Place::new();
+    let db = open(&place);
+    std::fs::copy(place.path("a.ehdb"), place.path("b.ehdb")).unwrap();
+    std::fs::copy(place.path("a.ehdb.prom"), place.path("b.ehdb.prom")).unwrap();
+    let look = |name: &str| {
+        let lines = place.ok(&["stats", name, "--watch=0.05", "--count", "1"]);
+        String::from_utf8(lines).unwrap()
+    };
+    let crashed = look("b.ehdb");
+    assert!(crashed.contains(" 1234 ") && !crashed.contains("closed"), "{crashed}");
+    db.close().unwrap();
+    let closed = look("a.ehdb.prom");
+    assert!(closed.contains(" 1234 ") && closed.ends_with("  closed\n"), "{closed}");
+}
+
+#[test]
+fn an_import_is_relaxed_in_a_new_database_alone() {
+    // Fails if power loss during an import could cost what was there before.
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\n");
+    for durability in ["process", "batch"] {
+        place.ok(&["import", "a.tsv", "a.ehdb", "--metrics"]);
+        let figures = String::from_utf8(place.read("a.ehdb.prom")).unwrap();
+        assert!(figures.contains(&format!("durability=\"{durability}\"")), "{figures}");
+    }
 }

@@ -185,3 +185,24 @@ fn an_export_replaces_a_file_and_nothing_of_what_it_was() {
     }
     assert_eq!(place.ok(&["get", "a.ehdb", "key"]), b"value\n");
 }
+
+#[test]
+fn the_name_of_a_file_says_its_format_unless_it_is_told() {
+    // Fails if one of the usual names of lines of JSON were read as text with tabs, or the other
+    // way round.
+    let place = Place::new();
+    let json = b"{\"key\":\"a\",\"value\":\"1\"}\n";
+    for name in ["a.jsonl", "a.ndjson", "a.json"] {
+        place.write(name, json);
+        let database = format!("{name}.ehdb");
+        place.ok(&["import", name, &database]);
+        assert_eq!(place.ok(&["get", &database, "a"]), b"1\n", "{name}");
+        place.ok(&["export", &database, name]);
+        assert_eq!(place.read(name), json);
+    }
+    place.write("b.txt", json);
+    place.run(&["import", "b.txt", "b.ehdb"]).fails(3, &["b.txt:1: ", "tab"]);
+    place.ok(&["import", "b.txt", "b.ehdb", "--format", "jsonl"]);
+    place.ok(&["export", "b.ehdb", "b.json", "--format", "tsv"]);
+    assert_eq!(place.read("b.json"), b"a\t1\n");
+}

@@ -22,6 +22,7 @@ fn a_writer_that_ends_by_itself_is_a_finding() {
     // Fails if the command counts a process that refused to work as one that was killed.
     let place = Place::new();
     let arguments = ["torture", "--engine", "wophi", "--set", "no_such_setting=1", "--kills", "1"];
+    let arguments = [&arguments[..], &["--directory", "."]].concat();
     let output = place.command(&arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
@@ -29,4 +30,7 @@ fn a_writer_that_ends_by_itself_is_a_finding() {
         message.contains("no_such_setting") && message.contains("ended by itself"),
         "{message}"
     );
+    // What was found is there to be looked at.
+    let (_, kept) = message.rsplit_once("(kept in ").unwrap();
+    assert!(place.path(kept.trim_end().trim_end_matches(')')).is_dir(), "{message}");
 }

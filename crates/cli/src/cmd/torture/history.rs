@@ -251,4 +251,21 @@ mod tests {
         assert!(model.acknowledge(acknowledgement(1, 0)).is_err());
         assert!(model.acknowledge(acknowledgement(0, 5)).is_ok());
     }
+
+    #[test]
+    fn a_value_that_nobody_wrote_is_noticed_where_a_write_is_under_way() {
+        // Fails if a key that was being written when the process was killed may have any value.
+        let found = (500..).find_map(|count| {
+            let (model, pairs) = after(count);
+            let Write::Put(key, value) = model.history().write(0, count) else { return None };
+            let place = pairs.iter().position(|pair| pair.0 == key)?;
+            Some((model, pairs, place, value))
+        });
+        let (model, mut pairs, place, value) = found.unwrap();
+        assert_eq!(model.compare(pairs.clone()), Ok(()));
+        pairs[place].1 = value;
+        assert_eq!(model.compare(pairs.clone()), Ok(()));
+        pairs[place].1.push(7);
+        assert!(model.compare(pairs).is_err());
+    }
 }
