@@ -109,6 +109,21 @@ pub fn judge(design: &Design<Image>, form: Form) -> Result<Report, Violations> {
     Err(Violations { engine: design.name, form, broken })
 }
 
+/// Judges an engine by one case, if the form meets its needs.
+///
+/// # Errors
+/// What does not hold.
+///
+/// # Panics
+/// If there is no case `name`.
+pub fn judge_case(design: &Design<Image>, form: Form, name: &str) -> Result<(), Failure> {
+    let case = CASES.iter().find(|case| case.name == name).expect("a case of that name");
+    match case.needs.met_by(form) {
+        true => no_panic(|| (case.run)(design, form)),
+        false => Ok(()),
+    }
+}
+
 /// Makes the list of cases, each named by its function.
 macro_rules! cases {
     ($( $needs:ident: $($module:ident::$name:ident),+ $(,)?; )+) => {

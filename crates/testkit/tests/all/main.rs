@@ -9,6 +9,7 @@ mod false_alarms;
 mod fuzz;
 mod group_sync;
 mod historic;
+mod liars;
 mod loom_epochs;
 mod loom_group_sync;
 mod loom_reuse;
