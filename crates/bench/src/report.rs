@@ -235,4 +235,44 @@ mod tests {
         assert!((ratio.min - 0.25).abs() < 1e-9 && (ratio.max - 0.25).abs() < 1e-9);
         assert!(row.cpu_mops.min < row.cpu_mops.median && row.cpu_mops.median < row.cpu_mops.max);
     }
+
+    #[test]
+    fn a_spread_is_the_least_the_middle_and_the_most() {
+        // Fails if a figure that is printed as the median were another one.
+        let spread = Spread::of(vec![5.0, 1.0, 4.0, 2.0]).unwrap();
+        assert_eq!([spread.min, spread.median, spread.max], [1.0, 2.0, 5.0]);
+        assert_eq!(Spread::of(vec![3.0, 9.0, 1.0]).unwrap().median, 3.0);
+        assert!(Spread::of(vec![]).is_none());
+    }
+
+    #[test]
+    fn a_latency_is_that_of_its_part_of_the_calls() {
+        // Fails if a tail were that of fewer or of more calls, or if the longest call were averaged
+        // away.
+        let mut histogram = Latency::histogram();
+        (1..=1000).for_each(|nanoseconds| histogram.saturating_record(nanoseconds));
+        let latency = Latency::of(&histogram).unwrap();
+        assert_eq!([latency.p50, latency.p99, latency.p99_9, latency.max], [500, 990, 999, 1000]);
+        let round = |p50, max| Latency { p50, p99: 7, p99_9: 8, max };
+        let all = median_latency(vec![round(1, 10), round(3, 90), round(2, 20)]).unwrap();
+        assert_eq!([all.p50, all.p99, all.p99_9, all.max], [2, 7, 8, 90]);
+    }
+
+    #[test]
+    fn a_ratio_compares_with_as_many_threads() {
+        // Fails if one thread were held against two, or if an operation had another one's ceiling.
+        let took = |ms| Took { wall: Duration::from_millis(ms), cpu: Duration::from_millis(ms) };
+        let mut samples = Samples::default();
+        for (ceiling, ms) in
+            [(Ceiling::Read, 10), (Ceiling::Persist, 20), (Ceiling::DoublePersist, 40)]
+        {
+            samples.add_ceiling(ceiling, 1, 1000, took(ms));
+            samples.add_ceiling(ceiling, 2, 1000, took(ms / 10));
+        }
+        for (phase, ratio) in [(Phase::Get, 0.125), (Phase::Remove, 0.25), (Phase::Load, 0.5)] {
+            samples.add_phase("demo", phase, 1, 1000, took(80), None);
+            let row = samples.row(What::Phase("demo", phase), 1).unwrap();
+            assert!((row.ratio.unwrap().median - ratio).abs() < 1e-9, "{phase:?}: {row:?}");
+        }
+    }
 }

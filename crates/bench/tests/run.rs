@@ -1,9 +1,13 @@
-//! A whole run with the reference engine.
+//! A whole run with the reference engine, and with one that is broken.
+
+mod broken;
 
 use everhash_bench::{Candidate, Phase, Plan, ReadKind, ScalePlan, reread, run, scale};
 use everhash_index::{Form, HashKind};
 use everhash_pmem::{FileDurability, WriteBack};
 use everhash_testkit::reference::Reference;
+
+use broken::Broken;
 
 fn plan(form: Form) -> Plan {
     let write_back = WriteBack::None;
@@ -18,6 +22,21 @@ fn plan(form: Form) -> Plan {
         settings: Vec::new(),
         write_back,
         durable_caches: false,
+    }
+}
+
+fn scale_plan(path: std::path::PathBuf) -> ScalePlan {
+    ScalePlan {
+        path,
+        items: 100,
+        gets: 50,
+        threads: 2,
+        cold: true,
+        presized: false,
+        kept: false,
+        settings: Vec::new(),
+        hash: HashKind::Sip13,
+        durability: FileDurability::Process,
     }
 }
 
@@ -54,18 +73,7 @@ fn fewer_pairs_than_threads_are_refused() {
 fn a_table_is_filled_opened_twice_and_removed() {
     // Fails if a step were left out, or the file stayed behind.
     let directory = tempfile::tempdir().unwrap();
-    let plan = ScalePlan {
-        path: directory.path().join("pairs.ehdb"),
-        items: 100,
-        gets: 50,
-        threads: 2,
-        cold: true,
-        presized: false,
-        kept: false,
-        settings: Vec::new(),
-        hash: HashKind::Sip13,
-        durability: FileDurability::Process,
-    };
+    let plan = scale_plan(directory.path().join("pairs.ehdb"));
     let mut steps = Vec::new();
     let mut said = |what: &str| steps.push(what.split(' ').next().unwrap().to_owned());
     let candidate = Candidate::of::<Reference>();
@@ -83,4 +91,24 @@ fn a_table_is_filled_opened_twice_and_removed() {
     }
     std::fs::write(&plan.path, b"somebody else's").unwrap();
     assert!(scale(&plan, &candidate, &mut |_| {}).is_err() && plan.path.exists());
+}
+
+#[test]
+fn nothing_is_measured_of_an_engine_that_answers_wrongly() {
+    // Fails if a bug that makes an engine fast were reported as its speed.
+    let directory = tempfile::tempdir().unwrap();
+    for (wrong, in_run, in_scale) in [
+        (broken::GET, "wrong answers in phase 'get'", "get 0"),
+        (broken::GET_MANY, "wrong answers in phase 'get batched'", "of get of many keys"),
+        (broken::LEN, "pairs after 'insert', not 60", "101 pairs after an open, not 100"),
+    ] {
+        let settings = vec![("wrong".to_owned(), wrong)];
+        let candidate = Candidate::of::<Broken>();
+        let plan = Plan { settings: settings.clone(), ..plan(Form::WORDS) };
+        let error = run(&plan, &[candidate], &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains(in_run), "{error}");
+        let plan = ScalePlan { settings, ..scale_plan(directory.path().join("pairs.ehdb")) };
+        let error = scale(&plan, &candidate, &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains(in_scale), "{error}");
+    }
 }

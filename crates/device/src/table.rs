@@ -161,4 +161,22 @@ mod tests {
         assert!(table.text().contains("FAIL") && table.text().contains("ok"));
         assert_eq!(table.json()[1]["holds"], false);
     }
+
+    #[test]
+    fn what_is_printed_of_a_row_is_what_was_judged() {
+        // Fails if a value that fails were shown as one that holds, to people or to programs.
+        let tolerance = Tolerance::Between(90.0, 1200.0);
+        let table =
+            Table { rows: vec![row(80.0, tolerance), row(120.5, tolerance), row(70.0, tolerance)] };
+        assert_eq!(table.failures(), 2);
+        let json = table.json();
+        assert_eq!((&json[0]["holds"], &json[1]["holds"]), (&false.into(), &true.into()));
+        assert_eq!((&json[0]["low"], &json[0]["high"]), (&90.0.into(), &1200.0.into()));
+        assert_eq!((&json[1]["measured"], &json[1]["published"]), (&120.5.into(), &100.0.into()));
+        let text = table.text();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[1].contains("FAIL value") && lines[2].contains("ok   value"), "{text}");
+        assert!(lines[1].contains(" 80.00 ns") && lines[2].contains(" 120.5 ns"), "{text}");
+        assert!(lines[1].contains("published     100.0  accepted 90.00 to 1200  "), "{text}");
+    }
 }

@@ -1,0 +1,158 @@
+//! An engine that is right but for one answer: what no figure may be measured of.
+
+use core::time::Duration;
+
+use everhash_index::{
+    Capabilities, Change, Checked, Cursor, Engine, Executor, Form, Result, Setting, Settings,
+    Stats, Table, Upkeep, WordTable,
+};
+use everhash_pmem::pool::ROOT;
+use everhash_pmem::{Addr, Media, Pool, Region, Site};
+use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
+
+/// A get of a word finds another one.
+pub const GET: u64 = 1;
+/// Many gets of words find another one.
+pub const GET_MANY: u64 = 2;
+/// There is a pair more than there is.
+pub const LEN: u64 = 3;
+
+/// Where a pool keeps which answer is wrong: behind what the reference has there.
+const WRONG: Addr = ROOT.plus(440);
+
+/// The engine. What is wrong is a setting, so that it is compiled once.
+pub struct Broken;
+
+/// Which answer is wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wrong(u64);
+
+impl Settings for Wrong {
+    const ALL: &'static [Setting] =
+        &[Setting { name: "wrong", default: 0, meaning: "the answer that is wrong" }];
+
+    fn get(&self, name: &str) -> Option<u64> {
+        (name == "wrong").then_some(self.0)
+    }
+
+    fn set(&mut self, name: &str, value: u64) -> Result<()> {
+        if name != "wrong" {
+            return Err(Self::unknown(name));
+        }
+        self.0 = value;
+        Ok(())
+    }
+}
+
+/// An open table, and the answer of it that is wrong.
+pub struct BrokenTable<M: Media>(ReferenceTable<M>, u64);
+
+impl Engine for Broken {
+    const NAME: &'static str = Reference::NAME;
+    const CAPABILITIES: Capabilities = Reference::CAPABILITIES;
+    const SITES: &'static [&'static [Site]] = Reference::SITES;
+    type Settings = Wrong;
+    type Table<M: Media> = BrokenTable<M>;
+
+    fn tiny(_form: Form) -> Wrong {
+        Wrong::default()
+    }
+
+    fn sized_for(_form: Form, _items: u64) -> Wrong {
+        Wrong::default()
+    }
+
+    fn format<M: Media>(pool: &Pool<M>, settings: &Wrong) -> Result<()> {
+        pool.access().store(WRONG, settings.0)?;
+        Reference::format(pool, &NoSettings)
+    }
+
+    fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<BrokenTable<M>> {
+        let wrong = pool.access().load(WRONG)?;
+        Ok(BrokenTable(Reference::open(pool, executor)?, wrong))
+    }
+
+    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+        Reference::check(region, visit)
+    }
+}
+
+impl<M: Media> Table for BrokenTable<M> {
+    fn form(&self) -> Form {
+        self.0.form()
+    }
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.0.insert(key, value)
+    }
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.0.put(key, value)
+    }
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.0.update(key, value)
+    }
+    fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.0.modify(key, change)
+    }
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.0.get(key, value)
+    }
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.0.remove(key)
+    }
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.0.contains(key)
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len().map(|count| count + u64::from(self.1 == LEN))
+    }
+    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        self.0.scan(cursor, visit)
+    }
+    fn clear(&self) -> Result<()> {
+        self.0.clear()
+    }
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        self.0.maintain(now, budget)
+    }
+    fn check(&self) -> Result<Checked> {
+        self.0.check()
+    }
+    fn stats(&self) -> Result<Stats> {
+        self.0.stats()
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        Box::new(self.0).close()
+    }
+    fn words(&self) -> Option<&dyn WordTable> {
+        self.0.words().map(|_| self as &dyn WordTable)
+    }
+}
+
+impl<M: Media> WordTable for BrokenTable<M> {
+    fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
+        WordTable::insert_word(&self.0, key, value)
+    }
+    fn put_word(&self, key: u64, value: u64) -> Result<bool> {
+        WordTable::put_word(&self.0, key, value)
+    }
+    fn update_word(&self, key: u64, value: u64) -> Result<bool> {
+        WordTable::update_word(&self.0, key, value)
+    }
+    fn get_word(&self, key: u64) -> Result<Option<u64>> {
+        let found = WordTable::get_word(&self.0, key)?;
+        Ok(found.map(|value| value + u64::from(self.1 == GET)))
+    }
+    fn remove_word(&self, key: u64) -> Result<bool> {
+        WordTable::remove_word(&self.0, key)
+    }
+    fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        WordTable::get_words(&self.0, keys, values)?;
+        if let (Some(Some(first)), true) = (values.first_mut(), self.1 == GET_MANY) {
+            *first += 1;
+        }
+        Ok(())
+    }
+}
