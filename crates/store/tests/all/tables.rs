@@ -462,8 +462,8 @@ fn what_is_admitted_is_what_can_be_put() {
 
 #[test]
 fn a_batch_by_the_handle_of_a_dropped_table_is_refused() {
-    // Fails if only the tables that a batch names are looked at: its pairs would lie in the file for
-    // ever, and be those of no table.
+    // Fails if only the tables that a batch names are looked at: its pairs would lie in the file
+    // for ever, and be those of no table.
     for engine in engines() {
         let (_directory, path) = place();
         let db = relaxed(engine.name, &path);
