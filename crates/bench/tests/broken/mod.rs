@@ -7,7 +7,7 @@ use everhash_index::{
     Stats, Table, Upkeep, WordTable,
 };
 use everhash_pmem::pool::ROOT;
-use everhash_pmem::{Addr, Media, Pool, Region, Site};
+use everhash_pmem::{Addr, Boot, Media, Pool, Region, Site};
 use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
 
 /// A get of a word finds another one.
@@ -72,8 +72,12 @@ impl Engine for Broken {
         Ok(BrokenTable(Reference::open(pool, executor)?, wrong))
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
-        Reference::check(region, visit)
+    fn check<M: Media>(
+        region: &Region<M>,
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
+        Reference::check(region, boot, visit)
     }
 }
 

@@ -115,11 +115,11 @@ mod tests {
         // Fails if a key that just does not fit into the buffer were copied there.
         for bytes in 0..=2 * SHORT {
             let key = vec![7; bytes];
-            let whole = with(FIRST, &key, |stored| Ok(stored.to_vec())).unwrap();
+            let whole = with(FIRST, &key, <[u8]>::to_vec);
             assert_eq!(split(&whole), Some((FIRST, &key[..])), "{bytes}");
         }
         let longest = vec![7; MAX_KEY_BYTES - BYTES];
-        assert!(with(FIRST, &longest, |stored| Ok(stored.len())).unwrap() == MAX_KEY_BYTES);
-        assert!(with(FIRST, &vec![7; MAX_KEY_BYTES - BYTES + 1], |_| Ok(())).is_err());
+        assert_eq!(with(FIRST, &longest, <[u8]>::len), MAX_KEY_BYTES);
+        assert!(before(FIRST, &vec![7; MAX_KEY_BYTES - BYTES + 1]).is_err());
     }
 }

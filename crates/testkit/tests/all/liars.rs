@@ -8,7 +8,7 @@ use everhash_index::{
     BareTable, Capabilities, Change, Checked, Cursor, Design, Engine, Error, Executor, Form,
     Result, Stats, Table, Upkeep, WordTable,
 };
-use everhash_pmem::{Image, LINE, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Image, LINE, Media, Pool, Region, Site};
 use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
 use everhash_testkit::workload::Shape;
 use everhash_testkit::{OpenTable, conformance, crash, damage, room};
@@ -111,9 +111,13 @@ impl Engine for Liar {
         }
     }
 
-    fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Checked> {
+    fn check<M: Media>(
+        region: &Region<M>,
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
         let mut is_first = true;
-        let mut checked = Reference::check(region, &mut |key, value| {
+        let mut checked = Reference::check(region, boot, &mut |key, value| {
             if core::mem::take(&mut is_first) && tells(Lie::VisitedTwice) {
                 visit(key, value);
             }
