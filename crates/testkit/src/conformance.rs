@@ -157,6 +157,7 @@ cases! {
         endings::two_tables_are_independent,
         limits::a_growing_table_keeps_every_pair,
         limits::space_is_used_again,
+        limits::no_operation_keeps_what_it_took,
         endings::room_is_used_again_from_open_to_close,
         limits::a_full_medium_is_an_error_and_no_end,
         promises::maintenance_comes_to_an_end,

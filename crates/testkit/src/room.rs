@@ -48,6 +48,10 @@ impl Default for Effort {
 /// two.
 const MOST_LOST_BYTES: u64 = 4096;
 
+/// By how much more than with room may count as alive, until a table is opened again. Unit: bytes.
+/// Source: ours; the head of a log or two, which an opening begins anew.
+const MOST_KEPT_BYTES: u64 = 256;
+
 /// What the judge did without finding anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
@@ -188,6 +192,11 @@ pub fn judge(
             ensure!(
                 lost <= MOST_LOST_BYTES,
                 "{lost} bytes more than with room stay in use until the next open"
+            );
+            let kept = done.kept_bytes.saturating_sub(calm.kept_bytes);
+            ensure!(
+                kept <= MOST_KEPT_BYTES,
+                "{kept} bytes more than with room count as alive until the next open"
             );
             Ok(done)
         };

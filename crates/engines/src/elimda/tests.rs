@@ -1,5 +1,6 @@
 //! What ElimDA must do: the judges of the contract, and the traps of its paper.
 
+mod accounts;
 mod closed_logs;
 mod collecting;
 mod counts;

@@ -1,9 +1,11 @@
 //! What Reef must do.
 
+mod accounts;
 mod beside_checkpoints;
 mod bounds;
 mod busy_system;
 mod checkpoints;
+mod choice;
 mod counted;
 mod crashes;
 mod damage;

@@ -1,5 +1,6 @@
 //! What WALSH must do.
 
+mod accounts;
 mod blind;
 mod bounds;
 mod checkpoints;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use everhash_index::{Design, Error, Form};
+use everhash_index::{Change, Design, Error, Form};
 use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy, settle};
@@ -14,6 +14,9 @@ use crate::workload::Shape;
 
 /// To what length the medium can grow that shall become full. Unit: bytes.
 const SMALL_BYTES: u64 = 128 << 10;
+
+/// How often a table is filled and emptied in every way.
+const ROUNDS: usize = 24;
 
 pub(super) fn a_growing_table_keeps_every_pair(
     design: &Design<Image>,
@@ -62,6 +65,55 @@ pub(super) fn space_is_used_again(design: &Design<Image>, form: Form) -> Result<
     holds(&session, &shape, &Pairs::new())?;
     let (settled, last) = (lengths[11], lengths[31]);
     ensure!(last <= settled, "the same pairs again and again: {settled} bytes, then {last}");
+    Ok(())
+}
+
+pub(super) fn no_operation_keeps_what_it_took(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
+    let table = session.table();
+    let (mut now, mut settled) = (Duration::ZERO, Vec::new());
+    for round in 0..ROUNDS {
+        let value = |number: u32| shape.value(round as u32 * 100 + number);
+        for (number, times) in (0..60u16).zip(0u32..) {
+            let (key, first, second) = (shape.key(number), value(times), value(times + 50));
+            match number % 4 {
+                0 => drop(table.insert(&key, &first)?),
+                1 => table.modify(&key, &mut |_| Change::Put(first.clone()))?,
+                2 => drop(table.insert_many(&[(&key, &first)])?),
+                _ => drop(table.put_many(&[(&key, &first)])?),
+            }
+            table.modify(&shape.key(number + 100), &mut |_| Change::Keep)?;
+            table.modify(&shape.key(number + 100), &mut |_| Change::Remove)?;
+            ensure!(!table.update(&shape.key(number + 100), &first)?, "an absent key was updated");
+            ensure!(!table.insert(&key, &second)?, "a present key was inserted");
+            match number % 3 {
+                0 => drop(table.update(&key, &second)?),
+                1 => table.modify(&key, &mut |_| Change::Put(second.clone()))?,
+                _ => drop(table.put(&key, &second)?),
+            }
+        }
+        let keys: Vec<_> = (0..60).map(|number| shape.key(number)).collect();
+        match round % 4 {
+            0 => table.clear()?,
+            1 => drop(table.remove_many(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>())?),
+            2 => keys.iter().try_for_each(|key| table.modify(key, &mut |_| Change::Remove))?,
+            _ => keys.iter().try_for_each(|key| table.remove(key).map(drop))?,
+        }
+        now = settle(table, now)?;
+        table.sync()?;
+        now = settle(table, now)?;
+        let stats = table.stats()?;
+        settled.push((stats.used_bytes, stats.live_bytes));
+    }
+    holds(&session, &shape, &Pairs::new())?;
+    // By then a table has the size that these pairs need.
+    let (first, last) = settled.split_at(ROUNDS / 2);
+    let most = |of: fn(&(u64, u64)) -> u64, part: &[(u64, u64)]| part.iter().map(of).max();
+    ensure!(most(|it| it.0, last) <= most(|it| it.0, first), "space is lost: {settled:?}");
+    ensure!(most(|it| it.1, last) <= most(|it| it.1, first), "bytes stay alive: {settled:?}");
     Ok(())
 }
 

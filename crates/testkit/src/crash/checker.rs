@@ -165,8 +165,15 @@ impl<'a> CrashChecker<'a> {
         let boot = Opening::default().boot;
         let expected = Arc::new(Expected::NoPoolOr);
         let after_power = expected.clone();
-        let start =
-            Start { boot, expected, after_power, create: true, closed: false, is_settled: false };
+        let start = Start {
+            boot,
+            expected,
+            after_power,
+            create: true,
+            closed: false,
+            is_settled: false,
+            is_checked: false,
+        };
         self.execute(start, operations.to_vec(), Keep::All)
     }
 
@@ -300,7 +307,8 @@ impl<'a> CrashChecker<'a> {
         (limits, seen): (&Limits, &mut Seen),
         chain: &mut Chain,
     ) -> Result<(), Found> {
-        let start = start_after(execution, moment, false);
+        let is_checked = explorer.count().points.is_multiple_of(self.effort.checked_one_in);
+        let start = Start { is_checked, ..start_after(execution, moment, false) };
         let region = self.region.clone();
         // A state seen during the close must be judged again as a closed pool.
         let salt = if start.closed { hash(&chain.salt) } else { chain.salt };
@@ -419,7 +427,8 @@ fn start_after(execution: &Execution, moment: &Moment, killed: bool) -> Start {
     let boot = if killed { boot } else { next_boot(boot) };
     let expected = execution.expected(moment, killed);
     let (after_power, closed) = (execution.expected(moment, false), execution.is_closed(moment));
-    Start { boot, expected, after_power, create: false, closed, is_settled: !killed }
+    let is_settled = !killed;
+    Start { boot, expected, after_power, create: false, closed, is_settled, is_checked: true }
 }
 
 /// The crashes that lead to the execution under examination.

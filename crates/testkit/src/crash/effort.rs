@@ -34,6 +34,9 @@ pub struct Effort {
     pub nested_one_in: u64,
     /// At how many crash points it is tried once that only the process ends.
     pub killed_one_in: u64,
+    /// At how many crash points every state is read by the check before it is opened. It reads all
+    /// of a pool, so that many more states of such a point differ.
+    pub checked_one_in: u64,
     /// After how many states one dies, recovers, works on, closes and opens; the others remove and
     /// add again the key that was under way.
     pub restart_one_in: u64,
@@ -71,6 +74,7 @@ impl Default for Effort {
             nested_limits: small,
             nested_one_in: 128,
             killed_one_in: 4,
+            checked_one_in: 8,
             restart_one_in: 2,
             growth_one_in: 16,
             closed_one_in: 8,

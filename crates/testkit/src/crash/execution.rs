@@ -31,6 +31,8 @@ pub(super) struct Start {
     pub closed: bool,
     /// Whether all that is found is durable: power was lost, and no process was killed since.
     pub is_settled: bool,
+    /// Whether the check reads the pool before it is opened.
+    pub is_checked: bool,
 }
 
 impl Start {
@@ -230,7 +232,7 @@ pub(super) fn execute(
 
 /// What the check says of a pool before it is opened.
 enum Left {
-    /// There may be none, or one that need not open.
+    /// Nothing: it was not asked, or there need not be a pool.
     Nothing,
     /// Power was lost: an opening may find less than what was stored last.
     Sound(Result<Pairs, Failure>),
@@ -241,7 +243,7 @@ enum Left {
 impl Left {
     fn behind(design: &Design<Traced>, region: &Region<Traced>, start: &Start) -> Left {
         let previous = Pool::status(region, start.boot).map(|status| status.previous);
-        let (false, Ok(previous)) = (start.create, previous) else { return Left::Nothing };
+        let (true, Ok(previous)) = (start.is_checked, previous) else { return Left::Nothing };
         let found = check_left_pool(design, region, start.boot);
         match previous {
             Shutdown::Power => Left::Sound(found),

@@ -124,6 +124,7 @@ pub(super) fn shorten(
     let close = Effort {
         nested_one_in: if found.crashes.len() > 1 { 1 } else { u64::MAX },
         killed_one_in: 1,
+        checked_one_in: 1,
         restart_one_in: 1,
         closed_one_in: 1,
         growth_one_in: 1,

@@ -32,6 +32,8 @@ pub(super) struct Done {
     pub first_removal: Option<Failure>,
     /// By how much less space is in use once the table was opened again. Unit: bytes.
     pub lost_bytes: u64,
+    /// How many bytes fewer are alive then. Unit: bytes.
+    pub kept_bytes: u64,
 }
 
 /// A table, and what it should hold.
@@ -82,9 +84,11 @@ pub(super) fn run(
     }
     twins.plan(None);
     twins.read_out(&keys).map_err(|failure| failure.at("with room again"))?;
-    let used = twins.session.table().stats()?.used_bytes;
+    let before = twins.session.table().stats()?;
     twins.session.reopen().map_err(|error| Failure::from(error).at("opening with room again"))?;
-    done.lost_bytes = used.saturating_sub(twins.session.table().stats()?.used_bytes);
+    let after = twins.session.table().stats()?;
+    done.lost_bytes = before.used_bytes.saturating_sub(after.used_bytes);
+    done.kept_bytes = before.live_bytes.saturating_sub(after.live_bytes);
     twins.read_out(&keys).map_err(|failure| failure.at("opened again"))?;
     Ok(done)
 }

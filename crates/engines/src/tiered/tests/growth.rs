@@ -336,3 +336,26 @@ fn a_hole_that_hides_the_newest_layer_is_damage() {
         assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
     }
 }
+
+#[test]
+fn an_open_and_a_clear_know_how_full_a_table_is() {
+    // Fails if a table that was opened grows late, or if one that was cleared grows again and again
+    // for the same pairs.
+    let small = TieredSettings { top_pages: 4, ..two_layers() };
+    let (_, count) = draining(small);
+    let settings = TieredSettings { grow_percent: 80, ..small };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+    for _ in 0..5 {
+        (0..count * 3 / 4).for_each(|key| assert!(measured.words().insert_word(key, 1).unwrap()));
+        measured.table.clear().unwrap();
+    }
+    (0..count * 9 / 10).for_each(|key| assert!(measured.words().insert_word(key, 1).unwrap()));
+    let steps = |table: &TieredTable<Image>| table.stats().unwrap().growth_steps;
+    assert_eq!(steps(&measured.table), 0, "it grew for pairs that were cleared");
+    let Measured { media, table, .. } = measured;
+    drop(table);
+    let again = open::<Tiered, _>(Region::new(media), Opening::default().boot, &Inline).unwrap();
+    let words = again.words().unwrap();
+    (count..count * 13 / 10).for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    assert_eq!(steps(&again), 1, "it does not know how many pairs there were");
+}

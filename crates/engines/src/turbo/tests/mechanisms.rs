@@ -239,6 +239,59 @@ fn the_number_of_items_is_stored_at_a_clean_close_and_counted_after_a_crash() {
 }
 
 #[test]
+fn a_number_of_items_that_an_earlier_close_stored_is_not_believed_after_a_crash() {
+    // Fails if the sound number that the last close left counts for a process that was killed.
+    let (region, table) = image(Form::WORDS, &ONE_SHARD());
+    (0..100).for_each(|key| assert!(table.words().unwrap().insert_word(key, 1).unwrap()));
+    Box::new(table).close().unwrap();
+    let boot = Opening::default().boot;
+    let table = open::<Turbo, _>(region.clone(), boot, &Inline).unwrap();
+    (100..107).for_each(|key| assert!(table.words().unwrap().insert_word(key, 1).unwrap()));
+    drop(table);
+    let table = open::<Turbo, _>(region, boot, &Inline).unwrap();
+    assert_eq!(table.len().unwrap(), 107);
+}
+
+#[test]
+fn upkeep_collects_a_shard_as_often_as_a_quarter_is_deleted() {
+    // Fails if a shard that was collected is due for ever, or never again; or if slots that are in
+    // use again, or were cleared, count as deleted.
+    let settings = TurboSettings { gc_probes: 1 << 20, ..ONE_SHARD() };
+    let (_region, table) = image(Form::WORDS, &settings);
+    let words = table.words().unwrap();
+    let insert = |keys: core::ops::Range<u64>| {
+        keys.for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    };
+    let remove = |keys: core::ops::Range<u64>| {
+        keys.for_each(|key| assert!(words.remove_word(key).unwrap()));
+    };
+    let collections = || {
+        while table.maintain(core::time::Duration::ZERO, 1000).unwrap().more {}
+        number(&table, "collections")
+    };
+    // A quarter of 224 slots is 56.
+    insert(0..90);
+    for _ in 0..100 {
+        remove(0..1);
+        insert(0..1);
+    }
+    assert_eq!(collections(), 0, "slots that are in use again");
+    remove(0..50);
+    table.clear().unwrap();
+    insert(0..20);
+    remove(0..20);
+    assert_eq!(collections(), 0, "slots that were cleared");
+    for round in 1..4 {
+        insert(100..190);
+        remove(100..190);
+        assert_eq!(collections(), round, "a quarter is deleted, and more");
+        insert(0..5);
+        remove(0..5);
+        assert_eq!(collections(), round, "hardly any slot is deleted");
+    }
+}
+
+#[test]
 fn a_scan_goes_on_while_a_writer_holds_its_shard() {
     // Fails if a scan waits for the lock of a shard: a visitor would stop writers, and they
     // the visitor. The holder is this thread, so that the test would not end.

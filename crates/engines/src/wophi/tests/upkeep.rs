@@ -135,27 +135,32 @@ fn growth_that_finds_no_room_is_no_error_as_long_as_chains_have() {
 #[test]
 fn a_growth_that_a_crash_interrupts_goes_on() {
     // Fails if recovery forgets a growth, redoes what is done, or loses its place.
-    let settings = WophiSettings { initial_buckets: 1024, stripes: 8, ..WophiSettings::tiny() };
-    let (region, table) = make(&settings, 8 << 20);
-    let words = table.words().unwrap();
-    let mut key = 0u64;
-    while figure(&table, "growing") == 0 {
-        assert!(words.insert_word(key, key).unwrap());
-        key += 1;
+    // The second table is read by several jobs, each of which meets buckets that were not split.
+    for initial_buckets in [1024, 8192] {
+        let settings = WophiSettings { initial_buckets, stripes: 8, ..WophiSettings::tiny() };
+        let (region, table) = make(&settings, 8 << 20);
+        let words = table.words().unwrap();
+        let mut key = 0u64;
+        while figure(&table, "growing") == 0 {
+            assert!(words.insert_word(key, key).unwrap());
+            key += 1;
+        }
+        (0..100).for_each(|_| assert!(table.maintain(Duration::ZERO, 8).is_ok()));
+        drop(table);
+        let table = open::<Wophi, _>(region.clone(), Opening::default().boot, &Threads).unwrap();
+        assert_eq!(figure(&table, "growing"), 1);
+        let words = table.words().unwrap();
+        (0..key).for_each(|key| assert_eq!(words.get_word(key).unwrap(), Some(key)));
+        let before = table.len().unwrap();
+        maintain(&table, 64);
+        let buckets = figure(&table, "main_buckets");
+        assert_eq!((figure(&table, "growing"), buckets), (0, 2 * initial_buckets));
+        assert_eq!((table.len().unwrap(), before), (key, key));
+        (0..key).for_each(|key| assert_eq!(words.get_word(key).unwrap(), Some(key)));
+        let mut visited = 0;
+        Wophi::check(&region, Boot::default(), &mut |_, _| visited += 1).unwrap();
+        assert_eq!(visited, key);
     }
-    (0..100).for_each(|_| assert!(table.maintain(Duration::ZERO, 8).is_ok()));
-    drop(table);
-    let table = open::<Wophi, _>(region.clone(), Opening::default().boot, &Threads).unwrap();
-    assert_eq!(figure(&table, "growing"), 1);
-    let words = table.words().unwrap();
-    (0..key).for_each(|key| assert_eq!(words.get_word(key).unwrap(), Some(key)));
-    let before = table.len().unwrap();
-    maintain(&table, 64);
-    assert_eq!((figure(&table, "growing"), figure(&table, "main_buckets")), (0, 2048));
-    assert_eq!((table.len().unwrap(), before), (key, key));
-    let mut visited = 0;
-    Wophi::check(&region, Boot::default(), &mut |_, _| visited += 1).unwrap();
-    assert_eq!(visited, key);
 }
 
 /// Runs every job on a thread of its own.
@@ -272,4 +277,68 @@ fn an_interrupted_record_is_free_and_a_damaged_one_is_an_error() {
     assert_eq!(table.check().unwrap().items, 0);
     assert!(!table.get(key, &mut Vec::new()).unwrap());
     assert!(table.insert(key, &value).unwrap());
+}
+
+#[test]
+fn whatever_empties_a_bucket_makes_it_leave_its_chain() {
+    // Fails if a clear, a split, or an update that moves a pair to another bucket empties buckets
+    // for which nobody looks before the next open.
+    let splits = WophiSettings { grow_percent: 300, ..crowded(1) };
+    let key = |number: u64| number.to_le_bytes().repeat(2);
+    type Emptying = fn(&WophiTable<Image>, &[u8]);
+    let cases: [(&str, WophiSettings, Emptying); 3] = [
+        ("clear", crowded(1), |table, _| table.clear().unwrap()),
+        ("update", crowded(1), |table, key| {
+            (0..6u8).for_each(|value| assert!(table.update(key, &[value; 16]).unwrap()));
+        }),
+        ("split", splits, |_, _| {}),
+    ];
+    for (what, settings, act) in cases {
+        let region = Region::new(Image::<Std>::new(0, 1 << 20));
+        let opening = Opening { form: Form::DOUBLE_WORDS, ..Opening::default() };
+        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        (0..900).for_each(|number| assert!(table.insert(&key(number), &key(number)).unwrap()));
+        if what == "update" {
+            // Of each chain a few pairs are left, and none has room beside itself.
+            let removed = (0..900).filter(|number| number % 7 != 0);
+            removed.for_each(|number| assert!(table.remove(&key(number)).unwrap()));
+            maintain(&table, 1000);
+        }
+        (0..900).step_by(7).for_each(|number| act(&table, &key(number)));
+        maintain(&table, 1000);
+        let chained = figure(&table, "chained_buckets");
+        drop(table);
+        let again = open::<Wophi, _>(region, opening.boot, &Inline).unwrap();
+        maintain(&again, 1000);
+        assert_eq!(figure(&again, "chained_buckets"), chained, "{what}: an open finds empty ones");
+    }
+}
+
+#[test]
+fn an_open_and_a_clear_know_how_full_a_table_is() {
+    // Fails if a table that was opened grows late, or if one that was cleared grows again and again
+    // for the same pairs.
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let is_larger = |table: &WophiTable<Image>| {
+        figure(table, "growing") == 1 || figure(table, "main_buckets") > 64
+    };
+    let (_, table) = make(&settings, 1 << 20);
+    let words = table.words().unwrap();
+    let insert = |key: &u64| words.insert_word(*key, *key).unwrap() && is_larger(&table);
+    let count = (0..1000u64).find(insert).unwrap();
+    let (region, table) = make(&settings, 1 << 20);
+    for _ in 0..5 {
+        let words = table.words().unwrap();
+        (0..count * 3 / 4).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+        table.clear().unwrap();
+    }
+    assert!(!is_larger(&table), "it grew for pairs that were cleared");
+    let words = table.words().unwrap();
+    (0..count - 20).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert!(!is_larger(&table));
+    drop(table);
+    let table = open::<Wophi, _>(region, Opening::default().boot, &Inline).unwrap();
+    let words = table.words().unwrap();
+    (count..count + 60).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert!(is_larger(&table), "it does not know how many pairs there were");
 }

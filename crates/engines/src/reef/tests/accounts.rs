@@ -1,0 +1,162 @@
+//! Every byte in use belongs to a segment, to what is kept back, or to a checkpoint: whatever is
+//! done, and however full the medium is.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use everhash_index::{AtomicTable, Error, Form, Result, Table, WordTable};
+use everhash_pmem::{Image, Lock};
+use everhash_testkit::random::Random;
+use everhash_testkit::session::Session;
+use everhash_testkit::workload::Shape;
+
+use crate::reef::collection::AT_REST;
+use crate::reef::{Reef, ReefTable};
+
+/// Demands that the room in use is that of what there is.
+fn is_accounted_for(table: &ReefTable<Image>, when: &str) {
+    let mut segments = 0;
+    for stream in &table.streams {
+        let stream = stream.0.lock().unwrap();
+        let sealed = stream.sealed.values().filter(|segment| !segment.is_empty);
+        segments += sealed.map(|segment| segment.span.bytes()).sum::<u64>();
+        segments += stream.open.map_or(0, |open| open.span.bytes()) + stream.waiting();
+    }
+    let used = table.used.load(Ordering::Relaxed);
+    assert_eq!(used, segments, "{when}: what segments take, and what waits for an epoch");
+    let kept: u64 = table.kept.lock().unwrap().iter().map(|span| span.bytes()).sum();
+    let spare = table.spare.lock().unwrap().map_or(0, |span| span.bytes());
+    let checkpoint = table.epochs.lock().unwrap().checkpoint.clone();
+    let checkpoint = checkpoint.map_or(0, |checkpoint| checkpoint.span.bytes());
+    let all = table.space.usage().unwrap().used_bytes;
+    assert_eq!(all, used + kept + spare + checkpoint, "{when}");
+}
+
+/// Does something at random; says what.
+fn act(session: &mut Session<Reef>, random: &mut Random, step: u64) -> (&'static str, Result<()>) {
+    let keys = [0; 4].map(|_| random.below(400).to_le_bytes());
+    let most = 1 << random.below(12);
+    let value = vec![step as u8; random.below(most) as usize];
+    let table = session.table();
+    match random.below(200) {
+        0 => ("clear", table.clear()),
+        1..4 => {
+            let ends = table.ends(&[]).unwrap();
+            let bytes = table.checkpoint_bytes().unwrap();
+            ("checkpoint", table.replace_checkpoint(bytes, ends))
+        }
+        4..8 => ("sync", table.sync()),
+        8..20 => ("upkeep", table.maintain(Duration::from_secs(step), 1000).map(drop)),
+        20..23 => ("reopen", session.reopen()),
+        23..26 => ("kill", session.kill_unsynced()),
+        26 => ("outage", session.outage()),
+        27..50 => {
+            let writes = keys.each_ref().map(|key| (&key[..], Some(&value[..])));
+            ("batch", AtomicTable::write_all(table, &writes))
+        }
+        50..80 => ("remove", table.remove(&keys[0]).map(drop)),
+        _ => ("put", table.put(&keys[0], &value).map(drop)),
+    }
+}
+
+#[test]
+fn every_byte_in_use_is_accounted_for() {
+    // Fails if a segment that ends, empties or is left over, a checkpoint that was replaced, or
+    // what is cut off a long span is lost, or given back twice.
+    let (mut random, mut refused) = (Random::new(3), 0);
+    for capacity in [20 << 10, 32 << 10, 1 << 20] {
+        let mut session = Session::<Reef>::tiny(Form::Variable, capacity).unwrap();
+        for step in 0..6000 {
+            let (what, outcome) = act(&mut session, &mut random, step);
+            match outcome {
+                Ok(()) => {}
+                Err(Error::Full { .. }) => refused += 1,
+                Err(error) => panic!("{what}: {error}"),
+            }
+            is_accounted_for(session.table(), &format!("{what}, step {step} of {capacity} bytes"));
+        }
+        session.table().check().unwrap();
+    }
+    assert!(refused > 100, "{refused}: the media were never full");
+}
+
+#[test]
+fn a_clear_that_finds_no_room_gives_back_what_it_took() {
+    // Fails if the segments are lost that a clear has for some streams when there is none for the
+    // next one.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let (table, refusals) = (session.table(), session.region().media().refusals());
+    (0..20).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.sync().unwrap();
+    // Nothing is kept back, and there is room for one of two streams.
+    table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
+    refusals.takes.plan(1, u64::MAX);
+    let cleared = table.clear();
+    assert!(matches!(cleared, Err(Error::Full { .. })), "{cleared:?}");
+    is_accounted_for(table, "a clear was refused");
+    assert_eq!(table.len().unwrap(), 20);
+    refusals.takes.plan(0, 0);
+    table.clear().unwrap();
+    is_accounted_for(table, "cleared");
+}
+
+#[test]
+fn short_objects_find_room_in_pieces_that_are_too_short_for_the_longest() {
+    // Fails if no short pair is taken any more because nothing is free that is as long as what is
+    // kept back for the longest one.
+    let session = Session::<Reef>::tiny(Form::Variable, 256 << 10).unwrap();
+    let table = session.table();
+    (0..2500u32).for_each(|key| assert!(table.insert(&key.to_le_bytes(), &[1; 8]).unwrap()));
+    assert!(table.insert(b"the longest", &[2; 3000]).unwrap());
+    table.sync().unwrap();
+    let piece = table.segment_bytes();
+    table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
+    let take = || table.space.take_first(&[piece], table.unit_bytes, 0);
+    let pieces: Vec<_> = core::iter::from_fn(|| take().ok()).collect();
+    pieces.iter().step_by(2).for_each(|taken| table.space.give(taken.span));
+    let long = table.whole_units(table.longest.load(Ordering::Relaxed));
+    assert!(table.space.longest_free_bytes().unwrap() < long, "a long piece is free");
+    for key in 0..200u32 {
+        let added = table.insert(&key.to_be_bytes(), &[3; 8]);
+        assert!(added.is_ok(), "{key}, with {} pieces: {added:?}", pieces.len() / 2);
+    }
+}
+
+#[test]
+fn upkeep_comes_to_the_same_end_whatever_its_budget() {
+    // Fails if upkeep says that it has nothing to do while there is garbage that it should collect,
+    // or room that waits for the end of an epoch: nobody would call it again.
+    for (form, budget) in super::FORMS.into_iter().flat_map(|form| [(form, 1), (form, 1000)]) {
+        let mut session = Session::<Reef>::tiny(form, 4 << 20).unwrap();
+        let shape = Shape::tiny(form);
+        let put = |session: &Session<Reef>, keys: core::ops::Range<u16>, value| {
+            for key in keys {
+                session.table().put(&shape.key(key), &shape.value(value)).unwrap();
+            }
+        };
+        (0..8).for_each(|value| put(&session, 0..400, value));
+        for key in 0..300 {
+            assert!(session.table().remove(&shape.key(key)).unwrap());
+        }
+        // Segments that an opening found.
+        for round in 0..6 {
+            session.reopen().unwrap();
+            put(&session, 290 + 5 * round..300 + 5 * round, 9);
+        }
+        let (table, mut now) = (session.table(), Duration::ZERO);
+        let mut is_done = || {
+            now += Duration::from_secs(5);
+            let upkeep = table.maintain(now, budget).unwrap();
+            !upkeep.more && upkeep.deadline.is_none()
+        };
+        assert!((0..100_000).any(|_: u32| is_done()), "upkeep has no end");
+        for stream in &table.streams {
+            let stream = stream.0.lock().unwrap();
+            let left = table.victim(&stream, AT_REST);
+            assert!(left.is_none(), "{form}, budget {budget}: {left:?}");
+            assert_eq!(stream.waiting(), 0, "{form}, budget {budget}");
+        }
+        is_accounted_for(table, "at rest");
+        assert_eq!(table.check().unwrap().items, table.len().unwrap());
+    }
+}

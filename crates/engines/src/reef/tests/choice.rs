@@ -1,0 +1,162 @@
+//! Which segment is collected, and when: the choice by itself, where other tests see only that a
+//! file stays short.
+
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create};
+use everhash_pmem::media::file::system::{Call, System};
+use everhash_pmem::{FileDurability, FileMedium, FileOptions, Image, Lock, Region};
+use everhash_testkit::session::Session;
+
+use crate::reef::collection::{AT_REST, Allowance, NOTHING, WRITERS};
+use crate::reef::{Reef, ReefSettings, ReefTable};
+
+/// One stream, and units of 64 words: of twenty pairs, whose segment has two.
+const ONE_STREAM: ReefSettings = ReefSettings {
+    streams: 1,
+    shards: 1,
+    buckets: 64,
+    segment_bytes: 32 << 10,
+    flush_bytes: 1 << 20,
+    ..ReefSettings::tiny()
+};
+
+/// Returns the sequence of the segment that is chosen in the first stream.
+fn chosen(table: &ReefTable<Image>, allowance: Allowance) -> Option<u64> {
+    let stream = table.streams[0].0.lock().unwrap();
+    table.victim(&stream, allowance).map(|victim| victim.sequence)
+}
+
+#[test]
+fn a_segment_that_was_found_damaged_is_never_chosen_again() {
+    // Fails if collecting comes back to one because of its garbage or its tombstones: each try is
+    // in vain, and no other segment gets its turn.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..300).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    (0..250).for_each(|key| assert!(table.remove_word(key).unwrap()));
+    let mut damaged = 0;
+    for stream in &table.streams {
+        let mut stream = stream.0.lock().unwrap();
+        for allowance in [AT_REST, NOTHING] {
+            while let Some(victim) = table.victim(&stream, allowance) {
+                let segment = stream.sealed.get_mut(&victim.sequence).unwrap();
+                assert!(!segment.is_damaged, "{allowance:?}: {victim:?} was chosen before");
+                segment.is_damaged = true;
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged >= 4, "{damaged}");
+}
+
+#[test]
+fn what_writers_leave_is_collected_at_rest_a_step_at_a_time() {
+    // Fails if a look of upkeep beside writers, which found too little garbage, counts as one at
+    // rest, or if upkeep with a small budget says that it has nothing more to do.
+    let medium = Image::new(0, 8 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &ONE_STREAM).unwrap();
+    let table = session.table();
+    (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    (0..20_000).step_by(4).for_each(|key| assert!(table.put_word(key, !key).unwrap()));
+    while table.collect_stream(0, WRITERS, u64::MAX).unwrap()
+        != crate::reef::collection::Collected::Nothing
+    {}
+    let all = || table.collections.load(Ordering::Relaxed);
+    let before = all();
+    assert!(chosen(table, WRITERS).is_none() && chosen(table, AT_REST).is_some());
+    // The first look is no rest.
+    table.maintain(Duration::from_secs(100), 1000).unwrap();
+    assert_eq!(all(), before);
+    assert!(table.maintain(Duration::from_secs(200), 1).unwrap().more, "a step is not all");
+    let mut now = Duration::from_secs(200);
+    for _ in 0..1000 {
+        now += Duration::from_secs(10);
+        table.maintain(now, 1000).unwrap();
+    }
+    assert!(all() > before && chosen(table, AT_REST).is_none(), "{} segments", all() - before);
+}
+
+#[test]
+fn room_that_waits_for_an_epoch_gets_one_although_nothing_is_written() {
+    // Fails if an emptied segment of a table at rest stays in use until somebody writes; or if
+    // nobody looks again then, although the tombstones of the next segment are garbage now.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..100).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.sync().unwrap();
+    let mut now = Duration::from_secs(1);
+    table.maintain(now, 1).unwrap();
+    {
+        let pm = session.region().access();
+        let mut stream = table.streams[0].0.lock().unwrap();
+        let oldest = *stream.sealed.first_key_value().unwrap().0;
+        table.mark_empty(&pm, &mut stream, oldest).unwrap();
+        stream.tidied = Some(stream.written());
+    }
+    let settled = || {
+        let stream = table.streams[0].0.lock().unwrap();
+        stream.waiting() == 0 && stream.tidied.is_none()
+    };
+    assert!(!settled());
+    table.age_epoch(now, Duration::from_secs(1)).unwrap();
+    now += Duration::from_secs(10);
+    table.age_epoch(now, Duration::from_secs(1)).unwrap();
+    assert!(settled(), "what was emptied still waits");
+}
+
+#[test]
+fn the_unused_ends_of_segments_are_room_on_a_full_medium() {
+    // Fails if a write is refused although only an epoch is missing for there to be room.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..20).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.sync().unwrap();
+    let end = table.space.take(table.unit_bytes, table.unit_bytes).unwrap().span;
+    table.used.fetch_add(end.bytes(), Ordering::Relaxed);
+    table.streams[1].0.lock().unwrap().ends.push(end);
+    assert!(table.make_room(0).unwrap(), "an end waits");
+    assert_eq!(table.streams[1].0.lock().unwrap().waiting(), 0);
+    assert!(!table.make_room(0).unwrap(), "there is nothing more");
+}
+
+/// A system whose syncs fail when they shall.
+#[derive(Debug, Default)]
+struct Failing(AtomicBool);
+
+impl System for Failing {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        match call == Call::Sync && self.0.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("no device")),
+            false => run(),
+        }
+    }
+}
+
+#[test]
+fn p09_a_sync_of_a_relaxed_file_that_fails_is_an_error_from_then_on() {
+    // Fails if the one call that makes such a file durable may fail in silence.
+    let path = std::env::temp_dir().join(format!("reef-relaxed-{}", std::process::id()));
+    let system = Arc::new(Failing::default());
+    let options = FileOptions {
+        durability: FileDurability::Process,
+        system: Arc::<Failing>::clone(&system),
+        ..FileOptions::default()
+    };
+    let opening = Opening { form: Form::WORDS, ..Opening::default() };
+    let region = Region::new(FileMedium::create(&path, 1 << 16, &options).unwrap());
+    let table = create::<Reef, _>(region.clone(), &opening, &ONE_STREAM, &Inline).unwrap();
+    region.media().publish().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(table.insert_word(1, 1).unwrap());
+    table.sync().unwrap();
+    system.0.store(true, Ordering::Relaxed);
+    assert!(table.insert_word(2, 2).unwrap());
+    assert!(table.sync().is_err());
+    system.0.store(false, Ordering::Relaxed);
+    let after = table.insert_word(3, 3);
+    assert!(matches!(after, Err(Error::Poisoned)), "{after:?}");
+}
