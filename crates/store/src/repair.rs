@@ -125,7 +125,8 @@ impl Db {
     }
 }
 
-/// Returns how a database was left, and the boot in which what was stored last counts, synced or not.
+/// Returns how a database was left, and the boot in which what was stored last counts, synced or
+/// not.
 fn stored_last(path: &Path, file: &File) -> Result<(PoolStatus, Boot)> {
     let status = status(path, file)?;
     // As after a killed process: after power loss an engine would go back to the last sync.

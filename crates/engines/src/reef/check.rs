@@ -124,7 +124,7 @@ fn at_rest<M: Media>(region: &Region<M>, boot: Boot) -> Result<Left> {
 /// A pair may be one that was replaced or removed by what is damaged.
 ///
 /// After power loss, what is not sound behind the durable end of a stream need not be damage; it is
-/// reported if something sound lies behind it, which may come from a process that was killed before.
+/// reported if something sound lies behind it: a process may have been killed before.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root, or both commit records, are damaged.

@@ -69,9 +69,10 @@ pub fn check_open<M: Media>(region: &Region<M>) -> Result<Checked> {
     read(&mut Judge::new(region, Boot::default())?, Moment::Visible, &mut |_, _| {})
 }
 
-/// As [`check`], but passes over what is damaged. If power may have failed, and what was stored last
-/// in an area is not whole, it reports that, and takes what is durable. Where that is not whole, and
-/// after a killed process, it reads on behind each damaged object: see [`Remains`](remains::Remains).
+/// As [`check`], but passes over what is damaged. If power may have failed, and what was stored
+/// last in an area is not whole, it reports that, and takes what is durable. Where that is not
+/// whole, and after a killed process, it reads on behind each damaged object: see
+/// [`Remains`](remains::Remains).
 pub fn salvage<M: Media>(
     region: &Region<M>,
     boot: Boot,

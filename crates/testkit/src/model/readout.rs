@@ -41,8 +41,8 @@ fn scan_each(table: &dyn Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(
     Ok(())
 }
 
-/// Reads a pool with [`Design::check`], which shares no code with the table. Nothing counts but what
-/// power loss would leave.
+/// Reads a pool with [`Design::check`], which shares no code with the table. Nothing counts but
+/// what power loss would leave.
 ///
 /// # Errors
 /// A failure for a broken invariant, and for a key that is visited twice.
