@@ -156,6 +156,7 @@ impl Plan {
     ///
     /// # Errors
     /// As the medium.
+    #[inline(always)]
     pub fn commit<M: Media>(&self, pm: &Access<'_, M>, ordered: bool) -> Result<()> {
         commit_lines(&self.edits, pm, ordered)
     }

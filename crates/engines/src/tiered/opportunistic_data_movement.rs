@@ -179,6 +179,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 
     /// Plans a copy of a source in layer `rank`, with nothing of its key between.
+    #[inline(always)]
     pub(super) fn sink<'a>(
         &self,
         pm: &'a Access<'_, M>,
