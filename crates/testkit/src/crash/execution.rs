@@ -242,10 +242,13 @@ enum Left {
 
 impl Left {
     fn behind(design: &Design<Traced>, region: &Region<Traced>, start: &Start) -> Left {
-        let previous = Pool::status(region, start.boot).map(|status| status.previous);
-        let (true, Ok(previous)) = (start.is_checked, previous) else { return Left::Nothing };
+        // A status reads the header, and states differ by what is read: not without need.
+        if !start.is_checked {
+            return Left::Nothing;
+        }
+        let Ok(status) = Pool::status(region, start.boot) else { return Left::Nothing };
         let found = check_left_pool(design, region, start.boot);
-        match previous {
+        match status.previous {
             Shutdown::Power => Left::Sound(found),
             Shutdown::Clean | Shutdown::Process => Left::Visible(found),
         }
@@ -253,14 +256,12 @@ impl Left {
 
     /// Compares what was said with what the opening has found.
     fn judge(self, found: &Pairs) -> Result<(), Failure> {
-        match self {
+        let outcome = match self {
             Left::Nothing => Ok(()),
             Left::Sound(said) => said.map(drop),
-            Left::Visible(said) => {
-                said.and_then(|said| compare("the check before opening", &said, found))
-            }
-        }
-        .map_err(|failure| failure.at("the check before opening"))
+            Left::Visible(said) => said.and_then(|said| compare("it", &said, found)),
+        };
+        outcome.map_err(|failure| failure.at("the check before opening"))
     }
 }
 
