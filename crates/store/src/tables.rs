@@ -356,7 +356,7 @@ impl Db {
     pub(crate) fn sought_key<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         match self.number_before(key) {
             None => Cow::Borrowed(key),
-            Some(number) => Cow::Owned([&prefix::of(number), key].concat()),
+            Some(number) => Cow::Owned(prefix::joined(number, key)),
         }
     }
 

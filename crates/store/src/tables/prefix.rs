@@ -66,14 +66,19 @@ pub(crate) fn begins_like_one(key: &[u8]) -> bool {
 /// Returns the key with the prefix of a number before it.
 pub(crate) fn before(number: u64, key: &[u8]) -> Result<Cow<'static, [u8]>> {
     admit(key)?;
-    Ok(Cow::Owned([&of(number), key].concat()))
+    Ok(Cow::Owned(joined(number, key)))
+}
+
+/// Returns the prefix of a number and the key behind it, however long that is.
+pub(crate) fn joined(number: u64, key: &[u8]) -> Vec<u8> {
+    [&of(number), key].concat()
 }
 
 /// Calls `run` with the key that has the prefix of a number before it, however long it is.
 pub(crate) fn with<R>(number: u64, key: &[u8], run: impl FnOnce(&[u8]) -> R) -> R {
     let bytes = BYTES + key.len();
     if bytes > SHORT {
-        return run(&[&of(number), key].concat());
+        return run(&joined(number, key));
     }
     let mut stored = [0; SHORT];
     stored[..BYTES].copy_from_slice(&of(number));
