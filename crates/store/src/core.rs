@@ -305,6 +305,11 @@ impl Core {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
+    }
+
     #[inline(always)]
     pub(crate) fn has_snapshots(&self) -> bool {
         self.snapshots.are_alive()

@@ -259,6 +259,9 @@ impl Options {
 
     /// Limits the memory in which a snapshot, and so a backup, keeps old values of what is written
     /// meanwhile. Unit: bytes; default: 256 MiB for each. Beyond that it fails, and writes go on.
+    /// Snapshots share what they keep: what several need counts for each, and lies there once. What
+    /// ended snapshots leave is given back when it is as much as the others need, or when there are
+    /// none.
     pub fn snapshot_bytes(mut self, bytes: usize) -> Self {
         self.snapshot_bytes = bytes;
         self
