@@ -198,6 +198,19 @@ pub fn create<E: Engine, M: Media>(
     settings: &E::Settings,
     executor: &dyn Executor,
 ) -> Result<E::Table<M>> {
+    E::open(create_pool::<E, M>(region, opening, settings)?, executor)
+}
+
+/// As [`create`], without opening the table: a caller that knows the form of the pairs opens it so,
+/// and compiles the engine for no other.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_pool<E: Engine, M: Media>(
+    region: Region<M>,
+    opening: &Opening,
+    settings: &E::Settings,
+) -> Result<Pool<M>> {
     if !E::CAPABILITIES.holds(opening.form) {
         let what = format!("engine {} holds no pairs of form {}", E::NAME, opening.form);
         return Err(Error::Unsupported { what });
@@ -209,8 +222,7 @@ pub fn create<E: Engine, M: Media>(
         hash_key: opening.hash_key,
         database: opening.database,
     };
-    let pool = Pool::create(region, identity, opening.boot, |pool| E::format(pool, settings))?;
-    E::open(pool, executor)
+    Pool::create(region, identity, opening.boot, |pool| E::format(pool, settings))
 }
 
 /// Opens the pool on `region`, which must be one of engine `E`.

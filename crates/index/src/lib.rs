@@ -14,7 +14,7 @@ mod table;
 
 pub use capabilities::{Capabilities, Durability};
 pub use design::{Choice, Design, Sizing};
-pub use engine::{Engine, HashKind, Opening, create, open, open_read_only, pass_over};
+pub use engine::{Engine, HashKind, Opening, create, create_pool, open, open_read_only, pass_over};
 pub use error::{Error, ParseError, Result};
 pub use executor::{Executor, Inline, Threads};
 pub use form::Form;

@@ -9,7 +9,7 @@ mod loom_medium;
 mod rehearsed;
 mod shuttle;
 
-pub use loom::{Loom, LoomMutex, LoomWord};
-pub use loom_medium::{ACQUIRE, LoomBlock, LoomMedium, NO_FENCE, RELEASE, Without, read_beside};
+pub use loom::{Loom, LoomMutex, LoomWord, without_fences};
+pub use loom_medium::{LoomBlock, LoomMedium, read_beside};
 pub use rehearsed::{RehearsedWord, read_beside_rehearsed};
 pub use shuttle::{Shuttle, ShuttleMutex, ShuttleWord};

@@ -1,25 +1,48 @@
 //! Loom's primitives: every schedule, and every value of a weakly ordered load, of tiny programs.
 
+use core::cell::Cell;
+use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::TryLockError;
 
 use everhash_pmem::{AtomicWord, Lock, LockPoisoned, Primitives};
 use loom::sync::{Mutex, MutexGuard, atomic};
 
-/// The primitives of the loom model checker. Usable inside `loom::model` only.
+/// The primitives of the loom model checker, perhaps with words of another kind. Usable inside
+/// `loom::model` only.
 ///
 /// Loom takes a sequentially consistent load or store for an acquire or release one, so that code
 /// which needs more has to say so with a fence. It keeps the seven newest stores of an atomic and
 /// at most five threads. A lock whose holder panicked ends the model instead of being poisoned.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Loom;
+pub struct Loom<W = LoomWord>(PhantomData<fn() -> W>);
 
-impl Primitives for Loom {
-    type AtomicU64 = LoomWord;
+thread_local! {
+    /// Which fences are left out. All threads of a model run on one thread of the system.
+    static LEFT_OUT: Cell<fn(Ordering) -> bool> = const { Cell::new(|_| false) };
+}
+
+/// Runs models without the fences of some orders, and returns what they return: an error if one
+/// ended with a panic, which is how a mutant is caught. No more is compiled for it than for the
+/// models themselves.
+pub fn without_fences<R>(
+    left_out: fn(Ordering) -> bool,
+    run: impl FnOnce() -> R,
+) -> std::thread::Result<R> {
+    LEFT_OUT.set(left_out);
+    let outcome = catch_unwind(AssertUnwindSafe(run));
+    LEFT_OUT.set(|_| false);
+    outcome
+}
+
+impl<W: AtomicWord + 'static> Primitives for Loom<W> {
+    type AtomicU64 = W;
     type Mutex<T: Send> = LoomMutex<T>;
 
     fn fence(order: Ordering) {
-        atomic::fence(order);
+        if !LEFT_OUT.get()(order) {
+            atomic::fence(order);
+        }
     }
 
     /// Lets another thread run. Without it, loom would follow a waiting loop for ever.

@@ -1,4 +1,4 @@
-//! A medium of a few words that loom explores, and the mutants of the fences around them.
+//! A medium of a few words that loom explores.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{self, Relaxed};
@@ -11,7 +11,7 @@ use everhash_pmem::{
     Simulation, Site, Span,
 };
 
-use super::{Loom, LoomMutex, LoomWord, rehearsed};
+use super::{LoomWord, rehearsed};
 
 /// A medium of which a few words are explored and the others do not change while threads run.
 ///
@@ -76,7 +76,7 @@ impl<P: Primitives> LoomMedium<P> {
     pub fn durable(&self) -> u64 {
         // What is durable is so for every thread: without the fence a reader that saw that nothing
         // is pending might not see the fence which made it so.
-        Loom::fence(Ordering::Acquire);
+        loom::sync::atomic::fence(Ordering::Acquire);
         self.durable.load(Relaxed)
     }
 
@@ -219,36 +219,6 @@ impl<P: Primitives> Hints for LoomMedium<P> {}
 impl<P: Primitives> Holes for LoomMedium<P> {}
 
 impl<P: Primitives> Simulation<()> for LoomMedium<P> {}
-
-/// Loom without fences of one kind, or with other words: mutants that a model must catch.
-pub struct Without<const KIND: u8, W = LoomWord>(PhantomData<fn() -> W>);
-
-/// The kind of fence that a mutant leaves out: none.
-pub const NO_FENCE: u8 = 0;
-/// The kind of fence that a mutant leaves out: release.
-pub const RELEASE: u8 = 1;
-/// The kind of fence that a mutant leaves out: acquire.
-pub const ACQUIRE: u8 = 2;
-
-impl<const KIND: u8, W: AtomicWord + 'static> Primitives for Without<KIND, W> {
-    type AtomicU64 = W;
-    type Mutex<T: Send> = LoomMutex<T>;
-
-    fn fence(order: Ordering) {
-        let kind = if order == Ordering::Release { RELEASE } else { ACQUIRE };
-        if kind != KIND {
-            Loom::fence(order);
-        }
-    }
-
-    fn pause(attempt: u32) {
-        Loom::pause(attempt);
-    }
-
-    fn thread() -> u32 {
-        Loom::thread()
-    }
-}
 
 /// Returns what `read` returns beside a writer, and beside another one if there is a second, in
 /// every schedule with up to `preemptions` preemptions.

@@ -3,17 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 
-use everhash_pmem::{AtomicWord, Epochs, Primitives};
-use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
+use everhash_pmem::{AtomicWord, Epochs};
+use everhash_testkit::primitives::{Loom, LoomWord, without_fences};
 use loom::cell::UnsafeCell;
 
 /// A value that is linked, and how often it was handed out for reuse.
-struct Shared<P: Primitives> {
-    epochs: Epochs<P, u64>,
+struct Shared {
+    epochs: Epochs<Loom, u64>,
     link: LoomWord,
     reused: LoomWord,
     /// The value's contents: loom reports a reader whose loads are not over when they change. The
@@ -21,7 +20,7 @@ struct Shared<P: Primitives> {
     contents: Mutex<UnsafeCell<()>>,
 }
 
-impl<P: Primitives> Shared<P> {
+impl Shared {
     /// `steps` collections came before the model, so that both parities are met.
     fn new(steps: usize) -> Self {
         let epochs = Epochs::new(1);
@@ -68,11 +67,11 @@ fn model(preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
 
 /// One reader beside a writer that unlinks and collects twice, in every interleaving. Returns
 /// whether the reader found the value, and whether the writer got it back.
-fn one_reader<P: Primitives>(steps: usize) -> BTreeSet<(bool, bool)> {
+fn one_reader(steps: usize) -> BTreeSet<(bool, bool)> {
     let outcomes = Arc::new(Mutex::new(BTreeSet::new()));
     let all = Arc::clone(&outcomes);
     model(None, move || {
-        let shared = Arc::new(Shared::<P>::new(steps));
+        let shared = Arc::new(Shared::new(steps));
         let reader = Arc::clone(&shared);
         let reader = loom::thread::spawn(move || reader.read());
         shared.unlink();
@@ -89,7 +88,7 @@ fn no_reader_meets_a_value_that_was_handed_out() {
     // Fails if a fence of the protocol is missing or too weak; and if some outcome was never met,
     // for then too little was tested.
     for steps in [0, 1] {
-        let outcomes = one_reader::<Loom>(steps);
+        let outcomes = one_reader(steps);
         let every = [(false, false), (false, true), (true, false), (true, true)];
         assert_eq!(outcomes, BTreeSet::from(every));
     }
@@ -99,7 +98,7 @@ fn no_reader_meets_a_value_that_was_handed_out() {
 fn two_threads_that_collect_hand_a_value_out_once() {
     // Fails if the steps of two collectors mix, so that a reader is passed over.
     model(Some(4), || {
-        let shared = Arc::new(Shared::<Loom>::new(1));
+        let shared = Arc::new(Shared::new(1));
         let reader = Arc::clone(&shared);
         let reader = loom::thread::spawn(move || reader.read());
         let collector = Arc::clone(&shared);
@@ -111,27 +110,8 @@ fn two_threads_that_collect_hand_a_value_out_once() {
     });
 }
 
-/// Loom without fences: the mutant that must be caught.
-struct NoFence;
-
-impl Primitives for NoFence {
-    type AtomicU64 = LoomWord;
-    type Mutex<T: Send> = LoomMutex<T>;
-
-    fn fence(_order: Ordering) {}
-
-    fn pause(attempt: u32) {
-        Loom::pause(attempt);
-    }
-
-    fn thread() -> u32 {
-        Loom::thread()
-    }
-}
-
 #[test]
 fn epochs_without_fences_are_caught() {
     // Fails if the model is too small to show what the fences are for.
-    let found = catch_unwind(AssertUnwindSafe(|| one_reader::<NoFence>(0)));
-    assert!(found.is_err());
+    assert!(without_fences(|_| true, || one_reader(0)).is_err());
 }

@@ -4,22 +4,21 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex};
 
 use everhash_pmem::media::file::group::GroupSync;
-use everhash_pmem::{AtomicWord, Error, Primitives};
-use everhash_testkit::primitives::{Loom, LoomMutex, LoomWord};
+use everhash_pmem::{AtomicWord, Error};
+use everhash_testkit::primitives::{Loom, LoomWord, without_fences};
 
 /// A file of two words, and what of it the last sync brought to the device.
-struct File<P: Primitives> {
-    group: GroupSync<P>,
+struct File {
+    group: GroupSync<Loom>,
     words: [LoomWord; 2],
     device: [LoomWord; 2],
 }
 
-impl<P: Primitives> File<P> {
+impl File {
     fn new() -> Self {
         let words = || [LoomWord::new(0), LoomWord::new(0)];
         File { group: GroupSync::default(), words: words(), device: words() }
@@ -54,11 +53,11 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Two threads commit; returns by how many syncs.
-fn two_commits<P: Primitives>() -> BTreeSet<u64> {
+fn two_commits() -> BTreeSet<u64> {
     let counts = Arc::new(Mutex::new(BTreeSet::new()));
     let all = Arc::clone(&counts);
     model(move || {
-        let file = Arc::new(File::<P>::new());
+        let file = Arc::new(File::new());
         let other = Arc::clone(&file);
         let other = loom::thread::spawn(move || other.commit(1, File::sync));
         assert!(file.commit(0, File::sync));
@@ -72,16 +71,16 @@ fn two_commits<P: Primitives>() -> BTreeSet<u64> {
 fn a_fence_returns_only_after_a_sync_that_saw_its_stores() {
     // Fails if a thread believes in a sync that began before its flush; and if no sync was ever
     // shared, or none ever needed twice, for then nothing was tested.
-    assert_eq!(two_commits::<Loom>(), BTreeSet::from([1, 2]));
+    assert_eq!(two_commits(), BTreeSet::from([1, 2]));
 }
 
 #[test]
 fn a_failed_sync_lets_nobody_promise_what_it_lost() {
     // Fails if a waiter takes a failed sync for its own success, or tries it again, or hangs.
     model(|| {
-        let file = Arc::new(File::<Loom>::new());
+        let file = Arc::new(File::new());
         let other = Arc::clone(&file);
-        let fail = |_: &File<Loom>| Err(io::Error::other("the device is gone"));
+        let fail = |_: &File| Err(io::Error::other("the device is gone"));
         let other = loom::thread::spawn(move || other.commit(1, fail));
         file.commit(0, File::sync);
         if !other.join().unwrap() {
@@ -90,30 +89,8 @@ fn a_failed_sync_lets_nobody_promise_what_it_lost() {
     });
 }
 
-/// Loom without full fences: the mutant that must be caught.
-struct NoFence;
-
-impl Primitives for NoFence {
-    type AtomicU64 = LoomWord;
-    type Mutex<T: Send> = LoomMutex<T>;
-
-    fn fence(order: Ordering) {
-        if order != Ordering::SeqCst {
-            Loom::fence(order);
-        }
-    }
-
-    fn pause(attempt: u32) {
-        Loom::pause(attempt);
-    }
-
-    fn thread() -> u32 {
-        Loom::thread()
-    }
-}
-
 #[test]
 fn group_commit_without_fences_is_caught() {
     // Fails if the model is too small to show what the fences are for.
-    assert!(catch_unwind(AssertUnwindSafe(two_commits::<NoFence>)).is_err());
+    assert!(without_fences(|order| order == SeqCst, two_commits).is_err());
 }

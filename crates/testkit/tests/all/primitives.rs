@@ -9,9 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, Mutex};
 
 use everhash_pmem::{AtomicWord, Lock, LockPoisoned, Primitives};
-use everhash_testkit::primitives::{
-    Loom, NO_FENCE, RehearsedWord, Shuttle, Without, read_beside_rehearsed,
-};
+use everhash_testkit::primitives::{Loom, RehearsedWord, Shuttle, read_beside_rehearsed};
 
 type Word<P> = <P as Primitives>::AtomicU64;
 
@@ -99,7 +97,7 @@ fn loom_publishes(order: std::sync::atomic::Ordering) -> BTreeSet<Option<u64>> {
         let thread = loom::thread::spawn(move || {
             other.1.store(7, Relaxed);
             other.0.store(1, order);
-            assert_eq!(Loom::thread(), 1);
+            assert_eq!(<Loom>::thread(), 1);
         });
         all.lock().unwrap().insert(published::<Loom>(&words.0, &words.1));
         thread.join().unwrap();
@@ -132,7 +130,7 @@ fn loom_counts_under_its_lock() {
 }
 
 /// Primitives whose words are explored if the writer changed them in the rehearsal.
-type Rehearsed = Without<NO_FENCE, RehearsedWord>;
+type Rehearsed = Loom<RehearsedWord>;
 
 /// Makes two words that hold nothing.
 fn two_words() -> [Word<Rehearsed>; 2] {

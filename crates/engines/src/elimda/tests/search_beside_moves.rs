@@ -2,12 +2,12 @@
 //! D-bucket to a unit of the device, in any order of a few steps, and on weak memory too.
 
 use core::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use core::sync::atomic::Ordering;
 
-use everhash_index::{Inline, Opening, Result, WordTable, create};
-use everhash_pmem::{Addr, Primitives, Region};
+use everhash_index::{Inline, Opening, Result, WordTable, create_pool};
+use everhash_pmem::{Addr, Region};
 use everhash_testkit::primitives::{
-    ACQUIRE, LoomMedium, NO_FENCE, RELEASE, RehearsedWord, Without, read_beside_rehearsed,
+    Loom, LoomMedium, RehearsedWord, read_beside_rehearsed, without_fences,
 };
 
 use crate::common::edit::Edit;
@@ -17,12 +17,9 @@ use crate::elimda::form::Form;
 use crate::elimda::layout;
 use crate::elimda::reversed_search::Wanted;
 use crate::elimda::state::ElimDa as Open;
-use crate::elimda::{ElimDa, ElimDaSettings, ElimDaTable};
+use crate::elimda::{ElimDa, ElimDaSettings, recovery};
 
-/// Loom's primitives, without fences of one kind.
-type Lacking<const KIND: u8> = Without<KIND, RehearsedWord>;
-
-type Table<P> = Open<LoomMedium<P>, Words>;
+type Table = Open<LoomMedium<Loom<RehearsedWord>>, Words>;
 
 /// The key that is looked for, and its value; others.
 const KEY: u64 = 1;
@@ -40,7 +37,7 @@ const PREEMPTIONS: usize = 2;
 const FEWER_PREEMPTIONS: usize = 1;
 
 /// Makes a table of one bucket, whose D-bucket has room for two pairs.
-fn empty<P: Primitives>() -> Table<P> {
+fn empty() -> Table {
     let settings = ElimDaSettings {
         unit_slots: 2,
         buckets: 1,
@@ -51,18 +48,17 @@ fn empty<P: Primitives>() -> Table<P> {
         ..ElimDaSettings::tiny()
     };
     let region = Region::new(LoomMedium::rehearsed(WORDS));
-    match create::<ElimDa, _>(region, &Opening::default(), &settings, &Inline).unwrap() {
-        ElimDaTable::Words(table) => table,
-        _ => unreachable!("words are what an opening asks for by default"),
-    }
+    let pool = create_pool::<ElimDa, _>(region, &Opening::default(), &settings).unwrap();
+    // For words alone: the whole engine is compiled for loom's primitives.
+    recovery::open(pool, &Inline, |_, _| unreachable!("nothing is checked")).unwrap()
 }
 
-fn insert<P: Primitives>(table: &Table<P>, key: u64, value: u64) {
+fn insert(table: &Table, key: u64, value: u64) {
     assert!(table.write(key, Edit::Insert(value)).unwrap());
 }
 
 /// A table whose D-bucket is full, and holds the key.
-fn full<P: Primitives>() -> Table<P> {
+fn full() -> Table {
     let table = empty();
     insert(&table, KEY, VALUE);
     insert(&table, OTHERS[0], 0);
@@ -70,7 +66,7 @@ fn full<P: Primitives>() -> Table<P> {
 }
 
 /// A table that holds the key in a unit, and again, with another value, in its full D-bucket.
-fn twice<P: Primitives>() -> Table<P> {
+fn twice() -> Table {
     let table = full();
     insert(&table, OTHERS[1], 0);
     table.insert_blind(KEY, VALUE + 1).unwrap();
@@ -78,7 +74,7 @@ fn twice<P: Primitives>() -> Table<P> {
 }
 
 /// Inserts another key, for which the D-bucket has no room.
-fn relocate<P: Primitives>(table: &Table<P>) {
+fn relocate(table: &Table) {
     insert(table, OTHERS[2], 0);
 }
 
@@ -97,21 +93,21 @@ fn checked(found: Option<u64>) -> Option<u64> {
 }
 
 /// Looks for the key.
-fn find<P: Primitives>(table: &Table<P>) -> Option<u64> {
+fn find(table: &Table) -> Option<u64> {
     checked(table.find(KEY, &mut Vec::new()).unwrap().map(|pair| pair[1]))
 }
 
 /// As [`find`], by the code for words alone.
-fn find_word<P: Primitives>(table: &Table<P>) -> Option<u64> {
+fn find_word(table: &Table) -> Option<u64> {
     checked(table.get_word(KEY).unwrap())
 }
 
-fn wanted<P: Primitives>(table: &Table<P>) -> Wanted<'static, Words> {
+fn wanted(table: &Table) -> Wanted<'static, Words> {
     Wanted { hash: Words::hash(&table.hasher, KEY), key: KEY }
 }
 
 /// As [`find`], without a look at what was changed meanwhile.
-fn find_once<P: Primitives>(table: &Table<P>) -> Option<u64> {
+fn find_once(table: &Table) -> Option<u64> {
     let (pm, wanted) = (table.pool.access(), wanted(table));
     let at = table.locate(wanted.hash);
     let found = table.search(&pm, &at.segment, &at.bucket, wanted, &mut Vec::new()).unwrap();
@@ -119,7 +115,7 @@ fn find_once<P: Primitives>(table: &Table<P>) -> Option<u64> {
 }
 
 /// As [`find`], but in the order in which pairs move: first in the D-bucket.
-fn find_forward<P: Primitives>(table: &Table<P>) -> Option<u64> {
+fn find_forward(table: &Table) -> Option<u64> {
     let (pm, wanted) = (table.pool.access(), wanted(table));
     let at = table.locate(wanted.hash);
     let lock = at.segment.lock(at.index);
@@ -148,58 +144,54 @@ fn find_forward<P: Primitives>(table: &Table<P>) -> Option<u64> {
 ///
 /// # Panics
 /// If another value is found, or none.
-fn find_beside<P: Primitives>(
-    preemptions: usize,
-    make: fn() -> Table<P>,
-    find: fn(&Table<P>) -> Option<u64>,
-) {
+fn find_beside(preemptions: usize, make: fn() -> Table, find: fn(&Table) -> Option<u64>) {
     WRONG.set(None);
     read_beside_rehearsed(preemptions, make, find, relocate);
 }
 
 /// As [`find_beside`], with a mistake; returns the first wrong answer.
-fn wrong_beside<P: Primitives>(
-    make: fn() -> Table<P>,
-    find: fn(&Table<P>) -> Option<u64>,
+fn wrong_beside(
+    left_out: fn(Ordering) -> bool,
+    make: fn() -> Table,
+    find: fn(&Table) -> Option<u64>,
 ) -> Option<Option<u64>> {
-    let beside = catch_unwind(AssertUnwindSafe(|| find_beside(PREEMPTIONS, make, find)));
+    let beside = without_fences(left_out, || find_beside(PREEMPTIONS, make, find));
     WRONG.take().filter(|_| beside.is_err())
 }
 
 #[test]
 fn a_search_finds_the_pair_that_moves_to_the_device() {
     // Fails if a pair that leaves the D-bucket is in neither layer for a reader.
-    find_beside(FEWER_PREEMPTIONS, full::<Lacking<NO_FENCE>>, find);
-    find_beside(PREEMPTIONS, full::<Lacking<NO_FENCE>>, find_word);
+    find_beside(FEWER_PREEMPTIONS, full, find);
+    find_beside(PREEMPTIONS, full, find_word);
 }
 
 #[test]
 fn a_search_finds_the_first_of_two_pairs_while_the_second_moves() {
     // Fails if a reader looks into the D-bucket before the device.
-    find_beside(FEWER_PREEMPTIONS, twice::<Lacking<NO_FENCE>>, find);
-    find_beside(PREEMPTIONS, twice::<Lacking<NO_FENCE>>, find_word);
+    find_beside(FEWER_PREEMPTIONS, twice, find);
+    find_beside(PREEMPTIONS, twice, find_word);
 }
 
 #[test]
 fn a_search_in_the_order_of_moves_is_caught() {
     // Fails if the model would not show which of two pairs a search finds.
-    let wrong = wrong_beside(twice::<Lacking<NO_FENCE>>, find_forward);
+    let wrong = wrong_beside(|_| false, twice, find_forward);
     assert_eq!(wrong, Some(Some(VALUE + 1)));
 }
 
 #[test]
 fn a_search_that_does_not_validate_is_caught() {
     // Fails if the model never reaches the moments in which the pair is in neither layer.
-    assert!(wrong_beside(full::<Lacking<NO_FENCE>>, find_once).is_some());
+    assert!(wrong_beside(|_| false, full, find_once).is_some());
 }
 
 #[test]
 fn a_missing_fence_is_caught() {
     // Fails if the model is too small to show what the fences of reader and writer are for.
-    for find in [find::<Lacking<ACQUIRE>>, find_word] {
-        assert!(wrong_beside(full::<Lacking<ACQUIRE>>, find).is_some());
-    }
-    for find in [find::<Lacking<RELEASE>>, find_word] {
-        assert!(wrong_beside(full::<Lacking<RELEASE>>, find).is_some());
+    for left_out in [|order| order == Ordering::Acquire, |order| order == Ordering::Release] {
+        for find in [find, find_word] {
+            assert!(wrong_beside(left_out, full, find).is_some());
+        }
     }
 }

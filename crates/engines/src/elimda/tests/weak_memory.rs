@@ -1,13 +1,13 @@
 //! A collecting log under loom: appends and readers in any order of a few steps, and on weak memory
 //! too.
 
+use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use everhash_index::Error;
 use everhash_pmem::{Access, Addr, Primitives, Region, Site};
-use everhash_testkit::primitives::{Loom, LoomMedium, RELEASE, Without, read_beside};
+use everhash_testkit::primitives::{Loom, LoomMedium, read_beside, without_fences};
 
 use crate::elimda::collecting_log::CollectingLog;
 use crate::elimda::layout::{CollectingLog as Log, Control};
@@ -19,24 +19,24 @@ const HERE: Addr = Addr::new(256);
 const SLOTS: u64 = 2;
 
 /// Makes an empty log, of which loom explores every word.
-fn medium<P: Primitives>() -> Region<LoomMedium<P>> {
+fn medium() -> Region<LoomMedium<Loom>> {
     let words = Log::ITEMS as u64 + 2 * SLOTS;
     Region::new(LoomMedium::new((0..words).map(|word| (HERE.plus(word), 0)), []))
 }
 
 /// Makes a log that holds key 1.
-fn medium_of_one<P: Primitives>() -> Region<LoomMedium<P>> {
+fn medium_of_one() -> Region<LoomMedium<Loom>> {
     let region = medium();
     assert!(insert(&region, 1));
     region
 }
 
-fn log<'a, P: Primitives>(pm: &'a Access<'a, LoomMedium<P>>) -> CollectingLog<'a, LoomMedium<P>> {
+fn log<'a>(pm: &'a Access<'a, LoomMedium<Loom>>) -> CollectingLog<'a, LoomMedium<Loom>> {
     CollectingLog { pm, at: HERE, slots: SLOTS, item_words: 2 }
 }
 
 /// The keys with their values that are live; a value is ten times its key.
-fn contents<P: Primitives>(region: &Region<LoomMedium<P>>) -> Vec<u64> {
+fn contents(region: &Region<LoomMedium<Loom>>) -> Vec<u64> {
     let pm = region.access();
     let items = log(&pm).read().unwrap();
     let keys = items.slots().map(|slot| {
@@ -48,7 +48,7 @@ fn contents<P: Primitives>(region: &Region<LoomMedium<P>>) -> Vec<u64> {
 }
 
 /// Inserts a key if it is absent, as the engine does; returns whether it was.
-fn insert<P: Primitives>(region: &Region<LoomMedium<P>>, key: u64) -> bool {
+fn insert(region: &Region<LoomMedium<Loom>>, key: u64) -> bool {
     let pm = region.access();
     let log = log(&pm);
     for attempt in 0.. {
@@ -63,13 +63,13 @@ fn insert<P: Primitives>(region: &Region<LoomMedium<P>>, key: u64) -> bool {
             log.fill(slot, &[key, 10 * key, 0, 0]).unwrap();
             return true;
         }
-        P::pause(attempt);
+        <Loom>::pause(attempt);
     }
     unreachable!("the loop ends with an insert")
 }
 
 /// Ends what is in slot 0, empties the log, and writes key 3 into that slot.
-fn reuse<P: Primitives>(region: &Region<LoomMedium<P>>) {
+fn reuse(region: &Region<LoomMedium<Loom>>) {
     let pm = region.access();
     let log = log(&pm);
     log.end(0).unwrap();
@@ -87,7 +87,7 @@ fn insert_both(first: u64, second: u64) -> BTreeSet<(bool, bool, Vec<u64>)> {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
-        let region = medium::<Loom>();
+        let region = medium();
         let other = region.clone();
         let thread = loom::thread::spawn(move || insert(&other, second));
         let one = insert(&region, first);
@@ -113,29 +113,29 @@ fn inserts_of_two_keys_lose_neither() {
 }
 
 /// Reads a log that holds key 1 beside its reuse for key 3.
-fn read_beside_reuse<P: Primitives>() -> BTreeSet<Vec<u64>> {
-    read_beside(2, medium_of_one::<P>, contents, reuse, None)
+fn read_beside_reuse() -> BTreeSet<Vec<u64>> {
+    read_beside(2, medium_of_one, contents, reuse, None)
 }
 
 #[test]
 fn a_reader_sees_whole_items_of_one_generation() {
     // Fails if a reader takes a slot for written too early, or reads the next generation of a log
     // with the control word of this one.
-    let seen = read_beside_reuse::<Loom>();
+    let seen = read_beside_reuse();
     assert_eq!(seen, BTreeSet::from([vec![], vec![1], vec![3]]));
 }
 
 #[test]
 fn a_missing_fence_is_caught() {
     // Fails if the model above is too small to show what the fence is for.
-    assert!(catch_unwind(AssertUnwindSafe(read_beside_reuse::<Without<RELEASE>>)).is_err());
+    assert!(without_fences(|order| order == Ordering::Release, read_beside_reuse).is_err());
 }
 
 #[test]
 fn a_damaged_control_word_ends_the_waiting() {
     // Fails if a log whose control word is damaged is waited for.
     loom::model(|| {
-        let region = medium::<Loom>();
+        let region = medium();
         let pm = region.access();
         pm.store(HERE, 12345).unwrap();
         assert!(matches!(log(&pm).look(), Err(Error::Corrupt { .. })));
