@@ -53,10 +53,22 @@ struct Logged {
     at: Addr,
 }
 
+impl Logged {
+    fn order(&self) -> (u64, u64) {
+        (self.hash, self.order)
+    }
+}
+
 /// A segment that counts.
 struct Segment {
     at: Addr,
     prefix: Prefix,
+}
+
+impl Segment {
+    fn order(&self) -> (u64, u32) {
+        self.prefix.order()
+    }
 }
 
 /// A key that was found, and how new its pair is.
@@ -139,7 +151,7 @@ impl<'a, M: Media> Judge<'a, M> {
         }
         let read = self.collecting_logs();
         self.pass(read)?;
-        self.logged.sort_by_key(|logged| (logged.hash, logged.order));
+        self.logged.sort_by_key(Logged::order);
         let logged = core::mem::take(&mut self.logged);
         let (mut items, mut first) = (0, 0);
         for segment in &segments {
@@ -253,7 +265,7 @@ impl<'a, M: Media> Judge<'a, M> {
 
     /// Returns the segments that count, in the order of their hashes.
     fn tile(&mut self, mut named: Vec<Segment>) -> Result<Vec<Segment>> {
-        named.sort_by_key(|segment| (segment.prefix.start(), segment.prefix.depth));
+        named.sort_by_key(Segment::order);
         let mut kept: Vec<Segment> = Vec::new();
         for segment in named {
             // A split that a crash has cut short leaves the upper half beside the whole.

@@ -358,6 +358,11 @@ pub struct Prefix {
 }
 
 impl Prefix {
+    /// Returns what segments are sorted by: a whole comes before its halves.
+    pub const fn order(self) -> (u64, u32) {
+        (self.start(), self.depth)
+    }
+
     /// Returns the word for a segment at `at`.
     pub const fn seal(self, at: Addr) -> u64 {
         seal(self.packed(), at, Kind::Place)

@@ -222,7 +222,10 @@ impl<M: Media> Judge<'_, M> {
                 records.push(Record { number: words[Epoch::NUMBER], words });
             }
         }
-        records.sort_by_key(|record| u64::MAX - record.number);
+        // The newest first.
+        if records.is_sorted_by_key(|record| record.number) {
+            records.reverse();
+        }
         Ok(records)
     }
 

@@ -413,7 +413,7 @@ impl<M: Media> Reef<M> {
                 None => self.victim(&*stream.0.lock()?, NOTHING),
             });
         }
-        victims.sort_by_key(|victim| core::cmp::Reverse(victim.gain));
+        victims.sort_by_key(Victim::loss);
         let mut waits = false;
         for stream in &self.streams {
             let stream = stream.0.lock()?;

@@ -92,6 +92,11 @@ impl Victim {
         let offset = SegmentHead::WORDS as u64;
         Victim { stream, sequence, segment, is_oldest, gain, offset }
     }
+
+    /// What comes first gains most.
+    pub(super) fn loss(&self) -> core::cmp::Reverse<u64> {
+        core::cmp::Reverse(self.gain)
+    }
 }
 
 /// A place in a stream: the sequence of a segment, and words in it.

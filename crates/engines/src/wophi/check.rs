@@ -46,6 +46,12 @@ struct Found {
     record: Option<Span>,
 }
 
+impl Found {
+    fn by_key(&self, other: &Found) -> core::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
 /// Visits every pair once, and skips what a crash may leave to recovery.
 ///
 /// # Errors
@@ -283,7 +289,7 @@ impl<'a, M: Media> Checker<'a, M> {
 
     /// Leaves out the older one of two equal keys, where an update was interrupted.
     fn newest(&self, mut pairs: Vec<Found>) -> Result<Vec<Found>> {
-        pairs.sort_by(|a, b| a.key.cmp(&b.key));
+        pairs.sort_by(Found::by_key);
         let mut newest: Vec<Found> = Vec::with_capacity(pairs.len());
         let mut before = None;
         for pair in pairs {

@@ -25,6 +25,12 @@ pub(super) struct Named {
     prefix: Prefix,
 }
 
+impl Named {
+    fn order(&self) -> (u64, u32) {
+        self.prefix.order()
+    }
+}
+
 /// Segments of one recovery job. Unit: segments. Source: ours; some milliseconds of reading.
 const SEGMENTS_PER_JOB: usize = 64;
 
@@ -36,7 +42,7 @@ pub(super) fn find<M: Media, F: Form>(
 ) -> Result<(Vec<Named>, Vec<Named>)> {
     let mut segment_table = table.segment_table.lock()?;
     let mut named = read_table(table, pm, &mut segment_table)?;
-    named.sort_by_key(|segment| (segment.prefix.start(), segment.prefix.depth));
+    named.sort_by_key(Named::order);
     let (kept, dropped) = tile(named)?;
     let count = kept.len() as u64;
     add_extents(table, segment_table.extents.len(), count)?;

@@ -123,7 +123,10 @@ pub(super) fn read_records<M: Media>(pm: &Access<'_, M>, seed: u64) -> Result<Ve
             checkpoint: (words[Epoch::CHECKPOINT], words[Epoch::CHECKPOINT + 1]),
         });
     }
-    records.sort_by_key(|record| core::cmp::Reverse(record.number));
+    // The newest first.
+    if records.is_sorted_by_key(|record| record.number) {
+        records.reverse();
+    }
     Ok(records)
 }
 

@@ -116,6 +116,13 @@ fn read<M: Media, F: Form>(
     Ok(waiting)
 }
 
+/// Sorts items by their buckets; those of one key stay in order.
+///
+/// Knows no medium: a sort is long, and is compiled once so.
+fn sort(waiting: &mut [Waiting], bucket: &dyn Fn(&Waiting) -> (u64, u64)) {
+    waiting.sort_by_key(bucket);
+}
+
 /// What a round writes, the hashes of buckets whose segments must grow, and what still waits.
 type Round<'t, P> = (Vec<Row<'t, P>>, Vec<u64>, Vec<Waiting>);
 
@@ -127,8 +134,7 @@ fn take_rows<'t, M: Media, F: Form>(
     moved: &mut BTreeMap<Addr, u64>,
 ) -> Round<'t, M::Sync> {
     let bucket = |it: &Waiting| (table.table.slot_of(it.hash), table.geometry.bucket_of(it.hash));
-    // Stable: items of one key stay in order.
-    waiting.sort_by_key(bucket);
+    sort(&mut waiting, &bucket);
     let (mut rows, mut crowded, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     for items in waiting.chunk_by(|one, other| bucket(one) == bucket(other)) {
         let Some((row, taken)) = take_row(table, items) else {
