@@ -42,7 +42,7 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     }
 
     /// Returns which of the eight words of a line are `value` from bit `SHIFT` on, bit i for word i
-    /// (relaxed at least).
+    /// (relaxed at least). `SHIFT` is 32 at least.
     #[inline(always)]
     fn equal_high_bits_of_line<const SHIFT: u32>(
         line: &[Self::AtomicU64; 8],
@@ -164,6 +164,9 @@ impl Primitives for Std {
     ) -> u64 {
         match proof {
             Some(proof) => proof.equal_lanes_of_lines(lines, lane),
+            #[cfg(target_arch = "x86_64")]
+            None => crate::sys::lanes::equal_lanes_of_lines_by_quarters(lines, lane),
+            #[cfg(not(target_arch = "x86_64"))]
             None => equal_lanes_by_pairs(lines, lane),
         }
     }
@@ -176,6 +179,9 @@ impl Primitives for Std {
     ) -> u32 {
         match proof {
             Some(proof) => proof.equal_high_bits_of_line::<SHIFT>(line, value),
+            #[cfg(target_arch = "x86_64")]
+            None => crate::sys::lanes::equal_high_bits_of_line_by_halves::<SHIFT>(line, value),
+            #[cfg(not(target_arch = "x86_64"))]
             None => equal_high_bits_one_by_one::<SHIFT>(line, value),
         }
     }

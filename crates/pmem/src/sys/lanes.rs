@@ -123,6 +123,85 @@ pub fn little_endian_bytes(words: &mut [u64]) -> &[u8] {
     unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
+/// Returns which of the 64 lanes of 16 bits of two lines in DRAM are `lane`, bit i for lane i, with
+/// what every x86-64 has. Each word is loaded as one (relaxed), in no order.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn equal_lanes_of_lines_by_quarters(lines: &[AtomicU64; 16], lane: u16) -> u64 {
+    // SAFETY: SSE2 is part of every x86-64; the argument is a value.
+    let wanted = unsafe { core::arch::x86_64::_mm_set1_epi16(lane as i16) };
+    let (quarters, _) = lines.as_chunks::<4>();
+    let equal = |quarter: &[AtomicU64; 4]| {
+        let equal: u32;
+        // SAFETY: as in `AtOnce::equal_lanes_of_lines`; SSE2 is part of every x86-64, and these
+        // loads ask for no alignment.
+        unsafe {
+            core::arch::asm!(
+                "movdqu {low}, xmmword ptr [{first}]",
+                "movdqu {high}, xmmword ptr [{first} + 16]",
+                "pcmpeqw {low}, {wanted}",
+                "pcmpeqw {high}, {wanted}",
+                "packsswb {low}, {high}",
+                "pmovmskb {equal:e}, {low}",
+                first = in(reg) quarter.as_ptr(),
+                wanted = in(xmm_reg) wanted,
+                low = out(xmm_reg) _,
+                high = out(xmm_reg) _,
+                equal = lateout(reg) equal,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        u64::from(equal)
+    };
+    (0..4).fold(0, |mask, index| mask | equal(&quarters[index]) << (16 * index))
+}
+
+/// Returns which of the eight words of a line in DRAM are `value` from bit `SHIFT` on, bit i for
+/// word i, with what every x86-64 has: bits of the upper half of a word. Each word is loaded as one
+/// (relaxed), in no order.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn equal_high_bits_of_line_by_halves<const SHIFT: u32>(
+    line: &[AtomicU64; 8],
+    value: u64,
+) -> u32 {
+    const { assert!(SHIFT >= 32 && SHIFT < 64) }
+    let equal: u32;
+    // SAFETY: as in `equal_lanes_of_lines_by_quarters`.
+    unsafe {
+        core::arch::asm!(
+            "movd {wanted}, {value:e}",
+            "movdqu {low}, xmmword ptr [{first}]",
+            "movdqu {next}, xmmword ptr [{first} + 16]",
+            "movdqu {high}, xmmword ptr [{first} + 32]",
+            "movdqu {last}, xmmword ptr [{first} + 48]",
+            // The upper halves of four words each.
+            "shufps {low}, {next}, 0xdd",
+            "shufps {high}, {last}, 0xdd",
+            "pshufd {wanted}, {wanted}, 0",
+            "psrld {low}, {shift}",
+            "psrld {high}, {shift}",
+            "pcmpeqd {low}, {wanted}",
+            "pcmpeqd {high}, {wanted}",
+            // Lanes of 32 bits become lanes of 8.
+            "packssdw {low}, {high}",
+            "packsswb {low}, {low}",
+            "pmovmskb {equal:e}, {low}",
+            shift = const SHIFT - 32,
+            value = in(reg) value,
+            first = in(reg) line.as_ptr(),
+            wanted = out(xmm_reg) _,
+            low = out(xmm_reg) _,
+            next = out(xmm_reg) _,
+            high = out(xmm_reg) _,
+            last = out(xmm_reg) _,
+            equal = lateout(reg) equal,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    equal & 0xff
+}
+
 /// A processor that compares a whole line with one value at once, and rotates lanes of 64 bits by
 /// different counts: the proof that it is one.
 #[derive(Clone, Copy, Debug)]
