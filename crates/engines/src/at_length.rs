@@ -12,18 +12,19 @@ use everhash_testkit::{fuzz, race};
 /// How many pools are mutated, of all forms together.
 const MUTATED: u64 = 3000;
 
+/// The usual settings with every form, the others with one form each, in turn.
 fn schedules<E: Engine>(variants: &[&'static [(&'static str, u64)]]) {
-    let race::Subject { scheduled, plain } = race::Subject::of::<E>();
-    let usual: &[(&str, u64)] = &[];
-    for settings in [usual].iter().chain(variants) {
-        let scheduled = with_settings(scheduled, settings);
-        let subject = race::Subject { scheduled, plain: with_settings(plain, settings) };
-        for form in plain.capabilities.all_forms() {
-            let effort = race::Effort { seeds: 0..4, edge_seeds: 0..4, ..race::Effort::default() };
-            let report = race::judge(&subject, form, &effort).unwrap();
-            println!("{form}, {settings:?}: {report:?}");
-            assert!(report.schedules > 400 && report.undecided == 0, "{form}: {report:?}");
-        }
+    let subject = race::Subject::of::<E>();
+    let forms = subject.plain.capabilities.all_forms();
+    let usual = forms.iter().map(|form| (*form, &[][..]));
+    let others = forms.iter().cycle().zip(variants).map(|(form, settings)| (*form, *settings));
+    for (form, settings) in usual.chain(others) {
+        let scheduled = with_settings(subject.scheduled, settings);
+        let subject = race::Subject { scheduled, plain: with_settings(subject.plain, settings) };
+        let effort = race::Effort { seeds: 0..4, edge_seeds: 0..4, ..race::Effort::default() };
+        let report = race::judge(&subject, form, &effort).unwrap();
+        println!("{form}, {settings:?}: {report:?}");
+        assert!(report.schedules > 400 && report.undecided == 0, "{form}: {report:?}");
     }
 }
 

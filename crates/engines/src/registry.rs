@@ -52,6 +52,9 @@ impl Exploration {
     const BROAD: Exploration =
         Exploration { words_only: false, states: 1, operations: 40, depth: 1, twice: 4 };
 
+    /// The same where a recovery does much, each step of which is crashed once more.
+    const STEPS: Exploration = Exploration { twice: 2, ..Self::BROAD };
+
     /// Short workloads, eight and as many again as it takes, for engines some of whose crash points
     /// have hundreds of states.
     const SHORT: Exploration =
@@ -82,7 +85,7 @@ macro_rules! engines {
 }
 
 engines! {
-    reef::Reef "Reef" BROAD,
+    reef::Reef "Reef" STEPS,
         "append-only segments under a directory of tagged places; one sync for all streams";
     walsh::Walsh "WALSH" SHORT,
         "chains in logs, their heads in DRAM; writes are collected and made durable together";
