@@ -1,5 +1,6 @@
 //! What can go wrong in a database, and what to do about it. No message contains a key or a value.
 
+use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::Damage;
@@ -310,8 +311,15 @@ pub type Result<T> = core::result::Result<T, Error>;
 pub struct Shown(pub PathBuf);
 
 impl core::fmt::Display for Shown {
+    /// With control characters as their escapes: a message is one line, and moves no cursor.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.0.display().fmt(f)
+        for character in self.0.to_string_lossy().chars() {
+            match character.is_control() {
+                true => character.escape_default().fmt(f)?,
+                false => f.write_char(character)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -470,5 +478,17 @@ impl Fault {
             Index::Poisoned | Index::Medium(everhash_pmem::Error::Poisoned) => ErrorKind::Stopped,
             _ => ErrorKind::Io,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_shown_in_one_line() {
+        // Fails if a file's name could end a line of a log, or send a sequence to a terminal.
+        let shown = Shown(PathBuf::from("data\n\u{1b}[2J/pär.ehdb")).to_string();
+        assert_eq!(shown, r"data\n\u{1b}[2J/pär.ehdb");
     }
 }
