@@ -1,6 +1,7 @@
 //! What ElimDA must do: the judges of the contract, and the traps of its paper.
 
 mod accounts;
+mod blocks;
 mod closed_logs;
 mod collecting;
 mod counts;
