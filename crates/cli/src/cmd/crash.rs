@@ -130,22 +130,16 @@ impl Crash {
     pub fn run(mut self) -> Outcome {
         let subject = Subject::all().find(|subject| subject.about.name == self.engine);
         let subject = subject.expect("the parser admits no other name");
+        if self.brief {
+            self.shorten(&subject.about.exploration);
+        }
         if self.variants {
-            if self.brief {
-                self.shorten(&subject.about.exploration);
-                // In a minute there is time for one form of each, and for some states.
-                (self.form, self.states) = (Some(Form::WORDS), VARIANT_STATES);
-                (self.batch, self.brief) = (VARIANT_BATCH, false);
-            }
             let each = |settings| Crash { settings, variants: false, ..self.clone() }.run();
             return variants(subject.about).try_for_each(each);
         }
         let subject = &subject.with_settings(&self.settings)?;
         if self.list_sites {
             return subject.sites().try_for_each(|site| output::print(site.name()));
-        }
-        if self.brief {
-            self.shorten(&subject.about.exploration);
         }
         let forms = match self.form {
             Some(form) if subject.about.capabilities.holds(form) => vec![form],
@@ -169,8 +163,9 @@ impl Crash {
         self.judge(subject, &forms)
     }
 
-    /// Takes the effort that the registry says is enough for the check of a change.
+    /// Takes the effort that the registry says is enough for the check of a change, once.
     fn shorten(&mut self, brief: &Exploration) {
+        self.brief = false;
         self.form = self.form.or(brief.words_only.then_some(Form::WORDS));
         self.states = brief.states;
         self.operations = brief.operations;
@@ -178,6 +173,10 @@ impl Crash {
         if self.twice {
             (self.form, self.states) = (Some(Form::WORDS), 1);
             (self.operations, self.depth) = (brief.twice, 2);
+        } else if self.variants {
+            // In a minute there is time for one form of each, and for some states.
+            (self.form, self.states) = (Some(Form::WORDS), VARIANT_STATES);
+            self.batch = VARIANT_BATCH;
         }
     }
 
