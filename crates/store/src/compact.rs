@@ -99,8 +99,9 @@ impl Db {
             },
         )?;
         let options = Options { create_if_missing: false, ..db.options_of_open().clone() };
+        let again = db.path_of_open();
         drop(db);
-        Db::open_with(&options, &path.0)
+        Db::open_with(&options, &again)
     }
 }
 

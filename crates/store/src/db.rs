@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::error::Shown;
 use crate::maintenance::MaintenanceThread;
 use crate::metrics::Publisher;
-use crate::place::Identity;
+use crate::place::{Identity, absolute};
 use crate::tables::{Space, Tables, next_id};
 use crate::{Durability, Error, Options, Result, Words};
 
@@ -42,6 +42,8 @@ struct Handle {
     info: Info,
     /// By which it was opened, for when it is opened again.
     options: Options,
+    /// Its path whatever the working directory of the process becomes.
+    absolute: PathBuf,
     /// Which file it is, as far as that is known.
     identity: OnceLock<Identity>,
     /// The number of this open database in the process.
@@ -107,11 +109,15 @@ impl Db {
         let core = Arc::new(core);
         let wanted = options.background && info.writable;
         let thread = if wanted { MaintenanceThread::start(&core) } else { None };
-        let options = options.clone();
+        let mut options = options.clone();
+        if let Some((path, _)) = &mut options.metrics_file {
+            *path = absolute(path);
+        }
         // From here on dropping the handle ends the thread.
         let id = core.tables().map_or_else(next_id, Tables::id);
+        let absolute = absolute(core.path());
         let (core, publisher, identity) = (Some(core), None, OnceLock::new());
-        let mut handle = Handle { core, thread, publisher, info, options, identity, id };
+        let mut handle = Handle { core, thread, publisher, info, options, absolute, identity, id };
         if let (Some((path, every)), Some(core)) = (&handle.options.metrics_file, &handle.core) {
             handle.publisher = Some(Publisher::start(core, info, path, *every)?);
         }
@@ -295,8 +301,8 @@ impl Db {
     /// # Errors
     /// [`Error::Renamed`] if the path by which the database was opened means another file by now.
     pub(crate) fn own_file(&self) -> Result<PathBuf> {
-        let path = self.path();
-        let found = std::fs::canonicalize(path).and_then(|own| Ok((Identity::of(&own)?, own)));
+        let (path, absolute) = (self.path(), &self.handle.absolute);
+        let found = std::fs::canonicalize(absolute).and_then(|own| Ok((Identity::of(&own)?, own)));
         let (found, own) = match found {
             Ok((found, own)) => (Some(found), Some(own)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (None, None),
@@ -308,6 +314,14 @@ impl Db {
             let found = found.map_or("no file".into(), |found| found.to_string());
             Error::Renamed { path: Shown(path.to_owned()), opened: text(opened), found }
         })
+    }
+
+    /// Returns by which path to open the database again: the one by which it was opened, unless
+    /// that leads elsewhere from what the working directory is by now.
+    pub(crate) fn path_of_open(&self) -> PathBuf {
+        let own = &self.handle.absolute;
+        let unmoved = absolute(self.path()) == *own;
+        if unmoved { self.path().to_owned() } else { own.clone() }
     }
 
     pub(crate) fn options_of_open(&self) -> &Options {

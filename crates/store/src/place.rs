@@ -1,7 +1,7 @@
 //! From a path to an open table: files, headers and what may be refused.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everhash_index::{Checked, Durability as Mode, Form, HashKind, Opening, Table, Threads};
@@ -148,6 +148,12 @@ impl core::fmt::Display for Identity {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "inode {} of device {}", self.inode, self.device)
     }
+}
+
+/// Returns a path that means the same after a change of the working directory: the same path where
+/// there is no working directory.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A new database that does not have its name yet.

@@ -149,3 +149,33 @@ fn many_are_added_where_they_are_absent() {
         assert_eq!(db.put_many_if_absent(&pairs).unwrap(), 1);
     }
 }
+
+#[test]
+fn a_relative_path_means_the_same_file_after_a_change_of_directory() {
+    // Fails if the file were looked for, or made anew, from where the process is by now: it is
+    // another one there, or none, and the database would be closed by an error.
+    const ALONE: &str = "EVERHASH_ELSEWHERE";
+    if std::env::var_os(ALONE).is_none() {
+        // In a process of its own: all threads share the directory.
+        let name = "rewriting::a_relative_path_means_the_same_file_after_a_change_of_directory";
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = again.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+        return;
+    }
+    let [home, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let figures = std::time::Duration::from_secs(3600);
+    let options = Db::options().metrics_file("pairs.prom", figures);
+    std::env::set_current_dir(home.path()).unwrap();
+    let mut db = options.create("pairs.ehdb").unwrap();
+    db.put("key", "value").unwrap();
+    for directory in [&elsewhere, &home, &elsewhere] {
+        std::env::set_current_dir(directory.path()).unwrap();
+        db = db.compact().unwrap();
+        assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    }
+    db.discard().unwrap();
+    assert_eq!(names(home.path()), ["pairs.prom"]);
+    assert!(names(elsewhere.path()).is_empty());
+}
