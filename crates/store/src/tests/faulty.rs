@@ -1,5 +1,6 @@
 //! A table whose maintenance and syncs do what a test wants, and everything else what it should.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,9 @@ pub(super) enum Event {
     Sync,
 }
 
+/// What a call meets that finds damage.
+pub(super) const DAMAGE: Error = Error::Corrupt { at: 8, broken: "a test is sound" };
+
 /// The end of keys that cannot be removed, and why.
 type Stuck = (&'static [u8], fn() -> Error);
 
@@ -43,8 +47,8 @@ pub(super) struct Faults {
     pub(super) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
     /// Whether a scan shows each pair twice, as one beside growth may.
     pub(super) scans_twice: AtomicBool,
-    /// How many of the next scans meet damage.
-    pub(super) damaged_scans: AtomicU32,
+    /// What the next scans meet, one after the other; `None`: nothing.
+    pub(super) scans: Mutex<VecDeque<Option<Error>>>,
     pub(super) stuck: Mutex<Option<Stuck>>,
     /// How often it was tried to remove one.
     pub(super) tried: AtomicU32,
@@ -55,7 +59,7 @@ impl Faults {
         let (maintained, synced) = (AtomicU32::new(0), AtomicU32::new(0));
         let (is_damaged, scans_twice) = <(AtomicBool, AtomicBool)>::default();
         let (events, after_scan) = (Mutex::default(), Mutex::default());
-        let (damaged_scans, stuck, tried) = <(AtomicU32, Mutex<_>, AtomicU32)>::default();
+        let (scans, stuck, tried) = <(Mutex<_>, Mutex<_>, AtomicU32)>::default();
         Arc::new(Faults {
             maintain,
             sync,
@@ -65,7 +69,7 @@ impl Faults {
             events,
             after_scan,
             scans_twice,
-            damaged_scans,
+            scans,
             stuck,
             tried,
         })
@@ -150,10 +154,8 @@ impl Table for Faulty {
         self.table.len()
     }
     fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
-        let one = |left: u32| left.checked_sub(1);
-        let damaged = &self.faults.damaged_scans;
-        if damaged.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one).is_ok() {
-            return Err(Error::Corrupt { at: 8, broken: "a test is sound" });
+        if let Some(error) = self.faults.scans.lock().unwrap().pop_front().flatten() {
+            return Err(error);
         }
         let visits = 1 + u32::from(self.faults.scans_twice.load(Ordering::SeqCst));
         let next = self.table.scan(cursor, &mut |key, value| {
@@ -178,7 +180,7 @@ impl Table for Faulty {
     }
     fn check(&self) -> Result<Checked> {
         if self.faults.is_damaged.load(Ordering::SeqCst) {
-            return Err(Error::Corrupt { at: 8, broken: "a test is sound" });
+            return Err(DAMAGE);
         }
         self.table.check()
     }
