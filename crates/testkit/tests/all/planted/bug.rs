@@ -119,6 +119,7 @@ bugs! {
     FullForEver "a growth that was refused is never tried again", Judge::Full;
     FullLeaks "what growth took before it found no room stays taken", Judge::Full;
     FullClearStops "clear takes room, and without it reports success", Judge::Full;
+    FullClearChanges "clear takes room, and has changed a pair when there is none", Judge::Full;
     PanicPublishes "modify removes the pair before it asks",
         Judge::Conformance("a_panic_in_modify_publishes_nothing");
     ErrorShowsKey "an error names the key", Judge::Conformance("errors_carry_no_keys");

@@ -293,6 +293,20 @@ fn restore_apart<M: Media>(pm: &Access<'_, M>) -> Result<()> {
     Ok(())
 }
 
+impl<M: Media> SlotsTable<M> {
+    /// Changes the value of some pair, for the bug whose clear does.
+    fn change_one(&self) -> Result<()> {
+        let (mut some, mut next) = (None, Some(Cursor::default()));
+        while let Some(cursor) = next.filter(|_| some.is_none()) {
+            next =
+                self.scan(cursor, &mut |key, value| some = Some((key.to_vec(), value.to_vec())))?;
+        }
+        let Some((key, mut value)) = some else { return Ok(()) };
+        value[0] ^= 1;
+        self.update(&key, &value).map(drop)
+    }
+}
+
 impl<M: Media> Table for SlotsTable<M> {
     fn form(&self) -> Form {
         self.form
@@ -448,6 +462,12 @@ impl<M: Media> Table for SlotsTable<M> {
         if self.bug == Bug::FullClearStops {
             let Ok(scratch) = self.space.take(LINE, LINE) else { return Ok(()) };
             self.space.give(scratch.span);
+        }
+        if self.bug == Bug::FullClearChanges {
+            match self.space.take(LINE, LINE) {
+                Ok(scratch) => self.space.give(scratch.span),
+                Err(error) => return self.change_one().and(Err(error.into())),
+            }
         }
         self.wipe()
     }
