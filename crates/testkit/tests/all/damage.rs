@@ -14,12 +14,12 @@ use everhash_testkit::reference::Reference;
 fn an_engine_with_checks_over_everything_is_never_accused() {
     // Fails by a false alarm, or if the judge damaged nothing, or nothing that matters.
     for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
-        let effort = Effort { flip_every: 5, images: 400, ..Effort::default() };
+        let effort = Effort { flip_every: 11, images: 200, ..Effort::default() };
         let report = judge(&Design::of::<Reference>(), form, &effort).unwrap();
         println!("{form}: {report}");
-        assert!(report.noticed > 1000 && report.harmless > 1000, "{report}");
+        assert!(report.noticed > 500 && report.harmless > 1000, "{report}");
         assert!(report.by_check_alone == 0 && report.in_bare_pairs == 0, "{report}");
-        assert!((10..400).contains(&report.opened) && report.cut_and_opened > 0, "{report}");
+        assert!((5..200).contains(&report.opened) && report.cut_and_opened > 0, "{report}");
     }
 }
 

@@ -17,7 +17,7 @@ fn effort(model: Model) -> Effort {
     let limits = Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..all.limits };
     // Where caches are durable, a workload has few states.
     let seeds = if model == Model::Eadr { 0..2 } else { 0..1 };
-    Effort { model, seeds, operations: 50, limits, nested_one_in: 256, ..all }
+    Effort { model, seeds, operations: 40, limits, nested_one_in: 256, ..all }
 }
 
 fn survive<E: Engine>(form: Form, effort: &Effort) {

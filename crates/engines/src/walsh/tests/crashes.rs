@@ -17,8 +17,8 @@ use crate::walsh::logs::sites;
 fn effort(model: Model) -> Effort {
     let limits = Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..LIMITS };
     // Where caches are durable, a workload has a tenth of the states.
-    let seeds = if model == Model::Eadr { 0..3 } else { 0..1 };
-    Effort { model, seeds, operations: 40, limits, nested_one_in: 256, ..Effort::default() }
+    let seeds = if model == Model::Eadr { 0..2 } else { 0..1 };
+    Effort { model, seeds, operations: 30, limits, nested_one_in: 256, ..Effort::default() }
 }
 
 /// As many states as an effort has by default.

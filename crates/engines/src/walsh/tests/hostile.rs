@@ -317,8 +317,7 @@ fn p07_forged_pools_do_no_harm() {
     // Fails by a panic, or if a call on a forged pool needs more time, memory or room than a sound
     // one explains.
     for form in super::FORMS {
-        let effort =
-            Effort { forge: Some(forge), images: 1000, seconds: 60.0, ..Effort::default() };
+        let effort = Effort { forge: Some(forge), images: 400, seconds: 60.0, ..Effort::default() };
         let report =
             judge(&Design::of::<Walsh>(), form, &effort).unwrap_or_else(|told| panic!("{told}"));
         println!("{form}: {report}");

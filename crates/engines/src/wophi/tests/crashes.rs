@@ -14,13 +14,13 @@ use crate::wophi::{Wophi, layout};
 fn survive(form: Form, model: Model) {
     // Durable caches leave one state of each crash, files and the weaker order hundreds.
     let seeds = match model {
-        Model::Eadr => 0..5,
-        Model::Adr => 0..3,
-        _ => 0..2,
+        Model::Eadr => 0..3,
+        Model::Adr => 0..2,
+        _ => 0..1,
     };
     let effort = Effort { model, seeds, operations: 60, ..Effort::default() };
     let counts = survives::<Wophi>(form, &effort);
-    assert!(counts.states > 1000, "fewer mean that crashes were not tried");
+    assert!(counts.states > 300, "fewer mean that crashes were not tried");
 }
 
 #[test]

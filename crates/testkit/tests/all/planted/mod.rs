@@ -48,14 +48,16 @@ fn verdict(judge: Judge) -> Result<(), String> {
         Judge::RaceEdge => {
             let subject = race::Subject::of::<Slots>();
             // Programs that begin anywhere do not see it.
-            race::judge(&subject, Form::WORDS, &quickly()).unwrap();
+            let anywhere = race::Effort { seeds: 0..20, ..quickly() };
+            race::judge(&subject, Form::WORDS, &anywhere).unwrap();
             let edges = race::Effort { seeds: 0..0, edge_seeds: 0..60, ..quickly() };
             race::judge(&subject, Form::WORDS, &edges)
                 .map(drop)
                 .map_err(|violation| violation.to_string())
         }
         Judge::RaceCrash => {
-            let effort = race::Effort { seeds: 0..200, crash_every: 1, ..quickly() };
+            // Near seeds that find them.
+            let effort = race::Effort { seeds: 50..250, crash_every: 1, ..quickly() };
             race::judge(&race::Subject::of::<Slots>(), Form::WORDS, &effort)
                 .map(drop)
                 .map_err(|violation| violation.to_string())
@@ -106,7 +108,7 @@ fn briefly() -> crash::Effort {
 
 /// As [`briefly`], of races.
 fn quickly() -> race::Effort {
-    race::Effort { shorten_programs: 10, ..race::Effort::default() }
+    race::Effort { shorten_programs: 2, ..race::Effort::default() }
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn the_sound_engine_passes_every_judge() {
         race::stress(&Design::of::<Slots>(), form, &race::Stress::default()).unwrap();
         for model in CrashModel::ALL {
             let effort =
-                race::Effort { model, seeds: 0..5, edge_seeds: 0..10, ..race::Effort::default() };
+                race::Effort { model, seeds: 0..2, edge_seeds: 0..4, ..race::Effort::default() };
             race::judge(&race::Subject::of::<Slots>(), form, &effort).unwrap();
             for effort in [crashes(model), growing(model)] {
                 let report = crash::judge(&Design::of::<Slots>(), form, &effort).unwrap();
