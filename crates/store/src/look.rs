@@ -32,7 +32,8 @@ pub(crate) struct Look {
 
 /// Looks at about `budget` pairs from a place on, for those that `is_meant`. Damage ends a look
 /// early, or is passed over if it lies at its beginning: it must not keep what lies behind it. A
-/// part in doubt ends a look early, too, so that what was found before it can be removed.
+/// part in doubt ends a look early, too, so that what was found before it can be removed; at its
+/// beginning it ends the round, so that the next one comes to all that lies before it again.
 ///
 /// # Errors
 /// Those of the table, but for damage.
@@ -55,6 +56,9 @@ pub(crate) fn look(
             Err(Error::Corrupt { .. } | Error::Poisoned) if cursor != from => break,
             Err(damage @ Error::Corrupt { .. }) => {
                 return Ok(Look { keys, next: table.scan_past(cursor)?, damage: Some(damage) });
+            }
+            Err(doubt @ Error::Poisoned) => {
+                return Ok(Look { keys, next: None, damage: Some(doubt) });
             }
             Err(error) => return Err(error),
         }

@@ -492,6 +492,28 @@ fn what_is_found_before_a_part_that_cannot_be_read_is_removed() {
 }
 
 #[test]
+fn a_part_in_doubt_ends_a_round_and_stops_no_later_one() {
+    // Fails if maintenance came back to the part for ever: what lies before it, and ends later,
+    // would stay until the next open.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    db.create_table("table").unwrap().put("key", "value").unwrap();
+    assert!(db.drop_table("table").unwrap());
+    faults.scans.lock().unwrap().extend((0..10).map(|_| Some(IndexError::Poisoned)));
+    let errors: Vec<_> = (0..10).filter_map(|_| db.maintain().err()).collect();
+    assert!(errors.len() == 1 && errors[0].kind() == ErrorKind::Stopped, "{errors:?}");
+    // What was dropped meanwhile is purged, and what was not come to is purged after an open.
+    faults.scans.lock().unwrap().clear();
+    db.create_table("other").unwrap().put("key", "value").unwrap();
+    let before = db.stats().unwrap().items;
+    assert!(db.drop_table("other").unwrap());
+    while db.maintain().unwrap() {}
+    assert!(db.stats().unwrap().items < before);
+}
+
+#[test]
 fn damage_is_reported_before_a_failure_that_passes() {
     // Fails if a full disk hid that a part of the file is damaged, which is met once and passed
     // over.
