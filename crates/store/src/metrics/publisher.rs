@@ -40,7 +40,11 @@ impl Publisher {
         every: Duration,
     ) -> Result<Publisher> {
         let failed = |error| Error::of_system(path, "writing its figures", error);
-        if own_name(path).is_some_and(|own| Some(own) == own_name(core.path())) {
+        let database = own_name(core.path());
+        if [path, &beside(path)]
+            .into_iter()
+            .any(|own| database.is_some() && own_name(own) == database)
+        {
             let what = "the database itself cannot be the file for its figures";
             return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
         }

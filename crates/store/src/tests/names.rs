@@ -104,6 +104,17 @@ fn a_database_whose_figures_cannot_be_written_is_not_made() {
 }
 
 #[test]
+fn figures_are_not_written_by_way_of_the_database() {
+    // Fails if the database had the name of the file that is written first, which is removed.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(".figures.new");
+    Db::create(&path).unwrap().close().unwrap();
+    let figures = directory.path().join("figures");
+    Db::options().metrics_file(&figures, Duration::from_secs(1)).open(&path).unwrap_err();
+    Db::open(&path).unwrap();
+}
+
+#[test]
 fn figures_replace_their_own_file_and_nothing_else() {
     // Fails if the text took the place of the database, or went where a link leads that somebody
     // else has put in the way; or if a thread without a pause filled a processor.
