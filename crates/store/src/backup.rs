@@ -37,6 +37,7 @@ impl Db {
     /// [`AlreadyExists`](Error::AlreadyExists) and the other errors of [`Options::create`]; see
     /// also [`Db`]. There is no file `target` then.
     pub fn backup(&self, target: impl AsRef<Path>, options: &Options) -> Result<u64> {
+        self.core().check_process()?;
         let target = target.as_ref();
         let info = self.info();
         let options = Options {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use everhash_index::Table;
+use everhash_index::{Table, admit};
 
 use crate::snapshot::Save;
 use crate::tables::{BatchCount, Space, prefix};
@@ -178,6 +178,15 @@ impl core::fmt::Debug for WriteBatch {
     }
 }
 
+/// Refuses pairs of which one cannot be stored, before any of them is.
+fn admit_all<'p>(
+    table: &dyn Table,
+    mut pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>,
+) -> everhash_index::Result<()> {
+    let form = table.form();
+    pairs.try_for_each(|(key, value)| admit(form, key, value))
+}
+
 /// Does the writes of a batch as if one by one.
 fn one_by_one(
     table: &dyn Table,
@@ -222,6 +231,8 @@ impl Db {
         let spaces: Vec<_> = batch.spaces.iter().chain(self.space()).cloned().collect();
         let touch = |save: &mut Save<'_>| writes.iter().try_for_each(|(key, _)| save(key));
         self.write_unless_dropped(&spaces, touch, |table| {
+            let puts = writes.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+            admit_all(table, puts)?;
             let mut count = self.count_batch(&spaces);
             if let Some(table) = table.atomic() {
                 table.write_all_and_tell(&writes, &mut |key, is_there| {
@@ -296,7 +307,11 @@ impl Db {
         let pairs: Vec<_> = stored.iter().map(AsRef::as_ref).zip(values).collect();
         let touch = |save: &mut Save<'_>| pairs.iter().try_for_each(|(key, _)| save(key));
         let new = |added: &u64| added.cast_signed();
-        self.write_with(touch, |table| run(table, &pairs), new)
+        let run = |table: &dyn Table| {
+            admit_all(table, pairs.iter().copied())?;
+            run(table, &pairs)
+        };
+        self.write_with(touch, run, new)
     }
 
     fn sought_keys<'k, K: AsRef<[u8]>>(&self, keys: &'k [K]) -> Vec<Cow<'k, [u8]>> {

@@ -22,9 +22,8 @@ impl Db {
     /// new one, and perhaps `.NAME.compact` or `..NAME.compact.PID-NUMBER.new` beside it, which may
     /// be deleted and which the next call deletes.
     ///
-    /// Another hard link to the old file stays one: it keeps the old pairs, and their storage. A
-    /// relative path is looked up anew, so that a process which has changed its directory since the
-    /// open gets [`Error::Renamed`].
+    /// Another hard link to the old file stays one: it keeps the old pairs, and their storage. What
+    /// is returned is the handle of the default table, also if this one sees another table.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;

@@ -322,15 +322,26 @@ impl Core {
         touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
     ) -> Result<T> {
+        let result = self.write_own_lazily(touch, run);
+        if self.syncs_each && result.is_ok() {
+            return self.sync().and(result);
+        }
+        result
+    }
+
+    /// As [`Core::write_own`], of what nobody sees, so that power loss may take it back: it waits
+    /// for no device.
+    pub(crate) fn write_own_lazily<T>(
+        &self,
+        touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
+        run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
+    ) -> Result<T> {
         self.admit()?;
         if !self.writable {
             return Err(Error::ReadOnly { path: self.shown() });
         }
         let result = self.run_inside(touch, run);
         self.maintenance.wake_if_asleep();
-        if self.syncs_each && result.is_ok() {
-            return self.sync().and(result);
-        }
         result
     }
 

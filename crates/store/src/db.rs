@@ -160,7 +160,14 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn len(&self) -> Result<u64> {
-        if self.is_all() { self.core().read(|table| table.len()) } else { self.kept_len() }
+        if self.is_all() {
+            let all = self.core().read(|table| table.len())?;
+            // A table may have been made meanwhile.
+            if self.is_all() {
+                return Ok(all);
+            }
+        }
+        self.kept_len()
     }
 
     /// Returns whether there are no pairs.

@@ -399,8 +399,10 @@ impl Expiring {
         key: &[u8],
         change: impl FnOnce(Times, Option<Record<'_>>) -> everhash_index::Result<(Change, R)>,
     ) -> Result<R> {
-        let times = Times { now: self.now() };
         let edited = self.db.try_modify(key, |record| {
+            // Of the moment when the key is locked: what ended while this call waited was seen to
+            // be absent by others.
+            let times = Times { now: self.now() };
             let value = record.and_then(|record| Some((live(record, times.now)?, record)));
             change(times, value.map(|(value, record)| (value, record::end_of(record))))
         })?;

@@ -120,12 +120,13 @@ impl Tables {
             return Ok((Arc::clone(space), false));
         }
         let failed = |error| Error::of(core.path(), error);
+        // Before the first record, which is no pair of the default table.
+        self.used.store(true, Ordering::Release);
         if let Some(reservation) = catalogue.reservation().map_err(failed)? {
             put(core, &reservation.header())?;
             core.sync()?;
             catalogue.reserved(&reservation);
         }
-        self.used.store(true, Ordering::Release);
         let (space, record) = catalogue.prepare(name, self.id, ends);
         put(core, &record)?;
         self.counts.made(&space);
@@ -146,6 +147,8 @@ impl Tables {
         // A write that saw the table alive has ended before its pairs are removed.
         drop(core.shut());
         self.purge.add(&[space.number]);
+        // The put has woken it, perhaps before there was anything to do.
+        core.maintenance.wake_if_asleep();
         Ok(true)
     }
 }
@@ -153,7 +156,7 @@ impl Tables {
 /// Removes some pairs of the tables that a round is about, and goes on behind those that cannot be
 /// removed.
 fn purge_some(core: &Core, round: &mut Round, cursor: Cursor, budget: u32) -> Result<()> {
-    let look = core.write_own(|_| Ok(()), |table| round.look(table, cursor, budget))?;
+    let look = core.write_own_lazily(|_| Ok(()), |table| round.look(table, cursor, budget))?;
     let mut parts = Parts::default();
     for stored in look.keys {
         // Each passes the gate alone: where a removal waits for the device, others would wait for
@@ -162,7 +165,7 @@ fn purge_some(core: &Core, round: &mut Round, cursor: Cursor, budget: u32) -> Re
             true => Ok(false),
             false => table.remove(&stored).map(|_| true),
         };
-        match core.write_own(|_| Ok(()), remove) {
+        match core.write_own_lazily(|_| Ok(()), remove) {
             Ok(true) => {}
             // The same look comes again once the snapshot is gone.
             Ok(false) => return parts.end().map(drop),
@@ -306,6 +309,8 @@ impl Db {
     }
 
     pub(crate) fn tables_of(&self) -> Result<&Tables> {
+        // In a child of the process its locks may be held by threads that are not there.
+        self.core().check_process()?;
         let form = self.info().form;
         self.core().tables().ok_or_else(|| Error::NoTables { path: self.shown(), form })
     }
@@ -388,10 +393,16 @@ impl Db {
         &self,
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
     ) -> Result<T> {
-        if let Some(space) = self.space().filter(|space| space.is_dropped()) {
+        let dropped = || self.space().filter(|space| space.is_dropped());
+        if let Some(space) = dropped() {
             return Err(self.no_table(&space.name));
         }
-        self.core().read(run)
+        let result = self.core().read(run);
+        match dropped() {
+            // Its pairs go from then on: what was read may be a part of them.
+            Some(space) => Err(self.no_table(&space.name)),
+            None => result,
+        }
     }
 
     /// Runs a write of this table; `change` says how many pairs came or went.

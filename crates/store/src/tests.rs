@@ -209,6 +209,10 @@ fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     assert!(matches!(db.put(b"key", b"value"), Err(Error::Forked { .. })));
     assert!(matches!(db.get(b"key"), Err(Error::Forked { .. })));
     assert!(matches!(db.sync(), Err(Error::Forked { .. })));
+    // By locks of the store, which another thread may have held when the process forked.
+    assert!(matches!(db.tables(), Err(Error::Forked { .. })));
+    assert!(matches!(db.drop_table("table"), Err(Error::Forked { .. })));
+    assert!(matches!(db.backup("/nowhere/copy", &Db::options()), Err(Error::Forked { .. })));
     assert!(matches!(db.close(), Err(Error::Forked { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(matches!(Db::open(&path), Err(Error::AlreadyOpen { .. })), "the lock is the parent's");

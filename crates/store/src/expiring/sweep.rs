@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use everhash_index::{Change, Cursor, Upkeep};
+use everhash_index::{Change, Cursor, Table, Upkeep};
 
 use super::record::has_ended;
 use crate::core::Core;
@@ -62,7 +62,8 @@ impl Sweep {
             let ends = prefix::split(stored).is_some_and(|(number, _)| prefix::ends(number));
             ends && has_ended(record, wall)
         };
-        let look = core.write_own(|_| Ok(()), |table| look(table, cursor, budget, is_meant))?;
+        let look =
+            core.write_own_lazily(|_| Ok(()), |table| look(table, cursor, budget, is_meant))?;
         let mut parts = Parts::default();
         for stored in look.keys {
             // Looked at once more: it may have been written again.
@@ -71,7 +72,8 @@ impl Sweep {
                 _ => Change::Keep,
             };
             // A pair that cannot be removed keeps no other. The next round comes to it again.
-            parts.done(core.write_own(|save| save(&stored), |table| table.modify(&stored, change)));
+            let modify = |table: &dyn Table| table.modify(&stored, change);
+            parts.done(core.write_own_lazily(|save| save(&stored), modify));
         }
         if let Some(damage) = look.damage {
             parts.failed(Error::of(core.path(), damage));

@@ -386,6 +386,21 @@ fn a_table_with_times_has_types() {
 }
 
 #[test]
+fn a_pair_that_ends_while_a_write_waits_for_its_key_is_absent_for_it() {
+    // Fails if the write looked at the clock before it waited: others were told that the key is
+    // absent, and the pair would be back.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let table = db.expiring_table_or_create("sessions").unwrap();
+    table.put("key", "value", ms(30)).unwrap();
+    faults.waits.store(60, Ordering::SeqCst);
+    assert!(!table.set_expiry("key", Expiry::Never).unwrap());
+    assert_eq!(table.get("key").unwrap(), None);
+}
+
+#[test]
 fn a_pair_that_is_written_again_while_it_is_swept_stays() {
     // Fails if maintenance removed what it saw as ended before, without a second look.
     let directory = tempfile::tempdir().unwrap();

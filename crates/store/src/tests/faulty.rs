@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub(super) struct Faults {
     /// What the next scans meet, one after the other; `None`: nothing.
     pub(super) scans: Mutex<VecDeque<Option<Error>>>,
     pub(super) stuck: Mutex<Option<Stuck>>,
+    /// How long each change of a pair that reads it waits for its key. Unit: milliseconds.
+    pub(super) waits: AtomicU64,
     /// How often it was tried to remove one.
     pub(super) tried: AtomicU32,
 }
@@ -71,6 +73,7 @@ impl Faults {
             scans_twice,
             scans,
             stuck,
+            waits: AtomicU64::new(0),
             tried,
         })
     }
@@ -132,8 +135,11 @@ impl Table for Faulty {
         self.table.update(key, value)
     }
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(self.faults.waits.load(Ordering::SeqCst)));
         let mut value = Vec::new();
-        let is_there = self.table.get(key, &mut value)?;
+        // Only where it matters: most changes may be asked once.
+        let is_stuck = self.faults.stuck.lock().unwrap().is_some();
+        let is_there = is_stuck && self.table.get(key, &mut value)?;
         if is_there && matches!(change(Some(&value)), Change::Remove) {
             self.faults.remove(key)?;
         }

@@ -492,3 +492,51 @@ fn a_table_is_dropped_when_what_is_written_into_it_has_ended() {
     while db.maintain().unwrap() {}
     assert_eq!(db.stats().unwrap().items, 2);
 }
+
+#[test]
+fn a_drop_that_waits_for_a_writer_wakes_the_thread_that_purges() {
+    // Fails if only its own write did, after which there is nothing to do yet: the pairs would lie
+    // there until somebody writes again.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = faulty::database(&path, &faults, Syncs::Never, true);
+    db.create_table("table").unwrap().put("key", "value").unwrap();
+    db.put("other", "value").unwrap();
+    let items = db.stats().unwrap().items;
+    let waits = Duration::from_millis(200);
+    std::thread::sleep(waits);
+    faults.waits.store(waits.as_millis() as u64, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| db.modify("other", |_| (Change::Keep, ())).unwrap());
+        std::thread::sleep(waits / 4);
+        assert!(db.drop_table("table").unwrap());
+    });
+    let begun = Instant::now();
+    while db.stats().unwrap().items == items {
+        assert!(begun.elapsed() < Duration::from_secs(10), "its pair is there still");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_purge_waits_for_few_syncs_though_each_write_is_synced() {
+    // Fails if each removal of what nobody sees were made durable by itself.
+    for name in ["reef", "walsh"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        Db::options().engine(name).create(&path).unwrap().close().unwrap();
+        let options = Db::options().durability(Durability::Immediate).background(false);
+        let db = options.open(&path).unwrap();
+        let table = db.create_table("table").unwrap();
+        let pairs: Vec<_> = (0..300u32).map(|number| (number.to_be_bytes(), "value")).collect();
+        table.put_many(&pairs).unwrap();
+        drop(table);
+        assert!(db.drop_table("table").unwrap());
+        let before = db.metrics().device_syncs;
+        while db.maintain().unwrap() {}
+        let syncs = db.metrics().device_syncs - before;
+        assert!(syncs < 30, "{name}: {syncs} syncs");
+        assert_eq!(db.stats().unwrap().items, 2, "{name}");
+    }
+}

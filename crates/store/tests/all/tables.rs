@@ -477,3 +477,63 @@ fn a_batch_by_the_handle_of_a_dropped_table_is_refused() {
         assert_eq!(db.stats().unwrap().items, CATALOGUE, "{}", engine.name);
     }
 }
+
+#[test]
+fn the_first_table_is_no_pair_of_the_default_table_at_any_moment() {
+    // Fails if the catalogue's record were counted before it is known that there is a catalogue.
+    for _ in 0..20 {
+        let (_directory, path) = place();
+        let db = relaxed("wophi", &path);
+        let is_made = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_made.load(Ordering::Relaxed) {
+                    assert!(db.is_empty().unwrap());
+                    assert_eq!(db.len().unwrap(), 0);
+                }
+            });
+            let made = db.create_table("table");
+            is_made.store(true, Ordering::Relaxed);
+            made.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_scan_beside_the_drop_of_its_table_says_so() {
+    // Fails if what was seen until then were taken for the whole table.
+    for engine in engines() {
+        let (_directory, path) = place();
+        let db = relaxed(engine.name, &path);
+        let table = db.create_table("table").unwrap();
+        for number in 0..5000u32 {
+            table.put(number.to_be_bytes(), "value").unwrap();
+        }
+        let mut seen = 0;
+        let scanned = table.scan(|_, _| {
+            seen += 1;
+            if seen == 1 {
+                std::thread::scope(|scope| scope.spawn(|| db.drop_table("table")).join().unwrap())
+                    .unwrap();
+            }
+        });
+        assert_eq!(scanned.unwrap_err().kind(), ErrorKind::NoTable, "{}", engine.name);
+    }
+}
+
+#[test]
+fn many_pairs_of_which_one_is_refused_change_nothing() {
+    // Fails if those before it were stored: the error says that nothing was.
+    for engine in engines() {
+        let (_directory, path) = place();
+        let db = relaxed(engine.name, &path);
+        let long = vec![1; MAX_VALUE_BYTES + 1];
+        let pairs = [("a", &b"1"[..]), ("b", &long)];
+        db.put_many(&pairs).unwrap_err();
+        db.put_many_if_absent(&pairs).unwrap_err();
+        let mut batch = WriteBatch::new();
+        batch.put("a", "1").put("b", &long);
+        assert_eq!(db.write(&batch).unwrap_err().kind(), ErrorKind::InvalidPair, "{}", engine.name);
+        assert_eq!(db.len().unwrap(), 0, "{}", engine.name);
+    }
+}
