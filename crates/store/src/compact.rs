@@ -47,7 +47,7 @@ impl Db {
     /// [`Db::backup`], and those of [`Options::open`] for the new file. If there is no error of the
     /// last kind the database is as it was, with one exception: if the directory cannot be synced
     /// at the end, the error says so, and the name is that of the new file, unless power is lost.
-    /// In every case it is closed.
+    /// In every case but that of [`Error::InUse`] it is closed.
     pub fn compact(self) -> Result<Db> {
         self.rewritten(true)
     }

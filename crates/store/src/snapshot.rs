@@ -76,10 +76,17 @@ impl Db {
     ) -> Result<(Snapshot, R)> {
         // Nothing but the question whether the table is there.
         self.read(|_| Ok(()))?;
-        let (kept, result) = self.core().snapshot(self.options_of_open().snapshot_bytes, run);
-        let at = self.core().wall();
+        let limit = self.options_of_open().snapshot_bytes;
+        let (kept, (result, at, is_dropped)) = self.core().snapshot(limit, |table| {
+            let is_dropped = self.space().is_some_and(|space| space.is_dropped());
+            (run(table), self.core().wall(), is_dropped)
+        });
         let live = Arc::new(Live { db: self.clone(), kept, at });
-        Ok((Snapshot { db: self.clone(), live }, result))
+        match self.space().filter(|_| is_dropped) {
+            // After the question above: some of its pairs may be gone.
+            Some(space) => Err(self.no_table(&space.name)),
+            None => Ok((Snapshot { db: self.clone(), live }, result)),
+        }
     }
 }
 
