@@ -1,12 +1,18 @@
 //! Where results go: standard output, or a file that appears when it is complete.
 
-use std::fs::Permissions;
-use std::io::{self, BufWriter, Write};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
 use crate::failure::{Failure, Outcome};
+
+/// What each of the two headers of a database begins with, on a machine of either byte order.
+const MAGIC: [&[u8]; 2] = [b"EVERHASH", b"HSAHREVE"];
+
+/// Where the headers lie. Unit: bytes.
+const HEADERS: [usize; 2] = [0, 4096];
 
 /// Prints one line of results.
 pub fn print(line: &str) -> Outcome {
@@ -57,7 +63,14 @@ impl Sink {
             // A pipe or a device is written to and not replaced.
             let stream = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
             (Target::Stream(Box::new(stream)), path.to_owned())
+        } else if path.is_symlink() && !path.exists() {
+            // The new file would take the place of the link.
+            return Err(Failure::device(format_args!(
+                "{}: is a symbolic link to a file that is not there; remove or mend the link",
+                path.display()
+            )));
         } else {
+            refuse_database(path)?;
             // A link stays, and leads to the new file.
             let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let permissions = path.metadata().ok().map(|found| found.permissions());
@@ -92,6 +105,36 @@ impl Sink {
             }
         }
     }
+}
+
+/// Refuses to replace a database, open or not: a swapped name must not cost all of its pairs.
+fn refuse_database(path: &Path) -> Outcome {
+    let shown = path.display();
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(8192).read_to_end(&mut begin));
+    // A damaged database may have one header left.
+    let is_database = HEADERS.iter().any(|at| begin.get(*at..).is_some_and(is_header));
+    match read {
+        Ok(_) if is_database => Err(Failure::usage(format_args!(
+            "{shown}: is a database, which an export does not replace; name another file, or \
+             remove the database first"
+        ))),
+        Ok(_) => Ok(()),
+        // What hinders is said when the new file is made.
+        Err(_) if !path.is_file() => Ok(()),
+        // Nobody can tell what it is, so it stays.
+        Err(error) => Err(Failure::device(format_args!(
+            "{shown}: cannot be read, so that it may be a database: {error}; name another file, or \
+             remove it first"
+        ))),
+    }
+}
+
+/// Returns whether a header of a database begins here, and not a text whose first key is the magic:
+/// the number of the format, in the eight bytes after it, has bytes that are zero.
+fn is_header(bytes: &[u8]) -> bool {
+    let version = bytes.get(8..16).unwrap_or_default();
+    MAGIC.iter().any(|magic| bytes.starts_with(magic)) && version.contains(&0)
 }
 
 /// Makes the failure of an output that could not be begun. The error names a file of which the user

@@ -12,8 +12,9 @@ use crate::records::Format;
 
 /// Write all pairs to a file or standard output, in a form that import reads
 ///
-/// A file appears, or replaces the one of its name and gets its mode, when it is complete. Of a
-/// table with expiry times the pairs that have not ended are written, without their times.
+/// A file appears, or replaces the one of its name and gets its mode, when it is complete. A
+/// database is never replaced. Of a table with expiry times the pairs that have not ended are
+/// written, without their times.
 #[derive(Debug, Args)]
 pub struct Export {
     #[command(flatten)]

@@ -184,6 +184,44 @@ fn an_export_replaces_a_file_and_nothing_of_what_it_was() {
         place.run(&["export", "a.ehdb", itself]).fails(2, &[itself, "is the database"]);
     }
     assert_eq!(place.ok(&["get", "a.ehdb", "key"]), b"value\n");
+    std::os::unix::fs::symlink("nowhere.tsv", place.path("dangling.tsv")).unwrap();
+    let run = place.run(&["export", "a.ehdb", "dangling.tsv"]);
+    run.fails(4, &["dangling.tsv: is a symbolic link", "remove or mend the link"]);
+    assert!(place.path("dangling.tsv").is_symlink() && !place.path("nowhere.tsv").exists());
+}
+
+#[test]
+fn an_export_replaces_no_other_database() {
+    // Fails if a swapped name cost a database, open elsewhere or not, or a second name of one.
+    let place = Place::new();
+    for name in ["a.ehdb", "live.ehdb", "closed.ehdb"] {
+        place.ok(&["create", name]);
+        place.ok(&["put", name, "key", name]);
+    }
+    std::fs::hard_link(place.path("a.ehdb"), place.path("second.ehdb")).unwrap();
+    std::os::unix::fs::symlink("closed.ehdb", place.path("link.ehdb")).unwrap();
+    // One header of two is left.
+    let mut damaged = place.read("closed.ehdb");
+    damaged[..512].fill(0);
+    place.write("damaged.ehdb", damaged);
+    let names = place.names();
+    let live = everhash_store::Db::open(place.path("live.ehdb")).unwrap();
+    for target in ["live.ehdb", "closed.ehdb", "damaged.ehdb", "second.ehdb", "link.ehdb"] {
+        for sort in [&[][..], &["--sort"]] {
+            let run = place.run(&[&["export", "a.ehdb", target][..], sort].concat());
+            run.fails(2, &[target, "is a database", "name another file"]);
+        }
+    }
+    assert_eq!(live.get("key").unwrap().as_deref(), Some(&b"live.ehdb"[..]));
+    live.close().unwrap();
+    for name in ["a.ehdb", "live.ehdb", "closed.ehdb"] {
+        assert_eq!(place.ok(&["get", name, "key"]), format!("{name}\n").as_bytes());
+    }
+    assert_eq!(place.names(), names);
+    // A text is none, whatever its first key.
+    place.write("a.tsv", "EVERHASH\tis a key here\n");
+    place.ok(&["export", "a.ehdb", "a.tsv"]);
+    assert_eq!(place.read("a.tsv"), b"key\ta.ehdb\n");
 }
 
 #[test]
