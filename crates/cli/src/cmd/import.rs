@@ -3,7 +3,8 @@
 mod feed;
 mod progress;
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -80,6 +81,10 @@ impl Import {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let format = Format::choose(self.format, &self.file);
+        if self.file != Path::new("-") && is_same(&self.file, &self.database) {
+            let file = self.file.display();
+            return Err(Failure::usage(format_args!("{file}: is the database; name another file")));
+        }
         let mut lines = Lines::open(&self.file)?;
         // The first record is read before a database is made: a wrong file leaves none behind.
         let first = format.read(&mut lines)?;
@@ -129,6 +134,12 @@ impl Import {
         let bytes = self.database.metadata().map_or(0, |found| found.len());
         Summary { imported, seconds, items, bytes }.print(self.json)
     }
+}
+
+/// Returns whether two names are of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    of(one).is_some_and(|file| Some(file) == of(other))
 }
 
 fn threads(asked: Option<u16>, durability: Durability, on_duplicate: OnDuplicate) -> usize {

@@ -225,6 +225,24 @@ fn an_export_replaces_no_other_database() {
 }
 
 #[test]
+fn an_import_reads_no_database_into_itself() {
+    // Fails if the bytes of the file were stored as records of the same file.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    place.ok(&["put", "a.ehdb", "key", "value"]);
+    std::fs::hard_link(place.path("a.ehdb"), place.path("second.ehdb")).unwrap();
+    std::os::unix::fs::symlink("a.ehdb", place.path("link.ehdb")).unwrap();
+    for itself in ["a.ehdb", "./a.ehdb", "second.ehdb", "link.ehdb"] {
+        place.run(&["import", itself, "a.ehdb"]).fails(2, &[itself, "is the database"]);
+    }
+    assert_eq!(place.ok(&["export", "a.ehdb"]), b"key\tvalue\n");
+    // One file of text under both names is no database either.
+    place.write("a.tsv", "a\t1\n");
+    place.run(&["import", "a.tsv", "a.tsv"]).fails(2, &["a.tsv", "name another file"]);
+    assert_eq!(place.read("a.tsv"), b"a\t1\n");
+}
+
+#[test]
 fn the_name_of_a_file_says_its_format_unless_it_is_told() {
     // Fails if one of the usual names of lines of JSON were read as text with tabs, or the other
     // way round.
