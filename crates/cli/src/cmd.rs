@@ -162,6 +162,11 @@ impl Cli {
     }
 }
 
+/// The greatest first seed of a judge, which counts up from it.
+///
+/// Source: ours; more seeds than any run gets through are left after it.
+const GREATEST_SEED: u64 = u64::MAX - (1 << 48);
+
 /// Opens a database to read it. Where it was not closed cleanly, it is recovered first.
 ///
 /// Read-only: a table that grows beside a scan would show some pairs twice.

@@ -16,9 +16,9 @@ use everhash_testkit::workload::render;
 use serde_json::json;
 
 use self::judged_engine::Subject;
-use super::setting;
 use super::tiny_settings::{shown, variants};
 use super::trust_figures::Record;
+use super::{GREATEST_SEED, setting};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -69,7 +69,8 @@ pub struct Crash {
     #[arg(long, default_value = "adr", value_parser = PossibleValuesParser::new(MODELS))]
     model: String,
     /// The first seed; every seed gives another workload, and always the same one
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(..=GREATEST_SEED))]
     seed: u64,
     /// How many distinct states to check at least, for every form
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -183,7 +184,7 @@ impl Crash {
     fn effort(&self) -> Effort {
         let effort = Effort {
             model: Model::from_name(&self.model).expect("the parser admits no other name"),
-            seeds: self.seed..self.seed.saturating_add(self.batch),
+            seeds: self.seed..self.seed + self.batch,
             operations: self.operations.into(),
             depth: self.depth.into(),
             threads: self.threads.into(),
@@ -208,7 +209,7 @@ impl Crash {
                     Ok(report) => add(&mut counts, &report.counts),
                     Err(violation) => return self.violated(&violation),
                 }
-                effort.seeds = effort.seeds.end..effort.seeds.end.saturating_add(self.batch);
+                effort.seeds = effort.seeds.end..effort.seeds.end + self.batch;
             }
             if !self.json && forms.len() > 1 {
                 output::print(&format!("form {form}: {}", text(&counts)))?;
@@ -310,7 +311,7 @@ impl Crash {
 
     /// The effort by which mutants are judged.
     fn all_seeds(&self) -> Effort {
-        let seeds = self.seed..self.seed.saturating_add(MUTANT_SEEDS);
+        let seeds = self.seed..self.seed + MUTANT_SEEDS;
         Effort { seeds, ..self.effort() }
     }
 

@@ -10,9 +10,9 @@ use everhash_testkit::race::{Effort, Report, Violation, judge, replay};
 use serde_json::json;
 
 use super::judged_engines::{forms, subject};
-use super::setting;
 use super::tiny_settings::{shown, variants};
 use super::trust_figures::Record;
+use super::{GREATEST_SEED, setting};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -47,7 +47,8 @@ pub struct Race {
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     schedules: u64,
     /// The first seed; every seed gives another program, and always the same one
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(..=GREATEST_SEED))]
     seed: u64,
     /// Change a setting of the tiny tables, for example durability=1; may be given again
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
@@ -92,7 +93,7 @@ impl Race {
                     Ok(more) => add(&mut report, &more),
                     Err(violation) => return self.violated(&violation),
                 }
-                seed = seed.saturating_add(BATCH);
+                seed += BATCH;
             }
             add(&mut all, &report);
         }
@@ -100,7 +101,7 @@ impl Race {
     }
 
     fn effort(&self, seed: u64) -> Effort {
-        let seeds = seed..seed.saturating_add(BATCH);
+        let seeds = seed..seed + BATCH;
         Effort {
             edge_seeds: seeds.clone(),
             seeds,

@@ -62,6 +62,21 @@ fn what_is_left_out_is_noticed_and_replayed() {
 }
 
 #[test]
+fn the_last_seeds_are_refused() {
+    // Fails if a run that begins with them looks for ever for seeds that there are not.
+    let place = Place::new();
+    let run = |seed: u64| {
+        let few = ["--form", "8/8", "--operations", "4", "--states", "10"];
+        place.run(&[&["crash", "--seed", &seed.to_string()][..], &few].concat())
+    };
+    let greatest = u64::MAX - (1 << 48);
+    for seed in [u64::MAX, greatest + 1] {
+        run(seed).fails(2, &["--seed <SEED>", &greatest.to_string()]);
+    }
+    run(greatest).ok();
+}
+
+#[test]
 fn what_does_not_exist_is_refused() {
     // Fails if a misspelt site, form or model were judged to have no violation.
     let place = Place::new();
