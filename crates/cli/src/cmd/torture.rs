@@ -15,8 +15,8 @@ use serde_json::json;
 
 use self::history::{History, Model};
 use self::writer::{ACKNOWLEDGEMENT_BYTES, Writer};
-use super::setting;
 use super::trust_figures::Record;
+use super::{form, setting};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
@@ -40,7 +40,7 @@ pub struct Torture {
           value_parser = PossibleValuesParser::new(engines().iter().map(|engine| engine.name)))]
     engine: Option<String>,
     /// The form of the pairs, variable or 8/8; by default both in turn
-    #[arg(long, value_name = "FORM")]
+    #[arg(long, value_name = "FORM", value_parser = written_form)]
     form: Option<Form>,
     /// When a write is durable: immediate, batch, process or an interval such as 100ms; by default
     /// batch, process and 5ms in turn
@@ -111,6 +111,9 @@ impl Torture {
             Some(name) => vec![engine(name)?],
             None => engines().iter().collect(),
         };
+        for engine in &chosen {
+            self.try_options(engine, directory.path())?;
+        }
         let mut total = Figures::default();
         for engine in chosen {
             let figures = match self.torture(engine, directory.path()) {
@@ -161,8 +164,8 @@ impl Torture {
         options.create_if_missing(true)
     }
 
-    /// Kills processes that write to databases of one engine.
-    fn torture(&self, engine: &'static EngineInfo, directory: &Path) -> Outcome<Figures> {
+    /// Returns the forms and durabilities that take turns.
+    fn turns(&self) -> Vec<(Form, Durability)> {
         let forms = self.form.map_or(vec![Form::Variable, Form::WORDS], |form| vec![form]);
         let interval = Durability::Interval(Duration::from_millis(5));
         let durabilities = self
@@ -170,12 +173,26 @@ impl Torture {
             .map_or(vec![Durability::Batch, Durability::Process, interval], |durability| {
                 vec![durability]
             });
+        let of_form = |form| durabilities.iter().map(move |durability| (form, *durability));
+        forms.into_iter().flat_map(of_form).collect()
+    }
+
+    /// Makes and removes a database of every turn: a writer that ends because of an option would
+    /// look like a broken promise.
+    fn try_options(&self, engine: &EngineInfo, directory: &Path) -> Outcome {
+        let path = directory.join("options.ehdb");
+        for (form, durability) in self.turns() {
+            self.options(engine.name, form, durability).open(&path)?.close()?;
+            std::fs::remove_file(&path)
+                .map_err(|error| Failure::device(format_args!("{}: {error}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Kills processes that write to databases of one engine.
+    fn torture(&self, engine: &'static EngineInfo, directory: &Path) -> Outcome<Figures> {
         let mut victims = Vec::new();
-        for (number, (form, durability)) in forms
-            .iter()
-            .flat_map(|form| durabilities.iter().map(move |when| (*form, *when)))
-            .enumerate()
-        {
+        for (number, (form, durability)) in self.turns().into_iter().enumerate() {
             let threads = 1 + number as u64 % 2;
             let history = History { seed: self.seed.wrapping_add(number as u64), form, threads };
             victims.push(Victim {
@@ -202,6 +219,15 @@ impl Torture {
             })?;
         }
         Ok(figures)
+    }
+}
+
+/// Reads a form that the writers know.
+fn written_form(text: &str) -> Result<Form, String> {
+    let form = form(text)?;
+    match [Form::Variable, Form::WORDS].contains(&form) {
+        true => Ok(form),
+        false => Err("pairs of this form are not written here; use variable or 8/8".into()),
     }
 }
 

@@ -159,6 +159,15 @@ fn a_setting_or_a_form_that_there_is_not_is_a_wrong_command_line() {
         run.fails(2, &["--form <FORM>: ", "8/8, 16/16 or variable"]);
     }
     place.run(&["bench", "--items", "100", "--threads", "1,0"]).fails(2, &["--threads <LIST>: "]);
+    let settings = ["torture", "--kills", "3", "--directory", ".", "--engine"];
+    for (options, part) in [
+        (&["reef", "--form", "16/16"][..], "--form <FORM>: "),
+        (&["reef", "--set", "foo=1"], "there is no 'foo'"),
+        (&["turbo", "--set", "durability=1"], "durability"),
+    ] {
+        place.run(&[&settings[..], options].concat()).fails(2, &[part]);
+    }
+    assert!(place.names().is_empty(), "{:?}", place.names());
 }
 
 #[test]
