@@ -165,6 +165,19 @@ impl ScalePlan {
 fn create(plan: &ScalePlan, candidate: &Candidate) -> Result<Box<dyn Table>> {
     let medium = FileMedium::create(&plan.path, pool::DATA.byte(), &plan.options())?;
     let region = Region::new(medium);
+    let made = create_in(region, plan, candidate);
+    if made.is_err() {
+        // A setting that there is not, for example: nobody wants a file without a table.
+        let _ = std::fs::remove_file(&plan.path);
+    }
+    made
+}
+
+fn create_in(
+    region: Region<FileMedium>,
+    plan: &ScalePlan,
+    candidate: &Candidate,
+) -> Result<Box<dyn Table>> {
     let opening = Opening { form: Form::WORDS, hash: plan.hash, ..Opening::default() };
     let sizing = if plan.presized { Sizing::Pairs(plan.items) } else { Sizing::Usual };
     let choice = Choice { sizing, changes: &changes(&plan.settings) };

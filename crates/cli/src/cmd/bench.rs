@@ -2,6 +2,8 @@
 
 mod instructions;
 
+use std::path::Path;
+
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, candidates, run};
@@ -25,7 +27,8 @@ pub struct Bench {
     #[arg(long, value_name = "NAME")]
     engine: Vec<String>,
     /// Pairs to load
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
     items: u64,
     /// Form of the pairs: 8/8, 16/16 or variable (then keys and values of 16 bytes)
     #[arg(long, value_name = "FORM", default_value = "8/8", value_parser = form)]
@@ -88,7 +91,7 @@ impl Bench {
         let progress = spinner();
         let done = run(&plan, &taking_part, &mut |what| progress.set_message(what.to_owned()));
         progress.finish_and_clear();
-        let report = done.map_err(Failure::device)?;
+        let report = done.map_err(|error| failed(None, &error))?;
         if self.json {
             let figures = serde_json::to_value(&report).expect("figures have a JSON form");
             return output::print_json(&figures);
@@ -113,6 +116,17 @@ pub(super) fn named<'c>(all: &'c [Candidate], name: &str) -> Outcome<&'c Candida
         let known = known.join(", ");
         Failure::usage(format_args!("no engine is called '{name}'; there are: {known}"))
     })
+}
+
+/// Makes the failure of a run, in the file `path` if it is in one. A setting that there is not is a
+/// wrong command line.
+pub(super) fn failed(path: Option<&Path>, error: &everhash_index::Error) -> Failure {
+    let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
+    let message = format!("{place}{error}");
+    match error {
+        everhash_index::Error::Setting { .. } => Failure::usage(message),
+        _ => Failure::device(message),
+    }
 }
 
 /// Returns what shows that something goes on: nothing where standard error is no terminal.

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use clap::{Args, builder::PossibleValuesParser};
 use everhash_engines::{ENGINES, Exploration};
-use everhash_pmem::crash::Model;
+use everhash_pmem::crash::{Model, Name};
 use everhash_pmem::media::traced::{Change, Mutant};
 use everhash_store::Form;
 use everhash_testkit::crash::{Counts, Effort, Violation, judge_mutant, replay_mutant};
-use everhash_testkit::workload::render;
+use everhash_testkit::workload::{parse, render};
 use serde_json::json;
 
 use self::judged_engine::Subject;
@@ -319,6 +319,11 @@ impl Crash {
         let (operations, crashes) = replayed.split_once(AND_THEN).ok_or_else(|| {
             Failure::usage("a text to replay has operations, a slash, and crashes; copy all of it")
         })?;
+        // A text that is none says nothing about the engine.
+        parse(operations).map_err(Failure::usage)?;
+        for crash in crashes.split_whitespace() {
+            crash.parse::<Name>().map_err(Failure::usage)?;
+        }
         let mutant = self.drop.as_deref().map(|text| subject.mutant(text)).transpose()?;
         match replay_mutant(&subject.design, form, &self.effort(), mutant, operations, crashes) {
             Ok(()) => output::print("0 violations in the state replayed"),

@@ -8,7 +8,7 @@ use everhash_pmem::FileDurability;
 use everhash_store::HashKind;
 use serde_json::json;
 
-use super::bench::{named, spinner};
+use super::bench::{failed, named, spinner};
 use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -99,13 +99,12 @@ impl Scale {
         };
         let progress = spinner();
         let mut said = |what: &str| progress.set_message(what.to_owned());
-        let failed = |error| Failure::device(format_args!("{}: {error}", plan.path.display()));
         if self.reread {
             let done = reread(&plan, candidate, &mut said);
             progress.finish_and_clear();
             // What was measured before may be of another file.
             let (seconds, reads) = done.map_err(|error| {
-                failed(error).after(
+                failed(Some(&plan.path), &error).after(
                     "(or the file is not the one that --keep left, or --items, --engine or --hash \
                      is not what it was made with)",
                 )
@@ -118,7 +117,7 @@ impl Scale {
         }
         let done = scale(&plan, candidate, &mut said);
         progress.finish_and_clear();
-        let report = done.map_err(failed)?;
+        let report = done.map_err(|error| failed(Some(&plan.path), &error))?;
         if self.json {
             let figures = serde_json::to_value(&report).expect("figures have a JSON form");
             return output::print_json(&figures);

@@ -86,6 +86,10 @@ fn what_does_not_exist_is_refused() {
     place.run(&["crash", "--form", "7/7"]).fails(2, &["7/7"]);
     place.run(&["crash", "--form", "8/8", "--replay", "put:1:1"]).fails(2, &["copy all of it"]);
     assert_eq!(place.run(&["crash", "--model", "none"]).status, 2);
+    // Fails if a text that is none counts as a violation.
+    for text in ["put 1 / 5:", "put:1:1 / nothing"] {
+        place.run(&["crash", "--form", "8/8", "--replay", text]).fails(2, &[]);
+    }
     // Fails if a replay of another program counts as a violation of this one.
     let stale = ["crash", "--form", "8/8", "--replay", "put:1:1 / 999999:killed"];
     place.run(&stale).fails(5, &["there is no crash point 999999:killed"]);
