@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::failure::{Failure, Outcome};
 
@@ -11,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 pub struct Record {
     /// Write the figures into this file, too, in place of those that the engine has from this
     /// judge; docs/trust.toml is the project's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(regular))]
     record: Option<PathBuf>,
 }
 
@@ -34,6 +35,14 @@ impl Record {
         kept.insert("program".to_owned(), env!("EVERHASH_VERSION").into());
         row.insert(judge.to_owned(), kept.into());
         std::fs::write(path, printed(&file)).map_err(|error| Failure::output(path, &error))
+    }
+}
+
+/// Refuses what is no file of the disk before anything is judged: a device may have no end.
+fn regular(path: PathBuf) -> Result<PathBuf, &'static str> {
+    match path.metadata() {
+        Ok(found) if !found.is_file() => Err("is no regular file; name a file of figures"),
+        _ => Ok(path),
     }
 }
 

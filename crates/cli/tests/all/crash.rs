@@ -86,6 +86,12 @@ fn what_does_not_exist_is_refused() {
     place.run(&["crash", "--form", "7/7"]).fails(2, &["7/7"]);
     place.run(&["crash", "--form", "8/8", "--replay", "put:1:1"]).fails(2, &["copy all of it"]);
     assert_eq!(place.run(&["crash", "--model", "none"]).status, 2);
+    // Fails if a device is read to an end that it has not.
+    let record = ["crash", "--form", "8/8", "--states", "10", "--record"];
+    for no_file in ["/dev/full", "."] {
+        let run = place.run(&[&record[..], &[no_file]].concat());
+        run.fails(2, &["--record <FILE>: ", "no regular file"]);
+    }
     // Fails if a text that is none counts as a violation.
     for text in ["put 1 / 5:", "put:1:1 / nothing"] {
         place.run(&["crash", "--form", "8/8", "--replay", text]).fails(2, &[]);
