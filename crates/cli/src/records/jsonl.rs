@@ -23,8 +23,15 @@ struct Line {
 
 /// Reads a line without its end. The error says what is wrong, and never what the line contains.
 pub fn parse(line: &[u8]) -> Result<Pair, String> {
+    let no_record = || "not a record; write {\"key\":\"...\",\"value\":\"...\"}".to_owned();
+    match line.trim_ascii_start().first() {
+        None => return Err("the line is blank; write one object a line".to_owned()),
+        // The parser would take an array for the fields in their order.
+        Some(b'[') => return Err(no_record()),
+        Some(_) => {}
+    }
     let line: Line = serde_json::from_slice(line).map_err(|error| match error.classify() {
-        Category::Data => "not a record; write {\"key\":\"...\",\"value\":\"...\"}".to_owned(),
+        Category::Data => no_record(),
         _ => {
             format!("invalid JSON at byte {} of the line; write one object a line", error.column())
         }
@@ -89,6 +96,9 @@ mod tests {
             "",
             "{",
             "[]",
+            r#"["secret",null,"v",null]"#,
+            r#" ["secret",null,"v",null]"#,
+            " ",
             "{}",
             r#"{"key":"secret"}"#,
             r#"{"key":"secret","value":7}"#,
@@ -101,6 +111,8 @@ mod tests {
         ] {
             let message = parse(line.as_bytes()).unwrap_err();
             assert!(!message.contains("secret"), "{message}");
+            // The first byte of a line is byte 1.
+            assert!(!message.contains("byte 0"), "{message}");
         }
     }
 }
