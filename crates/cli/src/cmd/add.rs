@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use everhash_store::{Change, Db};
+use everhash_store::{Change, Db, admit_in_table};
 
 use super::{Database, Escapes, TableToWrite};
 use crate::failure::{Failure, Outcome};
@@ -33,7 +33,12 @@ impl Add {
     pub fn run(self) -> Outcome {
         let key = self.escapes.bytes(self.key)?;
         let path = &self.database.database;
-        let db = self.table.of_or_new(Db::open(path)?)?;
+        let db = Db::open(path)?;
+        if self.table.table.is_some() {
+            // A table that is not there is not made for a key that is refused; a sum is short.
+            admit_in_table(&key, &[], false).map_err(|error| Failure::from(error).of(path))?;
+        }
+        let db = self.table.of_or_new(db)?;
         let changed = db.try_modify(key, |value| {
             let before = value.map_or(Some(0), number).ok_or("the value is no whole number")?;
             let sum = before.checked_add(self.number).ok_or("the sum is too large")?;

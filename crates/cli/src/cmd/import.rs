@@ -101,6 +101,14 @@ impl Import {
             };
             admitted.map_err(|error| lines.wrong(error))?;
         }
+        if existed
+            && self.table.table.is_some()
+            && let Some((key, value)) = &first
+        {
+            // A table that is not there is not made for a pair that is refused.
+            let admitted = admit_in_table(key, value, self.expires_after.is_some());
+            admitted.map_err(|error| lines.wrong(error))?;
+        }
         let by_default = if existed { Durability::Batch } else { Durability::Process };
         let durability = self.durability.unwrap_or(by_default);
         let mut options = self.new.options().durability(durability).create_if_missing(true);

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use clap::Args;
-use everhash_store::{Db, MAX_VALUE_BYTES, Swap};
+use everhash_store::{Db, MAX_VALUE_BYTES, Swap, admit_in_table};
 
 use super::{Database, Escapes, TableToWrite};
 use crate::failure::{Failure, Outcome};
@@ -68,6 +68,10 @@ impl Put {
         {
             db.close()?;
             return Err(Failure::no());
+        }
+        if self.table.table.is_some() {
+            // A table that is not there is not made for a pair that is refused.
+            admit_in_table(&key, &value, self.expires_after.is_some())?;
         }
         if let (Some(after), Some(name)) = (self.expires_after, &self.table.table) {
             let table = db.expiring_table_or_create(name)?;

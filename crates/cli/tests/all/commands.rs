@@ -323,6 +323,25 @@ fn a_put_that_says_no_makes_no_table() {
 }
 
 #[test]
+fn a_pair_that_is_refused_makes_no_table() {
+    // Fails if a table were left behind that nobody has a pair for.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let key = "k".repeat(everhash_store::MAX_KEY_BYTES);
+    place.write("a.tsv", format!("{key}\t1\n"));
+    for command in [
+        &["put", "a.ehdb", &key, "value"][..],
+        &["put", "a.ehdb", &key, "value", "--expires-after", "9"],
+        &["add", "a.ehdb", &key],
+        &["import", "a.tsv", "a.ehdb"],
+        &["import", "a.tsv", "a.ehdb", "--expires-after", "9"],
+    ] {
+        place.run(&[command, &["--table", "t"]].concat()).fails(3, &["key"]);
+        assert_eq!(place.ok(&["tables", "a.ehdb"]), b"");
+    }
+}
+
+#[test]
 fn what_only_a_new_database_can_be_given_is_refused() {
     // Fails if a mode were taken for that of the file, which stays as it is.
     let place = Place::new();
