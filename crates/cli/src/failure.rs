@@ -126,7 +126,7 @@ impl From<everhash_store::Error> for Failure {
             | Error::TableName { .. } => Failure::usage(error),
             Error::TableKind { path, name, expiring: true } => Failure::usage(format_args!(
                 "{path}: the pairs of the table {name:?} have expiry times; put and import take \
-                 --expires-after, and everything else another table"
+                 --expires-after; use another table for add, --if-value and --print-old"
             )),
             Error::TableKind { path, name, .. } => Failure::usage(format_args!(
                 "{path}: the pairs of the table {name:?} have no expiry times; leave \

@@ -1,5 +1,6 @@
-//! The command line, and what is wrong with it: in one line, and without what was written there, as
-//! that may be a key or a value.
+//! The command line, and what is wrong with it: in one line, and without keys and values, and
+//! without arguments that are not known, as these may be some. What an option that never holds one
+//! was given, such as `--form`, may be repeated.
 
 use std::error::Error as _;
 use std::ffi::OsString;

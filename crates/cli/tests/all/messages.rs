@@ -144,6 +144,12 @@ fn a_table_of_the_other_kind_says_which_option_it_wants() {
         );
         assert!(!run.stderr.contains("drop"), "{run:?}");
     }
+    // Other commands work there, so that the message must not send them to another table.
+    for arguments in
+        [&["get", "a.ehdb", "k"][..], &["contains", "a.ehdb", "k"], &["count", "a.ehdb"]]
+    {
+        place.ok(&[arguments, &["--table", "ends"]].concat());
+    }
     let put = ["put", "a.ehdb", "k", "v", "--table", "stays", "--expires-after", "600"];
     place.run(&put).fails(2, &["a.ehdb: ", "\"stays\" have no expiry times; leave"]);
 }
