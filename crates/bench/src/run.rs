@@ -1,12 +1,14 @@
 //! A run: rounds of ceilings and phases, interleaved.
 
 use everhash_engines::{IN_MEMORY, ON_FILES};
-use everhash_index::{Design, Durability, Engine, Error, Form, HashKind, Result, Table};
+use everhash_index::{
+    Choice, Design, Durability, Engine, Error, Form, HashKind, Result, Sizing, Table,
+};
 use everhash_pmem::{Dram, FileMedium, WriteBack};
 
 use crate::ceilings::{Ceiling, Ground};
 use crate::clock::Took;
-use crate::medium::make;
+use crate::medium::{changes, make};
 use crate::phases::{Phase, Share, run_share};
 use crate::report::{Latency, Report, Samples};
 
@@ -53,6 +55,16 @@ impl Candidate {
     /// Returns whether it can hold pairs of a form.
     pub fn holds(&self, form: Form) -> bool {
         self.in_memory.capabilities.holds(form)
+    }
+
+    /// Tells whether its tables have such settings.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub fn admit(&self, form: Form, settings: &[(String, u64)]) -> Result<()> {
+        let choice = Choice { sizing: Sizing::Usual, changes: &changes(settings) };
+        // All changes are made before a setting is looked for.
+        self.in_memory.setting(form, choice, "").map(drop)
     }
 
     /// Returns whether it can make writes durable together.

@@ -71,6 +71,10 @@ impl Bench {
     /// Runs the command.
     pub fn run(self) -> Outcome {
         let taking_part = self.candidates()?;
+        for candidate in taking_part.iter().filter(|candidate| candidate.holds(self.form)) {
+            let admitted = candidate.admit(self.form, &self.settings);
+            admitted.map_err(|error| failed(None, &error))?;
+        }
         let plan = Plan {
             items: self.items,
             form: self.form,

@@ -166,7 +166,11 @@ fn a_setting_or_a_form_that_there_is_not_is_a_wrong_command_line() {
     }
     place.run(&["bench", "--items", "100", "--threads", "1,0"]).fails(2, &["--threads <LIST>: "]);
     place.run(&["bench", "--items", "0"]).fails(2, &["--items <COUNT>: "]);
-    for command in [&["bench", "--items", "100"][..], &["scale", "s", "--items", "100"]] {
+    for command in [
+        &["bench", "--items", "100"][..],
+        &["bench", "--items", "300", "--instructions"],
+        &["scale", "s", "--items", "100"],
+    ] {
         place.run(&[command, &["--set", "foo=1"]].concat()).fails(2, &["there is no 'foo'"]);
     }
     let settings = ["torture", "--kills", "3", "--directory", ".", "--engine"];
