@@ -174,7 +174,7 @@ impl<M: Media> Reef<M> {
             survey.tombstones += segment.tombstones;
             let is_better =
                 |best: Victim| gain * best.segment.span.words > best.gain * segment.span.words;
-            if segment.is_damaged {
+            if segment.is_damaged || stream.is_refused(segment) {
                 continue;
             }
             let victim = |gain| Victim::new(number, (*sequence, *segment), is_oldest, gain);
@@ -218,7 +218,8 @@ impl<M: Media> Reef<M> {
             // Those of the oldest segment are garbage, and then those of the next one, as soon as
             // the epoch is durable as of which that one is the oldest.
             let oldest = stream.sealed.iter().next();
-            let oldest = oldest.filter(|(_, it)| !it.is_empty && !it.is_damaged);
+            let may_go = |it: &Sealed| !it.is_empty && !it.is_damaged && !stream.is_refused(it);
+            let oldest = oldest.filter(|(_, it)| may_go(it));
             if let Some((sequence, segment)) = oldest {
                 let gain = self.units.garbage(segment.span.start) + segment.tombstones;
                 let number = stream.number as usize;
@@ -265,7 +266,8 @@ impl<M: Media> Reef<M> {
     }
 
     /// Collects some of a segment that is held for it, and none any more once that was all, or
-    /// once it met damage.
+    /// once it met damage, or an object for which there is no room: other segments may have shorter
+    /// ones. It is tried again once the stream has found room for one more segment.
     fn collect_held(&self, held: &mut Option<Victim>, step: u64) -> Result<()> {
         let Some(victim) = held else { return Ok(()) };
         match self.collect(victim, step) {
@@ -280,6 +282,15 @@ impl<M: Media> Reef<M> {
                 segment.is_damaged = true;
                 stream.damaged = stream.damaged.or(Some(Addr::new(at)));
                 return Err(Error::Corrupt { at, broken });
+            }
+            Err(full @ Error::Full { .. }) => {
+                let mut stream = self.streams[victim.stream].0.lock()?;
+                let newest = stream.last.sequence;
+                if let Some(segment) = stream.sealed.get_mut(&victim.sequence) {
+                    segment.refused_at = Some(newest);
+                }
+                *held = None;
+                return Err(full);
             }
             Err(error) => return Err(error),
         }
@@ -419,25 +430,40 @@ impl<M: Media> Reef<M> {
             let stream = stream.0.lock()?;
             waits |= !stream.emptied.is_empty() || !stream.ends.is_empty();
         }
-        // One is enough. There may be room for the objects of another one and not for those of
-        // the best.
+        // One is enough.
         let mut gained = waits;
         for victim in victims {
-            let mut collected = self.collected[victim.stream].0.lock()?;
-            collected.get_or_insert(victim);
-            match self.collect_held(&mut collected, u64::MAX) {
-                Ok(()) => {
-                    gained = true;
-                    break;
-                }
-                Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
-                Err(error) => return Err(error),
+            if self.collect_any(victim)? {
+                gained = true;
+                break;
             }
         }
         if gained {
             self.commit_epoch()?;
         }
         Ok(gained)
+    }
+
+    /// Collects a segment of a full medium, or if it cannot be moved, another one of its stream:
+    /// there may be room for the objects of that one. Returns whether one was collected.
+    fn collect_any(&self, victim: Victim) -> Result<bool> {
+        let mut collected = self.collected[victim.stream].0.lock()?;
+        collected.get_or_insert(victim);
+        for _ in 0..ATTEMPTS {
+            match self.collect_held(&mut collected, u64::MAX) {
+                Ok(()) => return Ok(true),
+                Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let mut stream = self.streams[victim.stream].0.lock()?;
+            *collected = self.victim(&stream, NOTHING);
+            if collected.is_none() {
+                // The medium may have room the next time, and nothing here may have shown it.
+                stream.sealed.values_mut().for_each(|it| it.refused_at = None);
+                break;
+            }
+        }
+        Ok(false)
     }
 
     /// Does what a write leaves to do when it holds no latch any more: prepares memory for the next

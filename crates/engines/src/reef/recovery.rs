@@ -397,9 +397,16 @@ impl<M: Media> Reef<M> {
         self.used.fetch_add(span.bytes(), Ordering::Relaxed);
         let number = segment.stream as usize;
         let mut stream = self.streams[number].0.lock()?;
-        let (seal, fill) = (segment.seal, words);
-        let (is_empty, is_damaged, is_found) = (false, false, true);
-        let sealed = Sealed { span, seal, fill, tombstones: 0, is_empty, is_damaged, is_found };
+        let sealed = Sealed {
+            span,
+            seal: segment.seal,
+            fill: words,
+            tombstones: 0,
+            is_empty: false,
+            is_damaged: false,
+            is_found: true,
+            refused_at: None,
+        };
         stream.sealed.insert(segment.sequence, sealed);
         stream.census = (stream.census.0 + 1, stream.census.1 ^ segment.seal);
         Ok(())

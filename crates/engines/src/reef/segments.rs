@@ -239,8 +239,16 @@ impl<M: Media> Reef<M> {
         if used.words < span.words {
             stream.ends.push(Span::new(span.start.plus(used.words), span.words - used.words));
         }
-        let (span, is_empty, is_damaged, is_found) = (used, false, false, false);
-        let sealed = Sealed { span, seal, fill, tombstones, is_empty, is_damaged, is_found };
+        let sealed = Sealed {
+            span: used,
+            seal,
+            fill,
+            tombstones,
+            is_empty: false,
+            is_damaged: false,
+            is_found: false,
+            refused_at: None,
+        };
         stream.sealed.insert(sequence, sealed);
         Ok(())
     }

@@ -66,6 +66,8 @@ pub struct Sealed {
     pub(super) is_damaged: bool,
     /// Whether an opening found it, and ended it wherever it was filled to.
     pub(super) is_found: bool,
+    /// The sequence of the newest segment when there was no room to move an object of this one.
+    pub(super) refused_at: Option<u64>,
 }
 
 /// A segment that is collected.
@@ -160,6 +162,12 @@ impl Stream {
     /// bytes.
     pub fn written(&self) -> u64 {
         self.written + self.pending - self.moved
+    }
+
+    /// Returns whether a segment is left alone for now: there was no room to move an object of it,
+    /// and the stream has found room for no other segment since.
+    pub fn is_refused(&self, segment: &Sealed) -> bool {
+        segment.refused_at == Some(self.last.sequence)
     }
 
     /// Returns how much room waits for the end of an epoch. Unit: bytes.

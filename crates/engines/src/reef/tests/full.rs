@@ -235,3 +235,41 @@ fn a_closure_is_asked_once_however_full_the_medium_is() {
         (None, len - 1 - OTHERS as u64)
     );
 }
+
+#[test]
+fn a_long_object_that_cannot_be_moved_holds_up_no_other_segment() {
+    // Fails if collection tries the segment of such an object for ever, however much garbage others
+    // have: of 23,000 removals 22,000 were refused.
+    for (streams, bytes) in [(1, 1 << 20), (4, 300 << 10)] {
+        let segment_bytes = 64 << 10;
+        let settings =
+            ReefSettings { streams, shards: 4, buckets: 64, segment_bytes, ..ReefSettings::tiny() };
+        let medium = Image::new(0, 4 << 20);
+        let session = Session::<Reef>::create(medium, Form::Variable, &settings).unwrap();
+        let table = session.table();
+        let mut beside = Vec::new();
+        for stream in 0..streams as usize {
+            let is_its = |key: &u32| table.shard(table.hash(&key.to_le_bytes())).1 == stream;
+            let long = (1_000_000u32..).find(is_its).unwrap();
+            assert!(table.insert(&long.to_le_bytes(), &vec![1; bytes]).unwrap());
+            for key in (2_000_000u32..).filter(is_its).take(3) {
+                assert!(table.insert(&key.to_le_bytes(), &[9; 40]).unwrap());
+                beside.push(key);
+            }
+        }
+        let fill = |mut keys: core::ops::RangeFrom<u32>| {
+            keys.find(|key| table.insert(&key.to_le_bytes(), &[7; 100]).is_err()).unwrap()
+        };
+        let end = fill(0..);
+        for key in beside {
+            assert!(table.remove(&key.to_le_bytes()).unwrap());
+        }
+        // Those of the other streams too.
+        (0..400).for_each(|key| drop(table.insert(&(3_000_000u32 + key).to_le_bytes(), &[7; 100])));
+        for key in 0..end {
+            let removed = table.remove(&key.to_le_bytes());
+            assert!(matches!(removed, Ok(true)), "{streams}: {key} of {end}: {removed:?}");
+        }
+        assert!(fill(4_000_000..) > 4_000_000 + end / 2, "{streams}: the room is there again");
+    }
+}
