@@ -58,6 +58,8 @@ struct Object {
     /// `None` of a tombstone.
     value: Option<Vec<u8>>,
     words: u64,
+    /// Whether it belongs to an atomic batch.
+    is_batched: bool,
 }
 
 /// The newest value of each key, `None` for a tombstone.
@@ -74,6 +76,8 @@ struct Judge<'a, M: Media> {
     streams: u64,
     unit_bytes: u64,
     left: Left,
+    /// Whether each write is durable when it returns.
+    is_immediate: bool,
     /// Whether what is sound behind the durable end of a stream is read although something before
     /// it is not.
     salvages: bool,
@@ -166,6 +170,7 @@ fn read<M: Media>(
         streams,
         unit_bytes: layout::unit_bytes(segment_bytes),
         left,
+        is_immediate: root[Root::DURABILITY] != 0,
         salvages,
     };
     let (newest, reachable_bytes) = judge.newest(damage)?;
@@ -312,33 +317,29 @@ impl<M: Media> Judge<'_, M> {
         let mut spans = vec![Span::of_bytes(Addr::NULL, pool::DATA.byte())];
         for (number, stream) in self.streams_of(record, segments)? {
             let tail = record.tail(number);
-            let floor = self.floor(&stream, tail[0]);
-            let (mut next, mut cut) = (tail[0], None);
+            let last = self.last(&stream, tail[0], record);
+            let heads = stream.range(..=last).map(|(_, it)| it.head[SegmentHead::FLOOR]);
+            let floor = heads.max().unwrap_or(0);
+            let mut cut = None;
             if self.left == Left::Visible {
                 self.goes_on(&stream, tail[0]).or_else(&mut *damage)?;
             }
-            for (sequence, segment) in stream {
-                let is_behind = sequence > tail[0];
-                if is_behind {
-                    next = next.wrapping_add(1);
-                    // Behind the record only what follows without a gap.
-                    if self.left == Left::Closed || sequence != next {
-                        break;
-                    }
-                }
-                let Some(words) = self.words_of(segment, tail) else {
+            for (sequence, segment) in stream.range(..=last) {
+                let Some(words) = self.words_of(segment, record) else {
                     let broken = "a segment ends inside its units, and not before its record says";
                     damage(corrupt(segment.at, broken))?;
                     continue;
                 };
-                let bytes = (words * WORD).next_multiple_of(self.unit_bytes);
-                let span = Span::of_bytes(segment.at, bytes);
-                if let Err(error) = budget.take(span) {
+                let whole = |words: u64| {
+                    let bytes = (words * WORD).next_multiple_of(self.unit_bytes);
+                    Span::of_bytes(segment.at, bytes)
+                };
+                if let Err(error) = budget.take(whole(words)) {
                     damage(error)?;
                     continue;
                 }
-                spans.push(span);
-                if sequence < floor {
+                if *sequence < floor {
+                    spans.push(whole(words));
                     continue;
                 }
                 let certain = match sequence.cmp(&tail[0]) {
@@ -347,9 +348,11 @@ impl<M: Media> Judge<'_, M> {
                     _ => words,
                 };
                 let words = (words, certain);
-                self.objects(segment, words, &mut newest, (&mut cut, damage))?;
-                if cut.is_some() && !self.salvages {
-                    break;
+                let end = self.objects(segment, words, &mut newest, (&mut cut, damage))?;
+                spans.push(whole(end));
+                if !self.salvages {
+                    // Behind the last object of a segment may lie anything.
+                    cut = None;
                 }
             }
         }
@@ -394,28 +397,53 @@ impl<M: Media> Judge<'_, M> {
         }
     }
 
-    /// Returns the words in use of a segment whose stream ends at `tail`; `None` if it is damaged.
-    fn words_of(&self, segment: &Segment, tail: [u64; 2]) -> Option<u64> {
-        let (order, is_closed) = (segment.sequence().cmp(&tail[0]), self.left == Left::Closed);
-        let least = if order.is_eq() && !is_closed { tail[1] } else { 0 };
+    /// Returns the last segment of a stream that counts, if its commit record has it end in `last`:
+    /// behind that, one that follows without a gap.
+    fn last(&self, stream: &BTreeMap<u64, &Segment>, last: u64, record: &Record) -> u64 {
+        let behind = stream.range((Bound::Excluded(last), Bound::Unbounded));
+        let mut next = last;
+        for (sequence, segment) in behind {
+            if *sequence != next.wrapping_add(1) || !self.goes_behind(segment, record) {
+                break;
+            }
+            next = *sequence;
+        }
+        next
+    }
+
+    /// Returns whether something may count that lies in a segment behind the end of its stream in a
+    /// commit record. After power loss, of batches nothing does, and of immediate writes only those
+    /// of the opening that wrote the record.
+    fn goes_behind(&self, segment: &Segment, record: &Record) -> bool {
+        match self.left {
+            Left::Closed => false,
+            Left::Visible => true,
+            Left::Power => {
+                let generation = segment.head[SegmentHead::GENERATION];
+                let is_same = generation == record.words[Epoch::GENERATION];
+                self.salvages || self.is_immediate && is_same
+            }
+        }
+    }
+
+    /// Returns the words in use of a segment by a commit record; `None` if it is damaged.
+    fn words_of(&self, segment: &Segment, record: &Record) -> Option<u64> {
+        let tail = record.tail(segment.stream());
+        let order = segment.sequence().cmp(&tail[0]);
+        let goes_behind = self.goes_behind(segment, record);
+        let least = if order.is_eq() && goes_behind { tail[1] } else { 0 };
         let possible = least..=self.most_words(segment);
         let said = Tail::of(segment.head[SegmentHead::TAIL], segment.seal).map(|tail| tail.words);
         let words = match self.left {
-            Left::Closed if order.is_eq() => Some(tail[1]),
+            _ if order.is_eq() && !goes_behind => Some(tail[1]),
             // Power loss may have kept an older end, or none, in a head that is sound.
-            Left::Power if order.is_ge() => {
+            Left::Power if order.is_ge() && self.salvages => {
                 said.filter(|words| possible.contains(words)).or(Some(*possible.end()))
             }
+            Left::Power if order.is_ge() => Some(*possible.end()),
             _ => said,
         };
         words.filter(|words| possible.contains(words))
-    }
-
-    /// Returns before which segment of a stream nothing counts.
-    fn floor(&self, stream: &BTreeMap<u64, &Segment>, last: u64) -> u64 {
-        let counts =
-            stream.iter().filter(|(sequence, _)| self.left != Left::Closed || **sequence <= last);
-        counts.map(|(_, segment)| segment.head[SegmentHead::FLOOR]).max().unwrap_or(0)
     }
 
     fn most_words(&self, segment: &Segment) -> u64 {
@@ -424,20 +452,25 @@ impl<M: Media> Judge<'_, M> {
 
     /// Reads the objects of a segment, of which `certain` words are sound unless they are damaged.
     /// `cut` takes the first object behind these that is not; it is damage only if a sound one
-    /// comes behind it, for which nobody looks but salvage.
+    /// comes behind it, for which nobody looks but salvage. Returns where the objects end that were
+    /// read. Unit: words.
     fn objects(
         &self,
         segment: &Segment,
         (words, certain): (u64, u64),
         newest: &mut Newest,
         (cut, damage): (&mut Option<Error>, Damage<'_>),
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let (mut offset, mut search) = (SegmentHead::WORDS as u64, SEARCHED * words);
         // Ends: every object has a length, and a search goes forward.
         while offset < words {
             let at = segment.at.plus(offset);
             let broken = match self.object(at, segment.seal, words - offset)? {
                 Some(object) if self.stream_of(&object.key) == segment.stream() => {
+                    if offset >= certain && object.is_batched && !self.salvages {
+                        // It counts only under a commit record.
+                        return Ok(offset);
+                    }
                     cut.take().map_or(Ok(()), &mut *damage)?;
                     newest.insert(object.key, object.value);
                     offset += object.words;
@@ -452,12 +485,12 @@ impl<M: Media> Judge<'_, M> {
             } else {
                 cut.get_or_insert(error);
                 if !self.salvages {
-                    break;
+                    return Ok(offset);
                 }
             }
             offset = self.next_object(segment, (offset + 1, words), &mut search)?;
         }
-        Ok(())
+        Ok(words)
     }
 
     fn stream_of(&self, key: &[u8]) -> u64 {
@@ -524,7 +557,8 @@ impl<M: Media> Judge<'_, M> {
         let is_sound =
             check == head && (kind == Kind::Removed || admit(self.form, &key, &value).is_ok());
         let value = (kind == Kind::Put).then_some(value);
-        Ok(is_sound.then_some(Object { key, value, words }))
+        let is_batched = layout::is_batched(head);
+        Ok(is_sound.then_some(Object { key, value, words, is_batched }))
     }
 }
 
