@@ -1,7 +1,7 @@
 //! The memory of all shards: leaves and arrays of links, which never move, so that readers need no
 //! lock.
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{AtOnce, LINE, Lock, Parts, Primitives, WORD};
 
 use super::SLOTS;
@@ -11,7 +11,7 @@ use super::word::Link;
 ///
 /// Unit: words. Source: ours; 16 GiB, which a link can name, and all parts are more than a
 /// machine's memory.
-const MOST: u32 = 31;
+pub(super) const MOST: u32 = 31;
 
 /// Words of a line.
 const LINE_WORDS: usize = (LINE / WORD) as usize;
@@ -54,8 +54,12 @@ impl<P: Primitives> Arena<P> {
     /// Takes words, from the beginning of a line on.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
+    /// [`Error::Full`] for no bytes if no part can be so long; [`Error::Poisoned`] after a panic
+    /// inside.
     pub fn take(&self, words: usize) -> Result<Link> {
+        if words > 1 << MOST {
+            return Err(Error::Full { needed: 0 });
+        }
         let words = words.next_multiple_of(LINE_WORDS);
         let mut taken = self.taken.lock()?;
         // Ends: each part is twice as long as the one before, or as the longest there may be.
@@ -92,7 +96,7 @@ impl<P: Primitives> Arena<P> {
     /// Returns how much memory has been taken. Unit: bytes.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
+    /// [`Error::Poisoned`] after a panic inside.
     pub fn dram_bytes(&self) -> Result<u64> {
         Ok(self.taken.lock()?.words * WORD + size_of_val(self) as u64)
     }
@@ -105,6 +109,14 @@ mod tests {
     use everhash_pmem::Std;
 
     use super::*;
+
+    #[test]
+    fn more_words_than_a_part_can_have_are_refused() {
+        // Fails if a part that is long enough is looked for without end.
+        let arena = Arena::<Std>::new(64);
+        let refused = arena.take((1 << MOST) + 1);
+        assert!(matches!(refused, Err(Error::Full { needed: 0 })), "{refused:?}");
+    }
 
     #[test]
     fn what_is_taken_is_zero_and_stays_where_it_is() {

@@ -20,15 +20,15 @@ const LENGTH: Bits = Bits::new(8, 8);
 const LEAVES: Bits = Bits::new(16, 48);
 
 /// Of a leaf: the bits that all its hashes begin with.
-const INDEX: Bits = Bits::new(0, MOST_DEPTH);
+const INDEX: Bits = Bits::new(0, 32);
 /// Of a leaf: how many these are.
-const SHARED: Bits = Bits::new(MOST_DEPTH, 6);
+const SHARED: Bits = Bits::new(32, 6);
 /// Of a leaf: the first bit of its tags.
-const BASE: Bits = Bits::new(MOST_DEPTH + 6, 6);
+const BASE: Bits = Bits::new(38, 6);
 /// Of a leaf: behind that, the number of pairs of each bucket.
 const COUNT: Bits = Bits::new(0, 4);
 /// The first of these, in lengths of one.
-const FIRST: u64 = (MOST_DEPTH as u64 + 12) / 4;
+const FIRST: u64 = 44 / 4;
 /// How many of them a word has room for.
 const GROUP: u64 = 16;
 

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtomicWord, Primitives};
 
+use super::arena::MOST;
 use super::word::{BEHIND, DISTANCE, Link, TAG, WANTED_SHIFT, behind_slot, place_of};
 use super::{Links, MOST_BUCKETS, Members, Room, SLOTS, Shard, reach};
 
@@ -23,9 +24,9 @@ pub(super) const CROWDED: u32 = 6;
 
 /// How many bits of the hash choose a leaf, at most.
 ///
-/// Unit: bits. Source: ours; so many have room in a checkpoint, beside the first counts of pairs,
-/// and no machine has memory for so many leaves.
-pub(super) const MOST_DEPTH: u32 = 32;
+/// Unit: bits. Source: ours; so many links are the longest part of an arena, and no machine has
+/// memory for so many leaves.
+pub(super) const MOST_DEPTH: u32 = MOST;
 
 /// The words of a leaf that is not in the directory.
 pub(super) struct Loose {
