@@ -327,7 +327,25 @@ impl<P: Primitives> Shard<P> {
     ) -> Result<Room<'_, P>> {
         match self.free_slot(hash) {
             Some(room) => Ok(room),
-            None => self.grow(members, hash, &mut rehash),
+            None => self.grow(members, (hash, 0), &mut rehash),
+        }
+    }
+
+    /// As [`Shard::make_room`], for an opening that replays: when the pairs were stored, the shard
+    /// may have had more leaves than now, and so have taken more keys whose hashes begin alike. For
+    /// these, all shards may take `most` bytes of memory.
+    ///
+    /// # Errors
+    /// As [`Shard::make_room`].
+    pub fn make_room_again(
+        &self,
+        members: &mut Members,
+        (hash, most): (u64, u64),
+        mut rehash: impl FnMut(&mut [(u64, Addr)]) -> Result<()>,
+    ) -> Result<Room<'_, P>> {
+        match self.free_slot(hash) {
+            Some(room) => Ok(room),
+            None => self.grow(members, (hash, most), &mut rehash),
         }
     }
 

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use everhash_index::{Error, Result};
-use everhash_pmem::{Addr, AtomicWord, Primitives};
+use everhash_pmem::{Addr, AtomicWord, Primitives, WORD};
 
 use super::arena::MOST;
 use super::word::{BEHIND, DISTANCE, Link, TAG, WANTED_SHIFT, behind_slot, place_of};
@@ -123,7 +123,8 @@ struct Moved {
 }
 
 impl<P: Primitives> Shard<P> {
-    /// Splits the leaf of a hash until one more pair of it finds a slot.
+    /// Splits the leaf of a hash until one more pair of it finds a slot. A leaf that is crowded is
+    /// split only as long as all shards take at most `most` bytes of memory.
     ///
     /// # Errors
     /// Those of `rehash`; [`Error::Full`] for no bytes if too many keys have one hash: more room
@@ -132,7 +133,7 @@ impl<P: Primitives> Shard<P> {
     pub(super) fn grow(
         &self,
         members: &mut Members,
-        hash: u64,
+        (hash, most): (u64, u64),
         rehash: &mut Rehash<'_>,
     ) -> Result<Room<'_, P>> {
         // Ends: each split takes one more bit of the hash, and their number is bounded.
@@ -141,12 +142,20 @@ impl<P: Primitives> Shard<P> {
                 return Ok(room);
             }
             let leaf = self.leaf(hash);
-            if leaf.depth() >= (members.leaves.ilog2() + CROWDED).min(MOST_DEPTH) {
+            let is_crowded = leaf.depth() >= members.leaves.ilog2() + CROWDED;
+            if leaf.depth() >= MOST_DEPTH || is_crowded && !self.may_crowd(leaf, most)? {
                 return Err(Error::Full { needed: 0 });
             }
             self.split(leaf, leaf.index(hash), rehash)?;
             members.leaves += 1;
         }
+    }
+
+    /// Returns whether all shards take at most `most` bytes of memory after a split of a leaf.
+    fn may_crowd(&self, leaf: Link, most: u64) -> Result<bool> {
+        // The longer array of links: of a crowded leaf it takes far more than the new leaf.
+        let links = WORD << (leaf.depth() + 1);
+        Ok(links <= most && self.arena.dram_bytes()? <= most - links)
     }
 
     /// Splits the leaf to which the link of this number is the first one.

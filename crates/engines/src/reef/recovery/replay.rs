@@ -20,6 +20,18 @@ use crate::reef::stream::Position;
 /// Unit: objects. Source: ours; about as many cache misses can a present core have outstanding.
 const TOGETHER: usize = 16;
 
+/// How much memory the directory may take for keys whose hashes begin alike, as a multiple of the
+/// medium's length.
+///
+/// Source: ours; the table that stored them had more leaves, and chosen keys must not take much
+/// more memory than the medium has bytes.
+const CROWD_SHARE: u64 = 4;
+
+/// How much memory it may take for them, however short the medium is.
+///
+/// Unit: bytes. Source: ours; links for 15 bits of a hash, and the shorter arrays before them.
+const LEAST_CROWD: u64 = 1 << 20;
+
 /// An object of a stream that is read and not yet in the directory.
 struct Read {
     held: Held,
@@ -186,7 +198,9 @@ impl<M: Media> Reef<M> {
                 members.items -= 1;
             }
             (None, Kind::Put) => {
-                let room = shard.make_room(members, hash, |pairs| self.rehash(pm, pairs))?;
+                let most = (CROWD_SHARE * pm.media().bytes()).max(LEAST_CROWD);
+                let rehash = |pairs: &mut [_]| self.rehash(pm, pairs);
+                let room = shard.make_room_again(members, (hash, most), rehash)?;
                 shard.insert(room, at);
                 members.items += 1;
             }

@@ -1,5 +1,6 @@
 //! Opening: what was written comes back, whatever its length, and on any number of threads.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use everhash_index::{Form, Table, Threads, WordTable};
@@ -74,4 +75,39 @@ fn a_checkpoint_is_loaded_on_any_number_of_threads() {
         (0..KEYS).for_each(|key| assert_eq!(table.get_word(key).unwrap(), Some(!key)));
         table.check().unwrap();
     });
+}
+
+#[test]
+fn keys_that_a_larger_table_took_are_no_reason_not_to_open() {
+    // Fails if an opening refuses keys whose hashes begin alike because its directory has fewer
+    // leaves than that of the table which accepted them.
+    const MANY: u64 = 20_000;
+    let settings = ReefSettings {
+        streams: 1,
+        shards: 1,
+        buckets: 1,
+        segment_bytes: 64 << 10,
+        // No checkpoint is written.
+        flush_bytes: 32 << 20,
+        ..ReefSettings::tiny()
+    };
+    let medium = Image::new(0, 16 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    (0..MANY).for_each(|key| assert!(table.insert_word(key, 1).unwrap()));
+    let is_alike = |key: &u64| table.hash(&key.to_le_bytes()) & 0xfff == 5;
+    let alike: Vec<u64> = (MANY..).filter(is_alike).take(40).collect();
+    alike.iter().for_each(|key| assert!(table.insert_word(*key, 2).unwrap()));
+    (0..MANY).for_each(|key| assert!(table.remove_word(key).unwrap()));
+    for round in 0..100 {
+        table.maintain(Duration::from_secs(10 * round), 1 << 20).unwrap();
+        table.sync().unwrap();
+    }
+    session.reopen().unwrap();
+    let table = session.table();
+    assert!(table.epochs.lock().unwrap().checkpoint.is_none());
+    assert_eq!(table.len().unwrap(), alike.len() as u64);
+    alike.iter().for_each(|key| assert_eq!(table.get_word(*key).unwrap(), Some(2)));
+    let dram = table.stats().unwrap().dram_bytes;
+    assert!(dram < 8 << 20, "{dram} bytes of memory");
 }
