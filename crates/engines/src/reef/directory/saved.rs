@@ -10,7 +10,7 @@ use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives};
 use super::arena::Arena;
 use super::split::{CROWDED, Loose, MOST_DEPTH, TAG_USE};
 use super::word::{BEHIND, DISTANCE, Link, place_of};
-use super::{MOST_BUCKETS, Members, SLOTS, Shard, reach};
+use super::{Links, MOST_BUCKETS, Members, SLOTS, Shard, reach};
 
 /// Of a shard: base-2 logarithm of the links.
 const DEPTH: Bits = Bits::new(0, 8);
@@ -112,29 +112,33 @@ impl<P: Primitives> Shard<P> {
         members.leaves * head_words(self.length) + members.items
     }
 
-    /// Makes a shard from the words of a checkpoint, with the pairs whose places are `wanted`, and
-    /// of at most `most` buckets; `None` if the words are none of a shard.
+    /// Makes a shard from the words of a checkpoint, with the pairs whose places are `wanted`, of
+    /// leaves of `length` buckets, and of at most `most` buckets and as much memory for links;
+    /// `None` if the words are none of such a shard.
     pub fn load(
         arena: &Arc<Arena<P>>,
         words: &[u64],
         shape: u64,
-        most: u64,
+        (length, most): (u64, u64),
         wanted: impl Fn(Addr) -> bool,
     ) -> Option<Self> {
         let depth = DEPTH.get(shape) as u32;
-        let (length, leaves) = (LENGTH.get(shape), LEAVES.get(shape));
-        let is_possible = (1..=MOST_BUCKETS).contains(&length)
+        let leaves = LEAVES.get(shape);
+        let is_possible = LENGTH.get(shape) == length
+            && (1..=MOST_BUCKETS).contains(&length)
             && leaves > 0
             && leaves * length <= most
             && leaves * head_words(length) <= words.len() as u64
             // It may have grown while it was saved.
-            && depth <= (leaves.ilog2() + 1 + CROWDED).min(MOST_DEPTH);
+            && depth <= (leaves.ilog2() + 1 + CROWDED).min(MOST_DEPTH)
+            && 1 << depth <= most.saturating_mul(SLOTS as u64);
         if !is_possible {
             return None;
         }
-        let mut links = vec![None; 1 << depth];
         let (mut words, mut items) = (words.iter(), 0);
         let shard = Shard::bare(arena, length);
+        // Before the first leaf: a link that is zero leads to none then.
+        let links = Links::take(arena, depth).ok()?;
         for _ in 0..leaves {
             let head = *words.as_slice().first()?;
             let (index, shared) = (INDEX.get(head), SHARED.get(head) as u32);
@@ -150,14 +154,18 @@ impl<P: Primitives> Shard<P> {
             items += count;
             let leaf = arena.take(SLOTS * length as usize).ok()?.with(shared, base);
             shard.store(leaf, &mut loose);
-            for link in links.get_mut(index as usize..)?.iter_mut().step_by(1 << shared) {
-                if link.replace(leaf).is_some() {
+            for number in (index..=links.last()).step_by(1 << shared) {
+                let link = shard.link(links, number);
+                if link.load(Ordering::Relaxed) != 0 {
                     return None;
                 }
+                link.store(leaf.0, Ordering::Release);
             }
         }
-        let links: Vec<Link> = links.into_iter().collect::<Option<_>>()?;
-        shard.make_links(&links).ok()?;
+        if (0..=links.last()).any(|it| shard.link(links, it).load(Ordering::Relaxed) == 0) {
+            return None;
+        }
+        shard.set_links(links);
         *shard.latch.lock().ok()? = Members { items, leaves };
         Some(shard)
     }

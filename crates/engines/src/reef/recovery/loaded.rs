@@ -58,11 +58,14 @@ pub(super) fn load<M: Media>(
     let index_words = CheckpointShard::WORDS as u64 * settings.shards;
     let index = cut(&mut rest, index_words, head[CheckpointHead::SHARDS_SUM])?;
     let index = Reader::new(pool, seed, &[index]).read(index)?.to_vec();
-    let entries = index.chunks_exact(CheckpointShard::WORDS).map(|entry| {
+    let level = settings.level().min(LEAST_LEVEL);
+    let entries = (0..).zip(index.chunks_exact(CheckpointShard::WORDS)).map(|(number, entry)| {
         let (words, sum) = (entry[CheckpointShard::LENGTH], entry[CheckpointShard::CHECKSUM]);
-        Some((cut(&mut rest, words, sum)?, entry[CheckpointShard::SHAPE]))
+        // Leaves have one length for ever.
+        let length = Size::new(level, (number, settings.shards), 0).length;
+        Some((cut(&mut rest, words, sum)?, entry[CheckpointShard::SHAPE], length))
     });
-    let entries: Vec<(Part, u64)> = entries.collect::<Option<_>>()?;
+    let entries: Vec<(Part, u64, u64)> = entries.collect::<Option<_>>()?;
     let tails: Vec<Position> = head[CheckpointHead::TAILS..CheckpointHead::SPARE]
         .chunks_exact(2)
         .map(|tail| Position { sequence: tail[0], fill: tail[1] })
@@ -71,13 +74,14 @@ pub(super) fn load<M: Media>(
     let ends = Ends::new(plan, &tails, unit_bytes, medium_bytes);
     // A leaf, however short the medium is.
     let buckets = (MOST_BUCKETS * (medium_bytes / LINE / settings.shards)).max(2 << LEAST_LEVEL);
-    let least = Size::new(settings.level().min(LEAST_LEVEL), (0, 1), 0);
+    let least = Size::new(level, (0, 1), 0);
     let arena = Arc::new(Arena::new(settings.shards * least.words()));
-    let load_some = |entries: &[(Part, u64)]| -> Option<Vec<Shard<M::Sync>>> {
-        let parts: Vec<Part> = entries.iter().map(|(part, _)| *part).collect();
+    let load_some = |entries: &[(Part, u64, u64)]| -> Option<Vec<Shard<M::Sync>>> {
+        let parts: Vec<Part> = entries.iter().map(|(part, ..)| *part).collect();
         let mut reader = Reader::new(pool, seed, &parts);
-        let shards = entries.iter().map(|(part, shape)| {
-            Shard::load(&arena, reader.read(*part)?, *shape, buckets, |at| ends.counts(at))
+        let shards = entries.iter().map(|(part, shape, length)| {
+            let (words, most) = (reader.read(*part)?, (*length, buckets));
+            Shard::load(&arena, words, *shape, most, |at| ends.counts(at))
         });
         shards.collect()
     };

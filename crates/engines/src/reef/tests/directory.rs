@@ -246,21 +246,21 @@ fn what_a_checkpoint_leaves_out_hides_no_other_pair() {
     for (level, count) in [(0, 5), (1, 12), (4, 100), (8, 1500)] {
         let mut known = Known::new(level);
         (0..count).for_each(|number| known.insert(spread(number), number + 1));
-        let mut words = Vec::new();
+        let (mut words, length) = (Vec::new(), Size::new(level, (0, 1), 0).length);
         let shape = known.shard.save(&mut words).unwrap();
         for part in 1..5 {
             let wanted = |place: Addr| place.byte() / 8 % 5 >= part;
             let most = known.shard.buckets(&known.shard.latch.lock().unwrap());
             let arena = Arc::new(Arena::new(1));
-            let shard = Shard::load(&arena, &words, shape, most, wanted).unwrap();
+            let shard = Shard::load(&arena, &words, shape, (length, most), wanted).unwrap();
             let pairs: BTreeMap<_, _> =
                 known.pairs.clone().into_iter().filter(|(place, _)| wanted(at(*place))).collect();
             Known { shard, pairs, read: 0 }.holds();
-            assert!(Shard::load(&arena, &words, shape, most - 1, |_| true).is_none());
+            assert!(Shard::load(&arena, &words, shape, (length, most - 1), |_| true).is_none());
         }
         words.pop();
         let arena = Arc::new(Arena::<Std>::new(1));
-        assert!(Shard::load(&arena, &words, shape, u64::MAX, |_| true).is_none());
+        assert!(Shard::load(&arena, &words, shape, (length, u64::MAX), |_| true).is_none());
     }
 }
 
@@ -270,14 +270,32 @@ fn a_loaded_shard_goes_on_as_the_one_that_was_saved() {
     for level in [0, 2, 4] {
         let mut known = Known::new(level);
         (1..3000).for_each(|place| known.insert(spread(place), place));
-        let mut words = Vec::new();
+        let (mut words, length) = (Vec::new(), Size::new(level, (0, 1), 0).length);
         let shape = known.shard.save(&mut words).unwrap();
         let arena = Arc::new(Arena::new(1));
-        known.shard = Shard::load(&arena, &words, shape, u64::MAX, |_| true).unwrap();
+        known.shard = Shard::load(&arena, &words, shape, (length, u64::MAX), |_| true).unwrap();
         known.holds();
         (3000..20_000).for_each(|place| known.insert(spread(place), place));
         known.holds();
     }
+}
+
+#[test]
+fn p07_a_forged_shard_takes_no_more_memory_than_its_buckets() {
+    // Fails if the shape of a shard is believed: leaves of one bucket, and links to 128 times as
+    // many as there are.
+    const LEAVES: u64 = 128;
+    let shape = 14 | 1 << 8 | LEAVES << 16;
+    let words: Vec<u64> = (0..LEAVES).map(|index| index | 7 << 32 | 7 << 38).collect();
+    let load = |length, most| {
+        let arena = Arc::new(Arena::<Std>::new(1));
+        let before = arena.dram_bytes().unwrap();
+        let shard = Shard::load(&arena, &words, shape, (length, most), |_| true);
+        (shard.is_some(), arena.dram_bytes().unwrap() - before)
+    };
+    assert_eq!(load(16, u64::MAX), (false, 0), "leaves of this shard have another length");
+    assert_eq!(load(1, LEAVES), (false, 0), "there are too many links");
+    assert!(load(1, 16 * LEAVES).0, "nothing else is wrong with it");
 }
 
 #[test]
@@ -295,8 +313,9 @@ fn a_shard_that_grows_while_it_is_saved_is_saved_whole() {
             next += between;
         }
         let arena = Arc::new(Arena::new(1));
+        let length = Size::new(2, (0, 1), 0).length;
         let was_there = |place: Addr| before.contains_key(&(place.byte() / 8));
-        let shard = Shard::load(&arena, &words, shape, u64::MAX, was_there).unwrap();
+        let shard = Shard::load(&arena, &words, shape, (length, u64::MAX), was_there).unwrap();
         Known { shard, pairs: before, read: 0 }.holds();
     }
 }
