@@ -8,7 +8,7 @@ use everhash_index::Result;
 use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives};
 
 use super::arena::Arena;
-use super::split::{CROWDED, Loose, MOST_DEPTH, TAG_USE};
+use super::split::{Loose, MOST_DEPTH, TAG_USE};
 use super::word::{BEHIND, DISTANCE, Link, place_of};
 use super::{Links, MOST_BUCKETS, Members, SLOTS, Shard, reach};
 
@@ -129,8 +129,7 @@ impl<P: Primitives> Shard<P> {
             && leaves > 0
             && leaves * length <= most
             && leaves * head_words(length) <= words.len() as u64
-            // It may have grown while it was saved.
-            && depth <= (leaves.ilog2() + 1 + CROWDED).min(MOST_DEPTH)
+            && depth <= MOST_DEPTH
             && 1 << depth <= most.saturating_mul(SLOTS as u64);
         if !is_possible {
             return None;

@@ -20,7 +20,7 @@ pub(super) const TAG_USE: u32 = 9;
 /// How many more bits than those of an even shard choose a leaf at most.
 ///
 /// Unit: bits. Source: ours; beyond it the keys have been chosen to collide.
-pub(super) const CROWDED: u32 = 6;
+const CROWDED: u32 = 6;
 
 /// How many bits of the hash choose a leaf, at most.
 ///

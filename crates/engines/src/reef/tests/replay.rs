@@ -110,4 +110,10 @@ fn keys_that_a_larger_table_took_are_no_reason_not_to_open() {
     alike.iter().for_each(|key| assert_eq!(table.get_word(*key).unwrap(), Some(2)));
     let dram = table.stats().unwrap().dram_bytes;
     assert!(dram < 8 << 20, "{dram} bytes of memory");
+    // Nor to read the log instead of a checkpoint.
+    let (bytes, ends) = (table.checkpoint_bytes().unwrap(), table.ends(&[]).unwrap());
+    table.replace_checkpoint(bytes, ends).unwrap();
+    session.kill_unsynced().unwrap();
+    assert!(session.table().epochs.lock().unwrap().checkpoint.is_some());
+    assert_eq!(session.table().len().unwrap(), alike.len() as u64);
 }
