@@ -30,10 +30,11 @@ pub(crate) struct Look {
     pub(crate) damage: Option<Error>,
 }
 
-/// Looks at about `budget` pairs, or places without one, from a place on, for those that `is_meant`. Damage ends a look
-/// early, or is passed over if it lies at its beginning: it must not keep what lies behind it. A
-/// part in doubt ends a look early, too, so that what was found before it can be removed; at its
-/// beginning it ends the round, so that the next one comes to all that lies before it again.
+/// Looks at about `budget` pairs, or places without one, from a place on, for those that
+/// `is_meant`. Damage ends a look early, or is passed over if it lies at its beginning: it must not
+/// keep what lies behind it. A part in doubt ends a look early, too, so that what was found before
+/// it can be removed; at its beginning it ends the round, so that the next one comes to all that
+/// lies before it again.
 ///
 /// # Errors
 /// Those of the table, but for damage.
