@@ -91,22 +91,17 @@ impl Import {
         let existed = self.database.symlink_metadata().is_ok();
         if existed {
             self.new.refuse_settings(&self.database)?;
-        } else if let Some((key, value)) = &first {
+        }
+        if let Some((key, value)) = &first {
+            // Neither a database nor a table is made for a pair that is refused.
             let form = self.new.form.unwrap_or(Form::Variable);
             let admitted = match self.table.table {
-                Some(_) if form == Form::Variable => {
+                Some(_) if existed || form == Form::Variable => {
                     admit_in_table(key, value, self.expires_after.is_some())
                 }
+                _ if existed => Ok(()),
                 _ => admit(form, key, value),
             };
-            admitted.map_err(|error| lines.wrong(error))?;
-        }
-        if existed
-            && self.table.table.is_some()
-            && let Some((key, value)) = &first
-        {
-            // A table that is not there is not made for a pair that is refused.
-            let admitted = admit_in_table(key, value, self.expires_after.is_some());
             admitted.map_err(|error| lines.wrong(error))?;
         }
         let by_default = if existed { Durability::Batch } else { Durability::Process };

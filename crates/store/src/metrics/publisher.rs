@@ -40,11 +40,8 @@ impl Publisher {
         every: Duration,
     ) -> Result<Publisher> {
         let failed = |error| Error::of_system(path, "writing its figures", error);
-        let database = own_name(core.path());
-        if [path, &beside(path)]
-            .into_iter()
-            .any(|own| database.is_some() && own_name(own) == database)
-        {
+        let written = [path, &beside(path)].map(own_name);
+        if own_name(core.path()).is_some_and(|own| written.contains(&Some(own))) {
             let what = "the database itself cannot be the file for its figures";
             return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
         }

@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use everhash_index::{Change, Form, MAX_VALUE_BYTES};
 
-use super::faulty::{self, Faults};
+use super::faulty;
 use crate::expiring::Wall;
-use crate::maintenance::Syncs;
 use crate::{
     Db, Durability, Error, ErrorKind, Expiring, ExpiringTable, Expiry, Options, WriteBatch, engines,
 };
@@ -389,10 +388,7 @@ fn a_table_with_times_has_types() {
 fn a_pair_that_ends_while_a_write_waits_for_its_key_is_absent_for_it() {
     // Fails if the write looked at the clock before it waited: others were told that the key is
     // absent, and the pair would be back.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| None, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = faulty::quiet(false);
     let table = db.expiring_table_or_create("sessions").unwrap();
     table.put("key", "value", ms(30)).unwrap();
     faults.waits.store(60, Ordering::SeqCst);
@@ -403,10 +399,7 @@ fn a_pair_that_ends_while_a_write_waits_for_its_key_is_absent_for_it() {
 #[test]
 fn a_pair_that_is_written_again_while_it_is_swept_stays() {
     // Fails if maintenance removed what it saw as ended before, without a second look.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| None, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = faulty::quiet(false);
     let table = db.expiring_table_or_create("sessions").unwrap();
     table.put("key", "old", Duration::ZERO).unwrap();
     table.put("other", "old", Duration::ZERO).unwrap();
@@ -434,10 +427,7 @@ fn a_pair_that_is_written_again_while_it_is_swept_stays() {
 fn a_pair_that_cannot_be_removed_keeps_no_other_that_has_ended() {
     // Fails if everything behind it were kept, if it were tried again and again, or if nobody heard
     // of it.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| None, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = faulty::quiet(false);
     let table = db.expiring_table_or_create("sessions").unwrap();
     for number in 0..100u8 {
         table.put([number], "value", Duration::ZERO).unwrap();
@@ -521,10 +511,7 @@ fn between_two_rounds_the_next_one_is_known() {
 #[test]
 fn a_pair_that_a_scan_shows_twice_counts_once() {
     // Fails if a table that grows had more pairs for a moment.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| None, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = faulty::quiet(false);
     let table = db.expiring_table_or_create("sessions").unwrap();
     let plain = db.create_table("plain").unwrap();
     for number in 0..100u8 {

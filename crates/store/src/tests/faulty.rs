@@ -115,6 +115,15 @@ pub(super) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, backgrou
     Db::of(core, new.info, &Db::options().background(background)).unwrap()
 }
 
+/// Makes one that nothing is wrong with until a test says so, and that is never synced by itself.
+pub(super) fn quiet(background: bool) -> (tempfile::TempDir, Arc<Faults>, Db) {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let path = directory.path().join("pairs.ehdb");
+    let db = database(&path, &faults, Syncs::Never, background);
+    (directory, faults, db)
+}
+
 struct Faulty {
     table: Box<dyn Table>,
     faults: Arc<Faults>,

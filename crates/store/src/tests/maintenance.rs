@@ -433,10 +433,7 @@ fn a_dropped_table_goes_in_a_few_attempts_although_the_engine_s_part_fails() {
 fn damage_that_maintenance_passed_over_is_reported_until_a_check_finds_none() {
     // Fails if the next part of the file, which is sound, made the close say nothing.
     for is_checked in [false, true] {
-        let directory = tempfile::tempdir().unwrap();
-        let faults = Faults::new(|_| None, |_| None);
-        let path = directory.path().join("pairs.ehdb");
-        let db = faulty::database(&path, &faults, Syncs::Never, false);
+        let (_directory, faults, db) = faulty::quiet(false);
         db.create_table("table").unwrap().put(b"key", b"value").unwrap();
         db.drop_table("table").unwrap();
         faults.scans.lock().unwrap().push_back(Some(faulty::DAMAGE));
@@ -473,10 +470,7 @@ fn what_is_found_before_a_part_that_cannot_be_read_is_removed() {
     // Fails if one look lost what it had found when it met the part: the pairs before it would be
     // found again and again, and would stay.
     for met in [faulty::DAMAGE, IndexError::Poisoned] {
-        let directory = tempfile::tempdir().unwrap();
-        let faults = Faults::new(|_| None, |_| None);
-        let path = directory.path().join("pairs.ehdb");
-        let db = faulty::database(&path, &faults, Syncs::Never, false);
+        let (_directory, faults, db) = faulty::quiet(false);
         let table = db.create_table("table").unwrap();
         (0..1000u32).for_each(|number| assert!(!table.put(number.to_le_bytes(), "value").unwrap()));
         drop(table);
@@ -495,10 +489,7 @@ fn what_is_found_before_a_part_that_cannot_be_read_is_removed() {
 fn a_part_in_doubt_ends_a_round_and_stops_no_later_one() {
     // Fails if maintenance came back to the part for ever: what lies before it, and ends later,
     // would stay until the next open.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| None, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = faulty::quiet(false);
     db.create_table("table").unwrap().put("key", "value").unwrap();
     assert!(db.drop_table("table").unwrap());
     faults.scans.lock().unwrap().extend((0..10).map(|_| Some(IndexError::Poisoned)));

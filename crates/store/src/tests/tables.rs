@@ -74,10 +74,7 @@ fn what_power_loss_must_not_take_back_is_synced_before_it_is_relied_on() {
     // Fails if a number were given before the header is durable that says so, if pairs of a
     // dropped table were removed before its drop is durable, or if the catalogue forgot a table
     // whose pairs power loss may bring back.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| None, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, false);
+    let (_directory, faults, db) = faulty::quiet(false);
     let events = || std::mem::take(&mut *faults.events.lock().unwrap());
     let page = [prefix::of(prefix::CATALOGUE), [0; 8]].concat();
     let (header, page) = (Event::Put(page[..8].to_vec()), Event::Put(page));
@@ -497,10 +494,7 @@ fn a_table_is_dropped_when_what_is_written_into_it_has_ended() {
 fn a_drop_that_waits_for_a_writer_wakes_the_thread_that_purges() {
     // Fails if only its own write did, after which there is nothing to do yet: the pairs would lie
     // there until somebody writes again.
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Faults::new(|_| None, |_| None);
-    let path = directory.path().join("pairs.ehdb");
-    let db = faulty::database(&path, &faults, Syncs::Never, true);
+    let (_directory, faults, db) = faulty::quiet(true);
     db.create_table("table").unwrap().put("key", "value").unwrap();
     db.put("other", "value").unwrap();
     let items = db.stats().unwrap().items;
