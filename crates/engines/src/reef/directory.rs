@@ -323,12 +323,9 @@ impl<P: Primitives> Shard<P> {
         &self,
         members: &mut Members,
         hash: u64,
-        mut rehash: impl FnMut(&mut [(u64, Addr)]) -> Result<()>,
+        rehash: impl FnMut(&mut [(u64, Addr)]) -> Result<()>,
     ) -> Result<Room<'_, P>> {
-        match self.free_slot(hash) {
-            Some(room) => Ok(room),
-            None => self.grow(members, (hash, 0), &mut rehash),
-        }
+        self.make_room_again(members, (hash, 0), rehash)
     }
 
     /// As [`Shard::make_room`], for an opening that replays: when the pairs were stored, the shard
@@ -337,6 +334,7 @@ impl<P: Primitives> Shard<P> {
     ///
     /// # Errors
     /// As [`Shard::make_room`].
+    #[inline(always)]
     pub fn make_room_again(
         &self,
         members: &mut Members,

@@ -152,20 +152,24 @@ impl<M: Media> Reef<M> {
     where
         G: DerefMut<Target = Members>,
     {
-        let mut writes = Vec::new();
+        let (mut writes, mut fresh) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
         for (key, value) in last {
             let hash = self.hash(key);
-            let (number, (shard, stream)) = (self.shard_number(hash), self.shard(hash));
+            let (shard, stream) = self.shard(hash);
             let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
             let is_there = shard.locate(hash, look)?.is_some();
             if value.is_none() && !is_there {
                 continue;
             }
             if !is_there {
-                let members = members.get_mut(&number).expect("its latch is held");
-                shard.make_room(members, hash, |pairs| self.rehash(pm, pairs))?;
+                fresh.entry(self.shard_number(hash)).or_default().push(hash);
             }
             writes.push(Write { hash, key, value: *value, stream, place: Addr::NULL });
+        }
+        for (number, hashes) in fresh {
+            let members = members.get_mut(&number).expect("its latch is held");
+            let shard = &self.shards.all()[number];
+            shard.make_rooms(members, &hashes, |pairs| self.rehash(pm, pairs))?;
         }
         Ok(writes)
     }
@@ -268,7 +272,7 @@ impl<M: Media> Reef<M> {
         let was_there = found.is_some();
         let seat = match found {
             Some(found) => Seat::Taken(found),
-            // Others of the batch may have taken the room that was made for this one.
+            // There is room for all of the batch.
             None => {
                 Seat::Free(shard.make_room(members, write.hash, |pairs| self.rehash(pm, pairs))?)
             }

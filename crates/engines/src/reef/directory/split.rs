@@ -3,12 +3,13 @@
 //! leaf.
 
 use core::sync::atomic::Ordering;
+use std::collections::{BTreeMap, VecDeque};
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtomicWord, Primitives, WORD};
 
 use super::arena::MOST;
-use super::word::{BEHIND, DISTANCE, Link, TAG, WANTED_SHIFT, behind_slot, place_of};
+use super::word::{BEHIND, DISTANCE, Link, TAG, WANTED_SHIFT, behind_slot, home, place_of};
 use super::{Links, MOST_BUCKETS, Members, Room, SLOTS, Shard, reach};
 
 /// How many bits of a tag splits use before the keys of the leaf are read for fresh ones.
@@ -123,8 +124,8 @@ struct Moved {
 }
 
 impl<P: Primitives> Shard<P> {
-    /// Splits the leaf of a hash until one more pair of it finds a slot. A leaf that is crowded is
-    /// split only as long as all shards take at most `most` bytes of memory.
+    /// Splits the leaf of a hash until one more pair of it finds a slot; for `most` see
+    /// [`Shard::make_room_again`].
     ///
     /// # Errors
     /// Those of `rehash`; [`Error::Full`] for no bytes if too many keys have one hash: more room
@@ -141,14 +142,80 @@ impl<P: Primitives> Shard<P> {
             if let Some(room) = self.free_slot(hash) {
                 return Ok(room);
             }
-            let leaf = self.leaf(hash);
-            let is_crowded = leaf.depth() >= members.leaves.ilog2() + CROWDED;
-            if leaf.depth() >= MOST_DEPTH || is_crowded && !self.may_crowd(leaf, most)? {
-                return Err(Error::Full { needed: 0 });
-            }
-            self.split(leaf, leaf.index(hash), rehash)?;
-            members.leaves += 1;
+            self.split_leaf_of(members, (hash, most), rehash)?;
         }
+    }
+
+    /// Splits leaves until one more pair of each of these hashes finds a slot. The caller holds the
+    /// latch until all have one, adds them in this order, and may remove others in between: that
+    /// makes no bucket fuller.
+    ///
+    /// # Errors
+    /// As [`Shard::make_room`].
+    pub fn make_rooms(
+        &self,
+        members: &mut Members,
+        hashes: &[u64],
+        mut rehash: impl FnMut(&mut [(u64, Addr)]) -> Result<()>,
+    ) -> Result<()> {
+        let mut groups = VecDeque::from(self.by_leaf(hashes));
+        // Ends: each split takes one more bit of the hashes, and their number is bounded. Leaves
+        // that were split less come first: so none is crowded but for its own keys.
+        while let Some(group) = groups.pop_front() {
+            if let Some(hash) = self.first_without_slot(&group) {
+                self.split_leaf_of(members, (hash, 0), &mut rehash)?;
+                groups.extend(self.by_leaf(&group));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns hashes leaf by leaf, those of a leaf in their order.
+    fn by_leaf(&self, hashes: &[u64]) -> Vec<Vec<u64>> {
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for hash in hashes {
+            groups.entry(self.leaf(*hash).0).or_default().push(*hash);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Returns the first of these hashes, all of one leaf, whose pair finds no slot when a pair of
+    /// each was added before.
+    fn first_without_slot(&self, hashes: &[u64]) -> Option<u64> {
+        let leaf = self.leaf(*hashes.first()?);
+        let is_free = |slot: &&P::AtomicU64| slot.load(Ordering::Relaxed) == 0;
+        let slots = |number| self.bucket(leaf, number).iter().filter(is_free).count();
+        let mut free: Vec<_> = (0..self.length).map(slots).collect();
+        hashes.iter().copied().find(|hash| {
+            let mut at = Some((home(*hash, self.length), 0));
+            while let Some((number, distance)) = at {
+                let free = &mut free[number as usize];
+                if *free > 0 {
+                    *free -= 1;
+                    return false;
+                }
+                at = self.next((number, distance));
+            }
+            true
+        })
+    }
+
+    /// Splits the leaf of a hash. One that is crowded is split only as long as all shards take at
+    /// most `most` bytes of memory.
+    fn split_leaf_of(
+        &self,
+        members: &mut Members,
+        (hash, most): (u64, u64),
+        rehash: &mut Rehash<'_>,
+    ) -> Result<()> {
+        let leaf = self.leaf(hash);
+        let is_crowded = leaf.depth() >= members.leaves.ilog2() + CROWDED;
+        if leaf.depth() >= MOST_DEPTH || is_crowded && !self.may_crowd(leaf, most)? {
+            return Err(Error::Full { needed: 0 });
+        }
+        self.split(leaf, leaf.index(hash), rehash)?;
+        members.leaves += 1;
+        Ok(())
     }
 
     /// Returns whether all shards take at most `most` bytes of memory after a split of a leaf.

@@ -78,6 +78,29 @@ fn a_batch_without_room_writes_nothing() {
 }
 
 #[test]
+fn a_batch_whose_keys_crowd_the_directory_is_refused_before_it_is_written() {
+    // Fails if room is made for each key of a batch alone: the table is poisoned then.
+    let settings = ReefSettings { streams: 1, shards: 1, buckets: 1, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 4 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    let insert_all = |table: &ReefTable<_>, keys: &[[u8; 8]]| {
+        let writes: Vec<_> = keys.iter().map(|key| (&key[..], Some(&key[..]))).collect();
+        table.atomic().unwrap().write_all(&writes)
+    };
+    let is_alike = |key: &[u8; 8]| table.hash(key) & 0xfff == 5;
+    let alike: Vec<_> = (0..).map(u64::to_le_bytes).filter(is_alike).take(12).collect();
+    let refused = insert_all(table, &alike);
+    assert!(matches!(refused, Err(Error::Full { needed: 0 })), "{refused:?}");
+    assert_eq!(table.len().unwrap(), 0);
+    // Keys that were not chosen split all leaves alike.
+    let others: Vec<_> = (0..5000).map(u64::to_le_bytes).collect();
+    insert_all(table, &others).unwrap();
+    session.kill_unsynced().unwrap();
+    assert_eq!(session.table().check().unwrap().items, 5000);
+}
+
+#[test]
 fn the_end_of_a_process_leaves_all_of_a_batch_or_none() {
     // Fails if the tails of streams are followed one by one.
     for form in super::FORMS {
