@@ -103,8 +103,9 @@ impl Tables {
         core.sync()?;
         if matches!(round.outcome(), Outcome::Gone) {
             let mut catalogue = self.catalogue();
-            for record in catalogue.forget(&round.numbers) {
+            for (page, record) in catalogue.without_dropped(&round.numbers) {
                 put(core, &record)?;
+                catalogue.forget(page, &round.numbers);
             }
         }
         if let Some(round) = under_way.take() {
@@ -128,20 +129,25 @@ impl Tables {
             catalogue.reserved(&reservation);
         }
         let (space, record) = catalogue.prepare(name, self.id, ends);
-        put(core, &record)?;
-        self.counts.made(&space);
-        catalogue.made(&space);
-        if ends {
-            self.sweep.want();
-            core.maintenance.wake_if_asleep();
+        let (is_made, put) = put_or_ask(core, &record);
+        if is_made {
+            self.counts.made(&space);
+            catalogue.made(&space);
+            if ends {
+                self.sweep.want();
+                core.maintenance.wake_if_asleep();
+            }
         }
-        Ok((space, true))
+        put.map(|()| (space, true))
     }
 
     fn drop_table(&self, core: &Core, name: &str) -> Result<bool> {
         let mut catalogue = self.catalogue();
         let Some(space) = catalogue.find(name).cloned() else { return Ok(false) };
-        put(core, &catalogue.without(&space))?;
+        let (is_dropped, put) = put_or_ask(core, &catalogue.without(&space));
+        if !is_dropped {
+            return put.map(|()| false);
+        }
         catalogue.was_dropped(&space);
         drop(catalogue);
         // A write that saw the table alive has ended before its pairs are removed.
@@ -149,7 +155,7 @@ impl Tables {
         self.purge.add(&[space.number]);
         // The put has woken it, perhaps before there was anything to do.
         core.maintenance.wake_if_asleep();
-        Ok(true)
+        put.map(|()| true)
     }
 }
 
@@ -186,6 +192,27 @@ fn purge_some(core: &Core, round: &mut Round, cursor: Cursor, budget: u32) -> Re
 
 fn put(core: &Core, (key, value): &Record) -> Result<()> {
     core.write_own(|save| save(key), |table| table.put(key, value)).map(drop)
+}
+
+/// Puts a record of the catalogue; returns whether the file has it, and the failure of the put.
+///
+/// An engine can fail after it has stored a pair, so that the file is asked. If that is impossible
+/// the handle stops: with a table in memory that the file has not, every pair that is put there
+/// would be lost by the next open.
+fn put_or_ask(core: &Core, record: &Record) -> (bool, Result<()>) {
+    let Err(failure) = put(core, record) else { return (true, Ok(())) };
+    let (key, value) = record;
+    let mut found = Vec::new();
+    match core.read(|table| table.get(key, &mut found)) {
+        Ok(is_there) => (is_there && found == *value, Err(failure)),
+        Err(error) => {
+            // A damaged catalogue says nothing, and lets nobody open the file.
+            if !error.is_damage() {
+                core.stop(format!("its catalogue of tables is in doubt: {}", failure.cause()));
+            }
+            (false, Err(failure))
+        }
+    }
 }
 
 /// Tables: named maps within one file, which share its lock, its syncs and its maintenance.
@@ -259,7 +286,8 @@ impl Db {
     }
 
     /// Returns a handle to the table `name`, which is made if it is not there. Names have 1 to 255
-    /// bytes. A new table is as durable as a put that returned at the same time.
+    /// bytes. A new table is as durable as a put that returned at the same time. As after a put
+    /// that failed on a full disk, [`Db::tables`] shows whether a failed call has made it.
     ///
     /// # Errors
     /// [`Error::TableName`] for a name that is empty or too long, [`Error::TableKind`] if its pairs
@@ -298,7 +326,8 @@ impl Db {
     /// [`Error::NoTable`] from here on.
     ///
     /// # Errors
-    /// [`Error::NoTables`] if pairs have a fixed form, and see [`Db`].
+    /// [`Error::NoTables`] if pairs have a fixed form, and see [`Db`]. The table is then there with
+    /// all its pairs, or dropped, in the file as for every handle: [`Db::tables`] shows which.
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         self.tables_of()?.drop_table(self.core(), name)
     }

@@ -62,6 +62,13 @@ struct Entry {
     table: Option<Arc<Space>>,
 }
 
+impl Entry {
+    /// Returns whether it is of a dropped table whose number is one of `numbers`, which are sorted.
+    fn is_dropped_one_of(&self, numbers: &[u64]) -> bool {
+        self.table.is_none() && numbers.binary_search(&self.number).is_ok()
+    }
+}
+
 /// A record that is to be put.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
@@ -238,20 +245,23 @@ impl Catalogue {
         space.dropped.store(true, Ordering::Release);
     }
 
-    /// Returns the records that say nothing any more of the dropped tables `numbers`, which are
-    /// sorted.
-    pub(crate) fn forget(&mut self, numbers: &[u64]) -> Vec<Record> {
-        let mut records = Vec::new();
-        for (page, entries) in self.pages.iter_mut().enumerate() {
-            let before = entries.len();
-            let is_gone = |number| numbers.binary_search(&number).is_ok();
-            entries.retain(|entry| entry.table.is_some() || !is_gone(entry.number));
-            if entries.len() < before {
-                self.roomy = self.roomy.min(page);
-                records.push((page_key(page), print(entries)));
-            }
-        }
-        records
+    /// Returns the pages that list dropped tables of `numbers`, which are sorted, each with the
+    /// record that says nothing any more of them.
+    pub(crate) fn without_dropped(&self, numbers: &[u64]) -> Vec<(usize, Record)> {
+        let lists_one = |(_, entries): &(usize, &Vec<Entry>)| {
+            entries.iter().any(|entry| entry.is_dropped_one_of(numbers))
+        };
+        let record = |(page, entries): (usize, &Vec<Entry>)| {
+            let kept = entries.iter().filter(|entry| !entry.is_dropped_one_of(numbers));
+            (page, (page_key(page), print(&kept.cloned().collect::<Vec<_>>())))
+        };
+        self.pages.iter().enumerate().filter(lists_one).map(record).collect()
+    }
+
+    /// Notes that such a record of a page was put.
+    pub(crate) fn forget(&mut self, page: usize, numbers: &[u64]) {
+        self.pages[page].retain(|entry| !entry.is_dropped_one_of(numbers));
+        self.roomy = self.roomy.min(page);
     }
 }
 

@@ -47,6 +47,10 @@ pub(super) struct Faults {
     pub(super) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
     /// Whether a scan shows each pair twice, as one beside growth may.
     pub(super) scans_twice: AtomicBool,
+    /// What the next put meets, and whether it stores its pair before.
+    pub(super) put: Mutex<Option<(bool, Error)>>,
+    /// What the next look-up meets.
+    pub(super) get: Mutex<Option<Error>>,
     /// What the next scans meet, one after the other; `None`: nothing.
     pub(super) scans: Mutex<VecDeque<Option<Error>>>,
     pub(super) stuck: Mutex<Option<Stuck>>,
@@ -71,6 +75,8 @@ impl Faults {
             events,
             after_scan,
             scans_twice,
+            put: Mutex::default(),
+            get: Mutex::default(),
             scans,
             stuck,
             waits: AtomicU64::new(0),
@@ -138,7 +144,11 @@ impl Table for Faulty {
     }
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.faults.note(Event::Put(key.to_vec()));
-        self.table.put(key, value)
+        match self.faults.put.lock().unwrap().take() {
+            Some((true, error)) => self.table.put(key, value).and(Err(error)),
+            Some((false, error)) => Err(error),
+            None => self.table.put(key, value),
+        }
     }
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.table.update(key, value)
@@ -155,6 +165,9 @@ impl Table for Faulty {
         self.table.modify(key, change)
     }
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        if let Some(error) = self.faults.get.lock().unwrap().take() {
+            return Err(error);
+        }
         self.table.get(key, value)
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {

@@ -534,3 +534,84 @@ fn a_purge_waits_for_few_syncs_though_each_write_is_synced() {
         assert_eq!(db.stats().unwrap().items, 2, "{name}");
     }
 }
+
+/// Returns what the file says of its tables: their names, and the records that it has.
+fn after_the_next_open(db: Db, path: &Path) -> (Vec<String>, u64) {
+    db.close().unwrap();
+    let db = relaxed().open(path).unwrap();
+    while db.maintain().unwrap() {}
+    (db.tables().unwrap(), db.stats().unwrap().items)
+}
+
+#[test]
+fn a_drop_that_fails_leaves_the_table_there_or_gone_for_memory_and_file() {
+    // Fails if an engine that fails after it has stored the record left a table in memory that the
+    // next open does not find, with all that was put there meanwhile.
+    for is_stored in [false, true] {
+        let (directory, faults, db) = faulty::quiet(false);
+        let table = db.create_table("table").unwrap();
+        table.put("key", "value").unwrap();
+        *faults.put.lock().unwrap() = Some((is_stored, IndexError::Full { needed: 64 }));
+        assert!(db.drop_table("table").unwrap_err().is_full());
+        let put = table.put("other", "value").map_err(|error| error.kind());
+        let expected = if is_stored { Err(ErrorKind::NoTable) } else { Ok(false) };
+        assert_eq!(put, expected, "stored: {is_stored}");
+        assert_eq!(db.tables().unwrap().is_empty(), is_stored);
+        drop(table);
+        // Its pairs go as those of every dropped table.
+        while db.maintain().unwrap() {}
+        let (names, items) = if is_stored { (vec![], 2) } else { (vec!["table"], 4) };
+        assert_eq!(db.stats().unwrap().items, items);
+        let found = after_the_next_open(db, &directory.path().join("pairs.ehdb"));
+        assert_eq!(found, (names.into_iter().map(str::to_owned).collect(), items));
+    }
+}
+
+#[test]
+fn a_table_whose_making_fails_is_there_for_memory_and_file_or_for_neither() {
+    // Fails if a table that was said not to be made appeared at the next open, or if one that the
+    // file has were made once more.
+    for is_stored in [false, true] {
+        let (directory, faults, db) = faulty::quiet(false);
+        drop(db.create_table("first").unwrap());
+        *faults.put.lock().unwrap() = Some((is_stored, IndexError::Full { needed: 64 }));
+        assert!(db.create_table("table").unwrap_err().is_full());
+        let names = db.tables().unwrap();
+        assert_eq!(names.contains(&"table".to_owned()), is_stored);
+        let found = after_the_next_open(db, &directory.path().join("pairs.ehdb"));
+        assert_eq!(found.0, names, "stored: {is_stored}");
+    }
+}
+
+#[test]
+fn a_catalogue_in_doubt_stops_the_handle() {
+    // Fails if writes into a table went on that the next open may not find.
+    let (directory, faults, db) = faulty::quiet(false);
+    let table = db.create_table("table").unwrap();
+    *faults.put.lock().unwrap() = Some((true, IndexError::Full { needed: 64 }));
+    *faults.get.lock().unwrap() = Some(IndexError::Poisoned);
+    assert!(db.drop_table("table").unwrap_err().is_full());
+    let error = table.put("key", "value").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stopped);
+    assert!(error.to_string().contains("catalogue"), "{error}");
+    drop(table);
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Stopped);
+    let db = relaxed().open(directory.path().join("pairs.ehdb")).unwrap();
+    assert!(db.tables().unwrap().is_empty());
+}
+
+#[test]
+fn a_purge_that_cannot_say_that_it_is_done_says_so_later() {
+    // Fails if the catalogue forgot a dropped table in memory before it did in the file, where it
+    // would be listed until the next open.
+    let (_directory, faults, db) = faulty::quiet(false);
+    db.create_table("table").unwrap().put("key", "value").unwrap();
+    assert!(db.drop_table("table").unwrap());
+    *faults.put.lock().unwrap() = Some((false, IndexError::Full { needed: 64 }));
+    let errors = (0..10).filter(|_| db.maintain().is_err()).count();
+    assert_eq!(errors, 1);
+    let page = [prefix::of(prefix::CATALOGUE), [0; 8]].concat();
+    let mut record = Vec::new();
+    assert!(db.core().read(|table| table.get(&page, &mut record)).unwrap());
+    assert_eq!(record, b"");
+}
