@@ -39,11 +39,12 @@ pub struct Metrics {
     pub open_for: Duration,
     /// Whether the handle has stopped after a failure that put durability in doubt.
     pub stopped: bool,
-    /// Whether [`Db::close`] would report that maintenance had failed.
+    /// Whether [`Db::close`] would report that maintenance had failed; false in a child of the
+    /// process, which cannot know.
     pub maintenance_failed: bool,
     /// Syncs of the device that began since the database was opened.
     pub device_syncs: u64,
-    /// What the table holds; `None` if that cannot be asked any more.
+    /// What the table holds; `None` if that cannot be asked any more, or in a child of the process.
     pub stats: Option<Stats>,
     /// What was asked; `None` unless [`Options::count_calls`](crate::Options::count_calls) was
     /// chosen.
@@ -103,7 +104,8 @@ impl Durations {
 
 impl Db {
     /// Returns the figures of the database at this moment; as text they are what Prometheus reads.
-    /// Takes about as long as [`Db::stats`]; also answers when the handle has stopped.
+    /// Takes about as long as [`Db::stats`]; also answers when the handle has stopped and, with what
+    /// was known at the fork, in a child of the process.
     pub fn metrics(&self) -> Metrics {
         Metrics::of(self.core(), self.info())
     }
@@ -116,7 +118,8 @@ impl Metrics {
             info: *info,
             open_for: core.now(),
             stopped: core.is_stopped(),
-            maintenance_failed: core.maintenance.failure().is_some(),
+            // In a child of the process a thread that is not there may hold its locks for ever.
+            maintenance_failed: core.is_here() && core.maintenance.failure().is_some(),
             device_syncs: core.device_syncs(),
             stats: core.stats_if_possible(),
             calls: core.counters().map(Counters::read),

@@ -213,6 +213,10 @@ fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     assert!(matches!(db.tables(), Err(Error::Forked { .. })));
     assert!(matches!(db.drop_table("table"), Err(Error::Forked { .. })));
     assert!(matches!(db.backup("/nowhere/copy", &Db::options()), Err(Error::Forked { .. })));
+    // Figures cannot be refused; what lies behind a lock is left out.
+    db.core().maintenance.keep(&path, "a failure".to_owned());
+    let metrics = db.metrics();
+    assert!(metrics.stats.is_none() && !metrics.maintenance_failed && !metrics.stopped);
     assert!(matches!(db.close(), Err(Error::Forked { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(matches!(Db::open(&path), Err(Error::AlreadyOpen { .. })), "the lock is the parent's");
