@@ -54,9 +54,7 @@ impl Tables {
         purge.add(&catalogue.dropped());
         let used = AtomicBool::new(catalogue.was_used());
         let sweep = Sweep::default();
-        if catalogue.has_ending() {
-            sweep.want();
-        }
+        sweep.want(catalogue.has_ending());
         let counts = Counts::default();
         Ok(Tables { id, used, catalogue: Mutex::new(catalogue), purge, sweep, counts })
     }
@@ -134,7 +132,7 @@ impl Tables {
             self.counts.made(&space);
             catalogue.made(&space);
             if ends {
-                self.sweep.want();
+                self.sweep.want(true);
                 core.maintenance.wake_if_asleep();
             }
         }
@@ -149,6 +147,7 @@ impl Tables {
             return put.map(|()| false);
         }
         catalogue.was_dropped(&space);
+        self.sweep.want(catalogue.has_ending());
         drop(catalogue);
         // A write that saw the table alive has ended before its pairs are removed.
         drop(core.shut());

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The looks through the file.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// Whether a table was seen whose pairs end.
+    /// Whether there is a table whose pairs end.
     wanted: AtomicBool,
     round: Mutex<Round>,
 }
@@ -31,9 +31,10 @@ struct Round {
 }
 
 impl Sweep {
-    /// Notes that there is a table whose pairs end.
-    pub(crate) fn want(&self) {
-        self.wanted.store(true, Ordering::Release);
+    /// Notes whether there is a table whose pairs end. Under the lock of the catalogue, so that the
+    /// last word is that of the last change.
+    pub(crate) fn want(&self, is_wanted: bool) {
+        self.wanted.store(is_wanted, Ordering::Release);
     }
 
     /// Does a bounded part of a round.

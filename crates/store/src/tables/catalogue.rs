@@ -51,6 +51,8 @@ pub(crate) struct Catalogue {
     reserved_pages: u64,
     pages: Vec<Vec<Entry>>,
     names: BTreeMap<Box<str>, Arc<Space>>,
+    /// How many of them have pairs with expiry times.
+    ending_count: usize,
     /// Pages before this one are full.
     roomy: usize,
 }
@@ -138,6 +140,7 @@ impl Catalogue {
                 catalogue.names.insert(space.name.clone(), Arc::clone(space));
             }
         }
+        catalogue.ending_count = catalogue.spaces().filter(|space| space.ends()).count();
         Ok(catalogue)
     }
 
@@ -193,7 +196,7 @@ impl Catalogue {
 
     /// Returns whether there is a table whose pairs have expiry times.
     pub(crate) fn has_ending(&self) -> bool {
-        self.names.values().any(|space| space.ends())
+        self.ending_count > 0
     }
 
     /// Prepares a new table, whose pairs have expiry times or not, and returns it with the record
@@ -221,6 +224,7 @@ impl Catalogue {
         let entry = Entry { number: space.number, table: Some(Arc::clone(space)) };
         self.pages[space.page].push(entry);
         self.names.insert(space.name.clone(), Arc::clone(space));
+        self.ending_count += usize::from(space.ends());
     }
 
     /// Returns the record that drops a table.
@@ -242,6 +246,7 @@ impl Catalogue {
             }
         }
         self.names.remove(&space.name);
+        self.ending_count -= usize::from(space.ends());
         space.dropped.store(true, Ordering::Release);
     }
 

@@ -543,3 +543,30 @@ fn every_way_to_put_takes_the_time_that_it_is_given() {
     clock.pass(10);
     assert_eq!(table.len().unwrap(), 5);
 }
+
+#[test]
+fn nobody_looks_for_pairs_that_end_where_no_table_has_any() {
+    // Fails if the file were read every 30 seconds for ever, because there was such a table once.
+    let directory = tempfile::tempdir().unwrap();
+    let (path, clock) = (directory.path().join("pairs.ehdb"), Clock::new());
+    let (db, table) = sessions(&clock, "wophi", &path);
+    drop(db.expiring_table_or_create("others").unwrap());
+    drop(db.create_table("plain").unwrap());
+    table.put("key", "value", Expiry::Never).unwrap();
+    let is_planned = |db: &Db| {
+        while db.maintain().unwrap() {}
+        db.core().maintain().unwrap().deadline.is_some()
+    };
+    for (name, is_left) in [("plain", true), ("others", true), ("sessions", false)] {
+        assert!(is_planned(&db));
+        assert!(db.drop_table(name).unwrap());
+        assert_eq!(is_planned(&db), is_left, "after {name}");
+    }
+    drop((table, db));
+    let (db, table) = sessions(&clock, "wophi", &path);
+    table.put("key", "value", ms(1)).unwrap();
+    clock.pass(1);
+    // The header and the page of the catalogue are left.
+    assert_eq!(items_after_upkeep(&db), 2);
+    assert!(is_planned(&db));
+}
