@@ -157,11 +157,14 @@ impl WriteBatch {
     /// Returns every write with its key as it lies in the file of `db`.
     fn stored(&self, db: &Db) -> Result<Vec<Stored<'_>>> {
         let default = db.default_table();
-        let stored = |(target, key, value)| {
-            let key = match target {
-                Target::Handle => db.stored_key(key)?,
-                Target::Default => default.stored_key(key)?,
-                Target::Space(position) => prefix::before(self.spaces[position].number, key)?,
+        let stored = |(target, key, value): (_, _, Option<_>)| {
+            let key = match (target, value) {
+                (Target::Handle, Some(_)) => db.stored_key(key)?,
+                (Target::Handle, None) => db.sought_key(key),
+                (Target::Default, Some(_)) => default.stored_key(key)?,
+                (Target::Default, None) => default.sought_key(key),
+                (Target::Space(at), Some(_)) => prefix::before(self.spaces[at].number, key)?,
+                (Target::Space(at), None) => prefix::joined(self.spaces[at].number, key).into(),
             };
             Ok((key, value))
         };

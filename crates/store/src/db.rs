@@ -27,6 +27,9 @@ use crate::{Durability, Error, Options, Result, Words};
 /// full disk. A write that fails with one of the first two has changed nothing. After any other
 /// error it took effect as a whole or not at all, and reading the key shows which: an engine can
 /// fail after it has stored the pair, when it syncs or grows.
+///
+/// A key that no pair can have, such as one that is too long, is absent: reads, removals and other
+/// changes take it for that, and only putting it is an error.
 #[derive(Clone)]
 pub struct Db {
     handle: Arc<Handle>,

@@ -6,7 +6,8 @@ use std::ops::{Bound, RangeBounds};
 use everhash_index::{Change, Table};
 
 use crate::callback::Callback;
-use crate::{Db, Result};
+use crate::error::Fault;
+use crate::{Db, Error, Result};
 
 /// How much of a value's buffer a thread keeps for the next [`Db::get_with`].
 ///
@@ -42,6 +43,9 @@ impl Db {
     /// # Errors
     /// See [`Db`].
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        if self.admit_key(key.as_ref()).is_err() {
+            return self.write_nothing().map(|()| false);
+        }
         self.write_key(key.as_ref(), |table, key| table.update(key, value.as_ref()), |_| 0)
     }
 
@@ -204,6 +208,9 @@ impl Db {
         key: impl AsRef<[u8]>,
         change: impl FnOnce(Option<&[u8]>) -> (Change, R),
     ) -> Result<R> {
+        if let Err(refusal) = self.admit_key(key.as_ref()) {
+            return self.modify_absent(refusal, change);
+        }
         let mut change = Some(change);
         let mut answer = None;
         let mut callback = Callback::default();
@@ -242,6 +249,25 @@ impl Db {
             Ok((change, returned)) => (change, Ok(returned)),
             Err(error) => (Change::Keep, Err(error)),
         })
+    }
+
+    /// Runs a change of a key that no pair can have: it is absent, and cannot be put.
+    #[cold]
+    fn modify_absent<R>(
+        &self,
+        refusal: everhash_index::Error,
+        change: impl FnOnce(Option<&[u8]>) -> (Change, R),
+    ) -> Result<R> {
+        self.write_nothing()?;
+        match change(None) {
+            (Change::Put(_), _) => Err(Error::Pair(Fault::of(refusal))),
+            (Change::Keep | Change::Remove, returned) => Ok(returned),
+        }
+    }
+
+    /// Fails as a write does that comes to nothing.
+    fn write_nothing(&self) -> Result<()> {
+        self.write_with(|_| Ok(()), |_| Ok(()), |()| 0)
     }
 
     #[inline]

@@ -377,6 +377,15 @@ impl Db {
         }
     }
 
+    /// Refuses a key that no pair of this table can have.
+    #[inline]
+    pub(crate) fn admit_key(&self, key: &[u8]) -> everhash_index::Result<()> {
+        match self.number_before(key) {
+            None => everhash_index::admit_key(self.info().form, key),
+            Some(_) => prefix::admit_key(key),
+        }
+    }
+
     /// Returns a key as it lies in the file.
     pub(crate) fn stored_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
         match self.number_before(key) {

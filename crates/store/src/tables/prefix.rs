@@ -88,9 +88,14 @@ pub(crate) fn with<R>(number: u64, key: &[u8], run: impl FnOnce(&[u8]) -> R) -> 
 
 /// Refuses a key that is too long to have a prefix.
 pub(crate) fn admit(key: &[u8]) -> Result<()> {
+    admit_key(key).map_err(|error| Error::Pair(Fault::of(error)))
+}
+
+/// As [`admit`], with the error of an index.
+pub(crate) fn admit_key(key: &[u8]) -> everhash_index::Result<()> {
     let (bytes, limit) = (key.len(), MAX_KEY_BYTES - BYTES);
     if bytes > limit {
-        return Err(Error::Pair(Fault::of(everhash_index::Error::KeyTooLong { bytes, limit })));
+        return Err(everhash_index::Error::KeyTooLong { bytes, limit });
     }
     Ok(())
 }

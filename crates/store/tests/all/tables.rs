@@ -110,9 +110,35 @@ fn a_key_that_is_too_long_is_absent_from_every_table() {
             assert!(!table.contains_key(key).unwrap() && !table.remove(key).unwrap());
             assert_eq!(table.get_many(&[key, b"a"]).unwrap(), [None, None]);
             assert_eq!(table.remove_many(&[key, b"a"]).unwrap(), 0);
-            assert_eq!(table.put(key, "").unwrap_err().kind(), ErrorKind::InvalidPair);
+            assert_eq!(table.take(key).unwrap(), None);
+            assert!(!table.update(key, "").unwrap());
+            assert_eq!(table.fetch_update(key, |value| value.map(<[u8]>::to_vec)).unwrap(), None);
+            let swap = |expected, new| table.compare_and_swap(key, expected, new);
+            assert_eq!(swap(Some(b""), Some(b"")).unwrap(), Swap::Differs(None));
+            assert_eq!(swap(None, None).unwrap(), Swap::Done);
+            let mut batch = WriteBatch::new();
+            batch.remove(key).remove_in(table, key);
+            table.write(&batch).unwrap();
+            let pairs = [(key, "")];
+            for refused in [
+                table.put(key, "").map(drop),
+                table.put_if_absent(key, "").map(drop),
+                table.replace(key, "").map(drop),
+                table.put_many(&pairs).map(drop),
+                table.write(batch.put(key, "")),
+                table.fetch_update(key, |_| Some(Vec::new())).map(drop),
+                swap(None, Some(b"")).map(drop),
+            ] {
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidPair);
+            }
             assert!(table.is_empty().unwrap());
         }
+        for never in [expiring.remove(longer).unwrap(), expiring.take(longer).unwrap().is_some()] {
+            assert!(!never);
+        }
+        assert!(!expiring.set_expiry(longer, Expiry::Never).unwrap());
+        let refused = expiring.put(longer, "", Expiry::Never).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidPair);
         assert_eq!(snapshot.get(&marked).unwrap(), None);
         assert_eq!(snapshot.table("table").unwrap().get(longer).unwrap(), None);
         assert_eq!(expiring.get(longer).unwrap(), None);
