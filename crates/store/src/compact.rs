@@ -23,7 +23,7 @@ impl Db {
     /// be deleted and which the next call deletes.
     ///
     /// Another hard link to the old file stays one: it keeps the old pairs, and their storage. What
-    /// is returned is the handle of the default table, also if this one sees another table.
+    /// is returned is a handle of the same table as this one.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -43,17 +43,28 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
-    /// [`Error::Renamed`] if the path by which it was opened means another file by now, those of
-    /// [`Db::backup`], and those of [`Options::open`] for the new file. If there is no error of the
-    /// last kind the database is as it was, with one exception: if the directory cannot be synced
-    /// at the end, the error says so, and the name is that of the new file, unless power is lost.
-    /// In every case but that of [`Error::InUse`] it is closed.
+    /// [`Error::NoTable`] if its table was dropped, [`Error::Renamed`] if the path by which it was
+    /// opened means another file by now, those of [`Db::backup`], and those of [`Options::open`] for
+    /// the new file. If there is no error of the last kind the database is as it was, with one
+    /// exception: if the directory cannot be synced at the end, the error says so, and the name is
+    /// that of the new file, unless power is lost. In every case but that of [`Error::InUse`] it is
+    /// closed.
     pub fn compact(self) -> Result<Db> {
-        self.rewritten(true)
+        let table = self.space().cloned();
+        if let Some(dropped) = table.as_ref().filter(|table| table.is_dropped()) {
+            return Err(self.no_table(&dropped.name));
+        }
+        let db = self.rewritten(true)?;
+        match table {
+            // Nobody else had a handle by which it could have been dropped.
+            Some(table) => db.table_of_any_kind(&table.name),
+            None => Ok(db),
+        }
     }
 
     /// Removes every pair and every table in O(1), however many there are, and gives back their
-    /// storage: an empty file takes the place of the old one, as in [`Db::compact`].
+    /// storage: an empty file takes the place of the old one, as in [`Db::compact`]. What is
+    /// returned is the handle of the default table, which is the only one left.
     ///
     /// # Errors
     /// As [`Db::compact`].

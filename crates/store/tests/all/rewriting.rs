@@ -179,3 +179,25 @@ fn a_relative_path_means_the_same_file_after_a_change_of_directory() {
     assert_eq!(names(home.path()), ["pairs.prom"]);
     assert!(names(elsewhere.path()).is_empty());
 }
+
+#[test]
+fn a_compacted_table_is_the_same_table() {
+    // Fails if what is put by the handle that comes back went into the default table.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let db = Db::create(&path).unwrap();
+    db.create_table("first").unwrap().put("key", "first").unwrap();
+    let second = db.create_table("second").unwrap();
+    second.put("key", "second").unwrap();
+    drop(db);
+    let second = second.compact().unwrap();
+    assert_eq!(second.table_name(), Some("second"));
+    assert_eq!(second.get("key").unwrap().unwrap(), b"second");
+    assert_eq!(second.table("first").unwrap().get("key").unwrap().unwrap(), b"first");
+    // One that was dropped has no handle, and an empty database no table.
+    let dropped = second.table("first").unwrap();
+    assert!(dropped.drop_table("first").unwrap());
+    assert_eq!(dropped.compact().unwrap_err().kind(), ErrorKind::NoTable);
+    let db = second.truncate().unwrap();
+    assert!(db.table_name().is_none() && db.tables().unwrap().is_empty());
+}
