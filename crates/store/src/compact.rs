@@ -1,5 +1,6 @@
 //! A database that is written anew in place of the old one: with its pairs, or with none.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -9,6 +10,12 @@ use everhash_pmem::media::file::system::{Call, System};
 
 use crate::backup::NewCopy;
 use crate::{Db, Error, Options, Result};
+
+/// How long a file name may be to become a part of the name of the new file, which is longer by up
+/// to 33 bytes while it is filled.
+///
+/// Unit: bytes. Source: ours; file systems allow 255 bytes, and with encrypted names 143.
+const LONG_NAME_BYTES: usize = 100;
 
 impl Db {
     /// Gives back the storage that the database does not need: writes its pairs into a new file,
@@ -20,7 +27,8 @@ impl Db {
     /// opened. It is immediate if the old one was made with
     /// [`Durability::Immediate`](crate::Durability::Immediate). A crash leaves the old file or the
     /// new one, and perhaps `.NAME.compact` or `..NAME.compact.PID-NUMBER.new` beside it, which may
-    /// be deleted and which the next call deletes.
+    /// be deleted and which the next call deletes. Where the name has more than 100 bytes,
+    /// `everhash-INODE` stands for it, with the inode number of the old file.
     ///
     /// Another hard link to the old file stays one: it keeps the old pairs, and their storage. What
     /// is returned is a handle of the same table as this one.
@@ -86,7 +94,7 @@ impl Db {
         let failed = |error| Error::of_system(&path.0, "replacing it", error);
         // Its own name: a rename would put the new file in the place of a symbolic link.
         let old = db.own_file()?;
-        let new = beside(&old);
+        let new = beside(&old).map_err(failed)?;
         // Left by a process that did not come to its end: nobody else writes this database anew
         // while `db` holds its lock.
         let _ = fs::remove_file(&new);
@@ -136,11 +144,17 @@ fn replace(old: &Path, new: &Path, system: &dyn System) -> io::Result<File> {
     Ok(opened)
 }
 
-/// Returns the name of the new file: always the same, so that one which a killed process left is
-/// found by the next one.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
+/// Returns the name of the new file: always the same for one old file, so that one which a killed
+/// process left is found by the next one.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let own = path.file_name().unwrap_or_default();
+    let mut name = OsString::from(".");
+    if own.len() <= LONG_NAME_BYTES {
+        name.push(own);
+    } else {
+        // No other file of the directory has the inode. Of long names that are cut, two could.
+        name.push(format!("everhash-{}", fs::metadata(path)?.ino()));
+    }
     name.push(".compact");
-    path.with_file_name(name)
+    Ok(path.with_file_name(name))
 }

@@ -201,3 +201,28 @@ fn a_compacted_table_is_the_same_table() {
     let db = second.truncate().unwrap();
     assert!(db.table_name().is_none() && db.tables().unwrap().is_empty());
 }
+
+#[test]
+fn a_database_with_the_longest_name_can_be_written_anew() {
+    // Fails if the name of the new file, which was made of that of the old one, were longer than
+    // the file system allows.
+    let directory = tempfile::tempdir().unwrap();
+    let made = directory.path().join("pairs.ehdb");
+    for length in [100, 101, 255] {
+        let name = "n".repeat(length);
+        let path = directory.path().join(&name);
+        let db = Db::create(&made).unwrap();
+        db.put("key", "value").unwrap();
+        db.close().unwrap();
+        std::fs::rename(&made, &path).unwrap();
+        // What a killed process left goes.
+        let inode = path.metadata().unwrap().ino();
+        let left = if length == 100 { name.clone() } else { format!("everhash-{inode}") };
+        std::fs::write(directory.path().join(format!(".{left}.compact")), "left").unwrap();
+        let db = Db::open(&path).unwrap().compact().unwrap();
+        assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+        db.truncate().unwrap().close().unwrap();
+        assert_eq!(names(directory.path()), [name]);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
