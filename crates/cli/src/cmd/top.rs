@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nix::sys::signal::{SigSet, Signal, raise};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::figures::{Interval, KINDS, Lines, Sample, Source, bytes, seconds, short};
@@ -97,6 +98,9 @@ fn styled() -> bool {
 }
 
 /// The terminal while it hands over keys as they are pressed.
+/// The signals that end a program and of which it may take notice.
+const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
 struct Keyboard {
     before: Termios,
 }
@@ -109,6 +113,7 @@ impl Keyboard {
         // An interrupt comes as a key, so that the terminal is left as it was.
         now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         tcsetattr(io::stdin(), OptionalActions::Now, &now).ok()?;
+        restore_at_signals(&before, &now);
         Some(Keyboard { before })
     }
 
@@ -140,6 +145,34 @@ impl Drop for Keyboard {
 }
 
 /// Waits; returns whether somebody wants to end.
+/// Starts a thread that restores the terminal before a signal ends the program: whoever uses it next
+/// would not see what they type. Where there is no thread, a signal ends the program as it is.
+fn restore_at_signals(before: &Termios, now: &Termios) {
+    let ends: SigSet = ENDS.into_iter().collect();
+    // The thread has the mask of this one: none but its wait takes these signals.
+    if ends.thread_block().is_err() {
+        return;
+    }
+    let (before, now) = (before.clone(), now.clone());
+    let set = |modes: &Termios| {
+        // Nothing can be done about a terminal that does not take it.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, modes);
+    };
+    let take = move || {
+        while let Ok(signal) = ends.wait() {
+            set(&before);
+            // Once more, with its usual effect. What is ignored, as under nohup, has none.
+            let _ = ends.thread_unblock();
+            let _ = raise(signal);
+            let _ = ends.thread_block();
+            set(&now);
+        }
+    };
+    if std::thread::Builder::new().name("everhash-signals".into()).spawn(take).is_err() {
+        let _ = ends.thread_unblock();
+    }
+}
+
 fn wait(pause: Duration, keyboard: Option<&Keyboard>) -> bool {
     let Some(keyboard) = keyboard else {
         std::thread::sleep(pause);

@@ -1,7 +1,13 @@
 //! The figures that move: `stats --watch`, `top`, and the file from which they come.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
-use std::time::Duration;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::support::Place;
 
@@ -141,4 +147,30 @@ fn an_import_is_relaxed_in_a_new_database_alone() {
         let figures = String::from_utf8(place.read("a.ehdb.prom")).unwrap();
         assert!(figures.contains(&format!("durability=\"{durability}\"")), "{figures}");
     }
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    // Fails if the shell that comes next showed nothing of what is typed, or if the program did not
+    // end by the signal, as whoever sent it expects.
+    let place = Place::new();
+    let db = open(&place);
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
+        let (_master, terminal) = crate::support::terminal();
+        let modes = || tcgetattr(&terminal).unwrap().local_modes;
+        let before = modes();
+        assert!(before.contains(LocalModes::ECHO | LocalModes::ICANON));
+        let end = || Stdio::from(terminal.try_clone().unwrap());
+        let mut command = place.command(&["top", "a.ehdb"]);
+        let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let begun = Instant::now();
+        while modes() == before {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it takes no keys");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal as i32));
+        assert_eq!(modes(), before, "{signal}");
+    }
+    db.close().unwrap();
 }

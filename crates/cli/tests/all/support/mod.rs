@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "this is a test, though not inside a test function")]
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,21 @@ use std::process::{Command, Output, Stdio};
 
 /// Where the program lies.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_everhash");
+
+/// Returns a new terminal of 100 columns and 30 rows: the end of who looks at it, and that of
+/// programs.
+pub fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let size = rustix::termios::Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&master, size).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let mut options = File::options();
+    let programs = options.read(true).write(true).open(OsStr::from_bytes(name.as_bytes()));
+    (master.into(), programs.unwrap())
+}
 
 /// A directory in which the program runs, removed at the end.
 pub struct Place(tempfile::TempDir);
@@ -90,28 +106,19 @@ impl Place {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> (String, i32) {
-        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let size = rustix::termios::Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(&master, size).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let open = || {
-            let mut options = std::fs::OpenOptions::new();
-            options.read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap()
-        };
+        let (mut master, terminal) = terminal();
+        let open = || terminal.try_clone().unwrap();
         let mut command = self.command(arguments);
         command.envs(environment.iter().copied()).env("TERM", "xterm-256color");
         if environment.is_empty() {
             command.env_remove("NO_COLOR");
         }
         let mut child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
-        // The last handle of ours: the end of the program is then the end of the terminal.
-        drop(command);
+        // The last handles of ours: the end of the program is then the end of the terminal.
+        drop((command, terminal));
         let mut shown = Vec::new();
         // The end is an error here: the terminal hangs up.
-        let _ = std::fs::File::from(master).read_to_end(&mut shown);
+        let _ = master.read_to_end(&mut shown);
         let status = child.wait().unwrap().code().unwrap();
         (String::from_utf8(shown).unwrap(), status)
     }
