@@ -45,6 +45,11 @@ impl Failure {
     /// The command line is wrong in a way that only shows later.
     pub fn usage(message: impl Display) -> Failure {
         Failure::saying(2, message)
+    /// Everything is done already.
+    pub fn done() -> Failure {
+        Failure { status: 0, message: None, of_pair: false }
+    }
+
     }
 
     /// A file that the user named is missing or has a bad line.
@@ -74,7 +79,7 @@ impl Failure {
     /// Writing to `target` failed. A closed pipe is no failure: the reader has seen enough.
     pub fn output(target: &Path, error: &io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Failure { status: 0, ..Failure::no() };
+            return Failure::done();
         }
         Failure::device(format_args!("{}: cannot be written: {error}", target.display()))
     }

@@ -4,6 +4,8 @@
 
 use std::error::Error as _;
 use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
@@ -11,7 +13,8 @@ use clap::{CommandFactory, Parser};
 use crate::cmd::Cli;
 use crate::failure::{Failure, Outcome};
 
-/// Reads the command line; ends the program where it asks for a help text or the version.
+/// Reads the command line; shows a help text or the version where it asks for them, and there is
+/// nothing else to do then.
 pub fn parse(arguments: impl Iterator<Item = OsString>) -> Outcome<Cli> {
     let mut arguments: Vec<_> = arguments.collect();
     // `help` and `help get`, as many programs take them.
@@ -22,11 +25,18 @@ pub fn parse(arguments: impl Iterator<Item = OsString>) -> Outcome<Cli> {
         arguments.insert(end.unwrap_or(arguments.len()), "--help".into());
     }
     Cli::try_parse_from(&arguments).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => show(&error),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         _ => Failure::usage(format_args!("{}; see {}", said(&error, &arguments), help(&arguments))),
     })
+}
+
+/// Prints a text that was asked for, and returns how the program ends.
+fn show(text: &clap::Error) -> Failure {
+    match text.print().and_then(|()| std::io::stdout().flush()) {
+        Ok(()) => Failure::done(),
+        Err(error) => Failure::output(Path::new("standard output"), &error),
+    }
 }
 
 /// Returns the command that shows how the command line should be.

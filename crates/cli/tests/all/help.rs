@@ -1,9 +1,9 @@
 //! The help texts: every example in them does what it says, and they respect the terminal.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::support::{PROGRAM, Place};
+use crate::support::{PROGRAM, Place, Run};
 
 /// Returns the names of all commands, as the program lists them.
 fn commands(place: &Place) -> Vec<String> {
@@ -47,4 +47,27 @@ fn a_terminal_gets_styles_unless_it_asks_for_none() {
     assert!(styled(&place.on_terminal(&["--help"], &[])));
     assert!(!styled(&place.on_terminal(&["--help"], &[("NO_COLOR", "1")])));
     assert!(!styled(&String::from_utf8(place.ok(&["--help"])).unwrap()));
+}
+
+#[test]
+fn a_text_that_cannot_be_shown_is_an_error() {
+    // Fails if a help text that went to a full disk had status 0, as other output has not.
+    let place = Place::new();
+    let to = |file: &str, arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+        Run::of(
+            command
+                .stdout(file)
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+                .wait_with_output()
+                .unwrap(),
+        )
+    };
+    for arguments in [&["--help"][..], &["--version"], &["get", "--help"], &["help", "device"]] {
+        to("/dev/full", arguments).fails(4, &["standard output: cannot be written"]);
+        to("/dev/null", arguments).ok();
+    }
 }
