@@ -44,8 +44,14 @@ pub struct Sink {
 
 enum Target {
     Stream(Box<dyn Write>),
-    /// A file that replaces the one of that name when it is complete, and gets its permissions.
-    File(NamedTempFile, Option<Permissions>),
+    File(NewFile),
+}
+
+/// A file that replaces the one of that name when it is complete, and gets its permissions.
+struct NewFile {
+    file: NamedTempFile,
+    name: PathBuf,
+    permissions: Option<Permissions>,
 }
 
 impl Sink {
@@ -72,14 +78,14 @@ impl Sink {
         } else {
             refuse_database(path)?;
             // A link stays, and leads to the new file.
-            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-            let permissions = path.metadata().ok().map(|found| found.permissions());
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let name = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            let permissions = name.metadata().ok().map(|found| found.permissions());
+            let parent = name.parent().filter(|parent| !parent.as_os_str().is_empty());
             let directory = parent.unwrap_or(Path::new("."));
             // The name tells whose a file is that a killed program has left.
             let file = Builder::new().prefix(".everhash-").tempfile_in(directory);
-            let file = file.map_err(|error| in_directory(directory, &path, error))?;
-            (Target::File(file, permissions), path)
+            let file = file.map_err(|error| in_directory(directory, path, error))?;
+            (Target::File(NewFile { file, name, permissions }), path.to_owned())
         };
         // Source: ours; larger buffers gain nothing measurable.
         Ok(Sink { writer: BufWriter::with_capacity(1 << 16, target), path })
@@ -96,12 +102,12 @@ impl Sink {
         let failed = |error: &io::Error| Failure::output(&path, error);
         match writer.into_inner().map_err(|error| failed(error.error()))? {
             Target::Stream(mut stream) => stream.flush().map_err(|error| failed(&error)),
-            Target::File(file, permissions) => {
+            Target::File(NewFile { file, name, permissions }) => {
                 if let Some(permissions) = permissions {
                     file.as_file().set_permissions(permissions).map_err(|error| failed(&error))?;
                 }
                 file.as_file().sync_all().map_err(|error| failed(&error))?;
-                file.persist(&path).map(|_| ()).map_err(|error| failed(&error.error))
+                file.persist(&name).map(|_| ()).map_err(|error| failed(&error.error))
             }
         }
     }
@@ -153,14 +159,15 @@ impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Target::Stream(stream) => stream.write(bytes),
-            Target::File(file, _) => file.write(bytes),
+            // Errors of the file by its name would tell that, of which the user knows nothing.
+            Target::File(new) => new.file.as_file_mut().write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Target::Stream(stream) => stream.flush(),
-            Target::File(file, _) => file.flush(),
+            Target::File(new) => new.file.as_file_mut().flush(),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use everhash_pmem::media::file::system::{Call, System};
 
 use crate::backup::NewCopy;
+use crate::error::Shown;
 use crate::{Db, Error, Options, Result};
 
 /// How long a file name may be to become a part of the name of the new file, which is longer by up
@@ -98,12 +99,13 @@ impl Db {
         // Left by a process that did not come to its end: nobody else writes this database anew
         // while `db` holds its lock.
         let _ = fs::remove_file(&new);
-        let mut copy = NewCopy::begin(&options, &new, db.keeps_immediate())?;
+        let of_new = |error| named(error, &new, &path);
+        let mut copy = NewCopy::begin(&options, &new, db.keeps_immediate()).map_err(of_new)?;
         if with_pairs {
             let needed = db.needed();
             db.core().still(|table| copy.add_all(table, &needed))?;
         }
-        copy.finish()?;
+        copy.finish().map_err(of_new)?;
         // Nobody else opens the old file before it is gone: `db` holds its lock. The name may have
         // been given to another file while the pairs were copied.
         let named = db.own_file().map(drop);
@@ -130,6 +132,20 @@ fn replace(old: &Path, new: &Path, system: &dyn System) -> io::Result<File> {
     // Where the process may: who is not the administrator keeps the group at most. Before the
     // permissions, of which a change of the owner takes some away.
     let _ = chown(new, None, Some(found.gid()));
+/// Names the database `path` in an error of its new file, of whose name the caller knows nothing.
+/// What is in the way of that file is named as it is.
+fn named(error: Error, new: &Path, path: &Shown) -> Error {
+    match error {
+        Error::File { path: found, source } if found.0 == new => {
+            Error::File { path: path.clone(), source }
+        }
+        Error::Denied { path: found, doing } if found.0 == new => {
+            Error::Denied { path: path.clone(), doing }
+        }
+        other => other,
+    }
+}
+
     let _ = chown(new, Some(found.uid()), None);
     fs::set_permissions(new, found.permissions())?;
     // Before the rename: whatever fails up to there leaves the old file as it was.

@@ -227,6 +227,13 @@ fn a_limit_of_the_length_of_files_is_an_error_and_leaves_nothing() {
     let full = ["full: no space left on the device", "ulimit -f", "free space"];
     limited("create b.ehdb --engine turbo").fails(4, &full);
     limited("backup a.ehdb b.ehdb").fails(4, &full);
-    limited("export a.ehdb b.tsv").fails(4, &["b.tsv: cannot be written"]);
+    let exported = limited("export a.ehdb b.tsv");
+    exported.fails(4, &["everhash: b.tsv: cannot be written"]);
+    let compacted = limited("compact a.ehdb");
+    compacted.fails(4, &["everhash: a.ehdb: "]);
+    // Of the files that have no name yet nobody knows.
+    for Run { stderr, .. } in [exported, compacted] {
+        assert!(!stderr.contains(".everhash-") && !stderr.contains(".compact"), "{stderr}");
+    }
     assert_eq!(place.names(), before);
 }

@@ -370,3 +370,36 @@ fn a_compaction_makes_no_empty_database_in_the_place_of_its_own() {
     assert_eq!(error.kind(), crate::ErrorKind::NotFound);
     assert!(!path.exists());
 }
+
+/// A system that fails every call of a kind.
+#[derive(Debug)]
+struct Failing {
+    number: i32,
+    call: Call,
+}
+
+impl System for Failing {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        match call == self.call {
+            true => Err(io::Error::from_raw_os_error(self.number)),
+            false => run(),
+        }
+    }
+}
+
+#[test]
+fn a_compaction_that_fails_names_the_database() {
+    // Fails if the message were about a hidden file that nobody has made or finds.
+    const ENOSPC: i32 = 28;
+    const EACCES: i32 = 13;
+    for (number, call) in [(ENOSPC, Call::Create), (EACCES, Call::Create), (ENOSPC, Call::Rename)] {
+        let (_directory, path, _) = two();
+        let system = Arc::new(Failing { number, call });
+        for act in [Db::compact, Db::truncate] {
+            let options = Options { system: Arc::<Failing>::clone(&system), ..Db::options() };
+            let error = act(options.open(&path).unwrap()).unwrap_err().to_string();
+            let begin = format!("{}: ", path.display());
+            assert!(error.starts_with(&begin) && !error.contains(".compact"), "{error}");
+        }
+    }
+}
