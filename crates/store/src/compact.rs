@@ -31,6 +31,9 @@ impl Db {
     /// be deleted and which the next call deletes. Where the name has more than 100 bytes,
     /// `everhash-INODE` stands for it, with the inode number of the old file.
     ///
+    /// The new file can be longer than the old one if that was made with settings for smaller tables
+    /// than the usual ones.
+    ///
     /// Another hard link to the old file stays one: it keeps the old pairs, and their storage. What
     /// is returned is a handle of the same table as this one.
     ///
@@ -72,8 +75,9 @@ impl Db {
     }
 
     /// Removes every pair and every table in O(1), however many there are, and gives back their
-    /// storage: an empty file takes the place of the old one, as in [`Db::compact`]. What is
-    /// returned is the handle of the default table, which is the only one left.
+    /// storage: an empty file takes the place of the old one, as in [`Db::compact`], as short as its
+    /// engine makes one. What is returned is the handle of the default table, which is the only one
+    /// left.
     ///
     /// # Errors
     /// As [`Db::compact`].
@@ -85,11 +89,14 @@ impl Db {
         let (db, path) = self.alone()?;
         spanned!(info, "rewrite", path.0);
         let info = *db.info();
+        // An empty file is the shortest one that there is: many a table of the usual size is longer
+        // than the file that is to give back its storage.
+        let expected = if with_pairs { db.core().read(|table| table.len())? } else { 0 };
         let options = Options {
             engine: Some(info.engine.name.to_owned()),
             form: Some(info.form),
             hash: Some(info.hash),
-            expected_items: with_pairs.then(|| db.core().read(|table| table.len())).transpose()?,
+            expected_items: Some(expected),
             ..db.options_of_open().clone()
         };
         let failed = |error| Error::of_system(&path.0, "replacing it", error);
@@ -125,13 +132,6 @@ impl Db {
     }
 }
 
-/// Gives the file `new` the owner, the permissions and the name of the file `old`; returns their
-/// directory, which is to be synced.
-fn replace(old: &Path, new: &Path, system: &dyn System) -> io::Result<File> {
-    let found = fs::metadata(old)?;
-    // Where the process may: who is not the administrator keeps the group at most. Before the
-    // permissions, of which a change of the owner takes some away.
-    let _ = chown(new, None, Some(found.gid()));
 /// Names the database `path` in an error of its new file, of whose name the caller knows nothing.
 /// What is in the way of that file is named as it is.
 fn named(error: Error, new: &Path, path: &Shown) -> Error {
@@ -146,6 +146,13 @@ fn named(error: Error, new: &Path, path: &Shown) -> Error {
     }
 }
 
+/// Gives the file `new` the owner, the permissions and the name of the file `old`; returns their
+/// directory, which is to be synced.
+fn replace(old: &Path, new: &Path, system: &dyn System) -> io::Result<File> {
+    let found = fs::metadata(old)?;
+    // Where the process may: who is not the administrator keeps the group at most. Before the
+    // permissions, of which a change of the owner takes some away.
+    let _ = chown(new, None, Some(found.gid()));
     let _ = chown(new, Some(found.uid()), None);
     fs::set_permissions(new, found.permissions())?;
     // Before the rename: whatever fails up to there leaves the old file as it was.

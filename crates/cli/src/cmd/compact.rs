@@ -11,7 +11,8 @@ use crate::output::{self, count};
 /// Give back the storage that the database does not need any more; needs room for a copy
 ///
 /// The pairs are written into a new file, which takes the place of the old one when it is complete
-/// and durable. Settings of the engine are its defaults afterwards, but for its durability.
+/// and durable. Settings of the engine are its defaults afterwards, but for its durability: a file
+/// that was made with settings for smaller tables (--set) can become longer.
 #[derive(Debug, Args)]
 pub struct Compact {
     #[command(flatten)]

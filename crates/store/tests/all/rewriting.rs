@@ -226,3 +226,22 @@ fn a_database_with_the_longest_name_can_be_written_anew() {
         std::fs::remove_file(&path).unwrap();
     }
 }
+
+#[test]
+fn a_truncated_file_is_no_longer_than_the_old_one() {
+    // Fails if who gives back storage got a file for as many pairs as a new database is made for.
+    for engine in engines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let options = Db::options().engine(engine.name).expected_items(10);
+        let db = options.durability(Durability::Process).create(&path).unwrap();
+        let length = || path.metadata().unwrap().len();
+        let made = length();
+        let db = db.truncate().unwrap();
+        let once = length();
+        assert!(once <= made, "{}: {made}, then {once}", engine.name);
+        let db = db.compact().unwrap().truncate().unwrap();
+        assert!(length() <= once, "{}: {once}, then {}", engine.name, length());
+        db.put("key", "value").unwrap();
+    }
+}
