@@ -28,7 +28,7 @@ impl Check {
         match Db::check_at_rest(path) {
             Ok(checked) if self.json => output::print_json(&json!({
                 "sound": true,
-                "items": checked.items,
+                "records": checked.items,
                 "reachable_bytes": checked.reachable_bytes,
             })),
             Ok(checked) => output::print(&format!(

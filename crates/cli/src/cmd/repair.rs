@@ -41,7 +41,7 @@ impl Repair {
             if error.is_damage() { Failure::damaged(&error) } else { Failure::from(error) }
         })?;
         if self.json {
-            return output::print_json(&json!({ "items": checked.items }));
+            return output::print_json(&json!({ "records": checked.items }));
         }
         let records = count(checked.items, "record");
         output::print(&format!("{}: usable; {records}", path.display()))

@@ -129,7 +129,7 @@ fn all_keys_are_listed_counted_removed() {
     assert_eq!(place.ok(&["count", "a.ehdb"]), b"1\n");
     place.ok(&["clear", "a.ehdb"]);
     assert_eq!(place.ok(&["count", "a.ehdb"]), b"0\n");
-    assert_eq!(place.json(&["check", "a.ehdb"])["items"], 0);
+    assert_eq!(place.json(&["check", "a.ehdb"])["records"], 0);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn figures_are_there_for_people_and_for_programs() {
         "{table}"
     );
     let checked = place.json(&["check", "a.ehdb"]);
-    assert_eq!((&checked["sound"], &checked["items"]), (&true.into(), &2.into()));
+    assert_eq!((&checked["sound"], &checked["records"]), (&true.into(), &2.into()));
     let reachable = everhash_store::Db::check_at_rest(place.path("a.ehdb")).unwrap();
     assert_eq!(checked["reachable_bytes"], reachable.reachable_bytes);
     let engines = place.json(&["engines"]);

@@ -196,12 +196,14 @@ fn what_a_check_a_backup_and_a_compaction_count_is_said_as_what_it_is() {
     }
     place.ok(&["put", "a.ehdb", "k", "v", "--table", "ends", "--expires-after", "600"]);
     let text = |arguments: &[&str]| String::from_utf8(place.ok(arguments)).unwrap();
-    let checked = place.json(&["check", "a.ehdb"])["items"].as_u64().unwrap();
+    let checked = place.json(&["check", "a.ehdb"])["records"].as_u64().unwrap();
     assert!(checked > 5, "{checked}");
     assert!(
         text(&["check", "a.ehdb"]).starts_with(&format!("a.ehdb: sound; {checked} records in "))
     );
     assert_eq!(text(&["repair", "a.ehdb"]), format!("a.ehdb: usable; {checked} records\n"));
+    let repaired = place.json(&["repair", "a.ehdb"]);
+    assert_eq!((&repaired["records"], repaired.get("items")), (&checked.into(), None));
     assert_eq!(text(&["backup", "a.ehdb", "b.ehdb"]), "b.ehdb: 5 items\n");
     assert!(text(&["compact", "a.ehdb"]).starts_with("a.ehdb: 5 items, "));
     assert_eq!(place.json(&["compact", "a.ehdb"])["items"], 5);

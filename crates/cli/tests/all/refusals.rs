@@ -221,7 +221,7 @@ fn a_repair_says_what_it_found() {
     place.write("a.tsv", &lines);
     place.ok(&["import", "a.tsv", "a.ehdb"]);
     let mut damaged = place.read("a.ehdb");
-    assert_eq!(place.json(&["repair", "a.ehdb"])["items"], 2000);
+    assert_eq!(place.json(&["repair", "a.ehdb"])["records"], 2000);
     assert_eq!(place.ok(&["repair", "a.ehdb"]), b"a.ehdb: usable; 2000 records\n");
     let whole = place.json(&["repair", "a.ehdb", "--into", "whole.ehdb"]);
     assert_eq!((&whole["items"], &whole["damages"]), (&2000.into(), &0.into()));

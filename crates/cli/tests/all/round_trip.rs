@@ -33,7 +33,7 @@ fn real_data_comes_back_in_both_formats() {
     place.ok(&["import", "a.jsonl", "b.ehdb"]);
     place.ok(&["export", "b.ehdb", "b.tsv", "--sort"]);
     assert!(place.read("b.tsv") == expected);
-    assert_eq!(place.json(&["check", "b.ehdb"])["items"], 34924);
+    assert_eq!(place.json(&["check", "b.ehdb"])["records"], 34924);
 }
 
 #[test]
