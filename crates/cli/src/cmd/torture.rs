@@ -101,8 +101,11 @@ impl Torture {
             return self.writer()?.run();
         }
         let directory = match &self.directory {
-            Some(directory) => tempfile::tempdir_in(directory),
-            None => tempfile::tempdir(),
+        let mut named = tempfile::Builder::new();
+        // The name tells whose a directory is that a killed program has left.
+        named.prefix("everhash-torture-");
+            Some(directory) => named.tempdir_in(directory),
+            None => named.tempdir(),
         };
         let directory = directory.map_err(|error| {
             Failure::device(format_args!("no directory for the databases: {error}"))
