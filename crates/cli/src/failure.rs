@@ -5,6 +5,9 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::fs::statvfs;
+use rustix::process::{Resource, getrlimit};
+
 /// What every status means; shown by `everhash --help`.
 pub const STATUSES: &str = "\
 Exit status:
@@ -14,6 +17,16 @@ Exit status:
   3  the input is wrong: a file to read is missing or has a bad line, or a pair is too long
   4  the database is missing or failed, or the device or the output; the message says what to do
   5  the state to replay does not exist in this program; nothing was judged";
+
+/// How long the file of a database may become.
+///
+/// Unit: bytes. Source: `Options::capacity_bytes`, of which no command chooses another.
+const MOST_BYTES: u64 = 1 << 40;
+
+/// What an engine may take of a device beside what it needs.
+///
+/// Unit: bytes. Source: ours; more than any takes at a time.
+const STEP_BYTES: u64 = 1 << 28;
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -32,6 +45,11 @@ pub struct Failure {
 pub const SALVAGE: &str = "everhash repair DB --into NEW_DB";
 
 impl Failure {
+    /// Everything is done already.
+    pub fn done() -> Failure {
+        Failure { status: 0, message: None, of_pair: false }
+    }
+
     /// The answer is no, and the status says all.
     pub fn no() -> Failure {
         Failure { status: 1, message: None, of_pair: false }
@@ -45,11 +63,6 @@ impl Failure {
     /// The command line is wrong in a way that only shows later.
     pub fn usage(message: impl Display) -> Failure {
         Failure::saying(2, message)
-    /// Everything is done already.
-    pub fn done() -> Failure {
-        Failure { status: 0, message: None, of_pair: false }
-    }
-
     }
 
     /// A file that the user named is missing or has a bad line.
@@ -106,6 +119,29 @@ impl Failure {
         self
     }
 
+    /// A database could not be made, of a size that the user has chosen.
+    pub fn of_new(error: everhash_store::Error) -> Failure {
+        if error.is_setting() {
+            return Failure::from(error).after("(--expect may have led to it; lower it then)");
+        }
+        match (&error, error.needed_bytes()) {
+            (everhash_store::Error::File { path, .. }, Some(needed)) if needed >= MOST_BYTES => {
+                Failure::usage(format_args!(
+                    "{path}: a table of this size takes {needed} bytes, and a database has at most \
+                     {MOST_BYTES}; lower --expect, or what --set says"
+                ))
+            }
+            (everhash_store::Error::File { path, .. }, Some(needed)) => {
+                Failure::device(format_args!(
+                    "{path}: full: a table of this size takes {needed} bytes or more, and there is \
+                     no such space left on the device, or no such file is allowed (ulimit -f, a \
+                     quota); lower --expect or what --set says, or free space"
+                ))
+            }
+            _ => error.into(),
+        }
+    }
+
     /// Prints the message and returns the status.
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
@@ -138,6 +174,15 @@ impl From<everhash_store::Error> for Failure {
                  --expires-after out, or choose another table"
             )),
             Error::Pair(_) => Failure { of_pair: true, ..Failure::input(error) },
+            Error::File { ref path, .. }
+                if error.needed_bytes().is_some_and(|needed| has_room(&path.0, needed)) =>
+            {
+                Failure::device(format_args!(
+                    "{path}: full, though the device has room: a limit of the engine is reached, \
+                     such as max_buckets (see everhash engines), or a quota; export, and import \
+                     into a new database whose settings allow more (--set)"
+                ))
+            }
             Error::File { ref path, .. } if error.is_full() || is_too_long(&error) => {
                 Failure::device(format_args!(
                     "{path}: full: no space left on the device, or no longer file is allowed \
@@ -149,6 +194,15 @@ impl From<everhash_store::Error> for Failure {
             _ => Failure::device(error),
         }
     }
+}
+
+/// Returns whether a device has room for so many bytes more, and the file may have them.
+fn has_room(path: &Path, needed: u64) -> bool {
+    let is_limited = || getrlimit(Resource::Fsize).current.is_some();
+    let length = path.metadata().map_or(0, |found| found.len());
+    let free = statvfs(path).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+    let longest = length.saturating_add(needed).saturating_add(STEP_BYTES);
+    free >= needed.saturating_add(STEP_BYTES) && longest <= MOST_BYTES && !is_limited()
 }
 
 /// Returns whether a file may not become as long as it has to be.

@@ -396,6 +396,16 @@ impl Error {
         self.kind() == ErrorKind::Full
     }
 
+    /// Returns how many more bytes were asked for, if there was no room for them. Unit: bytes.
+    pub fn needed_bytes(&self) -> Option<u64> {
+        match self {
+            Error::File { source: Fault(everhash_index::Error::Full { needed }), .. } => {
+                Some(*needed)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns whether a setting has a name or value that the engine does not take.
     pub fn is_setting(&self) -> bool {
         matches!(self, Error::File { source: Fault(everhash_index::Error::Setting { .. }), .. })

@@ -59,6 +59,11 @@ impl NewDatabase {
     }
 
     /// Refuses what an existing database cannot be given any more.
+    /// Returns whether the size of the new database was chosen.
+    pub(super) fn is_sized(&self) -> bool {
+        self.expect.is_some() || !self.settings.is_empty()
+    }
+
     pub(super) fn refuse_settings(&self, database: &Path) -> Outcome {
         if self.settings.is_empty() && self.expect.is_none() && self.mode.is_none() {
             return Ok(());

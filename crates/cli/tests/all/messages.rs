@@ -239,3 +239,24 @@ fn a_limit_of_the_length_of_files_is_an_error_and_leaves_nothing() {
     }
     assert_eq!(place.names(), before);
 }
+
+#[test]
+fn a_limit_that_is_not_the_device_is_named() {
+    // Fails if who has chosen a table that is too large, or settings that are too small, were sent
+    // to free space on a disk that has enough of it.
+    let place = Place::new();
+    for engine in ["wophi", "elimda", "turbo"] {
+        let run = place.run(&["create", "a.ehdb", "--engine", engine, "--expect", "1000000000000"]);
+        run.fails(2, &["a.ehdb: ", "a table of this size takes", "1099511627776", "--expect"]);
+    }
+    place.write("a.tsv", "a\t1\n");
+    let sized = ["import", "a.tsv", "a.ehdb", "--engine", "walsh", "--expect"];
+    place.run(&[&sized[..], &["1000000000000"]].concat()).fails(2, &["--expect", "lower it"]);
+    assert_eq!(place.names(), ["a.tsv"]);
+    let small = ["--engine", "turbo", "--set", "shards=1", "--set", "max_buckets=1"];
+    place.ok(&[&["create", "a.ehdb"], &small[..]].concat());
+    let run = (0..100).map(|number| place.run(&["put", "a.ehdb", &number.to_string(), "value"]));
+    let run = run.into_iter().find(|run| run.status != 0).unwrap();
+    run.fails(4, &["a.ehdb: full", "max_buckets", "everhash engines", "import"]);
+    assert!(!run.stderr.contains("free space"), "{run:?}");
+}
