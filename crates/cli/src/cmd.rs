@@ -28,6 +28,7 @@ mod keys;
 #[cfg(any(test, feature = "judges"))]
 mod mutated_lines;
 mod new_database;
+mod numbers;
 mod put;
 #[cfg(feature = "judges")]
 mod race;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use everhash_store::{Change, Db, admit_in_table};
 
+use super::numbers::signed;
 use super::{Database, Escapes, TableToWrite};
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -22,7 +23,7 @@ pub struct Add {
     /// The key
     key: OsString,
     /// How much to add
-    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = signed)]
     number: i64,
     #[command(flatten)]
     escapes: Escapes,

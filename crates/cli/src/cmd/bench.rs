@@ -10,6 +10,7 @@ use everhash_bench::{Candidate, Plan, Report, Row, best_write_back, candidates, 
 use everhash_store::{Form, HashKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::numbers::{SOME, whole};
 use super::{form, setting};
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -28,7 +29,7 @@ pub struct Bench {
     engine: Vec<String>,
     /// Pairs to load
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = whole::<u64>(SOME))]
     items: u64,
     /// Form of the pairs: 8/8, 16/16 or variable (then keys and values of 16 bytes)
     #[arg(long, value_name = "FORM", default_value = "8/8", value_parser = form)]
@@ -38,11 +39,11 @@ pub struct Bench {
     hash: HashKind,
     /// Numbers of threads, with commas; each is a series of its own
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = whole::<u64>(SOME))]
     threads: Vec<u64>,
     /// How often everything is repeated
     #[arg(long, value_name = "COUNT", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = whole::<u32>(1..=u64::from(u32::MAX)))]
     rounds: u32,
     /// Let the tables grow from their default size instead of making them for all pairs
     #[arg(long)]

@@ -16,6 +16,7 @@ use everhash_testkit::workload::{parse, render};
 use serde_json::json;
 
 use self::judged_engine::Subject;
+use super::numbers::{SOME, whole};
 use super::tiny_settings::{shown, variants};
 use super::trust_figures::Record;
 use super::{GREATEST_SEED, setting};
@@ -70,16 +71,16 @@ pub struct Crash {
     model: String,
     /// The first seed; every seed gives another workload, and always the same one
     #[arg(long, default_value_t = 0,
-          value_parser = clap::value_parser!(u64).range(..=GREATEST_SEED))]
+          value_parser = whole::<u64>(0..=GREATEST_SEED))]
     seed: u64,
     /// How many distinct states to check at least, for every form
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 100_000, value_parser = whole::<u64>(SOME))]
     states: u64,
     /// How many operations a workload has
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 100, value_parser = whole::<u16>(1..=u64::from(u16::MAX)))]
     operations: u16,
     /// How many crashes follow each other at most
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(long, default_value_t = 2, value_parser = whole::<u8>(1..=8))]
     depth: u8,
     /// Crash every state once more, at every point of its recovery and of the work after it; for
     /// small workloads: --operations 8
@@ -101,7 +102,7 @@ pub struct Crash {
     #[arg(skip = BATCH)]
     batch: u64,
     /// Threads; 0 is one per processor. The figures do not depend on it
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u16>(0..=u64::from(u16::MAX)))]
     threads: u16,
     /// Leave out every flush, fence and commit store in turn, under adr, file, and the rules of Arm
     /// with its weaker order, and every commit store under eadr; status 0 only if every mutant is

@@ -10,6 +10,7 @@ use everhash_testkit::fuzz::{Effort, Report, judge};
 use serde_json::json;
 
 use super::judged_engines::{forms, subject};
+use super::numbers::{ANY, SOME, whole};
 use super::tiny_settings::shown;
 use super::trust_figures::Record;
 use super::{mutated_lines, setting};
@@ -38,16 +39,16 @@ pub struct Fuzz {
     #[arg(long, value_name = "FORM")]
     form: Option<Form>,
     /// How many images in all
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 20_000, value_parser = whole::<u64>(SOME))]
     executions: u64,
     /// The number of the first execution, of each form
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>(ANY))]
     first: u64,
     /// The seed
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>(ANY))]
     seed: u64,
     /// Stop after so many seconds although there are executions left
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = whole::<u64>(ANY))]
     time: Option<u64>,
     /// Change a setting of the tiny tables; may be given again
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
+use super::numbers::whole;
 use super::{Database, Escapes, InTable, open_to_read};
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -49,7 +50,7 @@ fn range(text: &str) -> Result<(usize, usize), String> {
     let (from, to) = text.split_once("..").ok_or("write FROM..TO")?;
     let bound = |text: &str, otherwise| match text {
         "" => Ok(otherwise),
-        text => text.parse().map_err(|_| "FROM and TO must be whole numbers"),
+        text => whole(0..=usize::MAX as u64)(text),
     };
     Ok((bound(from, 0)?, bound(to, usize::MAX)?))
 }

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use self::feed::{Feed, Imported, Target};
 use self::progress::Progress;
+use super::numbers::whole;
 use super::{AnyTable, NewDatabase, TableToWrite, figures};
 use crate::failure::{Failure, Outcome};
 use crate::input::Lines;
@@ -48,7 +49,7 @@ pub struct Import {
     durability: Option<Durability>,
     /// Threads that write; by default 16 where each write waits for the device, as they share their
     /// waits, else one per processor
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1..=256))]
     threads: Option<u16>,
     /// Write figures to DB.prom every second, for `everhash top DB` in another terminal
     #[arg(long)]
@@ -106,8 +107,8 @@ impl Import {
         }
         let by_default = if existed { Durability::Batch } else { Durability::Process };
         let durability = self.durability.unwrap_or(by_default);
-        let mut options = self.new.options().durability(durability).create_if_missing(true);
         let is_sized = self.new.is_sized();
+        let mut options = self.new.options().durability(durability).create_if_missing(true);
         if self.metrics {
             let every = Duration::from_secs(1);
             options = options.metrics_file(figures::file_of(&self.database), every);

@@ -6,6 +6,7 @@ use clap::Args;
 use everhash_engines::ENGINES;
 use everhash_store::{Db, Form, HashKind, Options, ParseError};
 
+use super::numbers::{ANY, whole};
 use crate::failure::{Failure, Outcome};
 
 /// What can be chosen for a new database.
@@ -23,7 +24,7 @@ pub(super) struct NewDatabase {
     pub(super) hash: Option<HashKind>,
     /// Number of pairs that a new database will hold. Turbo, wophi, elimda and tiered make room for
     /// them at once; the file of reef or walsh grows all the same. Refused for one that exists
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u64>(ANY))]
     pub(super) expect: Option<u64>,
     /// Mode of the file of a new database, in octal, less the umask; by default 600, its owner
     /// alone; refused for one that exists
@@ -58,12 +59,12 @@ impl NewDatabase {
         options
     }
 
-    /// Refuses what an existing database cannot be given any more.
     /// Returns whether the size of the new database was chosen.
     pub(super) fn is_sized(&self) -> bool {
         self.expect.is_some() || !self.settings.is_empty()
     }
 
+    /// Refuses what an existing database cannot be given any more.
     pub(super) fn refuse_settings(&self, database: &Path) -> Outcome {
         if self.settings.is_empty() && self.expect.is_none() && self.mode.is_none() {
             return Ok(());
@@ -95,6 +96,5 @@ pub(super) fn form(text: &str) -> Result<Form, String> {
 /// Reads a setting of an engine.
 pub(super) fn setting(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
-    let value = value.replace('_', "").parse().map_err(|_| "the value must be a whole number")?;
-    Ok((name.to_owned(), value))
+    Ok((name.to_owned(), whole(ANY)(&value.replace('_', ""))?))
 }

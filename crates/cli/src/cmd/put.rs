@@ -112,8 +112,9 @@ impl Put {
 
 /// Reads how long a pair lasts.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
+    let number = text.parse().map_err(|_| "write a number of seconds")?;
+    Duration::try_from_secs_f64(number)
+        .map_err(|_| format!("write a number of seconds from 0 to {}", u64::MAX))
 }
 
 fn standard_input() -> Outcome<Vec<u8>> {

@@ -10,6 +10,7 @@ use everhash_testkit::race::{Effort, Report, Violation, judge, replay};
 use serde_json::json;
 
 use super::judged_engines::{forms, subject};
+use super::numbers::{SOME, whole};
 use super::tiny_settings::{shown, variants};
 use super::trust_figures::Record;
 use super::{GREATEST_SEED, setting};
@@ -44,11 +45,11 @@ pub struct Race {
           value_parser = PossibleValuesParser::new(["adr", "eadr", "file"]))]
     model: String,
     /// How many schedules to run at least, for every form
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 20_000, value_parser = whole::<u64>(SOME))]
     schedules: u64,
     /// The first seed; every seed gives another program, and always the same one
     #[arg(long, default_value_t = 0,
-          value_parser = clap::value_parser!(u64).range(..=GREATEST_SEED))]
+          value_parser = whole::<u64>(0..=GREATEST_SEED))]
     seed: u64,
     /// Change a setting of the tiny tables, for example durability=1; may be given again
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]

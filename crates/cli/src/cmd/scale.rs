@@ -9,6 +9,7 @@ use everhash_store::HashKind;
 use serde_json::json;
 
 use super::bench::{failed, named, spinner};
+use super::numbers::{ANY, SOME, whole};
 use super::setting;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -27,13 +28,15 @@ pub struct Scale {
     engine: String,
     /// Pairs to insert
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = whole::<u64>(SOME))]
     items: u64,
     /// Pairs to read, in each way
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000,
+          value_parser = whole::<u64>(ANY))]
     gets: u64,
     /// Threads of an open; 0 means one per processor
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1,
+          value_parser = whole::<usize>(0..=usize::MAX as u64))]
     threads: usize,
     /// Hash function of the table: sip13, or xxh3 or rapid for keys that no attacker chooses
     #[arg(long, value_name = "NAME", default_value_t = HashKind::Sip13)]

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::figures::Source;
+use super::numbers::{SOME, whole};
 use super::top::{interval, print_lines};
 use super::{Database, open_to_read};
 use crate::failure::Outcome;
@@ -33,7 +34,7 @@ pub struct Stats {
     watch: Option<f64>,
     /// End after so many lines of --watch
     #[arg(long, value_name = "COUNT", requires = "watch",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = whole::<u64>(SOME))]
     count: Option<u64>,
 }
 

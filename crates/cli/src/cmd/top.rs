@@ -9,6 +9,7 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::figures::{Interval, KINDS, Lines, Sample, Source, bytes, seconds, short};
+use super::numbers::{SOME, whole};
 use crate::failure::Outcome;
 use crate::output;
 
@@ -29,7 +30,7 @@ pub struct Top {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     every: f64,
     /// End after so many looks
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u64>(SOME))]
     count: Option<u64>,
 }
 
@@ -97,10 +98,10 @@ fn styled() -> bool {
         && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-/// The terminal while it hands over keys as they are pressed.
 /// The signals that end a program and of which it may take notice.
 const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
+/// The terminal while it hands over keys as they are pressed.
 struct Keyboard {
     before: Termios,
 }
@@ -112,8 +113,8 @@ impl Keyboard {
         let mut now = before.clone();
         // An interrupt comes as a key, so that the terminal is left as it was.
         now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
-        tcsetattr(io::stdin(), OptionalActions::Now, &now).ok()?;
         restore_at_signals(&before, &now);
+        tcsetattr(io::stdin(), OptionalActions::Now, &now).ok()?;
         Some(Keyboard { before })
     }
 
@@ -144,7 +145,6 @@ impl Drop for Keyboard {
     }
 }
 
-/// Waits; returns whether somebody wants to end.
 /// Starts a thread that restores the terminal before a signal ends the program: whoever uses it next
 /// would not see what they type. Where there is no thread, a signal ends the program as it is.
 fn restore_at_signals(before: &Termios, now: &Termios) {
@@ -173,6 +173,7 @@ fn restore_at_signals(before: &Termios, now: &Termios) {
     }
 }
 
+/// Waits; returns whether somebody wants to end.
 fn wait(pause: Duration, keyboard: Option<&Keyboard>) -> bool {
     let Some(keyboard) = keyboard else {
         std::thread::sleep(pause);

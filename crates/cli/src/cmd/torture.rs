@@ -15,6 +15,7 @@ use serde_json::json;
 
 use self::history::{History, Model};
 use self::writer::{ACKNOWLEDGEMENT_BYTES, Writer};
+use super::numbers::{ANY, whole};
 use super::trust_figures::Record;
 use super::{form, setting};
 use crate::failure::{Failure, Outcome};
@@ -48,11 +49,11 @@ pub struct Torture {
     durability: Option<Durability>,
     /// How many processes are killed, for each engine
     #[arg(long, value_name = "COUNT", default_value_t = 200,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+          value_parser = whole::<u64>(1..=1_000_000))]
     kills: u64,
     /// The seed of what is written and of when a process is killed; the moment itself depends on
     /// the machine
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>(ANY))]
     seed: u64,
     /// Setting of the engine, such as one that makes it grow more often; see `everhash engines`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting, requires = "engine")]
@@ -100,10 +101,10 @@ impl Torture {
         if !self.write.is_empty() {
             return self.writer()?.run();
         }
-        let directory = match &self.directory {
         let mut named = tempfile::Builder::new();
         // The name tells whose a directory is that a killed program has left.
         named.prefix("everhash-torture-");
+        let directory = match &self.directory {
             Some(directory) => named.tempdir_in(directory),
             None => named.tempdir(),
         };

@@ -241,6 +241,45 @@ fn a_limit_of_the_length_of_files_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
+fn a_number_that_is_wrong_leads_to_those_that_are_right() {
+    // Fails if the message were one of the language in which the program is written, or if it
+    // showed what was given.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let huge = "99999999999999999999";
+    let any = "write a whole number from 0 to 18446744073709551615";
+    let some = "write a whole number from 1 to 18446744073709551615";
+    for (arguments, part) in [
+        (&["create", "b.ehdb", "--expect", huge][..], any),
+        (&["create", "b.ehdb", "--expect", "many"], any),
+        (&["create", "b.ehdb", "--set", "shards=99999999999999999999"], any),
+        (&["create", "b.ehdb", "--set", "shards=many"], any),
+        (&["get", "a.ehdb", "key", "--range", "0..99999999999999999999"], any),
+        (&["import", "-", "a.ehdb", "--threads", "300"], "from 1 to 256;"),
+        (&["import", "-", "a.ehdb", "--threads", huge], "from 1 to 256;"),
+        (&["bench", "--rounds", "5000000000"], "from 1 to 4294967295;"),
+        (&["bench", "--threads", "1,0"], some),
+        (&["scale", "b", "--items", huge], some),
+        (&["scale", "b", "--gets", huge], any),
+        (&["scale", "b", "--threads", huge], any),
+        (&["torture", "--kills", "0"], "from 1 to 1000000;"),
+        (&["torture", "--seed", huge], any),
+        (&["crash", "--depth", "9"], "from 1 to 8;"),
+        (&["crash", "--threads", "70000"], "from 0 to 65535;"),
+        (&["top", "a.ehdb", "--count", "0"], some),
+        (&["add", "a.ehdb", "key", huge], "from -9223372036854775808 to 9223372036854775807;"),
+        (
+            &["put", "a.ehdb", "k", "v", "--table", "t", "--expires-after", huge],
+            "write a number of seconds from 0 to 18446744073709551615;",
+        ),
+    ] {
+        let run = place.run(arguments);
+        run.fails(2, &["the value of ", part, "; see everhash "]);
+        assert!(!run.stderr.contains(huge) && !run.stderr.contains("many"), "{run:?}");
+    }
+}
+
+#[test]
 fn a_limit_that_is_not_the_device_is_named() {
     // Fails if who has chosen a table that is too large, or settings that are too small, were sent
     // to free space on a disk that has enough of it.
