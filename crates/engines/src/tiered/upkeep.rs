@@ -9,7 +9,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media};
 use super::bucket::{Line, Lines, PairCodec};
 use super::in_cacheline_crash_consistency::Plan;
 use super::layers::View;
-use super::layout::{self, SLOTS, is_deleted, is_valid};
+use super::layout::{self, SLOTS, is_deleted, is_shadow, is_valid};
 use super::moves::Moves;
 use super::overflow::sites;
 use super::state::{Sweep, Tiered};
@@ -97,8 +97,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
 
     /// Ends the deletions of a page, and takes back its overflow lines that hold nothing valid.
     ///
-    /// First the copies further down end, durably, and then the deletions: a crash between leaves
-    /// the keys deleted.
+    /// First the shadows further down end, durably, then the other copies there, and then the
+    /// deletions: a crash between leaves the keys deleted, and no shadow without its pair, which
+    /// would be taken for one that a crash has left beside its source. A deletion that is a shadow
+    /// itself covers nothing that the one further down does not: it is left to be overwritten, as
+    /// nothing may end below that one before all below it has.
     fn sweep_page(&self, pm: &Access<'_, M>, view: &View, rank: usize, page: u64) -> Result<()> {
         let place = view.place(rank);
         let first = page << self.page_log();
@@ -107,24 +110,25 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         if !self.layers.is_same(view) {
             return Ok(());
         }
-        let (mut below, mut here) = (Plan::default(), Plan::default());
+        let mut plans: [Plan; 3] = Default::default();
+        let [shadows, below, here] = &mut plans;
         let (mut moves, mut cut) = (Moves::default(), Vec::new());
         for index in first..first + (1 << self.page_log()) {
             let home = place.bucket(index);
             let mut lines = self.lines_of(pm, view, rank, index);
             while let Some((line, number)) = lines.advance()? {
-                for slot in line.readable().filter(|slot| is_deleted(line.head.state(*slot))) {
+                for slot in line.head.valid().filter(|slot| is_deleted(line.head.state(*slot))) {
                     let position = self.position_of(&line, slot, (place, index))?;
                     let source = (line, slot, rank, position);
-                    self.end_below(pm, view, source, &mut below, &mut moves)?;
-                    end::<C, M>(&mut here, &line, slot, &mut moves);
+                    self.end_below(pm, view, source, (shadows, below), &mut moves)?;
+                    end::<C, M>(here, &line, slot, &mut moves);
                 }
                 let valid = (0..SLOTS).any(|slot| is_valid(here.head(&line).state(slot)));
                 if number > 1 && !valid {
                     let left: Vec<usize> = line.readable().collect();
                     for slot in left {
                         if !here.touches(line.at(), slot) {
-                            end::<C, M>(&mut here, &line, slot, &mut moves);
+                            end::<C, M>(here, &line, slot, &mut moves);
                         }
                     }
                     cut.push((home, line.at()));
@@ -135,7 +139,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             return Ok(());
         }
         let change = held.change(false)?;
-        for plan in [&below, &here] {
+        for plan in &plans {
             if !plan.is_empty() {
                 self.commit_plan(pm, view, plan)?;
             }
@@ -168,20 +172,23 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         Ok(cut.iter().map(|(_, line)| *line).collect())
     }
 
-    /// Plans the end of every copy of the key of a slot below its layer.
+    /// Plans the end of every copy of the key of a slot below its layer: of shadows before others.
     fn end_below(
         &self,
         pm: &Access<'_, M>,
         view: &View,
         (line, slot, rank, position): (Line<'_, M>, usize, usize, u64),
-        plan: &mut Plan,
+        (shadows, all): (&mut Plan, &mut Plan),
         moves: &mut Moves,
     ) -> Result<()> {
         for lower in &view.all()[rank + 1..] {
             if let Some((copy, at)) =
                 self.copy_of(pm, view, lower.home(position), line.slot(slot))?
             {
-                end::<C, M>(plan, &copy, at, moves);
+                if is_shadow(copy.head.state(at)) {
+                    shadows.flag((copy.at(), copy.head), at, 0);
+                }
+                end::<C, M>(all, &copy, at, moves);
             }
         }
         Ok(())

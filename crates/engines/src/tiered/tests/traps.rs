@@ -111,6 +111,36 @@ fn t_t2_pairs_of_a_drained_layer_are_there_once_at_least() {
     scenario(&[("top_pages", 1)], &operations, resize::sites::DROP);
 }
 
+/// Puts and removals that leave a deletion as a shadow over the same deletion, and that over the
+/// pair; and a shadow of a pair between a deletion and the pair.
+const UNSWEPT: [&str; 2] = [
+    "put:15:15 remove:11 put:2:2 put:8:8 put:1:1 put:12:12 remove:22 put:21:21 put:4:4 \
+    remove:8 put:2:2 put:23:23 put:6:6 put:21:21 put:2:2 remove:20 remove:7 put:19:19 \
+    put:23:23 put:5:5 put:5:5 remove:14 remove:4 put:1:1 put:7:7 put:3:3 put:16:16 \
+    put:22:22 put:7:7 remove:5 remove:3 remove:10 remove:5 put:4:4 put:2:2 put:6:6",
+    "put:14:14 put:8:8 put:21:21 put:16:16 put:19:19 remove:17 put:22:22 put:12:12 \
+    remove:14 put:13:13 put:7:7 put:4:4 put:18:18 put:22:22 remove:23 put:9:9 remove:7 \
+    remove:13 remove:8 put:12:12 put:1:1 remove:0 remove:1 put:15:15 put:7:7 remove:3 \
+    put:0:0 put:18:18 put:6:6 put:2:2 put:0:0 put:18:18 put:6:6 put:12:12 remove:2 \
+    put:4:4",
+];
+
+#[test]
+fn a_sweep_ends_no_copy_before_what_is_further_down() {
+    // Fails if a sweep takes a deletion that is a shadow for one that covers the pair, or if it
+    // ends a pair and its shadow in any order: a crash leaves the pair with nothing valid above it,
+    // which the next writes overwrite; or the shadow alone, for which the same pair, put again, is
+    // taken to have moved.
+    for unswept in UNSWEPT {
+        let operations = format!(
+            "{unswept} maintain:1:1000 {} {}",
+            each(24, |key| format!("put:{key}:{key}")),
+            each(12, |key| format!("put:{}:1", 24 + key)),
+        );
+        scenario(THREE, &operations, in_cacheline_crash_consistency::sites::FLAGS);
+    }
+}
+
 #[test]
 fn a_full_pyramid_overflows_and_clears() {
     // Fails if a link leads to a line that is not durable, or if a clear shows an older copy.
