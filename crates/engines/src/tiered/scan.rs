@@ -1,6 +1,6 @@
 //! Walks over all pairs: a resumable scan that takes no lock, and `clear`.
 
-use everhash_index::{Cursor, Result};
+use everhash_index::{Cursor, Error, Result};
 use everhash_pmem::{Access, Addr, Media, Span};
 
 use super::bucket::{Line, Lines, PairCodec, Words};
@@ -54,6 +54,13 @@ impl Cleared {
     }
 }
 
+/// Returns where the column behind that of a position begins, if there is one.
+fn behind(view: &View, position: u64) -> Option<u64> {
+    let log = view.bottom().log();
+    let next = layout::bucket_of(position, log) + 1;
+    (next >> log == 0).then(|| layout::first_position(next, log))
+}
+
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Visits some pairs from `cursor` on: a position, from which on the columns of all pairs were
     /// not visited yet.
@@ -72,30 +79,33 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let pm = self.pool.access();
         let (mut position, mut visited) = (cursor.0, 0);
         for _ in 0..COLUMNS_PER_SCAN {
-            let (pairs, next) = self.groups.read(
+            let copied = self.groups.read(
                 [position, position],
                 || self.layers.view(),
                 |view| self.layers.is_same(view),
-                |view| {
-                    let log = view.bottom().log();
-                    let next = layout::bucket_of(position, log) + 1;
-                    let next = if next >> log == 0 { layout::first_position(next, log) } else { 0 };
-                    Ok((self.copy_column(&pm, view, position)?, next))
-                },
-            )?;
+                |view| Ok((self.copy_column(&pm, view, position)?, behind(view, position))),
+            );
+            let (pairs, next) = match copied {
+                // The next call begins with the damage, so that its caller knows where that is.
+                Err(Error::Corrupt { .. }) if position != cursor.0 => break,
+                copied => copied?,
+            };
             for (key, value, _) in pairs.iter().filter(|(_, _, deleted)| !deleted) {
                 visit(key, value);
                 visited += 1;
             }
-            if next == 0 {
-                return Ok(None);
-            }
+            let Some(next) = next else { return Ok(None) };
             position = next;
             if visited >= PAIRS_PER_SCAN {
                 break;
             }
         }
         Ok(Some(Cursor(position)))
+    }
+
+    /// As [`everhash_index::Table::scan_past`]: passes over one column.
+    pub(super) fn scan_behind(&self, cursor: Cursor) -> Option<Cursor> {
+        behind(&self.layers.view(), cursor.0).map(Cursor)
     }
 
     /// Copies the newest copy of every key of the column of a position.
@@ -114,7 +124,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                     }
                     let (mut key, mut value) = (Vec::new(), Vec::new());
                     let at = layout::slot_at(line.at(), slot);
-                    C::read(pm, C::decode(line.words(slot), at)?, &mut key, &mut value)?;
+                    let pair = C::decode(line.words(slot), at);
+                    match pair.and_then(|pair| C::read(pm, pair, &mut key, &mut value)) {
+                        Err(Error::Corrupt { .. }) if self.is_covered(&line, slot, &pairs)? => {
+                            continue;
+                        }
+                        read => read?,
+                    }
                     if pairs.iter().all(|(above, ..)| *above != key) {
                         pairs.push((key, value, is_deleted(line.head.state(slot))));
                     }
@@ -122,6 +138,14 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             }
         }
         Ok(pairs)
+    }
+
+    /// Returns whether a copy that cannot be read is an older one of a key that was copied: two
+    /// keys of one hash count as one, as in [`Same::Damaged`](super::bucket::Same::Damaged).
+    #[cold]
+    fn is_covered(&self, line: &Line<'_, M>, slot: usize, newer: &[Copied]) -> Result<bool> {
+        let hash = line.hash::<C>(&self.hasher, slot)?;
+        Ok(newer.iter().any(|(key, ..)| C::hash(&self.hasher, C::key(key)) == hash))
     }
 
     /// Removes every pair, group by group. A crash leaves any of them.

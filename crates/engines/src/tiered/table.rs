@@ -44,6 +44,10 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
         Tiered::scan(self, cursor, visit)
     }
 
+    fn scan_past(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        Ok(self.scan_behind(cursor))
+    }
+
     fn clear(&self) -> Result<()> {
         Tiered::clear(self)
     }
