@@ -299,3 +299,16 @@ fn a_limit_that_is_not_the_device_is_named() {
     run.fails(4, &["a.ehdb: full", "max_buckets", "everhash engines", "import"]);
     assert!(!run.stderr.contains("free space"), "{run:?}");
 }
+
+#[test]
+fn a_file_that_is_no_database_leads_on() {
+    // Fails if it were only said not to be one, or how short is too short were left out.
+    let place = Place::new();
+    place.write("short", "xx");
+    place.write("other", "other".repeat(4000));
+    for command in ["check", "count", "repair", "compact"] {
+        let short = place.run(&[command, "short"]);
+        short.fails(4, &["short: not supported", "8192 bytes", "check the name", "backup"]);
+        place.run(&[command, "other"]).fails(4, &["other: not supported", "check the name"]);
+    }
+}

@@ -3,7 +3,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Boot, Identity, Shutdown};
+use super::{Boot, DATA, Identity, Shutdown};
 use crate::{Addr, Error, Media, Region, Result, Span};
 
 crate::ruler! {
@@ -110,13 +110,22 @@ impl Slot {
     fn read<M: Media>(region: &Region<M>, at: Addr) -> Result<Slot> {
         let mut words = [0; Header::WORDS];
         if region.access().read_words(at, &mut words).is_err() {
-            return Err(unsupported("a file that is too short to be an everhash pool"));
+            let what = format!(
+                "a file that is too short to be an everhash pool, which has {} bytes or more; \
+                 check the name, or restore a backup if it was cut",
+                DATA.byte()
+            );
+            return Err(unsupported(&what));
         }
         if words[Header::MAGIC] == MAGIC.swap_bytes() {
-            return Err(unsupported("a pool of a machine with the other byte order"));
+            return Err(unsupported(
+                "a pool of a machine with the other byte order; export it there, and import that",
+            ));
         }
         if words[Header::MAGIC] != MAGIC {
-            return Err(unsupported("a file that is not an everhash pool, or was never completed"));
+            return Err(unsupported(
+                "a file that is not an everhash pool, or was never completed; check the name",
+            ));
         }
         if words[Header::CHECKSUM] != checksum(&words, at) {
             let at = at.byte();
