@@ -31,8 +31,8 @@ impl Db {
     /// be deleted and which the next call deletes. Where the name has more than 100 bytes,
     /// `everhash-INODE` stands for it, with the inode number of the old file.
     ///
-    /// The new file can be longer than the old one if that was made with settings for smaller tables
-    /// than the usual ones.
+    /// The new file can be longer than the old one if that was made with settings for smaller
+    /// tables than the usual ones.
     ///
     /// Another hard link to the old file stays one: it keeps the old pairs, and their storage. What
     /// is returned is a handle of the same table as this one.
@@ -56,11 +56,11 @@ impl Db {
     /// # Errors
     /// [`Error::InUse`] if there are other handles, [`Error::ReadOnly`] if this one may not write,
     /// [`Error::NoTable`] if its table was dropped, [`Error::Renamed`] if the path by which it was
-    /// opened means another file by now, those of [`Db::backup`], and those of [`Options::open`] for
-    /// the new file. If there is no error of the last kind the database is as it was, with one
+    /// opened means another file by now, those of [`Db::backup`], and those of [`Options::open`]
+    /// for the new file. If there is no error of the last kind the database is as it was, with one
     /// exception: if the directory cannot be synced at the end, the error says so, and the name is
-    /// that of the new file, unless power is lost. In every case but that of [`Error::InUse`] it is
-    /// closed.
+    /// that of the new file, unless power is lost. In every case but that of [`Error::InUse`] it
+    /// is closed.
     pub fn compact(self) -> Result<Db> {
         let table = self.space().cloned();
         if let Some(dropped) = table.as_ref().filter(|table| table.is_dropped()) {
@@ -75,9 +75,9 @@ impl Db {
     }
 
     /// Removes every pair and every table in O(1), however many there are, and gives back their
-    /// storage: an empty file takes the place of the old one, as in [`Db::compact`], as short as its
-    /// engine makes one. What is returned is the handle of the default table, which is the only one
-    /// left.
+    /// storage: an empty file takes the place of the old one, as in [`Db::compact`], as short as
+    /// its engine makes one. What is returned is the handle of the default table, which is the only
+    /// one left.
     ///
     /// # Errors
     /// As [`Db::compact`].

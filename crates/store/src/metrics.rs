@@ -104,8 +104,8 @@ impl Durations {
 
 impl Db {
     /// Returns the figures of the database at this moment; as text they are what Prometheus reads.
-    /// Takes about as long as [`Db::stats`]; also answers when the handle has stopped and, with what
-    /// was known at the fork, in a child of the process.
+    /// Takes about as long as [`Db::stats`]; also answers when the handle has stopped and, with
+    /// what was known at the fork, in a child of the process.
     pub fn metrics(&self) -> Metrics {
         Metrics::of(self.core(), self.info())
     }

@@ -145,8 +145,8 @@ impl Drop for Keyboard {
     }
 }
 
-/// Starts a thread that restores the terminal before a signal ends the program: whoever uses it next
-/// would not see what they type. Where there is no thread, a signal ends the program as it is.
+/// Starts a thread that restores the terminal before a signal ends the program: whoever uses it
+/// next would not see what they type. Where there is no thread, a signal ends the program as it is.
 fn restore_at_signals(before: &Termios, now: &Termios) {
     let ends: SigSet = ENDS.into_iter().collect();
     // The thread has the mask of this one: none but its wait takes these signals.
