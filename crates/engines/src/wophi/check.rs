@@ -62,16 +62,16 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     let mut items = 0;
     for index in 0..lower {
         let depth = checker.lower_depth(index)?;
-        items += checker.chain(index, depth, level, visit)?;
+        items += checker.chain(index, (depth, level), visit, &mut Err)?;
         if depth == level && level > 0 {
-            items += checker.upper_chain(index + lower, visit)?;
+            items += checker.upper_chain(index + lower, visit, &mut Err)?;
         }
     }
     let reachable_bytes = reachable_bytes(checker.spans, region.media().bytes())?;
     Ok(Checked { items, reachable_bytes })
 }
 
-/// As [`check`], but skips the chains that are damaged.
+/// As [`check`], but skips pairs that are damaged, and chains whose buckets or links are.
 pub fn salvage<M: Media>(
     region: &Region<M>,
     visit: &mut dyn FnMut(&[u8], &[u8]),
@@ -83,11 +83,16 @@ pub fn salvage<M: Media>(
         let depth = checker.lower_depth(index);
         // Where the lower half does not say whether it was split, the upper half may.
         let is_split = level > 0 && depth.as_ref().ok().is_none_or(|depth| *depth == level);
-        let chain = depth.and_then(|depth| checker.chain(index, depth, level, visit));
-        pass_over(chain, report)?;
+        let mut pass = |error| pass_over(Err::<(), _>(error), report);
+        let chain = depth.and_then(|depth| {
+            let depths = (depth, level);
+            checker.chain(index, depths, visit, &mut pass)
+        });
+        chain.map(drop).or_else(&mut pass)?;
         checker.moved.clear();
         if is_split {
-            pass_over(checker.upper_chain(index + lower, visit), report)?;
+            let chain = checker.upper_chain(index + lower, visit, &mut pass);
+            chain.map(drop).or_else(&mut pass)?;
         }
     }
     Ok(())
@@ -135,10 +140,15 @@ impl<'a, M: Media> Checker<'a, M> {
     }
 
     /// As [`Checker::chain`], for the upper half of a bucket that was split.
-    fn upper_chain(&mut self, index: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+    fn upper_chain(
+        &mut self,
+        index: u64,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        pass: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<u64> {
         let level = self.level();
         match self.depth(index)? == level {
-            true => self.chain(index, level, level, visit),
+            true => self.chain(index, (level, level), visit, pass),
             false => Err(corrupt(self.main_at(index), "both halves of a split have one depth")),
         }
     }
@@ -189,13 +199,14 @@ impl<'a, M: Media> Checker<'a, M> {
         }
     }
 
-    /// Checks the chain of a main bucket, and visits its pairs; returns how many there are.
+    /// Checks the chain of a main bucket, and visits its pairs; returns how many there are. Asks
+    /// `pass` whether to go on past a damaged pair.
     fn chain(
         &mut self,
         index: u64,
-        depth: u64,
-        level: u64,
+        (depth, level): (u64, u64),
         visit: &mut dyn FnMut(&[u8], &[u8]),
+        pass: &mut dyn FnMut(Error) -> Result<()>,
     ) -> Result<u64> {
         let count = self.initial << depth;
         let (upper, splits) = (index + count / 2, depth == level && level > 0 && index < count / 2);
@@ -216,14 +227,20 @@ impl<'a, M: Media> Checker<'a, M> {
                 self.reach(at)?;
             }
             for slot in token.live_slots() {
-                let pair = self.pair(&words, at, slot, token.slot(slot))?;
+                let pair = match self.pair(&words, at, slot, token.slot(slot)) {
+                    Ok(pair) => pair,
+                    Err(damage) => {
+                        pass(damage)?;
+                        continue;
+                    }
+                };
                 let home = self.hasher.bytes(&pair.key) & (count - 1);
                 if home == index {
                     pairs.push(pair);
                 } else if splits && kind == Kind::Chained && home == upper {
                     self.moved.push(pair);
                 } else {
-                    return Err(corrupt(at, "a key lies in the bucket it hashes to"));
+                    pass(corrupt(at, "a key lies in the bucket it hashes to"))?;
                 }
             }
             next = link(words[NEXT], at.plus(NEXT as u64))?;

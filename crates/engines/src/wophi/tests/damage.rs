@@ -108,3 +108,24 @@ fn p07_a_check_of_a_thousand_slots_of_one_record_takes_little_memory() {
     salvaged.unwrap();
     assert!(reports > 0 && most < 4 * bytes, "{most} bytes of memory for a pool of {bytes}");
 }
+
+#[test]
+fn a_damaged_pair_takes_no_other_one_of_its_chain_along() {
+    // Fails if a salvage gives up a chain for one of its pairs.
+    let mut session = Session::<Wophi>::tiny(Form::Variable, 1 << 20).unwrap();
+    for key in 0..40u64 {
+        session.table().put(&key.to_le_bytes(), b"a value.").unwrap();
+    }
+    session.close().unwrap();
+    let mut words = session.region().media().words();
+    let value = u64::from_le_bytes(*b"a value.");
+    let at = words.iter().position(|word| *word == value).unwrap();
+    words[at] ^= 1;
+    let bytes = words.len() as u64 * 8;
+    let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
+    assert!(Wophi::check(&region, Boot::default(), &mut |_, _| {}).is_err());
+    let (mut pairs, mut reports) = (0, 0);
+    let (visit, report) = (&mut |_: &[u8], _: &[u8]| pairs += 1, &mut |_| reports += 1);
+    Wophi::salvage(&region, Boot::default(), visit, report).unwrap();
+    assert_eq!((pairs, reports), (39, 1));
+}
