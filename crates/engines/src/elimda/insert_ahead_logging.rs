@@ -241,9 +241,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Gets a free block ahead of need, if the medium has room: with it a lane can always go on
     /// once its oldest items are relocated.
+    ///
+    /// A lane whose oldest block is dead needs none: it will reuse that one.
     pub(super) fn reserve_block(&self, lane: u64) -> Result<()> {
         let mut log = self.lanes[lane as usize].lock()?;
+        let has_dead = log.blocks.len() > 1 && log.blocks[0].is_dead();
         if log.free.is_empty()
+            && !has_dead
             && let Some(block) = self.new_block()?
         {
             log.free.push(block);

@@ -163,12 +163,17 @@ const fn unit_slots(form: Form) -> u64 {
     }
 }
 
-/// Returns how long the pool of an empty table is, at least. Unit: bytes.
+/// Returns how long the medium of a table is, at least. Unit: bytes.
+///
+/// Beside the empty table it holds a spare segment and a spare block for each lane: a full table
+/// needs both to go on once pairs are removed.
 pub const fn bytes_needed(geometry: &Geometry) -> u64 {
+    let align = geometry.align_bytes();
+    let block_bytes = (geometry.block_lines * 64).next_multiple_of(align);
     pool::DATA.byte()
-        + layout::extent_bytes(geometry.initial_segments, 0)
+        + layout::extent_bytes(geometry.initial_segments, 0).next_multiple_of(align)
         + (geometry.initial_segments + 1) * geometry.segment_words() * 8
-        + geometry.lanes * geometry.block_lines * 64
+        + geometry.lanes * 2 * block_bytes
 }
 
 /// Writes an empty table. Durable when the pool's header is.

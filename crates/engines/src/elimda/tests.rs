@@ -11,6 +11,7 @@ mod each_crash;
 mod failures;
 mod figures;
 mod full_logs;
+mod full_medium;
 mod hostile;
 mod laps;
 mod look_ups;

@@ -8,7 +8,7 @@ use super::state::ElimDa;
 
 impl<M: Media, F: Form> ElimDa<M, F> {
     /// Looks at up to `budget` segments: one with few units left is split or rebuilt. At the end of
-    /// a round, gets a free block for each lane and space for a rebuild.
+    /// a round, gets space for a rebuild and a free block for each lane.
     ///
     /// # Errors
     /// As [`ElimDa::insert`], but for [`Error::Full`].
@@ -41,8 +41,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Gets what lets a full table go on once pairs are removed, as far as the medium has room.
+    ///
+    /// First the space for a rebuild: without it no unit of a full table becomes free again, and
+    /// blocks alone are of no use. A full medium often has room for one of the two.
     pub(super) fn reserve_space(&self) -> Result<()> {
-        (0..self.geometry.lanes).try_for_each(|lane| self.reserve_block(lane))?;
-        self.reserve_segment()
+        self.reserve_segment()?;
+        (0..self.geometry.lanes).try_for_each(|lane| self.reserve_block(lane))
     }
 }
