@@ -324,16 +324,17 @@ impl<'a, M: Media> Judge<'a, M> {
 
     fn line(&mut self, lane: u64, block: Addr, number: u64, line: u64) -> Result<()> {
         let geometry = self.geometry;
+        let slots = geometry.slots_of_line(line);
         let at = LogSlot { line, slot: 0 }.line_at(block);
         let mut words = [0; LINE_WORDS as usize];
         self.pm.read_words(at, &mut words)?;
         let state = LineState::open(words[LogLine::STATE], at)
-            .filter(|state| state.number <= number && state.live >> geometry.line_slots() == 0)
+            .filter(|state| state.number <= number && state.live >> slots == 0)
             .ok_or(corrupt(at, "the state of a log line matches its check"))?;
         if state.number != number {
             return Ok(());
         }
-        for slot in (0..geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
+        for slot in (0..slots).filter(|slot| state.live >> slot & 1 == 1) {
             let place = LogSlot { line, slot };
             let at = place.item_at(block, geometry.item_words);
             let hash = self.log_item(lane, at, place.check(words[LogLine::CHECKS]));

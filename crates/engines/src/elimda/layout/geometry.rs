@@ -192,6 +192,12 @@ impl Geometry {
         (LINE_WORDS - LogLine::ITEMS as u64) / self.item_words
     }
 
+    /// Returns the items of line `line` of a block, which is not the head's.
+    pub const fn slots_of_line(&self, line: u64) -> u64 {
+        let is_last = (line + 1).is_multiple_of(self.log_unit_lines());
+        if is_last { 1 } else { self.line_slots() }
+    }
+
     /// Returns the lines of an access unit of the log.
     const fn log_unit_lines(&self) -> u64 {
         UNIT_BYTES / 64 * self.access_units

@@ -102,11 +102,12 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
 
     fn read_line(&mut self, block: Addr, number: u64, line: u64) -> Result<()> {
         let geometry = &self.table.geometry;
+        let slots = geometry.slots_of_line(line);
         let at = LogSlot { line, slot: 0 }.line_at(block);
         let mut words = [0; LINE_WORDS as usize];
         self.pm.read_words(at, &mut words)?;
         let state = LineState::open(words[LogLine::STATE], at)
-            .filter(|state| state.number <= number)
+            .filter(|state| state.number <= number && state.live >> slots == 0)
             .ok_or(corrupt(at, "the state of a log line matches its check"))?;
         if state.number != number {
             return Ok(());
@@ -114,7 +115,7 @@ impl<M: Media, F: Form> Reader<'_, M, F> {
         // A line that was begun is never filled further: a slot that is clear may have been used,
         // and its number may be below a watermark.
         self.log.next = geometry.order(number, LogSlot { line: line + 1, slot: 0 });
-        for slot in (0..geometry.line_slots()).filter(|slot| state.live >> slot & 1 == 1) {
+        for slot in (0..slots).filter(|slot| state.live >> slot & 1 == 1) {
             let place = LogSlot { line, slot };
             let item_at = place.item_at(block, geometry.item_words);
             let mut item = [0; 4];

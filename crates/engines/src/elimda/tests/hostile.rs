@@ -1,8 +1,8 @@
 //! Pools that somebody forged who knows the format: no panic, no hang, no memory without bound.
 
-use everhash_index::{Design, Error, Form, Table};
+use everhash_index::{Design, Engine, Error, Form, Table};
 use everhash_pmem::crash::Model;
-use everhash_pmem::{Addr, AllocationMeter, Counted, Image, Region, Std};
+use everhash_pmem::{Addr, AllocationMeter, Boot, Counted, Image, Region, Std};
 use everhash_testkit::hostile::{Effort, judge};
 use everhash_testkit::session::Session;
 
@@ -12,7 +12,7 @@ use crate::elimda::layout::{
     self, Geometry, Kind, LINE_WORDS, LineState, LogLine, LogSlot, MOST_CONTENT, ROOT, Root,
     UnitState,
 };
-use crate::elimda::{ElimDa, ElimDaSettings, check};
+use crate::elimda::{ElimDa, ElimDaSettings, ElimDaTable, check};
 
 const KINDS: [Kind; 14] = [
     Kind::Slot,
@@ -170,11 +170,12 @@ fn p07_a_record_to_which_everything_leads_is_not_read_for_each_item() {
     let place = |line, slot| LogSlot { line, slot };
     let first = place(1, 0).item_at(block, geometry.item_words).word() as usize;
     let item = [words[first], words[first + 1], 0, 0];
-    let (mut copies, live) = (0, (1 << geometry.line_slots()) - 1);
+    let mut copies = 0;
     for line in 1..geometry.block_lines {
         let at = of(block, line);
-        words[at.word() as usize] = LineState { number, live }.seal(at);
-        for slot in 0..geometry.line_slots() {
+        let slots = geometry.slots_of_line(line);
+        words[at.word() as usize] = LineState { number, live: (1 << slots) - 1 }.seal(at);
+        for slot in 0..slots {
             let item_at = place(line, slot).item_at(block, geometry.item_words);
             words[item_at.word() as usize..][..2].copy_from_slice(&item[..2]);
             let checks = &mut words[at.word() as usize + LogLine::CHECKS];
@@ -190,4 +191,39 @@ fn p07_a_record_to_which_everything_leads_is_not_read_for_each_item() {
     let loaded = region.media().traffic().words_loaded * 8;
     println!("{copies} copies; {loaded} bytes read of {bytes}");
     assert!(loaded < 4 * bytes && copies << 20 > 4 * bytes, "{loaded} of {bytes}, {copies} copies");
+}
+
+#[test]
+fn p07_a_line_of_the_log_has_no_more_items_than_slots() {
+    // Fails if a live bit is believed beyond the one slot of the last line of an access unit: its
+    // order number belongs to the next line, or lies behind the block.
+    for block_lines in [4, 8] {
+        let settings = ElimDaSettings { block_lines, ..ElimDaSettings::tiny() };
+        let medium = Image::<Std>::new(0, 1 << 20);
+        let session = Session::<ElimDa>::create(medium, Form::WORDS, &settings).unwrap();
+        let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+        let geometry = table.geometry;
+        let lane_of = |key: &u64| geometry.lane_of(geometry.bucket_of(table.hasher.word(*key)));
+        let key = (0..100).find(|key| lane_of(key) == 0).unwrap();
+        let mut words = session.region().media().words();
+        let link = layout::first_link(0);
+        let block = layout::open_link(words[link.word() as usize], link, Kind::First).unwrap();
+        let number = layout::open(words[block.word() as usize], block, Kind::Number).unwrap();
+        let place = LogSlot { line: 3, slot: 1 };
+        assert_eq!(geometry.slots_of_line(place.line), 1);
+        let (line, item_at) = (place.line_at(block), place.item_at(block, geometry.item_words));
+        words[item_at.word() as usize..][..2].copy_from_slice(&[key, 1]);
+        let check = layout::key_check(&[key, 1, 0, 0], 1, item_at);
+        words[line.word() as usize + LogLine::CHECKS] = place.with_check(0, check);
+        words[line.word() as usize] = LineState { number, live: 1 << place.slot }.seal(line);
+        let bytes = words.len() as u64 * 8;
+        let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
+        let checked = <ElimDa as Engine>::check(&region, Boot::default(), &mut |_, _| {});
+        let image = Image::<Std>::of(&words, bytes, 1 << 20);
+        let opened = Session::<ElimDa>::open_after_power(image, Form::WORDS).map(drop);
+        for error in [checked.map(drop).err(), opened.err()] {
+            let is_named = matches!(error, Some(Error::Corrupt { at, .. }) if at == line.byte());
+            assert!(is_named, "{block_lines} lines: {error:?}");
+        }
+    }
 }
