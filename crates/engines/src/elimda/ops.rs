@@ -2,7 +2,7 @@
 
 mod write;
 
-use everhash_index::{Form as PairForm, Result};
+use everhash_index::{Error, Form as PairForm, Result};
 use everhash_pmem::{Access, Addr, Media, Primitives};
 
 use super::form::{Form, Item, Update};
@@ -59,7 +59,8 @@ impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
         }
     }
 
-    /// Gets all room that the write may need, and only then asks what becomes of the key.
+    /// Gets all room that the write may need, and only then asks what becomes of the key. Where
+    /// there is no room it asks all the same: only a new item needs some.
     fn edit<'v, T>(
         &self,
         key: F::Key<'_>,
@@ -69,9 +70,15 @@ impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
         self.writable()?;
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         let mut decide = Some(decide);
-        let (answer, crowded) = self.write_to(&pm, wanted.hash, |writer| {
+        let edited = self.write_to(&pm, wanted.hash, |writer| {
             self.edit_in(&pm, writer, wanted, may_put, &mut decide)
-        })?;
+        });
+        let (answer, crowded) = match (edited, decide) {
+            (Err(full @ Error::Full { .. }), Some(decide)) => {
+                return self.edit_without_room(&pm, wanted, decide, full);
+            }
+            (edited, _) => edited?,
+        };
         self.relieve(&pm, wanted.hash, crowded)?;
         Ok(answer)
     }
@@ -387,5 +394,34 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             self.end(pm, writer, wanted.hash, found)?;
         }
         Ok(Ok((answer, false)))
+    }
+
+    /// As [`ElimDa::edit_in`], on a full medium, where `full` is the error of a new item.
+    ///
+    /// A key that is absent has no slot here that an insert without a lock would need, so that one
+    /// may add it meanwhile: what is decided holds for the moment of the search.
+    #[cold]
+    fn edit_without_room<'v, T>(
+        &self,
+        pm: &Access<'_, M>,
+        wanted: Wanted<'_, F>,
+        decide: impl FnOnce(Option<F::Pair>, &mut Vec<u8>) -> Decision<T, F::Value<'v>>,
+        full: Error,
+    ) -> Result<T> {
+        let writer = self.lock(pm, wanted.hash)?;
+        let mut bytes = Vec::new();
+        let found = self.find_in(pm, &writer, wanted, &mut bytes)?;
+        let pair = found.map(|found| F::pair(&found.item, Addr::NULL)).transpose()?;
+        let (answer, step) = decide(pair, &mut bytes)?;
+        match (step, found) {
+            (Becomes::Keep, _) | (Becomes::Remove, None) => {}
+            (Becomes::Remove, Some(found)) => self.end(pm, &writer, wanted.hash, &found)?,
+            // Another thread has added the key since room was asked for.
+            (Becomes::Put(value), Some(found)) if F::UPDATE == Update::InPlace => {
+                self.replace_in_place(pm, &writer, wanted, &found, value)?;
+            }
+            (Becomes::Put(_), _) => return Err(full),
+        }
+        Ok(answer)
     }
 }

@@ -1,9 +1,10 @@
-//! Full media: what is removed there makes room again.
+//! Full media: what is removed there makes room again, and only a new item needs some.
 
-use everhash_index::{Error, Form, Table};
+use everhash_index::{Change, Error, Form, Table};
 use everhash_pmem::Image;
 use everhash_pmem::crash::Model;
 use everhash_testkit::session::Session;
+use everhash_testkit::workload::Shape;
 
 use crate::elimda::{ElimDa, ElimDaSettings, bytes_needed};
 
@@ -84,4 +85,76 @@ fn the_smallest_medium_goes_on_once_its_pairs_are_removed() {
     assert!(before > 2000 && after * 5 >= before * 4, "{before}, then {after}");
     let smaller = create(bytes - 4096);
     assert!(matches!(smaller.err(), Some(Error::Full { .. })));
+}
+
+#[test]
+fn modify_keeps_and_removes_on_a_full_medium() {
+    // Fails if room for a value is demanded before it is known that there is a new one: what asks
+    // for the pairs to be removed could not remove them. Fails also if the change is asked for
+    // twice, or if a put that is refused changes anything.
+    for model in [Model::Adr, Model::Eadr, Model::File] {
+        for form in super::FORMS {
+            modify_on_a_full_medium(model, form);
+        }
+    }
+}
+
+fn modify_on_a_full_medium(model: Model, form: Form) {
+    let medium = Image::new(0, 64 << 10).with_guarantees(model.guarantees());
+    let session = Session::<ElimDa>::create(medium, form, &ElimDaSettings::tiny()).unwrap();
+    let (table, shape) = (session.table(), Shape::tiny(form));
+    let insert = |key: u16| match table.insert(&shape.key(key), &shape.value(1)) {
+        Err(Error::Full { .. }) => false,
+        added => added.unwrap(),
+    };
+    let modify = |key: u16, change: Change| {
+        let (mut change, mut found) = (Some(change), None);
+        let done = table.modify(&shape.key(key), &mut |value| {
+            found = value.map(<[u8]>::to_vec);
+            change.take().expect("it is asked for once")
+        });
+        (done, found, change.is_none())
+    };
+    let (present, absent): (Vec<_>, Vec<_>) = (0..5000).partition(|key| insert(*key));
+    assert!(present.len() > 100 && absent.len() > 1000, "{model}, {form}: it is not full");
+    let absent = &absent[absent.len() - 50..];
+    let mut refused = 0;
+    for key in absent {
+        let (kept, found, asked) = modify(*key, Change::Keep);
+        assert!(kept.is_ok() && asked && found.is_none(), "{model}, {form}, {key}: {kept:?}");
+        let (removed, found, asked) = modify(*key, Change::Remove);
+        assert!(removed.is_ok() && asked && found.is_none(), "{model}, {form}, {key}");
+        let (put, ..) = modify(*key, Change::Put(shape.value(2)));
+        let is_there = table.get(&shape.key(*key), &mut Vec::new()).unwrap();
+        assert_eq!(put.is_ok(), is_there, "{model}, {form}, {key}");
+        match put {
+            Ok(()) => assert!(table.remove(&shape.key(*key)).unwrap()),
+            Err(Error::Full { .. }) => refused += 1,
+            Err(other) => panic!("{model}, {form}, {key}: {other:?}"),
+        }
+    }
+    assert!(refused > 0, "{model}, {form}: it is not full");
+    let value = |key: u16| {
+        let mut value = Vec::new();
+        table.get(&shape.key(key), &mut value).unwrap().then_some(value)
+    };
+    for key in &present {
+        let (kept, found, _) = modify(*key, Change::Keep);
+        assert!(kept.is_ok(), "{model}, {form}, {key}: {kept:?}");
+        assert_eq!(found, Some(shape.value(1)), "{model}, {form}, {key}");
+        let (put, ..) = modify(*key, Change::Put(shape.value(3)));
+        let wanted = if put.is_ok() { 3 } else { 1 };
+        assert_eq!(value(*key), Some(shape.value(wanted)), "{model}, {form}, {key}");
+        assert!(matches!(put, Ok(()) | Err(Error::Full { .. })), "{put:?}");
+        let (put, ..) = modify(*key, Change::Put(shape.value(1)));
+        assert!(value(*key).is_some(), "{model}, {form}, {key}: {put:?}");
+    }
+    assert_eq!(table.check().unwrap().items, present.len() as u64, "{model}, {form}");
+    for key in &present {
+        let (removed, found, _) = modify(*key, Change::Remove);
+        assert!(removed.is_ok() && found.is_some(), "{model}, {form}, {key}: {removed:?}");
+    }
+    assert_eq!((table.len().unwrap(), table.check().unwrap().items), (0, 0), "{model}, {form}");
+    let again = (5000..10_000).filter(|key| insert(*key)).count();
+    assert!(again * 2 > present.len(), "{model}, {form}: {again} of {}", present.len());
 }
