@@ -36,8 +36,9 @@ pub struct Logs {
     pub current: u64,
     /// The shadow log: full, and on its way to the DRAM table.
     pub in_flight: Option<u64>,
-    /// Whether inserts go past them until the table is opened again: the current one is full, and
-    /// holds an item of a bucket in which a write failed, which can never move.
+    /// Whether inserts go past them until the table is opened again: the current one is full for
+    /// ever. It holds an item of a bucket in which a write failed, which can never move, or it was
+    /// emptied too often.
     pub closed: bool,
 }
 

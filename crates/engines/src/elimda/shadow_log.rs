@@ -150,8 +150,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(None)
     }
 
-    /// Flushes the log of a collector if it is full, or closes it if not all of it can move. No
-    /// lock is held.
+    /// Flushes the log of a collector if it is full. Closes the collector if not all of the log can
+    /// move, or if the log was emptied too often. No lock is held.
     ///
     /// # Errors
     /// [`Error::Full`]; the items that have not moved stay where they are.
@@ -176,8 +176,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 return self.finish_flush(pm, collectors, collector);
             }
         }
-        if self.move_items(pm, &log)? {
-            return self.empty(pm, &log);
+        if self.move_items(pm, &log)? && self.empty(pm, &log)? {
+            return Ok(());
         }
         collectors.set_logs(collector, Logs { closed: true, ..logs });
         Ok(())
@@ -197,9 +197,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         if !self.move_items(pm, &log)? {
             return Ok(());
         }
-        self.empty(pm, &log)?;
+        let is_empty = self.empty(pm, &log)?;
         collectors.set_logs(collector, Logs { in_flight: None, ..logs });
-        collectors.give_spare(in_flight)
+        // One that was emptied too often is used no more: its items have all ended.
+        if is_empty { collectors.give_spare(in_flight) } else { Ok(()) }
     }
 
     /// Returns the control word of a log once all its slots are written, unless it has room.
@@ -264,13 +265,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.relieve(pm, hash, crowded)
     }
 
-    /// Empties a log whose items have all moved or ended.
+    /// Empties a log whose items have all moved or ended; `false` if it was emptied too often. That
+    /// one stays full, without live items.
     ///
     /// A crash leaves a log without live items, or an empty one.
-    fn empty(&self, pm: &Access<'_, M>, log: &CollectingLog<'_, M>) -> Result<()> {
-        let control = log.look()?.control;
-        let emptied = control.emptied().ok_or(Error::Full { needed: log.slots * 16 })?;
-        Ok(pm.commit_word(log.at, emptied.seal(log.at), sites::EMPTIED)?)
+    fn empty(&self, pm: &Access<'_, M>, log: &CollectingLog<'_, M>) -> Result<bool> {
+        let Some(emptied) = log.look()?.control.emptied() else { return Ok(false) };
+        pm.commit_word(log.at, emptied.seal(log.at), sites::EMPTIED)?;
+        Ok(true)
     }
 
     /// Moves the items of all collecting logs. Inserts do not run, or may fill logs again.

@@ -56,8 +56,16 @@ fn load_from<M: Media, F: Form>(
 ) -> Result<Found<M>> {
     let mut collectors = Collectors::new(area, table.geometry);
     collectors.appends = appends(table);
-    let (empty, current, untidy) = (Vec::new(), Vec::new(), Vec::new());
-    let untidy = Loader { table, pm, collectors: &collectors, empty, current, untidy }.load()?;
+    let loader = Loader {
+        table,
+        pm,
+        collectors: &collectors,
+        empty: Vec::new(),
+        exhausted: None,
+        current: Vec::new(),
+        untidy: Vec::new(),
+    };
+    let untidy = loader.load()?;
     Ok((collectors, untidy))
 }
 
@@ -122,6 +130,8 @@ struct Loader<'t, M: Media, F: Form> {
     collectors: &'t Collectors<M::Sync>,
     /// Logs without items.
     empty: Vec<u64>,
+    /// A log without items that is full for ever: it was emptied too often.
+    exhausted: Option<u64>,
     /// For each collector its current log and the one that was being flushed.
     current: Vec<[Option<u64>; 2]>,
     untidy: Vec<Untidy>,
@@ -140,8 +150,11 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
     /// A collector that found no spare log flushes its only log in its place, so that a crash, or
     /// a full medium, leaves more sealed logs than there are spare ones. Such a collector goes on
     /// with that log: the empty ones are for those that have none first.
+    ///
+    /// Where logs were emptied too often, the others may not be enough: collectors without one are
+    /// closed, and share a log that holds nothing.
     fn hand_out(self) -> Result<Vec<Untidy>> {
-        let Loader { collectors, current, mut empty, untidy, .. } = self;
+        let Loader { collectors, current, mut empty, exhausted, untidy, .. } = self;
         let no_log = corrupt(collectors.area, "each collector has a log");
         let (bare, others): (Vec<_>, Vec<_>) =
             (0..).zip(current).partition(|(_, found)| *found == [None, None]);
@@ -149,7 +162,10 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
             let logs = match (current.or_else(|| empty.pop()), in_flight) {
                 (Some(current), in_flight) => Logs { current, in_flight, closed: false },
                 (None, Some(current)) => Logs { current, in_flight: None, closed: false },
-                (None, None) => return Err(no_log),
+                (None, None) => match exhausted {
+                    Some(current) => Logs { current, in_flight: None, closed: true },
+                    None => return Err(no_log),
+                },
             };
             collectors.set_logs(collector, logs);
         }
@@ -182,6 +198,9 @@ impl<M: Media, F: Form> Loader<'_, M, F> {
         }
         self.untidy.push(Untidy { at: log.at, control, live });
         match collector.filter(|_| live != 0) {
+            None if control.reserved == log.slots && control.emptied().is_none() => {
+                self.exhausted = Some(index);
+            }
             None => self.empty.push(index),
             Some(collector) => {
                 let place = &mut self.current[collector as usize][usize::from(control.sealed)];
@@ -237,8 +256,11 @@ fn tidy_log<M: Media>(pm: &Access<'_, M>, log: &Untidy, appends: bool) -> Result
     let Untidy { at, control, live } = *log;
     let all = (1 << control.reserved) - 1;
     let mut next = Control { written: if appends { all } else { control.written }, ..control };
-    if live == 0 && control.reserved > 0 {
-        next = control.emptied().unwrap_or(next);
+    if live == 0
+        && control.reserved > 0
+        && let Some(emptied) = control.emptied()
+    {
+        next = emptied;
     } else {
         let place = at.plus(Log::ENDED as u64);
         let ended = Ended { slots: all & !live, generation: control.generation }.seal(at);
