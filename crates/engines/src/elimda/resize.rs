@@ -153,22 +153,56 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// [`Error::Full`]; everything is as it was then.
     pub(super) fn grow(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
         let index = self.geometry.bucket_of(hash);
-        self.change_segment(pm, hash, |segment| {
+        self.change_segment(pm, hash, false, |segment| {
             segment.used_units() == self.geometry.segment_units
                 || !has_room(&self.geometry, &segment.bucket(index))
         })
     }
 
-    /// As [`ElimDa::grow`], ahead of need: if few units are left.
+    /// As [`ElimDa::grow`], ahead of need: if few units are left, and more are afterwards. Where a
+    /// segment has hardly more units than buckets, its halves have as few left: they would be split
+    /// again and again, for no pair.
     pub(super) fn grow_ahead(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
-        let most = self.geometry.segment_units;
-        self.change_segment(pm, hash, |segment| segment.used_units() * 16 >= most * 15)
+        self.change_segment(pm, hash, true, |segment| self.is_short(segment.used_units()))
+    }
+
+    /// Returns whether a segment that uses so many units has few left.
+    fn is_short(&self, used_units: u64) -> bool {
+        used_units * 16 >= self.geometry.segment_units * 15
+    }
+
+    /// Returns whether the units of a segment, whose live items these are, have room for twice as
+    /// many items. A split would leave the halves nearly empty.
+    fn is_half_empty(&self, contents: &[Contents]) -> bool {
+        let items: u64 = contents.iter().map(|bucket| bucket.units.len() as u64).sum();
+        items * 2 < self.geometry.segment_units * self.geometry.unit_slots
+    }
+
+    /// Returns whether what comes of a segment, by a rebuild or by a split, has more than a few
+    /// units left.
+    fn gains_units(&self, contents: &[Contents], prefix: Prefix, rebuilds: bool) -> bool {
+        let has_units = |part| !self.is_short(self.units_of(contents, part));
+        match rebuilds {
+            true => has_units(prefix),
+            false => has_units(prefix.half(false)) && has_units(prefix.half(true)),
+        }
+    }
+
+    /// Returns how many units the part of a segment with a prefix uses once it is built.
+    fn units_of(&self, contents: &[Contents], prefix: Prefix) -> u64 {
+        let needed = |bucket: &Contents| {
+            let items = bucket.units.iter().filter(|(hash, _)| prefix.covers(*hash));
+            items.count().div_ceil(self.slots()) as u64
+        };
+        let units: u64 = contents.iter().map(needed).sum();
+        units.next_multiple_of(self.geometry.access_units)
     }
 
     fn change_segment(
         &self,
         pm: &Access<'_, M>,
         hash: u64,
+        is_ahead: bool,
         is_needed: impl Fn(&Segment<'_, M::Sync>) -> bool,
     ) -> Result<()> {
         let slot = self.table.slot_of(hash);
@@ -186,11 +220,21 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let access = self.geometry.access_units;
         let fits = units + access <= self.geometry.segment_units
             && contents.iter().all(|bucket| needed(bucket) + access <= self.geometry.bucket_units);
-        if fits && units * 2 <= self.geometry.segment_units {
+        let rebuilds = fits
+            && (units * 2 <= self.geometry.segment_units
+                || is_ahead && self.is_half_empty(&contents));
+        if is_ahead && !self.gains_units(&contents, segment.prefix(), rebuilds) {
+            return Ok(());
+        }
+        if rebuilds {
             self.rebuild(pm, slot, segment, &held, contents)?;
         } else {
             match self.split(pm, slot, segment, &held, &contents) {
-                Err(Error::Full { .. }) if fits && units < segment.used_units() => {
+                Err(Error::Full { .. })
+                    if fits
+                        && units < segment.used_units()
+                        && !(is_ahead && self.is_short(units)) =>
+                {
                     self.rebuild(pm, slot, segment, &held, contents)?;
                 }
                 other => other?,

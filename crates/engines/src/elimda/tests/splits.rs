@@ -159,3 +159,68 @@ fn the_slot_of_such_a_half_is_free_durably_before_the_table_is_open() {
     assert_eq!(durable(None), 0);
     assert_ne!(durable(Some(Change::DropFlush)), 0);
 }
+
+/// Calls `maintain` until it has looked at every segment.
+fn maintain(session: &Session<ElimDa>) {
+    while session.table().maintain(Default::default(), 1000).unwrap().more {}
+}
+
+#[test]
+fn upkeep_of_a_table_that_nobody_writes_grows_it_once_at_most() {
+    // Fails if a segment is split ahead of need whose halves have as few units left: they are split
+    // in the next round, and so on, without a pair more.
+    for (buckets, segment_units, bucket_units, access_units) in [
+        (1, 1, 1, 1),
+        (2, 2, 2, 2),
+        (4, 16, 16, 16),
+        (16, 16, 4, 1),
+        (64, 64, 4, 1),
+        (16, 24, 6, 1),
+    ] {
+        let settings = ElimDaSettings {
+            buckets,
+            segment_units,
+            bucket_units,
+            access_units,
+            lanes: 1,
+            initial_segments: 1,
+            ..ElimDaSettings::default()
+        };
+        let medium = Image::new(0, 64 << 20).with_guarantees(Model::Adr.guarantees());
+        let session = Session::<ElimDa>::create(medium, Form::WORDS, &settings).unwrap();
+        for key in 0..200 * buckets {
+            assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+        }
+        let used = |session: &Session<ElimDa>| {
+            let stats = session.table().stats().unwrap();
+            (stats.growth_steps, stats.used_bytes)
+        };
+        let before = used(&session);
+        maintain(&session);
+        let after = used(&session);
+        println!("{buckets} buckets, {segment_units} units: {before:?}, then {after:?}");
+        for round in 1..6 {
+            maintain(&session);
+            assert_eq!(used(&session), after, "{buckets} buckets, round {round}");
+        }
+        assert_eq!(session.table().check().unwrap().items, 200 * buckets);
+    }
+}
+
+#[test]
+fn upkeep_splits_a_segment_before_an_insert_has_to() {
+    // Fails if upkeep never grows a table: inserts would wait for splits.
+    let settings = ElimDaSettings { initial_segments: 1, ..ElimDaSettings::default() };
+    let medium = Image::new(0, 16 << 20).with_guarantees(Model::Adr.guarantees());
+    let session = Session::<ElimDa>::create(medium, Form::WORDS, &settings).unwrap();
+    let steps = || session.table().stats().unwrap().growth_steps;
+    for key in 0..20_000u64 {
+        let before = steps();
+        assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+        assert_eq!(steps(), before, "the insert of {key} has split a segment");
+        if key % 50 == 0 {
+            maintain(&session);
+        }
+    }
+    assert!(steps() > 2, "{}", steps());
+}
