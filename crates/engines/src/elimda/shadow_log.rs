@@ -154,17 +154,20 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// move, or if the log was emptied too often. No lock is held.
     ///
     /// # Errors
-    /// [`Error::Full`]; the items that have not moved stay where they are.
+    /// [`Error::Full`] if the log to which inserts go has no room; the items that have not moved
+    /// stay where they are.
     pub(super) fn flush(&self, pm: &Access<'_, M>, collector: u64) -> Result<()> {
         let Some(collectors) = &self.collectors else { return Ok(()) };
         let _flushing = collectors.lock_flush(collector)?;
         if collectors.logs(collector).closed {
             return Ok(());
         }
-        self.finish_flush(pm, collectors, collector)?;
+        let finished = room_of(self.finish_flush(pm, collectors, collector))?;
         let logs = collectors.logs(collector);
         let log = self.collecting_log(pm, collectors.at(logs.current));
+        // Whatever became of the log in flight, an insert goes on where the other one has room.
         let Some(control) = self.full(&log)? else { return Ok(()) };
+        finished?;
         // Of two logs the sealed one is the older: if that stays in flight, the other moves from
         // where it is, unmarked.
         if logs.in_flight.is_none() {
@@ -173,7 +176,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             if let Some(spare) = collectors.take_spare()? {
                 let swapped = Logs { current: spare, in_flight: Some(logs.current), closed: false };
                 collectors.set_logs(collector, swapped);
-                return self.finish_flush(pm, collectors, collector);
+                // The spare log has room, whether or not the full one could move.
+                let _moved = room_of(self.finish_flush(pm, collectors, collector))?;
+                return Ok(());
             }
         }
         if self.move_items(pm, &log)? && self.empty(pm, &log)? {
@@ -291,5 +296,16 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns whether a flush found room, as `Ok` or [`Error::Full`].
+///
+/// # Errors
+/// Those of the flush that are not about room.
+fn room_of(flushed: Result<()>) -> Result<Result<()>> {
+    match flushed {
+        Ok(()) | Err(Error::Full { .. }) => Ok(flushed),
+        Err(other) => Err(other),
     }
 }

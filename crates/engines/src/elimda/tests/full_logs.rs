@@ -129,6 +129,22 @@ fn fill_collector(session: &Session<ElimDa, Traced>, collector: u64) -> Vec<u64>
 }
 
 #[test]
+fn an_insert_is_refused_only_if_its_collecting_log_has_no_room() {
+    // Fails if an insert is refused because the full log cannot move, though the log that took its
+    // place has room.
+    let medium = Traced::new(Model::Eadr, 0, BYTES);
+    let settings = ElimDaSettings::tiny();
+    let session = Session::<ElimDa, Traced>::create(medium, Form::WORDS, &settings).unwrap();
+    let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+    let (pm, collectors) = (table.pool.access(), table.collectors.as_ref().unwrap());
+    fill_collector(&session, 0);
+    let logs = collectors.logs(0);
+    assert!(logs.in_flight.is_some(), "the medium is full in another way");
+    let log = table.collecting_log(&pm, collectors.at(logs.current));
+    assert_eq!(log.look().unwrap().control.reserved, log.slots);
+}
+
+#[test]
 fn collectors_that_have_no_log_get_the_empty_ones_first() {
     // Fails if a collector that can go on with the log that was being flushed takes an empty one,
     // and none is left for a collector without any: the pool could never be opened again.
