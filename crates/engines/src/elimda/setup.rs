@@ -73,7 +73,7 @@ impl ElimDaSettings {
         let defaults = ElimDaSettings::default();
         // Segments of one age fill together; at three quarters none of them has overflowed.
         let slots = defaults.segment_units * unit_slots(form) * 3 / 4;
-        let initial_segments = (items + 1).div_ceil(slots).next_power_of_two();
+        let initial_segments = items.saturating_add(1).div_ceil(slots).next_power_of_two();
         // At most a sixteenth of the pairs wait in collecting logs.
         let collecting_logs = (items / 256).next_power_of_two().min(defaults.collecting_logs);
         let initial_segments = initial_segments.min(1 << 24);
@@ -285,6 +285,18 @@ mod tests {
         // Fails if a table were made that cannot be opened.
         let settings = ElimDaSettings { lanes: 16, buckets: 8, ..ElimDaSettings::default() };
         assert!(matches!(settings.geometry(Form::WORDS), Err(Error::Setting { .. })));
+    }
+
+    #[test]
+    fn a_table_for_more_pairs_than_there_are_is_as_large_as_one_can_be() {
+        // Fails if the number of pairs overflows on its way to a number of segments.
+        for items in [u64::MAX, u64::MAX - 1] {
+            for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
+                let settings = ElimDaSettings::sized_for(form, items);
+                assert_eq!(settings.initial_segments, 1 << 24);
+                assert_eq!(settings.collecting_logs, ElimDaSettings::default().collecting_logs);
+            }
+        }
     }
 
     #[test]
