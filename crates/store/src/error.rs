@@ -501,4 +501,26 @@ mod tests {
         let shown = Shown(PathBuf::from("data\n\u{1b}[2J/pär.ehdb")).to_string();
         assert_eq!(shown, r"data\n\u{1b}[2J/pär.ehdb");
     }
+    #[test]
+    fn every_error_of_how_a_database_was_left_or_is_used_has_its_own_kind() {
+        // Fails if a program that acts on the kind, which repairs after power loss and opens anew
+        // after a fork, is told another one.
+        let path = Shown(PathBuf::from("pairs.ehdb"));
+        let fault = |error| Error::File { path: path.clone(), source: Fault::of(error) };
+        let errors = [
+            (Error::PowerLoss { path: path.clone() }, ErrorKind::PowerLoss),
+            (Error::NeedsRecovery { path: path.clone() }, ErrorKind::NeedsRecovery),
+            (Error::Forked { path: path.clone() }, ErrorKind::Forked),
+            (Error::InUse { path: path.clone(), others: 1 }, ErrorKind::InUse),
+            (fault(everhash_index::Error::Full { needed: 64 }), ErrorKind::Full),
+            (fault(everhash_index::Error::Poisoned), ErrorKind::Stopped),
+            (fault(everhash_index::Error::Corrupt { at: 0, broken: "" }), ErrorKind::Damaged),
+        ];
+        for (error, kind) in errors {
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(error.is_damage(), kind == ErrorKind::Damaged, "{error}");
+            assert_eq!(error.is_full(), kind == ErrorKind::Full, "{error}");
+            assert_eq!(error.needed_bytes(), error.is_full().then_some(64), "{error}");
+        }
+    }
 }
