@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Database, NewDatabase};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 
 /// Make an empty database
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub struct Create {
 impl Create {
     /// Runs the command.
     pub fn run(self) -> Outcome {
-        let failed: fn(_) -> _ = if self.new.is_sized() { Failure::of_new } else { Failure::from };
+        let failed = self.new.failure();
         let db = self.new.options().create(&self.database.database).map_err(failed)?;
         Ok(db.close()?)
     }

@@ -107,14 +107,12 @@ impl Import {
         }
         let by_default = if existed { Durability::Batch } else { Durability::Process };
         let durability = self.durability.unwrap_or(by_default);
-        let is_sized = self.new.is_sized();
+        let failed = self.new.failure();
         let mut options = self.new.options().durability(durability).create_if_missing(true);
         if self.metrics {
             let every = Duration::from_secs(1);
             options = options.metrics_file(figures::file_of(&self.database), every);
         }
-        // Of an existing one nothing of the kind was chosen.
-        let failed: fn(_) -> _ = if is_sized { Failure::of_new } else { Failure::from };
         let db = options.open(&self.database).map_err(failed)?;
         let table = match (self.expires_after, &self.table.table) {
             (Some(_), Some(name)) => AnyTable::Expiring(db.expiring_table_or_create(name)?),

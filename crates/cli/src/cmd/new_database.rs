@@ -59,14 +59,20 @@ impl NewDatabase {
         options
     }
 
+    /// Returns how to tell why the database could not be made, or opened if it exists: of such a
+    /// one no size was chosen.
+    pub(super) fn failure(&self) -> fn(everhash_store::Error) -> Failure {
+        if self.is_sized() { Failure::of_new } else { Failure::from }
+    }
+
     /// Returns whether the size of the new database was chosen.
-    pub(super) fn is_sized(&self) -> bool {
+    fn is_sized(&self) -> bool {
         self.expect.is_some() || !self.settings.is_empty()
     }
 
     /// Refuses what an existing database cannot be given any more.
     pub(super) fn refuse_settings(&self, database: &Path) -> Outcome {
-        if self.settings.is_empty() && self.expect.is_none() && self.mode.is_none() {
+        if !self.is_sized() && self.mode.is_none() {
             return Ok(());
         }
         Err(Failure::usage(format_args!(

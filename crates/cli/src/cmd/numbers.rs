@@ -1,4 +1,4 @@
-//! Numbers of the command line: where one is wrong, what may be written is said.
+//! Parsers of numbers on the command line, whose errors give the accepted range.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ pub(super) const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 /// Every number but 0.
 pub(super) const SOME: RangeInclusive<u64> = 1..=u64::MAX;
 
-/// Returns what reads a whole number of a range.
+/// Returns a parser of whole numbers in a range.
 pub(super) fn whole<T: TryFrom<u64> + 'static>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
@@ -21,7 +21,7 @@ pub(super) fn whole<T: TryFrom<u64> + 'static>(
     }
 }
 
-/// Reads a whole number that may be negative.
+/// Parses a whole number that may be negative.
 pub(super) fn signed(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| format!("write a whole number from {} to {}", i64::MIN, i64::MAX))
 }

@@ -141,7 +141,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 
     /// Returns whether a copy that cannot be read is an older one of a key that was copied: two
-    /// keys of one hash count as one, as in [`Same::Damaged`](super::bucket::Same::Damaged).
+    /// keys of one hash count as one, as in [`Same::Likely`](super::bucket::Same::Likely).
     #[cold]
     fn is_covered(&self, line: &Line<'_, M>, slot: usize, newer: &[Copied]) -> Result<bool> {
         let hash = line.hash::<C>(&self.hasher, slot)?;

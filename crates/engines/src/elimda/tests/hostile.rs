@@ -195,7 +195,7 @@ fn p07_a_record_to_which_everything_leads_is_not_read_for_each_item() {
 
 #[test]
 fn p07_a_line_of_the_log_has_no_more_items_than_slots() {
-    // Fails if a live bit is believed beyond the one slot of the last line of an access unit: its
+    // Fails if a live bit is accepted beyond the one slot of the last line of an access unit: its
     // order number belongs to the next line, or lies behind the block.
     for block_lines in [4, 8] {
         let settings = ElimDaSettings { block_lines, ..ElimDaSettings::tiny() };

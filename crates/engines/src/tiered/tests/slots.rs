@@ -228,13 +228,8 @@ fn salvage_takes_a_shadow_whose_next_copy_is_damaged() {
 fn a_damaged_record_costs_the_writes_of_no_other_key() {
     // Fails if a write to a page, along which pairs of upper layers would move there, returns the
     // damage that a comparison of their keys with older copies meets.
-    let (measured, count) = filled(Form::Variable, of_the_paper());
-    let keys: Vec<u64> = (0..count).collect();
-    for key in &keys {
-        assert!(measured.table.update(&key.to_le_bytes(), &[7; 8]).unwrap());
-    }
-    assert_eq!(damage_records(&measured, &keys, 1).len(), 20);
-    for key in 1 << 32..(1 << 32) + count / 2 {
+    let (measured, keys) = updated_with_damage();
+    for key in 1 << 32..(1 << 32) + keys.len() as u64 / 2 {
         assert!(measured.table.insert(&u64::to_le_bytes(key), &[1; 8]).unwrap(), "{key}");
     }
 }
@@ -259,6 +254,18 @@ fn damage_records(measured: &Measured<Tiered>, keys: &[u64], which: usize) -> Ve
     keys.iter().copied().filter(has_two).take(20).collect()
 }
 
+/// Makes a table of byte strings, updates every pair, and damages the record of the older copy of
+/// 20 keys. Returns it and all keys.
+fn updated_with_damage() -> (Measured<Tiered>, Vec<u64>) {
+    let (measured, count) = filled(Form::Variable, of_the_paper());
+    let keys: Vec<u64> = (0..count).collect();
+    for key in &keys {
+        assert!(measured.table.update(&key.to_le_bytes(), &[7; 8]).unwrap());
+    }
+    assert_eq!(damage_records(&measured, &keys, 1).len(), 20);
+    (measured, keys)
+}
+
 /// Visits all pairs, past what is damaged; returns their keys, and how often there was damage.
 fn visited(table: &dyn Table) -> (BTreeSet<Vec<u8>>, usize) {
     let (mut keys, mut damage, mut next) = (BTreeSet::new(), 0, Some(Cursor::default()));
@@ -281,12 +288,8 @@ fn visited(table: &dyn Table) -> (BTreeSet<Vec<u8>>, usize) {
 fn a_scan_fails_where_a_read_does_and_goes_on_behind_it() {
     // Fails if the record of an older copy, at which no read looks, ends a scan; or if pairs behind
     // a damaged one cannot be visited.
-    let (measured, count) = filled(Form::Variable, of_the_paper());
-    let keys: Vec<u64> = (0..count).collect();
-    for key in &keys {
-        assert!(measured.table.update(&key.to_le_bytes(), &[7; 8]).unwrap());
-    }
-    assert_eq!(damage_records(&measured, &keys, 1).len(), 20);
+    let (measured, keys) = updated_with_damage();
+    let count = keys.len() as u64;
     let (seen, damage) = visited(&measured.table);
     assert_eq!((seen.len() as u64, damage), (count, 0));
     let lost = damage_records(&measured, &keys, 0);
