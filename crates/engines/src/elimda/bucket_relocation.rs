@@ -154,7 +154,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let mut item = [0; 4];
         item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
         let hash = F::item_hash(&self.hasher, &item);
-        self.write_to(pm, hash, |writer| {
+        self.add_to(pm, hash, |writer| {
             let Writer { segment, index, bucket, held } = writer;
             let holds = (0..bucket.items()).any(|place| bucket.item(place).1 == order);
             let moved = !holds || self.relocate(pm, segment, *index, bucket, held)?;

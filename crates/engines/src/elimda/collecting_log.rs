@@ -13,7 +13,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Block, Media, Primitives, Span};
 
 use super::form::{Item, corrupt};
-use super::layout::{CollectingLog as Log, Control, Ended};
+use super::layout::{CollectingLog as Log, Control, Ended, LINE_WORDS};
 
 /// Where a collecting log stores the words that matter.
 pub mod sites {
@@ -127,6 +127,55 @@ impl<'a, M: Media> CollectingLog<'a, M> {
             let (item_words, generation) = (self.item_words, before.generation);
             return Ok(Items { words, item_words, live, generation });
         }
+    }
+
+    /// Looks for the first live item of which `is_wanted` is true, among those whose first word is
+    /// `first`; returns its slot and the item. What counts is as in [`CollectingLog::read`].
+    ///
+    /// # Errors
+    /// [`everhash_index::Error::Corrupt`], and those of `is_wanted`.
+    #[inline(always)]
+    pub fn find(
+        &self,
+        first: u64,
+        mut is_wanted: impl FnMut(&Item) -> Result<bool>,
+    ) -> Result<Option<(u64, Item)>> {
+        let words = self.pm.block::<{ Log::WORDS }>(self.at)?;
+        // Ends: each further round means that the log was emptied meanwhile.
+        'again: loop {
+            let before = self.look()?.control;
+            let ended = self.open_ended(words.load(Log::ENDED))?;
+            let mut live = before.written & !ended.of(before.generation);
+            while live != 0 {
+                let slot = u64::from(live.trailing_zeros());
+                live &= live - 1;
+                let at = Log::ITEMS + slot as usize * self.item_words;
+                if words.load(at) != first {
+                    continue;
+                }
+                let mut item = [0; 4];
+                for (word, value) in item[..self.item_words].iter_mut().enumerate() {
+                    *value = words.load(at + word);
+                }
+                // As in `read`, of what was loaded so far.
+                if self.look()?.control.generation != before.generation {
+                    continue 'again;
+                }
+                if is_wanted(&item)? {
+                    return Ok(Some((slot, item)));
+                }
+            }
+            if self.look()?.control.generation == before.generation {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Asks for its lines.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        let lines = (0..Log::WORDS as u64).step_by(LINE_WORDS as usize);
+        lines.for_each(|line| self.pm.prefetch(self.at.plus(line)));
     }
 
     /// Returns the item of a slot of a log that is being flushed, or `None` if it has ended. The

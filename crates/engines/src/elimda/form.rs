@@ -42,6 +42,9 @@ pub trait Form: SlotCodec {
     /// Returns the item of the words of a slot.
     fn of_words(words: Self::Words) -> Item;
 
+    /// Returns the first word of the item of a key.
+    fn first_word(hash: u64, key: Self::Key<'_>) -> u64;
+
     /// Returns whether an item may have the key, without reading its record.
     fn may_match(item: &Item, hash: u64, key: Self::Key<'_>) -> bool;
 
@@ -145,6 +148,11 @@ impl Form for Words {
     }
 
     #[inline(always)]
+    fn first_word(_hash: u64, key: u64) -> u64 {
+        key
+    }
+
+    #[inline(always)]
     fn may_match(item: &Item, _hash: u64, key: u64) -> bool {
         item[0] == key
     }
@@ -167,6 +175,11 @@ impl Form for DoubleWords {
     #[inline(always)]
     fn of_words([key, value]: [[u64; 2]; 2]) -> Item {
         [key[0], key[1], value[0], value[1]]
+    }
+
+    #[inline(always)]
+    fn first_word(_hash: u64, key: [u64; 2]) -> u64 {
+        key[0]
     }
 
     #[inline(always)]
@@ -194,6 +207,11 @@ impl Form for Bytes {
     #[inline(always)]
     fn of_words([hash, record]: [u64; 2]) -> Item {
         [hash, record, 0, 0]
+    }
+
+    #[inline(always)]
+    fn first_word(hash: u64, _key: &[u8]) -> u64 {
+        hash
     }
 
     #[inline(always)]

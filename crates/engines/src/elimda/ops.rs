@@ -175,7 +175,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             return Ok(());
         }
         let crowded =
-            self.write_to(&pm, wanted.hash, |writer| self.add(&pm, writer, wanted, value, None))?;
+            self.add_to(&pm, wanted.hash, |writer| self.add(&pm, writer, wanted, value, None))?;
         self.relieve(&pm, wanted.hash, crowded)
     }
 
@@ -238,6 +238,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         value: F::Value<'_>,
     ) -> Result<Option<bool>> {
         let mut made = None;
+        self.prefetch_log(pm, wanted.hash);
+        self.locate(wanted.hash).prefetch();
         match self.slot_for(pm, wanted, value, &mut made) {
             Ok(Asked::Handed(slot, item)) => {
                 slot.fill(&item)?;

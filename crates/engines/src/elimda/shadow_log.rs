@@ -8,10 +8,10 @@
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media, Primitives};
 
-use super::collecting_log::{CollectingLog, Items, Seen};
+use super::collecting_log::{CollectingLog, Seen};
 use super::collectors::{Collectors, Logs};
 use super::form::{Form, Item};
-use super::layout::Control;
+use super::layout::{Control, MOST_SLOTS};
 use super::reversed_search::{Found, Place, Wanted};
 use super::state::{ElimDa, Need};
 
@@ -95,6 +95,15 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         }
     }
 
+    /// Asks for the lines of the log to which the insert of a key would go.
+    #[inline(always)]
+    pub(super) fn prefetch_log(&self, pm: &Access<'_, M>, hash: u64) {
+        if let Some(collectors) = self.appending() {
+            let logs = collectors.logs(self.geometry.collector_of(hash));
+            self.collecting_log(pm, collectors.at(logs.current)).prefetch();
+        }
+    }
+
     /// Hands out a slot for a key that was absent all the time since `seen`.
     ///
     /// Every insert of the key hands out a slot of the same log: if one came between, the exchange
@@ -139,12 +148,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let Some(collectors) = &self.collectors else { return Ok(None) };
         let logs = collectors.logs(self.geometry.collector_of(wanted.hash));
         for at in logs.in_flight.into_iter().chain([logs.current]).map(|log| collectors.at(log)) {
-            let items = self.collecting_log(pm, at).read()?;
-            for slot in items.slots() {
-                let item = items.item(slot);
-                if F::matches(pm, &item, Addr::NULL, (wanted.hash, wanted.key), bytes)? {
-                    return Ok(Some(Found { place: Place::Collected { at, slot }, item }));
-                }
+            let first = F::first_word(wanted.hash, wanted.key);
+            let found = self.collecting_log(pm, at).find(first, |item| {
+                F::matches(pm, item, Addr::NULL, (wanted.hash, wanted.key), bytes)
+            })?;
+            if let Some((slot, item)) = found {
+                return Ok(Some(Found { place: Place::Collected { at, slot }, item }));
             }
         }
         Ok(None)
@@ -231,8 +240,18 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// log full is one of another key.
     fn move_items(&self, pm: &Access<'_, M>, log: &CollectingLog<'_, M>) -> Result<bool> {
         let (items, mut all) = (log.read()?, true);
+        let mut hashes = [0; MOST_SLOTS as usize];
+        // Each goes to another bucket: the lines of all are asked for at once, the head first,
+        // which says what else is needed.
         for slot in items.slots() {
-            match self.move_item(pm, log, &items, slot) {
+            hashes[slot as usize] = F::item_hash(&self.hasher, &items.item(slot));
+            self.locate(hashes[slot as usize]).bucket.prefetch_head();
+        }
+        for slot in items.slots() {
+            self.locate(hashes[slot as usize]).bucket.prefetch_room();
+        }
+        for slot in items.slots() {
+            match self.move_item(pm, log, (slot, items.generation), hashes[slot as usize]) {
                 Ok(()) => {}
                 Err(Error::Poisoned) => all = false,
                 Err(other) => return Err(other),
@@ -247,20 +266,15 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         &self,
         pm: &Access<'_, M>,
         log: &CollectingLog<'_, M>,
-        items: &Items,
-        slot: u64,
+        (slot, generation): (u64, u64),
+        hash: u64,
     ) -> Result<()> {
-        let hash = F::item_hash(&self.hasher, &items.item(slot));
-        let crowded = self.write_to(pm, hash, |writer| {
-            if log.item(slot, items.generation)?.is_none() {
-                return Ok(Ok(false));
-            }
-            let reserved = match self.room(pm, writer)? {
+        let crowded = self.add_to(pm, hash, |writer| {
+            let Some(item) = log.item(slot, generation)? else { return Ok(Ok(false)) };
+            let reserved = match self.append_item(pm, writer, &item)? {
                 Ok(reserved) => reserved,
                 Err(need) => return Ok(Err(need)),
             };
-            let item = log.item(slot, items.generation)?.expect("its bucket is locked");
-            self.fill(pm, self.geometry.lane_of(writer.index), &reserved, &item)?;
             let change = writer.held.change()?;
             writer.bucket.push(hash, &item, reserved.order);
             log.end(slot)?;

@@ -201,12 +201,34 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         &self,
         pm: &Access<'_, M>,
         hash: u64,
+        write: impl FnMut(&Writer<'_, M>) -> Result<core::result::Result<R, Need>>,
+    ) -> Result<R> {
+        self.write_by(pm, hash, |bucket| bucket.prefetch(), write)
+    }
+
+    /// As [`ElimDa::write_to`], of a write that looks for no key.
+    #[inline(always)]
+    pub(super) fn add_to<R>(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        write: impl FnMut(&Writer<'_, M>) -> Result<core::result::Result<R, Need>>,
+    ) -> Result<R> {
+        self.write_by(pm, hash, |bucket| bucket.prefetch_room(), write)
+    }
+
+    #[inline(always)]
+    fn write_by<R>(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        prefetch: impl Fn(&Bucket<'_, M::Sync>),
         mut write: impl FnMut(&Writer<'_, M>) -> Result<core::result::Result<R, Need>>,
     ) -> Result<R> {
         let (mut rounds, mut attempt) = (0, 0);
         // Ends: what does not count as a round means that another thread has taken a step.
         while rounds < MOST_ROUNDS {
-            let writer = self.lock(pm, hash)?;
+            let writer = self.lock_by(pm, hash, &prefetch)?;
             let need = match write(&writer)? {
                 Ok(done) => return Ok(done),
                 Err(need) => need,
@@ -234,11 +256,20 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// Locks the bucket of a hash.
     #[inline(always)]
     pub(super) fn lock<'t>(&'t self, pm: &'t Access<'_, M>, hash: u64) -> Result<Writer<'t, M>> {
+        self.lock_by(pm, hash, &|bucket: &Bucket<'_, M::Sync>| bucket.prefetch())
+    }
+
+    #[inline(always)]
+    fn lock_by<'t>(
+        &'t self,
+        pm: &'t Access<'_, M>,
+        hash: u64,
+        prefetch: &impl Fn(&Bucket<'_, M::Sync>),
+    ) -> Result<Writer<'t, M>> {
         // Ends: each further round means that the segment was split meanwhile.
         loop {
-            let located = self.locate(hash);
-            located.prefetch();
-            let Located { segment, index, bucket } = located;
+            let Located { segment, index, bucket } = self.locate(hash);
+            prefetch(&bucket);
             let held = segment.lock(index).hold(pm)?;
             if bucket.covers(hash) {
                 return Ok(Writer { segment, index, bucket, held });

@@ -201,6 +201,16 @@ impl<'t, P: Primitives> Bucket<'t, P> {
         everhash_pmem::prefetch(self.head);
     }
 
+    /// Asks for the lines that adding an item changes: its head says where the item goes.
+    #[inline(always)]
+    pub fn prefetch_room(&self) {
+        everhash_pmem::prefetch(self.head);
+        let item = self.item_index(self.items().min(self.shape.most_items - 1));
+        for word in [self.shape.watermark, item] {
+            everhash_pmem::prefetch(&self.words[word]);
+        }
+    }
+
     /// Asks for the fingerprints of all units: its head says how many they are.
     #[inline(always)]
     pub fn prefetch_in_use(&self) {

@@ -30,12 +30,40 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Makes room for an item in the D-bucket, and reserves a slot of the log for it.
     pub fn room(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Step<Reserved> {
-        let Writer { segment, index, bucket, held } = writer;
-        if bucket.is_full() && !self.relocate(pm, segment, *index, bucket, held)? {
+        if !self.make_room(pm, writer)? {
             return Ok(Err(Need::Unit));
         }
-        let slot = self.reserve(pm, self.geometry.lane_of(*index))?;
+        let slot = self.reserve(pm, self.geometry.lane_of(writer.index))?;
         Ok(slot.ok_or(Need::Block))
+    }
+
+    /// Makes room for an item in the D-bucket, and appends it to the log, durably.
+    pub fn append_item(
+        &self,
+        pm: &Access<'_, M>,
+        writer: &Writer<'_, M>,
+        item: &Item,
+    ) -> Step<Reserved> {
+        if self.ordered {
+            if !self.make_room(pm, writer)? {
+                return Ok(Err(Need::Unit));
+            }
+            let slot = self.append_at_once(pm, self.geometry.lane_of(writer.index), item)?;
+            return Ok(slot.ok_or(Need::Block));
+        }
+        let reserved = match self.room(pm, writer)? {
+            Ok(reserved) => reserved,
+            Err(need) => return Ok(Err(need)),
+        };
+        self.fill(pm, self.geometry.lane_of(writer.index), &reserved, item)?;
+        Ok(Ok(reserved))
+    }
+
+    /// Makes room for an item in the D-bucket; `false` if it needs a unit for that.
+    #[inline(always)]
+    fn make_room(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Result<bool> {
+        let Writer { segment, index, bucket, held } = writer;
+        Ok(!bucket.is_full() || self.relocate(pm, segment, *index, bucket, held)?)
     }
 
     /// Adds a pair whose key is absent. Returns whether the lane is crowded.
@@ -72,17 +100,17 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
     ) -> Step<bool> {
-        let Writer { segment, index, bucket, held } = writer;
-        if bucket.is_full() && !self.relocate(pm, segment, *index, bucket, held)? {
+        if !self.make_room(pm, writer)? {
             return Ok(Err(Need::Unit));
         }
         let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
         let counted = self.count_ahead(wanted.hash);
-        let Some(slot) = self.append_at_once(pm, self.geometry.lane_of(*index), &item)? else {
+        let Some(slot) = self.append_at_once(pm, self.geometry.lane_of(writer.index), &item)?
+        else {
             return Ok(Err(Need::Block));
         };
-        let change = held.change()?;
-        bucket.push(wanted.hash, &item, slot.order);
+        let change = writer.held.change()?;
+        writer.bucket.push(wanted.hash, &item, slot.order);
         change.end();
         counted.keep();
         Ok(Ok(slot.crowded))

@@ -47,13 +47,21 @@ fn contents(region: &Region<LoomMedium<Loom>>) -> Vec<u64> {
     keys.collect()
 }
 
+/// Looks for a key, as a search does; returns whether it is there.
+fn holds(region: &Region<LoomMedium<Loom>>, key: u64) -> bool {
+    let pm = region.access();
+    let found = log(&pm).find(key, |_| Ok(true)).unwrap();
+    assert!(found.is_none_or(|(_, item)| item[..2] == [key, 10 * key]), "torn: {found:?}");
+    found.is_some()
+}
+
 /// Inserts a key if it is absent, as the engine does; returns whether it was.
 fn insert(region: &Region<LoomMedium<Loom>>, key: u64) -> bool {
     let pm = region.access();
     let log = log(&pm);
     for attempt in 0.. {
         let seen = log.look().unwrap();
-        if contents(region).contains(&key) {
+        if holds(region, key) {
             return false;
         }
         if !seen.control.is_pending()
@@ -117,6 +125,12 @@ fn read_beside_reuse() -> BTreeSet<Vec<u64>> {
     read_beside(2, medium_of_one, contents, reuse, None)
 }
 
+/// As [`read_beside_reuse`], of one key and of the other.
+fn search_beside_reuse() -> [BTreeSet<bool>; 2] {
+    let searches: [fn(&_) -> bool; 2] = [|region| holds(region, 1), |region| holds(region, 3)];
+    searches.map(|search| read_beside(2, medium_of_one, search, reuse, None))
+}
+
 #[test]
 fn a_reader_sees_whole_items_of_one_generation() {
     // Fails if a reader takes a slot for written too early, or reads the next generation of a log
@@ -126,9 +140,17 @@ fn a_reader_sees_whole_items_of_one_generation() {
 }
 
 #[test]
+fn a_search_finds_whole_items_of_one_generation() {
+    // As the test above: fails if a search does.
+    assert_eq!(search_beside_reuse(), [1, 3].map(|_| BTreeSet::from([false, true])));
+}
+
+#[test]
 fn a_missing_fence_is_caught() {
-    // Fails if the model above is too small to show what the fence is for.
-    assert!(without_fences(|order| order == Ordering::Release, read_beside_reuse).is_err());
+    // Fails if the models above are too small to show what the fence is for.
+    let is_caught = |model: &dyn Fn()| without_fences(|order| order == Ordering::Release, model);
+    assert!(is_caught(&|| drop(read_beside_reuse())).is_err());
+    assert!(is_caught(&|| drop(search_beside_reuse())).is_err());
 }
 
 #[test]
