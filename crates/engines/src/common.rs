@@ -7,6 +7,7 @@ pub(crate) mod forms;
 pub mod hash;
 pub(crate) mod jobs;
 pub mod record;
+pub(crate) mod scanned;
 pub(crate) mod settings;
 pub mod slot_codec;
 pub mod slot_table;

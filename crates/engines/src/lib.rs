@@ -7,6 +7,8 @@ mod at_length;
 pub mod common;
 #[cfg(not(test))]
 mod compiled;
+#[cfg(test)]
+mod damaged_scans;
 pub mod elimda;
 pub mod reef;
 mod registry;

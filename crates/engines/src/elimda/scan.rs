@@ -12,6 +12,7 @@ use super::form::Form;
 use super::layout::{LINE_WORDS, Prefix, UnitState};
 use super::reversed_search::{Found, Place};
 use super::state::{ElimDa, Writer};
+use crate::common::scanned::{Part, ends_before};
 
 /// Where a clear persists something.
 pub mod sites {
@@ -38,9 +39,6 @@ const PAIRS_PER_SCAN: usize = 64;
 /// Unit: none. Source: ours.
 const IN_BUCKETS: u64 = 1 << 23;
 
-/// The key and the value of a pair.
-type Copied = (Vec<u8>, Vec<u8>);
-
 impl<M: Media, F: Form> ElimDa<M, F> {
     /// Visits some pairs from `cursor` on. No lock is held while `visit` runs.
     ///
@@ -52,7 +50,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Option<Cursor>> {
         let pm = self.pool.access();
-        let logs = self.collectors.as_ref().map_or(0, |_| self.geometry.all_logs());
+        let logs = self.scanned_logs();
         if cursor.0 & IN_BUCKETS == 0 && cursor.0 < logs {
             return self.scan_logs(&pm, cursor.0, logs, visit);
         }
@@ -61,13 +59,17 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             place = 0;
         }
         for _ in 0..BUCKETS_PER_SCAN {
-            let (prefix, pairs) = self.copy_bucket(&pm, place)?;
-            pairs.iter().for_each(|(key, value)| visit(key, value));
+            let copied = self.copy_bucket(&pm, place);
+            let is_first = [place, place | IN_BUCKETS].contains(&cursor.0);
+            if !is_first && ends_before(&copied, |(_, part)| part) {
+                break;
+            }
+            let (prefix, part) = copied?;
+            visited += part.visit(visit)?;
             match self.next_place(place, prefix) {
                 Some(next) => place = next,
                 None => return Ok(None),
             }
-            visited += pairs.len();
             if visited >= PAIRS_PER_SCAN {
                 break;
             }
@@ -84,21 +86,39 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ) -> Result<Option<Cursor>> {
         let mut visited = 0;
         for log in first..logs {
-            let pairs = self.copy_log(pm, log)?;
-            pairs.iter().for_each(|(key, value)| visit(key, value));
-            visited += pairs.len();
+            let copied = self.copy_log(pm, log);
+            if log != first && ends_before(&copied, |part| part) {
+                return Ok(Some(Cursor(log)));
+            }
+            visited += copied?.visit(visit)?;
             if visited >= PAIRS_PER_SCAN {
-                return Ok(Some(Cursor(if log + 1 < logs { log + 1 } else { IN_BUCKETS })));
+                return Ok(Some(cursor_behind(log, logs)));
             }
         }
         Ok(Some(Cursor(IN_BUCKETS)))
     }
 
+    /// As [`everhash_index::Table::scan_past`]: passes over one collecting log, or one bucket.
+    pub(super) fn scan_behind(&self, cursor: Cursor) -> Option<Cursor> {
+        let logs = self.scanned_logs();
+        if cursor.0 & IN_BUCKETS == 0 && cursor.0 < logs {
+            return Some(cursor_behind(cursor.0, logs));
+        }
+        let place = cursor.0 & !IN_BUCKETS;
+        let next = self.next_place(place, self.table.find(place).prefix());
+        next.map(|next| Cursor(next | IN_BUCKETS))
+    }
+
+    /// Returns how many collecting logs a scan visits.
+    fn scanned_logs(&self) -> u64 {
+        self.collectors.as_ref().map_or(0, |_| self.geometry.all_logs())
+    }
+
     /// Copies the pairs of a collecting log, each as it was at one moment.
-    fn copy_log(&self, pm: &Access<'_, M>, log: u64) -> Result<Vec<Copied>> {
-        let Some(collectors) = &self.collectors else { return Ok(Vec::new()) };
+    fn copy_log(&self, pm: &Access<'_, M>, log: u64) -> Result<Part> {
+        let mut part = Part::default();
+        let Some(collectors) = &self.collectors else { return Ok(part) };
         let log = self.collecting_log(pm, collectors.at(log));
-        let mut pairs = Vec::new();
         for slot in log.read()?.slots() {
             let mut attempt = 0;
             // Ends: each further round means that a writer has changed the bucket meanwhile.
@@ -111,21 +131,21 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 let segment = self.table.find(hash);
                 let lock = segment.lock(self.geometry.bucket_of(hash));
                 let stamp = lock.stamp(&mut attempt)?;
-                let (mut key, mut value) = (Vec::new(), Vec::new());
                 let items = log.read()?;
                 let item = items.item(slot);
                 if items.live >> slot & 1 == 0 || !segment.prefix().covers(hash) {
                     continue;
                 }
-                let read = F::read_item(pm, &item, Addr::NULL, &mut key, &mut value);
+                let mut pair = Part::default();
+                let read = pair.add(|key, value| F::read_item(pm, &item, Addr::NULL, key, value));
                 if lock.accepts(stamp) && F::item_hash(&self.hasher, &item) == hash {
                     read?;
-                    pairs.push((key, value));
+                    part.append(pair);
                     break;
                 }
             }
         }
-        Ok(pairs)
+        Ok(part)
     }
 
     /// Returns the hash of the next bucket: of the same segment, or the first of the next one.
@@ -138,7 +158,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Copies the pairs of a bucket, as they were at one moment.
-    fn copy_bucket(&self, pm: &Access<'_, M>, place: u64) -> Result<(Prefix, Vec<Copied>)> {
+    fn copy_bucket(&self, pm: &Access<'_, M>, place: u64) -> Result<(Prefix, Part)> {
         let index = self.geometry.bucket_of(place);
         let mut attempt = 0;
         // Ends: each further round means that a writer has changed the bucket meanwhile.
@@ -150,17 +170,14 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             if !prefix.covers(place) {
                 continue;
             }
-            let mut pairs = Vec::new();
+            let mut part = Part::default();
             let bucket = segment.bucket(index);
             let copied = self.each_item(pm, segment.at(), &bucket, &mut |item, at| {
-                let (mut key, mut value) = (Vec::new(), Vec::new());
-                F::read_item(pm, item, at, &mut key, &mut value)?;
-                pairs.push((key, value));
-                Ok(())
+                part.add(|key, value| F::read_item(pm, item, at, key, value))
             });
             if lock.accepts(stamp) {
                 copied?;
-                return Ok((prefix, pairs));
+                return Ok((prefix, part));
             }
         }
     }
@@ -278,4 +295,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.count_removed(place, removed);
         Ok(())
     }
+}
+
+/// Returns where a scan goes on behind a collecting log.
+fn cursor_behind(log: u64, logs: u64) -> Cursor {
+    Cursor(if log + 1 < logs { log + 1 } else { IN_BUCKETS })
 }

@@ -130,6 +130,10 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
         ElimDa::scan(self, cursor, visit)
     }
 
+    fn scan_past(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        Ok(self.scan_behind(cursor))
+    }
+
     fn clear(&self) -> Result<()> {
         ElimDa::clear(self)
     }

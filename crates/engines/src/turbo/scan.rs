@@ -9,6 +9,7 @@ use super::layout::{self, BUCKET_BITS, Place};
 use super::search_path::read_optimistic;
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
+use crate::common::scanned::{Part, ends_before};
 
 /// Where `clear` persists something.
 pub mod sites {
@@ -27,9 +28,6 @@ const HOMES_PER_SCAN: u64 = 256;
 ///
 /// Unit: pairs. Source: ours, as [`HOMES_PER_SCAN`].
 const PAIRS_PER_SCAN: usize = 64;
-
-/// The key and the value of a pair.
-type Copied = (Vec<u8>, Vec<u8>);
 
 impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Visits some pairs from `cursor` on: a shard, and the highest hash bits of a home in it.
@@ -50,15 +48,27 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let mut visited = 0;
         for _ in 0..HOMES_PER_SCAN {
             let Some(shard) = self.directory.shards().get(index as usize) else { return Ok(None) };
-            let (pairs, next) = shard.read(|place| self.copy_home(&pm, shard, place, bits))?;
-            pairs.iter().for_each(|(key, value)| visit(key, value));
-            visited += pairs.len();
+            let copied = shard.read(|place| self.copy_home(&pm, shard, place, bits));
+            if cursor != cursor_at(index, bits) && ends_before(&copied, |(part, _)| part) {
+                break;
+            }
+            let (part, next) = copied?;
+            visited += part.visit(visit)?;
             (index, bits) = if next >> BUCKET_BITS == 0 { (index, next) } else { (index + 1, 0) };
             if visited >= PAIRS_PER_SCAN {
                 break;
             }
         }
-        Ok(Some(Cursor(index << BUCKET_BITS | bits)))
+        Ok(Some(cursor_at(index, bits)))
+    }
+
+    /// As [`everhash_index::Table::scan_past`]: passes over one home.
+    pub(super) fn scan_behind(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        let (index, bits) = (cursor.0 >> BUCKET_BITS, cursor.0 & ((1 << BUCKET_BITS) - 1));
+        let Some(shard) = self.directory.shards().get(index as usize) else { return Ok(None) };
+        let next = shard.read(|place| Ok(Look::Whole(home_behind(place, bits))))?;
+        let next = if next >> BUCKET_BITS == 0 { (index, next) } else { (index + 1, 0) };
+        Ok(Some(cursor_at(next.0, next.1)))
     }
 
     /// Copies the pairs of the home whose hashes begin with `bits`; returns where the next begins.
@@ -68,32 +78,30 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         shard: &Shard<M::Sync>,
         place: Place,
         bits: u64,
-    ) -> Result<Look<(Vec<Copied>, u64)>> {
-        let shift = BUCKET_BITS - place.log;
-        let home = bits >> shift;
-        let mut pairs = Vec::new();
+    ) -> Result<Look<(Part, u64)>> {
+        let home = bits >> (BUCKET_BITS - place.log);
+        let mut part = Part::default();
         for index in self.reach().path_from(home, place) {
             let bucket = Bucket::of(pm, place, index)?;
             let found = read_optimistic(shard, &bucket, |view| {
-                let mut found = Vec::new();
+                let mut found = Part::default();
                 for slot in slots_of(view.meta.live()) {
                     let words = bucket.pair(view, slot)?;
                     if layout::home_of(C::words_hash(&self.hasher, words), place.log) == home {
-                        let (mut key, mut value) = Copied::default();
-                        let pair = C::decode(words, bucket.slot_at(slot))?;
-                        C::read(pm, pair, &mut key, &mut value)?;
-                        found.push((key, value));
+                        found.add(|key, value| {
+                            C::read(pm, C::decode(words, bucket.slot_at(slot))?, key, value)
+                        })?;
                     }
                 }
                 Ok((found, view.ends_path(self.reach().bucket_slots)))
             });
             let Look::Whole((found, ends)) = found? else { return Ok(Look::Disturbed) };
-            pairs.extend(found);
+            part.append(found);
             if ends {
                 break;
             }
         }
-        Ok(Look::Whole((pairs, (home + 1) << shift)))
+        Ok(Look::Whole((part, home_behind(place, bits))))
     }
 
     /// Removes every pair, shard by shard. A crash leaves any of them.
@@ -146,4 +154,15 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         records.into_iter().for_each(|record| self.heap.give(record.addr, record.class));
         Ok(())
     }
+}
+
+/// Returns the cursor of a home: its shard, and what its hashes begin with.
+fn cursor_at(index: u64, bits: u64) -> Cursor {
+    Cursor(index << BUCKET_BITS | bits)
+}
+
+/// Returns what the hashes of the next home begin with, which has one bit more in the last one.
+fn home_behind(place: Place, bits: u64) -> u64 {
+    let shift = BUCKET_BITS - place.log;
+    ((bits >> shift) + 1) << shift
 }

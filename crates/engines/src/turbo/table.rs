@@ -57,6 +57,10 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
         Turbo::scan(self, cursor, visit)
     }
 
+    fn scan_past(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        self.scan_behind(cursor)
+    }
+
     fn clear(&self) -> Result<()> {
         Turbo::clear(self)
     }

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use everhash_index::{Cursor, Result};
+use everhash_index::{Cursor, Error, Result};
 use everhash_pmem::{Access, Media};
 
+use super::concurrency::View;
 use super::layout::{DIRECTORY_HASH, MOST_LEVEL};
 use super::state::{Area, State, Walsh};
 
@@ -43,7 +44,11 @@ impl<M: Media> Walsh<M> {
         let mut visited = 0;
         for _ in 0..MOST_DIRECTORIES {
             let before = found.len();
-            place = self.collect_pairs(&pm, area, &state, place, &mut found)?;
+            place = match self.collect_pairs(&pm, area, &state, place, &mut found) {
+                // The next call begins with the damage, so that its caller knows where that is.
+                Err(Error::Corrupt { .. }) if place != cursor.0 % PLACES => break,
+                next => next?,
+            };
             visited += u64::from(found.len() > before);
             if place == PLACES || visited == VISIT_DIRECTORIES {
                 break;
@@ -55,8 +60,21 @@ impl<M: Media> Walsh<M> {
                 visit(key, value);
             }
         }
+        Ok(self.cursor(number, place))
+    }
+
+    /// As [`everhash_index::Table::scan_past`]: passes over one directory.
+    pub(super) fn scan_behind(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        let (number, place) = (cursor.0 / PLACES, cursor.0 % PLACES);
+        let Some(area) = self.areas.get(number as usize) else { return Ok(None) };
+        let width = coarse_width(self.lock(area)?.view);
+        Ok(self.cursor(number, place / width * width + width))
+    }
+
+    /// Returns where a scan of an area goes on, whose next place is `place`.
+    fn cursor(&self, number: u64, place: u64) -> Option<Cursor> {
         let next = number * PLACES + place;
-        Ok((next < self.areas.len() as u64 * PLACES).then_some(Cursor(next)))
+        (next < self.areas.len() as u64 * PLACES).then_some(Cursor(next))
     }
 
     /// Collects the pairs of the largest directory that begins at or before a place; returns
@@ -70,8 +88,7 @@ impl<M: Media> Walsh<M> {
         found: &mut Newest,
     ) -> Result<u64> {
         let view = state.view;
-        let coarse = view.old().map_or(view.level(), |old| old.min(view.level()));
-        let width = 1u64 << (MOST_LEVEL - coarse);
+        let width = coarse_width(view);
         let first = place / width * width;
         let mut newest = Newest::new();
         let sides = [(view.side(), Some(view.level())), (1 - view.side(), view.old())];
@@ -91,4 +108,10 @@ impl<M: Media> Walsh<M> {
         found.append(&mut newest);
         Ok(first + width)
     }
+}
+
+/// Returns how many places the largest directory covers.
+fn coarse_width(view: View) -> u64 {
+    let coarse = view.old().map_or(view.level(), |old| old.min(view.level()));
+    1 << (MOST_LEVEL - coarse)
 }

@@ -150,6 +150,10 @@ impl<M: Media> Table for Walsh<M> {
         Walsh::scan(self, cursor, visit)
     }
 
+    fn scan_past(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        self.scan_behind(cursor)
+    }
+
     fn clear(&self) -> Result<()> {
         Walsh::clear(self)
     }

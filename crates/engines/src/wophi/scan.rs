@@ -8,6 +8,7 @@ use everhash_pmem::{AtomicWord, Media};
 use super::bucket::BucketCodec;
 use super::failure_atomic_writes::sites;
 use super::state::Wophi;
+use crate::common::scanned::{Part, ends_before};
 
 /// Chains that one call of a scan visits at most.
 ///
@@ -18,9 +19,6 @@ const CHAINS_PER_SCAN: u64 = 256;
 ///
 /// Unit: pairs. Source: ours, as [`CHAINS_PER_SCAN`].
 const PAIRS_PER_SCAN: usize = 64;
-
-/// The key and the value of a pair.
-type Copied = (Vec<u8>, Vec<u8>);
 
 impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// Visits some pairs from `cursor` on, which is the index of a main bucket.
@@ -41,10 +39,12 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
             if index >= self.main.reachable() {
                 return Ok(None);
             }
-            let pairs = self.copy_chain(index)?;
-            pairs.iter().for_each(|(key, value)| visit(key, value));
+            let copied = self.copy_chain(index);
+            if index != cursor.0 && ends_before(&copied, |part| part) {
+                break;
+            }
+            visited += copied?.visit(visit)?;
             index += 1;
-            visited += pairs.len();
             if visited >= PAIRS_PER_SCAN {
                 break;
             }
@@ -52,33 +52,37 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         Ok(Some(Cursor(index)))
     }
 
+    /// As [`everhash_index::Table::scan_past`]: passes over one chain.
+    pub(super) fn scan_behind(&self, cursor: Cursor) -> Option<Cursor> {
+        let next = cursor.0.saturating_add(1);
+        (next < self.main.reachable()).then_some(Cursor(next))
+    }
+
     /// Copies the pairs of a chain, as they were at one moment.
-    fn copy_chain(&self, index: u64) -> Result<Vec<Copied>> {
+    fn copy_chain(&self, index: u64) -> Result<Part> {
         let stripe = self.stripes.of(index);
         let mut attempt = 0;
         loop {
             let stamp = stripe.stamp(&mut attempt)?;
-            let pairs = self.try_copy_chain(index);
+            let part = self.try_copy_chain(index);
             if stripe.accepts(stamp) {
-                return pairs;
+                return part;
             }
         }
     }
 
-    fn try_copy_chain(&self, index: u64) -> Result<Vec<Copied>> {
+    fn try_copy_chain(&self, index: u64) -> Result<Part> {
         let pm = self.pool.access();
-        let mut pairs = Vec::new();
+        let mut part = Part::default();
         let mut steps = 0;
         let mut next = self.main.visit(&pm, index)?;
         while let Some(bucket) = next {
             for slot in bucket.token.live_slots() {
-                let (mut key, mut value) = Copied::default();
-                C::read(&pm, bucket.pair(&pm, slot)?, &mut key, &mut value)?;
-                pairs.push((key, value));
+                part.add(|key, value| C::read(&pm, bucket.pair(&pm, slot)?, key, value))?;
             }
             next = self.follow(&pm, &bucket, index, &mut steps)?;
         }
-        Ok(pairs)
+        Ok(part)
     }
 
     /// Removes every pair. A crash leaves any of them.

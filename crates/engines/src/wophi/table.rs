@@ -72,6 +72,10 @@ impl<M: Media, C: BucketCodec> Table for Wophi<M, C> {
         Wophi::scan(self, cursor, visit)
     }
 
+    fn scan_past(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        Ok(self.scan_behind(cursor))
+    }
+
     fn clear(&self) -> Result<()> {
         Wophi::clear(self)
     }

@@ -122,16 +122,19 @@ pub(super) fn scan(victim: &Victim, table: &dyn Table, _: usize, told: &mut Told
             visits += 1;
             part.push((key.to_vec(), value.to_vec()));
         });
-        match outcome {
-            Ok(cursor) => {
-                next = cursor;
-                found.extend(part);
+        found.extend(part);
+        let outcome = outcome.or_else(|error| {
+            told.note(&error);
+            whole = false;
+            match error {
+                Error::Corrupt { .. } => table.scan_past(cursor),
+                _ => Ok(None),
             }
-            Err(error) => {
-                told.note(&error);
-                (next, whole) = (None, false);
-            }
-        }
+        });
+        next = outcome.unwrap_or_else(|error| {
+            told.note(&error);
+            None
+        });
         visits += 1;
         if visits > ENDLESS {
             return Err(Failure::new("a scan does not end"));
