@@ -121,7 +121,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 growth.next += 1;
                 Some(growth.next - 1)
             } else {
-                growth.again.pop()
+                growth.again.pop_front()
             };
             let Some(page) = page else { return Ok(false) };
             growth.under_way += 1;
@@ -139,7 +139,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 Ok(true)
             }
             Err(error) => {
-                growth.again.push(page);
+                growth.again.push_back(page);
                 match error {
                     // The caller's own write may well succeed.
                     Error::Full { .. } | Error::Poisoned => Ok(false),

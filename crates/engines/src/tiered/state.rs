@@ -2,6 +2,7 @@
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use everhash_index::{Error, Form, Result};
@@ -88,8 +89,9 @@ pub struct Tiered<M: Media, C: PairCodec> {
 pub struct Growth {
     /// The next page that no thread has begun to drain.
     pub(super) next: u64,
-    /// Pages that could not be drained, for want of space or behind a poisoned latch.
-    pub(super) again: Vec<u64>,
+    /// Pages that could not be drained, for want of space, behind a poisoned latch or for damage:
+    /// they have their turns one after the other.
+    pub(super) again: VecDeque<u64>,
     /// Pages that are being drained.
     pub(super) under_way: u64,
     /// Layers that were added since the pool was opened.

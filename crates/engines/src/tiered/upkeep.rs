@@ -55,6 +55,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     }
 
     /// Sweeps the pages of all layers, the upper ones first; returns whether there is more to do.
+    ///
+    /// A page with damage stays as it is, and the sweep goes on with the next one.
+    ///
+    /// # Errors
+    /// The first damage that was met.
     fn sweep(&self, pm: &Access<'_, M>, sweep: &mut Sweep, mut left: u64) -> Result<bool> {
         if sweep.next == 0 {
             let unswept = self.unswept.load(Ordering::Relaxed);
@@ -64,6 +69,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             // What is left behind from here on is for the next sweep.
             self.unswept.fetch_sub(unswept, Ordering::Relaxed);
         }
+        let mut damage = None;
         while left > 0 {
             let view = self.layers.view();
             // While it is drained the layers may change under the sweep: the drain comes first.
@@ -75,12 +81,16 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             match self.sweep_page(pm, &view, rank, page) {
                 // It stays as it is until the pool is opened again; others do not.
                 Ok(()) | Err(Error::Poisoned) => {}
+                Err(error @ Error::Corrupt { .. }) => {
+                    damage.get_or_insert(error);
+                }
                 Err(other) => return Err(other),
             }
             sweep.next += 1;
             left = left.saturating_sub(1 << self.page_log());
         }
-        Ok(sweep.next != 0 || self.unswept.load(Ordering::Relaxed) != 0)
+        let more = sweep.next != 0 || self.unswept.load(Ordering::Relaxed) != 0;
+        damage.map_or(Ok(more), Err)
     }
 
     /// Returns the layer and the page that have a number among all pages.

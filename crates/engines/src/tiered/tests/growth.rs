@@ -300,6 +300,33 @@ fn maintain_ends_deletions_and_gives_overflow_lines_back() {
 }
 
 #[test]
+fn a_sweep_goes_on_behind_damage_and_names_it() {
+    // Fails if one damaged line keeps deletions of the whole table for ever, or if nobody is told.
+    let small = TieredSettings { top_pages: 8, ..two_layers() };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
+    let table = of_words(&measured);
+    table.grow_at.store(u64::MAX, Ordering::Relaxed);
+    let count = small.slots() / 2;
+    (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+    (0..count).for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
+    let region = Region::<Image>::new(Arc::clone(&measured.media));
+    let (pm, line) = (region.access(), table.layers.view().place(1).bucket(0));
+    let head = line.plus(layout::Line::HEAD as u64);
+    pm.store(head, !pm.load(head).unwrap()).unwrap();
+    let is_damaged =
+        |hash, second| table.layers.view().place(1).index(layout::position(hash, second)) == 0;
+    let mut hashes: Vec<u64> = (0..count).map(|key| table.hasher.word(key)).collect();
+    hashes.retain(|hash| ![false, true].into_iter().any(|second| is_damaged(*hash, second)));
+    let left = || hashes.iter().filter(|hash| !copies(table, **hash).is_empty()).count();
+    let before = left();
+    let calls = || Table::maintain(&measured.table, Duration::ZERO, 1000);
+    let told = (0..64).filter_map(|_| calls().err()).collect::<Vec<_>>();
+    assert!(told.iter().all(|error| matches!(error, Error::Corrupt { .. })), "{told:?}");
+    println!("{} of {before} deletions are left beside the damage, {} told", left(), told.len());
+    assert!(!told.is_empty() && left() <= before / 2, "{} of {before}", left());
+}
+
+#[test]
 fn a_hole_in_the_list_of_layers_is_damage_to_a_check_too() {
     // Fails if a check passes over a word that an open demands: the pool would be called sound, and
     // could not be opened.
