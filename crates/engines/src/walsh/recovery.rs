@@ -52,6 +52,8 @@ use read::{DecodedRecord, LogHeader, MOST_NUMBER, Reader};
 /// Where recovery persists something.
 pub mod sites {
     everhash_pmem::sites! {
+        /// The number of the epoch, before anything is written that it rules out.
+        EPOCH_FOUND = "walsh/recover/epoch";
         /// The newest log, before the tail covers it.
         ACCEPTED = "walsh/recover/accepted";
         /// What an area's record says, before recovery relies on it.
@@ -177,6 +179,11 @@ fn recover_all<M: Media>(table: &Walsh<M>, epoch: u64, executor: &dyn Executor) 
     }
     // Only now: a damaged pool stays as it was.
     table.pool.begin_writes()?;
+    if table.pool.previous_shutdown() == Shutdown::Process {
+        // It may be visible and not durable. The cut of the next epoch takes the place of the one
+        // before it, to which a power loss would go back.
+        table.pool.access().persist(Span::new(EPOCH, 1), sites::EPOCH_FOUND)?;
+    }
     run_all::<M::Sync, _>(executor, jobs, |job| {
         let pm = table.pool.access();
         recovered[job].iter().try_for_each(|it| accept(&pm, table, it))
@@ -277,7 +284,9 @@ fn recover_area<'t, M: Media>(
 fn bound_index<M: Media>(recovery: &Recovery<'_, M>, record: Addr, info: &NewInfo) -> Result<()> {
     let blocks = &recovery.table.blocks;
     let old = if info.end == 0 { 0 } else { blocks.most_blocks(info.levels[1]) };
-    let words = blocks.most_blocks(info.levels[0]) + old;
+    // A rehash goes on with as many directories, or with twice as many as before: a new pool has no
+    // room for the indexes of both.
+    let words = blocks.most_blocks(info.levels[0]).max(old);
     let before = recovery.index_words.fetch_add(words, Ordering::Relaxed);
     let most = MOST_INDEX * (recovery.table.pool.region().media().bytes() / WORD);
     match before + words > most {

@@ -157,3 +157,35 @@ fn long_values_that_are_all_alive_are_no_garbage() {
     println!("{} bytes alive, {dead} dead, {} in use", stats.live_bytes, stats.used_bytes);
     assert!(dead < stats.live_bytes / 8 && stats.live_bytes + dead <= stats.used_bytes);
 }
+
+#[test]
+fn a_sparse_table_opens_that_was_closed_or_killed_amid_a_collection() {
+    // Fails if the two sets of directories of a collection are more than an open allows: a new
+    // medium has room for the indexes of one set, and few pairs do not make it longer.
+    let settings = WalshSettings { areas: 2, block_directories: 1, ..WalshSettings::default() };
+    for is_closed in [true, false] {
+        let medium = Image::<Std>::new(0, 4 << 20);
+        let mut session = Session::<Walsh>::create(medium, Form::WORDS, &settings).unwrap();
+        let is_collecting = |session: &Session<Walsh>| {
+            let table = session.table();
+            table.areas.iter().any(|area| table.lock(area).unwrap().view.old().is_some())
+        };
+        let mut round = 0u64;
+        while !is_collecting(&session) {
+            for key in 0..2u64 {
+                session.table().put(&key.to_le_bytes(), &round.to_le_bytes()).unwrap();
+            }
+            round += 1;
+            assert!(round < 10_000, "nothing is collected");
+        }
+        session.table().sync().unwrap();
+        if is_closed {
+            session.reopen().unwrap()
+        } else {
+            session.kill().unwrap()
+        }
+        let mut value = Vec::new();
+        assert!(session.table().get(&1u64.to_le_bytes(), &mut value).unwrap());
+        assert_eq!(value, (round - 1).to_le_bytes());
+    }
+}
