@@ -99,8 +99,9 @@ impl<M: Media> Space<M> {
     /// engine claims what it reaches, and none of it counts as zero. If the medium is not whole,
     /// all of it counts as a hole, too.
     pub fn new(region: Region<M>, from: Addr) -> Self {
-        let end = region.media().bytes() / LINE;
-        Self::with_zero_from(region, from, end)
+        // A medium may end within a line: when it grows, the beginning of that line is old.
+        let zero = region.media().bytes().div_ceil(LINE);
+        Self::with_zero_from(region, from, zero)
     }
 
     /// Makes the space of a new medium: all of it from `from` on is free and zero.
@@ -120,7 +121,7 @@ impl<M: Media> Space<M> {
         if first < end && !knows_holes {
             holes.insert(first, end - first);
         }
-        let zero = zero.clamp(first, end);
+        let zero = zero.max(first);
         let state = State { free, holes, knows_holes, end, zero, touched: first, growth_steps: 0 };
         Space { region, first, state: Lock::new(state), growing: Lock::new(()) }
     }

@@ -165,6 +165,22 @@ fn a_reopened_space_is_free_but_for_its_claims_and_nothing_is_zero() {
 }
 
 #[test]
+fn a_line_that_the_end_of_the_medium_cut_is_not_zero_after_growth() {
+    // Fails if all of a grown line counts as zero, although its beginning was there before.
+    for words in 1..8u64 {
+        let bytes = 1024 + words * WORD;
+        let old = vec![7; (bytes / WORD) as usize];
+        let region = Region::new(Image::<Std>::of(&old, bytes, 2048));
+        let space = Space::new(region.clone(), Addr::new(FROM));
+        space.claim(Span::of_bytes(Addr::new(FROM), 1024 - FROM)).unwrap();
+        let cut = space.take(LINE, LINE).unwrap();
+        assert_eq!((cut.span, cut.zero), (line(16, 1), false), "{words} words");
+        assert_eq!(region.access().load(cut.span.start).unwrap(), 7);
+        assert!(space.take(LINE, LINE).unwrap().zero);
+    }
+}
+
+#[test]
 fn holes_are_free_room_and_never_cover_what_is_in_use() {
     // Fails if a line in use becomes a hole, if a hole is no room, or if a line is counted twice.
     let space = space(64 * LINE, 64 * LINE);

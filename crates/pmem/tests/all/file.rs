@@ -264,6 +264,26 @@ fn files_of_every_odd_length_can_be_opened_and_grown() {
 }
 
 #[test]
+fn what_grows_is_zero_behind_any_end_of_a_file() {
+    // Fails if what another program appended to a file counts as zero once the file grows over it.
+    for appended in (1..80).step_by(3) {
+        let directory = Directory::new();
+        drop(published(&directory, 4096));
+        let mut bytes = std::fs::read(directory.file()).unwrap();
+        bytes.resize(4096 + appended, 0x41);
+        std::fs::write(directory.file(), bytes).unwrap();
+        let medium = FileMedium::open(directory.file(), &options()).unwrap();
+        let space = Space::new(Region::new(medium), Addr::NULL);
+        while space.usage().unwrap().growth_steps < 1 {
+            let taken = space.take(64, 64).unwrap();
+            let mut words = [0; 8];
+            space.region().access().read_words(taken.span.start, &mut words).unwrap();
+            assert!(!taken.zero || words == [0; 8], "{appended} bytes: {words:x?}");
+        }
+    }
+}
+
+#[test]
 fn threads_that_fence_at_once_share_syncs_and_may_grow_meanwhile() {
     // Fails if fences are not shared, or if growth disturbs those who write.
     let directory = Directory::new();

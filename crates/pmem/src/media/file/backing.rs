@@ -16,7 +16,7 @@ use super::group::GroupSync;
 use super::system::{Call, System, perform};
 use super::temporary::{self, Temporary};
 use crate::sys::map::{Mapping, Source, page_ceil, pages_inside};
-use crate::{Error, Origin, Result, Span, Std};
+use crate::{Error, Origin, Result, Span, Std, WORD};
 
 /// Magic numbers of file systems whose locks or mappings are not coherent across machines.
 ///
@@ -213,6 +213,11 @@ impl Backing {
     /// Allocates storage first and sets the length second: a full disk leaves the length unchanged.
     fn lengthen(&self, length: u64, target: u64) -> Result<()> {
         let needed = target - length;
+        if !length.is_multiple_of(WORD) {
+            // The part of a word at the end is in no word yet. Cut off, it comes back as zeros.
+            self.set_length(length / WORD * WORD)
+                .map_err(|source| Error::System { doing: "set the length of the file", source })?;
+        }
         self.allocate(length, needed)?;
         match self.set_length(target) {
             // A limit of the process or of the file system for one file (`ulimit -f`): storage can
