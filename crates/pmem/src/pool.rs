@@ -295,6 +295,8 @@ impl<M: Media> Pool<M> {
 
     /// Closes the pool cleanly, durable on return. No write may follow, and no earlier write may
     /// still need a fence. Where fences do not reach the device, it first makes everything durable.
+    /// Without a write before, it makes the header that was found durable first, as
+    /// [`Pool::begin_writes`] does.
     ///
     /// # Errors
     /// As [`Media::sync`]; the pool counts as crashed then.
@@ -302,6 +304,7 @@ impl<M: Media> Pool<M> {
         if !self.writable {
             return Ok(());
         }
+        self.begin_writes()?;
         if self.relaxed() {
             self.access().sync(sites::SETTLE)?;
         }

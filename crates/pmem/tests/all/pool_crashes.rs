@@ -78,6 +78,17 @@ fn live(region: &Region<Medium>, boot: Boot, create: bool) -> Result<Life> {
     Ok(Life { log: medium.take_log(), known })
 }
 
+/// Opens what lies on the medium and closes it, without a write in between.
+fn visit(region: &Region<Medium>, boot: Boot) -> Result<Life> {
+    let medium = region.media();
+    medium.begin(0);
+    Pool::open(region.clone(), boot)?.close()?;
+    medium.returned(0);
+    let known = vec![(0, Known::Changing), (medium.log_length(), Known::Closed)];
+    medium.exit();
+    Ok(Life { log: medium.take_log(), known })
+}
+
 /// Opens what a crash of power left, in the boot after, and compares.
 fn judge(region: &Region<Medium>, known: Known) -> core::result::Result<(), String> {
     let opened = Pool::open(region.clone(), BOOTS[2]);
@@ -124,6 +135,9 @@ fn explore(
             let memory = explorer.memory().after_process_crash();
             region.media().restart(memory.visible());
             let next = live(region, BOOTS[0], false).map_err(|error| format!("killed: {error}"))?;
+            explore(region, &next, &memory, false, states)?;
+            region.media().restart(memory.visible());
+            let next = visit(region, BOOTS[0]).map_err(|error| format!("killed: {error}"))?;
             explore(region, &next, &memory, false, states)?;
         }
     }
