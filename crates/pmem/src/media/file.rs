@@ -39,7 +39,8 @@ pub enum FileDurability {
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// How far the file may grow. Unit: bytes. Takes no storage, and addresses by need: 1 GiB or
-    /// four times the file at first, and four times as many whenever it outgrows them.
+    /// four times the file at first, and four times as many whenever it outgrows them; fewer where
+    /// a limit of the process leaves fewer.
     pub capacity_bytes: u64,
     /// What a fence does.
     pub durability: FileDurability,

@@ -10,7 +10,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::mm::munmap;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
@@ -66,6 +66,14 @@ struct Tail {
     limit: u64,
 }
 
+impl Tail {
+    /// Returns where the last page of `bytes` bytes ends, if so much may be mapped.
+    fn end(&self, bytes: u64) -> io::Result<u64> {
+        let end = page_ceil(bytes).filter(|end| *end <= self.limit);
+        end.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+}
+
 // SAFETY: the only non-Send fields are `base` and `before`. They point to memory that belongs to
 // this value until drop, is not tied to a thread, and is reached by atomic instructions alone
 // (`window.rs`).
@@ -83,16 +91,22 @@ const READ_AHEAD: u64 = 128 << 10;
 impl Mapping {
     /// Reserves `capacity` bytes of addresses; nothing is mapped yet.
     pub(crate) fn reserve(capacity: u64, writable: bool) -> io::Result<Mapping> {
-        Mapping::reserve_first(capacity, capacity, writable)
+        Mapping::reserve_first(capacity, capacity, capacity, writable)
     }
 
     /// Reserves the first range of a file that may grow to `capacity` bytes: `first` bytes of
-    /// addresses. Nothing is mapped yet.
-    pub(crate) fn reserve_first(first: u64, capacity: u64, writable: bool) -> io::Result<Mapping> {
+    /// addresses, or as many as there are, but at least `least`. Nothing is mapped yet.
+    pub(crate) fn reserve_first(
+        first: u64,
+        least: u64,
+        capacity: u64,
+        writable: bool,
+    ) -> io::Result<Mapping> {
         // The last page of 2^64 bytes has no end: a capacity without a limit goes up to it.
         let capacity = page_ceil(capacity.max(1)).unwrap_or(page_floor(u64::MAX));
-        let reserved = page_ceil(first.clamp(1, capacity)).ok_or_else(too_large)?;
-        let base = reserve_range(reserved)?;
+        let first = page_ceil(first.clamp(1, capacity)).ok_or_else(too_large)?;
+        let least = page_ceil(least.clamp(1, first)).ok_or_else(too_large)?;
+        let (base, reserved) = reserve_between(first, least)?;
         Ok(Mapping {
             base: AtomicPtr::new(base.as_ptr()),
             bytes: AtomicU64::new(0),
@@ -126,16 +140,26 @@ impl Mapping {
         self.base.load(Ordering::Acquire)
     }
 
+    /// Has addresses for `bytes` bytes of `source` in all; the length stays.
+    ///
+    /// # Errors
+    /// The kernel's. Nothing has changed then: this mapping can still be used, and grow.
+    pub(crate) fn make_room(&self, bytes: u64, source: Source<'_>) -> io::Result<()> {
+        let mut tail = self.tail.lock().map_err(broken)?;
+        match tail.end(bytes)? {
+            end if end > tail.reserved => self.move_on(&mut tail, end, source),
+            _ => Ok(()),
+        }
+    }
+
     /// Maps more of `source`, up to `bytes` bytes in all, rounded down to whole words.
     ///
     /// # Errors
     /// The kernel's. The length is unchanged; after a refused fixed mapping this mapping cannot
     /// grow any more.
     pub(crate) fn extend(&self, bytes: u64, source: Source<'_>) -> io::Result<()> {
-        let broken = |_| io::Error::other("a thread panicked while it grew the mapping");
         let mut tail = self.tail.lock().map_err(broken)?;
-        let end = page_ceil(bytes).filter(|end| *end <= tail.limit);
-        let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let end = tail.end(bytes)?;
         if end > tail.reserved {
             self.move_on(&mut tail, end, source)?;
         }
@@ -159,10 +183,7 @@ impl Mapping {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let longer = tail.reserved.saturating_mul(LONGER).clamp(end, tail.limit.max(end));
-        let (base, reserved) = match reserve_range(longer) {
-            Ok(base) => (base, longer),
-            Err(_) => (reserve_range(end)?, end),
-        };
+        let (base, reserved) = reserve_between(longer, end)?;
         // If it fails, the new range leaks: the kernel may have taken a part of it away already.
         self.map(base.as_ptr(), 0, tail.mapped, source)?;
         let before = NonNull::new(self.base()).expect("a range does not begin at address zero");
@@ -292,6 +313,24 @@ fn reserve_range(bytes: u64) -> io::Result<NonNull<u8>> {
     Ok(NonNull::new(base).expect("the kernel maps nothing at address zero unasked"))
 }
 
+/// Reserves a range of `longest` addresses, or of half as many until there are enough left, down to
+/// `least`; returns also how many those are. All are multiples of the page size.
+fn reserve_between(longest: u64, least: u64) -> io::Result<(NonNull<u8>, u64)> {
+    let mut bytes = longest;
+    // Ends: each round halves the length, or is the last one.
+    loop {
+        match reserve_range(bytes) {
+            Ok(base) => return Ok((base, bytes)),
+            Err(error) if bytes <= least => return Err(error),
+            Err(_) => bytes = page_floor(bytes / 2).max(least),
+        }
+    }
+}
+
+fn broken<T>(_: PoisonError<T>) -> io::Error {
+    io::Error::other("a thread panicked while it grew the mapping")
+}
+
 fn too_large() -> io::Error {
     io::ErrorKind::InvalidInput.into()
 }
@@ -367,7 +406,7 @@ mod tests {
         let file = std::fs::File::from(rustix::fs::memfd_create("pages", flags).unwrap());
         file.set_len(LENGTH).unwrap();
         let source = Source::File { file: std::os::fd::AsFd::as_fd(&file), synchronous: false };
-        let mapping = Mapping::reserve_first(8192, LENGTH, true).unwrap();
+        let mapping = Mapping::reserve_first(8192, 8192, LENGTH, true).unwrap();
         mapping.extend(8192, source).unwrap();
         let early = mapping.window::<2>(Addr::new(8184 - 8)).unwrap();
         early.store(0, 1);
@@ -405,7 +444,7 @@ mod tests {
     #[test]
     fn memory_stays_in_its_first_range() {
         // Fails if memory were mapped anew: what was stored before would be zero.
-        let mapping = Mapping::reserve_first(8192, 1 << 20, true).unwrap();
+        let mapping = Mapping::reserve_first(8192, 8192, 1 << 20, true).unwrap();
         mapping.extend(8192, Source::Memory).unwrap();
         assert!(mapping.extend(8193, Source::Memory).is_err());
         assert_eq!(mapping.bytes(), 8192);
@@ -445,7 +484,7 @@ mod tests {
         let file = std::fs::File::from(rustix::fs::memfd_create("outgrown", flags).unwrap());
         file.set_len(LENGTH).unwrap();
         let source = Source::File { file: std::os::fd::AsFd::as_fd(&file), synchronous: false };
-        let mapping = Mapping::reserve_first(8192, LENGTH, true).unwrap();
+        let mapping = Mapping::reserve_first(8192, 8192, LENGTH, true).unwrap();
         (1..=LENGTH / 8192).for_each(|part| mapping.extend(part * 8192, source).unwrap());
         let mapped = || {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

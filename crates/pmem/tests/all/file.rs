@@ -435,6 +435,49 @@ fn child_never_publishes() {
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
 
+/// Runs the ignored test `name` of this binary under `limit`, an option of `ulimit`.
+fn run_under(limit: &str, name: &str, place: &Path) {
+    let test = child(name, place);
+    let output = Command::new("sh")
+        .args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"])
+        .arg(test.get_program())
+        .args(test.get_args())
+        .env(PLACE, place)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{output:?} {out} {errors}");
+}
+
+#[test]
+fn a_file_that_fits_into_the_addresses_of_a_process_is_opened() {
+    // Fails if an open insists on addresses for a growth that may never come.
+    let directory = Directory::new();
+    drop(published(&directory, 4096));
+    let file = std::fs::OpenOptions::new().write(true).open(directory.file()).unwrap();
+    file.set_len(600 << 20).unwrap();
+    run_under("-v 2097152", "child_has_few_addresses", directory.path());
+}
+
+#[test]
+#[ignore = "a child process of another test"]
+fn child_has_few_addresses() {
+    // Fails if four times the file must fit, or if a growth that does not fit ends all others.
+    let path = place().expect("run by another test").join("pairs.ehdb");
+    let region = Region::new(FileMedium::open(&path, &FileOptions::default()).unwrap());
+    assert_eq!(region.media().bytes(), 600 << 20);
+    for _ in 0..2 {
+        let refused = region.media().grow(1800 << 20);
+        assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), region.media().bytes());
+        region.media().grow(region.media().bytes() + 4096).unwrap();
+    }
+    let last = Addr::new(region.media().bytes() - 8);
+    region.access().store(last, 7).unwrap();
+    region.access().persist(Span::new(last, 1), SITE).unwrap();
+}
+
 #[test]
 fn p10_a_full_disk_is_an_error_and_not_a_signal() {
     // Fails with SIGBUS if a store could meet a page without storage. On a tmpfs of 1 MiB in a

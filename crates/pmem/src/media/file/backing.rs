@@ -129,8 +129,8 @@ impl Backing {
         }
         let capacity = plan.capacity_bytes.max(length);
         let first = length.saturating_mul(4).max(FIRST_RANGE);
-        let mapping = Mapping::reserve_first(first, capacity, plan.writable)
-            .map_err(|source| Error::System { doing: "reserve addresses", source })?;
+        let mapping =
+            Mapping::reserve_first(first, length, capacity, plan.writable).map_err(reserving)?;
         let backing = Backing {
             unpublished: Mutex::new(temporary),
             mapping,
@@ -197,6 +197,8 @@ impl Backing {
         let needed = bytes.saturating_sub(*length);
         let target = page_ceil(bytes).filter(|to| *to <= self.mapping.capacity());
         let target = target.ok_or(Error::Full { needed })?;
+        // Before the file is longer: where there are no addresses, nothing has changed.
+        self.mapping.make_room(target, self.source()).map_err(reserving)?;
         if let Err(error) = self.lengthen(*length, target) {
             // Frees what was allocated behind the old end. Best effort: it is only space.
             let _ = self.set_length(*length);
@@ -253,12 +255,15 @@ impl Backing {
         }
     }
 
+    fn source(&self) -> Source<'_> {
+        Source::File { file: self.file.file.as_fd(), synchronous: self.plan.synchronous }
+    }
+
     /// Maps the file up to `bytes`. A failure poisons: the lengths of file and mapping differ then.
     fn map(&self, bytes: u64) -> Result<()> {
         let synchronous = self.plan.synchronous;
         let result = perform(&*self.plan.system, Call::Map, || {
-            let source = Source::File { file: self.file.file.as_fd(), synchronous };
-            self.mapping.extend(bytes, source).map(|()| 0)
+            self.mapping.extend(bytes, self.source()).map(|()| 0)
         });
         match result {
             Ok(_) => Ok(()),
@@ -389,6 +394,10 @@ fn is_named(path: &Path, file: &File, plan: &Plan) -> Result<bool> {
         Ok(u64::from(named))
     });
     named.map(|named| named == 1).map_err(inspecting)
+}
+
+fn reserving(source: io::Error) -> Error {
+    Error::System { doing: "reserve addresses", source }
 }
 
 fn inspecting(source: io::Error) -> Error {
