@@ -300,8 +300,8 @@ impl Options {
     }
 
     /// Makes a new database `path` and opens it. It appears under its name when it is complete:
-    /// a crash before that leaves none. Up to there it has a longer name beside it, of which its
-    /// own is a part, so that a name of nearly 255 bytes is too long.
+    /// a crash before that leaves none. Up to there it has a temporary name beside it, of which its
+    /// own is a part, or the beginning of its own if that is long.
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::Error::AlreadyExists) and those of [`Options::open`]; there is no

@@ -115,8 +115,8 @@ impl FileMedium {
     /// [`FileOptions::mode`] says otherwise.
     ///
     /// Until [`FileMedium::publish`] it has a temporary name beside `path`. A crash before that
-    /// leaves no file `path`, at most `.NAME.PID-COUNT.new`, which may be deleted. Dropping an
-    /// unpublished medium removes its file.
+    /// leaves no file `path`, at most `.NAME.PID-COUNT.new`, which may be deleted; a long name is
+    /// cut there. Dropping an unpublished medium removes its file.
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System) if there is a file `path` or the system refuses,

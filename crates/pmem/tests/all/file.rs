@@ -711,3 +711,31 @@ fn what_a_killed_process_left_goes_and_what_a_living_one_makes_stays() {
     begun.publish().unwrap();
     assert!(directory.file().exists());
 }
+
+#[test]
+fn every_name_that_a_file_may_have_can_be_given_to_a_new_one() {
+    // Fails if the temporary name of a long name is too long; or if what a killed process left of
+    // one is not known again, or is taken for that of another name that begins alike.
+    let directory = Directory::new();
+    for name in [150, 226, 227, 228, 229, 240, 255].map(|long| "n".repeat(long)) {
+        FileMedium::create(directory.path().join(&name), 4096, &options()).unwrap();
+        assert_eq!(directory.names(), [""; 0]);
+    }
+    for name in ["n".repeat(255), "é".repeat(127)] {
+        let (target, other) = (directory.path().join(&name), directory.path().join(&name[2..]));
+        let medium = FileMedium::create(&target, 4096, &options()).unwrap();
+        let own = directory.only_file().unwrap();
+        let left = own.to_str().unwrap().rsplit_once('.').unwrap().0.rsplit_once('.').unwrap().0;
+        let left = PathBuf::from(format!("{left}.761-0.new"));
+        std::fs::write(&left, "left").unwrap();
+        let second = FileMedium::create(&other, 4096, &options()).unwrap();
+        assert!(left.exists() && own.exists());
+        drop(second);
+        let second = FileMedium::create(&target, 4096, &options()).unwrap();
+        assert!(!left.exists() && own.exists());
+        drop(second);
+        medium.publish().unwrap();
+        assert_eq!(directory.names(), [name]);
+        std::fs::remove_file(target).unwrap();
+    }
+}

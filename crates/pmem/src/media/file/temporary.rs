@@ -11,10 +11,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::backing::{done, missing, not_a_file};
 use super::system::{Call, System, perform};
 use crate::{Error, Result};
+
+/// The longest stem that fits into a temporary name.
+///
+/// Unit: bytes. Source: Linux, `NAME_MAX`, less two dots, `.new`, and two numbers of 32 bits with a
+/// hyphen.
+const LONGEST_STEM: usize = 255 - 2 - 4 - 21;
 
 /// A file that has only a temporary name; dropping this removes it.
 #[derive(Debug)]
@@ -91,10 +98,11 @@ pub(super) fn create(
         let source = io::Error::from(io::ErrorKind::AlreadyExists);
         return Err(Error::System { doing: "create the file", source });
     }
-    remove_left_over(&directory, &target);
+    let stem = stem(&target);
+    remove_left_over(&directory, &stem);
     let mut created = None;
     perform(&**system, Call::Create, || {
-        created = Some(create_unused(&directory, &target, Mode::from_raw_mode(mode))?);
+        created = Some(create_unused(&directory, &stem, Mode::from_raw_mode(mode))?);
         Ok(0)
     })
     .map_err(doing("create the file"))?;
@@ -109,13 +117,31 @@ fn ends_with(path: &Path, name: &OsStr) -> bool {
     path.as_os_str().as_bytes().ends_with(name.as_bytes())
 }
 
+/// Returns what the temporary names of `target` begin with: its name, or, if that is too long, the
+/// beginning of it and a hash of all of it.
+fn stem(target: &OsStr) -> OsString {
+    let name = target.as_bytes();
+    if name.len() <= LONGEST_STEM {
+        return target.to_owned();
+    }
+    let hash = format!("~{:016x}", xxh3_64(name));
+    let mut cut = LONGEST_STEM - hash.len();
+    // Some file systems refuse a name that is cut within a character.
+    while cut > 0 && name[cut] & 0xc0 == 0x80 {
+        cut -= 1;
+    }
+    let mut stem = OsStr::from_bytes(&name[..cut]).to_owned();
+    stem.push(hash);
+    stem
+}
+
 /// Removes new files for the same target that killed processes have left. Their names begin with a
 /// dot, so that nobody would see what fills the disk. Best effort.
-fn remove_left_over(directory: &OwnedFd, target: &OsStr) {
+fn remove_left_over(directory: &OwnedFd, stem: &OsStr) {
     let Ok(entries) = Dir::read_from(directory) else { return };
     for entry in entries.flatten() {
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if is_temporary(name, target) {
+        if is_temporary(name, stem) {
             // What cannot be removed stays, and costs room only.
             let _ = remove_if_left(directory, name);
         }
@@ -140,24 +166,24 @@ fn remove_if_left(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether `name` is `.TARGET.PID-COUNT.new`.
-fn is_temporary(name: &OsStr, target: &OsStr) -> bool {
+/// Returns whether `name` is `.STEM.PID-COUNT.new`.
+fn is_temporary(name: &OsStr, stem: &OsStr) -> bool {
     let name = name.as_bytes().strip_prefix(b".");
-    let name = name.and_then(|name| name.strip_prefix(target.as_bytes())?.strip_prefix(b"."));
+    let name = name.and_then(|name| name.strip_prefix(stem.as_bytes())?.strip_prefix(b"."));
     let Some(numbers) = name.and_then(|name| name.strip_suffix(b".new")) else { return false };
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let mut parts = numbers.splitn(2, |byte| *byte == b'-');
     parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number)
 }
 
-/// Creates `.NAME.PID-COUNT.new`, with the first unused count.
-fn create_unused(directory: &OwnedFd, target: &OsStr, mode: Mode) -> io::Result<(File, OsString)> {
+/// Creates `.STEM.PID-COUNT.new`, with the first unused count.
+fn create_unused(directory: &OwnedFd, stem: &OsStr, mode: Mode) -> io::Result<(File, OsString)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..1000 {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let mut name = OsString::from(".");
-        name.push(target);
+        name.push(stem);
         name.push(format!(".{}-{count}.new", std::process::id()));
         match rustix::fs::openat(directory, &name, flags, mode) {
             Ok(file) => return Ok((File::from(file), name)),
