@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::backing::{done, missing, not_a_file};
 use super::system::{Call, System, perform};
-use crate::{Error, Result};
+use crate::{Error, Origin, Result};
 
 /// The longest stem that fits into a temporary name.
 ///
@@ -31,11 +31,13 @@ pub(super) struct Temporary {
     target: OsString,
     system: Arc<dyn System>,
     pub(super) remove: bool,
+    origin: Origin,
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if self.remove {
+        // In a child of `fork` the file is the parent's.
+        if self.remove && self.origin.is_here() {
             // Best effort: a file under a temporary name stays behind.
             let _ = perform(&*self.system, Call::Remove, || {
                 done(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()))
@@ -108,7 +110,7 @@ pub(super) fn create(
     .map_err(doing("create the file"))?;
     let (file, name) = created.ok_or_else(missing)?;
     let system = Arc::clone(system);
-    Ok((file, Temporary { directory, name, target, system, remove: true }))
+    Ok((file, Temporary { directory, name, target, system, remove: true, origin: Origin::here() }))
 }
 
 /// Returns whether a path ends with its last name. `name/` and `name/.` mean a directory: a file of
@@ -193,4 +195,29 @@ fn create_unused(directory: &OwnedFd, stem: &OsStr, mode: Mode) -> io::Result<(F
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::system::Os;
+    use super::*;
+
+    #[test]
+    fn a_child_that_drops_its_copy_leaves_the_file_to_its_parent() {
+        // Fails if a child of `fork` removed the new file that its parent is about to publish.
+        let path = std::env::temp_dir().join(format!("everhash-forked-{}", std::process::id()));
+        let system: Arc<dyn System> = Arc::new(Os);
+        let (_, mut new) = create(&path, 0o600, &system).unwrap();
+        let name = path.with_file_name(&new.name);
+        new.origin = Origin::of_process(std::process::id() + 1);
+        drop(new);
+        assert!(name.exists());
+        let (_, mut new) = create(&path, 0o600, &system).unwrap();
+        std::fs::remove_file(name).unwrap();
+        let name = path.with_file_name(&new.name);
+        assert!(new.origin.is_here() && name.exists());
+        new.origin = Origin::of_process(std::process::id());
+        drop(new);
+        assert!(!name.exists());
+    }
 }
