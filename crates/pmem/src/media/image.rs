@@ -234,10 +234,12 @@ impl<P: Primitives> Media for Image<P> {
     }
 
     fn grow(&self, bytes: u64) -> Result<()> {
-        let target = bytes.div_ceil(WORD) * WORD;
-        if target > self.words.len() as u64 * WORD || self.refusals.growths.call() {
-            return Err(Error::Full { needed: bytes - self.bytes() });
-        }
+        let full = Error::Full { needed: bytes.saturating_sub(self.bytes()) };
+        let target = bytes.checked_next_multiple_of(WORD);
+        let target = target.filter(|target| *target <= self.words.len() as u64 * WORD);
+        let Some(target) = target.filter(|_| !self.refusals.growths.call()) else {
+            return Err(full);
+        };
         self.bytes.fetch_max(target, Ordering::AcqRel);
         Ok(())
     }
@@ -275,6 +277,23 @@ mod tests {
         pm.flush(Span::new(Addr::new(56), 2), SITE);
         pm.fence(SITE).unwrap();
         pm.sync(SITE).unwrap();
+    }
+
+    #[test]
+    fn no_length_that_is_asked_for_overflows() {
+        // Fails if a length near 2^64 were rounded up to a short one, or if a refused growth to
+        // less than there is were a panic.
+        let image = Image::<Std>::new(4096, 8192);
+        let traced = crate::media::traced::Traced::<Std>::new(crate::crash::Model::Adr, 4096, 8192);
+        for bytes in [8193, u64::MAX - 63, u64::MAX - 7, u64::MAX] {
+            for refused in [image.grow(bytes), traced.grow(bytes)] {
+                let needed = bytes - 4096;
+                assert!(matches!(refused, Err(Error::Full { needed: n }) if n == needed));
+            }
+        }
+        assert_eq!((image.bytes(), traced.bytes()), (4096, 4096));
+        image.refusals().growths.plan(0, 9);
+        assert!(matches!(image.grow(64), Err(Error::Full { needed: 0 })));
     }
 
     #[test]

@@ -143,10 +143,10 @@ impl<P: Primitives> Media for Traced<P> {
     fn grow(&self, bytes: u64) -> Result<()> {
         self.step();
         let mut recorder = self.recorder();
-        let target = bytes.div_ceil(LINE) * LINE;
-        if target > self.words.len() as u64 * WORD {
+        let target = bytes.checked_next_multiple_of(LINE);
+        let Some(target) = target.filter(|target| *target <= self.words.len() as u64 * WORD) else {
             return Err(Error::Full { needed: bytes.saturating_sub(self.bytes()) });
-        }
+        };
         if target > self.bytes() {
             recorder.note(P::thread(), None, What::Grow { bytes: target });
             self.bytes.store(target, Ordering::Release);
