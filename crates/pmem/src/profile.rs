@@ -80,14 +80,14 @@ impl Profile {
     ///
     /// # Errors
     /// [`Error::Profile`]: no TOML, an unknown or missing key, another unit than the key has, a
-    /// number without a source or out of range.
+    /// number without a source or out of range, or numbers that do not go together.
     pub fn parse(text: &str) -> Result<Profile> {
         let mut entries = Entries::parse(text)?;
         entries.fall_back_to_base()?;
         let (name, title) = (entries.text("name")?, entries.text("title")?);
         let device = match entries.text("device")?.as_str() {
-            "memory" => Device::Memory(MemoryDevice::read(&mut entries)?),
-            "flash" => Device::Flash(FlashDevice::read(&mut entries)?),
+            "memory" => Device::Memory(MemoryDevice::read(&mut entries)?.checked()?),
+            "flash" => Device::Flash(FlashDevice::read(&mut entries)?.checked()?),
             other => {
                 let what =
                     format!("device = \"{other}\" is unknown; write \"memory\" or \"flash\"");
@@ -188,6 +188,61 @@ mod tests {
         for (text, part) in cases {
             let complaint = complaint(&text);
             assert!(complaint.contains(part), "{complaint:?} lacks {part:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_do_not_go_together_are_refused() {
+        // Fails if a profile were accepted of which no device can be made.
+        let with = |base: &str, numbers: &[(&str, f64, &str)]| {
+            let line = |(key, value, unit): &(&str, f64, &str)| {
+                format!("{key} = {{value = {value}, unit = '{unit}', source = 's'}}\n")
+            };
+            let lines: String = numbers.iter().map(line).collect();
+            format!("name='x'\ntitle='x'\nbase='{base}'\n{lines}")
+        };
+        let memory = |key, value| with("optane-100", &[(key, value, "B")]);
+        let flash = |key, value, unit| with("tiered", &[(key, value, unit)]);
+        let cases = [
+            (memory("media_unit_bytes", 100.0), "multiple of 64"),
+            (memory("media_unit_bytes", 4000.0), "multiple of 64"),
+            (memory("interleave_bytes", 65.0), "media_unit_bytes"),
+            (memory("interleave_bytes", 4160.0), "media_unit_bytes"),
+            (memory("cache_bytes", 1e12), "4096 to"),
+            (flash("page_bytes", 513.0, "B"), "multiple of 64"),
+            (flash("page_bytes", 1000.0, "B"), "multiple of 64"),
+            (flash("low_water_blocks", 1000.0, "blocks"), "spare_ratio"),
+            (flash("spare_ratio", 0.001, "ratio"), "spare_ratio"),
+            (flash("blocks", 8.0, "blocks"), "spare_ratio"),
+            (
+                with(
+                    "tiered",
+                    &[("blocks", 16_777_216.0, "blocks"), ("block_pages", 65536.0, "pages")],
+                ),
+                "fewer blocks",
+            ),
+        ];
+        for (text, part) in cases {
+            let complaint = complaint(&text);
+            assert!(complaint.contains(part), "{complaint:?} lacks {part:?}");
+        }
+        assert!(Profile::parse(&memory("media_unit_bytes", 512.0)).is_ok());
+    }
+
+    #[test]
+    fn a_device_of_every_size_has_spare_blocks_for_its_streams() {
+        // Fails if a sound profile gave a device that cannot be made when it is made small.
+        let text = "name='x'\ntitle='x'\nbase='tiered'\n\
+                    streams = {value = 64, unit = 'streams', source = 'test'}";
+        let profiles =
+            Profile::names().filter_map(|name| Profile::named(name).unwrap().flash().ok().cloned());
+        for device in profiles.chain([Profile::parse(text).unwrap().flash().unwrap().clone()]) {
+            for scale in [4.0, 64.0, 1e9] {
+                let small = device.scaled(scale);
+                assert!(small.blocks < device.blocks);
+                let ftl = crate::media::flash::Ftl::new(&small, 1);
+                assert_eq!(ftl.logical_pages(), small.logical_pages());
+            }
         }
     }
 

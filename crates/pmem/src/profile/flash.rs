@@ -1,6 +1,12 @@
 //! The numbers of a flash device behind memory-mapped pages.
 
 use super::value::{choice, parameters};
+use crate::{Error, LINE};
+
+/// How many pages a device has at most.
+///
+/// Unit: pages. Source: ours; a TiB in pages of 4 KiB, of which the map takes 2 GiB of memory.
+const MOST_PAGES: u64 = 1 << 28;
 
 choice! {
     /// Which block garbage collection empties.
@@ -63,9 +69,50 @@ impl FlashDevice {
         (((self.blocks * self.block_pages) as f64 * self.cache_ratio) as u64).max(1)
     }
 
-    /// Returns the device with `1 / scale` of the blocks; the cache shrinks with it.
+    /// Returns the device with `1 / scale` of the blocks, or as many as its streams need; the cache
+    /// shrinks with it.
     pub fn scaled(&self, scale: f64) -> FlashDevice {
         let blocks = ((self.blocks as f64 / scale) as u64).max(8);
-        FlashDevice { blocks, ..self.clone() }
+        let mut scaled = FlashDevice { blocks, ..self.clone() };
+        while scaled.spare_blocks() <= scaled.most_open_blocks() && scaled.blocks < self.blocks {
+            scaled.blocks += 1;
+        }
+        scaled
+    }
+
+    /// Returns the number of blocks behind what a program sees.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        (self.blocks * self.block_pages - self.logical_pages()) / self.block_pages
+    }
+
+    /// Returns how many blocks can be open or kept free. More must be spare, or garbage collection
+    /// finds nothing to win.
+    pub(crate) fn most_open_blocks(&self) -> u64 {
+        2 * self.streams + self.low_water_blocks
+    }
+
+    /// Returns the device if one can be made of these numbers.
+    pub(super) fn checked(self) -> crate::Result<FlashDevice> {
+        let wrong = |what| Err(Error::Profile { what });
+        if !self.page_bytes.is_multiple_of(LINE) {
+            return wrong(format!("page_bytes must be a multiple of {LINE}, the bytes of a line"));
+        }
+        let pages = self.blocks * self.block_pages;
+        if pages > MOST_PAGES {
+            return wrong(format!(
+                "{} blocks of {} pages are {pages} pages, and at most {MOST_PAGES} can be \
+                 emulated; write fewer blocks or block_pages",
+                self.blocks, self.block_pages
+            ));
+        }
+        let (spare, open) = (self.spare_blocks(), self.most_open_blocks());
+        if spare <= open {
+            return wrong(format!(
+                "{spare} spare blocks are too few for {} streams and low_water_blocks = {}: more \
+                 than {open} are needed; write a larger spare_ratio, more blocks or fewer streams",
+                self.streams, self.low_water_blocks
+            ));
+        }
+        Ok(self)
     }
 }

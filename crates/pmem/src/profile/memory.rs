@@ -1,7 +1,7 @@
 //! The numbers of a byte-addressable device and of the processor in front of it.
 
 use super::value::{choice, parameters};
-use crate::{Domain, Guarantees};
+use crate::{Domain, Error, Guarantees, LINE};
 
 choice! {
     /// The instruction behind [`Media::flush`](crate::Media::flush).
@@ -54,7 +54,7 @@ parameters! {
         /// The unit in which the media is read and written.
         media_unit_bytes: u64, "B", 64, 4096;
         /// The size of the last-level cache.
-        cache_bytes: u64, "B", 4096, 1099511627776u64;
+        cache_bytes: u64, "B", 4096, 4294967296u64;
         /// The number of lines in a set of that cache; the victim is random.
         cache_ways: u64, "ways", 1, 64;
         /// The lines of a thread's own small cache, which only shortens time.
@@ -140,9 +140,24 @@ impl MemoryDevice {
     /// Only the cache shrinks: its size against the table's decides what reaches the device, while
     /// buffers, units and modules act on single accesses.
     pub fn scaled(&self, scale: f64) -> MemoryDevice {
-        let least = self.cache_ways * crate::LINE;
+        let least = self.cache_ways * LINE;
         let bytes = ((self.cache_bytes as f64 / scale) as u64).max(least);
         MemoryDevice { cache_bytes: bytes, ..self.clone() }
+    }
+
+    /// Returns the device if one can be made of these numbers.
+    pub(super) fn checked(self) -> crate::Result<MemoryDevice> {
+        let wrong = |what| Err(Error::Profile { what });
+        let unit = self.media_unit_bytes;
+        if !unit.is_multiple_of(LINE) {
+            let what = "media_unit_bytes must be a multiple of";
+            return wrong(format!("{what} {LINE}, the bytes of a line"));
+        }
+        if !self.interleave_bytes.is_multiple_of(unit) {
+            let what = "interleave_bytes must be a multiple of media_unit_bytes";
+            return wrong(format!("{what}, which is {unit}: a unit lies in one module"));
+        }
+        Ok(self)
     }
 
     /// Returns whether a flush leaves the line in the cache.

@@ -125,10 +125,9 @@ impl Ftl {
     pub fn new(device: &FlashDevice, seed: u64) -> Ftl {
         let pages = device.blocks * device.block_pages;
         assert!(pages < u64::from(NONE), "a page number has 32 bits");
-        let most_open = 2 * device.streams + device.low_water_blocks;
-        let spare_blocks = (pages - device.logical_pages()) / device.block_pages;
+        let spare_blocks = device.spare_blocks();
         assert!(
-            spare_blocks > most_open,
+            spare_blocks > device.most_open_blocks(),
             "{spare_blocks} spare blocks are too few for {} streams",
             device.streams
         );
