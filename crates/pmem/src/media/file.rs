@@ -85,9 +85,10 @@ impl FileOptions {
 /// The file is mapped and shared with the page cache: a store survives a killed process at once,
 /// and power loss after a sync. Storage is allocated before it is used: a full disk is
 /// [`Error::Full`](crate::Error::Full) from [`Media::grow`] or [`Holes::reserve`] and never a
-/// signal. Exceptions: copy-on-write and compressing file systems may still run out of space at
-/// write-back; and if *another program* truncates the file, or the device cannot read a page, the
-/// kernel kills this process with SIGBUS (the file stays recoverable).
+/// signal, and so is a limit of the process for the length of files. Exceptions: copy-on-write and
+/// compressing file systems may still run out of space at write-back; and if *another program*
+/// truncates the file, or the device cannot read a page, the kernel kills this process with SIGBUS
+/// (the file stays recoverable).
 ///
 /// The lock belongs to the open file: a child of `fork` shares it and must not use the medium.
 /// Mapped contents are left out of core dumps.

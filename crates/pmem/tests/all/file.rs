@@ -479,6 +479,39 @@ fn child_has_few_addresses() {
 }
 
 #[test]
+fn p10_a_limit_for_the_length_of_files_is_an_error_and_not_a_signal() {
+    // Fails if a growth, or pages that are prepared, end a process which has such a limit: the
+    // signal that the system sends has that effect.
+    let directory = Directory::new();
+    let region = Region::new(published(&directory, 4 << 20));
+    let last = Addr::new((4 << 20) - 8);
+    region.access().store(last, 7).unwrap();
+    region.access().persist(Span::new(last, 1), SITE).unwrap();
+    drop(region);
+    // In blocks of 512 or of 1024 bytes, as the shell has it.
+    run_under("-f 2048", "child_has_short_files", directory.path());
+}
+
+#[test]
+#[ignore = "a child process of another test"]
+fn child_has_short_files() {
+    // Fails if a limit is a signal, or if less than what fits is refused.
+    let place = place().expect("run by another test");
+    let medium = FileMedium::open(place.join("pairs.ehdb"), &options()).unwrap();
+    assert!(matches!(medium.grow(8 << 20), Err(Error::Full { .. })));
+    medium.renew(Span::of_bytes(Addr::new(3 << 20), 1 << 20));
+    assert!(matches!(medium.rewrite(), Err(Error::Full { .. })));
+    assert_eq!(medium.bytes(), 4 << 20);
+    let medium = FileMedium::create(place.join("short"), 4096, &options()).unwrap();
+    assert!(matches!(medium.grow((2 << 20) + 4096), Err(Error::Full { .. })));
+    medium.grow(1 << 20).unwrap();
+    medium.renew(Span::of_bytes(Addr::NULL, 1 << 20));
+    medium.publish().unwrap();
+    let too_long = FileMedium::create(place.join("long"), 4 << 20, &options());
+    assert!(matches!(too_long, Err(Error::Full { .. })) && !place.join("long").exists());
+}
+
+#[test]
 fn p10_a_full_disk_is_an_error_and_not_a_signal() {
     // Fails with SIGBUS if a store could meet a page without storage. On a tmpfs of 1 MiB in a
     // mount namespace of its own; where that is not allowed, it says so and does nothing.

@@ -215,6 +215,9 @@ impl Backing {
     /// Allocates storage first and sets the length second: a full disk leaves the length unchanged.
     fn lengthen(&self, length: u64, target: u64) -> Result<()> {
         let needed = target - length;
+        if target > longest_file() {
+            return Err(Error::Full { needed });
+        }
         if !length.is_multiple_of(WORD) {
             // The part of a word at the end is in no word yet. Cut off, it comes back as zeros.
             self.set_length(length / WORD * WORD)
@@ -222,8 +225,8 @@ impl Backing {
         }
         self.allocate(length, needed)?;
         match self.set_length(target) {
-            // A limit of the process or of the file system for one file (`ulimit -f`): storage can
-            // be had beyond it, and a length cannot.
+            // A limit of the file system for one file: storage can be had beyond it, and a length
+            // cannot.
             Err(error) if is_full(&error) => Err(Error::Full { needed }),
             result => result
                 .map_err(|source| Error::System { doing: "set the length of the file", source }),
@@ -300,6 +303,7 @@ impl Backing {
         while self.plan.writable && from < end {
             let piece = &ZEROS[..(end - from).min(ZEROS.len() as u64) as usize];
             let written = perform(&*self.plan.system, Call::Write, || {
+                may_write(from)?;
                 Ok(rustix::io::pwrite(&self.file.file, piece, from)? as u64)
             });
             // Best effort: the pages are there at the first store, too.
@@ -455,6 +459,19 @@ pub(super) fn not_a_file(path: &Path) -> Error {
 pub(super) fn missing() -> Error {
     let source = io::Error::other("the call brought no result");
     Error::System { doing: "open the file", source }
+}
+
+/// Returns how long a file of this process may be (`ulimit -f`). Unit: bytes.
+///
+/// Asked before a file becomes longer: beyond the limit the system sends SIGXFSZ, which ends a
+/// program that does not expect it.
+fn longest_file() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+/// Refuses a write from `from` on if the system would send a signal for it: see [`longest_file`].
+fn may_write(from: u64) -> io::Result<()> {
+    if from < longest_file() { Ok(()) } else { Err(Errno::FBIG.into()) }
 }
 
 /// Returns whether a call failed because there is no more room: on the device, or up to a quota or

@@ -10,7 +10,7 @@ use std::io;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::{Backing, is, read_only};
+use super::{Backing, is, is_full, may_write, read_only};
 use crate::media::file::system::{Call, perform};
 use crate::{Addr, Error, Result, WORD};
 
@@ -42,6 +42,7 @@ impl Backing {
     pub(super) fn leave_note(&self) {
         let Ok(Some(Note { at, word })) = self.note.lock().map(|note| *note) else { return };
         let _ = perform(&*self.plan.system, Call::Note, || {
+            may_write(at.byte())?;
             Ok(rustix::io::pwrite(&self.file.file, &word.to_le_bytes(), at.byte())? as u64)
         });
     }
@@ -72,14 +73,13 @@ impl Backing {
     fn rewrite_piece(&self, at: u64, piece: &mut [u8]) -> Result<u64> {
         // Not through the mapping: a page that cannot be read is an error here, and not a signal.
         let written = perform(&*self.plan.system, Call::Rewrite, || {
+            may_write(at)?;
             let count = rustix::io::pread(&self.file.file, &mut *piece, at)?;
             Ok(rustix::io::pwrite(&self.file.file, &piece[..count], at)? as u64)
         });
         match written {
             Ok(count) if count > 0 => Ok(count),
-            Err(error) if is(&error, &[Errno::NOSPC, Errno::DQUOT]) => {
-                Err(Error::Full { needed: piece.len() as u64 })
-            }
+            Err(error) if is_full(&error) => Err(Error::Full { needed: piece.len() as u64 }),
             failed => {
                 let source = failed.err().unwrap_or(io::ErrorKind::UnexpectedEof.into());
                 Err(Error::System { doing: "write the file again", source })
