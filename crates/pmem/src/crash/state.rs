@@ -43,6 +43,12 @@ impl State<'_> {
         image
     }
 
+    /// Returns whether places that the judge does not access stay undecided. All such states of a
+    /// point are one search, in which the judge must do the same each time.
+    pub fn is_lazy(&self) -> bool {
+        self.lazy.is_some()
+    }
+
     /// Returns the moment of the crash.
     pub fn moment(&self) -> &Moment {
         self.moment

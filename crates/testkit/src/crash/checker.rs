@@ -313,10 +313,17 @@ impl<'a> CrashChecker<'a> {
         // A state seen during the close must be judged again as a closed pool.
         let salt = if start.closed { hash(&chain.salt) } else { chain.salt };
         let mut outcome = Ok(());
+        // A lazy search goes by the order of first accesses, and so needs the same process after
+        // each of its crashes.
+        let work_of_lazy = self.work();
         let _ = explorer.states(limits, seen, salt, &mut |state| {
             let follow = self.follow(chain);
-            let keep = if follow == Follow::Nothing { Keep::Nothing } else { Keep::All };
-            let steps = self.steps(execution.in_flight(moment), self.work());
+            let (work, keep) = match (state.is_lazy(), follow) {
+                (true, _) => (work_of_lazy, Keep::All),
+                (false, Follow::Nothing) => (self.work(), Keep::Nothing),
+                (false, _) => (self.work(), Keep::All),
+            };
+            let steps = self.steps(execution.in_flight(moment), work);
             let next = state.on(region.media(), || self.execute(start.clone(), steps, keep));
             outcome = self.continue_from(state, next, follow, moment, chain);
             match outcome.is_ok() && self.executions < self.budget {
