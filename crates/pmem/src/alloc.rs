@@ -327,13 +327,12 @@ impl<M: Media> Space<M> {
         holds: impl Fn(u64) -> u64,
     ) -> Result<bool> {
         let run = run_bytes.div_ceil(LINE);
-        self.fill_holes(&mut *self.state.lock().map_err(poisoned)?)?;
+        let least = run.saturating_add(wanted.div_ceil(LINE)).max(1);
         let fits = |state: &State| state.fits(run, wanted, |lines| holds(lines * LINE));
-        if fits(&*self.state.lock().map_err(poisoned)?) {
+        if self.fill_until(&mut *self.state.lock().map_err(poisoned)?, least, fits)? {
             return Ok(true);
         }
         let _growing = self.growing.lock().map_err(poisoned)?;
-        let least = run.saturating_add(wanted.div_ceil(LINE)).max(1);
         // A run for all of it at the end, also if it holds half of its length only; or, where
         // there is no room for that, what is missing at least.
         for part in [Some(16), Some(1), None] {

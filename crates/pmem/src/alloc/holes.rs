@@ -82,15 +82,52 @@ impl<M: Media> Space<M> {
         }
     }
 
+    /// Reserves storage behind free runs until they are `enough`, or until there is no more of it;
+    /// returns whether they are. `least` lines are needed for that, perhaps more.
+    pub(super) fn fill_until(
+        &self,
+        state: &mut State,
+        least: u64,
+        enough: impl Fn(&State) -> bool,
+    ) -> Result<bool> {
+        let mut some = least.max(LEAST_PIECE);
+        // Ends: each round reserves twice as much as the one before, or is the last one.
+        while !enough(state) {
+            if self.fill_some(state, some)? < some {
+                return Ok(enough(state));
+            }
+            some = some.saturating_mul(2);
+        }
+        Ok(true)
+    }
+
     /// Reserves storage behind all free runs, as far as there is any: what stays a hole is one, but
     /// for a piece beside it.
-    pub(super) fn fill_holes(&self, state: &mut State) -> Result<()> {
+    fn fill_holes(&self, state: &mut State) -> Result<()> {
+        self.fill_some(state, u64::MAX).map(drop)
+    }
+
+    /// As that, for `most` lines at most; returns how many it was. Fewer mean that there is no more.
+    fn fill_some(&self, state: &mut State, most: u64) -> Result<u64> {
+        let mut left = most;
         let mut pieces: Vec<_> = state.holes.runs(1).collect();
-        // Ends: each round halves a piece, or is the last one for it. With the lock nobody takes it
+        // From the longest on: there is what is needed in one run.
+        pieces.reverse();
+        // Ends: each round cuts a piece, or is the last one for it. With the lock nobody takes it
         // meanwhile.
-        while let Some((start, lines)) = pieces.pop() {
+        while let Some((start, mut lines)) = pieces.pop() {
+            if left == 0 {
+                return Ok(most);
+            }
+            if lines > left {
+                pieces.push((start + left, lines - left));
+                lines = left;
+            }
             match self.region.media().reserve(lines_span(start, lines)) {
-                Ok(()) => drop(state.holes.cut(start, lines)),
+                Ok(()) => {
+                    state.holes.cut(start, lines);
+                    left -= lines;
+                }
                 Err(Error::Full { .. }) if lines >= 2 * LEAST_PIECE => {
                     let half = lines / 2;
                     pieces.extend([(start + half, lines - half), (start, half)]);
@@ -102,7 +139,7 @@ impl<M: Media> Space<M> {
             }
         }
         state.knows_holes = true;
-        Ok(())
+        Ok(most - left)
     }
 }
 

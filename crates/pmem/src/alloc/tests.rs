@@ -210,6 +210,28 @@ fn holes_are_free_room_and_never_cover_what_is_in_use() {
 }
 
 #[test]
+fn room_that_is_asked_for_takes_back_as_much_storage_as_it_needs() {
+    // Fails if a question for a byte takes all storage back that was given to the device, or if one
+    // for more finds less room than there is.
+    const MIB: u64 = 1 << 20;
+    let space = space(16 * MIB, 16 * MIB);
+    let used: Vec<_> = (0..15).map(|_| space.take(MIB, LINE).unwrap().span).collect();
+    used.iter().step_by(2).for_each(|span| space.give(*span));
+    let room = |run, wanted| space.has_room(run, wanted, |bytes| bytes).unwrap();
+    let holes = || space.usage().unwrap().hole_bytes;
+    while space.release(LINE, MIB).unwrap() > 0 {}
+    let all = holes();
+    assert_eq!(all, space.usage().unwrap().free_bytes);
+    assert!(room(0, 1) && holes() >= all - MIB / 2, "{}", holes());
+    // There is storage for it by now.
+    let left = holes();
+    assert!(room(0, 1) && holes() == left);
+    assert!(room(MIB, MIB) && holes() >= all - 5 * MIB, "{}", holes());
+    assert!(room(0, all) && holes() == 0);
+    assert!(!room(LINE, all) && !room(3 * MIB, 0));
+}
+
+#[test]
 fn a_claim_that_no_space_could_have_handed_out_is_damage() {
     // Fails if a hostile pointer is claimed, or panics.
     let space = space(1024, 1024);
