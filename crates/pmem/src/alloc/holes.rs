@@ -107,7 +107,8 @@ impl<M: Media> Space<M> {
         self.fill_some(state, u64::MAX).map(drop)
     }
 
-    /// As that, for `most` lines at most; returns how many it was. Fewer mean that there is no more.
+    /// As that, for `most` lines at most; returns how many those were. Fewer mean that there is no
+    /// more.
     fn fill_some(&self, state: &mut State, most: u64) -> Result<u64> {
         let mut left = most;
         let mut pieces: Vec<_> = state.holes.runs(1).collect();
