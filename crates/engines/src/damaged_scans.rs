@@ -56,7 +56,7 @@ fn visited(table: &dyn Table) -> (BTreeSet<Vec<u8>>, usize) {
 
 #[test]
 fn a_scan_of_any_engine_goes_on_behind_damage() {
-    // Fails if damage of one pair hides more of the table from a scan than a few pairs beside it, or
+    // Fails if damage of one pair hides more than a few others from a scan, or
     // if a scan of a sound table fails.
     for design in designs::<Image>() {
         let media = Arc::new(Image::new(0, CAPACITY_BYTES));
