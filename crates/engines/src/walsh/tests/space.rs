@@ -180,9 +180,9 @@ fn a_sparse_table_opens_that_was_closed_or_killed_amid_a_collection() {
         }
         session.table().sync().unwrap();
         if is_closed {
-            session.reopen().unwrap()
+            session.reopen().unwrap();
         } else {
-            session.kill().unwrap()
+            session.kill().unwrap();
         }
         let mut value = Vec::new();
         assert!(session.table().get(&1u64.to_le_bytes(), &mut value).unwrap());
