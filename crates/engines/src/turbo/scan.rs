@@ -54,7 +54,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
             }
             let (part, next) = copied?;
             visited += part.visit(visit)?;
-            (index, bits) = if next >> BUCKET_BITS == 0 { (index, next) } else { (index + 1, 0) };
+            (index, bits) = shard_and_bits(index, next);
             if visited >= PAIRS_PER_SCAN {
                 break;
             }
@@ -67,8 +67,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let (index, bits) = (cursor.0 >> BUCKET_BITS, cursor.0 & ((1 << BUCKET_BITS) - 1));
         let Some(shard) = self.directory.shards().get(index as usize) else { return Ok(None) };
         let next = shard.read(|place| Ok(Look::Whole(home_behind(place, bits))))?;
-        let next = if next >> BUCKET_BITS == 0 { (index, next) } else { (index + 1, 0) };
-        Ok(Some(cursor_at(next.0, next.1)))
+        let (index, bits) = shard_and_bits(index, next);
+        Ok(Some(cursor_at(index, bits)))
     }
 
     /// Copies the pairs of the home whose hashes begin with `bits`; returns where the next begins.
@@ -161,7 +161,13 @@ fn cursor_at(index: u64, bits: u64) -> Cursor {
     Cursor(index << BUCKET_BITS | bits)
 }
 
-/// Returns what the hashes of the next home begin with, which has one bit more in the last one.
+/// Returns the shard of a home and what its hashes begin with, if `next` is where that home of
+/// shard `index` begins: behind the last one there comes the first one of the next shard.
+fn shard_and_bits(index: u64, next: u64) -> (u64, u64) {
+    if next >> BUCKET_BITS == 0 { (index, next) } else { (index + 1, 0) }
+}
+
+/// Returns what the hashes of the next home begin with; behind the last home it has a bit more.
 fn home_behind(place: Place, bits: u64) -> u64 {
     let shift = BUCKET_BITS - place.log;
     ((bits >> shift) + 1) << shift
