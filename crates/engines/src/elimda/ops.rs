@@ -237,9 +237,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
     ) -> Result<Option<bool>> {
-        let mut made = None;
-        self.prefetch_log(pm, wanted.hash);
+        let Some(collectors) = self.appending() else { return Ok(None) };
+        let logs = collectors.logs(self.geometry.collector_of(wanted.hash));
+        self.collecting_log(pm, collectors.at(logs.current)).prefetch();
         self.locate(wanted.hash).prefetch();
+        let mut made = None;
         match self.slot_for(pm, wanted, value, &mut made) {
             Ok(Asked::Handed(slot, item)) => {
                 slot.fill(&item)?;

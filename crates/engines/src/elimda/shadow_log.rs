@@ -95,15 +95,6 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         }
     }
 
-    /// Asks for the lines of the log to which the insert of a key would go.
-    #[inline(always)]
-    pub(super) fn prefetch_log(&self, pm: &Access<'_, M>, hash: u64) {
-        if let Some(collectors) = self.appending() {
-            let logs = collectors.logs(self.geometry.collector_of(hash));
-            self.collecting_log(pm, collectors.at(logs.current)).prefetch();
-        }
-    }
-
     /// Hands out a slot for a key that was absent all the time since `seen`.
     ///
     /// Every insert of the key hands out a slot of the same log: if one came between, the exchange

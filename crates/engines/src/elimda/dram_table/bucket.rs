@@ -204,7 +204,6 @@ impl<'t, P: Primitives> Bucket<'t, P> {
     /// Asks for the lines that adding an item changes: its head says where the item goes.
     #[inline(always)]
     pub fn prefetch_room(&self) {
-        everhash_pmem::prefetch(self.head);
         let item = self.item_index(self.items().min(self.shape.most_items - 1));
         for word in [self.shape.watermark, item] {
             everhash_pmem::prefetch(&self.words[word]);

@@ -44,18 +44,15 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         writer: &Writer<'_, M>,
         item: &Item,
     ) -> Step<Reserved> {
-        if self.ordered {
-            if !self.make_room(pm, writer)? {
-                return Ok(Err(Need::Unit));
-            }
-            let slot = self.append_at_once(pm, self.geometry.lane_of(writer.index), item)?;
-            return Ok(slot.ok_or(Need::Block));
+        if !self.make_room(pm, writer)? {
+            return Ok(Err(Need::Unit));
         }
-        let reserved = match self.room(pm, writer)? {
-            Ok(reserved) => reserved,
-            Err(need) => return Ok(Err(need)),
-        };
-        self.fill(pm, self.geometry.lane_of(writer.index), &reserved, item)?;
+        let lane = self.geometry.lane_of(writer.index);
+        if self.ordered {
+            return Ok(self.append_at_once(pm, lane, item)?.ok_or(Need::Block));
+        }
+        let Some(reserved) = self.reserve(pm, lane)? else { return Ok(Err(Need::Block)) };
+        self.fill(pm, lane, &reserved, item)?;
         Ok(Ok(reserved))
     }
 
