@@ -90,7 +90,7 @@ impl<M: Media> Reef<M> {
 
     /// Gives some of the storage behind free room back to the device; returns whether there is
     /// more.
-    fn give_storage_back(&self) -> Result<bool> {
+    pub(super) fn give_storage_back(&self) -> Result<bool> {
         Ok(self.has_spare()? && self.space.release(self.unit_bytes, GIVEN_BACK)? > 0)
     }
 
