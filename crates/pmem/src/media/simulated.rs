@@ -134,8 +134,9 @@ impl<D: Device, P: Primitives> Simulated<D, P> {
     ///
     /// These are the words as last written back, or the visible words with durable caches. Without
     /// a seed no dirty line was evicted; with a seed, each dirty line or page was evicted with a
-    /// chance of one half. States between the stores to one line are enumerated by the crash
-    /// explorer on the traced medium, not here.
+    /// chance of one half. A flushed line counts as written back, fenced or not: a program that
+    /// forgets a fence loses nothing here. The crash explorer on the traced medium finds that, and
+    /// enumerates the states between the stores to one line.
     pub fn crash(&self, seed: Option<u64>) -> Vec<u64> {
         self.device().crash((self.bytes() / WORD) as usize, seed)
     }
