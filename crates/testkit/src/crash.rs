@@ -87,7 +87,7 @@ pub fn judge_mutant(
     let seeds: Vec<u64> = effort.seeds.clone().collect();
     let outcomes = parallel::until_first_error(effort.threads, &seeds, |seed| {
         let operations = effort.workload(*seed).generate();
-        explore(design, form, effort, mutant, &operations)
+        explore(design, form, &effort.of_seed(*seed), mutant, &operations)
             .map_err(|found| (*seed, operations, found))
     });
     let mut report = Report::default();

@@ -77,7 +77,7 @@ impl fmt::Debug for Violation {
 impl core::error::Error for Violation {}
 
 /// Judges the one state that a violation names, in an effort with the same model, number of keys
-/// and capacity.
+/// and capacity. Whether its seed kept what was freed is not named: both is tried.
 ///
 /// # Errors
 /// What is wrong with the engine, or with the texts.
@@ -106,7 +106,17 @@ pub fn replay_mutant(
     let operations = parse(operations).map_err(|bad| Failure::new(bad.to_string()))?;
     let crashes: Result<Vec<Name>, _> = crashes.split_whitespace().map(str::parse).collect();
     let crashes = crashes.map_err(|bad| Failure::new(bad.to_string()))?;
-    CrashChecker::new(design, form, effort, mutant).replay(&operations, &crashes)
+    let mut stale = Vec::new();
+    for overwrite_freed in [effort.overwrite_freed, false] {
+        let effort = Effort { overwrite_freed, ..effort.clone() };
+        match CrashChecker::new(design, form, &effort, mutant).replay(&operations, &crashes) {
+            Err(failure) if failure.is_stale() => stale.push(failure),
+            outcome @ Err(_) => return outcome,
+            Ok(()) => {}
+        }
+    }
+    // Where one of the two leads to the state, the text is not stale.
+    if stale.len() < 2 { Ok(()) } else { stale.pop().map_or(Ok(()), Err) }
 }
 
 /// Removes operations while the engine is still wrong.
@@ -128,7 +138,7 @@ pub(super) fn shorten(
         restart_one_in: 1,
         closed_one_in: 1,
         growth_one_in: 1,
-        ..effort.clone()
+        ..effort.of_seed(seed)
     };
     let (engine, model) = (design.name, effort.model);
     let mut shortest = {
