@@ -63,6 +63,10 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
 
     /// Looks for empty buckets in up to `left` chains; returns whether there are more to look at.
     fn sweep(&self, pm: &Access<'_, M>, sweep: &mut Sweep, left: u64) -> Result<bool> {
+        if left == 0 {
+            // A sweep that looks at nothing has not begun: what was emptied stays counted.
+            return Ok(sweep.next != 0 || self.emptied.load(Ordering::Relaxed) != 0);
+        }
         if sweep.next == 0 {
             let emptied = self.emptied.load(Ordering::Relaxed);
             if emptied == 0 {
