@@ -34,7 +34,8 @@ struct Checker<'a, M: Media> {
 struct Shard {
     index: u64,
     place: Place,
-    buckets: Vec<(Meta, [u64; BUCKET_WORDS])>,
+    /// `None` is one that cannot be read.
+    buckets: Vec<Option<(Meta, [u64; BUCKET_WORDS])>>,
 }
 
 impl Shard {
@@ -45,7 +46,8 @@ impl Shard {
             (0..SLOTS).filter(move |slot| live >> slot & 1 == 1)
         };
         let buckets = self.buckets.iter().enumerate();
-        buckets.flat_map(move |(index, (meta, _))| slots(meta).map(move |slot| (index, slot)))
+        let read = buckets.filter_map(|(index, bucket)| Some((index, &bucket.as_ref()?.0)));
+        read.flat_map(move |(index, meta)| slots(meta).map(move |slot| (index, slot)))
     }
 }
 
@@ -57,14 +59,14 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     let mut checker = Checker::new(region)?;
     let mut items = 0;
     for index in 0..checker.shards {
-        let shard = checker.read_shard(index)?;
+        let shard = checker.read_shard(index, &mut Err)?;
         items += checker.pairs(&shard, visit)?;
     }
     let reachable_bytes = reachable_bytes(checker.spans, region.media().bytes())?;
     Ok(Checked { items, reachable_bytes })
 }
 
-/// As [`check`], but skips the pairs that are damaged, and the shards whose buckets are.
+/// As [`check`], but skips the pairs that are damaged, and the buckets whose META is.
 pub fn salvage<M: Media>(
     region: &Region<M>,
     visit: &mut dyn FnMut(&[u8], &[u8]),
@@ -72,7 +74,8 @@ pub fn salvage<M: Media>(
 ) -> Result<()> {
     let mut checker = Checker::new(region)?;
     for index in 0..checker.shards {
-        let shard = match checker.read_shard(index) {
+        let damaged = &mut |damage| pass_over::<()>(Err(damage), report);
+        let shard = match checker.read_shard(index, damaged) {
             Ok(shard) => shard,
             Err(error) => {
                 pass_over::<()>(Err(error), report)?;
@@ -118,8 +121,13 @@ impl<'a, M: Media> Checker<'a, M> {
         })
     }
 
-    /// Reads where a shard lies, and its buckets.
-    fn read_shard(&mut self, index: u64) -> Result<Shard> {
+    /// Reads where a shard lies, and its buckets. Those that it cannot read are missing in it if
+    /// `damaged` takes the error.
+    fn read_shard(
+        &mut self,
+        index: u64,
+        damaged: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<Shard> {
         let at = layout::descriptor_at(self.directory, index);
         let mut words = [0; Descriptor::WORDS];
         self.pm.read_words(at, &mut words)?;
@@ -135,7 +143,11 @@ impl<'a, M: Media> Checker<'a, M> {
         let span = Span::of_bytes(place.start, place.bytes());
         self.budget.take(span)?;
         self.spans.push(span);
-        let buckets = (0..place.buckets()).map(|bucket| self.read_bucket(place.bucket(bucket)));
+        let buckets =
+            (0..place.buckets()).map(|bucket| match self.read_bucket(place.bucket(bucket)) {
+                Ok(read) => Ok(Some(read)),
+                Err(error) => damaged(error).map(|()| None),
+            });
         Ok(Shard { index, place, buckets: buckets.collect::<Result<_>>()? })
     }
 
@@ -168,7 +180,7 @@ impl<'a, M: Media> Checker<'a, M> {
         keys: &mut BTreeSet<Vec<u8>>,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()> {
-        let (_, words) = &shard.buckets[index];
+        let (_, words) = shard.buckets[index].as_ref().expect("a pair was found in it");
         let at = shard.place.bucket(index as u64);
         let (key, value) = self.pair(words, at, slot)?;
         let hash = self.hasher.bytes(&key);
@@ -191,9 +203,10 @@ impl<'a, M: Media> Checker<'a, M> {
         let last = shard.place.buckets() - 1;
         let home = layout::home_of(hash, shard.place.log);
         let steps = index.wrapping_sub(home) & last;
+        // One that cannot be read may have been full: what lies behind it is not lost with it.
         let is_full = |step: u64| {
-            let (meta, _) = shard.buckets[((home + step) & last) as usize];
-            meta.filled() + 1 >= self.bucket_slots
+            let bucket = shard.buckets[((home + step) & last) as usize].as_ref();
+            bucket.is_none_or(|(meta, _)| meta.filled() + 1 >= self.bucket_slots)
         };
         layout::shard_of(hash, self.shards) == shard.index
             && steps < self.scope

@@ -1,10 +1,10 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::{Design, Error, Form, Inline, Opening, Result, Table, create};
+use everhash_index::{Design, Engine, Error, Form, Inline, Opening, Result, Table, create};
 use everhash_pmem::{Addr, Image, Media, Region, Std, pool};
 use everhash_testkit::damage::{Effort, judge};
 
-use crate::turbo::layout::{BUCKET_WORDS, Bucket};
+use crate::turbo::layout::{self, BUCKET_WORDS, Bucket, Meta};
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
 #[test]
@@ -109,4 +109,36 @@ fn p06_every_way_to_ask_notices_every_damaged_bit_and_byte_by_itself() {
         assert!(wrong.is_empty(), "{form}: {} are wrong: {:x?}", wrong.len(), wrong[0]);
         assert!(noticed > 1000 && right > 1000, "{form}");
     }
+}
+
+#[test]
+fn a_damaged_bucket_takes_no_other_one_of_its_shard_along() {
+    // Fails if a salvage gives up a shard for one of its buckets, or a pair that lies behind it.
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let tiny = TurboSettings { shards: 1, buckets_per_shard: 16, ..TurboSettings::tiny() };
+    let opening = Opening::default();
+    let table = create::<Turbo, _>(region.clone(), &opening, &tiny, &Inline).unwrap();
+    (0..100).for_each(|key| assert!(table.words().unwrap().insert_word(key, !key).unwrap()));
+    let TurboTable::Words(inner) = &table else { panic!("8/8 has words") };
+    let place = inner.directory.shards()[0].place();
+    let mut homes = vec![0; place.buckets() as usize];
+    let home = |key: u64| layout::home_of(inner.hashed(key).hash, place.log) as usize;
+    (0..100).for_each(|key| homes[home(key)] += 1);
+    assert!(homes.iter().any(|pairs| *pairs > 3), "none lies behind its home");
+    Box::new(table).close().unwrap();
+    let pm = region.access();
+    let mut all = 0;
+    for bucket in (0..place.buckets()).map(|index| place.bucket(index)) {
+        let [meta, low, high] = [Bucket::META, Bucket::TAGS, Bucket::TAGS + 1]
+            .map(|word| pm.load(bucket.plus(word as u64)).unwrap());
+        let here = Meta::decode(meta, [low, high], bucket).unwrap().live().count_ones();
+        pm.store(bucket.plus(Bucket::META as u64), meta ^ 1 << 3).unwrap();
+        let (mut pairs, mut reports) = (0, 0);
+        let (visit, report) = (&mut |_: &[u8], _: &[u8]| pairs += 1, &mut |_| reports += 1);
+        Turbo::salvage(&region, opening.boot, visit, report).unwrap();
+        assert_eq!((pairs + here, reports), (100, 1), "{bucket:?}");
+        pm.store(bucket.plus(Bucket::META as u64), meta).unwrap();
+        all += here;
+    }
+    assert_eq!(all, 100);
 }
