@@ -120,20 +120,28 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// as a group has buckets, so that a growth ends long before the next one is due.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] and errors of the medium; a device without room is none.
+    /// Errors of the medium; a device without room is none, and neither is damage in the group: the
+    /// write reports what it meets itself, and [`Wophi::maintain`] the rest.
     #[inline(always)]
     pub(super) fn share(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
         if self.main.view().growing && (hash >> 32) & (self.settings.group_buckets - 1) == 0 {
-            self.split_next(pm)?;
+            return self.split_for_another(pm);
         }
         Ok(())
+    }
+
+    #[inline(never)]
+    fn split_for_another(&self, pm: &Access<'_, M>) -> Result<()> {
+        match self.split_next(pm) {
+            Ok(_) | Err(Error::Corrupt { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
     }
 
     /// Splits one group; returns whether there was one, and room for it.
     ///
     /// # Errors
-    /// As [`Wophi::share`].
-    #[inline(never)]
+    /// [`Error::Corrupt`], and as [`Wophi::share`]. The group has another turn, after all others.
     pub(super) fn split_next(&self, pm: &Access<'_, M>) -> Result<bool> {
         let (level, group) = {
             let mut growth = self.growth.lock()?;

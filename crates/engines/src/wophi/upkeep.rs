@@ -21,14 +21,15 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// Works on about `budget` buckets.
     ///
     /// # Errors
-    /// [`everhash_index::Error::Corrupt`] and errors of the medium.
+    /// Errors of the medium; [`Error::Corrupt`] after the work beside the damage.
     pub fn maintain(&self, budget: u32) -> Result<Upkeep> {
         self.writable()?;
         let Some(mut sweep) = self.sweep.try_lock()? else { return Ok(Upkeep::default()) };
         let pm = self.pool.access();
         let mut left = u64::from(budget.max(1));
-        let mut more = false;
-        while self.main.view().growing && self.split_next(&pm)? {
+        let (mut more, mut damage) = (false, None);
+        // A damaged group ends the splits of this call: the next call begins behind it.
+        while self.main.view().growing && or_damage(self.split_next(&pm), &mut damage)? {
             left = left.saturating_sub(self.settings.group_buckets);
             if left == 0 {
                 more = true;
@@ -39,8 +40,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         // A sixteenth of the arrays at hand is enough between two calls.
         let low = self.pab.usage()?.arrays.div_ceil(16);
         left = left.saturating_sub(self.pab.refill(low, left)?);
-        more |= self.sweep(&pm, &mut sweep, left)?;
-        Ok(Upkeep { deadline: None, more })
+        more |= self.sweep(&pm, &mut sweep, left, &mut damage)?;
+        damage.map_or(Ok(Upkeep { deadline: None, more }), Err)
     }
 
     /// Takes the space of the next growth from the device before an insert has to wait for it.
@@ -62,7 +63,14 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     }
 
     /// Looks for empty buckets in up to `left` chains; returns whether there are more to look at.
-    fn sweep(&self, pm: &Access<'_, M>, sweep: &mut Sweep, left: u64) -> Result<bool> {
+    /// Passes over damaged chains, and leaves the first error of one in `damage`.
+    fn sweep(
+        &self,
+        pm: &Access<'_, M>,
+        sweep: &mut Sweep,
+        left: u64,
+        damage: &mut Option<Error>,
+    ) -> Result<bool> {
         if left == 0 {
             // A sweep that looks at nothing has not begun: what was emptied stays counted.
             return Ok(sweep.next != 0 || self.emptied.load(Ordering::Relaxed) != 0);
@@ -79,8 +87,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         for index in sweep.next..end {
             match self.unlink_empty(pm, index) {
                 // Its chains stay as they are until the pool is opened again; others do not.
-                Ok(()) | Err(Error::Poisoned) => {}
-                Err(other) => return Err(other),
+                Err(Error::Poisoned) => {}
+                unlinked => or_damage(unlinked, damage)?,
             }
         }
         sweep.next = if end == self.main.reachable() { 0 } else { end };
@@ -125,5 +133,16 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         pm.fence(sites::UNLINK)?;
         change.end();
         empty.into_iter().try_for_each(|at| self.pab.give(at))
+    }
+}
+
+/// Returns what was done, or nothing if it met damage: that is kept in `damage`, the first of it.
+fn or_damage<T: Default>(done: Result<T>, damage: &mut Option<Error>) -> Result<T> {
+    match done {
+        Err(error @ Error::Corrupt { .. }) => {
+            damage.get_or_insert(error);
+            Ok(T::default())
+        }
+        done => done,
     }
 }

@@ -1,12 +1,15 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::{Design, Engine, Error, Form, Table};
+use std::time::Duration;
+
+use everhash_index::{Design, Engine, Error, Form, Inline, Opening, Table, create};
 use everhash_pmem::pool::{DATA, ROOT};
 use everhash_pmem::{Addr, AllocationMeter, Bits, Boot, Image, LINE, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
 
+use super::upkeep::figure;
 use crate::common::{record, settings};
 use crate::wophi::layout::{self, Kind, NEXT, Root, Token, WordBucket};
 use crate::wophi::{Wophi, WophiSettings};
@@ -128,4 +131,45 @@ fn a_damaged_pair_takes_no_other_one_of_its_chain_along() {
     let (visit, report) = (&mut |_: &[u8], _: &[u8]| pairs += 1, &mut |_| reports += 1);
     Wophi::salvage(&region, Boot::default(), visit, report).unwrap();
     assert_eq!((pairs, reports), (39, 1));
+}
+
+#[test]
+fn a_damaged_bucket_keeps_a_growth_from_no_other_key() {
+    // Fails if a write fails for damage that its key does not meet, or if upkeep ends with it: the
+    // other chains of a table that cannot finish its growth are swept all the same.
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let opening = Opening::default();
+    let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let words = table.words().unwrap();
+    let mut count = 0;
+    while figure(&table, "growing") == 0 {
+        assert!(words.insert_word(count, count).unwrap());
+        count += 1;
+    }
+    let (pm, link) = (region.access(), layout::extent_link(0));
+    let first = layout::decode_link(pm.load(link).unwrap(), link).unwrap();
+    let last = first.plus(63 * WordBucket::WORDS as u64);
+    pm.store(last, pm.load(last).unwrap() ^ 1 << 20).unwrap();
+    for round in 0..5 {
+        let mut refused = 0;
+        for key in 0..600 {
+            let is_met = words.get_word(key).is_err();
+            refused += u32::from(is_met);
+            assert_eq!(words.put_word(key, key).is_err(), is_met, "round {round}, {key}");
+        }
+        assert!((1..30).contains(&refused), "{refused}: one bucket of 64");
+    }
+    let before = figure(&table, "chained_buckets");
+    for key in 0..600 {
+        assert_eq!(words.remove_word(key).is_err(), words.get_word(key).is_err(), "{key}");
+    }
+    for _ in 0..40 {
+        let tended = table.maintain(Duration::ZERO, 16);
+        assert!(matches!(tended, Ok(_) | Err(Error::Corrupt { .. })), "{tended:?}");
+    }
+    let tended = table.maintain(Duration::ZERO, 16);
+    assert!(matches!(tended, Err(Error::Corrupt { .. })), "{tended:?}");
+    let left = figure(&table, "chained_buckets");
+    assert!(before > 50 && left < 5, "{left} of {before}: those of the damaged chain");
 }
