@@ -72,6 +72,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         least: u32,
     ) -> Result<()> {
         let from = held.place();
+        // Before space is taken: what cannot be put in use is not built.
+        let version = self.directory.next_version(pm, index)?;
         let most = self.settings.max_buckets.ilog2();
         let (directory, reach) = (&self.directory, self.reach());
         let belongs = |hash: u64, bucket: u64| {
@@ -83,7 +85,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
             let to = Place { start: span.start, log };
             let places = (from, to);
             match rehash::sweep::<M, C>(pm, &self.hasher, belongs, reach, places, STRETCH) {
-                Ok(Swept::Whole) => return self.move_to(pm, held, index, to),
+                Ok(Swept::Whole) => return self.move_to(pm, held, (index, version), to),
                 Ok(Swept::Overflowed) => self.space.give(span),
                 Err(error) => {
                     self.space.give(span);
@@ -101,11 +103,17 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         Ok((live.max(1) * BUCKETS_PER_PAIR).ilog2().max(place.log))
     }
 
-    /// Turns shard `index` to the place where its pairs were written.
-    fn move_to(&self, pm: &Access<'_, M>, held: &Held<'_, M>, index: u64, to: Place) -> Result<()> {
+    /// Turns a shard, by its index and next version, to the place where its pairs were written.
+    fn move_to(
+        &self,
+        pm: &Access<'_, M>,
+        held: &Held<'_, M>,
+        shard: (u64, u8),
+        to: Place,
+    ) -> Result<()> {
         let from = held.place();
         // After an error either place may be the one that the descriptor names: neither is freed.
-        self.directory.turn(pm, index, to)?;
+        self.directory.turn(pm, shard, to)?;
         held.moved(to);
         held.forget_deleted();
         self.space.give(Span::of_bytes(from.start, from.bytes()));

@@ -52,16 +52,29 @@ impl<P: Primitives> Directory<P> {
         size_of_val(self.shards.all()) as u64
     }
 
-    /// Turns the descriptor of shard `index` to `place`, whose buckets were stored past the caches
-    /// through the same access.
-    ///
-    /// A crash leaves the shard at the old place or at the new one. The caller holds its lock.
+    /// Returns the version to which the descriptor of shard `index` turns next.
     ///
     /// # Errors
-    /// As the medium; [`Error::Corrupt`] if the descriptor was damaged since it was read.
-    pub fn turn<M: Media>(&self, pm: &Access<'_, M>, index: u64, place: Place) -> Result<()> {
+    /// [`Error::Corrupt`] if the descriptor was damaged since the pool was opened.
+    pub fn next_version<M: Media>(&self, pm: &Access<'_, M>, index: u64) -> Result<u8> {
+        Ok(read_version(pm, layout::descriptor_at(self.at, index))?.wrapping_add(1))
+    }
+
+    /// Turns the descriptor of shard `index` to `place`, whose buckets were stored past the caches
+    /// through the same access. The caller has held the shard's lock since it asked for the
+    /// [`Directory::next_version`].
+    ///
+    /// A crash leaves the shard at the old place or at the new one.
+    ///
+    /// # Errors
+    /// As the medium.
+    pub fn turn<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (index, version): (u64, u8),
+        place: Place,
+    ) -> Result<()> {
         let at = layout::descriptor_at(self.at, index);
-        let version = read_version(pm, at)?.wrapping_add(1);
         let set = layout::set_at(at, version);
         pm.store(set, place.encode(set))?;
         // A file's fence begins a sync only for what was flushed since the last one.

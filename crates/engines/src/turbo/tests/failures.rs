@@ -145,3 +145,19 @@ fn a_write_that_fails_has_changed_nothing() {
     pm.store(meta, whole).unwrap();
     assert_eq!(table.check().unwrap().items, 12);
 }
+
+#[test]
+fn a_rebuild_whose_descriptor_is_damaged_takes_no_space() {
+    // Fails if a shard is built that cannot be put in use, and stays on the medium.
+    let (region, table) = image(Form::WORDS, &ONE_SHARD(16));
+    let words = table.words().unwrap();
+    (0..150).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    let pm = region.access();
+    let directory = Addr::new(pm.load(ROOT.plus(Root::DIRECTORY as u64)).unwrap());
+    let version = layout::descriptor_at(directory, 0).plus(Descriptor::VERSION as u64);
+    pm.store(version, pm.load(version).unwrap() ^ 1 << 40).unwrap();
+    let before = table.stats().unwrap().used_bytes;
+    let refused = (150..400).filter(|key| words.insert_word(*key, *key).is_err()).count();
+    assert!(refused > 50, "{refused} inserts needed a rebuild");
+    assert_eq!(table.stats().unwrap().used_bytes, before);
+}
