@@ -321,6 +321,9 @@ pub const fn items_check(items: u64) -> u64 {
     mix(items, ROOT.word(), Kind::Items)
 }
 
+/// The words of a number of items and of its check where nobody could count them.
+pub const NOT_COUNTED: [u64; 2] = [0, !items_check(0)];
+
 /// Returns how long directory and lanes are. Unit: bytes; whole lines.
 pub const fn directory_bytes(shards: u64, lanes: u64) -> u64 {
     (shards * Descriptor::BYTES as u64).next_multiple_of(64) + lanes * Lane::BYTES as u64

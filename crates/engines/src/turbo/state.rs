@@ -75,34 +75,49 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Poisoned`].
     pub fn len(&self) -> Result<u64> {
+        let (items, damage) = self.readable_items()?;
+        damage.map_or(Ok(items), Err)
+    }
+
+    /// As [`Turbo::len`], but passes over damaged buckets, and returns the first error of one.
+    pub(super) fn readable_items(&self) -> Result<(u64, Option<Error>)> {
         let mut opened_with = self.opened_with.lock()?;
-        let base = match *opened_with {
-            Some(items) => items,
+        let (base, damage) = match *opened_with {
+            Some(items) => (items, None),
             None => {
-                let items = self.count_all()?;
-                *opened_with = Some(items);
-                items
+                let (items, damage) = self.count_all()?;
+                // A damaged bucket may be written to again: it is counted anew each time.
+                *opened_with = damage.is_none().then_some(items);
+                (items, damage)
             }
         };
         let shards = self.directory.shards().iter();
-        Ok(shards.fold(base, |sum, shard| sum.wrapping_add(shard.items())))
+        Ok((shards.fold(base, |sum, shard| sum.wrapping_add(shard.items())), damage))
     }
 
-    /// Counts the items that there were when the pool was opened.
-    fn count_all(&self) -> Result<u64> {
+    /// Counts the items that there were when the pool was opened; returns the first error of a
+    /// damaged bucket beside them.
+    fn count_all(&self) -> Result<(u64, Option<Error>)> {
         let pm = self.pool.access();
-        let mut items = 0u64;
+        let (mut items, mut damage) = (0u64, None);
         for shard in self.directory.shards() {
             let held = shard.hold(&pm)?;
             let place = held.place();
             for index in 0..place.buckets() {
                 let bucket = Bucket::<M>::of(&pm, place, index)?;
-                let live = bucket.view_of(bucket.meta_word())?.meta.live();
+                let live = match bucket.view_of(bucket.meta_word()) {
+                    Ok(view) => view.meta.live(),
+                    Err(error @ Error::Corrupt { .. }) => {
+                        damage.get_or_insert(error);
+                        0
+                    }
+                    Err(other) => return Err(other),
+                };
                 items = items.wrapping_add(u64::from(live.count_ones()));
             }
             items = items.wrapping_sub(shard.items());
         }
-        Ok(items)
+        Ok((items, damage))
     }
 
     /// Returns the number of buckets of all shards.

@@ -81,7 +81,8 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
         let (space, heap) = (self.space.usage()?, self.heap.usage()?);
         let buckets = self.buckets();
         let doublings = self.doublings.load(Ordering::Relaxed);
-        let items = Turbo::len(self)?;
+        // Figures are for people who look at a table, damaged or not: the rest is right.
+        let (items, _) = self.readable_items()?;
         Ok(Stats {
             items,
             slots: buckets * self.settings.bucket_slots,
@@ -104,7 +105,9 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
         })
     }
 
-    /// Also stores the number of items, which the next open uses if no crash came between.
+    /// Also stores the number of items, which the next open uses if no crash came between. Where
+    /// damage prevents the count it is left to the next one: all is durable, and so the pool is
+    /// closed cleanly.
     fn close(self: Box<Self>) -> Result<()> {
         if self.pool.writable() {
             // What a failed write left may be visible and not durable: such a pool is not closed
@@ -112,10 +115,13 @@ impl<M: Media, C: PairCodec> Table for Turbo<M, C> {
             if self.directory.shards().iter().any(Shard::is_poisoned) {
                 return Err(Error::Poisoned);
             }
-            let items = Turbo::len(&*self)?;
+            let words = match self.readable_items()? {
+                (items, None) => [items, layout::items_check(items)],
+                (_, Some(_)) => layout::NOT_COUNTED,
+            };
             let at = ROOT.plus(Root::ITEMS as u64);
             let pm = self.pool.access();
-            pm.write_words(at, &[items, layout::items_check(items)])?;
+            pm.write_words(at, &words)?;
             pm.persist(Span::new(at, 2), sites::ITEMS)?;
         }
         Ok(self.pool.close()?)
