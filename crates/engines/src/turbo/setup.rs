@@ -76,18 +76,16 @@ impl TurboSettings {
         }
     }
 
-    /// Returns settings for a table that takes `items` pairs without growing.
+    /// Returns settings for a table that takes `items` pairs without growing, or for the largest
+    /// one that there can be.
     pub fn sized_for(items: u64) -> Self {
         let all = (items as f64 / PAIRS_PER_BUCKET).ceil() as u64;
         let buckets = all.div_ceil(SIZED_SHARDS).next_power_of_two();
         let buckets = buckets.clamp(*SIZED_BUCKETS.start(), *SIZED_BUCKETS.end());
         let shards = all.div_ceil(buckets).clamp(LEAST, MOST_SHARDS);
-        let buckets = all.div_ceil(shards);
-        TurboSettings {
-            shards,
-            buckets_per_shard: buckets.next_power_of_two().max(LEAST),
-            ..TurboSettings::default()
-        }
+        let defaults = TurboSettings::default();
+        let buckets = all.div_ceil(shards).clamp(LEAST, defaults.max_buckets);
+        TurboSettings { shards, buckets_per_shard: buckets.next_power_of_two(), ..defaults }
     }
 
     /// Returns the first words of a root: version, settings, directory, checksum.
@@ -207,6 +205,16 @@ mod tests {
                 let bytes = bytes_needed(&settings) as f64 / items as f64;
                 assert!(bytes <= 31.0, "{bytes} bytes for each of {items}");
             }
+        }
+    }
+
+    #[test]
+    fn a_table_for_more_pairs_than_there_can_be_is_as_large_as_one_can_be() {
+        // Fails if settings come out that no table can have, or whose length overflows.
+        for items in (44..64).map(|bits| 1 << bits).chain([u64::MAX]) {
+            let settings = TurboSettings::sized_for(items);
+            settings.check_all().unwrap();
+            assert!(bytes_needed(&settings) > 1 << 48, "{items}");
         }
     }
 

@@ -47,13 +47,14 @@ impl WophiSettings {
         }
     }
 
-    /// Returns settings for a table that takes `items` pairs without growing.
+    /// Returns settings for a table that takes `items` pairs without growing, or for the largest
+    /// one that there can be.
     pub fn sized_for(form: PairForm, items: u64) -> Self {
         let defaults = WophiSettings::default();
         let per_bucket = slots(form) * defaults.grow_percent;
         // One more, because growth begins when the load is reached, and not beyond it.
-        let buckets = ((items + 1) * 100).div_ceil(per_bucket).next_power_of_two();
-        let initial_buckets = buckets.clamp(64, 1 << 40);
+        let buckets = ((u128::from(items) + 1) * 100).div_ceil(per_bucket.into());
+        let initial_buckets = (buckets.clamp(64, 1 << 40) as u64).next_power_of_two();
         let stripes = defaults.stripes.min(initial_buckets);
         WophiSettings { initial_buckets, stripes, ..defaults }
     }
@@ -160,6 +161,19 @@ mod tests {
                 let settings = WophiSettings::sized_for(form, items);
                 let slots = settings.initial_buckets * slots(form);
                 assert!(items * 100 < slots * settings.grow_percent, "{items} in {slots}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_for_more_pairs_than_there_can_be_is_as_large_as_one_can_be() {
+        // Fails if the number of buckets overflows, in the settings or in what they take.
+        for form in [PairForm::WORDS, PairForm::DOUBLE_WORDS, PairForm::Variable] {
+            for items in (57..64).map(|bits| 1 << bits).chain([u64::MAX - 1, u64::MAX]) {
+                let settings = WophiSettings::sized_for(form, items);
+                settings.check_all().unwrap();
+                assert_eq!(settings.initial_buckets, 1 << 40);
+                assert!(bytes_needed(form, &settings) > 1 << 46);
             }
         }
     }
