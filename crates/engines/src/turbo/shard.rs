@@ -78,7 +78,7 @@ impl<P: Primitives> Directory<P> {
         let set = layout::set_at(at, version);
         pm.store(set, place.encode(set))?;
         // A file's fence begins a sync only for what was flushed since the last one.
-        pm.flush(Span::new(set, 1), sites::VERSION);
+        pm.flush(Span::new(set, 1), sites::SET);
         pm.fence(sites::SET)?;
         let word = at.plus(Descriptor::VERSION as u64);
         pm.commit_word(word, layout::encode_version(version, at), sites::VERSION)?;

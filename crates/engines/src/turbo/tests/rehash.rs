@@ -12,6 +12,7 @@ use crate::turbo::bucket::{Bucket, slots_of};
 use crate::turbo::layout::{self, Place};
 use crate::turbo::rehash::{STRETCH, Swept, sweep};
 use crate::turbo::search_path::Reach;
+use crate::turbo::shard;
 use crate::turbo::state::Turbo as Inner;
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
@@ -104,4 +105,23 @@ fn a_sweep_that_gives_up_leaves_nothing_on_its_way_past_the_caches() {
     assert!(log.events().iter().filter(past).count() >= 32, "it gave up before it wrote anything");
     let mut explorer = Explorer::new(Memory::zero(Model::Adr, 0), log.events());
     while explorer.next_point().is_some() {}
+}
+
+#[test]
+fn each_word_of_a_descriptor_is_written_back_under_its_own_site() {
+    // Fails if leaving out what one site does, as the mutants of the judges do, leaves out a part
+    // of another site's work, so that a needed instruction is never judged by itself.
+    let region = Region::new(Traced::<Std>::new(Model::Adr, 0, 1 << 20));
+    let tiny = TurboSettings { shards: 1, ..TurboSettings::tiny() };
+    let opening = Opening::default();
+    let table = create::<Turbo, _>(region.clone(), &opening, &tiny, &Inline).unwrap();
+    region.media().take_log();
+    (0..60).for_each(|key| assert!(table.words().unwrap().insert_word(key, key).unwrap()));
+    let log = region.media().take_log();
+    for site in [shard::sites::SET, shard::sites::VERSION] {
+        let at_site = || log.events().iter().filter(|event| event.site == Some(site));
+        let flushes = at_site().filter(|event| matches!(event.what, What::Flush { .. })).count();
+        let fences = at_site().filter(|event| matches!(event.what, What::Fence)).count();
+        assert!(fences > 2 && flushes == fences, "{site:?}: {flushes} flushes, {fences} fences");
+    }
 }
