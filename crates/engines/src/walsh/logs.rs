@@ -15,7 +15,7 @@ use super::layout::{
 };
 use super::object::Content;
 use super::reserve::Purpose;
-use super::state::{Area, Log, NewInfo, OpenLog, State, Walsh};
+use super::state::{Area, Counted, Log, NewInfo, OpenLog, State, Walsh};
 
 /// Where logs are persisted.
 pub mod sites {
@@ -48,7 +48,7 @@ pub struct Object<'o> {
 ///
 /// Unit: objects. Source: ours; the paper's 256 in each of its 512 areas are 4 MB for a thousand
 /// pairs. Now at most half of a small table is empty room.
-const FIRST_ENTRIES: u64 = 8;
+pub(super) const FIRST_ENTRIES: u64 = 8;
 
 /// Directory records of a log beyond a quarter more than there are usual objects: of long objects
 /// a few more or less are a large part.
@@ -68,8 +68,11 @@ impl<M: Media> Walsh<M> {
             // A long object has a log of its own (3.1.6 does not say where it goes).
             return (1, words);
         }
+        if purpose.is_removal() {
+            return self.least_room(words);
+        }
         if purpose.moves() {
-            let (entries, room) = self.moved_room(state);
+            let (entries, room) = self.moved_room(state, purpose);
             return (entries, room.max(words));
         }
         let (entries, object_words) = self.ordinary_room(state, words);
@@ -79,10 +82,22 @@ impl<M: Media> Walsh<M> {
     }
 
     /// As [`Walsh::room`], of a log to which pairs are moved: all of them if an ordinary log can
-    /// hold them, and as much again if that can be.
-    pub(super) fn moved_room(&self, state: &State) -> (u64, u64) {
+    /// hold them, and as much again if that can be. Where there is no room for that, a collection
+    /// takes room for what is left and for a tombstone: what its logs have at their ends is missing
+    /// when another area is collected.
+    pub(super) fn moved_room(&self, state: &State, purpose: Purpose) -> (u64, u64) {
         let least = self.objects.least_words();
         let (entries, object_words) = self.ordinary_room(state, least);
+        if purpose == Purpose::Collect && !state.info.estimated {
+            let Counted { items, item_bytes } = state.left();
+            let some = (items + 1).min(entries);
+            let room = match self.form {
+                // The tombstone may be longer than the average.
+                Form::Variable => item_bytes / WORD + 2 * self.average_words(state, least),
+                Form::Fixed { .. } => some * least,
+            };
+            return (some, room.max(least).min(object_words));
+        }
         let some = (self.live(state) + 1).next_power_of_two().max(FIRST_ENTRIES).min(entries);
         let room = match self.form {
             Form::Variable => 2 * (state.item_bytes.min(state.log_bytes) / WORD),

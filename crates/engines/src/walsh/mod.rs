@@ -72,7 +72,7 @@
 //! | directories are saved at close (3.4.1) | of changed areas; a hint | `checkpoint.rs` |
 //! | a crash undoes a rehash (3.4.2) | it goes on | writes since were acknowledged (9) |
 //! | nothing on long objects (3.1.6) | those longer than one have one | fewer, fuller logs (14) |
-//! | nothing on a full device | room to collect an area stays free | removing works: `reserve.rs` |
+//! | nothing on a full device | room to collect an area, and for removals, stays free | `reserve.rs` |
 //!
 //! 1. With the modulo only a block's worth of directories can be reached. Area, directory and
 //!    filter take different bits of the hash, so that a key never changes its area.

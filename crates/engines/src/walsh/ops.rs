@@ -16,6 +16,7 @@ use super::layout::{Directory, Kind, Link, Tag};
 use super::logs::Object;
 use super::object::Content;
 use super::reserve::Purpose;
+use super::resize::Effort;
 use super::search::Version;
 use super::state::{Area, GuardOf, State, Walsh};
 use crate::common::edit::{self, Edit};
@@ -52,6 +53,8 @@ pub(super) type Step<'v> = edit::Step<Cow<'v, [u8]>>;
 pub(super) enum Room {
     Usual,
     Made,
+    /// No more can be made.
+    Last,
 }
 
 impl<M: Media> Walsh<M> {
@@ -265,8 +268,8 @@ impl<M: Media> Walsh<M> {
     ) -> Result<()> {
         if let Err(error) = self.write(pm, area, &mut state, (new, before), Purpose::Write) {
             match (room, error) {
-                (Room::Made, Error::Full { .. }) if new.kind == Kind::Removed => {
-                    self.remove_in_reserve(pm, area, &mut state, new)?;
+                (Room::Made | Room::Last, Error::Full { .. }) if new.kind == Kind::Removed => {
+                    self.remove_in_reserve(pm, area, &mut state, (new, before), room)?;
                 }
                 (_, error) => return Err(error),
             }
@@ -281,17 +284,27 @@ impl<M: Media> Walsh<M> {
         self.bound_pending()
     }
 
-    /// Removes a pair where there is no room: its tombstone is the first object of a collection of
-    /// the area. If there is not even room for that, it takes what is left.
+    /// Removes a pair where there is no room for a write: in the smallest log, or else its tombstone
+    /// is the first object of a collection of the area, if that frees room. If no collection of any
+    /// area does, it takes what is left.
     #[cold]
     fn remove_in_reserve(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-        new: &NewVersion<'_>,
+        (new, before): (&NewVersion<'_>, &Before<'_, M>),
+        room: Room,
     ) -> Result<()> {
-        let collects = self.begin_to_collect(pm, area, state)?;
+        match self.write(pm, area, state, (new, before), Purpose::Spare) {
+            Err(Error::Full { .. }) => {}
+            outcome => return outcome,
+        }
+        let collects = self.frees_room(state) && self.begin_to_collect(pm, area, state)?;
+        if !collects && room != Room::Last {
+            self.note_short()?;
+            return Err(Error::Full { needed: 0 });
+        }
         // The collection has new directories.
         let before =
             new.content.with_key(|key| self.before(pm, area, state.view, (new.hash, key), None))?;
@@ -380,9 +393,14 @@ impl<M: Media> Walsh<M> {
     fn write_making_room<T>(&self, mut write: impl FnMut(Room) -> Result<T>) -> Result<T> {
         let _one = self.rescue.lock()?;
         let mut outcome = Err(Error::Full { needed: 0 });
-        for compact in [false, true] {
-            if self.make_room(compact)? {
-                outcome = write(Room::Made);
+        for effort in [Effort::Garbage, Effort::Compact, Effort::Everything] {
+            // Little garbage is worth its collection to a removal only.
+            if effort == Effort::Everything && !self.take_short()? {
+                break;
+            }
+            if self.make_room(effort)? {
+                let is_last = effort == Effort::Everything;
+                outcome = write(if is_last { Room::Last } else { Room::Made });
             }
             if !matches!(outcome, Err(Error::Full { .. })) {
                 break;

@@ -2,16 +2,22 @@
 //! collecting work on a medium without room.
 //!
 //! The reserve is a condition and not a set of spans. A log that takes more pairs, or those that a
-//! rehash moves step by step, is taken only if the largest area could still be collected
-//! afterwards. A collection under its area's lock may use everything: it begins only if there is
-//! room for all of it, and what it frees is the reserve again.
+//! rehash moves step by step, is taken only if afterwards the largest area could still be collected
+//! and each area could take the smallest log. A collection under its area's lock may use
+//! everything: it begins only if there is room for all of it, and what it frees is the reserve
+//! again.
 //!
 //! | For what | May use the reserve |
 //! |---|---|
 //! | a write, a step of a rehash | no |
+//! | a removal | the smallest log, if the largest area can be collected then |
 //! | a collection that runs to its end | yes: it began with enough |
-//! | a removal | yes: its tombstone is the first object of a collection |
-//! | a removal from an area that cannot be collected | yes: the smallest log |
+//! | a removal, where no collection frees room | yes: the smallest log |
+//!
+//! So there is always room for a removal. Four tombstones fill the smallest log, and leave more
+//! garbage than it has room. Once every area has had one there is an area whose collection frees
+//! more than it takes, and the largest can be collected to begin with. This holds because on a full
+//! medium a collection takes logs for what it moves and no more.
 //!
 //! Only the thread that holds `rescue` uses the reserve; all others leave it whole, whatever that
 //! thread has taken so far.
@@ -20,7 +26,8 @@ use everhash_index::{Error, Form, Result};
 use everhash_pmem::{LINE, Lock, Media, Span, WORD};
 
 use super::layout::{self, LogHead};
-use super::state::{Need, OpenLog, State, Walsh};
+use super::logs::FIRST_ENTRIES;
+use super::state::{Extent, Need, OpenLog, State, Walsh};
 
 /// For what a log is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +38,8 @@ pub enum Purpose {
     Move,
     /// To move all pairs of an area under its lock.
     Collect,
+    /// To remove a pair where there is no room for a write.
+    Spare,
     /// To remove a pair where there is no other room.
     Rescue,
 }
@@ -45,12 +54,23 @@ impl Purpose {
     fn keeps_reserve(self) -> bool {
         matches!(self, Purpose::Write | Purpose::Move)
     }
+
+    /// Returns whether only the smallest log is taken.
+    pub fn is_removal(self) -> bool {
+        matches!(self, Purpose::Spare | Purpose::Rescue)
+    }
 }
 
 /// Objects of the smallest logs.
 ///
 /// Unit: objects. Source: ours; the head of a log takes as much room as two of them.
 const LEAST_ENTRIES: u64 = 4;
+
+/// By how often its length is halved a log is shorter that takes pairs on a medium without free
+/// room but at the ends of logs.
+///
+/// Unit: times. Source: ours; the first areas would take for a pair each what all need.
+const HALVED: u32 = 3;
 
 /// Lines that a long object takes beside its words: the head of its log, its record, and the rest
 /// of a line.
@@ -120,7 +140,7 @@ impl<M: Media> Walsh<M> {
     /// Returns whether an area can be collected to the end. The caller holds `rescue`.
     pub(super) fn has_room_to_collect(&self, state: &State) -> Result<bool> {
         let need = self.need(state, More::default());
-        let (entries, object_words) = self.moved_room(state);
+        let (entries, object_words) = self.moved_room(state, Purpose::Collect);
         let is_one = self.form == Form::Variable
             && self.live(state) < entries
             && state.item_bytes.min(state.log_bytes) <= object_words * WORD;
@@ -130,6 +150,45 @@ impl<M: Media> Walsh<M> {
             true => Need { wanted: bytes, log_bytes: bytes, ..need },
             false => need,
         })
+    }
+
+    /// Returns whether collecting an area leaves more room than there was, by what the logs hold
+    /// that are taken and freed.
+    pub(super) fn frees_room(&self, state: &State) -> bool {
+        if state.rehash.is_some() {
+            return true;
+        }
+        let logs = state.logs.len() as u64 + u64::from(state.open.is_some());
+        let heads = |count: u64| count * LogHead::BYTES as u64;
+        let now = (state.log_bytes + state.long_bytes).saturating_sub(heads(logs));
+        // The last log divides a free run, whose rest has a head of its own.
+        let end = heads(1) + LINE;
+        match self.form {
+            Form::Fixed { .. } => now > (self.live(state) + 1) * self.pair_bytes() + end,
+            // Some of the room is at the ends of logs, and was there after the last collection.
+            Form::Variable => {
+                let Extent { log_bytes, live_bytes } = state.rehashed;
+                let left = log_bytes.saturating_sub(live_bytes);
+                let live = state.extent().live_bytes;
+                state.stored > state.items && now > live + left + self.least_bytes() + end
+            }
+        }
+    }
+
+    /// Returns the length of the smallest log. Unit: bytes.
+    fn least_bytes(&self) -> u64 {
+        layout::log_bytes(LEAST_ENTRIES, LEAST_ENTRIES * self.objects.least_words())
+    }
+
+    /// Returns what writes keep free if removals keep `need` free.
+    fn with_spare(&self, need: Need) -> Need {
+        Need { wanted: need.wanted + self.areas.len() as u64 * self.least_bytes(), ..need }
+    }
+
+    /// Returns whether the largest area can be collected, whatever removals have taken.
+    pub(super) fn is_reserve_whole(&self) -> Result<bool> {
+        let need = self.reserve.lock()?.need;
+        self.is_free(need)
     }
 
     /// Returns whether there is room for all of `need`.
@@ -166,10 +225,18 @@ impl<M: Media> Walsh<M> {
         if purpose.keeps_reserve() {
             let need = self.reserve.lock()?.need;
             // The medium grows here, while no other area waits for it.
-            self.is_free(need)?;
+            self.is_free(self.with_spare(need))?;
         }
         // What one area finds free, another must not take before it is looked at again.
         let mut reserve = self.reserve.lock()?;
+        if purpose == Purpose::Write && reserve.is_compact {
+            for _ in 0..HALVED {
+                let smaller = self.smaller(entries, object_words, words);
+                let is_enough = |it: &(u64, u64)| it.0 >= FIRST_ENTRIES;
+                (entries, object_words) =
+                    smaller.filter(is_enough).unwrap_or((entries, object_words));
+            }
+        }
         if purpose.keeps_reserve() {
             // Until the log is full, nobody asks again.
             let more = match words > self.ordinary.object_words {
@@ -178,14 +245,17 @@ impl<M: Media> Walsh<M> {
             };
             reserve.add_need(self.need(state, more));
         }
+        let kept = match purpose {
+            Purpose::Write | Purpose::Move => Some(self.with_spare(reserve.need)),
+            Purpose::Spare => Some(reserve.need),
+            Purpose::Collect | Purpose::Rescue => None,
+        };
+        let is_kept = || kept.map_or(Ok(true), |need| self.is_free(need));
         // Ends: each round makes the log shorter.
         loop {
             let bytes = layout::log_bytes(entries, object_words);
             match self.space.take(bytes, LINE) {
-                Ok(taken)
-                    if taken.span.end_byte() <= layout::MOST_BYTES
-                        && (!purpose.keeps_reserve() || self.is_free(reserve.need)?) =>
-                {
+                Ok(taken) if taken.span.end_byte() <= layout::MOST_BYTES && is_kept()? => {
                     return Ok((taken.span, entries));
                 }
                 Ok(taken) => self.space.give(taken.span),
@@ -200,6 +270,23 @@ impl<M: Media> Walsh<M> {
             };
             (entries, object_words) = smaller.ok_or(Error::Full { needed })?;
         }
+    }
+
+    /// Returns the smallest log in which an object of `words` words fits.
+    pub(super) fn least_room(&self, words: u64) -> (u64, u64) {
+        let entries = LEAST_ENTRIES.min(self.ordinary.entries);
+        (entries, (entries * self.objects.least_words()).max(words))
+    }
+
+    /// Notes that a removal has found no room.
+    pub(super) fn note_short(&self) -> Result<()> {
+        self.reserve.lock()?.is_short = true;
+        Ok(())
+    }
+
+    /// Returns whether a removal has found no room since the last call.
+    pub(super) fn take_short(&self) -> Result<bool> {
+        Ok(core::mem::take(&mut self.reserve.lock()?.is_short))
     }
 
     /// Returns the next smaller log in which an object of `words` words fits, if there is one.
@@ -258,7 +345,7 @@ impl<M: Media> Walsh<M> {
 
     /// Returns the room that is kept free. Unit: bytes.
     pub(super) fn reserve_bytes(&self) -> Result<u64> {
-        let need = self.reserve.lock()?.need;
+        let need = self.with_spare(self.reserve.lock()?.need);
         Ok(need.wanted + need.run_bytes)
     }
 

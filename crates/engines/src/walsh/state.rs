@@ -322,6 +322,8 @@ pub struct Reserve {
     pub(super) need: Need,
     /// The same while it is being measured anew.
     pub(super) measured: Need,
+    /// Whether a removal found no room. Only the thread that holds `rescue` changes it.
+    pub(super) is_short: bool,
     /// Whether areas were compacted since something else became free.
     pub(super) is_compact: bool,
     /// Logs to which the present epoch may lead, and no later one.
@@ -347,6 +349,13 @@ impl State {
         let anew = |now: u64, before: u64, found: u64| (now + found).saturating_sub(before);
         self.items = anew(self.items, before.items, found.items);
         self.item_bytes = anew(self.item_bytes, before.item_bytes, found.item_bytes);
+    }
+
+    /// Returns what a rehash will still move, at most, unless blind writes have made it a guess.
+    pub(super) fn left(&self) -> Counted {
+        let Some(Rehash { before, found, .. }) = self.rehash else { return self.counted() };
+        let items = before.items.saturating_sub(found.items);
+        Counted { items, item_bytes: before.item_bytes.saturating_sub(found.item_bytes) }
     }
 
     /// Returns the room that the area takes and needs.

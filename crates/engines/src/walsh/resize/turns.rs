@@ -63,6 +63,17 @@ const PASSES: u32 = 3;
 /// chains than the paper's.
 const STAGGER: u64 = 16;
 
+/// How much is done to make room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effort {
+    /// Areas are collected that have enough garbage.
+    Garbage,
+    /// The other areas, too, once, so that free space becomes contiguous.
+    Compact,
+    /// All areas whose collection frees any room.
+    Everything,
+}
+
 impl<M: Media> Walsh<M> {
     /// Returns how many old directories one step rehashes.
     fn step_directories(&self) -> u64 {
@@ -266,13 +277,12 @@ impl<M: Media> Walsh<M> {
         Ok(true)
     }
 
-    /// Makes room: frees what waits for an epoch, and collects every area with enough garbage. To
-    /// `compact`, it also collects the other areas once, so that free space becomes contiguous.
-    /// Returns whether there was anything to try.
+    /// Makes room: frees what waits for an epoch, and collects areas. Returns whether there was
+    /// anything to try.
     ///
     /// The caller holds `rescue`, and no lock of an area.
-    pub(crate) fn make_room(&self, compact: bool) -> Result<bool> {
-        if compact && !self.begin_compaction()? {
+    pub(crate) fn make_room(&self, effort: Effort) -> Result<bool> {
+        if effort == Effort::Compact && !self.begin_compaction()? {
             return Ok(false);
         }
         let pm = self.pool.access();
@@ -281,7 +291,13 @@ impl<M: Media> Walsh<M> {
             let mut any = false;
             for area in &self.areas {
                 let mut state = self.lock(area)?;
-                if (compact || self.is_collectable(&state))
+                let is_wanted = match effort {
+                    Effort::Garbage => self.is_collectable(&state),
+                    // It may leave less room than there was.
+                    Effort::Compact => self.is_collectable(&state) || self.is_reserve_whole()?,
+                    Effort::Everything => self.frees_room(&state),
+                };
+                if is_wanted
                     && self.begin_to_collect(&pm, area, &mut state)?
                     && self.end_to_collect(&pm, area, &mut state)?
                 {
@@ -290,7 +306,7 @@ impl<M: Media> Walsh<M> {
                     self.end_retired()?;
                 }
             }
-            if compact || !any {
+            if effort == Effort::Compact || !any {
                 break;
             }
         }
