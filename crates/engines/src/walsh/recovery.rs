@@ -3,7 +3,7 @@
 //!
 //! The newest log leads to the one before it, down to the oldest that the info names. In the order
 //! in which they were written, the last record of each directory wins. No object is read, but for
-//! those of the newest log.
+//! those of the newest log and, of byte strings, those that these replace or remove.
 //!
 //! Of a medium larger than memory that is a page here and there, twice. The first logs of an area
 //! lie where an older area's were, so that no order of areas reads such a medium from one end to
@@ -40,7 +40,7 @@ use super::layout::{
 };
 use super::logs::{corrupt, info_place};
 use super::object::Objects;
-use super::search::word_lookup;
+use super::search::{Version, word_lookup};
 use super::setup::WalshSettings;
 use super::state::{
     Area, CommitEpochs, Counted, Log, NewInfo, OpenLog, Rehash, Reserve, State, Walsh, WordOf,
@@ -268,12 +268,13 @@ fn recover_area<'t, M: Media>(
     for log in &logs {
         *table.bytes_of(state, *log) += log.bytes();
     }
-    bound_counts(area, state)?;
+    bound_counts(table, area, state)?;
     table.note_need(state)?;
     let [level, old] = info.levels;
     let old = (info.end != 0).then_some(old);
     if old.is_some() {
-        state.rehash = Some(Rehash::begun(info.end, counted_behind(&pm, state, info.end)?));
+        let begun = Rehash::begun(info.end, counted_behind(&pm, state, info.end)?);
+        state.rehash = Some(Rehash { is_again: true, ..begun });
     }
     area.show(state, View::new(level, old));
     Ok(Recovered { area, record, logs, records })
@@ -295,14 +296,21 @@ fn bound_index<M: Media>(recovery: &Recovery<'_, M>, record: Addr, info: &NewInf
     }
 }
 
-/// Bounds what an area is said to count by the logs that it has: the reserve grows with it.
-fn bound_counts<M: Media>(area: &Area<M>, state: &mut State) -> Result<()> {
+/// Bounds what an area is said to count by the logs and the pairs that it has: the reserve grows
+/// with it.
+fn bound_counts<M: Media>(table: &Walsh<M>, area: &Area<M>, state: &mut State) -> Result<()> {
     if state.items > state.stored && !state.info.estimated {
         return Err(corrupt(area.record, "an area has no more live pairs than objects"));
     }
     state.items = state.items.min(state.stored);
-    // It may be too much: of what was replaced the length is not known.
-    state.item_bytes = state.item_bytes.min(state.log_bytes + state.long_bytes);
+    // Earlier versions wrote too much into the heads of logs, the more the more often a process was
+    // killed.
+    let most = match table.form {
+        Form::Fixed { .. } => state.items * table.objects.least_words() * WORD,
+        Form::Variable if state.items == 0 => 0,
+        Form::Variable => u64::MAX,
+    };
+    state.item_bytes = state.item_bytes.min(state.log_bytes + state.long_bytes).min(most);
     Ok(())
 }
 
@@ -329,7 +337,8 @@ fn rebuild<M: Media>(
 ) -> Result<Vec<u64>> {
     let info = state.info;
     stock.expect(most_blocks(table, logs, &info));
-    let mut records = Vec::new();
+    let (mut records, mut replaced) = (Vec::new(), Vec::new());
+    let view = View::new(info.levels[0], (info.end != 0).then_some(info.levels[1]));
     for (position, log) in logs.iter().enumerate() {
         records.clear();
         records.resize(log.count as usize, 0);
@@ -339,15 +348,22 @@ fn rebuild<M: Media>(
             return Err(corrupt(log.at, "the checksum of a directory log matches"));
         }
         if after.is_none() {
-            open_newest(pm, table, state, log, &mut records)?;
+            replaced = open_newest(pm, table, state, log, &mut records)?;
+            replaced.reverse();
         } else {
             let (number, count) = (log.number(), log.count);
             state.logs.push_back(Log { number, span: log.span(), count });
         }
         let is_old = log.number() <= info.end;
         let (side, level) = if is_old { (1, info.levels[1]) } else { (0, info.levels[0]) };
-        for record in &records {
+        for (number, record) in records.iter().enumerate() {
             let hash = RECORD_HASH.get(*record);
+            if let Some((_, key)) = replaced.pop_if(|(next, _)| *next == number) {
+                // Of a damaged object nobody knows the length; a read says that it is damaged.
+                let before = table.search_key(pm, area, view, (hash, &key)).unwrap_or(None);
+                let words = before.filter(Version::is_live).map_or(0, |it| it.found.words);
+                state.item_bytes = state.item_bytes.saturating_sub(words * WORD);
+            }
             let at = log.at.plus(RECORD_OFFSET.get(*record));
             table.blocks.push_from(stock, &area.sides[side], level, (hash, at))?;
         }
@@ -376,14 +392,16 @@ fn most_blocks<M: Media>(table: &Walsh<M>, logs: &VecDeque<LogHeader>, info: &Ne
 
 /// Reads every object of the newest log, which no later head vouches for, and counts what is
 /// alive. Where every write is durable there may be more objects than the tail covers: their
-/// records follow from them.
+/// records follow from them. Returns the numbers and the keys of byte strings that were replaced or
+/// removed, whose length is still counted.
 fn open_newest<M: Media>(
     pm: &Access<'_, M>,
     table: &Walsh<M>,
     state: &mut State,
     log: &LogHeader,
     records: &mut Vec<u64>,
-) -> Result<()> {
+) -> Result<Vec<(usize, Vec<u8>)>> {
+    let mut replaced = Vec::new();
     let mut fill = layout::objects_offset(log.entries());
     let medium = pm.media().bytes();
     state.items = log.head[LogHead::ITEMS];
@@ -412,9 +430,12 @@ fn open_newest<M: Media>(
         if fill > span.words {
             return Err(corrupt(log.at, "the objects of a log lie inside it"));
         }
-        // The length of what was replaced or removed is not known: too much until the next rehash.
         if matches!(found.link.kind, Kind::Added | Kind::Replaced) {
             state.item_bytes += found.words * WORD;
+        }
+        let is_after = matches!(found.link.kind, Kind::Replaced | Kind::Removed);
+        if is_after && table.form == Form::Variable {
+            replaced.push((number as usize, core::mem::take(&mut key)));
         }
     }
     let count = records.len() as u64;
@@ -430,7 +451,7 @@ fn open_newest<M: Media>(
         committed: count,
         checksum: log.head[LogHead::CHECKSUM],
     });
-    Ok(())
+    Ok(replaced)
 }
 
 /// Stores zeros where there are none. What nobody has written is not touched: in a sparse copy of

@@ -48,6 +48,13 @@ pub(super) const MOST_STEP: u64 = 16;
 /// Unit: bytes. Source: ours; some tens of microseconds. Chains of words never come near it.
 const MOST_STEP_BYTES: u64 = 64 << 10;
 
+/// Bytes of objects that were moved before, after which a step ends. After a recovery a rehash
+/// begins again; its first step goes past what it has moved, however many directories that are.
+///
+/// Unit: bytes. Source: ours; tens of milliseconds for short pairs, once. Otherwise a rehash does not end where each
+/// process is killed after a few writes.
+const MOST_PASSED_BYTES: u64 = 16 << 20;
+
 /// Empty directories that a step skips for each chain that it may move. An area with few long
 /// values has many empty directories, and each write should advance its rehash.
 ///
@@ -127,19 +134,32 @@ impl<M: Media> Walsh<M> {
     ) -> Result<()> {
         let Some(rehash) = state.rehash else { return Ok(()) };
         let old = state.view.old().unwrap_or(0);
-        let end = rehash.next.saturating_add(count.saturating_mul(EMPTY_OF_STEP)).min(1 << old);
-        let (mut moving, mut chains, mut bytes) = (Moving::default(), 0, 0);
+        let most =
+            |next: u64| next.saturating_add(count.saturating_mul(EMPTY_OF_STEP)).min(1 << old);
+        let mut end = if rehash.is_again { 1 << old } else { most(rehash.next) };
+        let (mut moving, mut chains, mut bytes, mut passed) = (Moving::default(), 0, 0, 0);
         let mut directory = rehash.next;
-        while directory < end && chains < count && bytes <= MOST_STEP_BYTES {
+        while directory < end
+            && chains < count
+            && bytes <= MOST_STEP_BYTES
+            && passed <= MOST_PASSED_BYTES
+        {
             if directory % MOST_STEP == 0 || directory == rehash.next {
                 self.fetch_chains(pm, area, state, directory..end.min(directory + MOST_STEP));
             }
-            let found = self.move_chain(pm, area, state, purpose, directory, &mut moving)?;
+            let (found, has_moved) =
+                self.move_chain(pm, area, state, purpose, directory, &mut moving)?;
             directory += 1;
-            if let Some(rehash) = &mut state.rehash {
-                rehash.next = directory;
-                rehash.found.items += found.items;
-                rehash.found.item_bytes += found.item_bytes;
+            let Some(rehash) = &mut state.rehash else { break };
+            rehash.next = directory;
+            rehash.found.items += found.items;
+            rehash.found.item_bytes += found.item_bytes;
+            if rehash.is_again && !has_moved {
+                passed += found.item_bytes;
+                continue;
+            }
+            if rehash.is_again {
+                (rehash.is_again, end) = (false, most(directory));
             }
             chains += u64::from(found.items > 0);
             bytes += found.item_bytes;
@@ -177,7 +197,8 @@ impl<M: Media> Walsh<M> {
 
     /// Appends the newest version of each key of an old chain, unless the new chain has a newer
     /// one. Objects of one new chain are appended next to each other, so that a search often finds
-    /// the second object in the cache line of the first. Returns the live pairs of the old chain.
+    /// the second object in the cache line of the first. Returns the live pairs of the old chain, and
+    /// whether one was moved.
     fn move_chain(
         &self,
         pm: &Access<'_, M>,
@@ -186,12 +207,12 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
         directory: u64,
         moving: &mut Moving,
-    ) -> Result<Counted> {
+    ) -> Result<(Counted, bool)> {
         let set_aside = &area.sides[1 - state.view.side()];
         let head = self.blocks.read(set_aside, directory).head();
         moving.clear();
         self.along(head, |at| moving.take(self, pm, at))?;
-        let mut found = Counted::default();
+        let (mut found, mut has_moved) = (Counted::default(), false);
         // Doubling splits a chain by the lowest bit of the directory number.
         for half in 0..2 {
             for (hash, content) in moving.live() {
@@ -199,14 +220,15 @@ impl<M: Media> Walsh<M> {
                 if number % 2 == half {
                     found.items += 1;
                     found.item_bytes += self.objects.words(&content) * WORD;
-                    self.move_pair(pm, area, state, purpose, (hash, number), content)?;
+                    has_moved |=
+                        self.move_pair(pm, area, state, purpose, (hash, number), content)?;
                 }
             }
         }
-        Ok(found)
+        Ok((found, has_moved))
     }
 
-    /// Appends a pair to its new chain, unless its key is there.
+    /// Appends a pair to its new chain, unless its key is there; returns whether it does.
     #[inline(always)]
     fn move_pair(
         &self,
@@ -216,23 +238,29 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
         (hash, number): (u64, u64),
         content: Content<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let slot = self.blocks.slot(&area.sides[state.view.side()], number);
         let present = slot.map_or_else(Directory::default, Slot::read);
-        if !present.start(hash).is_null() {
-            let mut is_newer = false;
-            content.with_key(|key| {
-                self.walk(pm, present.start(hash), &mut |other, _, _| is_newer |= other == key)
-            })?;
-            if is_newer {
-                return Ok(());
-            }
+        if self.is_there(pm, present.start(hash), &content)? {
+            return Ok(false);
         }
         let link = Link { next: present.head(), kind: Kind::Moved, tag: Tag::of(hash) };
         let at = self.append(pm, area, state, purpose, &Object { hash, link, content })?;
         self.make_head(area, state, slot, present.with(hash, at), (hash, at))?;
         state.chained += 1;
-        Ok(())
+        Ok(true)
+    }
+
+    /// Returns whether a chain has an object of a key.
+    #[inline(always)]
+    fn is_there(&self, pm: &Access<'_, M>, start: Addr, content: &Content<'_>) -> Result<bool> {
+        let mut is_there = false;
+        if !start.is_null() {
+            content.with_key(|key| {
+                self.walk(pm, start, &mut |other, _, _| is_there |= other == key)
+            })?;
+        }
+        Ok(is_there)
     }
 
     /// Visits the objects of a chain, newest first. The caller holds the area's lock.

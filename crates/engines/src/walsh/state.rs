@@ -195,6 +195,8 @@ pub struct Rehash {
     pub(super) end: u64,
     /// The first directory set aside whose chain is not yet rehashed.
     pub(super) next: u64,
+    /// Whether it may have moved pairs before, in another process.
+    pub(super) is_again: bool,
     /// What the area counted when it began.
     pub(super) before: Counted,
     /// What is alive of that, in the chains that are rehashed.
@@ -204,7 +206,7 @@ pub struct Rehash {
 impl Rehash {
     /// Returns a rehash of all logs up to `end`, of which nothing is done.
     pub(super) fn begun(end: u64, before: Counted) -> Rehash {
-        Rehash { end, next: 0, before, found: Counted::default() }
+        Rehash { end, next: 0, is_again: false, before, found: Counted::default() }
     }
 }
 
