@@ -88,7 +88,7 @@ impl<M: Media> Walsh<M> {
     pub(super) fn moved_room(&self, state: &State, purpose: Purpose) -> (u64, u64) {
         let least = self.objects.least_words();
         let (entries, object_words) = self.ordinary_room(state, least);
-        if purpose == Purpose::Collect && !state.info.estimated {
+        if purpose == Purpose::Collect && state.is_exact() {
             let Counted { items, item_bytes } = state.left();
             let some = (items + 1).min(entries);
             let room = match self.form {

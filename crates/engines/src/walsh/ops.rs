@@ -296,18 +296,30 @@ impl<M: Media> Walsh<M> {
         (new, before): (&NewVersion<'_>, &Before<'_, M>),
         room: Room,
     ) -> Result<()> {
+        // A blind removal has not looked: where nothing is to be removed, it needs no room.
+        let look = |state: &State| {
+            new.content.with_key(|key| self.before(pm, area, state.view, (new.hash, key), None))
+        };
+        let looked = match before.version {
+            None => Some(look(state)?),
+            Some(_) => None,
+        };
+        let before = looked.as_ref().unwrap_or(before);
+        if !before.version.is_some_and(|version| version.is_live()) {
+            return Ok(());
+        }
         match self.write(pm, area, state, (new, before), Purpose::Spare) {
             Err(Error::Full { .. }) => {}
             outcome => return outcome,
         }
+        self.count_anew(pm, area, state)?;
         let collects = self.frees_room(state) && self.begin_to_collect(pm, area, state)?;
         if !collects && room != Room::Last {
             self.note_short()?;
             return Err(Error::Full { needed: 0 });
         }
         // The collection has new directories.
-        let before =
-            new.content.with_key(|key| self.before(pm, area, state.view, (new.hash, key), None))?;
+        let before = look(state)?;
         self.write(pm, area, state, (new, &before), Purpose::Rescue)?;
         match collects {
             // If it finds no room after all, it is ended when there is some.

@@ -27,7 +27,7 @@ use everhash_pmem::{LINE, Lock, Media, Span, WORD};
 
 use super::layout::{self, LogHead};
 use super::logs::FIRST_ENTRIES;
-use super::state::{Extent, Need, OpenLog, State, Walsh};
+use super::state::{Counted, Extent, Need, OpenLog, State, Walsh};
 
 /// For what a log is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,8 +98,13 @@ struct More {
 impl<M: Media> Walsh<M> {
     /// Returns what collecting an area needs, once it has taken some more objects.
     fn need(&self, state: &State, more: More) -> Need {
-        let items = self.live(state) + more.items;
-        let short = state.item_bytes.min(state.log_bytes) / WORD + more.words;
+        self.need_for(state, Counted { items: self.live(state), ..state.counted() }, more)
+    }
+
+    /// As [`Walsh::need`], of an area with so many live pairs.
+    fn need_for(&self, state: &State, live: Counted, more: More) -> Need {
+        let items = live.items + more.items;
+        let short = live.item_bytes.min(state.log_bytes) / WORD + more.words;
         let (entries, object_words) = (self.ordinary.entries, self.ordinary.object_words);
         let wanted = match self.form {
             // And the tombstone of a removal that finds no other room.
@@ -117,8 +122,8 @@ impl<M: Media> Walsh<M> {
                 (by_count + (2 * short).div_ceil(room) + more.logs) * self.ordinary.bytes
             }
         };
-        let long_heads = (state.item_bytes / (object_words * WORD) + 1) * LONG_HEAD_LINES * LINE;
-        let long = state.long_bytes.min(state.item_bytes + long_heads);
+        let long_heads = (live.item_bytes / (object_words * WORD) + 1) * LONG_HEAD_LINES * LINE;
+        let long = state.long_bytes.min(live.item_bytes + long_heads);
         let more_long = match more.long_words {
             0 => 0,
             words => words * WORD + LONG_HEAD_LINES * LINE,
@@ -129,7 +134,7 @@ impl<M: Media> Walsh<M> {
 
     /// Returns the live pairs of an area: at most, if blind writes have made their count a guess.
     pub(super) fn live(&self, state: &State) -> u64 {
-        if state.info.estimated { state.stored } else { state.items }
+        if state.is_exact() { state.items } else { state.stored }
     }
 
     /// Returns what a pair of a fixed form takes of a log, with its record. Unit: bytes.
@@ -137,13 +142,30 @@ impl<M: Media> Walsh<M> {
         (self.objects.least_words() + 1) * WORD
     }
 
-    /// Returns whether an area can be collected to the end. The caller holds `rescue`.
+    /// Returns whether an area, whose pairs are counted, can be collected to the end. The caller
+    /// holds `rescue`.
     pub(super) fn has_room_to_collect(&self, state: &State) -> Result<bool> {
-        let need = self.need(state, More::default());
+        let mut left = state.left();
+        // What a collection took before it was interrupted, it fills first.
+        if let (Some(_), Some(log)) = (state.rehash, &state.open) {
+            let (entries, words) = (log.entries - log.count, log.span.words - log.fill);
+            let end_words = END_OBJECTS * self.average_words(state, LEAST_ENTRIES);
+            left = match self.form {
+                Form::Fixed { .. } => Counted { items: left.items.saturating_sub(entries), ..left },
+                Form::Variable if left.items <= entries && left.item_bytes <= words * WORD => {
+                    return Ok(true);
+                }
+                Form::Variable => {
+                    let item_bytes = words.saturating_sub(end_words) * WORD;
+                    left.minus(Counted { items: 0, item_bytes })
+                }
+            };
+        }
+        let need = self.need_for(state, left, More::default());
         let (entries, object_words) = self.moved_room(state, Purpose::Collect);
         let is_one = self.form == Form::Variable
-            && self.live(state) < entries
-            && state.item_bytes.min(state.log_bytes) <= object_words * WORD;
+            && left.items < entries
+            && left.item_bytes.min(state.log_bytes) <= object_words * WORD;
         let bytes = layout::log_bytes(entries, object_words);
         self.is_free(match is_one {
             // The first log is as long as all of them need.

@@ -147,14 +147,14 @@ impl<M: Media> Walsh<M> {
             if directory % MOST_STEP == 0 || directory == rehash.next {
                 self.fetch_chains(pm, area, state, directory..end.min(directory + MOST_STEP));
             }
-            let (found, has_moved) =
+            let (found, moved) =
                 self.move_chain(pm, area, state, purpose, directory, &mut moving)?;
             directory += 1;
             let Some(rehash) = &mut state.rehash else { break };
             rehash.next = directory;
-            rehash.found.items += found.items;
-            rehash.found.item_bytes += found.item_bytes;
-            if rehash.is_again && !has_moved {
+            rehash.found = rehash.found.plus(found);
+            rehash.left = rehash.left.map(|left| left.minus(moved));
+            if rehash.is_again && moved.items == 0 {
                 passed += found.item_bytes;
                 continue;
             }
@@ -198,7 +198,7 @@ impl<M: Media> Walsh<M> {
     /// Appends the newest version of each key of an old chain, unless the new chain has a newer
     /// one. Objects of one new chain are appended next to each other, so that a search often finds
     /// the second object in the cache line of the first. Returns the live pairs of the old chain, and
-    /// whether one was moved.
+    /// those of them that were moved.
     fn move_chain(
         &self,
         pm: &Access<'_, M>,
@@ -207,25 +207,26 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
         directory: u64,
         moving: &mut Moving,
-    ) -> Result<(Counted, bool)> {
+    ) -> Result<(Counted, Counted)> {
         let set_aside = &area.sides[1 - state.view.side()];
         let head = self.blocks.read(set_aside, directory).head();
         moving.clear();
         self.along(head, |at| moving.take(self, pm, at))?;
-        let (mut found, mut has_moved) = (Counted::default(), false);
+        let (mut found, mut moved) = (Counted::default(), Counted::default());
         // Doubling splits a chain by the lowest bit of the directory number.
         for half in 0..2 {
             for (hash, content) in moving.live() {
                 let number = directory_of(hash, state.view.level());
                 if number % 2 == half {
-                    found.items += 1;
-                    found.item_bytes += self.objects.words(&content) * WORD;
-                    has_moved |=
-                        self.move_pair(pm, area, state, purpose, (hash, number), content)?;
+                    let words = self.objects.words(&content);
+                    found.add(words);
+                    if self.move_pair(pm, area, state, purpose, (hash, number), content)? {
+                        moved.add(words);
+                    }
                 }
             }
         }
-        Ok((found, has_moved))
+        Ok((found, moved))
     }
 
     /// Appends a pair to its new chain, unless its key is there; returns whether it does.
@@ -261,6 +262,52 @@ impl<M: Media> Walsh<M> {
             })?;
         }
         Ok(is_there)
+    }
+
+    /// Counts the live pairs of an area anew if blind writes have made their count a guess, and
+    /// what a rehash under way still has to move. For a collection of the area, which takes longer.
+    #[cold]
+    pub(super) fn count_anew(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+    ) -> Result<()> {
+        if state.is_exact() && state.rehash.is_none_or(|rehash| rehash.left.is_some()) {
+            return Ok(());
+        }
+        let view = state.view;
+        let newest = &area.sides[view.side()];
+        let (mut moving, mut live) = (Moving::default(), Counted::default());
+        for directory in 0..1 << view.level() {
+            moving.clear();
+            let head = self.blocks.read(newest, directory).head();
+            self.along(head, |at| moving.take(self, pm, at))?;
+            moving.live().for_each(|(_, content)| live.add(self.objects.words(&content)));
+        }
+        if let Some(rehash) = &mut state.rehash {
+            let set_aside = &area.sides[1 - view.side()];
+            let (mut found, mut left) = (Counted::default(), Counted::default());
+            for directory in rehash.next..1 << view.old().unwrap_or(0) {
+                moving.clear();
+                let head = self.blocks.read(set_aside, directory).head();
+                self.along(head, |at| moving.take(self, pm, at))?;
+                for (hash, content) in moving.live() {
+                    let words = self.objects.words(&content);
+                    let present = self.blocks.read(newest, directory_of(hash, view.level()));
+                    found.add(words);
+                    if !self.is_there(pm, present.start(hash), &content)? {
+                        left.add(words);
+                    }
+                }
+            }
+            rehash.before = rehash.found.plus(found);
+            rehash.left = Some(left);
+            live = live.plus(left);
+        }
+        (state.items, state.item_bytes) = (live.items, live.item_bytes);
+        state.is_counted = true;
+        Ok(())
     }
 
     /// Visits the objects of a chain, newest first. The caller holds the area's lock.

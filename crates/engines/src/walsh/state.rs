@@ -182,6 +182,8 @@ pub struct State {
     pub(super) saved: Option<Saved>,
     /// When upkeep first saw the oldest object that is not durable.
     pub(super) seen: Option<Duration>,
+    /// Whether `items` and `item_bytes` were counted anew after the last blind write.
+    pub(super) is_counted: bool,
     /// The room that ordinary logs take. Unit: bytes.
     pub(super) log_bytes: u64,
     /// The room that longer logs take. Unit: bytes.
@@ -201,12 +203,15 @@ pub struct Rehash {
     pub(super) before: Counted,
     /// What is alive of that, in the chains that are rehashed.
     pub(super) found: Counted,
+    /// What is still to be moved, at most, if that was counted.
+    pub(super) left: Option<Counted>,
 }
 
 impl Rehash {
     /// Returns a rehash of all logs up to `end`, of which nothing is done.
     pub(super) fn begun(end: u64, before: Counted) -> Rehash {
-        Rehash { end, next: 0, is_again: false, before, found: Counted::default() }
+        let found = Counted::default();
+        Rehash { end, next: 0, is_again: false, before, found, left: None }
     }
 }
 
@@ -338,7 +343,29 @@ impl Reserve {
     }
 }
 
+impl Counted {
+    /// Adds a pair whose object has so many words.
+    pub(super) fn add(&mut self, words: u64) {
+        (self.items, self.item_bytes) = (self.items + 1, self.item_bytes + words * WORD);
+    }
+
+    pub(super) fn plus(self, other: Counted) -> Counted {
+        let item_bytes = self.item_bytes + other.item_bytes;
+        Counted { items: self.items + other.items, item_bytes }
+    }
+
+    pub(super) fn minus(self, other: Counted) -> Counted {
+        let item_bytes = self.item_bytes.saturating_sub(other.item_bytes);
+        Counted { items: self.items.saturating_sub(other.items), item_bytes }
+    }
+}
+
 impl State {
+    /// Returns whether the area's counts are exact, or at most a little too large.
+    pub(super) fn is_exact(&self) -> bool {
+        self.is_counted || !self.info.estimated
+    }
+
     /// Returns what the area counts.
     pub(super) fn counted(&self) -> Counted {
         Counted { items: self.items, item_bytes: self.item_bytes }
@@ -355,9 +382,11 @@ impl State {
 
     /// Returns what a rehash will still move, at most, unless blind writes have made it a guess.
     pub(super) fn left(&self) -> Counted {
-        let Some(Rehash { before, found, .. }) = self.rehash else { return self.counted() };
-        let items = before.items.saturating_sub(found.items);
-        Counted { items, item_bytes: before.item_bytes.saturating_sub(found.item_bytes) }
+        let Some(Rehash { before, found, left, .. }) = self.rehash else { return self.counted() };
+        if let Some(left) = left {
+            return left;
+        }
+        before.minus(found)
     }
 
     /// Returns the room that the area takes and needs.

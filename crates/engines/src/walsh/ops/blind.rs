@@ -29,6 +29,7 @@ impl<M: Media> Walsh<M> {
             let new = NewInfo { estimated: true, ..state.info };
             self.write_info(&pm, area, &mut state, &new)?;
         }
+        state.is_counted = false;
         let slot = self.slot(area, hash, state.view);
         let directory = slot.map_or_else(Directory::default, Slot::read);
         let before = Before { slot, directory, version: None };

@@ -253,7 +253,11 @@ impl<M: Media> Walsh<M> {
         area: &Area<M>,
         state: &mut State,
     ) -> Result<bool> {
-        if self.settings.resize == 0 || state.open.is_none() || !self.has_room_to_collect(state)? {
+        if self.settings.resize == 0 || state.open.is_none() {
+            return Ok(false);
+        }
+        self.count_anew(pm, area, state)?;
+        if !self.has_room_to_collect(state)? {
             return Ok(false);
         }
         match state.rehash {
@@ -295,7 +299,10 @@ impl<M: Media> Walsh<M> {
                     Effort::Garbage => self.is_collectable(&state),
                     // It may leave less room than there was.
                     Effort::Compact => self.is_collectable(&state) || self.is_reserve_whole()?,
-                    Effort::Everything => self.frees_room(&state),
+                    Effort::Everything => {
+                        self.count_anew(&pm, area, &mut state)?;
+                        self.frees_room(&state)
+                    }
                 };
                 if is_wanted
                     && self.begin_to_collect(&pm, area, &mut state)?

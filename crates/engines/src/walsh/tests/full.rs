@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use everhash_index::{Change, Design, Error, Form, Result, Table};
 use everhash_pmem::media::{Hints, Holes, Simulation};
-use everhash_pmem::{Addr, Domain, Guarantees, Image, Media, Site, Span, Std};
+use everhash_pmem::{Addr, Domain, Guarantees, Image, Lock, Media, Site, Span, Std};
 use everhash_testkit::model::{Pairs, check_pool, scan_all};
 use everhash_testkit::room;
 use everhash_testkit::session::Session;
 
+use crate::walsh::reserve::Purpose;
 use crate::walsh::{Walsh, WalshSettings};
 
 const FILE: Guarantees =
@@ -217,6 +218,78 @@ fn removing_works_where_each_pair_of_logs_counts() {
         let usual = room::Effort::default();
         let effort = room::Effort { seeds: seed..seed + 1, operations: 200, ..usual };
         room::judge(&design, form, &effort).unwrap();
+    }
+}
+
+#[test]
+fn blind_removals_from_a_full_table_leave_room_for_others() {
+    // Fails if an area that was written blindly counts all its objects as alive where there is no
+    // room, or if a blind removal of nothing takes room.
+    each(|lengths, settings, medium| {
+        let mut filled = Filled::new(lengths, settings, medium);
+        let count = filled.fill(0, 1);
+        let case = |number| format!("{lengths:?}, {} areas, {medium:?}, {number}", settings.areas);
+        for number in 0..count {
+            let bare = filled.session.table().bare().unwrap();
+            let key = lengths.key(number);
+            // Now and then one that is not there.
+            for key in
+                [&lengths.key(number + count), &key].into_iter().skip(usize::from(number % 3 > 0))
+            {
+                let removed = bare.remove_blind(key);
+                assert!(removed.is_ok(), "{removed:?}: {}", case(number));
+            }
+            assert!(!filled.session.table().contains(&key).unwrap(), "{}", case(number));
+            filled.pairs.remove(&key);
+            match number * 8 % count.next_multiple_of(8) {
+                0 if number * 8 / count % 2 == 0 => filled.session.reopen().unwrap(),
+                0 => filled.session.kill_unsynced().unwrap(),
+                _ => {}
+            }
+            if number == count / 2 {
+                assert!(scan_all(filled.session.table()).unwrap() == filled.pairs);
+                filled.remove_all();
+                break;
+            }
+        }
+        filled.fill(0, 1);
+        assert!(scan_all(filled.session.table()).unwrap() == filled.pairs);
+        check_pool(&Design::of::<Walsh>(), filled.session.region()).unwrap();
+    });
+}
+
+#[test]
+fn a_collection_of_a_full_table_that_is_interrupted_goes_on() {
+    // Fails if what an area needs to be collected counts what has been moved already: after a kill
+    // amid a collection its new logs have the room of the reserve, and no removal gets any.
+    let one = WalshSettings { areas: 1, directories: 1 << 9, ..WalshSettings::default() };
+    let few = WalshSettings { areas: 1, directories: 1 << 6, ..WalshSettings::tiny() };
+    for (settings, kilobytes) in [(one, 512), (few, 64)] {
+        for (lengths, durability) in
+            [Lengths::Words, Lengths::Short].into_iter().flat_map(|it| [(it, 0), (it, 1)])
+        {
+            for part in [0, 1, 4, 7] {
+                let settings = WalshSettings { durability, ..settings };
+                let mut filled = Filled::new(lengths, &settings, (kilobytes << 10, MEMORY));
+                filled.fill(0, 1);
+                {
+                    let table = filled.session.table();
+                    let (_one, pm) = (table.rescue.lock().unwrap(), table.pool.access());
+                    let mut state = table.areas[0].state.lock().unwrap();
+                    let state = &mut *state;
+                    assert!(table.end_to_collect(&pm, &table.areas[0], state).unwrap());
+                    if !table.begin_to_collect(&pm, &table.areas[0], state).unwrap() {
+                        continue;
+                    }
+                    let count = part << state.view.old().unwrap() >> 3;
+                    let moves = Purpose::Collect;
+                    assert!(table.step(&pm, &table.areas[0], state, moves, count).unwrap());
+                }
+                filled.session.kill_unsynced().unwrap();
+                filled.remove_all();
+                filled.holds();
+            }
+        }
     }
 }
 
