@@ -329,6 +329,7 @@ impl<M: Media> Walsh<M> {
             durable: tail.count,
             durable_fill: fill,
             published: true,
+            is_for_writes: false,
             committed: tail.count,
             checksum: head[LogHead::CHECKSUM],
         })

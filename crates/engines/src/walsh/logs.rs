@@ -174,6 +174,10 @@ impl<M: Media> Walsh<M> {
         if !state.open.as_ref().is_some_and(fits) {
             self.open_log(pm, area, state, purpose, words)?;
         }
+        let is_added = purpose == Purpose::Write && link.kind.is_live();
+        if is_added && !state.open.as_ref().is_some_and(|log| log.is_for_writes) {
+            self.admit_writes(state)?;
+        }
         let log = state.open.as_mut().expect("a log was opened");
         let at = log.span.start.plus(log.fill);
         let record_at = log.span.start.plus(LogHead::WORDS as u64 + log.count);
@@ -310,6 +314,7 @@ impl<M: Media> Walsh<M> {
             durable: 0,
             durable_fill: fill,
             published: false,
+            is_for_writes: purpose.keeps_reserve(),
             committed: 0,
             checksum: head[LogHead::CHECKSUM],
         });

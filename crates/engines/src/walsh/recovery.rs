@@ -448,6 +448,7 @@ fn open_newest<M: Media>(
         durable: count,
         durable_fill: fill,
         published: true,
+        is_for_writes: false,
         committed: count,
         checksum: log.head[LogHead::CHECKSUM],
     });

@@ -7,6 +7,12 @@
 //! everything: it begins only if there is room for all of it, and what it frees is the reserve
 //! again.
 //!
+//! The invariant: whatever fills the logs that are there, the free room holds the live pairs of the
+//! largest area and a tombstone. So pairs are added only to a log whose end was counted when it was
+//! taken, or is counted now: not to that of a removal, of a collection, or of an earlier process.
+//! Live pairs are counted, not guessed, before an area is collected: blind writes only estimate
+//! them, and of an interrupted collection a part has been moved.
+//!
 //! | For what | May use the reserve |
 //! |---|---|
 //! | a write, a step of a rehash | no |
@@ -51,7 +57,7 @@ impl Purpose {
     }
 
     /// Returns whether the reserve must be whole afterwards.
-    fn keeps_reserve(self) -> bool {
+    pub fn keeps_reserve(self) -> bool {
         matches!(self, Purpose::Write | Purpose::Move)
     }
 
@@ -292,6 +298,29 @@ impl<M: Media> Walsh<M> {
             };
             (entries, object_words) = smaller.ok_or(Error::Full { needed })?;
         }
+    }
+
+    /// Lets writes fill the newest log, which was taken for removals or by a collection, or before
+    /// the table was opened.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the reserve were not whole once it is full.
+    #[cold]
+    pub(super) fn admit_writes(&self, state: &mut State) -> Result<()> {
+        let need = self.need_of_rest(state);
+        let kept = self.with_spare(self.reserve.lock()?.need.max(need));
+        // The medium grows here, while no other area waits for it.
+        self.is_free(kept)?;
+        let mut reserve = self.reserve.lock()?;
+        let kept = self.with_spare(reserve.need.max(need));
+        if !self.is_free(kept)? {
+            return Err(Error::Full { needed: kept.wanted + kept.run_bytes });
+        }
+        reserve.add_need(need);
+        if let Some(log) = &mut state.open {
+            log.is_for_writes = true;
+        }
+        Ok(())
     }
 
     /// Returns the smallest log in which an object of `words` words fits.

@@ -249,6 +249,8 @@ pub struct OpenLog {
     pub(super) durable: u64,
     /// Whether the head is durable, and the log reachable.
     pub(super) published: bool,
+    /// Whether writes may fill it: the reserve is whole then, too.
+    pub(super) is_for_writes: bool,
     /// Objects that the tail covers; with durability 1 recovery finds the others by their seals.
     pub(super) committed: u64,
     /// The checksum of the head, to which seals are bound.
