@@ -284,9 +284,9 @@ impl<M: Media> Walsh<M> {
         self.bound_pending()
     }
 
-    /// Removes a pair where there is no room for a write: in the smallest log, or else its tombstone
-    /// is the first object of a collection of the area, if that frees room. If no collection of any
-    /// area does, it takes what is left.
+    /// Removes a pair where there is no room for a write: in the smallest log, or else its
+    /// tombstone is the first object of a collection of the area, if that frees room. If no
+    /// collection of any area does, it takes what is left.
     #[cold]
     fn remove_in_reserve(
         &self,

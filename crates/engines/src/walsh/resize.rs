@@ -51,8 +51,8 @@ const MOST_STEP_BYTES: u64 = 64 << 10;
 /// Bytes of objects that were moved before, after which a step ends. After a recovery a rehash
 /// begins again; its first step goes past what it has moved, however many directories that are.
 ///
-/// Unit: bytes. Source: ours; tens of milliseconds for short pairs, once. Otherwise a rehash does not end where each
-/// process is killed after a few writes.
+/// Unit: bytes. Source: ours; tens of milliseconds for short pairs, once. Otherwise a rehash does
+/// not end where each process is killed after a few writes.
 const MOST_PASSED_BYTES: u64 = 16 << 20;
 
 /// Empty directories that a step skips for each chain that it may move. An area with few long
@@ -197,8 +197,8 @@ impl<M: Media> Walsh<M> {
 
     /// Appends the newest version of each key of an old chain, unless the new chain has a newer
     /// one. Objects of one new chain are appended next to each other, so that a search often finds
-    /// the second object in the cache line of the first. Returns the live pairs of the old chain, and
-    /// those of them that were moved.
+    /// the second object in the cache line of the first. Returns the live pairs of the old chain,
+    /// and those of them that were moved.
     fn move_chain(
         &self,
         pm: &Access<'_, M>,

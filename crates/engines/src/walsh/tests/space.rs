@@ -82,9 +82,9 @@ fn long_values_that_are_replaced_give_their_room_back() {
 
 #[test]
 fn long_values_give_their_room_back_where_each_process_is_killed() {
-    // Fails if every recovery counts what was replaced as alive, so that nothing looks like garbage,
-    // or if a rehash that begins again gets no further than the one before: 628 MB were in use for
-    // 5 MB of values.
+    // Fails if every recovery counts what was replaced as alive, so that nothing is garbage, or if
+    // a rehash that begins again gets no further than the one before: 628 MB were in use for 5 MB
+    // of values.
     for writes in [1, 2, 7] {
         let medium = Image::<Std>::new(0, 256 << 20).with_guarantees(FILE);
         let settings = WalshSettings { areas: 1, ..WalshSettings::default() };
