@@ -14,7 +14,7 @@ use super::layout::{
     self, AreaRecord, Info, LOG_AREA, LOG_SEQUENCE, Link, LogHead, RECORD_HASH, RECORD_OFFSET, Tail,
 };
 use super::object::Content;
-use super::reserve::Purpose;
+use super::reserve::{FIRST_ENTRIES, Purpose};
 use super::state::{Area, Counted, Log, NewInfo, OpenLog, State, Walsh};
 
 /// Where logs are persisted.
@@ -42,13 +42,6 @@ pub struct Object<'o> {
     pub(super) link: Link,
     pub(super) content: Content<'o>,
 }
-
-/// Objects of an area's first log, unless the ordinary ones are smaller; the next logs hold as many
-/// as there are, until they are ordinary.
-///
-/// Unit: objects. Source: ours; the paper's 256 in each of its 512 areas are 4 MB for a thousand
-/// pairs. Now at most half of a small table is empty room.
-pub(super) const FIRST_ENTRIES: u64 = 8;
 
 /// Directory records of a log beyond a quarter more than there are usual objects: of long objects
 /// a few more or less are a large part.

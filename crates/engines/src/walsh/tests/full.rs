@@ -244,7 +244,7 @@ fn blind_removals_from_a_full_table_leave_room_for_others() {
             assert!(!filled.session.table().contains(&key).unwrap(), "{}", case(number));
             filled.pairs.remove(&key);
             match number * 8 % count.next_multiple_of(8) {
-                0 if number * 8 / count % 2 == 0 => filled.session.reopen().unwrap(),
+                0 if (number * 8 / count).is_multiple_of(2) => filled.session.reopen().unwrap(),
                 0 => filled.session.kill_unsynced().unwrap(),
                 _ => {}
             }
