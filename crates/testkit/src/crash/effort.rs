@@ -51,7 +51,7 @@ pub struct Effort {
     pub shorten_executions: u64,
     /// Whether the medium overwrites a span as soon as the engine frees it, so that space freed
     /// before its unlinking is durable is found. Half of the seeds keep what was freed all the
-    /// same: else nobody would meet old content that looks sound.
+    /// same, but for mutants: else nobody would meet old content that looks sound.
     pub overwrite_freed: bool,
     /// How many threads; 0 for one per core.
     pub threads: usize,

@@ -168,8 +168,7 @@ fn meet(
 
 fn kill(design: &Design<Traced>, form: Form, effort: &Effort, mutant: Mutant) -> Option<Detection> {
     effort.seeds.clone().find_map(|seed| {
-        let effort = effort.of_seed(seed);
-        let mut checker = CrashChecker::new(design, form, &effort, Some(mutant));
+        let mut checker = CrashChecker::new(design, form, effort, Some(mutant));
         let found = checker.try_seed(&effort.workload(seed).generate()).err()?;
         let (model, states) = (effort.model, checker.executions());
         Some(Detection { model, seed, states, failure: found.failure })

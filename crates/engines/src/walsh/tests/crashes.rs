@@ -12,6 +12,7 @@ use everhash_testkit::session::survives_ended_processes;
 use super::settings::{Epochal, Immediate};
 use crate::walsh::Walsh;
 use crate::walsh::logs::sites;
+use crate::walsh::recovery;
 
 /// A second or two for each form and model. `everhash crash` does more.
 fn effort(model: Model) -> Effort {
@@ -131,4 +132,10 @@ fn a_kill_and_a_power_loss_in_the_recovery_leave_an_epoch_that_is_whole() {
     let effort = Effort { limits, nested_limits: limits, executions: 6000, ..seeds };
     let counts = survives::<Epochal>(Form::WORDS, &effort);
     assert!(counts.nested > 10_000, "{counts:?}");
+    for change in ["drop-flush", "drop-fence"] {
+        let mutant = Mutant { site: recovery::sites::EPOCH_FOUND, change: change.parse().unwrap() };
+        let design = Design::of::<Epochal>();
+        let judged = judge_mutant(&design, Form::WORDS, &effort, Some(mutant));
+        assert!(judged.is_err(), "{mutant} is not noticed");
+    }
 }
