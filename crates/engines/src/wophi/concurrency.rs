@@ -181,3 +181,30 @@ impl<M: Media> Drop for Held<'_, M> {
         self.pm.unlocking(self.stripe.name());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use everhash_pmem::Std;
+
+    use super::*;
+
+    #[test]
+    fn a_group_has_the_stripes_of_its_buckets() {
+        // Fails if a split locks other stripes than those of the writers in its way, or one twice.
+        for stripes in [1, 4, 16] {
+            let stripes = Stripes::<Std>::new(stripes);
+            for count in [1, 2, 8, 32] {
+                for first in (0..64).step_by(count) {
+                    let group = stripes.of_group(first, count as u64).iter();
+                    let found: Vec<_> = group.map(core::ptr::from_ref).collect();
+                    let buckets = first..first + count as u64;
+                    let mut wanted: Vec<_> =
+                        buckets.map(|bucket| core::ptr::from_ref(stripes.of(bucket))).collect();
+                    wanted.sort_unstable();
+                    wanted.dedup();
+                    assert_eq!(found, wanted, "{count} buckets from {first} on");
+                }
+            }
+        }
+    }
+}

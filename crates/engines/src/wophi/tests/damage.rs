@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use everhash_index::{Design, Engine, Error, Form, Inline, Opening, Table, create};
+use everhash_index::{Design, Engine, Error, Form, Inline, Opening, Table, create, open};
 use everhash_pmem::pool::{DATA, ROOT};
 use everhash_pmem::{Addr, AllocationMeter, Bits, Boot, Image, LINE, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
@@ -131,6 +131,39 @@ fn a_damaged_pair_takes_no_other_one_of_its_chain_along() {
     let (visit, report) = (&mut |_: &[u8], _: &[u8]| pairs += 1, &mut |_| reports += 1);
     Wophi::salvage(&region, Boot::default(), visit, report).unwrap();
     assert_eq!((pairs, reports), (39, 1));
+}
+
+#[test]
+fn an_open_after_a_crash_notices_a_key_among_those_of_another_bucket() {
+    // Fails if recovery takes any pair for one that a split has moved, and removes it.
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let table = create::<Wophi, _>(region.clone(), &Opening::default(), &settings, &Inline);
+    let table = table.unwrap();
+    let key = |number: u64| number << 40 | 0xfeed;
+    (0..20).for_each(|number| {
+        let words = table.words().unwrap();
+        assert!(words.insert_word(key(number), number).unwrap());
+    });
+    drop(table);
+    let words = region.media().words();
+    let at = words.iter().position(|word| *word == key(7)).unwrap();
+    let refused = (100..116).filter(|other| {
+        let mut words = words.clone();
+        words[at] = key(*other);
+        let bytes = words.len() as u64 * 8;
+        let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
+        match open::<Wophi, _>(region, Boot::default(), &Inline) {
+            Ok(_) => false,
+            Err(error) => {
+                assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+                true
+            }
+        }
+    });
+    // One in 64 keys belongs there.
+    let refused = refused.count();
+    assert!(refused >= 12, "{refused} of 16");
 }
 
 #[test]

@@ -334,6 +334,23 @@ fn a_growth_that_uses_up_a_call_of_upkeep_forgets_no_emptied_bucket() {
 }
 
 #[test]
+fn buckets_that_a_killed_process_left_empty_leave_their_chains() {
+    // Fails if an open forgets the empty buckets that it met, or if nobody notes how long chains
+    // get.
+    let (region, table) = make(&crowded(1), 1 << 20);
+    let words = table.words().unwrap();
+    (0..500u64).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    // The longest chain is as long as the average at least.
+    let least = figure(&table, "chained_buckets").div_ceil(64) + 1;
+    assert!(figure(&table, "longest_chain") >= least, "{least}");
+    (0..500u64).for_each(|key| assert!(words.remove_word(key).unwrap()));
+    drop(table);
+    let table = open::<Wophi, _>(region, Opening::default().boot, &Inline).unwrap();
+    maintain(&table, 7);
+    assert_eq!(figure(&table, "chained_buckets"), 0);
+}
+
+#[test]
 fn an_open_and_a_clear_know_how_full_a_table_is() {
     // Fails if a table that was opened grows late, or if one that was cleared grows again and again
     // for the same pairs.
