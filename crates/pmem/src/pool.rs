@@ -275,6 +275,20 @@ impl<M: Media> Pool<M> {
         self.writable
     }
 
+    /// Returns the error of a write to a pool that was opened for reading only. Its medium may
+    /// take stores all the same, and its header says that it was closed cleanly.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    #[inline(always)]
+    pub fn check_writable(&self) -> Result<()> {
+        if self.writable {
+            return Ok(());
+        }
+        let what = "writing to a pool that was opened for reading only; open it for writing";
+        Err(Error::Unsupported { what: what.into() })
+    }
+
     /// Returns how the pool was shut down before it was opened.
     pub fn previous_shutdown(&self) -> Shutdown {
         self.previous

@@ -67,7 +67,7 @@ impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
         may_put: bool,
         decide: impl FnOnce(Option<F::Pair>, &mut Vec<u8>) -> Decision<T, F::Value<'v>>,
     ) -> Result<T> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         let mut decide = Some(decide);
         let edited = self.write_to(&pm, wanted.hash, |writer| {
@@ -86,7 +86,7 @@ impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
     /// As the others do, but takes no room before it knows that it needs it.
     #[inline(always)]
     fn write(&self, key: F::Key<'_>, edit: Edit<F::Value<'_>>) -> Result<bool> {
-        self.writable()?;
+        self.pool.check_writable()?;
         match edit {
             Edit::Insert(value) => self.insert(key, value),
             Edit::Put(value) => self.put(key, value),
@@ -169,7 +169,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// # Errors
     /// As [`SlotTable::edit`].
     pub(super) fn insert_blind(&self, key: F::Key<'_>, value: F::Value<'_>) -> Result<()> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let (pm, wanted) = (self.pool.access(), self.wanted(key));
         if self.append_blind(&pm, wanted, value)? {
             return Ok(());

@@ -207,7 +207,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// # Errors
     /// As [`ElimDa::get`].
     pub fn clear(&self) -> Result<()> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let pm = self.pool.access();
         let mut place = Some(0);
         while let Some(at) = place {

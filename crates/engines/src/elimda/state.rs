@@ -336,13 +336,4 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     fn counter(&self, hash: u64) -> &WordOf<M> {
         &self.counters[hash as usize % self.counters.len()].0
     }
-
-    /// Returns the error of a write to a table that was opened for reading only.
-    pub(super) fn writable(&self) -> Result<()> {
-        if self.pool.writable() {
-            return Ok(());
-        }
-        let what = "writing to a pool that was opened for reading only; open it for writing";
-        Err(Error::Unsupported { what: what.into() })
-    }
 }

@@ -33,7 +33,7 @@ impl<M: Media> Reef<M> {
         let shards: core::result::Result<Vec<_>, _> =
             self.shards.all().iter().map(|shard| shard.latch.lock()).collect();
         let mut shards = shards?;
-        self.alive()?;
+        self.takes_writes()?;
         if shards.iter().all(|members| members.items == 0) {
             return Ok(());
         }

@@ -103,7 +103,7 @@ impl<M: Media> Reef<M> {
         for number in numbers {
             members.insert(number, self.shards.all()[number].latch.lock()?);
         }
-        self.alive()?;
+        self.takes_writes()?;
         let mut writes = self.find_all(&pm, last, &mut members)?;
         if writes.is_empty() {
             return Ok(BTreeSet::new());

@@ -63,7 +63,7 @@ impl<M: Media> Reef<M> {
         let pm = self.pool.access();
         let (shard, number) = self.shard(hash);
         let mut members = shard.latch.lock()?;
-        self.alive()?;
+        self.takes_writes()?;
         pm.dram(1);
         let look = |at| self.objects.look(&pm, (at, self.units.seal(at)), key, None);
         let found = shard.locate(hash, look)?;
@@ -173,7 +173,7 @@ impl<M: Media> Reef<M> {
         let pm = self.pool.access();
         let (shard, number) = self.shard(hash);
         let mut members = shard.latch.lock()?;
-        self.alive()?;
+        self.takes_writes()?;
         let mut present = Vec::new();
         let look = |at| self.objects.look(&pm, (at, self.units.seal(at)), key, Some(&mut present));
         let found = shard.locate(hash, look)?;

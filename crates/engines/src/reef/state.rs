@@ -169,6 +169,16 @@ impl<M: Media> Reef<M> {
         }
     }
 
+    /// Returns the error of a write where there can be none.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; [`Error::Unsupported`] if the pool was opened for reading only.
+    #[inline(always)]
+    pub(super) fn takes_writes(&self) -> Result<()> {
+        self.alive()?;
+        Ok(self.pool.check_writable()?)
+    }
+
     /// Passes a result on; after a failure, nothing can be promised any more.
     #[inline(always)]
     pub(super) fn poison_on_error<T>(&self, outcome: everhash_pmem::Result<T>) -> Result<T> {

@@ -64,7 +64,7 @@ impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
         _may_put: bool,
         decide: impl FnOnce(Option<C::Pair>, &mut Vec<u8>) -> Result<(T, Step<C::Value<'v>>)>,
     ) -> Result<T> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let pm = self.pool.access();
         let wanted = self.hashed(key);
         let (answer, correction) = {

@@ -156,7 +156,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// # Errors
     /// As a removal.
     pub fn clear(&self) -> Result<()> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let pm = self.pool.access();
         let all = 0..self.groups.count();
         let all: Vec<_> =

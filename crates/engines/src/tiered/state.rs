@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use everhash_index::{Error, Form, Result};
+use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Primitives, Space};
 
 use super::bucket::{Lines, PairCodec, Words};
@@ -157,16 +157,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     #[inline(always)]
     pub(super) fn note_unswept(&self) {
         self.unswept.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the error of a write to a table that was opened for reading only.
-    #[inline(always)]
-    pub(super) fn writable(&self) -> Result<()> {
-        if self.pool.writable() {
-            return Ok(());
-        }
-        let what = "writing to a pool that was opened for reading only; open it for writing";
-        Err(Error::Unsupported { what: what.into() })
     }
 
     /// Returns what DRAM knows of the bucket of a position in layer `rank`, which lies at `place`.

@@ -24,7 +24,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         budget: u32,
         drain: impl Fn(&Access<'_, M>) -> Result<bool>,
     ) -> Result<Upkeep> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let Some(mut sweep) = self.sweep.try_lock()? else { return Ok(Upkeep::default()) };
         let pm = self.pool.access();
         let mut left = u64::from(budget).max(1);

@@ -150,7 +150,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         pm: &'t Access<'_, M>,
         key: C::Key<'k>,
     ) -> Result<Writer<'t, 'k, M, C>> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let wanted = self.hashed(key);
         let index = self.directory.index_of(wanted.hash);
         let shard = &self.directory.shards()[index as usize];

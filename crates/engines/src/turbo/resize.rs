@@ -128,7 +128,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// # Errors
     /// [`Error::Corrupt`] and errors of the medium; a full medium is none.
     pub fn maintain(&self, budget: u32) -> Result<Upkeep> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let pm = self.pool.access();
         let mut left = u64::from(budget.max(1));
         while left > 0 {

@@ -109,7 +109,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// # Errors
     /// As [`Turbo::scan`], and errors of the medium.
     pub fn clear(&self) -> Result<()> {
-        self.writable()?;
+        self.pool.check_writable()?;
         (0..self.directory.shards().len() as u64).try_for_each(|index| self.clear_shard(index))
     }
 

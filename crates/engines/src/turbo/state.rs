@@ -124,14 +124,4 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     pub(super) fn buckets(&self) -> u64 {
         self.directory.shards().iter().map(|shard| shard.place().buckets()).sum()
     }
-
-    /// Returns the error of a write to a table that was opened for reading only.
-    #[inline(always)]
-    pub(super) fn writable(&self) -> Result<()> {
-        if self.pool.writable() {
-            return Ok(());
-        }
-        let what = "writing to a pool that was opened for reading only; open it for writing";
-        Err(Error::Unsupported { what: what.into() })
-    }
 }

@@ -113,7 +113,7 @@ impl<M: Media> Walsh<M> {
         let view = area.view.latest();
         let ahead =
             view.is_plain().then(|| self.before(&pm, area, view, (hash, key), buffer.as_mut()));
-        let state = self.lock(area)?;
+        let state = self.lock_to_write(area)?;
         pm.locked(area.number);
         let before = match ahead {
             Some(Ok(before)) if before.is_current() && area.view.shows(view) => before,
@@ -175,7 +175,7 @@ impl<M: Media> Walsh<M> {
         // processor, and what is loaded until then costs nothing.
         let view = area.view.latest();
         let ahead = self.try_before_word(&pm, area, view, (hash, key));
-        let state = self.lock(area)?;
+        let state = self.lock_to_write(area)?;
         pm.locked(area.number);
         match ahead {
             Some(before) if before.is_current() && area.view.shows(view) => {

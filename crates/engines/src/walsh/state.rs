@@ -427,6 +427,16 @@ impl<M: Media> Walsh<M> {
         Ok(state)
     }
 
+    /// As [`Walsh::lock`], for a write.
+    ///
+    /// # Errors
+    /// As [`Walsh::lock`]; [`Error::Unsupported`] if the pool was opened for reading only.
+    #[inline(always)]
+    pub(super) fn lock_to_write<'a>(&self, area: &'a Area<M>) -> Result<GuardOf<'a, M>> {
+        self.pool.check_writable()?;
+        self.lock(area)
+    }
+
     /// Returns an error if the medium has failed before.
     #[inline]
     pub(super) fn alive(&self) -> Result<()> {

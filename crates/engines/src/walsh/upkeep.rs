@@ -19,7 +19,7 @@ impl<M: Media> Walsh<M> {
     pub(super) fn clear(&self) -> Result<()> {
         let pm = self.pool.access();
         for area in &self.areas {
-            let mut state = self.lock(area)?;
+            let mut state = self.lock_to_write(area)?;
             self.clear_area(&pm, area, &mut state)?;
         }
         Ok(())
@@ -48,6 +48,9 @@ impl<M: Media> Walsh<M> {
 
     /// Flushes what is old, and goes on with rehashes.
     pub(super) fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        if !self.pool.writable() {
+            return Ok(Upkeep::default());
+        }
         self.reserve_ahead()?;
         // What was written just after a visit is seen at the next one, half an interval later.
         let half = Duration::from_millis(self.settings.flush_interval_ms) / 2;

@@ -192,7 +192,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         key: C::Key<'k>,
         may_put: bool,
     ) -> Result<Writer<'t, 'k, M, C>> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let hash = C::hash(&self.hasher, key);
         if may_put {
             self.share(pm, hash)?;

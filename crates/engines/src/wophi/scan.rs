@@ -90,7 +90,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// # Errors
     /// As [`Wophi::scan`], and errors of the medium.
     pub fn clear(&self) -> Result<()> {
-        self.writable()?;
+        self.pool.check_writable()?;
         // A bucket and all that it has split into by then are cleared in one step: a key that is
         // added behind the sweep, and moved up by a growth, must not be removed again.
         let classes = self.main.count(self.main.view().level);

@@ -165,15 +165,6 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         }
     }
 
-    /// Returns the error of a write to a table that was opened for reading only.
-    pub(super) fn writable(&self) -> Result<()> {
-        if self.pool.writable() {
-            return Ok(());
-        }
-        let what = "writing to a pool that was opened for reading only; open it for writing";
-        Err(everhash_index::Error::Unsupported { what: what.into() })
-    }
-
     /// Notes the length of a chain.
     pub(super) fn note_chain(&self, buckets: u64) {
         if self.longest_chain.load(Ordering::Relaxed) < buckets {

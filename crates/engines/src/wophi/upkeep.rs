@@ -23,7 +23,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// # Errors
     /// Errors of the medium; [`Error::Corrupt`] after the work beside the damage.
     pub fn maintain(&self, budget: u32) -> Result<Upkeep> {
-        self.writable()?;
+        self.pool.check_writable()?;
         let Some(mut sweep) = self.sweep.try_lock()? else { return Ok(Upkeep::default()) };
         let pm = self.pool.access();
         let mut left = u64::from(budget.max(1));

@@ -1,6 +1,6 @@
 //! Clearing, closing, dropping, and opening again.
 
-use everhash_index::{Design, Error, Form, Inline};
+use everhash_index::{Change, Design, Error, Form, Inline};
 use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy};
@@ -117,6 +117,24 @@ pub(super) fn reading_only_changes_nothing(
     for (key, expected) in &pairs {
         let found = table.get(key, &mut value)? && value == *expected;
         ensure!(found, "reading only does not find a pair");
+    }
+    let Some((key, value)) = pairs.first_key_value() else {
+        return Err(Failure::new("no pair was loaded"));
+    };
+    let outcomes = [
+        ("insert", table.insert(&shape.key(99), value).map(drop)),
+        ("put", table.put(key, value).map(drop)),
+        ("update", table.update(key, value).map(drop)),
+        ("modify", table.modify(key, &mut |_| Change::Remove)),
+        ("remove", table.remove(key).map(drop)),
+        ("put_many", table.put_many(&[(key, value)]).map(drop)),
+        ("insert_many", table.insert_many(&[(&shape.key(99), value)]).map(drop)),
+        ("remove_many", table.remove_many(&[key]).map(drop)),
+        ("clear", table.clear()),
+    ];
+    for (what, outcome) in outcomes {
+        let refused = matches!(outcome, Err(Error::Unsupported { .. }));
+        ensure!(refused, "reading only does not refuse `{what}`: {outcome:?}");
     }
     table.close()?;
     ensure!(region.media().words() == before, "reading only changed the medium");

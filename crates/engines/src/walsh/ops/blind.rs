@@ -23,7 +23,7 @@ impl<M: Media> Walsh<M> {
         let hash = new.hash;
         let area = self.area(hash);
         let pm = self.pool.access();
-        let mut state = self.lock(area)?;
+        let mut state = self.lock_to_write(area)?;
         pm.locked(area.number);
         if !state.info.estimated {
             let new = NewInfo { estimated: true, ..state.info };

@@ -125,6 +125,10 @@ bugs! {
     ErrorShowsKey "an error names the key", Judge::Conformance("errors_carry_no_keys");
     ReadOnlyWrites "opening for reading writes",
         Judge::Conformance("reading_only_changes_nothing");
+    ReadOnlyInserts "a table that was opened for reading takes pairs",
+        Judge::Conformance("reading_only_changes_nothing");
+    ReadOnlyClears "a table that was opened for reading is cleared",
+        Judge::Conformance("reading_only_changes_nothing");
     EndlessUpkeep "maintain always wants more",
         Judge::Conformance("maintenance_comes_to_an_end");
 }

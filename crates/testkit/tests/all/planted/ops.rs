@@ -18,6 +18,9 @@ impl<M: Media> SlotsTable<M> {
         key: Two,
         edit: impl FnOnce(Option<Two>) -> Result<(T, Change)>,
     ) -> Result<T> {
+        if self.bug != Bug::ReadOnlyInserts {
+            self.pool.check_writable()?;
+        }
         let seen = super::table::home(&self.pool.access(), self.bug)?;
         let mut writer = self.lock()?;
         if self.bug == Bug::GrowthOfTwo {
@@ -312,6 +315,9 @@ impl<M: Media> SlotsTable<M> {
 
     /// Removes every pair, bucket by bucket.
     pub fn wipe(&self) -> Result<()> {
+        if self.bug != Bug::ReadOnlyClears {
+            self.pool.check_writable()?;
+        }
         let pm = self.pool.access();
         let before = super::table::home(&pm, self.bug)?;
         let mut writer = self.lock()?;
