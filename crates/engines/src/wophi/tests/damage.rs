@@ -11,7 +11,7 @@ use everhash_testkit::session::Session;
 
 use super::upkeep::figure;
 use crate::common::{record, settings};
-use crate::wophi::layout::{self, Kind, NEXT, Root, Token, WordBucket};
+use crate::wophi::layout::{self, DoubleBucket, Kind, NEXT, Root, Token, WordBucket};
 use crate::wophi::{Wophi, WophiSettings};
 
 #[test]
@@ -164,6 +164,34 @@ fn an_open_after_a_crash_notices_a_key_among_those_of_another_bucket() {
     // One in 64 keys belongs there.
     let refused = refused.count();
     assert!(refused >= 12, "{refused} of 16");
+}
+
+#[test]
+fn a_flipped_bit_of_a_fingerprint_hides_no_key() {
+    // Fails if a fingerprint that another one was made of means that the key is another one.
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let opening = Opening { form: Form::DOUBLE_WORDS, ..Opening::default() };
+    let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let key = |number: u64| number.to_le_bytes().repeat(2);
+    (0..100).for_each(|number| assert!(table.insert(&key(number), &key(number)).unwrap()));
+    let (pm, link) = (region.access(), layout::extent_link(0));
+    let first = layout::decode_link(pm.load(link).unwrap(), link).unwrap();
+    let mut noticed = 0;
+    for (bucket, slot) in (0..64).flat_map(|bucket| (1..4).map(move |slot| (bucket, slot))) {
+        let (word, shift) = layout::print_place(slot);
+        let at = first.plus(bucket * DoubleBucket::WORDS as u64 + word as u64);
+        let before = pm.load(at).unwrap();
+        pm.store(at, before ^ 1 << (shift as u64 + bucket % 32)).unwrap();
+        for number in 0..100 {
+            match table.contains(&key(number)) {
+                Err(Error::Corrupt { .. }) => noticed += 1,
+                found => assert!(found.unwrap(), "{number} is hidden by slot {slot} of {bucket}"),
+            }
+        }
+        pm.store(at, before).unwrap();
+    }
+    assert!(noticed > 20, "{noticed}");
 }
 
 #[test]
