@@ -93,6 +93,7 @@ impl<M: Media> ReferenceTable<M> {
     /// A crash leaves the table before or the one after: the new one is durable before the root
     /// names it, and the old one stays as it is until the root is durable.
     fn write<T>(&self, edit: impl FnOnce(&mut Pairs) -> (T, bool)) -> Result<T> {
+        self.pool.check_writable()?;
         let mut state = self.lock()?;
         let bytes = self.read(state.home)?;
         let mut pairs: Pairs =
