@@ -9,7 +9,7 @@ use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
 
-use super::upkeep::figure;
+use super::upkeep::{figure, insert_until_it_grows};
 use crate::common::{record, settings};
 use crate::wophi::layout::{self, DoubleBucket, Kind, NEXT, Root, Token, WordBucket};
 use crate::wophi::{Wophi, WophiSettings};
@@ -203,11 +203,7 @@ fn a_damaged_bucket_keeps_a_growth_from_no_other_key() {
     let opening = Opening::default();
     let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
     let words = table.words().unwrap();
-    let mut count = 0;
-    while figure(&table, "growing") == 0 {
-        assert!(words.insert_word(count, count).unwrap());
-        count += 1;
-    }
+    insert_until_it_grows(&table);
     let (pm, link) = (region.access(), layout::extent_link(0));
     let first = layout::decode_link(pm.load(link).unwrap(), link).unwrap();
     let last = first.plus(63 * WordBucket::WORDS as u64);

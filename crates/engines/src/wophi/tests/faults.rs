@@ -10,7 +10,7 @@ use everhash_pmem::{
     Addr, Error as Fault, Guarantees, Image, Media, Region, Result, Site, Span, Std,
 };
 
-use super::upkeep::{figure, maintain};
+use super::upkeep::{figure, insert_until_it_grows, maintain};
 use crate::wophi::{Wophi, WophiSettings, WophiTable, ops, resize};
 
 /// An image whose fences and growths fail as a test demands.
@@ -231,12 +231,7 @@ fn a_split_that_fails_before_its_commit_gives_its_buckets_back() {
     // Fails if the chained buckets of an upper half are lost with every attempt to write them.
     let settings = WophiSettings { grow_percent: 300, pab_divisor: 1, ..settings() };
     let (region, table) = make(&settings);
-    let words = table.words().unwrap();
-    let mut key = 0u64;
-    while figure(&table, "growing") == 0 {
-        assert!(words.insert_word(key, key).unwrap());
-        key += 1;
-    }
+    let count = insert_until_it_grows(&table);
     let buckets = |table: &WophiTable<Faulty>| {
         ["pab_free", "chained_buckets", "direct_allocations"].map(|name| figure(table, name))
     };
@@ -251,7 +246,7 @@ fn a_split_that_fails_before_its_commit_gives_its_buckets_back() {
     assert_eq!(figure(&table, "growing"), 0);
     let after = buckets(&table);
     assert!(after[1] > before[1], "no split needed a chained bucket");
-    assert_eq!(table.check().unwrap().items, key);
+    assert_eq!(table.check().unwrap().items, count);
     drop(table);
     assert_eq!(figure(&reopen(&region), "chained_buckets"), after[1], "buckets in no chain");
 }

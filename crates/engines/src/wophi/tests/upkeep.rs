@@ -33,6 +33,17 @@ pub(super) fn maintain(table: &impl Table, budget: u32) {
     panic!("maintenance does not end");
 }
 
+/// Inserts pairs of words until a growth has begun; returns how many those are.
+pub(super) fn insert_until_it_grows(table: &impl Table) -> u64 {
+    let words = table.words().unwrap();
+    let mut count = 0;
+    while figure(table, "growing") == 0 {
+        assert!(words.insert_word(count, count).unwrap());
+        count += 1;
+    }
+    count
+}
+
 fn crowded(pab_divisor: u64) -> WophiSettings {
     let tiny = WophiSettings::tiny();
     WophiSettings { initial_buckets: 64, stripes: 8, grow_percent: 1000, pab_divisor, ..tiny }
@@ -99,12 +110,7 @@ fn maintenance_alone_completes_a_growth() {
     // Fails if a growth that begins and meets no further insert stays half done for ever.
     let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
     let (_, table) = make(&settings, 1 << 20);
-    let words = table.words().unwrap();
-    let mut key = 0u64;
-    while figure(&table, "growing") == 0 {
-        assert!(words.insert_word(key, key).unwrap());
-        key += 1;
-    }
+    let key = insert_until_it_grows(&table);
     maintain(&table, 4);
     assert_eq!((figure(&table, "growing"), figure(&table, "main_buckets")), (0, 128));
     assert_eq!(table.check().unwrap().items, key);
@@ -139,12 +145,7 @@ fn a_growth_that_a_crash_interrupts_goes_on() {
     for initial_buckets in [1024, 8192] {
         let settings = WophiSettings { initial_buckets, stripes: 8, ..WophiSettings::tiny() };
         let (region, table) = make(&settings, 8 << 20);
-        let words = table.words().unwrap();
-        let mut key = 0u64;
-        while figure(&table, "growing") == 0 {
-            assert!(words.insert_word(key, key).unwrap());
-            key += 1;
-        }
+        let key = insert_until_it_grows(&table);
         (0..100).for_each(|_| assert!(table.maintain(Duration::ZERO, 8).is_ok()));
         drop(table);
         let table = open::<Wophi, _>(region.clone(), Opening::default().boot, &Threads).unwrap();
@@ -321,12 +322,7 @@ fn a_growth_that_uses_up_a_call_of_upkeep_forgets_no_emptied_bucket() {
     let settings = WophiSettings { initial_buckets: 256, group_buckets: 8, ..Default::default() };
     let settings = WophiSettings { stripes: 64, ..settings };
     let (_, table) = make(&settings, 1 << 20);
-    let words = table.words().unwrap();
-    let mut key = 0u64;
-    while figure(&table, "growing") == 0 {
-        assert!(words.insert_word(key, key).unwrap());
-        key += 1;
-    }
+    insert_until_it_grows(&table);
     assert!(figure(&table, "chained_buckets") > 10);
     table.clear().unwrap();
     maintain(&table, 256);
