@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering;
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Media, WORD};
 
-use super::directory::{Slot, directory_of};
+use super::directory::{Side, Slot, directory_of};
 use super::layout::{Directory, Kind, Link, MOST_LEVEL, Tag};
 use super::logs::{Object, corrupt};
 use super::moving::Moving;
@@ -209,9 +209,7 @@ impl<M: Media> Walsh<M> {
         moving: &mut Moving,
     ) -> Result<(Counted, Counted)> {
         let set_aside = &area.sides[1 - state.view.side()];
-        let head = self.blocks.read(set_aside, directory).head();
-        moving.clear();
-        self.along(head, |at| moving.take(self, pm, at))?;
+        self.take_chain(pm, set_aside, directory, moving)?;
         let (mut found, mut moved) = (Counted::default(), Counted::default());
         // Doubling splits a chain by the lowest bit of the directory number.
         for half in 0..2 {
@@ -227,6 +225,20 @@ impl<M: Media> Walsh<M> {
             }
         }
         Ok((found, moved))
+    }
+
+    /// Reads the newest version of each key of a chain.
+    #[inline(always)]
+    fn take_chain(
+        &self,
+        pm: &Access<'_, M>,
+        side: &Side<M::Sync>,
+        directory: u64,
+        moving: &mut Moving,
+    ) -> Result<()> {
+        moving.clear();
+        let head = self.blocks.read(side, directory).head();
+        self.along(head, |at| moving.take(self, pm, at))
     }
 
     /// Appends a pair to its new chain, unless its key is there; returns whether it does.
@@ -280,18 +292,14 @@ impl<M: Media> Walsh<M> {
         let newest = &area.sides[view.side()];
         let (mut moving, mut live) = (Moving::default(), Counted::default());
         for directory in 0..1 << view.level() {
-            moving.clear();
-            let head = self.blocks.read(newest, directory).head();
-            self.along(head, |at| moving.take(self, pm, at))?;
+            self.take_chain(pm, newest, directory, &mut moving)?;
             moving.live().for_each(|(_, content)| live.add(self.objects.words(&content)));
         }
         if let Some(rehash) = &mut state.rehash {
             let set_aside = &area.sides[1 - view.side()];
             let (mut found, mut left) = (Counted::default(), Counted::default());
             for directory in rehash.next..1 << view.old().unwrap_or(0) {
-                moving.clear();
-                let head = self.blocks.read(set_aside, directory).head();
-                self.along(head, |at| moving.take(self, pm, at))?;
+                self.take_chain(pm, set_aside, directory, &mut moving)?;
                 for (hash, content) in moving.live() {
                     let words = self.objects.words(&content);
                     let present = self.blocks.read(newest, directory_of(hash, view.level()));

@@ -385,10 +385,7 @@ impl State {
     /// Returns what a rehash will still move, at most, unless blind writes have made it a guess.
     pub(super) fn left(&self) -> Counted {
         let Some(Rehash { before, found, left, .. }) = self.rehash else { return self.counted() };
-        if let Some(left) = left {
-            return left;
-        }
-        before.minus(found)
+        left.unwrap_or_else(|| before.minus(found))
     }
 
     /// Returns the room that the area takes and needs.
