@@ -2,6 +2,8 @@
 
 use everhash_index::{Error, Result};
 
+use super::damage::or_damage;
+
 /// The pairs of a place that are sound, and what is wrong with another one.
 #[derive(Default)]
 pub struct Part {
@@ -20,14 +22,8 @@ impl Part {
         read: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        match read(&mut key, &mut value) {
-            Ok(()) => self.pairs.push((key, value)),
-            Err(damage @ Error::Corrupt { .. }) => {
-                self.damage.get_or_insert(damage);
-            }
-            Err(other) => return Err(other),
-        }
-        Ok(())
+        let read = read(&mut key, &mut value).map(|()| self.pairs.push((key, value)));
+        or_damage(read, &mut self.damage)
     }
 
     /// Adds what is there of another part of the same place.

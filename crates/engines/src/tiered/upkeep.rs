@@ -13,6 +13,7 @@ use super::layout::{self, SLOTS, is_deleted, is_shadow, is_valid};
 use super::moves::Moves;
 use super::overflow::sites;
 use super::state::{Sweep, Tiered};
+use crate::common::damage::or_damage;
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Works on about `budget` buckets. `drain` drains a page of the top layer.
@@ -80,11 +81,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             };
             match self.sweep_page(pm, &view, rank, page) {
                 // It stays as it is until the pool is opened again; others do not.
-                Ok(()) | Err(Error::Poisoned) => {}
-                Err(error @ Error::Corrupt { .. }) => {
-                    damage.get_or_insert(error);
-                }
-                Err(other) => return Err(other),
+                Err(Error::Poisoned) => {}
+                swept => or_damage(swept, &mut damage)?,
             }
             sweep.next += 1;
             left = left.saturating_sub(1 << self.page_log());

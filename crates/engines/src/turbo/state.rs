@@ -12,6 +12,7 @@ use super::search_path::Reach;
 use super::setup::TurboSettings;
 use super::shard::Directory;
 use super::variable_size_items::PairCodec;
+use crate::common::damage::or_damage;
 use crate::common::hash::KeyedHash;
 use crate::common::slot_codec::{HashedKey, Words};
 
@@ -105,14 +106,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
             let place = held.place();
             for index in 0..place.buckets() {
                 let bucket = Bucket::<M>::of(&pm, place, index)?;
-                let live = match bucket.view_of(bucket.meta_word()) {
-                    Ok(view) => view.meta.live(),
-                    Err(error @ Error::Corrupt { .. }) => {
-                        damage.get_or_insert(error);
-                        0
-                    }
-                    Err(other) => return Err(other),
-                };
+                let live = bucket.view_of(bucket.meta_word()).map(|view| view.meta.live());
+                let live = or_damage(live, &mut damage)?;
                 items = items.wrapping_add(u64::from(live.count_ones()));
             }
             items = items.wrapping_sub(shard.items());

@@ -8,6 +8,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media};
 use super::bucket::{Bucket, BucketCodec};
 use super::layout::Kind;
 use super::state::{Sweep, Wophi};
+use crate::common::damage::or_damage;
 
 /// Where upkeep persists something.
 pub mod sites {
@@ -133,16 +134,5 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         pm.fence(sites::UNLINK)?;
         change.end();
         empty.into_iter().try_for_each(|at| self.pab.give(at))
-    }
-}
-
-/// Returns what was done, or nothing if it met damage: that is kept in `damage`, the first of it.
-fn or_damage<T: Default>(done: Result<T>, damage: &mut Option<Error>) -> Result<T> {
-    match done {
-        Err(error @ Error::Corrupt { .. }) => {
-            damage.get_or_insert(error);
-            Ok(T::default())
-        }
-        done => done,
     }
 }
