@@ -4,23 +4,31 @@
 mod class;
 mod page;
 mod record_word;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use core::sync::atomic::Ordering;
 
 pub use class::Class;
 pub use record_word::RecordWord;
 
-use crate::alloc::{LockOf, before_stores, poisoned};
+use crate::alloc::{before_stores, poisoned};
+use crate::sync::{AtomicWord, Primitives};
 use crate::{Addr, Error, LINE, Lock, Media, Result, Space, Span, WORD};
-use page::Page;
+use shelf::{Given, Shelf};
 
 /// The least number of records in a page; longer records are spans of the space.
 ///
 /// Unit: records. Source: ours; bounds the unused rest of a page to an eighth.
 const LEAST_SLOTS: u64 = 8;
+
+/// Threads that remember by themselves where they met nobody.
+///
+/// Unit: threads. Source: ours; more of them share what they remember, which costs time only.
+const STARTS: usize = 32;
 
 /// How full a heap is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,7 +47,9 @@ pub struct HeapUsage {
 /// Records of 16 bytes to 32 MiB, in pages of one [`Class`] each, or as spans of their own.
 ///
 /// A page has no header: the pointer to a record holds its class, and DRAM holds the class of each
-/// page. The pages of a class share a lock, which is never held while the medium grows.
+/// page. The pages of a class are in parts with a lock each, which is never held while the medium
+/// grows. One thread takes from the first part with room; a thread that meets another one there
+/// takes from another part from then on.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -58,25 +68,8 @@ pub struct Heap<M: Media> {
     space: Arc<Space<M>>,
     page_bytes: u64,
     classes: Box<[Shelf<M>]>,
-}
-
-/// The pages of a class, and the right to add one.
-struct Shelf<M: Media> {
-    pages: LockOf<M, Pages>,
-    /// The right to take a page from the space. Acquired before `pages`, which stays unlocked
-    /// meanwhile: other threads give while the device works. One page comes at a time, so that no
-    /// thread gets `Full` while another one adds the last page.
-    adding: LockOf<M, ()>,
-}
-
-/// The pages of one class, by their number from the start of the space.
-#[derive(Default)]
-struct Pages {
-    all: BTreeMap<u64, Page>,
-    /// Pages with a free slot. The lowest is used first, so that high pages become empty.
-    with_room: BTreeSet<u64>,
-    /// Records in use that are spans of their own.
-    spans: u64,
+    /// The part at which the threads of a number begin.
+    starts: [<M::Sync as Primitives>::AtomicU64; STARTS],
 }
 
 impl<M: Media> Heap<M> {
@@ -93,9 +86,9 @@ impl<M: Media> Heap<M> {
     pub fn new(space: Arc<Space<M>>, page_bytes: u64) -> Self {
         assert!(page_bytes.is_power_of_two(), "the length of a page is a power of two");
         assert!((256..=1 << 32).contains(&page_bytes), "a page has 256 to 2^32 bytes");
-        let shelf = |_| Shelf { pages: Lock::new(Pages::default()), adding: Lock::new(()) };
-        let classes = (0..Class::COUNT).map(shelf).collect();
-        Heap { space, page_bytes, classes }
+        let classes = (0..Class::COUNT).map(|_| Shelf::new()).collect();
+        let starts = core::array::from_fn(|_| AtomicWord::new(0));
+        Heap { space, page_bytes, classes, starts }
     }
 
     /// Returns the space that the heap takes its pages from.
@@ -113,7 +106,7 @@ impl<M: Media> Heap<M> {
         let corrupt = |broken| Error::Corrupt { at: at.byte(), broken };
         let Some((number, offset)) = self.place(at, class) else {
             self.space.claim(large_span(at, class))?;
-            self.shelf(class).pages.lock().map_err(poisoned)?.spans += 1;
+            self.shelf(class).spans.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
         let slot = offset / class.bytes();
@@ -123,18 +116,19 @@ impl<M: Media> Heap<M> {
         {
             return Err(corrupt("a record begins at a slot of its page"));
         }
-        let mut pages = self.shelf(class).pages.lock().map_err(poisoned)?;
-        if !pages.all.contains_key(&number) {
-            self.space.claim(self.page_span(number)).map_err(|error| match error {
-                Error::Corrupt { .. } => corrupt("a page holds the records of one class only"),
-                other => other,
-            })?;
-            pages.insert(number, self.slots(class));
-        }
-        if !pages.change(number, |page| page.claim(slot)) {
-            return Err(corrupt("a record is reached once"));
-        }
-        Ok(())
+        self.shelf(class).change(number, |pages| {
+            if !pages.all.contains_key(&number) {
+                self.space.claim(self.page_span(number)).map_err(|error| match error {
+                    Error::Corrupt { .. } => corrupt("a page holds the records of one class only"),
+                    other => other,
+                })?;
+                pages.insert(number, self.slots(class));
+            }
+            match pages.claim(number, slot) {
+                true => Ok(()),
+                false => Err(corrupt("a record is reached once")),
+            }
+        })?
     }
 
     /// Allocates a record of `class`. Its content is undefined.
@@ -142,23 +136,35 @@ impl<M: Media> Heap<M> {
     /// # Errors
     /// As [`Space::take`].
     pub fn take(&self, class: Class) -> Result<Addr> {
+        let shelf = self.shelf(class);
         if !self.is_small(class) {
             let start = self.space.take(class.bytes(), LINE)?.span.start;
-            self.shelf(class).pages.lock().map_err(poisoned)?.spans += 1;
+            shelf.spans.fetch_add(1, Ordering::Relaxed);
             return Ok(start);
         }
-        let Shelf { pages, adding } = self.shelf(class);
-        if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
+        if let Some(slot) = self.take_near(shelf)? {
             return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
         }
-        let _adding = adding.lock().map_err(poisoned)?;
-        // Another thread may have added a page meanwhile.
-        if let Some(slot) = pages.lock().map_err(poisoned)?.take() {
+        let _adding = shelf.adding.lock().map_err(poisoned)?;
+        // Another thread may have added a page meanwhile, or held a part with room.
+        if let Some(slot) = shelf.take_waiting()? {
             return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
         }
         let number = self.take_page(class)?;
-        let slot = pages.lock().map_err(poisoned)?.add(number, self.slots(class));
+        let slot = shelf.change(number, |pages| pages.add(number, self.slots(class)))?;
         Ok(before_stores::<M, _>(self.slot_addr((number, slot), class)))
+    }
+
+    /// Takes a slot where this thread met nobody before.
+    fn take_near(&self, shelf: &Shelf<M>) -> Result<Option<(u64, u32)>> {
+        let start = &self.starts[<M::Sync as Primitives>::thread() as usize % STARTS];
+        let known = start.load(Ordering::Relaxed);
+        let mut part = known as usize;
+        let slot = shelf.take(&mut part)?;
+        if part as u64 != known {
+            start.store(part as u64, Ordering::Relaxed);
+        }
+        Ok(slot)
     }
 
     /// Takes a page for `class` from the space, and returns its number.
@@ -180,24 +186,23 @@ impl<M: Media> Heap<M> {
     pub fn give(&self, at: Addr, class: Class) {
         let Some((number, offset)) = self.place(at, class) else {
             self.space.give(large_span(at, class));
-            if let Ok(mut pages) = self.shelf(class).pages.lock() {
-                pages.spans -= 1;
-            }
+            self.shelf(class).spans.fetch_sub(1, Ordering::Relaxed);
             return;
         };
         self.space.region().media().freed(Span::of_bytes(at, class.bytes()));
-        let Ok(mut pages) = self.shelf(class).pages.lock() else { return };
         let slot = offset / class.bytes();
-        let sound = offset % class.bytes() == 0 && pages.change(number, |page| page.give(slot));
-        let empty = sound && pages.all.get(&number).is_some_and(|page| page.used() == 0);
-        if empty {
-            pages.all.remove(&number);
-            pages.with_room.remove(&number);
-        }
-        // Unlock first: a bug of one caller must not poison the class for all.
-        drop(pages);
-        assert!(sound, "a record is given once, after it was taken: {at:?}, {class:?}");
-        if empty {
+        let begins = offset % class.bytes() == 0;
+        let give = |pages: &mut shelf::Pages| match begins {
+            true => pages.give(number, slot),
+            false => Given::Refused,
+        };
+        let Ok(given) = self.shelf(class).change(number, give) else { return };
+        // Unlocked before: a bug of one caller must not poison the part for all.
+        assert!(
+            given != Given::Refused,
+            "a record is given once, after it was taken: {at:?}, {class:?}"
+        );
+        if given == Given::Emptied {
             self.space.give(self.page_span(number));
         }
     }
@@ -210,15 +215,14 @@ impl<M: Media> Heap<M> {
         let mut usage = HeapUsage::default();
         for (index, shelf) in self.classes.iter().enumerate() {
             let Some(class) = Class::from_index(index as u64) else { break };
-            let pages = shelf.pages.lock().map_err(poisoned)?;
-            usage.record_bytes += pages.spans * class.bytes();
-            usage.pages += pages.all.len() as u64;
-            for page in pages.all.values() {
+            usage.record_bytes += shelf.spans.load(Ordering::Relaxed) * class.bytes();
+            shelf.visit(|page| {
+                usage.pages += 1;
                 usage.small_records += u64::from(page.used());
                 usage.record_bytes += u64::from(page.used()) * class.bytes();
                 // A key in each of the two trees.
                 usage.dram_bytes += page.dram_bytes() + 2 * size_of::<u64>() as u64;
-            }
+            })?;
         }
         Ok(usage)
     }
@@ -250,51 +254,6 @@ impl<M: Media> Heap<M> {
 
     fn slot_addr(&self, (number, slot): (u64, u32), class: Class) -> Addr {
         self.page_span(number).start.plus(u64::from(slot) * (class.bytes() / WORD))
-    }
-}
-
-impl Pages {
-    /// Takes a slot of the lowest page with room.
-    fn take(&mut self) -> Option<(u64, u32)> {
-        let number = *self.with_room.first()?;
-        Some((number, self.take_from(number)))
-    }
-
-    /// Adds a page and takes a slot of it, even if a lower page has room again: an empty page would
-    /// never go back to the space, because only a give returns it.
-    fn add(&mut self, number: u64, slots: u32) -> u32 {
-        self.insert(number, slots);
-        self.take_from(number)
-    }
-
-    /// Adds an empty page; the caller takes a slot of it before it unlocks.
-    fn insert(&mut self, number: u64, slots: u32) {
-        self.all.insert(number, Page::new(slots));
-        self.with_room.insert(number);
-    }
-
-    /// Takes a slot of a page with room.
-    fn take_from(&mut self, number: u64) -> u32 {
-        let page = self.all.get_mut(&number).expect("a page with room is a page");
-        let slot = page.take().expect("a page with room has a free slot");
-        if page.is_full() {
-            self.with_room.remove(&number);
-        }
-        slot
-    }
-
-    /// Changes a page and notes whether it has room now; `false` if there is no such page, or if
-    /// the change was refused.
-    fn change(&mut self, number: u64, change: impl FnOnce(&mut Page) -> bool) -> bool {
-        let Some(page) = self.all.get_mut(&number) else { return false };
-        let was_full = page.is_full();
-        let done = change(page);
-        match (was_full, page.is_full()) {
-            (false, true) => self.with_room.remove(&number),
-            (true, false) => self.with_room.insert(number),
-            _ => false,
-        };
-        done
     }
 }
 

@@ -125,6 +125,11 @@ fn equal_high_bits_one_by_one<const SHIFT: u32>(line: &[impl AtomicWord; 8], val
     (0..8).fold(0, |equal, index| equal | u32::from(is_equal(&line[index])) << index)
 }
 
+/// Tries for a lock that is held, before the thread sleeps: some 4 us.
+///
+/// Unit: tries. Source: ours; locks of maps in DRAM are held for 100 ns.
+const TRIES: u32 = 16;
+
 /// The standard library's primitives.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Std;
@@ -232,6 +237,27 @@ impl AtomicWord for core::sync::atomic::AtomicU64 {
     }
 }
 
+/// Tries for a while before it sleeps. The lock of the standard library does so, too, but not while
+/// another thread sleeps, and a thread that has slept leaves the lock marked as if one did: two
+/// threads that met once would wake one another at each turn from then on.
+#[cold]
+fn lock_that_is_held<T>(
+    lock: &std::sync::Mutex<T>,
+) -> Result<std::sync::MutexGuard<'_, T>, LockPoisoned>
+where
+    T: Send,
+{
+    for attempt in 0..TRIES {
+        for _ in 0..1 << attempt.min(4) {
+            core::hint::spin_loop();
+        }
+        if let Some(guard) = Lock::try_lock(lock)? {
+            return Ok(guard);
+        }
+    }
+    lock.lock().map_err(|_| LockPoisoned)
+}
+
 impl<T: Send> Lock<T> for std::sync::Mutex<T> {
     type Guard<'a>
         = std::sync::MutexGuard<'a, T>
@@ -242,8 +268,12 @@ impl<T: Send> Lock<T> for std::sync::Mutex<T> {
         std::sync::Mutex::new(value)
     }
 
+    #[inline]
     fn lock(&self) -> Result<Self::Guard<'_>, LockPoisoned> {
-        self.lock().map_err(|_| LockPoisoned)
+        match Lock::try_lock(self)? {
+            Some(guard) => Ok(guard),
+            None => lock_that_is_held(self),
+        }
     }
 
     fn try_lock(&self) -> Result<Option<Self::Guard<'_>>, LockPoisoned> {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
+use super::page::Page;
 use super::*;
 use crate::{Image, Region, Std};
 
@@ -194,11 +195,33 @@ fn a_full_device_is_an_error_and_a_give_makes_room() {
 #[test]
 fn a_new_page_holds_a_record_though_a_lower_one_has_room_by_then() {
     // Fails if a page is left without a record: nobody gives it back, for no give empties it.
-    let mut pages = Pages::default();
+    let mut pages = shelf::Pages::default();
     pages.add(0, 8);
     assert_eq!((pages.add(1, 8), pages.all[&1].used()), (0, 1));
     // From then on, the lowest page with room is used.
     assert_eq!(pages.take(), Some((0, 1)));
+}
+
+#[test]
+fn a_thread_takes_where_nobody_is_and_goes_on_there() {
+    // Fails if a take waits for a part although another one has room, or meets the same thread
+    // again at the next take.
+    let heap = fresh(4096, 4096);
+    let class = class(64);
+    let taken: Vec<_> = (0..17).map(|_| heap.take(class).unwrap()).collect();
+    let page = |at: Addr| (at.byte() - FROM.byte()) / PAGE;
+    assert_eq!((page(taken[0]), page(taken[16])), (0, 1));
+    [0, 1, 2].map(|index| heap.give(taken[index], class));
+    // Alone, a thread fills the first part with room.
+    assert_eq!(page(heap.take(class).unwrap()), 0);
+    let shelf = heap.shelf(class);
+    assert_eq!(page(shelf.change(0, |_| heap.take(class).unwrap()).unwrap()), 1);
+    assert_eq!(page(heap.take(class).unwrap()), 1);
+    // With another page to add, room in any part comes first.
+    assert_eq!(shelf.take_waiting().unwrap().unwrap().0, 0);
+    let rest = (0..13 + 1).map(|_| page(heap.take(class).unwrap())).collect::<BTreeSet<_>>();
+    assert_eq!((rest, heap.usage().unwrap().pages), (BTreeSet::from([0, 1]), 2));
+    assert!(shelf.take(&mut 0).unwrap().is_none() && shelf.take_waiting().unwrap().is_none());
 }
 
 #[test]
