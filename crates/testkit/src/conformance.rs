@@ -164,6 +164,7 @@ cases! {
         promises::a_panic_in_modify_publishes_nothing,
         promises::errors_carry_no_keys,
         promises::figures_are_consistent,
+        promises::a_check_reaches_every_pair,
         promises::names_and_settings_are_in_order;
     FixedLengths:
         lengths::another_form_is_refused_by_writes_and_absent_to_reads;

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use everhash_index::{Change, Choice, Design, Error, Form, Setting, Sizing};
-use everhash_pmem::{Image, Media};
+use everhash_index::{Change, Checked, Choice, Design, Error, Form, Setting, Sizing};
+use everhash_pmem::{Boot, Image, Media, pool};
 
 use super::{holds, load, roomy, settle};
 use crate::Failure;
@@ -141,6 +141,33 @@ pub(super) fn figures_are_consistent(design: &Design<Image>, form: Form) -> Resu
         }
     }
     Ok(())
+}
+
+pub(super) fn a_check_reaches_every_pair(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
+    let mut content = 0;
+    for number in 0..120 {
+        let key = shape.key(number);
+        // So long that no room for what leads to pairs makes up for one of them.
+        let value = match form {
+            Form::Variable => vec![7; 1000],
+            Form::Fixed { .. } => shape.value(number.into()),
+        };
+        session.table().put(&key, &value)?;
+        content += (key.len() + value.len()) as u64;
+    }
+    let reaches = |checked: Checked| {
+        // Without the header, in which no pair lies.
+        let reached = checked.reachable_bytes.saturating_sub(pool::DATA.byte());
+        ensure!(reached >= content, "{content} bytes of pairs in {reached} that are reached");
+        Ok(())
+    };
+    reaches(session.table().check()?)?;
+    session.close()?;
+    reaches(design.check(session.region(), Boot::default(), &mut |_, _| {})?)
 }
 
 pub(super) fn names_and_settings_are_in_order(

@@ -8,7 +8,7 @@ use everhash_index::{
     BareTable, Capabilities, Change, Checked, Cursor, Design, Engine, Error, Executor, Form,
     Result, Stats, Table, Upkeep, WordTable,
 };
-use everhash_pmem::{Boot, Image, LINE, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Image, LINE, Media, Pool, Region, Site, pool};
 use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
 use everhash_testkit::workload::Shape;
 use everhash_testkit::{OpenTable, conformance, crash, damage, room};
@@ -31,6 +31,10 @@ enum Lie {
     Items,
     /// It reaches more than there is.
     Reached,
+    /// It reaches the header, and no pair.
+    ReachedHeader,
+    /// A check of the pool at rest does.
+    ReachedHeaderAtRest,
     /// A check of the pool at rest visits its first pair again.
     VisitedTwice,
     /// It counts a pair more than it visits.
@@ -128,6 +132,9 @@ impl Engine for Liar {
         if tells(Lie::ReachedAtRest) {
             checked.reachable_bytes = 1 << 60;
         }
+        if tells(Lie::ReachedHeaderAtRest) {
+            checked.reachable_bytes = pool::DATA.byte();
+        }
         Ok(checked)
     }
 }
@@ -213,6 +220,7 @@ impl<M: Media> Table for LiarTable<M> {
         match *lock(&LIE) {
             Lie::UsedNothing => checked.reachable_bytes = 0,
             Lie::Reached => checked.reachable_bytes = 1 << 60,
+            Lie::ReachedHeader => checked.reachable_bytes = pool::DATA.byte(),
             _ => {}
         }
         Ok(checked)
@@ -315,6 +323,8 @@ fn the_contract_is_heard_in_every_point() {
         (Lie::Panic, "a_panic_in_modify_publishes_nothing", "swallowed a panic"),
         (Lie::UsedNothing, "figures_are_consistent", "bytes of pairs in 0 bytes"),
         (Lie::Reached, "figures_are_consistent", "are reachable, and only "),
+        (Lie::ReachedHeader, "a_check_reaches_every_pair", "in 0 that are reached"),
+        (Lie::ReachedHeaderAtRest, "a_check_reaches_every_pair", "in 0 that are reached"),
         (Lie::GetMany, "many_at_once_agree_with_one_by_one", "get_many found another value"),
         (Lie::RemoveMany, "many_removals_agree_with_one_by_one", "remove_many said "),
         (Lie::GetWords, "words_agree_with_bytes", "get_words found "),
