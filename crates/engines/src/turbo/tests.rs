@@ -1,5 +1,6 @@
 //! What TurboHash must do: the judges of the contract, and the paper's figures.
 
+mod checks;
 mod crashes;
 mod damage;
 mod failures;

@@ -22,7 +22,7 @@ fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
 }
 
 /// A key and its value: numbers, as long as the form wants them.
-fn pair(form: Form, number: u64) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn pair(form: Form, number: u64) -> (Vec<u8>, Vec<u8>) {
     let bytes = |word: u64, length: usize| {
         let mut bytes = word.to_le_bytes().to_vec();
         bytes.resize(length, 7);
