@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use everhash_index::{Change, Error, Form, Inline, Opening, Table, create, open};
-use everhash_pmem::{Addr, Image, Region, Std};
+use everhash_pmem::{Addr, Image, Pool, Region, Shutdown, Std};
 use everhash_testkit::measured::{MEMORY, Measured};
 
 use crate::common::slot_codec::Words;
@@ -117,6 +117,39 @@ fn p12_a_panic_of_a_change_poisons_nothing_and_one_of_ours_one_shard() {
     assert_eq!((table.len().unwrap(), table.check().unwrap().items), (100, 100));
     assert!(table.words().unwrap().update_word(0, 9).unwrap());
     Box::new(table).close().unwrap();
+}
+
+#[test]
+fn p12_a_table_with_a_poisoned_shard_is_not_closed_cleanly() {
+    // Fails if a close looks at its shards only to count their pairs: of a table that has counted
+    // them before, what a failed write left unflushed would pass for durable.
+    let by_a_panic = |inner: &Inner<Image, Words>| {
+        let thrown = catch_unwind(AssertUnwindSafe(|| {
+            let pm = inner.pool.access();
+            let _held = inner.directory.shards()[1].hold(&pm).unwrap();
+            resume_unwind(Box::new("thrown"))
+        }));
+        assert!(thrown.is_err());
+    };
+    let by_a_write = |inner: &Inner<Image, Words>| {
+        let pm = inner.pool.access();
+        let held = inner.directory.shards()[1].hold(&pm).unwrap();
+        drop(held.pending_all());
+    };
+    let ways: [fn(&Inner<Image, Words>); 2] = [by_a_panic, by_a_write];
+    for (number, poison) in ways.into_iter().enumerate() {
+        let (region, table) = image(Form::WORDS, &TurboSettings { shards: 4, ..ONE_SHARD(16) });
+        (0..100).for_each(|key| assert!(table.words().unwrap().insert_word(key, key).unwrap()));
+        assert_eq!(table.len().unwrap(), 100);
+        poison(of_words(&table));
+        let closed = Box::new(table).close();
+        assert!(matches!(closed, Err(Error::Poisoned)), "{number}: {closed:?}");
+        let status = Pool::status(&region, Opening::default().boot).unwrap();
+        assert_eq!(status.previous, Shutdown::Process, "{number}");
+        let table = open::<Turbo, _>(region, Opening::default().boot, &Inline).unwrap();
+        assert_eq!(table.len().unwrap(), 100);
+        Box::new(table).close().unwrap();
+    }
 }
 
 #[test]
