@@ -118,6 +118,21 @@ fn p03_nothing_older_than_the_interval_is_lost() {
     }
 }
 
+#[test]
+fn p01_an_immediate_clear_survives_power_loss() {
+    // Fails if a clear returns before the heads are durable that say that no earlier segment
+    // counts: every pair would be back, and what was written since would be gone.
+    for model in [Model::Adr, Model::File] {
+        let mut mortal = Mortal::new(model, &ReefSettings { durability: 1, ..SETTINGS });
+        mortal.insert(0..50);
+        assert_eq!(mortal.survivors(), 50, "{model}");
+        mortal.table.clear().unwrap();
+        assert_eq!(mortal.survivors(), 0, "{model}");
+        mortal.insert(50..60);
+        assert_eq!(mortal.survivors(), 10, "{model}");
+    }
+}
+
 /// Makes a table of words on a file, whose name is gone at once.
 fn on_file(name: &str, settings: &ReefSettings) -> (Arc<Busy>, Arc<ReefTable<FileMedium>>) {
     let path = std::env::temp_dir().join(format!("reef-{name}-{}", std::process::id()));
