@@ -168,6 +168,25 @@ fn what_is_kept_back_follows_the_longest_object() {
 }
 
 #[test]
+fn what_is_kept_back_for_a_long_object_takes_the_place_of_shorter_spans() {
+    // Fails if spans are kept back that others make superfluous: they are no room for pairs.
+    // No epoch ends by itself, and gives room back meanwhile.
+    let settings = ReefSettings { flush_bytes: 1 << 30, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 4 << 20);
+    let session = Session::<Reef>::create(medium, Form::Variable, &settings).unwrap();
+    let table = session.table();
+    (0..2000u32).for_each(|key| assert!(table.insert(&key.to_le_bytes(), &[7; 40]).unwrap()));
+    let spans = || table.kept.lock().unwrap().iter().map(|span| span.bytes()).collect::<Vec<_>>();
+    let short = spans();
+    assert!(table.insert(b"a long value", &[9; 6000]).unwrap());
+    let long = table.whole_units(SegmentHead::WORDS as u64 + table.longest.load(Relaxed));
+    let kept = spans();
+    println!("kept back were {short:?}, and are {kept:?}; a long one has {long}");
+    assert!(short.len() > 2 && short.iter().all(|bytes| *bytes < long));
+    assert!(kept.len() == 2 && kept.iter().all(|bytes| *bytes >= long), "{kept:?}");
+}
+
+#[test]
 fn p07_a_clear_takes_a_long_span_apart() {
     // Fails if what is kept back counts by its bytes alone: of one long span only one stream would
     // get a segment.
