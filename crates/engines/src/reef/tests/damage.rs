@@ -306,6 +306,8 @@ fn after_a_failure_of_the_medium_every_operation_says_so() {
     let (table, mut value) = (session.table(), Vec::new());
     assert!(!table.put(b"key", b"value").unwrap());
     table.dead.store(1, Ordering::Relaxed);
+    let epoch = || table.epochs.lock().unwrap().number;
+    let before = epoch();
     let answers = [
         table.get(b"key", &mut value).map(drop),
         table.get(b"absent", &mut value).map(drop),
@@ -321,10 +323,14 @@ fn after_a_failure_of_the_medium_every_operation_says_so() {
         table.scan(Cursor::default(), &mut |_, _| {}).map(drop),
         table.clear(),
         table.sync(),
+        table.commit_epoch(),
+        table.bound_pending(0),
+        table.age_epoch(Duration::MAX, Duration::ZERO).map(drop),
     ];
     for (number, answer) in answers.into_iter().enumerate() {
         assert!(matches!(answer, Err(Error::Poisoned)), "{number}: {answer:?}");
     }
+    assert_eq!(epoch(), before);
 }
 
 #[test]
