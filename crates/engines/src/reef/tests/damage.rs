@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 
-use everhash_index::{Change, Cursor, Design, Engine, Error, Form, Table, WordTable};
+use everhash_index::{Change, Cursor, Design, Engine, Error, Form, Inline, Table, WordTable, open};
 use everhash_pmem::pool::Header;
 use everhash_pmem::{Addr, Boot, Domain, Guarantees, Image, Lock, Media, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
@@ -167,6 +167,46 @@ fn a_check_of_an_open_table_names_damage_wherever_it_lies() {
         }
         assert_eq!(table.check().unwrap().items, table.len().unwrap());
         table.sync().unwrap();
+    }
+}
+
+#[test]
+fn an_end_of_a_segment_that_cannot_be_one_is_damage() {
+    // Fails if how far a segment counts is used before it is bounded, whoever says it: a commit
+    // record, or a head behind the record. Of an end inside the head nobody would hear: the pairs
+    // of the segment were just gone.
+    // No epoch ends by itself.
+    let settings = ReefSettings { flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..100u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    let newest = session.table().streams[0].0.lock().unwrap().open.unwrap();
+    let boot = session.opening().boot;
+    let opened = |words: &[u64]| {
+        let medium = Image::<Std>::of(words, 8 * words.len() as u64, 1 << 20);
+        open::<Reef, _>(Region::new(medium), boot, &Inline).map(|table| table.len().unwrap())
+    };
+    let killed = session.region().media().words();
+    session.close().unwrap();
+    let closed = session.region().media().words();
+    assert_eq!((opened(&killed).unwrap(), opened(&closed).unwrap()), (100, 100));
+    let head = SegmentHead::WORDS as u64;
+    for fill in [0, 1, head - 1, newest.span.words + 1, (1 << 34) - 1] {
+        let (mut by_head, mut by_record) = (killed.clone(), closed.clone());
+        let tail_at = newest.span.start.plus(SegmentHead::TAIL as u64).word() as usize;
+        by_head[tail_at] = Tail { words: fill, ended: Ended::Not }.word(newest.seal);
+        for place in [0, 1] {
+            let tail = layout::epoch_place(place).word() as usize + Epoch::TAILS;
+            assert_eq!(by_record[tail], newest.sequence);
+            forge(&mut by_record, tail + 1, fill, 0);
+        }
+        for words in [by_head, by_record] {
+            let outcome = opened(&words);
+            let said = "a segment ends behind its head and inside its units";
+            let is_it = matches!(&outcome, Err(Error::Corrupt { at, broken })
+                if *at == newest.span.start.byte() && *broken == said);
+            assert!(is_it, "{fill} words: {outcome:?}");
+        }
     }
 }
 
