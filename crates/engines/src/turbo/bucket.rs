@@ -140,6 +140,13 @@ impl<'a, M: Media> Bucket<'a, M> {
         Ok(View { meta, words })
     }
 
+    /// Returns what a bucket with a damaged META may say at most: all slots but the reserved one
+    /// hold something. Nothing is known of them.
+    pub fn view_of_unknown(&self, bucket_slots: u32) -> View {
+        let words = [0, 1, 2].map(|i| self.block.load_relaxed(Ruler::TAGS + i));
+        View { meta: Meta::first((1 << (bucket_slots - 1)) - 1), words }
+    }
+
     /// Loads the pair in a live slot.
     ///
     /// # Errors

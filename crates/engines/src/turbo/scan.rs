@@ -1,7 +1,7 @@
 //! Walks over all pairs: a resumable scan that takes no lock, and `clear`.
 
 use everhash_index::{Cursor, Result};
-use everhash_pmem::{Access, Media};
+use everhash_pmem::{Access, Lock, Media};
 
 use super::bucket::{Bucket, slots_of};
 use super::concurrency::{Look, Shard};
@@ -9,6 +9,7 @@ use super::layout::{self, BUCKET_BITS, Place};
 use super::search_path::read_optimistic;
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
+use crate::common::damage::or_damage;
 use crate::common::scanned::{Part, ends_before};
 
 /// Where `clear` persists something.
@@ -106,29 +107,46 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
 
     /// Removes every pair, shard by shard. A crash leaves any of them.
     ///
+    /// Damage keeps nothing: whatever a damaged bucket holds goes with the rest, and the bucket is
+    /// whole then. The room of a record to which a damaged slot leads stays in use until the next
+    /// open.
+    ///
     /// # Errors
-    /// As [`Turbo::scan`], and errors of the medium.
+    /// [`everhash_index::Error::Poisoned`], and errors of the medium.
     pub fn clear(&self) -> Result<()> {
         self.pool.check_writable()?;
-        (0..self.directory.shards().len() as u64).try_for_each(|index| self.clear_shard(index))
+        for index in 0..self.directory.shards().len() as u64 {
+            if !self.clear_shard(index)? {
+                // Without the lock of the shard, which a count takes behind this one.
+                *self.opened_with.lock()? = None;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes all pairs of a shard, and then empties the slots: without a pair there is no path
-    /// that an empty slot could cut short.
+    /// that an empty slot could cut short. Returns whether it is known how many pairs there were:
+    /// if not, all pairs have to be counted again.
     ///
     /// A crash leaves any of the pairs.
-    fn clear_shard(&self, index: u64) -> Result<()> {
+    fn clear_shard(&self, index: u64) -> Result<bool> {
         let pm = self.pool.access();
         let held = self.directory.shards()[index as usize].hold(&pm)?;
         let place = held.place();
         let mut used = Vec::new();
-        let (mut records, mut removed) = (Vec::new(), 0);
+        let (mut records, mut removed, mut is_counted) = (Vec::new(), 0, true);
         for index in 0..place.buckets() {
             let bucket = Bucket::of(&pm, place, index)?;
-            let view = bucket.view_of(bucket.meta_word())?;
+            let view = bucket.view_of(bucket.meta_word()).map(Some);
+            let Some(view) = or_damage(view, &mut None)? else {
+                is_counted = false;
+                used.push((bucket, bucket.view_of_unknown(self.reach().bucket_slots)));
+                continue;
+            };
             for slot in slots_of(view.meta.live()) {
-                let pair = C::decode(bucket.pair(&view, slot)?, bucket.slot_at(slot))?;
-                records.extend(C::record(pair));
+                let words = bucket.pair(&view, slot);
+                let pair = words.and_then(|words| C::decode(words, bucket.slot_at(slot)));
+                records.extend(or_damage(pair.map(C::record), &mut None)?);
                 removed += 1;
             }
             if view.meta.valid() != 0 {
@@ -136,7 +154,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
             }
         }
         if used.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let _lane = self.lanes.shard(&pm, index)?;
         let pending = held.pending_all();
@@ -152,7 +170,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         held.count(-removed);
         held.forget_deleted();
         records.into_iter().for_each(|record| self.heap.give(record.addr, record.class));
-        Ok(())
+        Ok(is_counted)
     }
 }
 

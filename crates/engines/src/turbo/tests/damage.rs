@@ -4,7 +4,9 @@ use everhash_index::{Design, Engine, Error, Form, Inline, Opening, Result, Table
 use everhash_pmem::{Addr, Boot, Image, Media, Pool, Region, Shutdown, Std, pool};
 use everhash_testkit::damage::{Effort, judge};
 
-use crate::turbo::layout::{self, BUCKET_WORDS, Bucket, Meta};
+use crate::turbo::bucket::Bucket as OpenBucket;
+use crate::turbo::concurrency::Shard;
+use crate::turbo::layout::{self, BUCKET_WORDS, Bucket, Meta, Place, SLOTS};
 use crate::turbo::{Turbo, TurboSettings, TurboTable};
 
 #[test]
@@ -147,6 +149,66 @@ fn a_damaged_bucket_takes_no_other_one_of_its_shard_along() {
         all += here;
     }
     assert_eq!(all, 100);
+}
+
+/// Returns where the shards of a table lie.
+fn places(table: &TurboTable<Image>) -> Vec<Place> {
+    match table {
+        TurboTable::Words(inner) => inner.directory.shards().iter().map(Shard::place).collect(),
+        TurboTable::Bytes(inner) => inner.directory.shards().iter().map(Shard::place).collect(),
+    }
+}
+
+#[test]
+fn a_clear_goes_past_damage_and_leaves_none() {
+    // Fails if damage keeps a clear from the pairs behind it, or stays where nothing counts any
+    // more; or if the pairs of a bucket that nobody could count are counted later on.
+    for form in super::FORMS {
+        let region = Region::new(Image::<Std>::new(0, 1 << 20));
+        let opening = Opening { form, ..Opening::default() };
+        let settings = TurboSettings { shards: 4, ..TurboSettings::tiny() };
+        let table = create::<Turbo, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        let put_all = || {
+            for (key, value) in (0..100).map(|number| pair(form, number)) {
+                assert!(!table.put(&key, &value).unwrap(), "{form}: it was not there before");
+            }
+        };
+        put_all();
+        assert_eq!(table.len().unwrap(), 100);
+        // Of one shard a META, of another one a slot, which leads to a record if there are any.
+        let (pm, places) = (region.access(), places(&table));
+        let meta = places[0].bucket(0).plus(Bucket::META as u64);
+        pm.store(meta, pm.load(meta).unwrap() ^ 1 << 3).unwrap();
+        // A crash may leave pairs behind it, whose paths must not end at it.
+        let damaged = OpenBucket::of(&pm, places[0], 0).unwrap().view_of_unknown(4);
+        assert!(!damaged.ends_path(4) && damaged.meta.filled() < 4);
+        let slots = (0..places[1].buckets()).flat_map(|index| {
+            let bucket = places[1].bucket(index);
+            let [meta, low, high] = [Bucket::META, Bucket::TAGS, Bucket::TAGS + 1]
+                .map(|word| pm.load(bucket.plus(word as u64)).unwrap());
+            let live = Meta::decode(meta, [low, high], bucket).unwrap().live();
+            let slots = (0..SLOTS).filter(move |slot| live >> slot & 1 == 1);
+            slots.map(move |slot| bucket.plus((Bucket::SLOTS + 2 * slot + 1) as u64))
+        });
+        let slot = slots.last().expect("a shard of 25 pairs has one");
+        pm.store(slot, pm.load(slot).unwrap() ^ 1 << 40).unwrap();
+        assert!(matches!(table.check(), Err(Error::Corrupt { .. })));
+        table.clear().unwrap();
+        let is_empty = || (table.len().unwrap(), table.check().unwrap().items) == (0, 0);
+        assert!(is_empty(), "{form}: {:?}", table.len());
+        table.clear().unwrap();
+        assert!(is_empty(), "{form}: {:?}", table.len());
+        put_all();
+        assert_eq!((table.len().unwrap(), table.check().unwrap().items), (100, 100), "{form}");
+        drop(table);
+        let table = open::<Turbo, _>(region.clone(), opening.boot, &Inline).unwrap();
+        let mut value = Vec::new();
+        for (key, expected) in (0..100).map(|number| pair(form, number)) {
+            assert!(table.get(&key, &mut value).unwrap() && value == expected, "{form}");
+        }
+        Box::new(table).close().unwrap();
+        assert_eq!(Turbo::check(&region, opening.boot, &mut |_, _| {}).unwrap().items, 100);
+    }
 }
 
 #[test]
