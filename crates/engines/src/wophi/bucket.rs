@@ -202,6 +202,13 @@ impl<'a, M: Media, C: BucketCodec> Bucket<'a, M, C> {
         self.head.store(NEXT, layout::encode_link(next, self.link_at()));
     }
 
+    /// Stores a word that is no link into a bucket that no link leads to yet: what lies behind it
+    /// is not known.
+    pub fn break_next(&self) {
+        // A check notices every flipped bit.
+        self.head.store(NEXT, layout::encode_link(Addr::NULL, self.link_at()) ^ 1);
+    }
+
     /// Stores another token word: the commit word of the slots.
     #[inline(always)]
     pub fn commit_token(&self, token: Token, site: Site) {

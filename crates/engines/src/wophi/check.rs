@@ -71,7 +71,8 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Checked { items, reachable_bytes })
 }
 
-/// As [`check`], but skips pairs that are damaged, and chains whose buckets or links are.
+/// As [`check`], but skips pairs that are damaged, and of a chain what lies behind a damaged bucket
+/// or link.
 pub fn salvage<M: Media>(
     region: &Region<M>,
     visit: &mut dyn FnMut(&[u8], &[u8]),
@@ -200,7 +201,7 @@ impl<'a, M: Media> Checker<'a, M> {
     }
 
     /// Checks the chain of a main bucket, and visits its pairs; returns how many there are. Asks
-    /// `pass` whether to go on past a damaged pair.
+    /// `pass` whether to go on past a damaged pair, and with what lies before a damaged bucket.
     fn chain(
         &mut self,
         index: u64,
@@ -210,22 +211,18 @@ impl<'a, M: Media> Checker<'a, M> {
     ) -> Result<u64> {
         let count = self.initial << depth;
         let (upper, splits) = (index + count / 2, depth == level && level > 0 && index < count / 2);
-        let slots = layout::slots(self.form) as usize;
         let mut pairs = Vec::new();
         let mut next = Some(self.main_at(index));
         let mut kind = Kind::Main;
         // Ends: a bucket that is reached twice is an error.
         while let Some(at) = next {
-            let mut words = [0; DoubleBucket::WORDS];
-            self.pm.read_words(at, &mut words[..self.bucket_words as usize])?;
-            let token = Token::decode(words[TOKEN], at, kind, slots)
-                .ok_or(corrupt(at, "a token word matches its check"))?;
-            if kind == Kind::Chained {
-                if token.home() != index {
-                    return Err(corrupt(at, "a chained bucket belongs to its chain"));
+            let (words, token) = match self.bucket(at, kind, index) {
+                Ok(read) => read,
+                Err(damage) => {
+                    pass(damage)?;
+                    break;
                 }
-                self.reach(at)?;
-            }
+            };
             for slot in token.live_slots() {
                 let pair = match self.pair(&words, at, slot, token.slot(slot)) {
                     Ok(pair) => pair,
@@ -243,7 +240,13 @@ impl<'a, M: Media> Checker<'a, M> {
                     pass(corrupt(at, "a key lies in the bucket it hashes to"))?;
                 }
             }
-            next = link(words[NEXT], at.plus(NEXT as u64))?;
+            next = match link(words[NEXT], at.plus(NEXT as u64)) {
+                Ok(next) => next,
+                Err(damage) => {
+                    pass(damage)?;
+                    break;
+                }
+            };
             kind = Kind::Chained;
         }
         let pairs = self.newest(pairs)?;
@@ -256,6 +259,26 @@ impl<'a, M: Media> Checker<'a, M> {
         self.spans.extend(pairs.iter().filter_map(|pair| pair.record));
         pairs.iter().for_each(|pair| visit(&pair.key, &pair.value));
         Ok(pairs.len() as u64)
+    }
+
+    /// Reads a bucket of the chain of main bucket `index`: its words, and its token word.
+    fn bucket(
+        &mut self,
+        at: Addr,
+        kind: Kind,
+        index: u64,
+    ) -> Result<([u64; DoubleBucket::WORDS], Token)> {
+        let mut words = [0; DoubleBucket::WORDS];
+        self.pm.read_words(at, &mut words[..self.bucket_words as usize])?;
+        let token = Token::decode(words[TOKEN], at, kind, layout::slots(self.form) as usize)
+            .ok_or(corrupt(at, "a token word matches its check"))?;
+        if kind == Kind::Chained {
+            if token.home() != index {
+                return Err(corrupt(at, "a chained bucket belongs to its chain"));
+            }
+            self.reach(at)?;
+        }
+        Ok((words, token))
     }
 
     /// Notes that a link leads to the bucket at `at`.

@@ -12,17 +12,25 @@
 //!
 //! After a crash before 2 is durable for a bucket, its upper half was never there. A crash before 3
 //! leaves pairs that hash to the other half: dead by address. Recovery clears their tokens.
+//!
+//! Damage does not stop a growth. What can be read of a chain is split; what cannot be read stays
+//! where it is. Nobody knows which half it belongs to, so that the upper half must not deny it: the
+//! chain of that ends in a link which does not match its check. A search that finds its key does
+//! not come to it, and every other one is an error, as it is in the lower half. Where not even the
+//! main bucket can be read, the upper one cannot either.
 
 use core::sync::atomic::Ordering;
+use std::collections::BTreeSet;
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Change, LINE, Lock, Media, Span, before_reuse};
 
 use super::bucket::{Bucket, BucketCodec, corrupt, hash_of};
 use super::concurrency::Held;
-use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, Token};
+use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, TOKEN, Token};
 use super::main_buckets::View;
 use super::state::Wophi;
+use crate::common::damage::or_damage;
 use crate::common::slot_codec::SlotCodec;
 
 /// Where growth persists something.
@@ -48,8 +56,28 @@ struct Plan<'a, M: Media, C: BucketCodec> {
     lower: Vec<(Bucket<'a, M, C>, Token)>,
     /// Chained buckets that lose pairs, with their token words afterwards.
     chained: Vec<(Bucket<'a, M, C>, Token)>,
-    /// Upper buckets by index, with what moves there.
-    upper: Vec<(u64, Vec<Hashed<C>>)>,
+    upper: Vec<Upper<C>>,
+    /// The first damage in the group.
+    damage: Option<Error>,
+}
+
+/// What is written for an upper bucket.
+struct Upper<C: BucketCodec> {
+    index: u64,
+    /// What moves there.
+    moved: Vec<Hashed<C>>,
+    /// What cannot be read of the lower bucket's chain, and might belong here.
+    missing: Missing,
+}
+
+/// How much of a chain cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Nothing,
+    /// A pair, or what lies behind a link.
+    Something,
+    /// Its main bucket.
+    Everything,
 }
 
 impl<M: Media, C: BucketCodec> Wophi<M, C> {
@@ -120,8 +148,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// as a group has buckets, so that a growth ends long before the next one is due.
     ///
     /// # Errors
-    /// Errors of the medium; a device without room is none, and neither is damage in the group: the
-    /// write reports what it meets itself, and [`Wophi::maintain`] the rest.
+    /// Errors of the medium; a device without room is none, and neither is damage in the group: a
+    /// write reports what it meets itself, and a check the rest.
     #[inline(always)]
     pub(super) fn share(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
         if self.main.view().growing && (hash >> 32) & (self.settings.group_buckets - 1) == 0 {
@@ -141,7 +169,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     /// Splits one group; returns whether there was one, and room for it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], and as [`Wophi::share`]. The group has another turn, after all others.
+    /// As [`Wophi::share`]: the group has another turn then, after all others. [`Error::Corrupt`]
+    /// if the group is split, but for what is damaged in it.
     pub(super) fn split_next(&self, pm: &Access<'_, M>) -> Result<bool> {
         let (level, group) = {
             let mut growth = self.growth.lock()?;
@@ -161,28 +190,30 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
             self.main.set_view(View { level, growing: false });
         }
         match split {
-            Ok(()) => Ok(true),
+            Ok(None) => Ok(true),
+            Ok(Some(damage)) => Err(damage),
             // The caller's own write may succeed: a poisoned stripe, for one, need not be its own.
             Err(Error::Full { .. } | Error::Poisoned) => Ok(false),
             Err(other) => Err(other),
         }
     }
 
-    /// Splits the buckets of a group that are not split yet.
-    fn split_group(&self, pm: &Access<'_, M>, level: u32, group: u64) -> Result<()> {
+    /// Splits the buckets of a group that are not split yet; returns the first damage in them.
+    fn split_group(&self, pm: &Access<'_, M>, level: u32, group: u64) -> Result<Option<Error>> {
         let count = self.group_buckets(level);
         let first = group * count;
         let stripes = self.stripes.of_group(first, count);
         let held = stripes.iter().map(|stripe| stripe.hold(pm)).collect::<Result<Vec<_>>>()?;
-        let mut plan = Plan { lower: Vec::new(), chained: Vec::new(), upper: Vec::new() };
+        let (lower, chained, upper) = (Vec::new(), Vec::new(), Vec::new());
+        let mut plan = Plan { lower, chained, upper, damage: None };
         for index in first..first + count {
             self.plan_split(pm, level, index, &mut plan)?;
         }
-        if plan.lower.is_empty() {
-            return Ok(());
+        if plan.upper.is_empty() {
+            return Ok(None);
         }
         let chained = |pairs: usize| pairs.div_ceil(C::SLOTS).saturating_sub(1);
-        let needed = plan.upper.iter().map(|(_, moved)| chained(moved.len())).sum();
+        let needed = plan.upper.iter().map(|upper| chained(upper.moved.len())).sum();
         let spare = self.pab.take_many(needed)?;
         if let Err(error) = self.write_images(pm, level, &plan, &spare) {
             // No link leads to them yet, and the group is tried again.
@@ -197,10 +228,10 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         changes.into_iter().for_each(Change::end);
         let emptied = plan.chained.iter().filter(|(_, token)| token.count() == 0).count();
         self.emptied.fetch_add(emptied as u64, Ordering::Relaxed);
-        Ok(())
+        Ok(plan.damage)
     }
 
-    /// Plans which pairs of bucket `index` and its chain move.
+    /// Plans which pairs of bucket `index` and its chain move, as far as they can be read.
     fn plan_split<'a>(
         &self,
         pm: &'a Access<'_, M>,
@@ -208,35 +239,58 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         index: u64,
         plan: &mut Plan<'a, M, C>,
     ) -> Result<()> {
-        let lower = Bucket::read(pm, self.main.at(index), Kind::Main)?;
-        if lower.token.home() != u64::from(level) {
+        let (buckets, level) = (self.main.count(level), u64::from(level));
+        let (mut moved, mut missing) = (Vec::new(), Missing::Nothing);
+        let mut next = match Bucket::read(pm, self.main.at(index), Kind::Main) {
             // A crash has interrupted this group: recovery leaves it to the next split.
-            return Ok(());
+            Ok(lower) if lower.token.home() == level + 1 => return Ok(()),
+            Ok(lower) if lower.token.home() == level => Some(lower),
+            Ok(lower) => {
+                let broken = "a bucket was split as often as the array doubled";
+                or_damage(Err(corrupt(lower.at, broken)), &mut plan.damage)?
+            }
+            Err(error) => or_damage(Err(error), &mut plan.damage)?,
+        };
+        if next.is_none() {
+            missing = Missing::Everything;
         }
-        let buckets = self.main.count(level);
-        let (mut moved, mut steps) = (Vec::new(), 0);
-        let mut next = Some(lower);
+        let (mut reached, mut steps) = (BTreeSet::new(), 0);
         while let Some(bucket) = next {
             let mut token = bucket.token;
             for slot in bucket.token.live_slots() {
-                let pair = bucket.pair(pm, slot)?;
+                let pair = or_damage(bucket.pair(pm, slot).map(Some), &mut plan.damage)?;
+                let Some(pair) = pair else {
+                    missing = Missing::Something;
+                    continue;
+                };
                 let hash = hash_of::<C>(&self.hasher, pair);
                 if hash & (buckets - 1) != index {
-                    return Err(corrupt(bucket.at, "a key lies in the bucket it hashes to"));
-                }
-                if hash & buckets != 0 {
+                    // No search finds it, here or elsewhere; a check names it.
+                    let broken = "a key lies in the bucket it hashes to";
+                    plan.damage.get_or_insert(corrupt(bucket.at, broken));
+                } else if hash & buckets != 0 {
                     moved.push((hash, pair));
                     token = token.with_slot(slot, 0);
                 }
             }
             if bucket.kind == Kind::Main {
-                plan.lower.push((bucket, token.with_home(u64::from(level) + 1)));
+                plan.lower.push((bucket, token.with_home(level + 1)));
             } else if token != bucket.token {
                 plan.chained.push((bucket, token));
             }
-            next = self.follow(pm, &bucket, index, &mut steps)?;
+            let behind = match self.follow(pm, &bucket, index, &mut steps) {
+                // Each pair moves once.
+                Ok(Some(next)) if !reached.insert(next.at) => {
+                    Err(corrupt(bucket.at, "a chain ends"))
+                }
+                behind => behind,
+            };
+            if behind.is_err() {
+                missing = Missing::Something;
+            }
+            next = or_damage(behind, &mut plan.damage)?;
         }
-        plan.upper.push((index + buckets, moved));
+        plan.upper.push(Upper { index: index + buckets, moved, missing });
         Ok(())
     }
 
@@ -252,15 +306,26 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         let mut spare = spare.iter().copied();
         // Of its own: what is written here may have been taken from the space by another thread.
         before_reuse::<M::Sync>();
-        for (index, moved) in &plan.upper {
+        for Upper { index, moved, missing } in &plan.upper {
             let mut at = self.main.at(*index);
+            if *missing == Missing::Everything {
+                // A hole is no bucket: there is a home in every token word.
+                pm.store(at.plus(TOKEN as u64), 0)?;
+                pm.flush(Span::new(at, layout::LINE_WORDS as u64), sites::IMAGE);
+                continue;
+            }
             let mut empty = (Kind::Main, Token::empty(u64::from(level) + 1));
             let mut rest = moved.as_slice();
             loop {
                 let (here, behind) = rest.split_at(rest.len().min(C::SLOTS));
                 let next = (!behind.is_empty())
                     .then(|| spare.next().expect("as many were taken as are needed"));
-                write_image::<C, M>(pm, at, empty, here, next)?;
+                let end = match next {
+                    Some(next) => Behind::Bucket(next),
+                    None if *missing == Missing::Nothing => Behind::Nothing,
+                    None => Behind::Unknown,
+                };
+                write_image::<C, M>(pm, at, empty, here, end)?;
                 let Some(next) = next else { break };
                 (at, empty, rest) = (next, (Kind::Chained, Token::empty(*index)), behind);
             }
@@ -269,16 +334,29 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     }
 }
 
+/// What lies behind a bucket of an upper chain.
+#[derive(Clone, Copy)]
+enum Behind {
+    Bucket(Addr),
+    Nothing,
+    /// What could not be read of the lower chain.
+    Unknown,
+}
+
 /// Writes and flushes one bucket that nothing leads to yet.
 fn write_image<C: BucketCodec, M: Media>(
     pm: &Access<'_, M>,
     at: Addr,
     (kind, mut token): (Kind, Token),
     pairs: &[Hashed<C>],
-    next: Option<Addr>,
+    behind: Behind,
 ) -> Result<()> {
     let bucket = Bucket::<M, C>::fresh(pm, at, kind, token)?;
-    bucket.store_next(next.unwrap_or(Addr::NULL));
+    match behind {
+        Behind::Bucket(next) => bucket.store_next(next),
+        Behind::Nothing => {}
+        Behind::Unknown => bucket.break_next(),
+    }
     for (slot, (hash, pair)) in pairs.iter().enumerate() {
         C::store(pm, &bucket, slot, *hash, C::encode(*pair))?;
         token = token.with_slot(slot, 1).bumped();

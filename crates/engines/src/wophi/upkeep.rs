@@ -29,7 +29,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         let pm = self.pool.access();
         let mut left = u64::from(budget.max(1));
         let (mut more, mut damage) = (false, None);
-        // A damaged group ends the splits of this call: the next call begins behind it.
+        // A damaged group ends the splits of this call, once: it is split then, and the next call
+        // begins behind it.
         while self.main.view().growing && or_damage(self.split_next(&pm), &mut damage)? {
             left = left.saturating_sub(self.settings.group_buckets);
             if left == 0 {
