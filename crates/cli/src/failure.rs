@@ -174,13 +174,16 @@ impl From<everhash_store::Error> for Failure {
                  --expires-after out, or choose another table"
             )),
             Error::Pair(_) => Failure { of_pair: true, ..Failure::input(error) },
+            _ if error.limit().is_some() => Failure::device(format_args!(
+                "{error} (export and import copy pairs; --set chooses the settings of a new \
+                 database, see everhash engines)"
+            )),
             Error::File { ref path, .. }
                 if error.needed_bytes().is_some_and(|needed| has_room(&path.0, needed)) =>
             {
                 Failure::device(format_args!(
-                    "{path}: full, though the device has room: a limit of the engine is reached, \
-                     such as max_buckets (see everhash engines), or a quota; export, and import \
-                     into a new database whose settings allow more (--set)"
+                    "{path}: full, though the device has room: a quota may be reached; raise it, \
+                     or export, and import into a database elsewhere"
                 ))
             }
             Error::File { ref path, .. } if error.is_full() || is_too_long(&error) => {

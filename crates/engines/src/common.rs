@@ -2,6 +2,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod check;
+pub(crate) mod crowded;
 pub(crate) mod damage;
 pub(crate) mod edit;
 pub(crate) mod forms;

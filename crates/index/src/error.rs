@@ -42,6 +42,18 @@ pub enum Error {
         /// What was asked for. Unit: bytes.
         needed: u64,
     },
+    /// A limit is reached that a setting of the table or its format gives, and no room on the
+    /// device would help. As after [`Error::Full`], everything that was written before is intact,
+    /// and other operations go on; [`Error::is_full`] is true of both.
+    #[error("full: this table has reached its limit, {name} = {limit}; {remedy}")]
+    Limit {
+        /// Name of the setting, or of what the format counts.
+        name: &'static str,
+        /// How much there may be of it.
+        limit: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The pool is damaged.
     #[error(
         "damaged at byte {at}: expected that {broken}; restore a backup, or salvage what is intact"
@@ -83,6 +95,14 @@ pub struct ParseError(pub String);
 
 /// The result of an operation on an index.
 pub type Result<T> = core::result::Result<T, Error>;
+
+impl Error {
+    /// Returns whether there was no room: on the medium, or up to a limit of the table itself. The
+    /// operation has changed nothing then, and others may succeed.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Error::Full { .. } | Error::Limit { .. })
+    }
+}
 
 /// Returns the words before what is wrong with a setting.
 fn of_setting(name: &str) -> String {

@@ -283,7 +283,7 @@ pub enum ErrorKind {
     InvalidPair,
     /// Opened for reading only.
     ReadOnly,
-    /// No room on the device, or up to the limit of the database.
+    /// No room on the device, or up to a limit of the database: see [`Error::limit`].
     Full,
     /// Damaged.
     Damaged,
@@ -396,6 +396,17 @@ impl Error {
         self.kind() == ErrorKind::Full
     }
 
+    /// Returns the name and the value of the limit of the database that is reached, if there was no
+    /// room because of one: more room on the device would not help. The message says what does.
+    pub fn limit(&self) -> Option<(&'static str, u64)> {
+        match self {
+            Error::File {
+                source: Fault(everhash_index::Error::Limit { name, limit, .. }), ..
+            } => Some((*name, *limit)),
+            _ => None,
+        }
+    }
+
     /// Returns how many more bytes were asked for, if there was no room for them. Unit: bytes.
     pub fn needed_bytes(&self) -> Option<u64> {
         match self {
@@ -481,7 +492,7 @@ impl Fault {
             Index::KeyTooLong { .. } | Index::ValueTooLong { .. } | Index::WrongForm { .. } => {
                 ErrorKind::InvalidPair
             }
-            Index::Full { .. } => ErrorKind::Full,
+            Index::Full { .. } | Index::Limit { .. } => ErrorKind::Full,
             Index::Corrupt { .. } => ErrorKind::Damaged,
             Index::Unsupported { .. } => ErrorKind::Unsupported,
             Index::Setting { .. } => ErrorKind::InvalidOption,
@@ -501,6 +512,21 @@ mod tests {
         let shown = Shown(PathBuf::from("data\n\u{1b}[2J/pär.ehdb")).to_string();
         assert_eq!(shown, r"data\n\u{1b}[2J/pär.ehdb");
     }
+
+    #[test]
+    fn a_limit_of_the_database_is_no_room_and_has_a_name() {
+        // Fails if a program that acts on a full database met another kind, or if one of its own
+        // limits looked like a want of bytes on the device.
+        let limit = everhash_index::Error::Limit { name: "tables", limit: 7, remedy: "drop some" };
+        let limit = Error::of(Path::new("pairs.ehdb"), limit);
+        assert!(limit.is_full() && limit.needed_bytes().is_none());
+        assert_eq!((limit.kind(), limit.limit()), (ErrorKind::Full, Some(("tables", 7))));
+        let said = "pairs.ehdb: full: this table has reached its limit, tables = 7; drop some";
+        assert_eq!(limit.to_string(), said);
+        let full = Error::of(Path::new("pairs.ehdb"), everhash_index::Error::Full { needed: 64 });
+        assert_eq!((full.limit(), full.needed_bytes()), (None, Some(64)));
+    }
+
     #[test]
     fn every_error_of_how_a_database_was_left_or_is_used_has_its_own_kind() {
         // Fails if a program that acts on the kind, which repairs after power loss and opens anew

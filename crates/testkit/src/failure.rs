@@ -57,7 +57,7 @@ impl core::error::Error for Failure {}
 
 impl From<everhash_index::Error> for Failure {
     fn from(error: everhash_index::Error) -> Failure {
-        let is_full = matches!(error, everhash_index::Error::Full { .. });
+        let is_full = error.is_full();
         Failure { is_full, ..Failure::new(format!("an unexpected error: {error}")) }
     }
 }

@@ -286,7 +286,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         self.retire_blocks(pm, log, lane)?;
         let number = log.last_number() + 1;
         if !self.geometry.is_number(number) {
-            return Err(Error::Full { needed: self.geometry.block(Addr::NULL).bytes() });
+            let name = "blocks of the backup log, counted over the life of the table";
+            let remedy = "copy the pairs to a new table, which counts from the beginning";
+            return Err(Error::Limit { name, limit: log.last_number(), remedy });
         }
         let free = match log.free.pop() {
             Some(free) => free,

@@ -74,7 +74,7 @@
 //! | fingerprints in DRAM (3.4) | those of four units, two lines, are compared at once; zero for what is not live | two planes of bytes, the high one compared first, took a look-up 365 instructions instead of 257, and one of many 543 instead of 329 |
 //! | the width of fingerprints is a parameter (3.4) | 16 bits | segment (40 bits of a hash) and bucket (8) leave so many, so that no bit says what these do; with 8 one search in two of an absent key would read the device, and with 32 a pair takes two bytes more of DRAM |
 //! | keys in items, values in a pool (3.7) | an item is hash and record word; the record is fenced before its item | keys of any length; a split reads no record |
-//! | no word on hashes that are equal | so many as a bucket holds; one more is `Full` | a chain would be met by nobody who has no second key with the same 64 bits |
+//! | no word on hashes that are equal | so many as a bucket holds; one more is `Limit` | a chain would be met by nobody who has no second key with the same 64 bits |
 //!
 //! 1. An item is live if its live bit is set and its order number is above the watermark of its
 //!    bucket. Both halves of a split inherit the watermarks in their heads.

@@ -74,7 +74,7 @@ impl<M: Media, F: Form> SlotTable for ElimDa<M, F> {
             self.edit_in(&pm, writer, wanted, may_put, &mut decide)
         });
         let (answer, crowded) = match (edited, decide) {
-            (Err(full @ Error::Full { .. }), Some(decide)) => {
+            (Err(full), Some(decide)) if full.is_full() => {
                 return self.edit_without_room(&pm, wanted, decide, full);
             }
             (edited, _) => edited?,

@@ -20,6 +20,7 @@ use super::form::{Form, Item};
 use super::lane::Holds;
 use super::layout::{self, Kind, MOST_DEPTH, Prefix, SegmentHead, UnitHead, UnitState};
 use super::state::{ElimDa, Room, SegmentTable};
+use crate::common::crowded::crowded;
 
 /// Where a change of the device table persists something.
 pub mod sites {
@@ -150,7 +151,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// the old segment or what replaces it.
     ///
     /// # Errors
-    /// [`Error::Full`]; everything is as it was then.
+    /// [`Error::Full`], and [`Error::Limit`] if its keys cannot be taken apart; everything is as it
+    /// was then.
     pub(super) fn grow(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
         let index = self.geometry.bucket_of(hash);
         self.change_segment(pm, hash, false, |segment| {
@@ -230,8 +232,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             self.rebuild(pm, slot, segment, &held, contents)?;
         } else {
             match self.split(pm, slot, segment, &held, &contents) {
-                Err(Error::Full { .. })
-                    if fits
+                Err(error)
+                    if error.is_full()
+                        && fits
                         && units < segment.used_units()
                         && !(is_ahead && self.is_short(units)) =>
                 {
@@ -358,7 +361,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ) -> Result<()> {
         let (old, prefix) = ((segment.at(), segment.lap()), segment.prefix());
         if !depth_fits(prefix.depth + 1, self.segments() + 1) {
-            return Err(Error::Full { needed: self.geometry.segment(old.0).bytes() });
+            return Err(crowded("bits of a hash that choose a segment", prefix.depth.into()));
         }
         let mut table = self.segment_table.lock()?;
         let mut rooms = Vec::new();
@@ -539,7 +542,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         let (initial, extent) = (self.geometry.initial_segments, table.extents.len());
         let bytes = layout::extent_bytes(initial, extent);
         if extent == layout::EXTENTS {
-            return Err(Error::Full { needed: bytes });
+            let limit = (0..extent).map(|it| layout::extent_slots(initial, it)).sum();
+            let remedy = "copy the pairs to a new table with larger segments (segment_units)";
+            return Err(Error::Limit { name: "segments", limit, remedy });
         }
         let taken = self.space.take(bytes, 64)?;
         if !taken.zero {

@@ -304,13 +304,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 }
 
-/// Returns whether a flush found room, as `Ok` or [`Error::Full`].
+/// Returns whether a flush found room, as `Ok`, [`Error::Full`] or [`Error::Limit`].
 ///
 /// # Errors
 /// Those of the flush that are not about room.
 fn room_of(flushed: Result<()>) -> Result<Result<()>> {
     match flushed {
-        Ok(()) | Err(Error::Full { .. }) => Ok(flushed),
-        Err(other) => Err(other),
+        Err(error) if !error.is_full() => Err(error),
+        flushed => Ok(flushed),
     }
 }

@@ -207,8 +207,9 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
         }
         let pm = self.pool.access();
         match self.drain(&pm) {
-            // A medium without room keeps the items of collecting logs where they are.
-            Ok(()) | Err(Error::Full { .. }) => {}
+            Ok(()) => {}
+            // Without room the items of collecting logs stay where they are.
+            Err(error) if error.is_full() => {}
             Err(other) => return Err(other),
         }
         // They count only once the header says that the pool is closed.

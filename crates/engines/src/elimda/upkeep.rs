@@ -23,9 +23,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let segment = self.table.find(place);
             let prefix = segment.prefix();
             match self.grow_ahead(&pm, place) {
-                // A full medium is nothing to do, and a segment in which a write failed stays as it
-                // is: the others have their turn.
-                Ok(()) | Err(Error::Full { .. } | Error::Poisoned) => {}
+                // Without room there is nothing to do, and a segment in which a write failed stays
+                // as it is: the others have their turn.
+                Ok(()) | Err(Error::Poisoned) => {}
+                Err(error) if error.is_full() => {}
                 Err(other) => return Err(other),
             }
             match prefix.last().checked_add(1) {

@@ -317,7 +317,7 @@ impl<P: Primitives> Shard<P> {
     /// the keys at places and sets their hashes.
     ///
     /// # Errors
-    /// Those of `rehash`; [`Error::Full`] if too many keys have one hash.
+    /// Those of `rehash`; [`Error::Limit`] if too many keys have one hash.
     #[inline(always)]
     pub fn make_room(
         &self,

@@ -263,11 +263,11 @@ impl<M: Media> Reef<M> {
     }
 }
 
-/// Returns whether an operation failed for want of room: not if more would not help, as where too
-/// many keys have one hash.
+/// Returns whether an operation failed for want of room on the medium: beyond a limit of the table,
+/// as where too many keys have one hash, more would not help.
 #[cold]
 pub fn is_room_wanted(error: &Error) -> bool {
-    matches!(error, Error::Full { needed } if *needed > 0)
+    matches!(error, Error::Full { .. })
 }
 
 /// Returns how many bytes spans have, and how many of them have `long` bytes at least.

@@ -11,6 +11,7 @@ use super::layout::{Bucket, Place};
 use super::rehash::{self, Census, STRETCH, Swept};
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
+use crate::common::crowded::crowded;
 
 /// The load below which an overflow does not double a shard that has deleted slots.
 ///
@@ -37,7 +38,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// A crash leaves the shard at the old place or at the new one, with the same pairs.
     ///
     /// # Errors
-    /// [`Error::Full`] at the largest size, or if the medium has no room; [`Error::Corrupt`].
+    /// [`Error::Limit`] at the largest size, [`Error::Full`] if the medium has no room;
+    /// [`Error::Corrupt`].
     #[cold]
     pub(super) fn make_room(
         &self,
@@ -79,7 +81,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let belongs = |hash: u64, bucket: u64| {
             directory.index_of(hash) == index && reach.covers(hash, bucket, from)
         };
-        for log in least..=most.min(self.largest_log(pm, from)?) {
+        let largest = self.largest_log(pm, from)?;
+        for log in least..=most.min(largest) {
             let bytes = Place { log, ..from }.bytes();
             let span = self.space.take(bytes, Bucket::BYTES as u64)?.span;
             let to = Place { start: span.start, log };
@@ -93,7 +96,11 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
                 }
             }
         }
-        Err(Error::Full { needed: from.bytes() * 2 })
+        if largest < most {
+            return Err(crowded("buckets of a shard with so many pairs", 1 << largest));
+        }
+        let remedy = "copy the pairs to a new table with a larger max_buckets, or with more shards";
+        Err(Error::Limit { name: "max_buckets", limit: self.settings.max_buckets, remedy })
     }
 
     /// Returns the logarithm of the most buckets that a shard may have for the pairs it holds: keys
@@ -175,10 +182,10 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     }
 }
 
-/// Ignores a full medium: the work can wait.
+/// Ignores that there is no room: the work can wait.
 fn ignore_full(done: Result<()>) -> Result<()> {
     match done {
-        Err(Error::Full { .. }) => Ok(()),
+        Err(error) if error.is_full() => Ok(()),
         other => other,
     }
 }

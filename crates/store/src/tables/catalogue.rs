@@ -27,6 +27,9 @@ const PAGES: u64 = NUMBERS / PAGE_TABLES as u64;
 /// The most pages there may be. Source: ours; 32 million tables.
 const MAX_PAGES: u64 = 1 << 20;
 
+/// The most tables there may be.
+const MAX_TABLES: u64 = MAX_PAGES * PAGE_TABLES as u64;
+
 /// The longest name of a table. Unit: bytes. Source: ours; its length is one byte.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
 
@@ -181,8 +184,14 @@ impl Catalogue {
         let used = self.pages.iter().rposition(|page| !page.is_empty()).map_or(0, |last| last + 1);
         let pages = (used.max(self.roomy + 1) as u64).next_multiple_of(PAGES);
         let numbers = self.numbers.end + if lacks_numbers { NUMBERS } else { 0 };
-        if numbers > prefix::END || pages > MAX_PAGES {
-            return Err(Error::Full { needed: NUMBERS });
+        if numbers > prefix::END {
+            let remedy = "copy the tables that are left to a new database";
+            let name = "tables, dropped ones counted";
+            return Err(Error::Limit { name, limit: prefix::END, remedy });
+        }
+        if pages > MAX_PAGES {
+            let remedy = "drop some, or make the others in another database";
+            return Err(Error::Limit { name: "tables", limit: MAX_TABLES, remedy });
         }
         Ok(Some(Reservation { numbers, pages }))
     }

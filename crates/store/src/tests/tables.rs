@@ -436,8 +436,10 @@ fn numbers_of_tables_that_are_used_up_are_an_error() {
         db.core().write_own(|_| Ok(()), put).unwrap();
         db.close().unwrap();
         let db = relaxed().open(&path).unwrap();
-        let made = db.create_table("table").map(drop).map_err(|error| error.kind());
-        assert_eq!(made.err(), is_full.then_some(ErrorKind::Full), "{numbers}");
+        let made = db.create_table("table").map(drop);
+        let refused = made.err().map(|error| (error.kind(), error.limit()));
+        let limit = Some(("tables, dropped ones counted", END));
+        assert_eq!(refused, is_full.then_some((ErrorKind::Full, limit)), "{numbers}");
         db.discard().unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use everhash_index::{Change, Design, Error, Form};
+use everhash_index::{Change, Design, Form};
 use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy, settle};
@@ -132,7 +132,7 @@ pub(super) fn a_full_medium_is_an_error_and_no_end(
         match session.table().insert(&key(number), &value) {
             Ok(true) => drop(pairs.insert(key(number), value.clone())),
             Ok(false) => return Err(Failure::new("insert of an absent key said no")),
-            Err(Error::Full { .. }) => break number,
+            Err(error) if error.is_full() => break number,
             Err(error) => return Err(error.into()),
         }
         number += 1;
@@ -147,7 +147,7 @@ pub(super) fn a_full_medium_is_an_error_and_no_end(
         match session.table().put(&key, &other) {
             Ok(true) => drop(pairs.insert(key, other)),
             Ok(false) => return Err(Failure::new("put of a present key said no")),
-            Err(Error::Full { .. }) => {}
+            Err(error) if error.is_full() => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -318,7 +318,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         match self.reclaim(pm, self.geometry.lane_of(self.geometry.bucket_of(hash))) {
             // The operation itself is done, whatever became of the pairs that are in its way; the
             // log goes on growing while the medium has room.
-            Ok(_) | Err(Error::Full { .. } | Error::Poisoned) => Ok(()),
+            Ok(_) | Err(Error::Poisoned) => Ok(()),
+            Err(error) if error.is_full() => Ok(()),
             Err(other) => Err(other),
         }
     }

@@ -1,11 +1,12 @@
 //! The memory of all shards: leaves and arrays of links, which never move, so that readers need no
 //! lock.
 
-use everhash_index::{Error, Result};
+use everhash_index::Result;
 use everhash_pmem::{AtOnce, LINE, Lock, Parts, Primitives, WORD};
 
 use super::SLOTS;
 use super::word::Link;
+use crate::common::crowded::crowded;
 
 /// The longest part, as a base-2 logarithm.
 ///
@@ -54,11 +55,11 @@ impl<P: Primitives> Arena<P> {
     /// Takes words, from the beginning of a line on.
     ///
     /// # Errors
-    /// [`Error::Full`] for no bytes if no part can be so long; [`Error::Poisoned`] after a panic
-    /// inside.
+    /// [`Error::Limit`](everhash_index::Error::Limit) if no part can be so long;
+    /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
     pub fn take(&self, words: usize) -> Result<Link> {
         if words > 1 << MOST {
-            return Err(Error::Full { needed: 0 });
+            return Err(crowded("words of a part of the directory", 1 << MOST));
         }
         let words = words.next_multiple_of(LINE_WORDS);
         let mut taken = self.taken.lock()?;
@@ -96,7 +97,7 @@ impl<P: Primitives> Arena<P> {
     /// Returns how much memory has been taken. Unit: bytes.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] after a panic inside.
+    /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
     pub fn dram_bytes(&self) -> Result<u64> {
         Ok(self.taken.lock()?.words * WORD + size_of_val(self) as u64)
     }
@@ -106,6 +107,7 @@ impl<P: Primitives> Arena<P> {
 mod tests {
     use core::sync::atomic::Ordering::Relaxed;
 
+    use everhash_index::Error;
     use everhash_pmem::Std;
 
     use super::*;
@@ -115,7 +117,7 @@ mod tests {
         // Fails if a part that is long enough is looked for without end.
         let arena = Arena::<Std>::new(64);
         let refused = arena.take((1 << MOST) + 1);
-        assert!(matches!(refused, Err(Error::Full { needed: 0 })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Limit { limit, .. }) if limit == 1 << MOST));
     }
 
     #[test]

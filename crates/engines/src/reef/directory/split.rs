@@ -5,12 +5,13 @@
 use core::sync::atomic::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
-use everhash_index::{Error, Result};
+use everhash_index::Result;
 use everhash_pmem::{Addr, AtomicWord, Primitives, WORD};
 
 use super::arena::MOST;
 use super::word::{BEHIND, DISTANCE, Link, TAG, WANTED_SHIFT, behind_slot, home, place_of};
 use super::{Links, MOST_BUCKETS, Members, Room, SLOTS, Shard, reach};
+use crate::common::crowded::crowded;
 
 /// How many bits of a tag splits use before the keys of the leaf are read for fresh ones.
 ///
@@ -128,8 +129,8 @@ impl<P: Primitives> Shard<P> {
     /// [`Shard::make_room_again`].
     ///
     /// # Errors
-    /// Those of `rehash`; [`Error::Full`] for no bytes if too many keys have one hash: more room
-    /// would not help.
+    /// Those of `rehash`; [`Error::Limit`](everhash_index::Error::Limit) if too many keys have one
+    /// hash.
     #[cold]
     pub(super) fn grow(
         &self,
@@ -211,7 +212,7 @@ impl<P: Primitives> Shard<P> {
         let leaf = self.leaf(hash);
         let is_crowded = leaf.depth() >= members.leaves.ilog2() + CROWDED;
         if leaf.depth() >= MOST_DEPTH || is_crowded && !self.may_crowd(leaf, most)? {
-            return Err(Error::Full { needed: 0 });
+            return Err(crowded("bits of a hash that choose a leaf", leaf.depth().into()));
         }
         self.split(leaf, leaf.index(hash), rehash)?;
         members.leaves += 1;

@@ -222,7 +222,7 @@ fn p14_more_keys_of_one_hash_than_a_leaf_can_hold_are_an_error() {
     let leaves = known.shard.latch.lock().unwrap().leaves;
     for place in 1000..2000 {
         let refused = add(&known.shard, (spread(7), place), |_| spread(7)).unwrap_err();
-        assert!(matches!(refused, everhash_index::Error::Full { .. }), "{refused}");
+        assert!(matches!(refused, everhash_index::Error::Limit { .. }), "{refused}");
     }
     assert_eq!(known.shard.latch.lock().unwrap().leaves, leaves);
     let items = known.shard.latch.lock().unwrap().items;

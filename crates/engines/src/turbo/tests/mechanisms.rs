@@ -97,7 +97,7 @@ fn a_shard_that_doubling_does_not_help_doubles_again_and_ends_with_an_error() {
             false
         }
         Err(error) => {
-            assert!(matches!(error, Error::Full { .. }), "{error}");
+            assert!(matches!(error, Error::Limit { .. }), "{error}");
             true
         }
     });
@@ -109,6 +109,22 @@ fn a_shard_that_doubling_does_not_help_doubles_again_and_ends_with_an_error() {
     // It goes on working for everybody else.
     assert!(words.remove_word(present[0]).unwrap() && words.insert_word(present[0], 7).unwrap());
     assert_eq!(table.check().unwrap().items, present.len() as u64);
+}
+
+#[test]
+fn a_shard_at_the_limit_of_its_settings_names_it() {
+    // Fails if whoever chose too few buckets were told that the device is full, or if a refused
+    // pair cost one that is there.
+    let small = TurboSettings { buckets_per_shard: 1, max_buckets: 1, ..ONE_SHARD() };
+    let (_region, table) = image(Form::WORDS, &small);
+    let words = table.words().unwrap();
+    let (count, refused) =
+        (0..100).find_map(|key| words.insert_word(key, !key).err().map(|it| (key, it))).unwrap();
+    assert!(matches!(refused, Error::Limit { name: "max_buckets", limit: 1, .. }), "{refused}");
+    let said = refused.to_string();
+    assert!(refused.is_full() && said.contains("max_buckets = 1; copy the pairs"), "{said}");
+    (0..count).for_each(|key| assert_eq!(words.get_word(key).unwrap(), Some(!key)));
+    assert!(words.remove_word(0).unwrap() && words.insert_word(0, 7).unwrap());
 }
 
 #[test]

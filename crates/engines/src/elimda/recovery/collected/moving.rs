@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use everhash_index::{Error, Result};
+use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
 use crate::elimda::bucket_relocation::{fill_unit, has_room, sites};
@@ -91,7 +91,7 @@ pub(super) fn move_all<M: Media, F: Form>(
 fn all_of(done: Result<()>) -> Result<bool> {
     match done {
         Ok(()) => Ok(true),
-        Err(Error::Full { .. }) => Ok(false),
+        Err(error) if error.is_full() => Ok(false),
         Err(other) => Err(other),
     }
 }
