@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use everhash_pmem::USUAL_CAPACITY_BYTES;
 use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 
@@ -17,11 +18,6 @@ Exit status:
   3  the input is wrong: a file to read is missing or has a bad line, or a pair is too long
   4  the database is missing or failed, or the device or the output; the message says what to do
   5  the state to replay does not exist in this program; nothing was judged";
-
-/// How long the file of a database may become.
-///
-/// Unit: bytes. Source: `Options::capacity_bytes`, of which no command chooses another.
-const MOST_BYTES: u64 = 1 << 40;
 
 /// What an engine may take of a device beside what it needs.
 ///
@@ -121,14 +117,12 @@ impl Failure {
 
     /// A database could not be made, of a size that the user has chosen.
     pub fn of_new(error: everhash_store::Error) -> Failure {
-        if error.is_setting() {
-            return Failure::from(error).after("(--expect may have led to it; lower it then)");
-        }
+        let is_beyond = |needed: u64| needed >= USUAL_CAPACITY_BYTES;
         match (&error, error.needed_bytes()) {
-            (everhash_store::Error::File { path, .. }, Some(needed)) if needed >= MOST_BYTES => {
+            (everhash_store::Error::File { path, .. }, Some(needed)) if is_beyond(needed) => {
                 Failure::usage(format_args!(
-                    "{path}: a table of this size takes {needed} bytes, and a database has at most \
-                     {MOST_BYTES}; lower --expect, or what --set says"
+                    "{path}: a table with these settings takes {needed} bytes, and a database has \
+                     at most {USUAL_CAPACITY_BYTES}; lower what --set says"
                 ))
             }
             (everhash_store::Error::File { path, .. }, Some(needed)) => {
@@ -165,6 +159,13 @@ impl From<everhash_store::Error> for Failure {
             | Error::NoTable { .. }
             | Error::NoTables { .. }
             | Error::TableName { .. } => Failure::usage(error),
+            Error::TooManyExpected { path, engine, expected, most } => {
+                Failure::usage(format_args!(
+                    "{path}: --expect {expected}: a new database with the engine {engine} and \
+                     these options is made for at most {most} pairs; lower it, as the database \
+                     grows by need"
+                ))
+            }
             Error::TableKind { path, name, expiring: true } => Failure::usage(format_args!(
                 "{path}: the pairs of the table {name:?} have expiry times; put and import take \
                  --expires-after; use another table for add, --if-value and --print-old"
@@ -205,7 +206,7 @@ fn has_room(path: &Path, needed: u64) -> bool {
     let length = path.metadata().map_or(0, |found| found.len());
     let free = statvfs(path).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
     let longest = length.saturating_add(needed).saturating_add(STEP_BYTES);
-    free >= needed.saturating_add(STEP_BYTES) && longest <= MOST_BYTES && !is_limited()
+    free >= needed.saturating_add(STEP_BYTES) && longest <= USUAL_CAPACITY_BYTES && !is_limited()
 }
 
 /// Returns whether a file may not become as long as it has to be.

@@ -102,10 +102,34 @@ engines! {
 #[cfg(test)]
 mod tests {
     use everhash_index::{Choice, Error, Form, Inline, Opening, Sizing};
-    use everhash_pmem::{Image, Region, Std, pool::ROOT};
+    use everhash_pmem::{Image, Media, Region, Std, pool::ROOT};
 
     use super::designs;
     use crate::common::settings::checksum;
+
+    #[test]
+    fn a_table_says_how_long_its_medium_must_be() {
+        // Fails if an engine says more, so that a table is refused for which there is room, or
+        // less, so that a file is begun that cannot be made.
+        for design in designs::<Image>() {
+            let sizes = [Sizing::Tiny, Sizing::Usual, Sizing::Pairs(1000)];
+            for (form, sizing) in sizes.iter().flat_map(|sizing| {
+                design.capabilities.all_forms().into_iter().map(move |form| (form, *sizing))
+            }) {
+                let choice = Choice { sizing, ..Choice::default() };
+                let guarantees = Image::<Std>::new(0, 64).guarantees();
+                let needed = design.bytes_needed(form, choice, guarantees).unwrap();
+                let made = |bytes| {
+                    let opening = Opening { form, ..Opening::default() };
+                    let region = Region::new(Image::<Std>::new(0, bytes));
+                    design.create(region, &opening, choice, &Inline).map(drop)
+                };
+                let (name, refused) = (design.name, made(needed - 8));
+                made(needed).unwrap_or_else(|error| panic!("{name}, {form}, {sizing:?}: {error}"));
+                assert!(matches!(refused, Err(Error::Full { .. })), "{name}, {form}, {sizing:?}");
+            }
+        }
+    }
 
     #[test]
     fn p08_a_pool_of_another_layout_is_unsupported_to_open_to_check_and_to_salvage() {

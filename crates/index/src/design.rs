@@ -3,7 +3,7 @@
 //! Code that serves, measures or judges engines takes a [`Design`] and is compiled once. Which
 //! engines are compiled for a medium is decided where the value is made.
 
-use everhash_pmem::{Boot, Media, Region, Site};
+use everhash_pmem::{Boot, Guarantees, Media, Region, Site};
 
 use crate::{
     Capabilities, Checked, Durability, Engine, Executor, Form, Opening, Result, Setting, Settings,
@@ -56,6 +56,7 @@ pub struct Design<M: Media> {
     /// Settings that every new table gets, whatever its size.
     changes: &'static [(&'static str, u64)],
     get: Get,
+    bytes_needed: BytesNeeded,
     create: Create<M>,
     open: Open<M>,
     open_read_only: OpenReadOnly<M>,
@@ -65,6 +66,7 @@ pub struct Design<M: Media> {
 
 type Changes<'a> = &'a [&'a [(&'a str, u64)]];
 type Get = fn(Form, Sizing, Changes<'_>, &str) -> Result<Option<u64>>;
+type BytesNeeded = fn(Form, Sizing, Changes<'_>, Guarantees) -> Result<u64>;
 type Create<M> =
     fn(Region<M>, &Opening, Sizing, Changes<'_>, &dyn Executor) -> Result<Box<dyn Table>>;
 type Open<M> = fn(Region<M>, Boot, &dyn Executor) -> Result<Box<dyn Table>>;
@@ -83,6 +85,9 @@ impl<M: Media> Design<M> {
             sites: E::SITES,
             changes: &[],
             get: |form, sizing, changes, name| Ok(settings::<E>(form, sizing, changes)?.get(name)),
+            bytes_needed: |form, sizing, changes, guarantees| {
+                E::bytes_needed(form, &settings::<E>(form, sizing, changes)?, guarantees)
+            },
             create: |region, opening, sizing, changes, executor| {
                 let settings = settings::<E>(opening.form, sizing, changes)?;
                 Ok(Box::new(crate::create::<E, M>(region, opening, &settings, executor)?))
@@ -116,6 +121,19 @@ impl<M: Media> Design<M> {
     /// [`Error::Setting`](crate::Error::Setting) if a choice is not possible.
     pub fn setting(&self, form: Form, choice: Choice<'_>, name: &str) -> Result<Option<u64>> {
         (self.get)(form, choice.sizing, &[self.changes, choice.changes], name)
+    }
+
+    /// Returns how long the pool of a new table is at least: [`Engine::bytes_needed`]. Unit: bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setting`](crate::Error::Setting) if there can be no such table.
+    pub fn bytes_needed(
+        &self,
+        form: Form,
+        choice: Choice<'_>,
+        guarantees: Guarantees,
+    ) -> Result<u64> {
+        (self.bytes_needed)(form, choice.sizing, &[self.changes, choice.changes], guarantees)
     }
 
     /// Makes a pool with an empty table on `region` and opens it.

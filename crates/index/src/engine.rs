@@ -1,7 +1,7 @@
 //! A design: how a pool is formatted and opened.
 
-use everhash_pmem::pool::{Boot, Identity, Pool};
-use everhash_pmem::{Media, Region, Site};
+use everhash_pmem::pool::{Boot, DATA, Identity, Pool};
+use everhash_pmem::{Guarantees, Media, Region, Site};
 
 use crate::{Capabilities, Checked, Error, Executor, Form, ParseError, Result, Settings, Table};
 
@@ -29,8 +29,19 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// every path.
     fn tiny(form: Form) -> Self::Settings;
 
-    /// Returns settings for a table that takes `items` pairs without growing.
+    /// Returns settings for a table that takes `items` pairs without growing. If there can be no
+    /// such table, [`Engine::bytes_needed`] refuses them or is more than any medium has.
     fn sized_for(form: Form, items: u64) -> Self::Settings;
+
+    /// Returns how long the pool of an empty table is at least, on a medium with these guarantees:
+    /// a shorter one is refused before it is made. Unit: bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if no table can have these settings.
+    fn bytes_needed(form: Form, settings: &Self::Settings, guarantees: Guarantees) -> Result<u64> {
+        let _ = (form, settings, guarantees);
+        Ok(DATA.byte())
+    }
 
     /// Writes an empty table into a new pool. Durable when the caller has synced the medium.
     ///

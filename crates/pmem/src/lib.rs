@@ -35,7 +35,7 @@ pub use heap::{Class, Heap, HeapUsage, RecordWord};
 pub use media::counted::{Counted, CountedBlock, CountedContext};
 pub use media::dax::DaxMedium;
 pub use media::dram::{Dram, DramOptions};
-pub use media::file::{FileDurability, FileMedium, FileOptions};
+pub use media::file::{FileDurability, FileMedium, FileOptions, USUAL_CAPACITY_BYTES};
 pub use media::image::Image;
 pub use media::{
     Block, Domain, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport,

@@ -92,7 +92,14 @@ impl<'p> NewCopy<'p> {
     /// Begins a copy; `immediate` says whether each write to it is to be durable when it returns.
     pub(crate) fn begin(options: &Options, target: &'p Path, immediate: bool) -> Result<Self> {
         // Nothing of the copy is promised before it has its name: one sync at the end is enough.
-        let new = New::begin(options, target, Durability::Process, immediate)?;
+        let begin = |options: &Options| New::begin(options, target, Durability::Process, immediate);
+        let new = match begin(options) {
+            // How many there are is a wish: the copy grows if no table can be made for so many.
+            Err(Error::TooManyExpected { most, .. }) => {
+                begin(&options.clone().expected_items(most))?
+            }
+            new => new?,
+        };
         Ok(NewCopy { new, target, count: 0, failure: None })
     }
 

@@ -1,15 +1,17 @@
 //! The catalog: every engine of the registry, compiled for files.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use everhash_engines::{ENGINES, ON_FILES};
 use everhash_index::{
-    Capabilities, Choice, Design, Durability as Mode, Executor, Opening, Result, Setting, Sizing,
-    Table,
+    Capabilities, Choice, Design, Durability as Mode, Executor, Form, Opening, Result, Setting,
+    Sizing, Table,
 };
-use everhash_pmem::{FileMedium, Region};
+use everhash_pmem::{FileMedium, Guarantees, Region};
 
 use crate::Error;
+use crate::error::Shown;
 
 /// A medium of the store.
 pub(crate) type File = Region<FileMedium>;
@@ -28,6 +30,7 @@ pub struct EngineInfo {
 }
 
 /// What was chosen for a new database.
+#[derive(Clone, Copy)]
 pub(crate) struct Chosen<'a> {
     pub(crate) expected_items: Option<u64>,
     /// Whether a write shall be durable when it returns.
@@ -53,6 +56,43 @@ static CATALOG: LazyLock<Vec<EngineInfo>> = LazyLock::new(|| {
 });
 
 impl EngineInfo {
+    /// Refuses a new database that is longer than its file may become, before there is a file, and
+    /// one for more pairs than its engine can make a table for.
+    ///
+    /// # Errors
+    /// [`Error::TooManyExpected`], which names the most that would do; [`Error::File`] if it is not
+    /// for their number that there can be no such table.
+    pub(crate) fn admit(
+        &self,
+        path: &Path,
+        chosen: &Chosen<'_>,
+        (form, guarantees): (Form, Guarantees),
+        capacity_bytes: u64,
+    ) -> crate::Result<()> {
+        let admitted = |expected_items: Option<u64>| -> crate::Result<()> {
+            let chosen = Chosen { expected_items, ..*chosen };
+            let needed = self
+                .with_choice(&chosen, |choice| self.design.bytes_needed(form, choice, guarantees));
+            match needed.map_err(|error| Error::of(path, error))? {
+                needed if needed <= capacity_bytes => Ok(()),
+                needed => Err(Error::of(path, everhash_index::Error::Full { needed })),
+            }
+        };
+        let Some(expected) = chosen.expected_items else { return admitted(None) };
+        let fits = |items| items <= MOST_ITEMS && admitted(Some(items)).is_ok();
+        if fits(expected) {
+            return Ok(());
+        }
+        admitted(Some(0))?;
+        let (mut most, mut refused) = (0, expected);
+        while refused - most > 1 {
+            let middle = most + (refused - most) / 2;
+            if fits(middle) { most = middle } else { refused = middle }
+        }
+        let (path, engine) = (Shown(path.to_owned()), self.name);
+        Err(Error::TooManyExpected { path, engine, expected, most })
+    }
+
     /// Makes a database with what was chosen for it.
     pub(crate) fn create(
         &self,
@@ -61,14 +101,17 @@ impl EngineInfo {
         chosen: &Chosen<'_>,
         executor: &dyn Executor,
     ) -> Result<Box<dyn Table>> {
-        let expected = chosen.expected_items.map(|items| items.min(MOST_ITEMS));
-        let sizing = expected.map_or(Sizing::Usual, Sizing::Pairs);
+        self.with_choice(chosen, |choice| self.design.create(file, opening, choice, executor))
+    }
+
+    fn with_choice<T>(&self, chosen: &Chosen<'_>, make: impl FnOnce(Choice<'_>) -> T) -> T {
+        let sizing = chosen.expected_items.map_or(Sizing::Usual, Sizing::Pairs);
         let modes = self.capabilities.durability;
         let second = u64::from((modes[0] == Mode::Immediate) != chosen.immediate);
         let mode = (modes.len() > 1).then_some(("durability", second));
         let own = chosen.settings.iter().map(|(name, value)| (name.as_str(), *value));
         let changes: Vec<_> = mode.into_iter().chain(own).collect();
-        self.design.create(file, opening, Choice { sizing, changes: &changes }, executor)
+        make(Choice { sizing, changes: &changes })
     }
 }
 

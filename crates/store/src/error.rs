@@ -74,6 +74,22 @@ pub enum Error {
         /// The names of all engines.
         known: String,
     },
+    /// A new database was to be made for more pairs than its engine can make a table for, with its
+    /// settings and in a file as long as one may become.
+    #[error(
+        "{path}: {expected} pairs are expected, and a new database with the engine {engine} and \
+             these options is made for at most {most}; expect fewer, it grows by need"
+    )]
+    TooManyExpected {
+        /// The path of the file.
+        path: Shown,
+        /// The engine.
+        engine: &'static str,
+        /// How many were expected.
+        expected: u64,
+        /// How many it can be made for.
+        most: u64,
+    },
     /// The database exists and is another one than was asked for.
     #[error("{path}: has {what} {found}, not {asked}; leave the option out, or name another file")]
     Mismatch {
@@ -342,6 +358,7 @@ impl Error {
             Error::PowerLoss { .. } => ErrorKind::PowerLoss,
             Error::NeedsRecovery { .. } => ErrorKind::NeedsRecovery,
             Error::UnknownEngine { .. }
+            | Error::TooManyExpected { .. }
             | Error::Mismatch { .. }
             | Error::TableName { .. }
             | Error::TableKind { .. }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everhash_index::{Form, HashKind, ParseError};
-use everhash_pmem::FileDurability;
 use everhash_pmem::media::file::system::{Os, System};
+use everhash_pmem::{FileDurability, USUAL_CAPACITY_BYTES};
 
 use crate::expiring::Wall;
 use crate::{Db, Result};
@@ -154,7 +154,7 @@ impl Default for Options {
             trust_file_system: false,
             background: true,
             threads: 0,
-            capacity_bytes: 1 << 40,
+            capacity_bytes: USUAL_CAPACITY_BYTES,
             mode: 0o600,
             snapshot_bytes: 256 << 20,
             count_calls: false,
@@ -188,7 +188,9 @@ impl Options {
         self
     }
 
-    /// Says how many pairs a new database will hold, so that it need not grow up to there.
+    /// Says how many pairs a new database will hold, so that it need not grow up to there. If they
+    /// are more than its engine can make a table for, it is not made:
+    /// [`TooManyExpected`](crate::Error::TooManyExpected) says how many would do.
     pub fn expected_items(mut self, count: u64) -> Self {
         self.expected_items = Some(count);
         self
@@ -304,8 +306,9 @@ impl Options {
     /// own is a part, or the beginning of its own if that is long.
     ///
     /// # Errors
-    /// [`AlreadyExists`](crate::Error::AlreadyExists) and those of [`Options::open`]; there is no
-    /// new file `path` then. One exception: if the directory cannot be synced after the file got
+    /// [`AlreadyExists`](crate::Error::AlreadyExists),
+    /// [`TooManyExpected`](crate::Error::TooManyExpected) and those of [`Options::open`]; there is
+    /// no new file `path` then. One exception: if the directory cannot be synced after the file got
     /// its name, the error says so, and the file is there and can be opened, unless power is lost.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Db> {
         Db::create_with(self, path.as_ref())

@@ -186,11 +186,13 @@ impl New {
             database: [c, d],
             boot: machine::boot(),
         };
+        let (expected_items, settings) = (options.expected_items, &options.settings[..]);
+        let chosen = Chosen { expected_items, immediate, settings };
+        let on_file = (form, durability.of_file().guarantees());
+        engine.admit(path, &chosen, on_file, options.capacity_bytes)?;
         let file = FileMedium::create(path, DATA.byte(), &file_options(options, durability));
         let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
         let executor = threads(options);
-        let (expected_items, settings) = (options.expected_items, &options.settings[..]);
-        let chosen = Chosen { expected_items, immediate, settings };
         let table = engine.create(file.clone(), &opening, &chosen, &executor);
         let table = table.map_err(|error| Error::of(path, error))?;
         let hash = opening.hash;

@@ -252,19 +252,26 @@ fn a_value_is_read_while_its_thread_ends() {
 #[test]
 fn no_choice_is_too_large() {
     // Fails if a sum of a size that no file reaches overflowed, in a program that is tested by a
-    // panic, in others by a table that is too small.
+    // panic, in others by a table that is too small; if a number is refused that would do, or the
+    // one that is said to do; or if what is refused leaves a file.
     for engine in crate::engines() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pairs.ehdb");
         let options = Db::options().engine(engine.name).durability(Durability::Process);
-        // As long as a file may get here: some engines do try to make a file for so many pairs.
-        let small = options.clone().capacity_bytes(1 << 26);
-        match small.expected_items(u64::MAX).create(&path) {
-            Ok(_) => std::fs::remove_file(&path).unwrap(),
-            Err(error) => {
-                assert!(error.is_full() || error.is_setting(), "{}: {error}", engine.name);
-            }
-        }
+        let small = options.clone().capacity_bytes(1 << 24);
+        let refused = small.clone().expected_items(u64::MAX).create(&path).map(drop);
+        let Err(Error::TooManyExpected { most, .. }) = refused else {
+            panic!("{}: {refused:?}", engine.name)
+        };
+        let one_more = small.clone().expected_items(most + 1).create(&path);
+        assert_eq!(one_more.err().map(|it| it.kind()), Some(ErrorKind::InvalidOption));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let db = small.clone().expected_items(most).create(&path).unwrap();
+        // A copy takes what can be had, and not what was wished for.
+        let copy = directory.path().join("copy");
+        db.backup(&copy, &small.expected_items(u64::MAX)).unwrap();
+        db.discard().unwrap();
+        std::fs::remove_file(copy).unwrap();
         let options = options.threads(usize::MAX).capacity_bytes(u64::MAX);
         let db = options.create(&path).unwrap();
         for number in 0..300u32 {

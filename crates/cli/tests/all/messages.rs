@@ -284,13 +284,22 @@ fn a_limit_that_is_not_the_device_is_named() {
     // Fails if who has chosen a table that is too large, or settings that are too small, were sent
     // to free space on a disk that has enough of it.
     let place = Place::new();
-    for engine in ["wophi", "elimda", "turbo"] {
-        let run = place.run(&["create", "a.ehdb", "--engine", engine, "--expect", "1000000000000"]);
-        run.fails(2, &["a.ehdb: ", "a table of this size takes", "1099511627776", "--expect"]);
-    }
     place.write("a.tsv", "a\t1\n");
-    let sized = ["import", "a.tsv", "a.ehdb", "--engine", "walsh", "--expect"];
-    place.run(&[&sized[..], &["1000000000000"]].concat()).fails(2, &["--expect", "lower it"]);
+    let huge = "18446744073709551615";
+    for engine in ["reef", "walsh", "wophi", "elimda", "turbo", "tiered"] {
+        for command in [&["create", "a.ehdb"][..], &["import", "a.tsv", "a.ehdb"]] {
+            let sized = [command, &["--engine", engine, "--expect"]].concat();
+            let run = place.run(&[&sized[..], &[huge]].concat());
+            run.fails(2, &["a.ehdb: --expect ", engine, "at most ", " pairs; lower it"]);
+            let most = run.stderr.split("at most ").nth(1).unwrap().split(' ').next().unwrap();
+            let more = (most.parse::<u64>().unwrap() + 1).to_string();
+            place.run(&[&sized[..], &[&more]].concat()).fails(2, &[&format!("at most {most} ")]);
+            assert_eq!(place.names(), ["a.tsv"]);
+        }
+    }
+    let buckets = ["--engine", "wophi", "--set", "initial_buckets=1099511627776"];
+    let run = place.run(&[&["create", "a.ehdb"][..], &buckets].concat());
+    run.fails(2, &["a.ehdb: ", "bytes", "at most 1099511627776; lower what --set"]);
     assert_eq!(place.names(), ["a.tsv"]);
     let small = ["--engine", "turbo", "--set", "shards=1", "--set", "max_buckets=1"];
     place.ok(&[&["create", "a.ehdb"], &small[..]].concat());

@@ -302,7 +302,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Boot, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Guarantees, Media, Pool, Region, Site};
 
 pub use cache_allocation::CacheAllocation;
 pub use setup::{ElimDaSettings, bytes_needed};
@@ -345,6 +345,10 @@ impl Engine for ElimDa {
 
     fn sized_for(form: Form, items: u64) -> ElimDaSettings {
         ElimDaSettings::sized_for(form, items)
+    }
+
+    fn bytes_needed(form: Form, settings: &ElimDaSettings, guarantees: Guarantees) -> Result<u64> {
+        Ok(bytes_needed(&settings.on_medium(guarantees).geometry(form)?))
     }
 
     fn format<M: Media>(pool: &Pool<M>, settings: &ElimDaSettings) -> Result<()> {

@@ -68,7 +68,8 @@ impl ElimDaSettings {
         }
     }
 
-    /// Returns settings for a table that takes `items` pairs without growing.
+    /// Returns settings for a table that takes `items` pairs without growing; of more segments than
+    /// there can be if that is needed, which are refused.
     pub fn sized_for(form: Form, items: u64) -> Self {
         let defaults = ElimDaSettings::default();
         // Segments of one age fill together; at three quarters none of them has overflowed.
@@ -76,7 +77,6 @@ impl ElimDaSettings {
         let initial_segments = items.saturating_add(1).div_ceil(slots).next_power_of_two();
         // At most a sixteenth of the pairs wait in collecting logs.
         let collecting_logs = (items / 256).next_power_of_two().min(defaults.collecting_logs);
-        let initial_segments = initial_segments.min(1 << 24);
         ElimDaSettings { initial_segments, collecting_logs, ..defaults }
     }
 
@@ -288,13 +288,19 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_more_pairs_than_there_are_is_as_large_as_one_can_be() {
-        // Fails if the number of pairs overflows on its way to a number of segments.
-        for items in [u64::MAX, u64::MAX - 1] {
-            for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
+    fn a_table_for_more_pairs_than_one_can_have_is_refused() {
+        // Fails if the number of pairs overflows on its way to a number of segments, or if a table
+        // for fewer of them is made in silence.
+        let guarantees = Model::File.guarantees();
+        for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
+            let most = (1 << 24) * 320 * unit_slots(form) * 3 / 4 - 1;
+            let refused = |items| {
                 let settings = ElimDaSettings::sized_for(form, items);
-                assert_eq!(settings.initial_segments, 1 << 24);
-                assert_eq!(settings.collecting_logs, ElimDaSettings::default().collecting_logs);
+                settings.on_medium(guarantees).geometry(form).is_err()
+            };
+            assert!(!refused(most), "{form}");
+            for items in [most + 1, u64::MAX - 1, u64::MAX] {
+                assert!(refused(items), "{form}: {items}");
             }
         }
     }

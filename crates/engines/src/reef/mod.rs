@@ -119,7 +119,7 @@ mod units;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Boot, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Guarantees, Media, Pool, Region, Site};
 
 pub use setup::ReefSettings;
 pub use state::Reef as ReefTable;
@@ -159,6 +159,10 @@ impl Engine for Reef {
 
     fn sized_for(_form: Form, items: u64) -> ReefSettings {
         ReefSettings::sized_for(items)
+    }
+
+    fn bytes_needed(_form: Form, settings: &ReefSettings, _guarantees: Guarantees) -> Result<u64> {
+        settings.bytes_needed()
     }
 
     fn format<M: Media>(pool: &Pool<M>, settings: &ReefSettings) -> Result<()> {

@@ -1,7 +1,7 @@
 //! An empty table: its settings, and how it is written.
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{Media, Pool};
+use everhash_pmem::{Media, Pool, pool};
 
 use super::layout::{self, Epoch, LEAST_UNIT_BYTES, MOST_STREAMS, ROOT, Root, VERSION};
 use crate::common::settings::{self, settings};
@@ -84,6 +84,15 @@ impl ReefSettings {
             broken: "the settings of a table are possible ones",
         })?;
         Ok(settings)
+    }
+
+    /// Returns how long the pool of an empty table is, which has no segments. Unit: bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub(super) fn bytes_needed(&self) -> Result<u64> {
+        self.raised().check_all()?;
+        Ok(pool::DATA.byte())
     }
 
     fn check_all(&self) -> Result<()> {

@@ -339,7 +339,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Boot, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Guarantees, Media, Pool, Region, Site};
 
 pub use setup::{TieredSettings, bytes_needed};
 pub use table::TieredTable;
@@ -382,6 +382,10 @@ impl Engine for Tiered {
 
     fn sized_for(_form: Form, items: u64) -> TieredSettings {
         TieredSettings::sized_for(items)
+    }
+
+    fn bytes_needed(_form: Form, settings: &TieredSettings, guarantees: Guarantees) -> Result<u64> {
+        settings.bytes_needed(guarantees)
     }
 
     fn format<M: Media>(pool: &Pool<M>, settings: &TieredSettings) -> Result<()> {

@@ -127,7 +127,8 @@ impl TieredSettings {
         }
         if let Some(slots @ 1..) = self.top_pages.checked_sub(MOST_TOP_PAGES) {
             self.top_pages = 1;
-            while self.top_pages < MOST_TOP_PAGES && self.slots() < slots {
+            // One step beyond the most says that there are not enough, and is refused.
+            while self.top_pages <= MOST_TOP_PAGES && self.slots() < slots {
                 self.top_pages *= 2;
             }
         }
@@ -189,6 +190,18 @@ impl TieredSettings {
             return Err(Error::Setting { name: "top_pages", why });
         }
         Ok(())
+    }
+}
+
+impl TieredSettings {
+    /// Returns how long the pool of an empty table is on a medium. Unit: bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub(super) fn bytes_needed(&self, guarantees: Guarantees) -> Result<u64> {
+        let settings = self.on_medium(guarantees);
+        settings.check_all()?;
+        Ok(bytes_needed(&settings))
     }
 }
 

@@ -79,7 +79,7 @@ mod tests;
 mod variable_size_items;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Boot, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Guarantees, Media, Pool, Region, Site};
 
 pub use setup::{TurboSettings, bytes_needed};
 pub use table::TurboTable;
@@ -119,6 +119,10 @@ impl Engine for Turbo {
 
     fn sized_for(_form: Form, items: u64) -> TurboSettings {
         TurboSettings::sized_for(items)
+    }
+
+    fn bytes_needed(_form: Form, settings: &TurboSettings, _guarantees: Guarantees) -> Result<u64> {
+        settings.check_all().map(|()| bytes_needed(settings))
     }
 
     fn format<M: Media>(pool: &Pool<M>, settings: &TurboSettings) -> Result<()> {

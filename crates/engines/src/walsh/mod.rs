@@ -166,7 +166,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Boot, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Guarantees, Media, Pool, Region, Site};
 
 pub use setup::WalshSettings;
 pub use state::Walsh as WalshTable;
@@ -213,6 +213,10 @@ impl Engine for Walsh {
 
     fn sized_for(_form: Form, items: u64) -> WalshSettings {
         WalshSettings::sized_for(items)
+    }
+
+    fn bytes_needed(_form: Form, settings: &WalshSettings, guarantees: Guarantees) -> Result<u64> {
+        settings.bytes_needed(guarantees)
     }
 
     fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> {

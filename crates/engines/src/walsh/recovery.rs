@@ -97,7 +97,7 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         Area::new(number, layout::area_record(table_at, number), Shown::closed(), sides)
     };
     let table = Walsh {
-        is_grouped: settings.shares_epochs(&**pool.region().media()),
+        is_grouped: settings.shares_epochs(pool.region().media().guarantees()),
         is_relaxed: Walsh::<M>::relaxes(pool.region().media()),
         form,
         settings,

@@ -1,7 +1,7 @@
 //! An empty table: its settings, and how it is written.
 
 use everhash_index::{Error, Form, Result};
-use everhash_pmem::{Addr, Domain, LINE, Media, Pool, Space, WORD, pool};
+use everhash_pmem::{Addr, Domain, Guarantees, LINE, Media, Pool, Space, WORD, pool};
 
 use super::layout::{
     self, AreaRecord, Info, MOST_ENTRIES, MOST_INDEX, MOST_LEVEL, MOST_LOG_BYTES, ROOT, Root, Tail,
@@ -95,9 +95,34 @@ impl WalshSettings {
     }
 
     /// Returns whether areas share epochs on a medium.
-    pub(super) fn shares_epochs(&self, media: &impl Media) -> bool {
-        let only_syncs = matches!(media.guarantees().domain, Domain::Process | Domain::Synced);
+    pub(super) fn shares_epochs(&self, guarantees: Guarantees) -> bool {
+        let only_syncs = matches!(guarantees.domain, Domain::Process | Domain::Synced);
         self.durability == 0 && (only_syncs || self.epochs == 1)
+    }
+
+    /// Returns the settings with the number of areas that follows the medium.
+    fn on_medium(self, guarantees: Guarantees) -> Self {
+        self.with_areas(self.shares_epochs(guarantees))
+    }
+
+    /// Returns how long the pool of an empty table is at least on a medium. Unit: bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub(super) fn bytes_needed(&self, guarantees: Guarantees) -> Result<u64> {
+        let settings = self.on_medium(guarantees);
+        settings.check_all()?;
+        let table = (settings.areas * AreaRecord::BYTES as u64).next_multiple_of(LINE);
+        Ok(pool::DATA.byte() + table + settings.first_room())
+    }
+
+    /// Returns how much room a new table leaves free: an open demands that the indexes of all
+    /// directories are in proportion to the medium, and that an ordinary log is no longer than it.
+    /// Unit: bytes.
+    fn first_room(&self) -> u64 {
+        let blocks = (self.directories / self.block_directories).max(self.areas);
+        let log_bytes = layout::log_bytes(self.log_entries, self.log_bytes / WORD);
+        log_bytes.max(blocks.div_ceil(MOST_INDEX) * WORD).next_multiple_of(LINE)
     }
 
     /// Returns the settings with a number of areas; `share_epochs` says whether they do.
@@ -189,7 +214,7 @@ pub const fn object_head_words(form: Form) -> u64 {
 /// # Errors
 /// [`Error::Setting`]; [`Error::Full`].
 pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> {
-    let settings = settings.with_areas(settings.shares_epochs(&**pool.region().media()));
+    let settings = settings.on_medium(pool.region().media().guarantees());
     settings.check_all()?;
     let space = Space::fresh(pool.region().clone(), pool::DATA);
     let table = space.take(settings.areas * AreaRecord::BYTES as u64, LINE)?.span;
@@ -209,11 +234,7 @@ pub fn format<M: Media>(pool: &Pool<M>, settings: &WalshSettings) -> Result<()> 
         }
         pm.write_words(at, &record)?;
     }
-    // An open demands that the indexes of all directories are in proportion to the medium, and that
-    // an ordinary log is no longer than it.
-    let blocks = (settings.directories / settings.block_directories).max(settings.areas);
-    let log_bytes = layout::log_bytes(settings.log_entries, settings.log_bytes / WORD);
-    space.give(space.take(log_bytes.max(blocks.div_ceil(MOST_INDEX) * WORD), LINE)?.span);
+    space.give(space.take(settings.first_room(), LINE)?.span);
     let mut root = [0; Root::WORDS];
     root[..=Root::CHECKSUM].copy_from_slice(&settings.root(table.start));
     root[Root::EPOCH] = layout::encode_epoch(0);

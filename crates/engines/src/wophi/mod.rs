@@ -122,7 +122,7 @@ mod tests;
 mod upkeep;
 
 use everhash_index::{Capabilities, Checked, Durability, Engine, Error, Executor, Form, Result};
-use everhash_pmem::{Boot, Media, Pool, Region, Site};
+use everhash_pmem::{Boot, Guarantees, Media, Pool, Region, Site};
 
 pub use setup::{WophiSettings, bytes_needed};
 pub use table::WophiTable;
@@ -161,6 +161,10 @@ impl Engine for Wophi {
 
     fn sized_for(form: Form, items: u64) -> WophiSettings {
         WophiSettings::sized_for(form, items)
+    }
+
+    fn bytes_needed(form: Form, settings: &WophiSettings, _guarantees: Guarantees) -> Result<u64> {
+        settings.bytes_needed(form)
     }
 
     fn format<M: Media>(pool: &Pool<M>, settings: &WophiSettings) -> Result<()> {

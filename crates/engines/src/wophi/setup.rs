@@ -59,6 +59,21 @@ impl WophiSettings {
         WophiSettings { initial_buckets, stripes, ..defaults }
     }
 
+    /// Returns the settings with as many stripes as there can be.
+    fn with_stripes(self) -> Self {
+        WophiSettings { stripes: self.stripes.min(self.initial_buckets), ..self }
+    }
+
+    /// Returns how long the pool of an empty table is. Unit: bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub(super) fn bytes_needed(&self, form: PairForm) -> Result<u64> {
+        let settings = self.with_stripes();
+        settings.check_all()?;
+        Ok(bytes_needed(form, &settings))
+    }
+
     /// Returns the first words of a root: version, settings, checksum.
     fn root(&self) -> [u64; Root::CHECKSUM + 1] {
         let mut root = [VERSION; Root::CHECKSUM + 1];
@@ -113,8 +128,7 @@ pub const fn bytes_needed(form: PairForm, settings: &WophiSettings) -> u64 {
 /// # Errors
 /// [`Error::Setting`]; [`Error::Full`].
 pub fn format<M: Media>(pool: &Pool<M>, settings: &WophiSettings) -> Result<()> {
-    let settings =
-        WophiSettings { stripes: settings.stripes.min(settings.initial_buckets), ..*settings };
+    let settings = settings.with_stripes();
     settings.check_all()?;
     let form = PairForm::from_code(pool.identity().form);
     let space = Space::fresh(pool.region().clone(), pool::DATA);

@@ -26,7 +26,7 @@ impl Default for DramOptions {
     /// One TiB of addresses, no flush instructions, ordinary pages, volatile caches.
     fn default() -> Self {
         DramOptions {
-            capacity_bytes: 1 << 40,
+            capacity_bytes: super::file::USUAL_CAPACITY_BYTES,
             write_back: WriteBack::None,
             huge_pages: false,
             durable_caches: false,

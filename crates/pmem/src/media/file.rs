@@ -15,6 +15,12 @@ use super::{Domain, Guarantees, Hints, Holes, Media, Simulation, StreamClass, St
 use crate::sys::window::Window;
 use crate::{Addr, Result, Site, Span, Std, WORD};
 
+/// How long a medium may become of which nothing else was said.
+///
+/// Unit: bytes. Source: ours; more than a device holds today that is shared with others, and few
+/// enough that a mistaken size does not take all addresses of a process.
+pub const USUAL_CAPACITY_BYTES: u64 = 1 << 40;
+
 /// Bytes of a page of the page cache, the unit of write-back.
 ///
 /// Unit: bytes. Source: Linux on x86; larger pages elsewhere are multiples.
@@ -33,6 +39,18 @@ pub enum FileDurability {
     /// As `Interval`, and growth does not sync the length either: only an explicit `sync` waits for
     /// the device.
     Process,
+}
+
+impl FileDurability {
+    /// Returns what a file with this durability guarantees.
+    pub fn guarantees(self) -> Guarantees {
+        let domain = match self {
+            FileDurability::Immediate => Domain::Synced,
+            // Fences promise nothing here, so an engine must not take them for syncs.
+            FileDurability::Interval | FileDurability::Process => Domain::Process,
+        };
+        Guarantees { domain, same_line_order: false, access_unit_bytes: PAGE }
+    }
 }
 
 /// How a [`FileMedium`] is opened.
@@ -54,10 +72,10 @@ pub struct FileOptions {
 }
 
 impl Default for FileOptions {
-    /// At most one TiB, immediate durability, no trust, the real operating system.
+    /// At most [`USUAL_CAPACITY_BYTES`], immediate durability, no trust, the real operating system.
     fn default() -> Self {
         FileOptions {
-            capacity_bytes: 1 << 40,
+            capacity_bytes: USUAL_CAPACITY_BYTES,
             durability: FileDurability::Immediate,
             trust_file_system: false,
             mode: 0o600,
@@ -206,12 +224,7 @@ impl Media for FileMedium {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let domain = match self.durability {
-            FileDurability::Immediate => Domain::Synced,
-            // Fences promise nothing here, so an engine must not take them for syncs.
-            FileDurability::Interval | FileDurability::Process => Domain::Process,
-        };
-        Guarantees { domain, same_line_order: false, access_unit_bytes: PAGE }
+        self.durability.guarantees()
     }
 
     #[inline(always)]
