@@ -8,6 +8,7 @@ mod tests;
 
 use crate::{Access, Addr, Domain, Error, Lock, Media, Primitives, Region, Result, Span};
 
+pub(crate) use header::is_begun;
 pub use header::{Header, Unsynced};
 use header::{Slot, State, UNSYNCED, newest, place, unsynced};
 

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
+use everhash_pmem::FileMedium;
 use everhash_pmem::media::file::system::{Call, System};
 
 use crate::backup::NewCopy;
@@ -104,8 +105,10 @@ impl Db {
         let old = db.own_file()?;
         let new = beside(&old).map_err(failed)?;
         // Left by a process that did not come to its end: nobody else writes this database anew
-        // while `db` holds its lock.
-        let _ = fs::remove_file(&new);
+        // while `db` holds its lock. A file of somebody else stays, and is in the way.
+        if FileMedium::begins_pool(&new).unwrap_or(false) {
+            let _ = fs::remove_file(&new);
+        }
         let of_new = |error| named(error, &new, &path);
         let mut copy = NewCopy::begin(&options, &new, db.keeps_immediate()).map_err(of_new)?;
         if with_pairs {

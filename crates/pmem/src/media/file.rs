@@ -135,7 +135,8 @@ impl FileMedium {
     ///
     /// Until [`FileMedium::publish`] it has a temporary name beside `path`. A crash before that
     /// leaves no file `path`, at most `.NAME.PID-COUNT.new`, which may be deleted; a long name is
-    /// cut there. Dropping an unpublished medium removes its file.
+    /// cut there. Dropping an unpublished medium removes its file. Another `create` of the same
+    /// `path` removes what was left so of a pool, and no other file of such a name.
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System) if there is a file `path` or the system refuses,
@@ -145,6 +146,17 @@ impl FileMedium {
     pub fn create(path: impl AsRef<Path>, bytes: u64, options: &FileOptions) -> Result<Self> {
         let backing = Backing::create(path.as_ref(), bytes, options.plan(true))?;
         Ok(FileMedium { backing, durability: options.durability, writable: true })
+    }
+
+    /// Returns whether the file `path` begins as a pool does, or as one that was being made.
+    /// Follows no symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) if it cannot be read.
+    pub fn begins_pool(path: impl AsRef<Path>) -> Result<bool> {
+        let found = temporary::open_left(rustix::fs::CWD, path.as_ref());
+        let begins = found.and_then(|file| file.as_ref().map_or(Ok(false), temporary::begins_pool));
+        begins.map_err(|source| crate::Error::System { doing: "read the file", source })
     }
 
     /// Opens the file `path` for reading and writing. Follows symbolic links.

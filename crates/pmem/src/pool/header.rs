@@ -158,6 +158,20 @@ impl Slot {
     }
 }
 
+/// Returns whether the first words of a medium, up to [`DATA`], are those of a pool or of one that
+/// was being made: each slot holds a header, or zeros.
+pub(crate) fn is_begun(words: &[[u8; 8]]) -> bool {
+    SLOTS.iter().all(|at| {
+        let slot = words.get(at.word() as usize..).and_then(|rest| rest.first_chunk());
+        slot.is_some_and(|slot: &[[u8; 8]; Header::WORDS]| {
+            let words = slot.map(u64::from_le_bytes);
+            let is_header =
+                words[Header::MAGIC] == MAGIC && words[Header::CHECKSUM] == checksum(&words, *at);
+            is_header || words == [0; Header::WORDS]
+        })
+    })
+}
+
 /// Returns where the header with this sequence number lies.
 pub(super) fn place(sequence: u64) -> Span {
     Span::new(SLOTS[(sequence % 2) as usize], Header::WORDS as u64)

@@ -736,13 +736,43 @@ fn what_a_killed_process_left_goes_and_what_a_living_one_makes_stays() {
     let others = ["other.761-0.new", &format!(".{target}.761-.new"), &format!(".{target}.new")];
     let others = others.map(beside);
     for path in [&left].into_iter().chain(&others) {
-        std::fs::write(path, "left").unwrap();
+        std::fs::write(path, [0; 4096]).unwrap();
     }
     let second = FileMedium::create(directory.file(), 4096, &options()).unwrap();
     assert!(!left.exists() && begun_name.exists() && others.iter().all(|path| path.exists()));
     drop(second);
     begun.publish().unwrap();
     assert!(directory.file().exists());
+}
+
+#[test]
+fn a_file_of_somebody_else_is_not_taken_for_what_a_killed_process_left() {
+    // Fails if a user's file went because its name is one that a new file may have.
+    let directory = Directory::new();
+    let target = directory.file().file_name().unwrap().to_str().unwrap().to_owned();
+    let beside = |number: u32| directory.file().with_file_name(format!(".{target}.1-{number}.new"));
+    let mut late = vec![0; 1 << 16];
+    late[4096 + 17] = 1;
+    let mut forged = late.clone();
+    forged[..8].copy_from_slice(b"EVERHASH");
+    let texts = ["notes", "EVERHASH of mine", &"x".repeat(1 << 16)];
+    let [short, like, long] = texts.map(|text| text.as_bytes().to_vec());
+    let theirs = [short, like, long, late, forged];
+    for (number, content) in (0..).zip(&theirs) {
+        std::fs::write(beside(number), content).unwrap();
+    }
+    std::fs::create_dir(beside(10)).unwrap();
+    std::os::unix::fs::symlink(beside(0), beside(11)).unwrap();
+    // What was being made holds no header, and what was complete holds two.
+    drop(pool_on(FileMedium::create(beside(20), 1 << 16, &options()).unwrap()));
+    std::fs::write(beside(21), vec![0; 1 << 16]).unwrap();
+    std::fs::write(beside(22), [0; 100]).unwrap();
+    FileMedium::create(directory.file(), 4096, &options()).unwrap().publish().unwrap();
+    for (number, content) in (0..).zip(&theirs) {
+        assert_eq!(std::fs::read(beside(number)).unwrap(), *content);
+    }
+    assert!(beside(10).is_dir() && beside(11).is_symlink());
+    assert!((20..23).all(|number| !beside(number).exists()), "{:?}", directory.names());
 }
 
 #[test]
@@ -760,7 +790,7 @@ fn every_name_that_a_file_may_have_can_be_given_to_a_new_one() {
         let own = directory.only_file().unwrap();
         let left = own.to_str().unwrap().rsplit_once('.').unwrap().0.rsplit_once('.').unwrap().0;
         let left = PathBuf::from(format!("{left}.761-0.new"));
-        std::fs::write(&left, "left").unwrap();
+        std::fs::write(&left, [0; 4096]).unwrap();
         let second = FileMedium::create(&other, 4096, &options()).unwrap();
         assert!(left.exists() && own.exists());
         drop(second);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use everhash_pmem::media::file::system::{Call, System};
 
-use crate::{Db, Options, Result};
+use crate::{Db, ErrorKind, Options, Result};
 
 /// A directory, and two databases in it that are called `a` and `b`.
 fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -157,11 +157,28 @@ fn what_an_ended_process_left_is_no_obstacle() {
     let (directory, first, _) = two();
     let left = [".a.compact", "..a.compact.761-0.new", "..a.compact.4194305-17.new"];
     let left = left.map(|name| directory.path().join(name));
-    for path in &left {
-        std::fs::write(path, "left behind").unwrap();
+    std::fs::copy(&first, &left[0]).unwrap();
+    for path in &left[1..] {
+        std::fs::write(path, [0; 8192]).unwrap();
     }
     let db = Db::open(&first).unwrap().compact().unwrap();
     assert!(db.contains_key("path").unwrap() && left.iter().all(|path| !path.exists()));
+}
+
+#[test]
+fn a_file_of_somebody_else_is_an_obstacle_and_stays() {
+    // Fails if a user's file went because it has a name that the program uses.
+    let (directory, first, second) = two();
+    let theirs = [".a.compact", "..a.compact.1-2.new", ".new.1-2.new"];
+    let theirs = theirs.map(|name| directory.path().join(name));
+    theirs.iter().for_each(|path| std::fs::write(path, "mine").unwrap());
+    let refused = Db::open(&first).unwrap().compact().unwrap_err();
+    let said = refused.to_string();
+    assert!(refused.kind() == ErrorKind::AlreadyExists && said.contains(".a.compact"), "{said}");
+    Db::create(directory.path().join("new")).unwrap().close().unwrap();
+    assert!(theirs.iter().all(|path| std::fs::read(path).unwrap() == b"mine"));
+    assert!(Db::open(&first).unwrap().contains_key("path").unwrap());
+    Db::open(&second).unwrap().compact().unwrap();
 }
 
 #[test]

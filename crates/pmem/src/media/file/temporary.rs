@@ -2,8 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::backing::{done, missing, not_a_file};
 use super::system::{Call, System, perform};
+use crate::pool::{DATA, is_begun};
 use crate::{Error, Origin, Result};
 
 /// The longest stem that fits into a temporary name.
@@ -138,7 +139,8 @@ fn stem(target: &OsStr) -> OsString {
 }
 
 /// Removes new files for the same target that killed processes have left. Their names begin with a
-/// dot, so that nobody would see what fills the disk. Best effort.
+/// dot, so that nobody would see what fills the disk. Best effort. What only has such a name, and
+/// does not begin as a pool does, is somebody else's.
 fn remove_left_over(directory: &OwnedFd, stem: &OsStr) {
     let Ok(entries) = Dir::read_from(directory) else { return };
     for entry in entries.flatten() {
@@ -152,20 +154,34 @@ fn remove_left_over(directory: &OwnedFd, stem: &OsStr) {
 
 /// Removes the new file `name` if its process has ended.
 fn remove_if_left(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
-    // A new file is locked before it gets a length. So the lock of one that has a length is never
-    // taken from under the process that makes it, and is free only if that process has ended.
-    let found = rustix::fs::fstat(&file)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_size == 0 {
-        return Ok(());
-    }
+    let Some(file) = open_left(directory, Path::new(name))? else { return Ok(()) };
     // Under the lock nobody else removes it, and the name can mean no other file unless somebody
     // did before.
-    if file.try_lock().is_ok() && rustix::fs::fstat(&file)?.st_nlink == 1 {
+    if file.try_lock().is_ok() && rustix::fs::fstat(&file)?.st_nlink == 1 && begins_pool(&file)? {
         rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
     }
     Ok(())
+}
+
+/// Opens a file that a process may have left: none without a length, and nothing that is no file.
+///
+/// A new file is locked before it gets a length. So the lock of one that has a length is never
+/// taken from under the process that makes it, and is free only if that process has ended.
+pub(super) fn open_left(directory: impl AsFd, name: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+    let found = rustix::fs::fstat(&file)?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    Ok(Some(file).filter(|_| is_file && found.st_size > 0))
+}
+
+/// Returns whether a file begins as one that was being made: in the place of each header of a pool
+/// lies a header, or nothing but zeros, as until the pool is complete.
+pub(super) fn begins_pool(file: &File) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    file.take(DATA.byte()).read_to_end(&mut begin)?;
+    begin.resize(DATA.byte() as usize, 0);
+    Ok(is_begun(begin.as_chunks().0))
 }
 
 /// Returns whether `name` is `.STEM.PID-COUNT.new`.
