@@ -264,9 +264,9 @@ impl<M: Media> Space<M> {
 
     /// Frees a span in use, or whole lines of one.
     ///
-    /// The caller has unlinked the span, the unlinking is durable, and no pinned reader is left in
-    /// it (see [`Epochs`](crate::Epochs)). If the lock is poisoned, the span stays in use until the
-    /// next open, which finds it free.
+    /// The caller has unlinked the span, the unlinking is durable, and a reader that is still in it
+    /// will notice (see [`Sequence`](crate::Sequence)). If the lock is poisoned, the span stays in
+    /// use until the next open, which finds it free.
     ///
     /// # Panics
     /// If the span is not in use or has a part of a line.

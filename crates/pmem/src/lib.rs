@@ -12,7 +12,6 @@
 mod addr;
 mod alloc;
 pub mod crash;
-mod epoch;
 mod error;
 mod heap;
 pub mod media;
@@ -29,7 +28,6 @@ mod traffic;
 
 pub use addr::{Addr, LINE, Span, WORD};
 pub use alloc::{Allocation, Space, Usage};
-pub use epoch::{Epochs, Pinned};
 pub use error::{Error, Result};
 pub use heap::{Class, Heap, HeapUsage, RecordWord};
 pub use media::counted::{Counted, CountedBlock, CountedContext};

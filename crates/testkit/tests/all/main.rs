@@ -10,7 +10,6 @@ mod fuzz;
 mod group_sync;
 mod historic;
 mod liars;
-mod loom_epochs;
 mod loom_group_sync;
 mod loom_reuse;
 mod loom_sequence;

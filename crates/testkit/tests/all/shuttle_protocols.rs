@@ -1,12 +1,12 @@
-//! Space, heap, epochs and sequences under shuttle: larger programs than loom can bear.
+//! Space, heap and sequences under shuttle: larger programs than loom can bear.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use everhash_pmem::{
-    Addr, AtomicWord, Class, Epochs, Error, Heap, Image, Media, Region, Sequence, Space, Span,
+    Addr, AtomicWord, Class, Error, Heap, Image, Media, Region, Sequence, Space, Span,
 };
 use everhash_testkit::primitives::{Shuttle, ShuttleWord};
 use shuttle::thread;
@@ -76,51 +76,6 @@ fn the_last_page_serves_whoever_is_too_late_for_it() {
             assert!(matches!(heap.take(class), Err(Error::Full { .. })));
         },
         3000,
-    );
-}
-
-#[test]
-fn records_are_reused_only_after_their_readers() {
-    // Fails if a reader finds another record's stamp in the one that it followed a link to. Meant
-    // for few, late switches: a random schedule would never let a reader sleep for long enough.
-    shuttle::check_pct(
-        || {
-            let heap = Arc::new(Heap::new(space(1024, 1024), 256));
-            let class = Class::of(16).unwrap();
-            let write = move |heap: &Heap<Medium>, stamp: u64| {
-                let at = heap.take(class).unwrap();
-                heap.space().region().access().write_words(at, &[stamp, stamp]).unwrap();
-                at.byte()
-            };
-            let link = Arc::new(ShuttleWord::new(write(&heap, 1)));
-            let epochs = Arc::new(Epochs::<Shuttle, Addr>::new(2));
-            let readers: Vec<_> = (0..2)
-                .map(|_| {
-                    let (heap, link, epochs) = (heap.clone(), link.clone(), epochs.clone());
-                    thread::spawn(move || {
-                        for _ in 0..2 {
-                            let _pinned = epochs.pin();
-                            let at = Addr::new(link.load(Acquire));
-                            let pm = heap.space().region().access();
-                            let one = pm.load(at).unwrap();
-                            thread::yield_now();
-                            assert_eq!(pm.load(at.plus(1)).unwrap(), one, "reused under a reader");
-                        }
-                    })
-                })
-                .collect();
-            for stamp in 2..6 {
-                let old = link.load(Relaxed);
-                link.store(write(&heap, stamp), Release);
-                epochs.retire(Addr::new(old));
-                epochs.collect(|at| heap.give(at, class));
-            }
-            readers.into_iter().for_each(|reader| reader.join().unwrap());
-            epochs.collect(|at| heap.give(at, class));
-            assert_eq!(heap.usage().unwrap().small_records, 1, "the linked one, and no other");
-        },
-        3000,
-        3,
     );
 }
 
