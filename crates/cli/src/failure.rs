@@ -87,10 +87,19 @@ impl Failure {
 
     /// Writing to `target` failed. A closed pipe is no failure: the reader has seen enough.
     pub fn output(target: &Path, error: &io::Error) -> Failure {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return Failure::done();
-        }
-        Failure::device(format_args!("{}: cannot be written: {error}", target.display()))
+        let remedy = match error.kind() {
+            io::ErrorKind::BrokenPipe => return Failure::done(),
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => {
+                "free space, write elsewhere, or raise the limit (ulimit -f, a quota)"
+            }
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                "check the owner and mode of the file and its directory, or write elsewhere"
+            }
+            _ => "check the device, or write elsewhere",
+        };
+        Failure::device(format_args!("{}: cannot be written: {error}; {remedy}", target.display()))
     }
 
     /// Goes on where the reader of the output went away, for a command whose answer comes after it.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use everhash_store::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 use crate::failure::{Failure, Outcome};
+use crate::output;
 
 /// The longest line that can hold a record. Unit: bytes.
 ///
@@ -25,6 +26,8 @@ pub struct Lines {
     /// Number of the line read last; the first one is 1.
     pub number: u64,
     line: Vec<u8>,
+    /// Whether no line end follows the line read last.
+    pub is_unended: bool,
 }
 
 impl Lines {
@@ -41,13 +44,20 @@ impl Lines {
             io::ErrorKind::PermissionDenied => Failure::input(format_args!(
                 "{shown}: permission denied; check the owner and mode of the file"
             )),
-            _ => Failure::input(format_args!("{shown}: cannot be opened: {error}")),
+            _ => Failure::input(format_args!("{shown}: cannot be opened: {error}; check the name")),
         })?;
         let found = file
             .metadata()
             .map_err(|error| Failure::input(format_args!("{shown}: cannot be read: {error}")))?;
         if found.is_dir() {
             return Err(Failure::input(format_args!("{shown}: is a directory; name a file")));
+        }
+        // Whoever moves a database would search its bytes for a line.
+        if found.is_file() && output::is_database(path).unwrap_or(false) {
+            return Err(Failure::input(format_args!(
+                "{shown}: is a database, and import reads text; export it first, or copy it with \
+                 everhash backup"
+            )));
         }
         let bytes = found.is_file().then_some(found.len());
         // Source: ours; a record is rarely longer.
@@ -56,7 +66,8 @@ impl Lines {
 
     /// Takes the lines of `reader`.
     pub fn of(reader: Box<dyn BufRead>, name: impl Into<PathBuf>, bytes: Option<u64>) -> Lines {
-        Lines { reader, name: name.into(), bytes, position: 0, number: 0, line: Vec::new() }
+        let (name, line) = (name.into(), Vec::new());
+        Lines { reader, name, bytes, position: 0, number: 0, line, is_unended: false }
     }
 
     /// Returns the next line without its end, `\n` or `\r\n`; `None` at the end.
@@ -64,13 +75,20 @@ impl Lines {
         self.line.clear();
         let mut limited = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
         let read = limited.read_until(b'\n', &mut self.line);
-        let read = read.map_err(|error| self.wrong(format_args!("cannot be read: {error}")))?;
+        let read = read.map_err(|error| {
+            let what = format_args!(
+                "cannot be read behind byte {}: {error}; check the device, and import again",
+                self.position
+            );
+            wrong(&self.name, self.number + 1, what)
+        })?;
         if read == 0 {
             return Ok(None);
         }
         self.position += read as u64;
         self.number += 1;
-        if self.line.pop_if(|byte| *byte == b'\n').is_some() {
+        self.is_unended = self.line.pop_if(|byte| *byte == b'\n').is_none();
+        if !self.is_unended {
             self.line.pop_if(|byte| *byte == b'\r');
         } else if read > MAX_LINE_BYTES {
             return Err(self.wrong("the line is longer than any record can be; split its value"));
@@ -87,4 +105,35 @@ impl Lines {
 /// Makes the failure of the line `number` of the input `name`.
 pub fn wrong(name: &Path, number: u64, what: impl std::fmt::Display) -> Failure {
     Failure::input(format_args!("{}:{number}: {what}", name.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reader that ends with an error of its device.
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the device is gone"))
+        }
+    }
+
+    #[test]
+    fn a_device_that_fails_is_named_with_the_line_that_it_failed_in() {
+        // Fails if the line before were named, of which there is none for the first one, or if
+        // nobody were told how far the input was read.
+        for (text, place) in [("", "in:1: cannot be read behind byte 0: "), ("a\tb\n", "in:2: ")] {
+            let reader = BufReader::new(text.as_bytes().chain(Broken));
+            let mut lines = Lines::of(Box::new(reader), "in", None);
+            let failure = loop {
+                match lines.next_line() {
+                    Ok(line) => assert!(line.is_some()),
+                    Err(failure) => break format!("{failure:?}"),
+                }
+            };
+            assert!(failure.contains(place) && failure.contains("the device is gone; check"));
+        }
+    }
 }

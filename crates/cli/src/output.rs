@@ -116,16 +116,12 @@ impl Sink {
 /// Refuses to replace a database, open or not: a swapped name must not cost all of its pairs.
 fn refuse_database(path: &Path) -> Outcome {
     let shown = path.display();
-    let mut begin = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(8192).read_to_end(&mut begin));
-    // A damaged database may have one header left.
-    let is_database = HEADERS.iter().any(|at| begin.get(*at..).is_some_and(is_header));
-    match read {
-        Ok(_) if is_database => Err(Failure::usage(format_args!(
+    match is_database(path) {
+        Ok(true) => Err(Failure::usage(format_args!(
             "{shown}: is a database, which an export does not replace; name another file, or \
              remove the database first"
         ))),
-        Ok(_) => Ok(()),
+        Ok(false) => Ok(()),
         // What hinders is said when the new file is made.
         Err(_) if !path.is_file() => Ok(()),
         // Nobody can tell what it is, so it stays.
@@ -134,6 +130,14 @@ fn refuse_database(path: &Path) -> Outcome {
              remove it first"
         ))),
     }
+}
+
+/// Returns whether a file begins as a database does, which if it is damaged may have one header
+/// left.
+pub fn is_database(path: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    File::open(path)?.take(8192).read_to_end(&mut begin)?;
+    Ok(HEADERS.iter().any(|at| begin.get(*at..).is_some_and(is_header)))
 }
 
 /// Returns whether a header of a database begins here, and not a text whose first key is the magic:

@@ -40,7 +40,12 @@ impl Format {
             Format::Tsv => tsv::parse(line),
             Format::Jsonl => jsonl::parse(line),
         };
-        parsed.map(Some).map_err(|what| lines.wrong(what))
+        parsed.map(Some).map_err(|what| match lines.is_unended {
+            false => lines.wrong(what),
+            true => lines.wrong(format_args!(
+                "{what}; no line end follows, so that the input may have been cut off"
+            )),
+        })
     }
 
     /// Writes a record.

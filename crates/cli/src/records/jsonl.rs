@@ -7,6 +7,9 @@ use serde_json::error::Category;
 
 use super::Pair;
 
+/// What some programs write before a text, and what is no part of JSON.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A record as it lies in a line.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
@@ -23,15 +26,31 @@ struct Line {
 
 /// Reads a line without its end. The error says what is wrong, and never what the line contains.
 pub fn parse(line: &[u8]) -> Result<Pair, String> {
-    let no_record = || "not a record; write {\"key\":\"...\",\"value\":\"...\"}".to_owned();
-    match line.trim_ascii_start().first() {
+    let no_record = |at: usize| {
+        format!(
+            "not a record, at byte {at} of the line; write {{\"key\":\"...\",\"value\":\"...\"}}"
+        )
+    };
+    let object = line.trim_ascii_start();
+    match object.first() {
         None => return Err("the line is blank; write one object a line".to_owned()),
+        Some(b'{') => {}
+        Some(_) if object.starts_with(BYTE_ORDER_MARK) => {
+            return Err("the line begins with a byte order mark; remove its three bytes".to_owned());
+        }
         // The parser would take an array for the fields in their order.
-        Some(b'[') => return Err(no_record()),
-        Some(_) => {}
+        Some(_) => {
+            let is_tsv = line.contains(&b'\t');
+            let hint = if is_tsv { ", or say --format tsv" } else { "" };
+            return Err(no_record(line.len() - object.len() + 1) + hint);
+        }
     }
     let line: Line = serde_json::from_slice(line).map_err(|error| match error.classify() {
-        Category::Data => no_record(),
+        Category::Data => no_record(error.column().max(1)),
+        Category::Eof => format!(
+            "invalid JSON at byte {} of the line, where it ends inside of the object; complete it",
+            error.column()
+        ),
         _ => {
             format!("invalid JSON at byte {} of the line; write one object a line", error.column())
         }
@@ -43,17 +62,23 @@ pub fn parse(line: &[u8]) -> Result<Pair, String> {
 fn field(name: &str, text: Option<String>, hex: Option<String>) -> Result<Vec<u8>, String> {
     match (text, hex) {
         (Some(text), None) => Ok(text.into_bytes()),
-        (None, Some(hex)) => from_hex(&hex)
-            .ok_or_else(|| format!("{name}_hex is no hexadecimal text; write two digits a byte")),
+        (None, Some(hex)) => {
+            from_hex(&hex).map_err(|what| format!("{name}_hex {what}; write two digits a byte"))
+        }
         _ => Err(format!("a record has either \"{name}\" or \"{name}_hex\"; give one of them")),
     }
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
-    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+fn from_hex(text: &str) -> Result<Vec<u8>, String> {
+    let digit = |(place, byte): (usize, u8)| {
+        let digit = char::from(byte).to_digit(16);
+        digit.ok_or_else(|| format!("has no hexadecimal digit as byte {} of its text", place + 1))
+    };
+    let digits = text.bytes().enumerate().map(digit).collect::<Result<Vec<u32>, _>>()?;
+    match digits.as_chunks::<2>() {
+        (pairs, []) => Ok(pairs.iter().map(|[high, low]| (high << 4 | low) as u8).collect()),
+        _ => Err(format!("has {} digits, an odd number", digits.len())),
+    }
 }
 
 /// Writes a record and the end of its line.
@@ -90,6 +115,26 @@ mod tests {
     }
 
     #[test]
+    fn a_bad_line_says_where_and_what_helps() {
+        // Fails if whoever has a long line had to look for its mistake, or if a file of the other
+        // format, or one that was cut, were told to be written in JSON.
+        for (line, part) in [
+            ("[]", "not a record, at byte 1 of"),
+            ("  7", "not a record, at byte 3 of"),
+            ("12\tv", "--format tsv"),
+            ("\u{feff}{}", "byte order mark"),
+            (r#"{"key":"k","value":7}"#, "not a record, at byte 20 of"),
+            (r#"{"key":"k","valu"#, "at byte 16 of the line, where it ends inside of"),
+            (r#"{"key":"k" "value":"v"}"#, "invalid JSON at byte 12 of"),
+            (r#"{"key":"k","value_hex":"00f"}"#, "value_hex has 3 digits, an odd number"),
+            (r#"{"key_hex":"00g0","value":""}"#, "key_hex has no hexadecimal digit as byte 3 of"),
+        ] {
+            let message = parse(line.as_bytes()).unwrap_err();
+            assert!(message.contains(part), "{line}: {message}");
+        }
+    }
+
+    #[test]
     fn a_bad_line_is_refused_without_showing_it() {
         // Fails if a line of another shape were taken for a pair, or a message showed data.
         for line in [
@@ -107,6 +152,12 @@ mod tests {
             r#"{"key":"secret","key_hex":"00","value":"a"}"#,
             r#"{"key":"secret","value_hex":"0"}"#,
             r#"{"key":"secret","value_hex":"+0"}"#,
+            r#"{"key":"secret","value_hex":"é0"}"#,
+            r#"{"key":"secret","val"#,
+            "\u{feff}{\"key\":\"secret\",\"value\":\"a\"}",
+            "12\tsecret",
+            "null",
+            "{\"key\":\"secret\tsecret\",\"value\":\"a\"}",
             r#"{"key":"secret","value":"a"} x"#,
         ] {
             let message = parse(line.as_bytes()).unwrap_err();

@@ -7,7 +7,10 @@ use super::Pair;
 /// Reads a line without its end. The error says what is wrong, and where in the line.
 pub fn parse(line: &[u8]) -> Result<Pair, String> {
     let tab = line.iter().position(|byte| *byte == b'\t');
-    let tab = tab.ok_or("no tab; write the key, a tab and the value on one line")?;
+    let tab = tab.ok_or(match line.first() {
+        Some(b'{') => "no tab; write the key, a tab and the value, or say --format jsonl",
+        _ => "no tab; write the key, a tab and the value on one line",
+    })?;
     Ok((unescape(&line[..tab], 1)?, unescape(&line[tab + 1..], tab + 2)?))
 }
 
@@ -92,6 +95,7 @@ mod tests {
         // Fails if whoever has a long line had to look for its mistake.
         assert!(parse(b"").unwrap_err().starts_with("no tab"));
         assert!(parse(b"key value").unwrap_err().starts_with("no tab"));
+        assert!(parse(b"{\"key\":").unwrap_err().ends_with("--format jsonl"));
         assert!(parse(b"k\\x\tv").unwrap_err().starts_with("byte 2 "));
         assert!(parse(b"k\tab\\").unwrap_err().starts_with("byte 5 "));
         assert_eq!(parse(b"k\ta\tb").unwrap(), (b"k".to_vec(), b"a\tb".to_vec()));

@@ -7,18 +7,24 @@ use crate::support::Place;
 fn a_bad_line_is_named_and_what_came_before_it_stays() {
     // Fails if a bad line were skipped, or cost what was stored before it.
     let long_key = "k".repeat(65_537) + "\tv\n";
-    let cases: [(&str, &str, &str); 13] = [
+    let cases: [(&str, &str, &str); 18] = [
         ("a.tsv", "no tab here\n", "no tab"),
         ("a.tsv", "\n", "no tab"),
         ("a.tsv", "key\\x\tvalue\n", "byte 4 "),
         ("a.tsv", "key\tvalue\\", "byte 10 "),
         ("a.tsv", &long_key, "65537 bytes"),
         ("a.jsonl", "{\"key\":\"a\"\n", "invalid JSON at byte"),
-        ("a.jsonl", "key\tvalue\n", "invalid JSON at byte"),
+        ("a.jsonl", "key\tvalue\n", "not a record, at byte 1 of the line; write "),
+        ("a.jsonl", "key\tvalue\n", ", or say --format tsv"),
+        ("a.tsv", "{\"key\":\"a\",\"value\":\"b\"}\n", ", or say --format jsonl"),
+        // A file whose end is missing.
+        ("a.tsv", "key", "no tab; write the key, a tab and the value on one line; no line end"),
+        ("a.jsonl", "{\"key\":\"a\",\"val", "byte 15 of the line, where it ends inside of the"),
+        ("a.jsonl", "{\"key\":\"a\",\"val", "the input may have been cut off"),
         ("a.jsonl", "{\"key\":\"a\"}\n", "\"value\""),
         ("a.jsonl", "{\"key\":1,\"value\":\"b\"}\n", "not a record"),
         ("a.jsonl", "{\"key\":\"a\",\"value\":\"b\",\"c\":1}\n", "not a record"),
-        ("a.jsonl", "{\"key_hex\":\"0g\",\"value\":\"b\"}\n", "key_hex"),
+        ("a.jsonl", "{\"key_hex\":\"0g\",\"value\":\"b\"}\n", "key_hex has no hexadecimal digit"),
         ("a.jsonl", "{\"key\":\"\\ud800\",\"value\":\"b\"}\n", "invalid JSON at byte"),
         ("a.jsonl", "[]\n", "not a record"),
     ];
@@ -103,6 +109,28 @@ fn a_file_that_cannot_be_read_is_named() {
     place.run(&["import", "missing.tsv", "a.ehdb"]).fails(3, &["missing.tsv", "no such file"]);
     place.run(&["import", "directory", "a.ehdb"]).fails(3, &["directory", "is a directory"]);
     assert_eq!(place.names(), ["directory"]);
+}
+
+#[test]
+fn a_database_is_no_text_to_import() {
+    // Fails if whoever wants to move a database were told that a line of it lacks a tab.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let run = place.run(&["import", "a.ehdb", "b.ehdb"]);
+    run.fails(3, &["a.ehdb: is a database, ", "export it", "everhash backup"]);
+    assert_eq!(place.names(), ["a.ehdb"]);
+    // A text that begins with the same letters is one.
+    place.write("a.tsv", "EVERHASH\tvalue that is long enough\n");
+    place.ok(&["import", "a.tsv", "b.ehdb"]);
+}
+
+#[test]
+fn a_key_that_is_there_already_names_its_line() {
+    // Fails if whoever asked for no duplicates were sent to the database for one in the file.
+    let place = Place::new();
+    place.write("a.tsv", "a\t1\nb\t2\na\t3\n");
+    let run = place.run(&["import", "a.tsv", "a.ehdb", "--on-duplicate", "error"]);
+    run.fails(3, &["a.tsv:3: the key is there already, ", "earlier line", "--on-duplicate keep"]);
 }
 
 #[test]

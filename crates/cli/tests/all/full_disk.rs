@@ -67,3 +67,22 @@ fn a_disk_too_small_for_a_database_leaves_none() {
     run.fails(0, &["disk/a.ehdb", "free space"]);
     assert_eq!((&place.read("status")[..], &place.read("names")[..]), (&b"4\n"[..], &b""[..]));
 }
+
+#[test]
+fn an_export_to_a_full_disk_says_what_helps_and_leaves_what_was_there() {
+    // Fails if the message ended with the error of the system, or if half an export took the place
+    // of a whole one.
+    let place = Place::new();
+    let line = |number| format!("key{number}\t{}\n", "value".repeat(20));
+    place.write("a.tsv", (0..2000).map(line).collect::<String>());
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let run = place.run(&["export", "a.ehdb", "/dev/full"]);
+    run.fails(4, &["/dev/full: cannot be written", "; free space"]);
+    let script = "echo before >disk/b.tsv; \"$0\" export a.ehdb disk/b.tsv; echo $? >status; \
+                  cat disk/b.tsv >kept; ls -A disk >names";
+    let Some(run) = on_small_disk(&place, 64 << 10, script) else { return };
+    run.fails(0, &["disk/b.tsv: cannot be written", "; free space"]);
+    let [status, kept, names] = ["status", "kept", "names"].map(|name| place.read(name));
+    let read = (&status[..], &kept[..], &names[..]);
+    assert_eq!(read, (&b"4\n"[..], &b"before\n"[..], &b"b.tsv\n"[..]));
+}

@@ -250,8 +250,8 @@ impl Feed<'_> {
     fn store_each(&self, batch: &Batch, name: &Path, done: &mut Imported) -> Outcome {
         for ((key, value), line) in batch.pairs.iter().zip(&batch.lines) {
             if !self.target.put_if_absent(key, value)? {
-                let what = "the key is in the database already; remove the line, or say \
-                            --on-duplicate keep or replace";
+                let what = "the key is there already, in the database or from an earlier line; \
+                            remove the line, or say --on-duplicate keep or replace";
                 return Err(wrong(name, *line, what));
             }
             done.new += 1;
