@@ -211,7 +211,7 @@ fn a_thread_takes_where_nobody_is_and_goes_on_there() {
     let taken: Vec<_> = (0..17).map(|_| heap.take(class).unwrap()).collect();
     let page = |at: Addr| (at.byte() - FROM.byte()) / PAGE;
     assert_eq!((page(taken[0]), page(taken[16])), (0, 1));
-    [0, 1, 2].map(|index| heap.give(taken[index], class));
+    taken[..3].iter().for_each(|at| heap.give(*at, class));
     // Alone, a thread fills the first part with room.
     assert_eq!(page(heap.take(class).unwrap()), 0);
     let shelf = heap.shelf(class);
