@@ -12,10 +12,9 @@ use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
 use super::concurrency::Held;
 use super::dram_table::{Bucket, Entry, Segment};
-use super::form::{Form, Item, corrupt};
-use super::layout::{
-    self, Geometry, Kind, LINE_WORDS, LineState, LogLine, MOST_SLOTS, UnitHead, UnitState,
-};
+use super::form::{Form, Item};
+use super::lane::Reclaimed;
+use super::layout::{self, Geometry, Kind, LINE_WORDS, MOST_SLOTS, UnitHead, UnitState};
 use super::state::{ElimDa, Need, Writer};
 
 /// Where a relocation persists something.
@@ -122,37 +121,28 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     ///
     /// # Errors
     /// [`Error::Full`] if a segment cannot take the items.
-    pub(super) fn reclaim(&self, pm: &Access<'_, M>, lane: u64) -> Result<bool> {
-        let Some((block, number)) = self.oldest_block(lane)? else { return Ok(false) };
+    pub(super) fn reclaim(&self, pm: &Access<'_, M>, lane: u64) -> Result<Reclaimed> {
+        // Before anything is looked at: what is filled meanwhile may be passed over below. Only
+        // the open block gets more reservations, so that they come to an end.
+        let (oldest, is_awaited) = self.oldest_block(lane)?;
+        let otherwise = if is_awaited { Reclaimed::Awaited } else { Reclaimed::Stuck };
+        let Some(number) = oldest else { return Ok(otherwise) };
         let mut from = number * self.geometry.block_slots();
         while let Some(order) = self.next_needed(lane, number, from)? {
-            match self.reclaim_slot(pm, block, order) {
+            match self.reclaim_slot(pm, lane, order) {
                 // A bucket in which a write failed keeps its items; the others still move.
                 Ok(()) | Err(Error::Poisoned) => {}
                 Err(other) => return Err(other),
             }
             from = order + 1;
         }
-        self.is_dead(lane, number)
+        Ok(if self.is_dead(lane, number)? { Reclaimed::Free } else { otherwise })
     }
 
-    /// Relocates the item with this order number, in the block at `block`, if a D-bucket holds it.
-    fn reclaim_slot(&self, pm: &Access<'_, M>, block: Addr, order: u64) -> Result<()> {
-        let slot = self.geometry.log_slot(order);
-        let at = slot.line_at(block);
-        let mut words = [0; LINE_WORDS as usize];
-        pm.read_words(at, &mut words)?;
-        let state = LineState::open(words[LogLine::STATE], at)
-            .ok_or(corrupt(at, "the state of a log line matches its check"))?;
-        // A slot that is being filled waits for its thread. What another thread has reused
-        // meanwhile has another number, or is found nowhere below.
-        let is_filled = state.live >> slot.slot & 1 == 1;
-        if state.number != self.geometry.block_number(order) || !is_filled {
-            return Ok(());
-        }
-        let first = LogLine::ITEMS + slot.slot as usize * F::WORDS;
-        let mut item = [0; 4];
-        item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
+    /// Relocates the item with this order number, of the oldest block of its lane, if a D-bucket
+    /// holds it. A slot that is being filled waits for its thread.
+    fn reclaim_slot(&self, pm: &Access<'_, M>, lane: u64, order: u64) -> Result<()> {
+        let Some(item) = self.oldest_item(pm, lane, order)? else { return Ok(()) };
         let hash = F::item_hash(&self.hasher, &item);
         self.add_to(pm, hash, |writer| {
             let Writer { segment, index, bucket, held } = writer;

@@ -13,6 +13,10 @@
 //! segment table; one lane. Nobody waits for a bucket while it holds a lane, and nobody holds
 //! buckets of two segments.
 //!
+//! A slot of the log that is reserved keeps its block from being reused until it is filled or given
+//! back. Whoever needs that block waits for it, without a lock; whoever has reserved a slot waits
+//! for nothing but a lane.
+//!
 //! An append to a collecting log takes no lock. It first looks at the control word of the log, then
 //! for the key in all layers, and hands a slot out by an exchange with that very word: if any other
 //! append to the log came between, it begins again. All other changes of an item in a collecting

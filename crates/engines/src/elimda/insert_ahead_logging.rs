@@ -14,9 +14,9 @@ use everhash_pmem::{Access, Addr, Lock, Media, Span};
 
 use super::form::{Form, Item, corrupt};
 use super::lane::{Block, FreeBlock, Holds, Lane, Taken};
-use super::layout::{self, BlockHead, Kind, LineState, LogLine};
+use super::layout::{self, BlockHead, Geometry, Kind, LineState, LogLine};
 use super::setup::{block_head, empty_block};
-use super::state::ElimDa;
+use super::state::{ElimDa, LaneOf};
 
 /// Where the log persists something.
 pub mod sites {
@@ -38,9 +38,30 @@ pub mod sites {
     }
 }
 
-/// A slot of the log that was handed out and holds nothing yet.
+/// A slot of the log that was handed out and holds nothing yet. Dropped, it is given back: others
+/// wait for it, and its block cannot be reused before.
 #[must_use = "a reservation is filled or given back"]
-pub struct Reserved {
+pub struct Reserved<'t, M: Media> {
+    lane: &'t LaneOf<M>,
+    geometry: &'t Geometry,
+    order: u64,
+    crowded: bool,
+    is_over: bool,
+}
+
+impl<M: Media> Drop for Reserved<'_, M> {
+    fn drop(&mut self) {
+        // A lane in which a thread panicked hands nothing out any more.
+        if !self.is_over
+            && let Ok(mut log) = self.lane.lock()
+        {
+            log.give_back(self.geometry, self.order);
+        }
+    }
+}
+
+/// An item that the log holds, durably.
+pub struct Appended {
     /// Its order number.
     pub order: u64,
     /// Whether the lane has more blocks than it should.
@@ -52,28 +73,28 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// another block.
     ///
     /// A crash leaves a block that no link leads to, or one that is empty.
-    pub(super) fn reserve(&self, pm: &Access<'_, M>, lane: u64) -> Result<Option<Reserved>> {
-        let mut log = self.lanes[lane as usize].lock()?;
-        Ok(self.take_log_slot(pm, &mut log, lane)?.map(|(taken, crowded)| {
-            let order = taken.order;
-            Reserved { order, crowded }
-        }))
-    }
-
-    /// As [`ElimDa::reserve`], in a locked lane; says also whether that is crowded.
-    #[inline(always)]
-    fn take_log_slot(
-        &self,
-        pm: &Access<'_, M>,
-        log: &mut Lane,
-        lane: u64,
-    ) -> Result<Option<(Taken, bool)>> {
-        if log.is_full(&self.geometry) && !self.open_block(pm, log, lane)? {
+    pub(super) fn reserve(&self, pm: &Access<'_, M>, lane: u64) -> Result<Option<Reserved<'_, M>>> {
+        let (lane_of, geometry) = (&self.lanes[lane as usize], &self.geometry);
+        let mut log = lane_of.lock()?;
+        if !self.has_log_slot(pm, &mut log, lane)? {
             return Ok(None);
         }
-        let taken = log.take(&self.geometry);
+        let order = log.reserve(geometry).order;
+        let crowded = self.is_crowded(&mut log);
+        Ok(Some(Reserved { lane: lane_of, geometry, order, crowded, is_over: false }))
+    }
+
+    /// Returns whether a locked lane has a slot to hand out, of the next block if need be.
+    #[inline(always)]
+    fn has_log_slot(&self, pm: &Access<'_, M>, log: &mut Lane, lane: u64) -> Result<bool> {
+        Ok(!log.is_full(&self.geometry) || self.open_block(pm, log, lane)?)
+    }
+
+    /// Returns whether a lane has more blocks than it should, and the oldest one is needed.
+    #[inline(always)]
+    fn is_crowded(&self, log: &mut Lane) -> bool {
         let long = log.blocks.len() as u64 > log.most && self.is_long(log);
-        Ok(Some((taken, long && !log.blocks[0].is_dead())))
+        long && !log.blocks[0].is_dead()
     }
 
     /// Returns whether a lane has more blocks than it should.
@@ -90,47 +111,47 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm: &Access<'_, M>,
         lane: u64,
         item: &Item,
-    ) -> Result<Option<Reserved>> {
+    ) -> Result<Option<Appended>> {
         debug_assert!(self.ordered);
         let mut log = self.lanes[lane as usize].lock()?;
-        let Some((taken, crowded)) = self.take_log_slot(pm, &mut log, lane)? else {
+        if !self.has_log_slot(pm, &mut log, lane)? {
             return Ok(None);
-        };
+        }
+        let taken = log.take(&self.geometry);
+        let crowded = self.is_crowded(&mut log);
         self.write_item(pm, &taken, item)?;
         self.commit_item(pm, &taken)?;
         drop(log);
         self.persist_item(pm, &taken)?;
-        Ok(Some(Reserved { order: taken.order, crowded }))
+        Ok(Some(Appended { order: taken.order, crowded }))
     }
 
-    /// Gives a slot back that was handed out and holds nothing.
-    pub(super) fn give_back(&self, lane: u64, reserved: &Reserved) -> Result<()> {
-        self.lanes[lane as usize].lock()?.give_back(&self.geometry, reserved.order);
-        Ok(())
-    }
-
-    /// Writes an item into a slot that was handed out, and makes it durable.
+    /// Writes an item into a slot that was reserved, and makes it durable.
     ///
     /// Where a line keeps the order of its stores, item and state need one flush and one fence
     /// (3.7); elsewhere the item is durable before the state. A crash leaves the item or not.
     pub(super) fn fill(
         &self,
         pm: &Access<'_, M>,
-        lane: u64,
-        reserved: &Reserved,
+        mut reserved: Reserved<'_, M>,
         item: &Item,
-    ) -> Result<()> {
-        let mut log = self.lanes[lane as usize].lock()?;
-        let taken = log.taken(&self.geometry, reserved.order);
+    ) -> Result<Appended> {
+        let (lane, order) = (reserved.lane, reserved.order);
+        let mut log = lane.lock()?;
+        let taken = log.taken(&self.geometry, order);
         self.write_item(pm, &taken, item)?;
         if !self.ordered {
             drop(log);
             pm.persist(line_of(&taken), sites::ITEM)?;
-            log = self.lanes[lane as usize].lock()?;
+            log = lane.lock()?;
         }
+        // From here on the slot may be live: it is not handed out again, whatever fails.
+        reserved.is_over = true;
+        log.end_reservation(&self.geometry, order);
         self.commit_item(pm, &taken)?;
         drop(log);
-        self.persist_item(pm, &taken)
+        self.persist_item(pm, &taken)?;
+        Ok(Appended { order, crowded: reserved.crowded })
     }
 
     /// Writes an item and its check. The lane is locked.
@@ -222,9 +243,37 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(())
     }
 
-    /// Returns the oldest block of a lane, unless it is the open one.
-    pub(super) fn oldest_block(&self, lane: u64) -> Result<Option<(Addr, u64)>> {
-        Ok(self.lanes[lane as usize].lock()?.oldest())
+    /// Returns the number of the oldest block of a lane, unless it is the open one, and whether a
+    /// slot of the oldest one is reserved.
+    pub(super) fn oldest_block(&self, lane: u64) -> Result<(Option<u64>, bool)> {
+        let log = self.lanes[lane as usize].lock()?;
+        Ok((log.oldest(), log.blocks[0].is_awaited()))
+    }
+
+    /// Returns the item with an order number, if it lies in the oldest block of its lane and is
+    /// live. The lane is locked meanwhile: a block that nobody needs may get another use.
+    pub(super) fn oldest_item(
+        &self,
+        pm: &Access<'_, M>,
+        lane: u64,
+        order: u64,
+    ) -> Result<Option<Item>> {
+        let (slot, number) = (self.geometry.log_slot(order), self.geometry.block_number(order));
+        let log = self.lanes[lane as usize].lock()?;
+        if log.oldest() != Some(number) {
+            return Ok(None);
+        }
+        let at = slot.line_at(log.blocks[0].at);
+        let mut words = [0; layout::LINE_WORDS as usize];
+        pm.read_words(at, &mut words)?;
+        drop(log);
+        let state = LineState::open(words[LogLine::STATE], at)
+            .ok_or(corrupt(at, "the state of a log line matches its check"))?;
+        let is_live = state.number == number && state.live >> slot.slot & 1 == 1;
+        let first = LogLine::ITEMS + slot.slot as usize * F::WORDS;
+        let mut item = [0; 4];
+        item[..F::WORDS].copy_from_slice(&words[first..first + F::WORDS]);
+        Ok(is_live.then_some(item))
     }
 
     /// Returns the first order number from `from` on whose slot is needed, in the block with this

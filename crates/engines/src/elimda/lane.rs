@@ -43,19 +43,27 @@ pub struct Block {
     needed: Box<[u64]>,
     /// How many they are.
     count: u64,
+    /// How many of them were reserved and hold nothing yet: a thread is about to fill them, or to
+    /// give them back.
+    reserved: u64,
 }
 
 impl Block {
     /// Makes a block of which no slot is needed.
     pub fn new(at: Addr, geometry: &Geometry) -> Block {
         let words = geometry.block_slots().div_ceil(64) as usize;
-        Block { at, needed: vec![0; words].into(), count: 0 }
+        Block { at, needed: vec![0; words].into(), count: 0, reserved: 0 }
     }
 
     fn need(&mut self, index: usize, bit: u64) {
         debug_assert_eq!(self.needed[index] & bit, 0, "a slot is handed out once");
         self.needed[index] |= bit;
         self.count += 1;
+    }
+
+    /// Returns whether a slot is reserved and holds nothing yet.
+    pub fn is_awaited(&self) -> bool {
+        self.reserved > 0
     }
 
     /// Returns whether no slot is needed.
@@ -92,6 +100,17 @@ pub enum Holds {
     Anything,
 }
 
+/// Whether the oldest block of a lane can be used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reclaimed {
+    /// It can.
+    Free,
+    /// Not before another thread fills a slot that it has reserved, or gives it back.
+    Awaited,
+    /// It cannot, or there is none beside the open one.
+    Stuck,
+}
+
 impl Lane {
     /// Makes the lane of `blocks`, the first of which has number `first`; `next` is the order
     /// number of the next item.
@@ -117,6 +136,20 @@ impl Lane {
         block.need((slot / 64) as usize, 1 << (slot % 64));
         self.next += 1;
         Taken { order, number, block: block.at, slot: geometry.slot_in_block(slot) }
+    }
+
+    /// As [`Lane::take`], of a slot that is filled, or given back, later: until then others wait
+    /// for it.
+    pub fn reserve(&mut self, geometry: &Geometry) -> Taken {
+        let taken = self.take(geometry);
+        self.blocks.back_mut().expect("a lane has an open block").reserved += 1;
+        taken
+    }
+
+    /// Says that the slot with this order number, which was reserved, is filled or will never be.
+    pub fn end_reservation(&mut self, geometry: &Geometry, order: u64) {
+        let block = (geometry.block_number(order) - self.first) as usize;
+        self.blocks[block].reserved -= 1;
     }
 
     /// Returns where a slot lies that was handed out.
@@ -145,9 +178,10 @@ impl Lane {
         block.count -= 1;
     }
 
-    /// Takes a slot back that was handed out and holds nothing: it is the next one again, if no
+    /// Takes a slot back that was reserved and holds nothing: it is the next one again, if no
     /// other was handed out since and it lies in the open block.
     pub fn give_back(&mut self, geometry: &Geometry, order: u64) {
+        self.end_reservation(geometry, order);
         self.release(geometry, order);
         // The first slot of the open block may have been given back before the last one of the
         // block before it.
@@ -166,7 +200,7 @@ impl Lane {
     /// Returns the first order number from `from` on that is needed in the oldest block, if that
     /// has this number and is not the open one.
     pub fn next_needed(&self, geometry: &Geometry, number: u64, from: u64) -> Option<u64> {
-        let (_, oldest) = self.oldest()?;
+        let oldest = self.oldest()?;
         let before = number * geometry.block_slots();
         let slot = self.blocks[0].next_needed(from - before)?;
         (oldest == number).then_some(before + slot)
@@ -177,9 +211,9 @@ impl Lane {
         (self.blocks.len() as u64, self.free.len() as u64)
     }
 
-    /// Returns the oldest block and its number, unless it is the open one.
-    pub fn oldest(&self) -> Option<(Addr, u64)> {
-        (self.blocks.len() > 1).then(|| (self.blocks[0].at, self.first))
+    /// Returns the number of the oldest block, unless it is the open one.
+    pub fn oldest(&self) -> Option<u64> {
+        (self.blocks.len() > 1).then_some(self.first)
     }
 }
 
@@ -231,11 +265,11 @@ mod tests {
         let (number, slots) = (7, geometry.block_slots());
         let block = |at: u64| Block::new(Addr::new(at << 20), &geometry);
         let mut lane = Lane::new([block(1)].into(), number, (number + 1) * slots - 1);
-        let last = lane.take(&geometry).order;
+        let last = lane.reserve(&geometry).order;
         // Another thread finds the block full and opens the next one.
         assert!(lane.is_full(&geometry));
         lane.blocks.push_back(block(2));
-        let first = lane.take(&geometry).order;
+        let first = lane.reserve(&geometry).order;
         assert_eq!(first, last + 1);
         lane.give_back(&geometry, first);
         lane.give_back(&geometry, last);

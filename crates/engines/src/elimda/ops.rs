@@ -390,9 +390,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             };
             return Ok(Ok((answer, crowded)));
         }
-        if let Some(slot) = &reserved {
-            self.give_back(self.geometry.lane_of(writer.index), slot)?;
-        }
+        drop(reserved);
         let (answer, step) = decision?;
         if let (Becomes::Remove, Some(found)) = (step, &found) {
             self.end(pm, writer, wanted.hash, found)?;

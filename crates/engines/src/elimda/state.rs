@@ -12,7 +12,7 @@ use super::collectors::Collectors;
 use super::concurrency::Held;
 use super::dram_table::{Bucket, DramTable, Segment};
 use super::form::Form;
-use super::lane::{Holds, Lane};
+use super::lane::{Holds, Lane, Reclaimed};
 use super::layout::{Geometry, MOST_LAP};
 use super::setup::ElimDaSettings;
 use crate::common::hash::KeyedHash;
@@ -234,23 +234,47 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 Err(need) => need,
             };
             drop(writer);
-            rounds += u32::from(matches!(need, Need::Unit | Need::Block));
-            match need {
-                Need::Log => self.flush(pm, self.geometry.collector_of(hash))?,
-                Need::Append => {
-                    M::Sync::pause(attempt);
-                    attempt = attempt.saturating_add(1);
-                }
-                Need::Unit => self.grow(pm, hash)?,
-                Need::Block => {
-                    let lane = self.geometry.lane_of(self.geometry.bucket_of(hash));
-                    if !self.reclaim(pm, lane)? {
-                        break;
-                    }
-                }
+            match self.provide(pm, hash, need, &mut attempt)? {
+                Some(is_round) => rounds += u32::from(is_round),
+                None => break,
             }
         }
         Err(Error::Full { needed: self.geometry.segment(Addr::NULL).bytes() })
+    }
+
+    /// Gets what a write needs, or waits for it. Returns whether that counts as a round, or `None`
+    /// if it cannot be had.
+    #[cold]
+    #[inline(never)]
+    fn provide(
+        &self,
+        pm: &Access<'_, M>,
+        hash: u64,
+        need: Need,
+        attempt: &mut u32,
+    ) -> Result<Option<bool>> {
+        match need {
+            Need::Log => {
+                self.flush(pm, self.geometry.collector_of(hash))?;
+                return Ok(Some(false));
+            }
+            Need::Unit => {
+                self.grow(pm, hash)?;
+                return Ok(Some(true));
+            }
+            Need::Append => {}
+            Need::Block => {
+                match self.reclaim(pm, self.geometry.lane_of(self.geometry.bucket_of(hash)))? {
+                    Reclaimed::Free => return Ok(Some(true)),
+                    // There may be room once another thread has used its slot or given it back.
+                    Reclaimed::Awaited => {}
+                    Reclaimed::Stuck => return Ok(None),
+                }
+            }
+        }
+        M::Sync::pause(*attempt);
+        *attempt = attempt.saturating_add(1);
+        Ok(Some(false))
     }
 
     /// Locks the bucket of a hash.

@@ -18,6 +18,7 @@ mod laps;
 mod look_ups;
 mod parallel_recovery;
 mod progress;
+mod reservations;
 mod search_beside_moves;
 mod splits;
 mod traps;

@@ -6,7 +6,7 @@ use everhash_pmem::{Access, Addr, Media, Span};
 use super::{Step, sites};
 use crate::elimda::collecting_log::Seen;
 use crate::elimda::form::{Form, Item, Update};
-use crate::elimda::insert_ahead_logging::Reserved;
+use crate::elimda::insert_ahead_logging::{Appended, Reserved};
 use crate::elimda::layout::{LINE_WORDS, SECOND_WORD, UnitState};
 use crate::elimda::reversed_search::{Found, Place, Wanted};
 use crate::elimda::shadow_log::CollectingSlot;
@@ -29,7 +29,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     }
 
     /// Makes room for an item in the D-bucket, and reserves a slot of the log for it.
-    pub fn room(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Step<Reserved> {
+    pub fn room(&self, pm: &Access<'_, M>, writer: &Writer<'_, M>) -> Step<Reserved<'_, M>> {
         if !self.make_room(pm, writer)? {
             return Ok(Err(Need::Unit));
         }
@@ -43,7 +43,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         pm: &Access<'_, M>,
         writer: &Writer<'_, M>,
         item: &Item,
-    ) -> Step<Reserved> {
+    ) -> Step<Appended> {
         if !self.make_room(pm, writer)? {
             return Ok(Err(Need::Unit));
         }
@@ -52,8 +52,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             return Ok(self.append_at_once(pm, lane, item)?.ok_or(Need::Block));
         }
         let Some(reserved) = self.reserve(pm, lane)? else { return Ok(Err(Need::Block)) };
-        self.fill(pm, lane, &reserved, item)?;
-        Ok(Ok(reserved))
+        self.fill(pm, reserved, item).map(Ok)
     }
 
     /// Makes room for an item in the D-bucket; `false` if it needs a unit for that.
@@ -134,9 +133,9 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         writer: &Writer<'_, M>,
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
-        slot: Reserved,
+        slot: Reserved<'_, M>,
     ) -> Result<bool> {
-        let item = self.append(pm, writer, wanted, value, &slot)?;
+        let (item, slot) = self.append(pm, wanted, value, slot)?;
         let change = writer.held.change()?;
         writer.bucket.push(wanted.hash, &item, slot.order);
         change.end();
@@ -148,21 +147,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     pub(super) fn append(
         &self,
         pm: &Access<'_, M>,
-        writer: &Writer<'_, M>,
         wanted: Wanted<'_, F>,
         value: F::Value<'_>,
-        slot: &Reserved,
-    ) -> Result<Item> {
-        let lane = self.geometry.lane_of(writer.index);
-        let item = match F::item(pm, &self.heap, wanted.hash, wanted.key, value) {
-            Ok(item) => item,
-            Err(error) => {
-                self.give_back(lane, slot)?;
-                return Err(error);
-            }
-        };
-        self.fill(pm, lane, slot, &item)?;
-        Ok(item)
+        slot: Reserved<'_, M>,
+    ) -> Result<(Item, Appended)> {
+        let item = F::item(pm, &self.heap, wanted.hash, wanted.key, value)?;
+        let appended = self.fill(pm, slot, &item)?;
+        Ok((item, appended))
     }
 
     /// Gives a key that was found another value. Returns whether the lane is crowded.
@@ -196,12 +187,12 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         wanted: Wanted<'_, F>,
         found: Found,
         value: F::Value<'_>,
-        slot: Option<Reserved>,
+        slot: Option<Reserved<'_, M>>,
     ) -> Result<bool> {
         match slot {
             None => self.replace_in_place(pm, writer, wanted, &found, value).map(|()| false),
             Some(slot) => {
-                let item = self.append(pm, writer, wanted, value, &slot)?;
+                let (item, slot) = self.append(pm, wanted, value, slot)?;
                 let order = order_of(writer, &found);
                 self.end_item(pm, writer, &found)?;
                 let change = writer.held.change()?;

@@ -25,8 +25,9 @@ fn a_block_is_linked_durably_before_its_lane_is_free() {
         let ElimDaTable::Words(table) = session.table() else { unreachable!("these are words") };
         let (pm, lane) = (table.pool.access(), &table.lanes[0]);
         let first = lane.lock().unwrap().blocks[0].at;
+        let mut never_filled = Vec::new();
         while lane.lock().unwrap().blocks.len() == 1 {
-            let _never_filled = table.reserve(&pm, 0).unwrap().unwrap();
+            never_filled.push(table.reserve(&pm, 0).unwrap().unwrap());
         }
         let mut memory = Memory::of(Model::Adr, vec![0; (BYTES / WORD) as usize]);
         for event in session.region().media().take_log().events() {
