@@ -304,6 +304,25 @@ impl<M: Media, F: Form> ElimDa<M, F> {
         Ok(())
     }
 
+    /// Gives the free blocks of a lane back that it has not used since the last call, but for one,
+    /// and makes those free that nobody needs. A lane that was emptied has all its blocks in hand,
+    /// and others have no use of them. Returns whether the lane has more than one in hand now.
+    ///
+    /// A crash leaves the link to the oldest block as it was, or behind what is free.
+    pub(super) fn give_idle_blocks(&self, pm: &Access<'_, M>, lane: u64) -> Result<bool> {
+        let mut log = self.lanes[lane as usize].lock()?;
+        let idle = log.take_idle();
+        // One is made free by the append that needs the next block.
+        if log.dead_blocks() > 1 {
+            self.retire_blocks(pm, &mut log, lane)?;
+            log.idle = log.free.len();
+        }
+        let has_more = log.has_surplus();
+        drop(log);
+        idle.into_iter().for_each(|block| self.space.give(self.geometry.block(block.at)));
+        Ok(has_more)
+    }
+
     fn new_block(&self) -> Result<Option<FreeBlock>> {
         let bytes = self.geometry.block(Addr::NULL).bytes();
         match self.space.take(bytes, self.geometry.align_bytes()) {
@@ -314,6 +333,18 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             Err(everhash_pmem::Error::Full { .. }) => Ok(None),
             Err(other) => Err(other.into()),
         }
+    }
+
+    /// Takes a free block that another lane has beside the one that it keeps: the medium is full.
+    /// A lane that is locked is passed over, because this one is, too.
+    #[cold]
+    fn block_of_another(&self, lane: u64) -> Option<FreeBlock> {
+        let others = (0..).zip(&self.lanes).filter(|(other, _)| *other != lane);
+        others.filter_map(|(_, log)| log.try_lock().ok().flatten()).find_map(|mut log| {
+            let free = log.take_surplus()?;
+            // Its states may have higher numbers than those of this lane.
+            Some(FreeBlock { holds: Holds::Anything, ..free })
+        })
     }
 
     /// Returns how many blocks a lane may have before its oldest items are relocated early.
@@ -339,13 +370,11 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             let remedy = "copy the pairs to a new table, which counts from the beginning";
             return Err(Error::Limit { name, limit: log.last_number(), remedy });
         }
-        let free = match log.free.pop() {
-            Some(free) => free,
-            None => match self.new_block()? {
-                Some(free) => free,
-                None => return Ok(false),
-            },
+        let free = match log.take_free() {
+            Some(free) => Some(free),
+            None => self.new_block()?.or_else(|| self.block_of_another(lane)),
         };
+        let Some(free) = free else { return Ok(false) };
         let at = free.at;
         match free.holds {
             Holds::OldStates => {
@@ -369,8 +398,7 @@ impl<M: Media, F: Form> ElimDa<M, F> {
 
     /// Takes the blocks away that nobody needs, from the oldest on, but not the open one.
     fn retire_blocks(&self, pm: &Access<'_, M>, log: &mut Lane, lane: u64) -> Result<()> {
-        let dead = log.blocks.iter().take_while(|block| block.is_dead()).count();
-        let dead = dead.min(log.blocks.len() - 1);
+        let dead = log.dead_blocks();
         if dead == 0 {
             return Ok(());
         }

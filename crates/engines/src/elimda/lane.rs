@@ -6,6 +6,12 @@ use everhash_pmem::Addr;
 
 use super::layout::{Geometry, LogSlot};
 
+/// Free blocks that a lane keeps, whether it has used them or not.
+///
+/// Unit: blocks. Source: ours; with one in hand a lane goes on once its oldest items are relocated,
+/// also on a full medium. What is given back must be written whole when it is used again.
+const KEPT: usize = 1;
+
 /// The log of some buckets.
 #[repr(align(128))]
 pub struct Lane {
@@ -15,8 +21,10 @@ pub struct Lane {
     pub first: u64,
     /// The order number of the next item.
     pub next: u64,
-    /// Blocks to be used next.
+    /// Blocks to be used next, the last one first.
     pub free: Vec<FreeBlock>,
+    /// How many of them nobody has used since the last upkeep: the first ones.
+    pub idle: usize,
     /// How many blocks it may have at least before its oldest items are relocated early: the table
     /// may have grown since.
     pub most: u64,
@@ -115,7 +123,7 @@ impl Lane {
     /// Makes the lane of `blocks`, the first of which has number `first`; `next` is the order
     /// number of the next item.
     pub fn new(blocks: VecDeque<Block>, first: u64, next: u64) -> Self {
-        Lane { blocks, first, next, free: Vec::new(), most: 0 }
+        Lane { blocks, first, next, free: Vec::new(), idle: 0, most: 0 }
     }
 
     /// Returns the number of the open block.
@@ -150,6 +158,37 @@ impl Lane {
     pub fn end_reservation(&mut self, geometry: &Geometry, order: u64) {
         let block = (geometry.block_number(order) - self.first) as usize;
         self.blocks[block].reserved -= 1;
+    }
+
+    /// Takes the next free block, if there is one.
+    pub fn take_free(&mut self) -> Option<FreeBlock> {
+        let free = self.free.pop();
+        self.idle = self.idle.min(self.free.len());
+        free
+    }
+
+    /// Takes a free block for another lane, if there is one beside those that are kept.
+    pub fn take_surplus(&mut self) -> Option<FreeBlock> {
+        if self.has_surplus() { self.take_free() } else { None }
+    }
+
+    /// Returns whether there are more free blocks than are kept.
+    pub fn has_surplus(&self) -> bool {
+        self.free.len() > KEPT
+    }
+
+    /// Takes the free blocks out that nobody has used since the last call, but for [`KEPT`].
+    pub fn take_idle(&mut self) -> Vec<FreeBlock> {
+        let surplus = self.idle.saturating_sub(KEPT);
+        let idle = self.free.drain(..surplus).collect();
+        self.idle = self.free.len();
+        idle
+    }
+
+    /// Returns how many blocks nobody needs, from the oldest on, without the open one.
+    pub fn dead_blocks(&self) -> usize {
+        let dead = self.blocks.iter().take_while(|block| block.is_dead()).count();
+        dead.min(self.blocks.len() - 1)
     }
 
     /// Returns where a slot lies that was handed out.
@@ -274,5 +313,25 @@ mod tests {
         lane.give_back(&geometry, first);
         lane.give_back(&geometry, last);
         assert_eq!(lane.take(&geometry).order, first);
+    }
+
+    #[test]
+    fn free_blocks_that_nobody_uses_are_idle_but_for_one() {
+        // Fails if a block that was used since the last upkeep is given away, or the last one, or
+        // if what was not used stays.
+        let geometry = ElimDaSettings::tiny().geometry(Form::WORDS).unwrap();
+        let at = |number: u64| Addr::new(number << 20);
+        let mut lane = Lane::new([Block::new(at(1), &geometry)].into(), 7, 7);
+        let free = |number| FreeBlock { at: at(number), holds: Holds::OldStates };
+        lane.free.extend((2..8).map(free));
+        let taken = |blocks: Vec<FreeBlock>| blocks.iter().map(|it| it.at).collect::<Vec<_>>();
+        assert_eq!(taken(lane.take_idle()), [], "nothing is known of them yet");
+        let used = [lane.take_free(), lane.take_free()].map(|block| block.unwrap().at);
+        assert_eq!(used, [at(7), at(6)]);
+        lane.free.extend([6, 7].map(free));
+        assert_eq!(taken(lane.take_idle()), [at(2), at(3), at(4)]);
+        assert_eq!(taken(lane.take_idle()), [at(5), at(6)]);
+        assert_eq!(taken(lane.take_idle()), []);
+        assert_eq!(lane.take_free().unwrap().at, at(7));
     }
 }

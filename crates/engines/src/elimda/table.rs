@@ -142,8 +142,8 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
         Ok(self.pool.access().sync(sites::SYNC)?)
     }
 
-    fn maintain(&self, _now: Duration, budget: u32) -> Result<Upkeep> {
-        ElimDa::maintain(self, budget)
+    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        ElimDa::maintain(self, now, budget)
     }
 
     fn check(&self) -> Result<Checked> {

@@ -14,6 +14,7 @@ mod figures;
 mod full_logs;
 mod full_medium;
 mod hostile;
+mod idle_blocks;
 mod laps;
 mod look_ups;
 mod parallel_recovery;

@@ -1,4 +1,7 @@
-//! Upkeep: splits and rebuilds ahead of need, and space in hand for them.
+//! Upkeep: splits and rebuilds ahead of need, space in hand for them, and what a lane of the log
+//! has no use for.
+
+use core::time::Duration;
 
 use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Lock, Media};
@@ -6,13 +9,20 @@ use everhash_pmem::{Lock, Media};
 use super::form::Form;
 use super::state::ElimDa;
 
+/// After which time blocks that their lane does not use are given back, where nobody writes.
+///
+/// Unit: seconds. Source: ours; long beside the pauses of a busy table, to which they would come
+/// back.
+const IDLE: Duration = Duration::from_secs(5);
+
 impl<M: Media, F: Form> ElimDa<M, F> {
     /// Looks at up to `budget` segments: one with few units left is split or rebuilt. At the end of
-    /// a round, gets space for a rebuild and a free block for each lane.
+    /// a round, gives blocks back that their lane has not used since the last one, and gets space
+    /// for a rebuild and a free block for each lane.
     ///
     /// # Errors
     /// As [`ElimDa::insert`], but for [`Error::Full`].
-    pub fn maintain(&self, budget: u32) -> Result<Upkeep> {
+    pub fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
         if !self.pool.writable() {
             return Ok(Upkeep::default());
         }
@@ -33,8 +43,13 @@ impl<M: Media, F: Form> ElimDa<M, F> {
                 Some(next) => *sweep = next,
                 None => {
                     *sweep = 0;
+                    let mut has_more = false;
+                    for lane in 0..self.geometry.lanes {
+                        has_more |= self.give_idle_blocks(&pm, lane)?;
+                    }
                     self.reserve_space()?;
-                    return Ok(Upkeep::default());
+                    let deadline = has_more.then(|| now.saturating_add(IDLE));
+                    return Ok(Upkeep { deadline, more: false });
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Slots of the backup log that are reserved and hold nothing yet: who waits for one.
+//! Slots of the backup log that are reserved and hold nothing yet: who waits for one. And who takes
+//! a block when the medium is full.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -6,7 +7,7 @@ use std::sync::mpsc;
 
 use everhash_index::{Change, Form, Table};
 use everhash_pmem::crash::Model;
-use everhash_pmem::{Image, LINE};
+use everhash_pmem::{Image, LINE, Lock};
 use everhash_testkit::session::Session;
 
 use crate::common::slot_codec::Words;
@@ -87,4 +88,27 @@ fn an_insert_waits_for_a_slot_that_a_modify_has_reserved() {
         assert!(outcome.is_ok(), "{model}: refused after {before} of {most}: {outcome:?}");
         assert_eq!((inner.len(), table.check().unwrap().items), (most, most), "{model}");
     }
+}
+
+#[test]
+fn on_a_full_medium_a_lane_gets_the_blocks_that_another_one_has_no_use_for() {
+    // Fails if a lane that has no block left is refused one while another has some that are free;
+    // or if it takes the last one away, which the other needs to go on.
+    let settings = ElimDaSettings { collecting_logs: 0, ..ElimDaSettings::tiny() };
+    let medium = Image::new(0, 64 << 10).with_guarantees(Model::Adr.guarantees());
+    let session = Session::<ElimDa>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = of_words(&session);
+    let pm = &table.pool.access();
+    let slots_of = |lane| core::iter::from_fn(move || table.reserve(pm, lane).unwrap());
+    // The medium has no room left when these are reserved, and then nobody needs them.
+    let all = slots_of(0).collect::<Vec<_>>().len() as u64;
+    // The last one again, and the first of the next block: all the others are free then.
+    let own: Vec<_> = slots_of(0).take(2).collect();
+    let left = slots_of(1).collect::<Vec<_>>().len() as u64;
+    println!("{all} slots of one lane, then {left} of the other one");
+    assert_eq!(own.len(), 2);
+    let kept = 4 * table.geometry.block_slots();
+    assert!(all > 10 * kept && left + kept > all, "{left} of {all}");
+    let blocks = table.lanes[0].lock().unwrap().blocks();
+    assert_eq!(blocks.1, 1, "the other lane keeps one");
 }
