@@ -268,6 +268,12 @@ impl<M: Media> Judge<'_, M> {
         // What is newer hides what is older, tombstones too.
         let mut newest = old.newest;
         newest.extend(new.newest);
+        if let Some(log) = logs.last()
+            && log.ahead(&end) > 0
+            && last.count > 0
+        {
+            return Err(corrupt(log.at, "no log is newer than the info of its area"));
+        }
         let last = logs.last().map(|log| (log.head[LogHead::NUMBER], last.count));
         let area = Area { newest, spans, last };
         match area.items() == items || is_estimated {

@@ -67,7 +67,7 @@ everhash_pmem::ruler! {
     /// The head of a log. Behind it lie the directory log and then the object log.
     pub struct LogHead [64] {
         0  NUMBER       [1] "number of the log in its area; the next one has the next number";
-        8  OWNER        [1] "the log area | sequence of its info when the log was begun << 16";
+        8  OWNER        [1] "the log area | sequence of the info that its objects need << 16";
         16 PREVIOUS     [1] "the log before this one and all its objects, 0 for none";
         24 PREVIOUS_SUM [1] "XXH3-64 of the directory log of the log before";
         32 SIZE         [1] "lines << 32 | most objects";
@@ -194,7 +194,8 @@ pub const INFO_ESTIMATED: Bits = Bits::new(0, 1);
 
 /// The area of a log.
 pub const LOG_AREA: Bits = Bits::new(0, 16);
-/// The sequence of the area's newest info when the log was begun: a lost info is noticed.
+/// The sequence of the area's newest info when the first object came: a lost info is noticed. A
+/// log without objects may be ahead by one, where a crash came before the info that it is for.
 pub const LOG_SEQUENCE: Bits = Bits::new(16, 48);
 
 /// The number of an epoch, and the check over it.

@@ -261,6 +261,34 @@ impl<M: Media> Walsh<M> {
         purpose: Purpose,
         words: u64,
     ) -> Result<()> {
+        self.open_log_of(pm, area, state, purpose, (words, state.sequence))
+    }
+
+    /// As [`Walsh::open_log`], of the log in front of which the next info will name a border. Its
+    /// head has the sequence of that info: an object in it says that the info was whole, so that
+    /// damage to the info is not taken for a crash while it was written.
+    ///
+    /// # Errors
+    /// As [`Walsh::open_log`].
+    pub(super) fn open_border(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        purpose: Purpose,
+    ) -> Result<()> {
+        self.open_log_of(pm, area, state, purpose, (0, state.sequence + 1))
+    }
+
+    /// As [`Walsh::open_log`], of a log whose head has the sequence of an info.
+    fn open_log_of(
+        &self,
+        pm: &Access<'_, M>,
+        area: &Area<M>,
+        state: &mut State,
+        purpose: Purpose,
+        (words, sequence): (u64, u64),
+    ) -> Result<()> {
         let (span, entries) = self.take_log(state, purpose, words)?;
         if let Err(error) = self.flush(pm, area, state) {
             self.space.give(span);
@@ -284,7 +312,7 @@ impl<M: Media> Walsh<M> {
         let number = before.wrapping_add(1);
         let mut head = [0; LogHead::WORDS];
         head[LogHead::NUMBER] = number;
-        head[LogHead::OWNER] = LOG_SEQUENCE.set(LOG_AREA.set(0, area.number), state.sequence);
+        head[LogHead::OWNER] = LOG_SEQUENCE.set(LOG_AREA.set(0, area.number), sequence);
         head[LogHead::PREVIOUS] = match previous.at.is_null() {
             true => 0,
             false => previous.encode(span.start),

@@ -16,6 +16,7 @@
 //! | objects that the visible tail covers (killed process) | makes them durable, then serves them |
 //! | one behind it (killed process, every write durable) | wipes it |
 //! | half an info | takes the one before, and writes a whole one over what is there |
+//! | a log without objects, for an info that is not whole | goes on with it, and a new info |
 //! | an epoch (power, where areas share them) | takes the cut of the one that counts |
 //! | logs behind the newest, or before the oldest | finds their space free |
 //! | an area that is being rehashed | rebuilds both sides; the next write goes on |
@@ -47,7 +48,7 @@ use super::state::{
 };
 use crate::common::hash::KeyedHash;
 use crate::common::jobs::run_all;
-use read::{DecodedRecord, LogHeader, MOST_NUMBER, Reader};
+use read::{DecodedRecord, LogHeader, MOST_NUMBER, Reader, info_is_lost};
 
 /// Where recovery persists something.
 pub mod sites {
@@ -255,13 +256,16 @@ fn recover_area<'t, M: Media>(
     let logs = match loaded {
         Some(logs) => logs,
         None => {
-            let logs = reader.logs(area.number, &record)?;
+            let logs = reader.logs(area.number, &mut record)?;
             let logs_spans: Vec<Span> = logs.iter().map(LogHeader::span).collect();
             // Before any is read: so many objects as the medium has room for, and no more.
             runs(&mut logs_spans.clone())?;
             records = rebuild(&pm, table, area, state, &logs, stock)?;
             // Behind the tail there may be more.
             record.tail = state.newest();
+            if record.is_ahead && record.tail.count > 0 {
+                return Err(info_is_lost(record.tail.at));
+            }
             logs_spans
         }
     };
@@ -531,7 +535,7 @@ fn accept<M: Media>(
         logs.iter().rev().take(count).for_each(|log| pm.flush(*log, sites::ACCEPTED));
         pm.fence(sites::ACCEPTED)?;
     }
-    if record.is_cut {
+    if record.is_cut || record.is_ahead {
         table.write_info(pm, area, state, &record.info)?;
     }
     let [live, durable] = [AreaRecord::VISIBLE_TAIL, AreaRecord::DURABLE_TAIL]

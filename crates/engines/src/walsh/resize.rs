@@ -107,7 +107,7 @@ impl<M: Media> Walsh<M> {
         let (part, whole) = LIVE_OF_THRESHOLD;
         let most = self.limit(area, state) * part / whole;
         let level = if state.items > most { (old + 1).min(MOST_LEVEL) } else { old };
-        self.open_log(pm, area, state, purpose, 0)?;
+        self.open_border(pm, area, state, purpose)?;
         // The new log must be reachable before an info names a border in front of it.
         self.flush(pm, area, state)?;
         let border = state.open.as_ref().map_or(1, |log| log.number);

@@ -11,6 +11,7 @@ mod figures;
 mod full;
 mod hostile;
 mod hot;
+mod infos;
 mod salvage;
 mod seals;
 mod settings;

@@ -62,6 +62,13 @@ impl Log {
         self.head[LogHead::SIZE] & u64::from(u32::MAX)
     }
 
+    /// Returns by how much the info for the log's objects is ahead of the one that counts: a crash
+    /// may have come before that info was whole, if there are no objects.
+    pub fn ahead(&self, end: &End) -> u64 {
+        let sequence = LOG_SEQUENCE.get(self.head[LogHead::OWNER]);
+        sequence.saturating_sub(end.info[Info::SEQUENCE])
+    }
+
     /// Returns what the log occupies.
     pub fn span(&self) -> Span {
         Span::of_bytes(self.at, (self.head[LogHead::SIZE] >> 32) * LINE)
@@ -210,7 +217,8 @@ impl<'a, M: Media> Judge<'a, M> {
         while !next.at.is_null() {
             let (number, head) = self.log_head(area, next)?;
             let log = Log { at: next.at, head, count: next.count };
-            if LOG_SEQUENCE.get(head[LogHead::OWNER]) > end.info[Info::SEQUENCE] {
+            let may_be_ahead = logs.is_empty() && !self.is_closed;
+            if log.ahead(end) > u64::from(may_be_ahead) {
                 return Err(corrupt(log.at, "no log is newer than the info of its area"));
             }
             let after = logs.last().map(|log| log.head[LogHead::NUMBER]);

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, LINE, Media, Shutdown, Span};
 
 use crate::walsh::epochs::epoch_place;
@@ -33,6 +33,8 @@ pub struct DecodedRecord {
     pub broken: Vec<u64>,
     /// Whether the words that change with every write differ.
     pub is_cut: bool,
+    /// Whether the newest log is one for the info that comes next: it has no objects then.
+    pub is_ahead: bool,
 }
 
 /// The head of a log, and how many of its objects count.
@@ -45,6 +47,11 @@ pub struct LogHeader {
 impl LogHeader {
     pub fn number(&self) -> u64 {
         self.head[LogHead::NUMBER]
+    }
+
+    /// Returns the sequence of the info that was whole before the first object of the log.
+    pub fn sequence(&self) -> u64 {
+        LOG_SEQUENCE.get(self.head[LogHead::OWNER])
     }
 
     pub fn span(&self) -> Span {
@@ -94,7 +101,8 @@ impl<M: Media> Reader<'_, '_, M> {
                 Shutdown::Clean | Shutdown::Power => AreaRecord::DURABLE_TAIL,
             };
             let tail = self.tail(record.plus(place as u64))?;
-            return Ok(DecodedRecord { tail, info, sequence, broken, is_cut: false });
+            let (is_cut, is_ahead) = (false, false);
+            return Ok(DecodedRecord { tail, info, sequence, broken, is_cut, is_ahead });
         }
         let at = record.plus(epoch_place(self.epoch));
         let mut cut = [0; Info::WORDS];
@@ -105,7 +113,7 @@ impl<M: Media> Reader<'_, '_, M> {
         let tail = self.tail(at.plus(Info::TAIL as u64))?;
         let info = decode_info(&cut, at)?;
         let sequence = newest.map_or(0, |(sequence, _)| sequence).max(cut[Info::SEQUENCE]);
-        Ok(DecodedRecord { tail, info, sequence, broken, is_cut: true })
+        Ok(DecodedRecord { tail, info, sequence, broken, is_cut: true, is_ahead: false })
     }
 
     fn tail(&self, place: Addr) -> Result<Tail> {
@@ -114,12 +122,23 @@ impl<M: Media> Reader<'_, '_, M> {
     }
 
     /// Follows the logs of an area from the newest to the oldest; returns them oldest first.
-    pub fn logs(&self, area: u64, record: &DecodedRecord) -> Result<VecDeque<LogHeader>> {
+    pub fn logs(&self, area: u64, record: &mut DecodedRecord) -> Result<VecDeque<LogHeader>> {
         let mut logs: VecDeque<LogHeader> = VecDeque::new();
         let mut next = record.tail;
         // Numbers fall from one to the next, so that none comes twice: no more than lines.
         while !next.at.is_null() {
-            let log = self.log(area, next, record.sequence)?;
+            let log = self.log(area, next)?;
+            let is_ahead = log.sequence() > record.sequence;
+            // Phase 1 of a rehash begins a log and then writes the info that it is for. Whether the
+            // log has objects is not known yet: they may lie behind the tail.
+            let may_be_ahead = logs.is_empty()
+                && self.shutdown != Shutdown::Clean
+                && !record.is_cut
+                && log.sequence() == record.sequence + 1;
+            if is_ahead && !may_be_ahead {
+                return Err(info_is_lost(log.at));
+            }
+            record.is_ahead |= is_ahead;
             let (number, at) = (log.number(), next.at);
             if logs.is_empty() && number < record.info.start {
                 // The area was cleared, and its tail has not heard of it yet.
@@ -141,15 +160,12 @@ impl<M: Media> Reader<'_, '_, M> {
     }
 
     /// Reads the head of a log.
-    fn log(&self, area: u64, tail: Tail, sequence: u64) -> Result<LogHeader> {
+    fn log(&self, area: u64, tail: Tail) -> Result<LogHeader> {
         let mut head = [0; LogHead::WORDS];
         self.pm.read_words(tail.at, &mut head)?;
         let owner = LOG_AREA.get(head[LogHead::OWNER]);
         if !layout::is_sealed(&head, tail.at, self.seed) || owner != area {
             return Err(corrupt(tail.at, "the checksum of a log's head matches"));
-        }
-        if LOG_SEQUENCE.get(head[LogHead::OWNER]) > sequence {
-            return Err(corrupt(tail.at, "no log is newer than the info of its area"));
         }
         let log = LogHeader { at: tail.at, head, count: tail.count };
         if log.count > log.entries().min(MOST_ENTRIES) {
@@ -166,6 +182,11 @@ impl<M: Media> Reader<'_, '_, M> {
         }
         Ok(log)
     }
+}
+
+/// Returns the error of an area whose log says that there was a newer info.
+pub fn info_is_lost(log: Addr) -> Error {
+    corrupt(log, "no log is newer than the info of its area")
 }
 
 fn decode_info(info: &[u64; Info::WORDS], at: Addr) -> Result<NewInfo> {
