@@ -88,8 +88,8 @@ impl<M: Media> Shelf<M> {
         Ok(None)
     }
 
-    /// Takes a slot of any part, and waits for the threads that hold one. To a holder of `adding` no
-    /// hint is stale that counts: a page that was added before has been noted.
+    /// Takes a slot of any part, and waits for the threads that hold one. For a holder of `adding`:
+    /// a page that another thread added before has been noted as one with room.
     pub fn take_waiting(&self) -> Result<Option<(u64, u32)>> {
         for part in self.parts() {
             if part.has_room.load(Ordering::Relaxed) == 0 {

@@ -309,6 +309,25 @@ fn word_of(part: Part, region: &Region<Image>) -> Addr {
     }
 }
 
+/// Whether a key has its value, if it was found.
+type Answer = Result<Option<bool>>;
+
+/// Compares what the keys from 0 on answer after a growth with what they answered before, of which
+/// `count` were inserted; returns how many are damaged.
+fn unknown(before: &[Answer], after: &[Answer], count: u64) -> usize {
+    let mut unknown = 0;
+    for (key, (before, now)) in (0..).zip(before.iter().zip(after)) {
+        let truth = (key < count).then_some(true);
+        match (before, now) {
+            (Ok(before), Ok(now)) => assert_eq!(before, now, "{key}"),
+            (Err(_), Ok(now)) => assert_eq!(*now, truth, "{key}"),
+            (Err(_), Err(Error::Corrupt { .. })) => unknown += 1,
+            (_, now) => panic!("{key}: {now:?}"),
+        }
+    }
+    unknown
+}
+
 #[test]
 fn a_growth_takes_along_what_is_intact_of_a_damaged_chain() {
     // Fails if a growth ends at a damaged pair, link or chained bucket; if it keeps a key from
@@ -347,7 +366,7 @@ fn a_growth_takes_along_what_is_intact_of_a_damaged_chain() {
                 let found = table.get(&key.to_le_bytes(), &mut value)?;
                 Ok(found.then(|| value[..] == (!key).to_le_bytes()))
             };
-            (0..2 * count).map(get).collect::<Vec<Result<Option<bool>>>>()
+            (0..2 * count).map(get).collect::<Vec<Answer>>()
         };
         let (before, saved) = (ask(), salvaged(&region));
         assert!(saved.len() + 8 > count as usize, "{form}, {part:?}: {} of {count}", saved.len());
@@ -363,16 +382,7 @@ fn a_growth_takes_along_what_is_intact_of_a_damaged_chain() {
                 assert!(is_fine, "{inserted:?}");
                 maintain(&table, 1);
             }
-            let mut unknown = 0;
-            for (key, (before, now)) in (0..).zip(before.iter().zip(ask())) {
-                let truth = (key < count).then_some(true);
-                match (before, now) {
-                    (Ok(before), Ok(now)) => assert_eq!(*before, now, "{form}, {part:?}, {key}"),
-                    (Err(_), Ok(now)) => assert_eq!(now, truth, "{form}, {part:?}, {key}"),
-                    (Err(_), Err(Error::Corrupt { .. })) => unknown += 1,
-                    (_, now) => panic!("{form}, {part:?}, {key}: {now:?}"),
-                }
-            }
+            let unknown = unknown(&before, &ask(), count);
             assert_eq!(unknown > 0, part != Part::Key, "{form}, {part:?}: {unknown}");
             let saved_now = salvaged(&region);
             assert!(saved.iter().all(|(key, value)| saved_now.get(key) == Some(value)));
