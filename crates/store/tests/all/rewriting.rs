@@ -218,7 +218,7 @@ fn a_database_with_the_longest_name_can_be_written_anew() {
         // What a killed process left goes.
         let inode = path.metadata().unwrap().ino();
         let left = if length == 100 { name.clone() } else { format!("everhash-{inode}") };
-        std::fs::write(directory.path().join(format!(".{left}.compact")), "left").unwrap();
+        std::fs::write(directory.path().join(format!(".{left}.compact")), [0; 4096]).unwrap();
         let db = Db::open(&path).unwrap().compact().unwrap();
         assert_eq!(db.get("key").unwrap().unwrap(), b"value");
         db.truncate().unwrap().close().unwrap();

@@ -75,7 +75,7 @@ fn a_key_lies_in_the_last_bucket_of_its_scope_and_in_none_behind() {
         let keys: Vec<u64> = of_home(home).take(7).collect();
         keys[..6].iter().for_each(|key| assert!(words.insert_word(*key, !key).unwrap()));
         let refused = words.insert_word(keys[6], 1);
-        assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Limit { limit: 8, .. })), "{refused:?}");
         keys[..6].iter().for_each(|key| assert_eq!(words.get_word(*key).unwrap(), Some(!key)));
         assert_eq!(table.check().unwrap().items, 6);
         // Both are full: nothing but the scope keeps a search from the next one.
