@@ -237,6 +237,22 @@ fn a_snapshot_that_is_full_says_so_and_writes_go_on() {
 }
 
 #[test]
+fn a_full_snapshot_passes_over_no_pair_that_was_removed() {
+    // Fails if a walk that finds no pair in the table any more ended without an error, although not
+    // all that were removed were kept.
+    let (_directory, path) = place();
+    let db = relaxed("reef").snapshot_bytes(20_000).create(path).unwrap();
+    let keys = 0..1000u32;
+    keys.clone().for_each(|key| assert!(!db.put(key.to_be_bytes(), [1; 20]).unwrap()));
+    let snapshot = db.snapshot().unwrap();
+    keys.for_each(|key| assert!(db.remove(key.to_be_bytes()).unwrap()));
+    let last = snapshot.iter().last().expect("something is said");
+    assert_eq!(last.unwrap_err().kind(), ErrorKind::SnapshotFull);
+    drop(snapshot);
+    db.close().unwrap();
+}
+
+#[test]
 fn a_snapshot_sees_tables_and_those_that_are_dropped_later() {
     // Fails if the removal of a dropped table's pairs went on under a snapshot, or for ever waited
     // after it.
