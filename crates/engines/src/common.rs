@@ -2,13 +2,13 @@
 
 pub(crate) mod ahead;
 pub(crate) mod check;
-pub(crate) mod crowded;
 pub(crate) mod damage;
 pub(crate) mod edit;
 pub(crate) mod forms;
 pub mod hash;
 pub(crate) mod jobs;
 pub mod record;
+pub(crate) mod room;
 pub(crate) mod scanned;
 pub(crate) mod settings;
 pub mod slot_codec;

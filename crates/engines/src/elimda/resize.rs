@@ -20,7 +20,7 @@ use super::form::{Form, Item};
 use super::lane::Holds;
 use super::layout::{self, Kind, MOST_DEPTH, Prefix, SegmentHead, UnitHead, UnitState};
 use super::state::{ElimDa, Room, SegmentTable};
-use crate::common::crowded::crowded;
+use crate::common::room::crowded;
 
 /// Where a change of the device table persists something.
 pub mod sites {

@@ -17,6 +17,7 @@ use super::reversed_search::Wanted;
 use super::state::{ElimDa, LaneOf};
 use crate::common::edit::Edit;
 use crate::common::forms::table_of_forms;
+use crate::common::room::had_room;
 use crate::common::slot_codec::{Bytes, DoubleWords, Words, live_bytes};
 use crate::common::slot_table::SlotTable;
 
@@ -206,12 +207,8 @@ impl<M: Media, F: Form> Table for ElimDa<M, F> {
             return Err(Error::Poisoned);
         }
         let pm = self.pool.access();
-        match self.drain(&pm) {
-            Ok(()) => {}
-            // Without room the items of collecting logs stay where they are.
-            Err(error) if error.is_full() => {}
-            Err(other) => return Err(other),
-        }
+        // Without room the items of collecting logs stay where they are.
+        had_room(self.drain(&pm))?;
         // They count only once the header says that the pool is closed.
         pm.store(layout::ITEMS, layout::seal(ElimDa::len(&*self), layout::ITEMS, Kind::Items))?;
         pm.store(layout::UNITS, layout::seal(self.units(), layout::UNITS, Kind::Units))?;

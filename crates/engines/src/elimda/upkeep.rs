@@ -8,6 +8,7 @@ use everhash_pmem::{Lock, Media};
 
 use super::form::Form;
 use super::state::ElimDa;
+use crate::common::room::had_room;
 
 /// After which time blocks that their lane does not use are given back, where nobody writes.
 ///
@@ -35,9 +36,8 @@ impl<M: Media, F: Form> ElimDa<M, F> {
             match self.grow_ahead(&pm, place) {
                 // Without room there is nothing to do, and a segment in which a write failed stays
                 // as it is: the others have their turn.
-                Ok(()) | Err(Error::Poisoned) => {}
-                Err(error) if error.is_full() => {}
-                Err(other) => return Err(other),
+                Err(Error::Poisoned) => {}
+                grown => drop(had_room(grown)?),
             }
             match prefix.last().checked_add(1) {
                 Some(next) => *sweep = next,

@@ -191,9 +191,7 @@ impl TieredSettings {
         }
         Ok(())
     }
-}
 
-impl TieredSettings {
     /// Returns how long the pool of an empty table is on a medium. Unit: bytes.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use super::layout::{Bucket, Place};
 use super::rehash::{self, Census, STRETCH, Swept};
 use super::state::Turbo;
 use super::variable_size_items::PairCodec;
-use crate::common::crowded::crowded;
+use crate::common::room::{crowded, had_room};
 
 /// The load below which an overflow does not double a shard that has deleted slots.
 ///
@@ -149,7 +149,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
             held.set_due(false);
             left = left.saturating_sub(held.place().buckets());
             if self.many_deleted(&held) {
-                ignore_full(self.collect(&pm, &held, index))?;
+                had_room(self.collect(&pm, &held, index))?;
             }
         }
         // Resizes come in waves: the next ones will take as much as the last ones.
@@ -157,7 +157,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         if taken > 0 {
             self.taken.fetch_sub(taken, Ordering::Relaxed);
             let ahead = self.space.reserve_ahead(taken.min(MOST_AHEAD_BYTES));
-            ignore_full(ahead.map_err(Error::from))?;
+            had_room(ahead.map_err(Error::from))?;
         }
         Ok(Upkeep { deadline: None, more: !self.due.lock()?.is_empty() })
     }
@@ -179,13 +179,5 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     fn many_deleted(&self, held: &Held<'_, M>) -> bool {
         let slots = held.place().buckets() * self.settings.bucket_slots;
         held.deleted() * 4 >= slots as i64
-    }
-}
-
-/// Ignores that there is no room: the work can wait.
-fn ignore_full(done: Result<()>) -> Result<()> {
-    match done {
-        Err(error) if error.is_full() => Ok(()),
-        other => other,
     }
 }

@@ -272,7 +272,7 @@ impl<M: Media> Judge<'_, M> {
             && log.ahead(&end) > 0
             && last.count > 0
         {
-            return Err(corrupt(log.at, "no log is newer than the info of its area"));
+            return Err(log.lacks_info());
         }
         let last = logs.last().map(|log| (log.head[LogHead::NUMBER], last.count));
         let area = Area { newest, spans, last };

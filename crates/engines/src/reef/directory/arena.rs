@@ -6,7 +6,7 @@ use everhash_pmem::{AtOnce, LINE, Lock, Parts, Primitives, WORD};
 
 use super::SLOTS;
 use super::word::Link;
-use crate::common::crowded::crowded;
+use crate::common::room::crowded;
 
 /// The longest part, as a base-2 logarithm.
 ///

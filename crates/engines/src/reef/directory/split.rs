@@ -11,7 +11,7 @@ use everhash_pmem::{Addr, AtomicWord, Primitives, WORD};
 use super::arena::MOST;
 use super::word::{BEHIND, DISTANCE, Link, TAG, WANTED_SHIFT, behind_slot, home, place_of};
 use super::{Links, MOST_BUCKETS, Members, Room, SLOTS, Shard, reach};
-use crate::common::crowded::crowded;
+use crate::common::room::crowded;
 
 /// How many bits of a tag splits use before the keys of the leaf are read for fresh ones.
 ///

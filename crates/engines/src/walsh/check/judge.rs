@@ -1,6 +1,6 @@
 //! What a judge knows of a pool, and what the heads say of an area.
 
-use everhash_index::{Form, Result};
+use everhash_index::{Error, Form, Result};
 use everhash_pmem::{Access, Addr, Boot, LINE, Media, Pool, Region, Shutdown, Span};
 
 use crate::common::check::{Budget, corrupt, verify_root};
@@ -67,6 +67,11 @@ impl Log {
     pub fn ahead(&self, end: &End) -> u64 {
         let sequence = LOG_SEQUENCE.get(self.head[LogHead::OWNER]);
         sequence.saturating_sub(end.info[Info::SEQUENCE])
+    }
+
+    /// Returns the error of a log whose info is lost.
+    pub fn lacks_info(&self) -> Error {
+        corrupt(self.at, "no log is newer than the info of its area")
     }
 
     /// Returns what the log occupies.
@@ -219,7 +224,7 @@ impl<'a, M: Media> Judge<'a, M> {
             let log = Log { at: next.at, head, count: next.count };
             let may_be_ahead = logs.is_empty() && !self.is_closed;
             if log.ahead(end) > u64::from(may_be_ahead) {
-                return Err(corrupt(log.at, "no log is newer than the info of its area"));
+                return Err(log.lacks_info());
             }
             let after = logs.last().map(|log| log.head[LogHead::NUMBER]);
             if after.is_none() && number < start {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media, Primitives, Span};
 
+use crate::common::room::had_room;
 use crate::elimda::bucket_relocation::{fill_unit, has_room, sites};
 use crate::elimda::collecting_log;
 use crate::elimda::collectors::Collectors;
@@ -63,7 +64,7 @@ pub(super) fn move_all<M: Media, F: Form>(
 ) -> Result<bool> {
     if table.geometry.bucket_units == 0 {
         // A setting without relocation: its buckets have no units.
-        return all_of(table.drain(pm));
+        return had_room(table.drain(pm));
     }
     let mut waiting = read(table, pm, collectors)?;
     let mut moved = BTreeMap::new();
@@ -79,21 +80,12 @@ pub(super) fn move_all<M: Media, F: Form>(
             moved.clear();
         }
         let grown = crowded.iter().try_for_each(|hash| table.grow(pm, *hash));
-        if !all_of(grown)? || idle > MOST_IDLE {
+        if !had_room(grown)? || idle > MOST_IDLE {
             end(table, pm, &moved)?;
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-/// Returns whether there was room.
-fn all_of(done: Result<()>) -> Result<bool> {
-    match done {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_full() => Ok(false),
-        Err(other) => Err(other),
-    }
 }
 
 /// Reads the items of all logs: those of one key in the order in which they came.
