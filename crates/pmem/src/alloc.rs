@@ -96,8 +96,8 @@ struct State {
 
 impl<M: Media> Space<M> {
     /// Makes the space of a medium with any content. All of it from `from` on is free until the
-    /// engine claims what it reaches, and none of it counts as zero. If the medium is not whole,
-    /// all of it counts as a hole, too.
+    /// engine claims what it reaches, and none of it counts as zero. What has no storage is a hole;
+    /// if the medium cannot tell, all of it is.
     pub fn new(region: Region<M>, from: Addr) -> Self {
         // A medium may end within a line: when it grows, the beginning of that line is old.
         let zero = region.media().bytes().div_ceil(LINE);
@@ -116,10 +116,14 @@ impl<M: Media> Space<M> {
         if first < end {
             free.insert(first, end - first);
         }
+        let found = region.media().holes();
+        let knows_holes = found.is_some();
         let mut holes = FreeMap::default();
-        let knows_holes = region.media().is_whole();
-        if first < end && !knows_holes {
-            holes.insert(first, end - first);
+        for hole in found.unwrap_or_else(|| vec![lines_span(first, end - first)]) {
+            let (from, to) = (hole.start.line().max(first), (hole.end_byte() / LINE).min(end));
+            if from < to {
+                holes.insert(from, to - from);
+            }
         }
         let zero = zero.max(first);
         let state = State { free, holes, knows_holes, end, zero, touched: first, growth_steps: 0 };

@@ -118,6 +118,8 @@ pub struct Pool<M: Media> {
     boot: Boot,
     previous: Shutdown,
     writable: bool,
+    /// Whether the opening took storage for holes that it does not know.
+    has_filled: bool,
     header: <M::Sync as Primitives>::Mutex<Written>,
 }
 
@@ -149,6 +151,7 @@ impl<M: Media> Pool<M> {
             boot,
             previous: Shutdown::Clean,
             writable: true,
+            has_filled: false,
             header: Lock::new(Written { sequence: 0, found: None }),
         };
         pool.access().write_words(Addr::NULL, &[0; (DATA.byte() / crate::WORD) as usize])?;
@@ -164,9 +167,9 @@ impl<M: Media> Pool<M> {
 
     /// Opens a pool for reading and writing; nothing is written yet. The engine checks what lies on
     /// it, calls [`Pool::begin_writes`] before its first write, and [`Pool::recovered`] at the end.
-    /// A file may have holes, in which a store could meet a full disk: storage for them is
-    /// allocated here, and not for a file that is no pool. If there is none for all of them, that
-    /// is left to [`Space`](crate::Space): what is in use has storage, and what is free may wait.
+    /// A file may have holes, in which a store could meet a full disk. [`Space`](crate::Space)
+    /// allocates storage for those in use, and for what is free once it is taken. Where the medium
+    /// cannot tell where they are, there is storage for all of it from here on, if there is any.
     ///
     /// If a sync of this pool has failed before, everything is written again with the content that
     /// it has, and synced: the page cache may show what the device does not hold, and a sync alone
@@ -177,12 +180,9 @@ impl<M: Media> Pool<M> {
     /// [`Error::Corrupt`] if both slots are damaged; [`Error::Full`] if there is no storage for its
     /// header. The words of the medium are unchanged in any case.
     pub fn open(region: Region<M>, boot: Boot) -> Result<Pool<M>> {
-        let pool = Self::attach(region, boot, true)?;
+        let mut pool = Self::attach(region, boot, true)?;
+        pool.reserve_holes()?;
         let media = pool.region.media();
-        match media.reserve(Span::of_bytes(Addr::NULL, media.bytes())) {
-            Err(Error::Full { .. }) => media.reserve(Span::of_bytes(Addr::NULL, DATA.byte()))?,
-            reserved => reserved?,
-        }
         pool.note_failed_syncs();
         if is_unsynced(&pool.region, &pool.identity)? {
             media.rewrite()?;
@@ -192,6 +192,20 @@ impl<M: Media> Pool<M> {
             pm.store(UNSYNCED, 0)?;
         }
         Ok(pool)
+    }
+
+    /// Ensures that there is storage for the header, and for what nobody knows to be a hole.
+    fn reserve_holes(&mut self) -> Result<()> {
+        let media = self.region.media();
+        media.reserve(Span::of_bytes(Addr::NULL, DATA.byte()))?;
+        self.has_filled = media.holes().is_none();
+        if self.has_filled {
+            match media.reserve(Span::of_bytes(Addr::NULL, media.bytes())) {
+                Err(Error::Full { .. }) => {}
+                reserved => reserved?,
+            }
+        }
+        Ok(())
     }
 
     /// Comes before the first write of a process to a pool that it opened: from here on a crash
@@ -290,6 +304,12 @@ impl<M: Media> Pool<M> {
         Err(Error::Unsupported { what: what.into() })
     }
 
+    /// Returns whether the opening took storage for all holes, since the medium could not tell
+    /// where they are.
+    pub fn has_filled_holes(&self) -> bool {
+        self.has_filled
+    }
+
     /// Returns how the pool was shut down before it was opened.
     pub fn previous_shutdown(&self) -> Shutdown {
         self.previous
@@ -332,7 +352,8 @@ impl<M: Media> Pool<M> {
         let (slot, both) = newest(&region)?;
         let previous = slot.state.shutdown(both, boot);
         let header = Lock::new(Written { sequence: slot.sequence, found: Some(slot) });
-        Ok(Pool { region, identity: slot.identity, boot, previous, writable, header })
+        let identity = slot.identity;
+        Ok(Pool { region, identity, boot, previous, writable, has_filled: false, header })
     }
 
     /// Has the medium leave a note if a sync fails.

@@ -3,6 +3,8 @@
 //! No call returns a reference, a slice or a pointer into a mapping. So another process may change
 //! the mapped file at any time, and the worst outcome is a wrong number.
 
+#[allow(unsafe_code, reason = "asks a file system, for which there is no safe wrapper")]
+pub(crate) mod extents;
 #[allow(unsafe_code, reason = "flush instructions have no safe form")]
 pub(crate) mod flush;
 #[allow(unsafe_code, reason = "a page that the kernel empties in children")]

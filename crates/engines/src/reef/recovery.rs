@@ -113,8 +113,8 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Reef<M>>
         table.take_over(&mut plan)?;
     }
     table.pool.recovered()?;
-    // Opening the pool reserved storage for holes: a process that ends soon would leave it so.
-    while table.pool.writable() && table.give_storage_back()? {}
+    // A process that ends soon would leave the file longer on disk than it was.
+    while table.pool.has_filled_holes() && table.give_storage_back()? {}
     Ok(table)
 }
 

@@ -243,8 +243,8 @@ impl<M: Media> Holes for Counted<M> {
         self.inner.reserve(span)
     }
 
-    fn is_whole(&self) -> bool {
-        self.inner.is_whole()
+    fn holes(&self) -> Option<Vec<Span>> {
+        self.inner.holes()
     }
 
     fn renew(&self, span: Span) {

@@ -247,8 +247,8 @@ impl Holes for DaxMedium {
         self.backing.reserve(span)
     }
 
-    fn is_whole(&self) -> bool {
-        self.backing.is_whole()
+    fn holes(&self) -> Option<Vec<Span>> {
+        self.backing.holes()
     }
 }
 
@@ -289,23 +289,26 @@ mod tests {
         }
     }
 
-    /// A disk that is full, once it is switched on.
+    /// A disk that is full, once it is switched on, and does not say where holes are.
     #[derive(Debug, Default)]
     struct FullDisk(AtomicBool);
 
     impl System for FullDisk {
         fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
-            match call == Call::Allocate && self.0.load(Ordering::Relaxed) {
-                true => Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error())),
-                false => run(),
+            match call {
+                Call::Extents => Err(io::ErrorKind::Unsupported.into()),
+                Call::Allocate if self.0.load(Ordering::Relaxed) => {
+                    Err(rustix::io::Errno::NOSPC.into())
+                }
+                _ => run(),
             }
         }
     }
 
     #[test]
     fn p10_what_found_no_storage_is_not_whole() {
-        // Fails if the medium says that it is: nothing is reserved then before it is used, and a
-        // store to a hole on a full disk ends the process.
+        // Fails if the medium says that it has no holes: nothing is reserved then before it is
+        // used, and a store to a hole on a full disk ends the process.
         let directory = place("dax-holes");
         let disk = Arc::new(FullDisk::default());
         let system = Arc::clone(&disk) as Arc<dyn System>;
@@ -314,11 +317,12 @@ mod tests {
         let backing = Backing::create(&directory.join("pairs.ehdb"), 1 << 16, plan).unwrap();
         let none = Flusher::new(WriteBack::None).unwrap();
         let region = Region::new(DaxMedium { backing, flusher: none, writer: none });
-        assert!(region.media().is_whole());
+        assert_eq!(region.media().holes(), Some(Vec::new()));
         disk.0.store(true, Ordering::Relaxed);
         let whole = Span::of_bytes(Addr::NULL, 1 << 16);
+        region.media().release(whole);
         assert!(matches!(region.media().reserve(whole), Err(Error::Full { .. })));
-        assert!(!region.media().is_whole());
+        assert_eq!(region.media().holes(), None);
         let space = Space::new(region, Addr::NULL);
         assert!(matches!(space.claim(Span::new(Addr::NULL, 8)), Err(Error::Full { .. })));
         assert!(matches!(space.take(64, 64), Err(Error::Full { .. })));

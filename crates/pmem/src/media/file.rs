@@ -161,9 +161,8 @@ impl FileMedium {
 
     /// Opens the file `path` for reading and writing. Follows symbolic links.
     ///
-    /// A copied file may have holes. [`Pool::open`](crate::Pool::open) reserves storage for them
-    /// once it has seen that the file is a pool; whoever stores to a file without a pool does so
-    /// first ([`Holes::reserve`]).
+    /// A copied file may have holes. A [`Space`](crate::Space) reserves storage for one before it
+    /// is used; whoever stores to a file without that does so first ([`Holes::reserve`]).
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) if it is open in this or another process,
@@ -368,8 +367,8 @@ impl Holes for FileMedium {
         self.backing.reserve(span)
     }
 
-    fn is_whole(&self) -> bool {
-        self.backing.is_whole()
+    fn holes(&self) -> Option<Vec<Span>> {
+        self.backing.holes()
     }
 
     /// Writes zeros by a call of the system, which costs a fifth of the faults of the pages, and

@@ -60,10 +60,10 @@ pub trait Holes {
         Ok(())
     }
 
-    /// Returns whether there is storage behind every word, as far as is known: `false` after
-    /// [`Holes::reserve`] has found no room.
-    fn is_whole(&self) -> bool {
-        true
+    /// Returns the spans that have no storage behind them, in order; nothing if the medium cannot
+    /// tell, as until [`Holes::reserve`] has found room for all of it.
+    fn holes(&self) -> Option<Vec<Span>> {
+        Some(Vec::new())
     }
 
     /// Prepares the memory behind `span` at once: it is in use, nothing leads there yet, and all of

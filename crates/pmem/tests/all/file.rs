@@ -1,12 +1,14 @@
 //! File media on the real operating system: openers, names, rights, full disks, killed processes.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use crate::support::Directory;
+use everhash_pmem::media::file::system::{Call, System};
 use everhash_pmem::pool::DATA;
 use everhash_pmem::{
     Addr, Boot, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Identity,
@@ -213,32 +215,60 @@ fn pool_on(medium: FileMedium) -> Pool<FileMedium> {
     pool
 }
 
+/// A file system that does not say where a file has holes.
+#[derive(Debug)]
+struct Silent;
+
+impl System for Silent {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        if call == Call::Extents { Err(io::ErrorKind::Unsupported.into()) } else { run() }
+    }
+}
+
 #[test]
-fn holes_are_filled_when_a_pool_is_opened_and_those_of_other_files_are_not() {
-    // Fails if a store to a hole could meet a full disk, or if a file that is no pool takes more of
-    // the disk because somebody named it.
+fn holes_are_filled_before_a_store_and_those_of_other_files_are_not() {
+    // Fails if a store to a hole could meet a full disk, if an opening takes storage for what
+    // nobody stores to although the file system says where it is, or if a file that is no pool
+    // takes more of the disk because somebody named it.
     let directory = Directory::new();
     let blocks = || std::fs::metadata(directory.file()).unwrap().blocks() * 512;
-    let open = || Region::new(FileMedium::open(directory.file(), &options()).unwrap());
+    let open = |options| Region::new(FileMedium::open(directory.file(), &options).unwrap());
     let file = std::fs::File::create(directory.file()).unwrap();
     file.set_len(1 << 30).unwrap();
     drop(file);
-    assert!(Pool::open(open(), Boot::default()).is_err());
+    assert!(Pool::open(open(options()), Boot::default()).is_err());
     assert_eq!(blocks(), 0, "a file that is no pool");
     std::fs::remove_file(directory.file()).unwrap();
 
-    let medium = FileMedium::create(directory.file(), 1 << 20, &options()).unwrap();
-    let pool = pool_on(medium);
+    let pool = pool_on(FileMedium::create(directory.file(), 1 << 20, &options()).unwrap());
     let hole = Span::of_bytes(Addr::new(1 << 16), 1 << 18);
     pool.region().media().release(hole);
     drop(pool);
     let with_hole = blocks();
     assert!(with_hole <= (1 << 20) - (1 << 18));
-    let pool = Pool::open(open(), Boot::default()).unwrap();
+    let pool = Pool::open(open(options()), Boot::default()).unwrap();
+    if let Some(found) = pool.region().media().holes() {
+        assert_eq!((found, blocks()), (vec![hole], with_hole));
+        let space = Space::new(pool.region().clone(), DATA);
+        assert_eq!(space.usage().unwrap().hole_bytes, 1 << 18);
+        space.claim(Span::of_bytes(hole.start, 1 << 12)).unwrap();
+        assert!(blocks() >= with_hole + (1 << 12));
+        space.take((1 << 20) - hole.end_byte(), 64).unwrap();
+        space.take((1 << 18) - (1 << 12), 64).unwrap();
+        assert_eq!(space.usage().unwrap().hole_bytes, 0);
+        assert!(blocks() >= with_hole + (1 << 18));
+        pool.region().media().release(hole);
+    } else {
+        println!("this file system does not say where holes are");
+    }
+    drop(pool);
+    let silent = FileOptions { system: Arc::new(Silent), ..options() };
+    let pool = Pool::open(open(silent), Boot::default()).unwrap();
+    assert_eq!(pool.region().media().holes(), Some(Vec::new()));
     assert!(blocks() >= 1 << 20);
     // Release and reserve again.
     pool.region().media().release(hole);
-    assert_eq!(blocks(), with_hole);
+    assert!(blocks() < with_hole + (1 << 16));
     pool.region().media().reserve(hole).unwrap();
     assert!(blocks() >= 1 << 20);
 }

@@ -1,12 +1,13 @@
 //! A file with its lock, its storage and its mapping: what the file and the DAX medium share.
 
+mod holes;
 mod unsynced;
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use super::group::GroupSync;
 use super::system::{Call, System, perform};
 use super::temporary::{self, Temporary};
-use crate::sys::map::{Mapping, Source, page_ceil, pages_inside};
+use crate::sys::map::{Mapping, Source, page_ceil};
 use crate::{Error, Origin, Result, Span, Std, WORD};
 
 /// Magic numbers of file systems whose locks or mappings are not coherent across machines.
@@ -81,8 +82,8 @@ pub(crate) struct Backing {
     plan: Plan,
     /// The length of the file. Unit: bytes. Held while the file grows.
     length: Mutex<u64>,
-    /// Whether there was no storage for a span.
-    has_holes: AtomicBool,
+    /// Whether all of the file was allocated, and nothing released.
+    is_whole: AtomicBool,
     /// What a failed sync leaves in the file.
     note: Mutex<Option<unsynced::Note>>,
 }
@@ -138,7 +139,7 @@ impl Backing {
             file: Locked { file, origin: Origin::here() },
             plan,
             length: Mutex::new(length),
-            has_holes: AtomicBool::new(false),
+            is_whole: AtomicBool::new(length == 0),
             note: Mutex::new(None),
         };
         backing.map(length)?;
@@ -285,17 +286,6 @@ impl Backing {
         }
     }
 
-    /// Punches a hole into the file: frees the storage behind the whole pages of `span`.
-    pub(crate) fn release(&self, span: Span) {
-        let inside = pages_inside(span, self.mapping.bytes());
-        let Some((from, to)) = inside.filter(|_| self.plan.writable) else { return };
-        // Best effort: a file system without holes keeps the storage and the words.
-        let _ = perform(&*self.plan.system, Call::Punch, || {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            done(rustix::fs::fallocate(&self.file.file, flags, from, to - from))
-        });
-    }
-
     /// Writes zeros to the bytes of `span` that are mapped.
     pub(crate) fn renew(&self, span: Span) {
         let (mut from, end) = (span.start.byte(), span.end_byte().min(self.mapping.bytes()));
@@ -310,24 +300,6 @@ impl Backing {
             let Some(count) = written.ok().filter(|count| *count > 0) else { return };
             from += count;
         }
-    }
-
-    /// Allocates storage for `span` again.
-    pub(crate) fn reserve(&self, span: Span) -> Result<()> {
-        let bytes = span.end_byte().min(self.mapping.bytes()).saturating_sub(span.start.byte());
-        self.group.check()?;
-        match (self.plan.writable, bytes) {
-            (false, _) => Err(read_only()),
-            (true, 0) => Ok(()),
-            (true, bytes) => self.allocate(span.start.byte(), bytes).inspect_err(|_| {
-                self.has_holes.store(true, Ordering::Relaxed);
-            }),
-        }
-    }
-
-    /// Returns whether no storage was refused to a span of the file since it was opened.
-    pub(crate) fn is_whole(&self) -> bool {
-        !self.has_holes.load(Ordering::Relaxed)
     }
 
     /// Passes a lifetime hint for the whole file; returns whether the kernel accepted it.

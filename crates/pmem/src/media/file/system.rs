@@ -51,13 +51,15 @@ pub enum Call {
     FindData,
     /// Finds the next hole, where it begins is the value. Unit: bytes.
     FindHole,
+    /// Lists which parts of the file have storage; the value is their number.
+    Extents,
     /// Writes a piece of the file again; the value is its length. Unit: bytes.
     Rewrite,
 }
 
 impl Call {
     /// Every kind.
-    pub const ALL: [Call; 23] = [
+    pub const ALL: [Call; 24] = [
         Call::OpenDirectory,
         Call::Exists,
         Call::Create,
@@ -80,6 +82,7 @@ impl Call {
         Call::Note,
         Call::FindData,
         Call::FindHole,
+        Call::Extents,
         Call::Rewrite,
     ];
 }
