@@ -141,10 +141,16 @@ impl<'a, M: Media, C: BucketCodec> Bucket<'a, M, C> {
     /// Makes a bucket of whatever lies at `at`, which no link leads to: it has `token` once that is
     /// stored. Its link is set to none; nothing is flushed.
     pub fn fresh(pm: &'a Access<'_, M>, at: Addr, kind: Kind, token: Token) -> Result<Self> {
-        let head = pm.block::<LINE_WORDS>(at)?;
-        let bucket: Self = Bucket { at, kind, token, head, codec: PhantomData };
-        bucket.head.store(NEXT, layout::encode_link(Addr::NULL, bucket.link_at()));
+        let bucket = Self::unread(pm, at, kind, token)?;
+        bucket.store_next(Addr::NULL);
         Ok(bucket)
+    }
+
+    /// Returns what lies at `at` as the bucket that it is to be, whatever it says: it has `token`
+    /// once that is stored.
+    pub fn unread(pm: &'a Access<'_, M>, at: Addr, kind: Kind, token: Token) -> Result<Self> {
+        let head = pm.block::<LINE_WORDS>(at)?;
+        Ok(Bucket { at, kind, token, head, codec: PhantomData })
     }
 
     /// Loads the pair in a slot.

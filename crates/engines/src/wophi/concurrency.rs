@@ -161,6 +161,11 @@ impl<M: Media> Held<'_, M> {
         Ok(self.stripe.sequence.begin()?)
     }
 
+    /// Returns the items that were counted, modulo 2^64.
+    pub fn items(&self) -> u64 {
+        self.stripe.items.load(Ordering::Relaxed)
+    }
+
     /// Counts items that were added, or removed if negative. Returns what the estimate is to be
     /// changed by, when that is `limit` or more.
     #[inline(always)]

@@ -37,7 +37,7 @@ pub mod sites {
         UPDATE_NEW = "wophi/update/new";
         /// The token of the older one.
         UPDATE_OLD = "wophi/update/old";
-        /// Every token of a bucket at once.
+        /// Every token of a bucket at once, and before it the link to a damaged chain.
         CLEAR = "wophi/clear/token";
     }
 }

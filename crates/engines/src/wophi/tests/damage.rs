@@ -1,11 +1,15 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
+use core::ops::ControlFlow;
 use std::collections::BTreeMap;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use everhash_index::{Design, Engine, Error, Form, Inline, Opening, Result, Table, create, open};
+use everhash_pmem::crash::{Event, Explorer, Limits, Memory, Model, Seen};
+use everhash_pmem::media::traced::Traced;
 use everhash_pmem::pool::{DATA, ROOT};
-use everhash_pmem::{Addr, AllocationMeter, Bits, Boot, Image, LINE, Region, Std};
+use everhash_pmem::{Addr, AllocationMeter, Bits, Boot, Image, LINE, Media, Region, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::hostile;
 use everhash_testkit::session::Session;
@@ -13,7 +17,7 @@ use everhash_testkit::session::Session;
 use super::upkeep::{figure, insert_until_it_grows};
 use crate::common::{record, settings};
 use crate::wophi::layout::{self, DoubleBucket, Kind, NEXT, Root, Token, WordBucket};
-use crate::wophi::{Wophi, WophiSettings};
+use crate::wophi::{Wophi, WophiSettings, WophiTable};
 
 #[test]
 fn p06_p07_damage_is_noticed_or_harmless_and_never_a_panic() {
@@ -196,13 +200,13 @@ fn a_flipped_bit_of_a_fingerprint_hides_no_key() {
 }
 
 /// Returns where the first main bucket of an extent lies.
-fn first_bucket(region: &Region<Image>, extent: usize) -> Addr {
+fn first_bucket<M: Media>(region: &Region<M>, extent: usize) -> Addr {
     let link = layout::extent_link(extent);
     layout::decode_link(region.access().load(link).unwrap(), link).unwrap()
 }
 
 /// Returns the main buckets of extent 0 behind which there is another one, and that one.
-fn linked(region: &Region<Image>) -> Vec<(Addr, Addr)> {
+fn linked<M: Media>(region: &Region<M>) -> Vec<(Addr, Addr)> {
     let (pm, first) = (region.access(), first_bucket(region, 0));
     let buckets = (0..64).map(|index| first.plus(index * WordBucket::WORDS as u64));
     let behind = |main: Addr| {
@@ -419,4 +423,209 @@ fn a_growth_moves_each_pair_of_a_circle_once() {
     let chained = figure(&table, "chained_buckets");
     assert!(linked.len() > 4 && chained <= 2 * before, "{chained} buckets, {before} before");
     assert_eq!(ask(), answers);
+}
+
+/// Words that damage stores, and where.
+type Harm = Vec<(Addr, u64)>;
+
+/// Returns ways to damage a table of words or byte strings whose 64 first buckets are being split:
+/// of the main buckets, of their chains, and then of slots. Where the upper half of a bucket is to
+/// be that does not say any more whether it is split, lies something like it, with a `stale` pair.
+fn harms<M: Media>(region: &Region<M>, stale: [u64; 2]) -> [Harm; 8] {
+    let pm = region.access();
+    let flip = |at: Addr, bit: u32| (at, pm.load(at).unwrap() ^ 1 << bit);
+    let link = |at: Addr, target| (at, layout::encode_link(target, at));
+    let [first, upper] = [0, 1].map(|extent| first_bucket(region, extent));
+    let behind = |first: Addr, index| first.plus(index * WordBucket::WORDS as u64);
+    let (split, whole, looks) = (first, behind(first, 63), behind(upper, 63));
+    let depth = |at: Addr| Token::decode(pm.load(at).unwrap(), at, Kind::Main, 3).unwrap().home();
+    assert_eq!([split, whole].map(depth), [1, 0]);
+    let linked = linked(region).into_iter().filter(|(main, _)| ![split, whole].contains(main));
+    let chains = *linked.collect::<Vec<_>>().first_chunk::<5>().expect("there are five chains");
+    let slot = |chain: usize| chains[chain].0.plus(WordBucket::SLOTS as u64);
+    let token = Token::empty(1).with_slot(0, 1).encode(looks, Kind::Main);
+    let pair = [2, 3].map(|word| looks.plus(word)).into_iter().zip(stale);
+    let unknown = [flip(whole, 20), (looks, token), link(looks.plus(NEXT as u64), Addr::NULL)];
+    [
+        unknown.into_iter().chain(pair).collect(),
+        vec![flip(split, 20)],
+        vec![flip(behind(upper, 1), 50)],
+        vec![flip(chains[0].0.plus(NEXT as u64), 7)],
+        vec![flip(chains[1].1, 3)],
+        vec![link(chains[2].1.plus(NEXT as u64), chains[2].1)],
+        vec![flip(slot(3).plus(1), 40)],
+        vec![flip(slot(4), 40)],
+    ]
+}
+
+fn do_harm<M: Media>(region: &Region<M>, harm: &Harm) {
+    harm.iter().for_each(|(at, word)| region.access().store(*at, *word).unwrap());
+}
+
+#[test]
+fn a_clear_goes_past_damage_and_leaves_none() {
+    // Fails if damage keeps a clear from the pairs behind it, or stays where nothing counts any
+    // more; if the pairs of a chain that nobody could count are counted later on; or if what is
+    // written anew of a bucket is not what a growth, or the next open, takes it for.
+    for (form, is_growing) in
+        [(Form::WORDS, true), (Form::WORDS, false), (Form::Variable, true), (Form::Variable, false)]
+    {
+        let region = Region::new(Image::<Std>::new(0, 4 << 20));
+        let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+        let opening = Opening { form, ..Opening::default() };
+        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        let pair = |number: u64| (number.to_le_bytes(), (!number).to_le_bytes());
+        let (mut count, mut before) = (0, 0);
+        let put_all = |count: u64| {
+            for (key, value) in (0..count).map(pair) {
+                assert!(!table.put(&key, &value).unwrap(), "{form}: it was not there before");
+            }
+        };
+        while figure(&table, "growing") == 0 {
+            assert!(table.insert(&pair(count).0, &pair(count).1).unwrap());
+            count += 1;
+        }
+        table.maintain(Duration::ZERO, 8).unwrap();
+        assert_eq!(figure(&table, "growing"), 1);
+        harms(&region, [0, !1]).iter().for_each(|harm| do_harm(&region, harm));
+        if !is_growing {
+            before = maintain(&table, 200);
+            assert_eq!((figure(&table, "growing"), figure(&table, "main_buckets")), (0, 128));
+        }
+        assert!(matches!(table.check(), Err(Error::Corrupt { .. })), "{form}, {before}");
+        table.clear().unwrap();
+        let counted = || (table.len().unwrap(), table.check().unwrap().items);
+        assert_eq!(counted(), (0, 0), "{form}, {is_growing}");
+        table.clear().unwrap();
+        put_all(count);
+        assert_eq!(counted(), (count, count), "{form}, {is_growing}");
+        assert_eq!(maintain(&table, 200), 0);
+        assert_eq!(figure(&table, "growing"), 0);
+        assert_eq!(counted(), (count, count), "{form}, {is_growing}");
+        drop(table);
+        let table = open::<Wophi, _>(region.clone(), opening.boot, &Inline).unwrap();
+        let mut value = Vec::new();
+        for (key, expected) in (0..count).map(pair) {
+            assert!(table.get(&key, &mut value).unwrap() && value == expected, "{form}");
+        }
+        Box::new(table).close().unwrap();
+        assert_eq!(Wophi::check(&region, opening.boot, &mut |_, _| {}).unwrap().items, count);
+    }
+}
+
+#[test]
+fn pairs_that_come_beside_clears_past_damage_are_counted() {
+    // Fails if the pairs that nobody could count stay counted, or if pairs that a writer adds or
+    // removes meanwhile are taken for some of them.
+    let region = Region::new(Image::<Std>::new(0, 4 << 20));
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let table = create::<Wophi, _>(region.clone(), &Opening::default(), &settings, &Inline);
+    let table = table.unwrap();
+    let words = table.words().unwrap();
+    let all = Barrier::new(3);
+    let write = || {
+        for round in 0..ROUNDS {
+            let before = (0..100).try_for_each(|key| words.put_word(key, key).map(drop));
+            all.wait();
+            all.wait();
+            // They may meet the damage.
+            let _ = (0..100).filter(|key| words.remove_word((key + round) % 150).is_ok()).count();
+            let _ = (100..150).filter(|key| words.put_word(*key, *key).is_ok()).count();
+            all.wait();
+            all.wait();
+            before?;
+        }
+        Ok(())
+    };
+    let clear_often = |index: u64| {
+        let damaged = first_bucket(&region, 0).plus(index * WordBucket::WORDS as u64);
+        let clear = |_| {
+            all.wait();
+            let pm = region.access();
+            pm.store(damaged, pm.load(damaged).unwrap() ^ 1 << 20).unwrap();
+            all.wait();
+            let cleared = table.clear();
+            all.wait();
+            let counted = cleared.and_then(|()| Ok((table.len()?, table.check()?.items)));
+            all.wait();
+            counted
+        };
+        (0..ROUNDS).map(clear).collect::<Vec<_>>()
+    };
+    let (written, cleared) = std::thread::scope(|scope| {
+        let (writer, other) = (scope.spawn(write), scope.spawn(|| clear_often(9)));
+        let cleared = [clear_often(5), other.join().unwrap()];
+        (writer.join().unwrap(), cleared)
+    });
+    written.unwrap_or_else(|error: Error| panic!("{error}"));
+    for counted in cleared.into_iter().flatten() {
+        let (count, items) = counted.unwrap();
+        assert_eq!(count, items);
+    }
+}
+
+/// Rounds of a test with threads.
+const ROUNDS: u64 = 200;
+
+#[test]
+fn p01_a_power_failure_in_a_clear_past_damage_brings_nothing_back() {
+    // Fails if a damaged bucket is whole before what it leads to is cut off, or a lower half says
+    // that it is split before there is an upper one: a value comes back then that its key had
+    // before. Or if a clear has returned and not all of what it did is durable.
+    for (model, harm) in Model::ALL.into_iter().flat_map(|model| (0..6).map(move |it| (model, it)))
+    {
+        let region = Region::new(Traced::<Std>::new(model, 0, 1 << 20));
+        let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+        let opening = Opening::default();
+        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        let count = insert_until_it_grows(&table);
+        table.maintain(Duration::ZERO, 8).unwrap();
+        // A pair that belongs into the upper half of the last bucket, with a value of long ago.
+        let WophiTable::Words(inner) = &table else { panic!("8/8 has words") };
+        let is_upper = |key: &u64| inner.hasher.bytes(&key.to_le_bytes()) & 127 == 127;
+        let old = (0..count).find(is_upper).expect("one key in 128 belongs there");
+        do_harm(&region, &harms(&region, [old, !old])[harm]);
+        let before = region.media().visible();
+        region.media().take_log();
+        table.clear().unwrap();
+        assert_eq!(table.len().unwrap(), 0);
+        drop(table);
+        let log = region.media().take_log();
+        let (opened, refused) = crash_in_clear(Memory::of(model, before), log.events(), count);
+        println!("{model}, {harm}: {opened} opened, {refused} still damaged");
+        assert!(opened > 1 && refused > 0, "{model}, {harm}: {opened}, {refused}");
+    }
+}
+
+/// Tries crashes of a clear of keys up to `count`, which are their own values. Returns how many
+/// of the states could be opened, and how many were still damaged.
+fn crash_in_clear(memory: Memory, log: &[Event], count: u64) -> (u32, u32) {
+    let few = Limits { product: 64, single: 64, pairs: 64, random: 16, ..Limits::default() };
+    let (mut opened, mut refused) = (0, 0);
+    let mut look = |words: &[u64]| {
+        let bytes = words.len() as u64 * 8;
+        let region = Region::new(Image::<Std>::of(words, bytes, bytes));
+        let boot = Boot([Opening::default().boot.0[0], 2]);
+        let Ok(table) = open::<Wophi, _>(region, boot, &Inline) else {
+            refused += 1;
+            return None;
+        };
+        opened += 1;
+        let values = (0..count).map(|key| (key, table.words().unwrap().get_word(key).unwrap()));
+        let there = values.filter(|(key, value)| value.inspect(|it| assert_eq!(it, key)).is_some());
+        let there = there.count() as u64;
+        assert_eq!(table.check().unwrap().items, there);
+        Some(there)
+    };
+    let mut explorer = Explorer::new(memory, log);
+    let mut seen = Seen::default();
+    while explorer.next_point().is_some() {
+        let _ = explorer.states(&few, &mut seen, 0, &mut |state| {
+            look(&state.image());
+            ControlFlow::Continue(())
+        });
+    }
+    assert!(explorer.memory().is_settled(), "all is durable");
+    assert_eq!(look(explorer.memory().durable()), Some(0));
+    (opened, refused)
 }
