@@ -56,7 +56,7 @@
 //! | (3.6) a record is persisted before its slot | both wait for one fence, and META for it | one fence less; until META is durable, a crash leaves neither |
 //! | all items are counted, and visited, under the locks of their shards | `len` is stored at a clean close, and counted under the locks after a crash; a scan takes no lock, and reads a home again if a write came between | a visitor must not stop writers |
 //! | a pair at the pointer has the key if the hash is equal | whole keys are compared | two keys may have one hash |
-//! | a shard doubles when a search finds no room | it keeps its size if at most 55 % of its slots are live and some are deleted; it doubles more than once if need be, and is full at `max_buckets`, or at 64 buckets a pair | deleted slots alone must not double a shard, and a skewed shard must not loop |
+//! | a shard doubles when a search finds no room | it keeps its size if at most 55 % of its slots are live and some are deleted, or at `max_buckets` if one in 16 is deleted; it doubles more than once if need be, and is full at `max_buckets`, or at 64 buckets a pair | deleted slots alone must not double a shard, and a skewed shard must not loop |
 //! | collection of deleted slots: when there are too many | by an insert that looked at 8 buckets of which a quarter of the slots was deleted, and by upkeep for shards with a quarter of deleted slots | the paper gives no number |
 //! | buckets of 256 bytes, the unit of the device | also on devices with larger units: the buckets of a shard are contiguous, and the next one probed lies in the same unit, but for the last | one 8-byte word cannot say more than 14 slots |
 

@@ -19,6 +19,14 @@ use crate::common::room::{crowded, had_room};
 /// many pairs again before its searches are as long as before.
 const KEEP_PERCENT: u64 = 55;
 
+/// Slots of which one at least is deleted in a shard of the largest size that is collected at a
+/// higher load than that.
+///
+/// Unit: slots. Source: ours; a shard that is nearly full is searched for room again and again, and
+/// one removal at a time must not have it rehashed for each pair that takes its place. So each
+/// removal pays for 16 slots of a rehash at most, about those of one bucket.
+const MOST_PER_DELETED: u64 = 16;
+
 /// The buckets that a shard may have for each of its pairs.
 ///
 /// Unit: buckets. Source: ours; sixteen pairs on a path of two buckets meet in a shard of 64 times
@@ -34,6 +42,8 @@ const MOST_AHEAD_BYTES: u64 = 64 << 20;
 impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Rebuilds shard `index`, in which a search found no vacancy: at the same size if collecting
     /// the deleted slots should be enough, else at twice the size, or more if that is not enough.
+    /// At the largest size, where nothing else would help, it is collected if that is worth a
+    /// rehash.
     ///
     /// A crash leaves the shard at the old place or at the new one, with the same pairs.
     ///
@@ -50,7 +60,9 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let place = held.place();
         let census = Census::of(pm, place)?;
         let slots = place.buckets() * self.settings.bucket_slots;
-        let keep = census.deleted > 0 && census.live * 100 <= slots * KEEP_PERCENT;
+        let is_largest = place.buckets() >= self.settings.max_buckets;
+        let is_worth_it = is_largest && census.deleted * MOST_PER_DELETED >= slots;
+        let keep = census.deleted > 0 && census.live * 100 <= slots * KEEP_PERCENT || is_worth_it;
         self.rebuild(pm, held, index, place.log + u32::from(!keep))
     }
 

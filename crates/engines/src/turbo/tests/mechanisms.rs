@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create, open};
+use everhash_index::{Cursor, Error, Form, Inline, Opening, Table, WordTable, create, open};
 use everhash_pmem::{Image, Region, Std};
 
 use everhash_testkit::measured::{MEMORY, Measured};
@@ -145,6 +145,84 @@ fn a_shard_of_deleted_slots_keeps_its_size_when_it_overflows() {
     let counted = ["buckets", "doublings", "collections"].map(|name| number(&table, name));
     assert_eq!(counted, [16, 0, 1]);
     assert_eq!(table.check().unwrap().items, 27);
+}
+
+/// Fills a shard of 16 buckets, the most it may have, but for one bucket whose keys lie behind it,
+/// and `more` slots of another one. Returns the table, and keys that find no room.
+fn full_but_for_deleted(more: usize) -> (Region<Image>, TurboTable<Image>, Vec<u64>) {
+    let settings = TurboSettings { max_buckets: 16, scope: 2, ..ONE_SHARD() };
+    let (region, table) = image(Form::WORDS, &settings);
+    let (inner, words) = (of_words(&table), table.words().unwrap());
+    let of_home = |home: u64| {
+        let is_there = move |key: &u64| layout::home_of(inner.hashed(*key).hash, 4) == home;
+        (0..).filter(is_there)
+    };
+    // Half of the first overflow into bucket 2, and so the others into bucket 3.
+    let rest = (4..17).flat_map(|home| of_home(home % 16).take(13));
+    let keys = of_home(1).take(26).chain(of_home(2).take(13)).chain(rest);
+    keys.for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    let ended = of_home(1).take(13).chain(of_home(8).take(more));
+    ended.for_each(|key| assert!(words.remove_word(key).unwrap()));
+    let refused = of_home(2).skip(13).take(14).collect();
+    (region, table, refused)
+}
+
+#[test]
+fn a_shard_at_its_largest_size_is_collected_before_it_refuses_a_pair() {
+    // Fails if a shard that cannot double refuses a pair for which its deleted slots have room,
+    // because more than 55 % of the others are in use; or if a pair is lost on the way.
+    let (_region, table, keys) = full_but_for_deleted(1);
+    let (words, before) = (table.words().unwrap(), table.len().unwrap());
+    assert!(before * 100 > 224 * 80, "{before} pairs in 16 buckets of 14");
+    for key in &keys[..13] {
+        assert!(words.insert_word(*key, 1).unwrap(), "its bucket is empty when others are at home");
+    }
+    let counted = ["buckets", "doublings", "collections"].map(|name| number(&table, name));
+    assert_eq!(counted, [16, 0, 1]);
+    // None is deleted any more: there is nothing to collect.
+    for _ in 0..10 {
+        let refused = words.insert_word(keys[13], 1);
+        assert!(matches!(refused, Err(Error::Limit { name: "max_buckets", limit: 16, .. })));
+    }
+    assert_eq!(number(&table, "collections"), 1);
+    assert_eq!(table.check().unwrap().items, before + 13);
+}
+
+#[test]
+fn a_shard_at_its_largest_size_is_not_collected_for_a_few_deleted_slots() {
+    // Fails if a shard is rehashed for every pair while it has a deleted slot: 13 of 224 are fewer
+    // than one in 16.
+    let (_region, table, keys) = full_but_for_deleted(0);
+    let (inner, words) = (of_words(&table), table.words().unwrap());
+    let refused = words.insert_word(keys[0], 1);
+    assert!(matches!(refused, Err(Error::Limit { name: "max_buckets", limit: 16, .. })));
+    assert_eq!(number(&table, "collections"), 0);
+    // Pairs that come and go: a collection for one in 16 slots at most.
+    let mut present: Vec<u64> = Vec::new();
+    let mut next = Some(Cursor::default());
+    while let Some(cursor) = next {
+        let visit = &mut |key: &[u8], _: &[u8]| {
+            present.push(u64::from_le_bytes(key.try_into().expect("8/8 has words")));
+        };
+        next = table.scan(cursor, visit).unwrap();
+    }
+    let (mut removed, mut refusals) = (13, 0);
+    for (round, key) in (1 << 20..).take(2000).enumerate() {
+        let at = layout::home_of(inner.hashed(key).hash, 20) as usize % present.len();
+        if words.insert_word(key, 1).is_ok() {
+            present.push(key);
+        } else {
+            refusals += 1;
+        }
+        if round % 2 == 0 {
+            assert!(words.remove_word(present.swap_remove(at)).unwrap());
+            removed += 1;
+        }
+    }
+    let collections = number(&table, "collections");
+    assert!(refusals > 100 && collections > 0, "{refusals}, {collections}");
+    assert!(collections * 14 <= removed, "{collections} for {removed} removals");
+    assert_eq!(table.check().unwrap().items, present.len() as u64);
 }
 
 #[test]
