@@ -260,7 +260,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::media::file::system::{Call, System};
+    use crate::media::file::system::{Call, Os, System};
     use crate::{Region, Space};
 
     fn place(name: &str) -> std::path::PathBuf {
@@ -305,18 +305,34 @@ mod tests {
         }
     }
 
+    /// Makes a file of 64 KiB on any file system, which is not mapped directly.
+    fn medium(directory: &Path, system: Arc<dyn System>) -> DaxMedium {
+        let plan = Plan { synchronous: false, system, ..plan(&FileOptions::default()) };
+        let backing = Backing::create(&directory.join("pairs.ehdb"), 1 << 16, plan).unwrap();
+        let none = Flusher::new(WriteBack::None).unwrap();
+        DaxMedium { backing, flusher: none, writer: none }
+    }
+
+    #[test]
+    fn what_is_stored_past_the_caches_is_there() {
+        // Fails if such a store is lost, or goes elsewhere.
+        let directory = place("dax-stores");
+        let region = Region::new(medium(&directory, Arc::new(Os)));
+        let pm = region.access();
+        pm.write_words_nt(Addr::new(72), &[1, 2, 3], Site::new("test")).unwrap();
+        let mut words = [0; 5];
+        pm.read_words(Addr::new(64), &mut words).unwrap();
+        assert_eq!(words, [0, 1, 2, 3, 0]);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
     #[test]
     fn p10_what_found_no_storage_is_not_whole() {
         // Fails if the medium says that it has no holes: nothing is reserved then before it is
         // used, and a store to a hole on a full disk ends the process.
         let directory = place("dax-holes");
         let disk = Arc::new(FullDisk::default());
-        let system = Arc::clone(&disk) as Arc<dyn System>;
-        // Not mapped directly: any file system does.
-        let plan = Plan { synchronous: false, system, ..plan(&FileOptions::default()) };
-        let backing = Backing::create(&directory.join("pairs.ehdb"), 1 << 16, plan).unwrap();
-        let none = Flusher::new(WriteBack::None).unwrap();
-        let region = Region::new(DaxMedium { backing, flusher: none, writer: none });
+        let region = Region::new(medium(&directory, Arc::clone(&disk) as Arc<dyn System>));
         assert_eq!(region.media().holes(), Some(Vec::new()));
         disk.0.store(true, Ordering::Relaxed);
         let whole = Span::of_bytes(Addr::NULL, 1 << 16);

@@ -9,7 +9,7 @@ use everhash_pmem::crash::{
 };
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_pmem::pool::{Boot, Identity, Pool};
-use everhash_pmem::{Access, Addr, LINE, Media, Region, Result, Site, Span};
+use everhash_pmem::{Access, Addr, Block, LINE, Media, Region, Result, Site, Span};
 
 const BYTES: u64 = 4096;
 const PAIR: Site = Site::new("test/pair");
@@ -431,11 +431,30 @@ fn a_run_that_does_not_end_is_ended() {
     // Fails (by hanging) if a mutant that drops the store a loop waits for stops the judge.
     let region = region(Model::Adr);
     region.media().limit_steps(1000);
-    let waiting =
-        std::panic::AssertUnwindSafe(|| while region.access().load(Addr::new(64)).unwrap() == 0 {});
-    assert!(std::panic::catch_unwind(waiting).is_err());
-    region.media().restart(&[0; 8]);
-    assert_eq!(region.access().load(Addr::new(0)).unwrap(), 0);
+    let pm = region.access();
+    let loads = || while pm.load(Addr::new(64)).unwrap() == 0 {};
+    let line = pm.block::<8>(Addr::new(64)).unwrap();
+    let exchanges = || while line.compare_exchange(0, 1, 2, PAIR).is_err() {};
+    for waiting in [&loads as &dyn Fn(), &exchanges] {
+        let waiting = std::panic::AssertUnwindSafe(waiting);
+        assert!(std::panic::catch_unwind(|| waiting()).is_err());
+        region.media().restart(&[0; 9]);
+        assert_eq!(pm.load(Addr::new(0)).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_restart_leaves_nothing_of_the_run_before() {
+    // Fails if the medium is as long as before, or if a word that lies behind the new content is
+    // there again once the medium has grown.
+    let region = region(Model::Adr);
+    let (pm, bytes) = (region.access(), region.media().bytes());
+    pm.store(Addr::new(128), 5).unwrap();
+    region.media().restart(&[1; 8]);
+    assert_eq!(region.media().bytes(), 64);
+    assert!(pm.load(Addr::new(128)).is_err());
+    region.media().grow(bytes).unwrap();
+    assert_eq!([0, 128].map(|at| pm.load(Addr::new(at)).unwrap()), [1, 0]);
 }
 
 /// Adds up two counters; recovery repairs the second from the first, and itself needs two steps.
