@@ -20,7 +20,7 @@ use super::concurrency::Groups;
 use super::fingerprints::{Covers, Fingerprints, Known};
 use super::layers::{Layers, View};
 use super::layout::{self, Listed, MOST_LIVE, PLACES, Place, ROOT, Root, is_deleted, is_second};
-use super::setup::TieredSettings;
+use super::setup::{TieredSettings, costs_pages};
 use super::state::{Growth, LookupOf, ShortLookup, Sweep, Tiered, line_class};
 use crate::common::hash::KeyedHash;
 use crate::common::jobs::run_all;
@@ -112,14 +112,17 @@ fn assemble<M: Media, C: PairCodec>(
     let fingerprints = Fingerprints::new(covers, settings.layers);
     fingerprints.add_all(&layers.view());
     let hasher = KeyedHash::of(pool.identity())?;
-    let short_lookup = ShortLookup::of(covers, settings.shadow_reading == 1);
+    let guarantees = pool.region().media().guarantees();
+    let by_column = covers == Covers::Nothing && costs_pages(guarantees);
+    let short_lookup = ShortLookup::of(covers, settings.shadow_reading == 1, by_column);
     Ok(Tiered {
         form: Form::from_code(pool.identity().form),
         settings,
         lookup: lookup(&hasher, short_lookup),
         hasher,
         short_lookup,
-        ordered: pool.region().media().guarantees().same_line_order,
+        by_column,
+        ordered: guarantees.same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.heap_page_bytes),
         space,
         groups: Groups::new(layout::groups_log(settings.top_pages)),

@@ -54,11 +54,18 @@ const AS_FITS: u64 = 3;
 /// Unit: slots. Source: ours; 64 pages of a top layer, and 128 below it.
 const USUAL_SLOTS: u64 = 192 * 192;
 
-/// The access unit of a medium from which on a table is steep.
+/// The access unit of a medium on which pages count, from which on a table is steep.
 ///
 /// Unit: bytes. Source: ours; a page of flash. There each write of a page at random costs others,
 /// which a small top layer saves.
-const STEEP_FROM_BYTES: u64 = 4096;
+const COSTLY_BYTES: u64 = 4096;
+
+/// Returns whether each bucket that is read, and each write at random, costs a page of a device: a
+/// file's pages lie in memory.
+pub fn costs_pages(guarantees: Guarantees) -> bool {
+    let is_device = matches!(guarantees.domain, Domain::Adr | Domain::Eadr);
+    is_device && guarantees.access_unit_bytes >= COSTLY_BYTES
+}
 
 /// The load for which a table of known size is made.
 ///
@@ -110,9 +117,8 @@ impl TieredSettings {
     /// moves for it, a table is steep: three layers each four times as large as the one above, and
     /// the heads of all but the bottom one in DRAM. In memory a second layer is a second search.
     pub(super) fn on_medium(mut self, guarantees: Guarantees) -> Self {
-        let writes_units = matches!(guarantees.domain, Domain::Adr | Domain::Eadr);
-        let is_steep = writes_units && guarantees.access_unit_bytes >= STEEP_FROM_BYTES;
-        let (layers, ratio_log, fingerprints) = if is_steep { (3, 2, 2) } else { (2, 1, 0) };
+        let (layers, ratio_log, fingerprints) =
+            if costs_pages(guarantees) { (3, 2, 2) } else { (2, 1, 0) };
         if self.layers == 0 {
             self.layers = layers;
         }

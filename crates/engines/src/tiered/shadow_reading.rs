@@ -1,5 +1,11 @@
 //! Searching, from the top layer down (Tiered Hashing 3.2, 3.4): what a reader finds first is the
 //! newest copy of its key, shadows included, and a writer looks for the same one.
+//!
+//! All copies of a key lie under one of its hash functions, so that it does not matter which is
+//! looked at first. Where each bucket costs a page, one column of buckets comes after the other:
+//! more pairs lie under the first hash function than under the second, and in full tables more in
+//! lower layers than above. Elsewhere, where lines are fetched together, one layer comes after the
+//! other, which takes fewer steps in tables with room; also where DRAM knows the upper ones.
 
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Media};
@@ -185,9 +191,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ///
     /// Places come from where they are shared, and are not copied first.
     ///
-    /// Under the first hash function and the second there cannot be copies of one key, so that it
-    /// does not matter which is looked at first.
-    ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`]; also if a write comes between, and the caller tells.
     #[inline(always)]
@@ -201,25 +204,23 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         mut see: impl FnMut(usize, usize, Option<[Head; 2]>),
     ) -> Result<Option<Copied<'a, M, C>>> {
         let print = layout::print_of(wanted.hash);
-        for rank in 0..live.count() {
+        for (rank, second) in order(live, self.by_column) {
             let place = self.layers.place(live, rank);
-            for second in [0, 1] {
-                let home = place.home(positions[second]);
-                let known = self.known(live, rank, place, positions[second]);
-                let both = Both::of(pm, home, known);
-                see(rank as usize, second, both.as_ref().map(Both::heads));
-                let found = match both {
-                    Some(lines) => match lines.matching(print) {
-                        0 => continue,
-                        slots => lines.find(slots, &self.hasher, wanted, bytes)?,
-                    },
-                    None => self.walk(Lines::with(pm, home, known), wanted, bytes)?,
-                };
-                if let Some((line, slot, pair)) = found
-                    && counts(line.head.state(slot))
-                {
-                    return Ok(Some(Copied { rank: rank as usize, line, slot, pair }));
-                }
+            let home = place.home(positions[second]);
+            let known = self.known(live, rank, place, positions[second]);
+            let both = Both::of(pm, home, known);
+            see(rank as usize, second, both.as_ref().map(Both::heads));
+            let found = match both {
+                Some(lines) => match lines.matching(print) {
+                    0 => continue,
+                    slots => lines.find(slots, &self.hasher, wanted, bytes)?,
+                },
+                None => self.walk(Lines::with(pm, home, known), wanted, bytes)?,
+            };
+            if let Some((line, slot, pair)) = found
+                && counts(line.head.state(slot))
+            {
+                return Ok(Some(Copied { rank: rank as usize, line, slot, pair }));
             }
         }
         Ok(None)
@@ -262,6 +263,18 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
         Ok(None)
     }
+}
+
+/// Returns in which order layers, from the top down, and hash functions are looked at: one hash
+/// function after the other, `by_column`, or one layer after the other.
+#[inline(always)]
+fn order(live: Live, by_column: bool) -> impl Iterator<Item = (u64, usize)> {
+    let layers = live.count();
+    (0..2 * layers).map(move |step| match by_column {
+        true if step < layers => (step, 0),
+        true => (step - layers, 1),
+        false => (step / 2, (step % 2) as usize),
+    })
 }
 
 /// Fetches the lines of both buckets of a key in a layer.

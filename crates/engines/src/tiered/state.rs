@@ -37,15 +37,15 @@ pub enum ShortLookup {
     InLines,
     /// In DRAM, as far as it knows them.
     InDram,
-    /// There is none: a shadow does not count.
+    /// There is none: a shadow does not count, or each bucket costs a page.
     None,
 }
 
 impl ShortLookup {
     /// Returns that of a table with these fingerprints.
-    pub fn of(covers: Covers, shadows_count: bool) -> ShortLookup {
+    pub fn of(covers: Covers, shadows_count: bool, by_column: bool) -> ShortLookup {
         match covers {
-            _ if !shadows_count => ShortLookup::None,
+            _ if !shadows_count || by_column => ShortLookup::None,
             Covers::Nothing => ShortLookup::InLines,
             Covers::All | Covers::Upper => ShortLookup::InDram,
         }
@@ -61,6 +61,8 @@ pub struct Tiered<M: Media, C: PairCodec> {
     /// How a key is looked up if keys are words.
     pub(super) lookup: WordLookup<M>,
     pub(super) short_lookup: ShortLookup,
+    /// Whether a search looks at all layers under one hash function first.
+    pub(super) by_column: bool,
     /// Whether a line keeps the order of its stores on this medium.
     pub(super) ordered: bool,
     pub(super) space: Arc<Space<M>>,

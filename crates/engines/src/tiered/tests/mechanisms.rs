@@ -8,6 +8,7 @@ use everhash_testkit::model;
 
 use crate::tiered::bucket::Line;
 use crate::tiered::in_cacheline_crash_consistency::shadow;
+use crate::tiered::layout::{self, is_second};
 use crate::tiered::{Tiered, TieredSettings, TieredTable, bytes_needed};
 
 pub(super) fn own(table: &dyn Table, name: &str) -> u64 {
@@ -208,6 +209,46 @@ fn nearly_all_gets_end_in_the_short_look_up_and_it_is_never_wrong() {
         println!("{answered} of {} gets", 4 * most);
         let least = if shadow_reading == 1 { 4 * most * 95 / 100 } else { 0 };
         assert!((least..=4 * most * shadow_reading).contains(&answered));
+    }
+}
+
+#[test]
+fn where_buckets_cost_pages_one_column_is_read_after_the_other() {
+    // Fails if a search goes by layers where each bucket is a page, if it passes a copy or takes an
+    // older one, or if it goes by columns where heads of upper layers are known.
+    let flash = Guarantees { access_unit_bytes: 4096, ..MEMORY };
+    for (layers, fingerprints) in [(2, 0), (3, 0), (3, 2)] {
+        let settings = TieredSettings { layers, fingerprints, ..of_the_paper() };
+        let measured = Measured::<Tiered>::new(Form::WORDS, &settings, flash).unwrap();
+        let (words, most) = (measured.words(), settings.slots() * 60 / 100);
+        (0..most).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+        (0..most).step_by(3).for_each(|key| assert!(words.update_word(key, !key).unwrap()));
+        (0..most).step_by(7).for_each(|key| assert!(words.remove_word(key).unwrap()));
+        let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+        let (pm, live) = (table.pool.access(), table.layers.live());
+        let mut lower = 0;
+        for key in 0..2 * most {
+            let value = if key % 3 == 0 { !key } else { key };
+            let expected = (key < most && key % 7 != 0).then_some(value);
+            assert_eq!(words.get_word(key).unwrap(), expected, "{key}");
+            let (wanted, mut seen) = (table.hashed(key), Vec::new());
+            let positions = layout::positions(wanted.hash);
+            let see = |rank, second, _| seen.push((rank, second));
+            let found = (wanted, &mut Vec::new());
+            let copy = table.topmost(&pm, live, positions, found, |_| true, see).unwrap();
+            let by_column =
+                (0..2).flat_map(|second| (0..layers as usize).map(move |rank| (rank, second)));
+            let by_layer = (0..layers as usize).flat_map(|rank| [(rank, 0), (rank, 1)]);
+            let order: Vec<_> =
+                if fingerprints == 0 { by_column.collect() } else { by_layer.collect() };
+            let read = match copy.map(|copy| (copy.rank, usize::from(is_second(copy.state())))) {
+                Some(place) => 1 + order.iter().position(|at| *at == place).unwrap(),
+                None => order.len(),
+            };
+            assert_eq!(seen, order[..read], "{key}");
+            lower += u64::from(read > 2);
+        }
+        assert!(lower > most, "{lower} of {most} searches went below the first bucket");
     }
 }
 
