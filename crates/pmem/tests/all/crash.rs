@@ -436,8 +436,7 @@ fn a_run_that_does_not_end_is_ended() {
     let line = pm.block::<8>(Addr::new(64)).unwrap();
     let exchanges = || while line.compare_exchange(0, 1, 2, PAIR).is_err() {};
     for waiting in [&loads as &dyn Fn(), &exchanges] {
-        let waiting = std::panic::AssertUnwindSafe(waiting);
-        assert!(std::panic::catch_unwind(|| waiting()).is_err());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(waiting)).is_err());
         region.media().restart(&[0; 9]);
         assert_eq!(pm.load(Addr::new(0)).unwrap(), 0);
     }

@@ -46,9 +46,9 @@ impl Backing {
     }
 
     /// Returns the spans that have no storage; nothing if the file system does not say, and if
-    /// there are too many.
+    /// there are too many. A file to which nobody stores needs none.
     pub(crate) fn holes(&self) -> Option<Vec<Span>> {
-        if self.is_whole.load(Ordering::Relaxed) {
+        if !self.plan.writable || self.is_whole.load(Ordering::Relaxed) {
             return Some(Vec::new());
         }
         let mut stored = Vec::new();
