@@ -254,7 +254,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         if next.is_none() {
             missing = Missing::Everything;
         }
-        let (mut reached, mut steps) = (BTreeSet::new(), 0);
+        let mut reached = BTreeSet::new();
         while let Some(bucket) = next {
             let mut token = bucket.token;
             for slot in bucket.token.live_slots() {
@@ -278,13 +278,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
             } else if token != bucket.token {
                 plan.chained.push((bucket, token));
             }
-            let behind = match self.follow(pm, &bucket, index, &mut steps) {
-                // Each pair moves once.
-                Ok(Some(next)) if !reached.insert(next.at) => {
-                    Err(corrupt(bucket.at, "a chain ends"))
-                }
-                behind => behind,
-            };
+            // Each pair moves once.
+            let behind = self.follow_once(pm, &bucket, index, &mut reached);
             if behind.is_err() {
                 missing = Missing::Something;
             }

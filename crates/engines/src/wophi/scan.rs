@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use everhash_index::{Cursor, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, RecordWord};
 
-use super::bucket::{Bucket, BucketCodec, corrupt};
+use super::bucket::{Bucket, BucketCodec};
 use super::failure_atomic_writes::sites;
 use super::layout::{Kind, Token};
 use super::state::Wophi;
@@ -187,13 +187,10 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         main: Bucket<'a, M, C>,
         index: u64,
     ) -> Result<Vec<Bucket<'a, M, C>>> {
-        let (mut chain, mut reached, mut steps) = (vec![main], BTreeSet::new(), 0);
+        let (mut chain, mut reached) = (vec![main], BTreeSet::new());
         let mut last = main;
-        while let Some(next) = self.follow(pm, &last, index, &mut steps)? {
-            // Their records are given back, each once.
-            if !reached.insert(next.at) {
-                return Err(corrupt(last.at, "a chain ends"));
-            }
+        // Their records are given back, each once.
+        while let Some(next) = self.follow_once(pm, &last, index, &mut reached)? {
             chain.push(next);
             last = next;
         }

@@ -1,11 +1,11 @@
 //! What an open table holds in DRAM, and how its parts reach one another.
 
 use core::sync::atomic::Ordering;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use everhash_index::{Form, Result};
-use everhash_pmem::{Access, AtomicWord, Heap, Media, Pool, Primitives, Space};
+use everhash_pmem::{Access, Addr, AtomicWord, Heap, Media, Pool, Primitives, Space};
 
 use super::bucket::{Bucket, BucketCodec, corrupt, read_chained};
 use super::bucket_pre_allocation::PreAllocated;
@@ -162,6 +162,21 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
                 }
                 read_chained(pm, at, index).map(Some)
             }
+        }
+    }
+
+    /// As [`Wophi::follow`], for whoever does with each bucket what must be done once: a circle is
+    /// noticed where it comes to one of those that were `reached`.
+    pub(super) fn follow_once<'a>(
+        &self,
+        pm: &'a Access<'_, M>,
+        bucket: &Bucket<'a, M, C>,
+        index: u64,
+        reached: &mut BTreeSet<Addr>,
+    ) -> Result<Option<Bucket<'a, M, C>>> {
+        match self.follow(pm, bucket, index, &mut (reached.len() as u64))? {
+            Some(next) if !reached.insert(next.at) => Err(corrupt(bucket.at, "a chain ends")),
+            next => Ok(next),
         }
     }
 
