@@ -141,10 +141,7 @@ fn a_damaged_pair_takes_no_other_one_of_its_chain_along() {
 #[test]
 fn an_open_after_a_crash_notices_a_key_among_those_of_another_bucket() {
     // Fails if recovery takes any pair for one that a split has moved, and removes it.
-    let region = Region::new(Image::<Std>::new(0, 1 << 20));
-    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-    let table = create::<Wophi, _>(region.clone(), &Opening::default(), &settings, &Inline);
-    let table = table.unwrap();
+    let (region, table) = of_64_buckets(Image::<Std>::new(0, 1 << 20), Form::WORDS);
     let key = |number: u64| number << 40 | 0xfeed;
     (0..20).for_each(|number| {
         let words = table.words().unwrap();
@@ -174,10 +171,7 @@ fn an_open_after_a_crash_notices_a_key_among_those_of_another_bucket() {
 #[test]
 fn a_flipped_bit_of_a_fingerprint_hides_no_key() {
     // Fails if a fingerprint that another one was made of means that the key is another one.
-    let region = Region::new(Image::<Std>::new(0, 1 << 20));
-    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-    let opening = Opening { form: Form::DOUBLE_WORDS, ..Opening::default() };
-    let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let (region, table) = of_64_buckets(Image::<Std>::new(0, 1 << 20), Form::DOUBLE_WORDS);
     let key = |number: u64| number.to_le_bytes().repeat(2);
     (0..100).for_each(|number| assert!(table.insert(&key(number), &key(number)).unwrap()));
     let (pm, link) = (region.access(), layout::extent_link(0));
@@ -197,6 +191,15 @@ fn a_flipped_bit_of_a_fingerprint_hides_no_key() {
         pm.store(at, before).unwrap();
     }
     assert!(noticed > 20, "{noticed}");
+}
+
+/// Makes a table with 64 main buckets.
+fn of_64_buckets<M: Media>(medium: M, form: Form) -> (Region<M>, WophiTable<M>) {
+    let region = Region::new(medium);
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let opening = Opening { form, ..Opening::default() };
+    let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    (region, table)
 }
 
 /// Returns where the first main bucket of an extent lies.
@@ -243,10 +246,7 @@ fn a_damaged_bucket_keeps_a_growth_from_no_other_key_and_not_from_its_end() {
     // Fails if a write fails for damage that its key does not meet; if a growth that meets a
     // damaged bucket never ends, so that chains grow for ever and upkeep tells of it at each call;
     // or if upkeep, a check or a salvage takes what became of the bucket for sound.
-    let region = Region::new(Image::<Std>::new(0, 1 << 20));
-    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-    let opening = Opening::default();
-    let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let (region, table) = of_64_buckets(Image::<Std>::new(0, 1 << 20), Form::WORDS);
     let words = table.words().unwrap();
     insert_until_it_grows(&table);
     let [last, upper] =
@@ -346,10 +346,7 @@ fn a_growth_takes_along_what_is_intact_of_a_damaged_chain() {
         (Form::WORDS, Part::Chained),
         (Form::WORDS, Part::Key),
     ] {
-        let region = Region::new(Image::<Std>::new(0, 4 << 20));
-        let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-        let opening = Opening { form, ..Opening::default() };
-        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        let (region, table) = of_64_buckets(Image::<Std>::new(0, 4 << 20), form);
         let insert = |key: u64| table.insert(&key.to_le_bytes(), &(!key).to_le_bytes());
         let mut count = 0;
         while figure(&table, "growing") == 0 {
@@ -393,7 +390,7 @@ fn a_growth_takes_along_what_is_intact_of_a_damaged_chain() {
             assert!(matches!(table.check(), Err(Error::Corrupt { .. })));
         }
         drop(table);
-        let opened = open::<Wophi, _>(region, opening.boot, &Inline).map(drop);
+        let opened = open::<Wophi, _>(region, Opening::default().boot, &Inline).map(drop);
         assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
     }
 }
@@ -402,10 +399,7 @@ fn a_growth_takes_along_what_is_intact_of_a_damaged_chain() {
 fn a_growth_moves_each_pair_of_a_circle_once() {
     // Fails if a split lists the pairs of a chain that leads back as often as it comes round: the
     // new chains would be as long as the medium.
-    let region = Region::new(Image::<Std>::new(0, 4 << 20));
-    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-    let opening = Opening::default();
-    let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+    let (region, table) = of_64_buckets(Image::<Std>::new(0, 4 << 20), Form::WORDS);
     let count = insert_until_it_grows(&table);
     let (pm, linked) = (region.access(), linked(&region));
     for (_, behind) in &linked {
@@ -470,10 +464,7 @@ fn a_clear_goes_past_damage_and_leaves_none() {
     for (form, is_growing) in
         [(Form::WORDS, true), (Form::WORDS, false), (Form::Variable, true), (Form::Variable, false)]
     {
-        let region = Region::new(Image::<Std>::new(0, 4 << 20));
-        let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-        let opening = Opening { form, ..Opening::default() };
-        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        let (region, table) = of_64_buckets(Image::<Std>::new(0, 4 << 20), form);
         let pair = |number: u64| (number.to_le_bytes(), (!number).to_le_bytes());
         let (mut count, mut before) = (0, 0);
         let put_all = |count: u64| {
@@ -503,13 +494,14 @@ fn a_clear_goes_past_damage_and_leaves_none() {
         assert_eq!(figure(&table, "growing"), 0);
         assert_eq!(counted(), (count, count), "{form}, {is_growing}");
         drop(table);
-        let table = open::<Wophi, _>(region.clone(), opening.boot, &Inline).unwrap();
+        let boot = Opening::default().boot;
+        let table = open::<Wophi, _>(region.clone(), boot, &Inline).unwrap();
         let mut value = Vec::new();
         for (key, expected) in (0..count).map(pair) {
             assert!(table.get(&key, &mut value).unwrap() && value == expected, "{form}");
         }
         Box::new(table).close().unwrap();
-        assert_eq!(Wophi::check(&region, opening.boot, &mut |_, _| {}).unwrap().items, count);
+        assert_eq!(Wophi::check(&region, boot, &mut |_, _| {}).unwrap().items, count);
     }
 }
 
@@ -517,10 +509,7 @@ fn a_clear_goes_past_damage_and_leaves_none() {
 fn pairs_that_come_beside_clears_past_damage_are_counted() {
     // Fails if the pairs that nobody could count stay counted, or if pairs that a writer adds or
     // removes meanwhile are taken for some of them.
-    let region = Region::new(Image::<Std>::new(0, 4 << 20));
-    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-    let table = create::<Wophi, _>(region.clone(), &Opening::default(), &settings, &Inline);
-    let table = table.unwrap();
+    let (region, table) = of_64_buckets(Image::<Std>::new(0, 4 << 20), Form::WORDS);
     let words = table.words().unwrap();
     let all = Barrier::new(3);
     let write = || {
@@ -574,10 +563,7 @@ fn p01_a_power_failure_in_a_clear_past_damage_brings_nothing_back() {
     // before. Or if a clear has returned and not all of what it did is durable.
     for (model, harm) in Model::ALL.into_iter().flat_map(|model| (0..6).map(move |it| (model, it)))
     {
-        let region = Region::new(Traced::<Std>::new(model, 0, 1 << 20));
-        let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
-        let opening = Opening::default();
-        let table = create::<Wophi, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        let (region, table) = of_64_buckets(Traced::<Std>::new(model, 0, 1 << 20), Form::WORDS);
         let count = insert_until_it_grows(&table);
         table.maintain(Duration::ZERO, 8).unwrap();
         // A pair that belongs into the upper half of the last bucket, with a value of long ago.
