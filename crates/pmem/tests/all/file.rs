@@ -1,14 +1,14 @@
 //! File media on the real operating system: openers, names, rights, full disks, killed processes.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use crate::support::Directory;
-use everhash_pmem::media::file::system::{Call, System};
+use crate::support::{Directory, Fault, Faulty};
+use everhash_pmem::media::file::system::Call;
 use everhash_pmem::pool::DATA;
 use everhash_pmem::{
     Addr, Boot, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Identity,
@@ -16,6 +16,7 @@ use everhash_pmem::{
 };
 
 const SITE: Site = Site::new("test");
+const EOPNOTSUPP: i32 = 95;
 /// Tells a child process of a test where to work.
 const PLACE: &str = "EVERHASH_TEST_PLACE";
 
@@ -215,22 +216,12 @@ fn pool_on(medium: FileMedium) -> Pool<FileMedium> {
     pool
 }
 
-/// A file system that does not say where a file has holes.
-#[derive(Debug)]
-struct Silent;
-
-impl System for Silent {
-    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
-        if call == Call::Extents { Err(io::ErrorKind::Unsupported.into()) } else { run() }
-    }
-}
-
 #[test]
 fn holes_are_filled_before_a_store_and_those_of_other_files_are_not() {
     // Fails if a store to a hole could meet a full disk, if an opening takes storage for what
     // nobody stores to although the file system says where it is, or if a file that is no pool
     // takes more of the disk because somebody named it.
-    let directory = Directory::new();
+    let directory = Arc::new(Directory::new());
     let blocks = || std::fs::metadata(directory.file()).unwrap().blocks() * 512;
     let open = |options| Region::new(FileMedium::open(directory.file(), &options).unwrap());
     let file = std::fs::File::create(directory.file()).unwrap();
@@ -262,7 +253,9 @@ fn holes_are_filled_before_a_store_and_those_of_other_files_are_not() {
         println!("this file system does not say where holes are");
     }
     drop(pool);
-    let silent = FileOptions { system: Arc::new(Silent), ..options() };
+    // A file system that does not say where holes are.
+    let system = Faulty::new(&directory, Call::Extents, 0, Fault::Fails(EOPNOTSUPP));
+    let silent = FileOptions { system, ..options() };
     for options in [&options(), &silent] {
         // Whoever reads needs no storage, and may take none.
         let medium = FileMedium::open_read_only(directory.file(), options).unwrap();
@@ -274,7 +267,8 @@ fn holes_are_filled_before_a_store_and_those_of_other_files_are_not() {
     assert!(blocks() >= 1 << 20);
     // Release and reserve again.
     pool.region().media().release(hole);
-    assert!(blocks() < with_hole + (1 << 16));
+    // ext4 may keep a block for its list of extents.
+    assert!((with_hole..=with_hole + (1 << 12)).contains(&blocks()));
     pool.region().media().reserve(hole).unwrap();
     assert!(blocks() >= 1 << 20);
 }
