@@ -18,7 +18,7 @@ pub use record_word::RecordWord;
 use crate::alloc::{before_stores, poisoned};
 use crate::sync::{AtomicWord, Primitives};
 use crate::{Addr, Error, LINE, Lock, Media, Result, Space, Span, WORD};
-use shelf::{Given, Shelf};
+use shelf::{Given, Shelf, Taken};
 
 /// The least number of records in a page; longer records are spans of the space.
 ///
@@ -49,7 +49,7 @@ pub struct HeapUsage {
 /// A page has no header: the pointer to a record holds its class, and DRAM holds the class of each
 /// page. The pages of a class are in parts with a lock each, which is never held while the medium
 /// grows. One thread takes from the first part with room; a thread that meets another one there
-/// takes from another part from then on.
+/// takes from another part from then on, if need be from a page that it adds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -142,29 +142,45 @@ impl<M: Media> Heap<M> {
             shelf.spans.fetch_add(1, Ordering::Relaxed);
             return Ok(start);
         }
-        if let Some(slot) = self.take_near(shelf)? {
-            return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
-        }
-        let _adding = shelf.adding.lock().map_err(poisoned)?;
-        // Another thread may have added a page meanwhile, or held a part with room.
-        if let Some(slot) = shelf.take_waiting()? {
-            return Ok(before_stores::<M, _>(self.slot_addr(slot, class)));
-        }
-        let number = self.take_page(class)?;
-        let slot = shelf.change(number, |pages| pages.add(number, self.slots(class)))?;
-        Ok(before_stores::<M, _>(self.slot_addr((number, slot), class)))
+        let start = &self.starts[<M::Sync as Primitives>::thread() as usize % STARTS];
+        let slot = match take_near(shelf, start)? {
+            Taken::Slot(slot) => slot,
+            missed => self.add_page(class, missed, start)?,
+        };
+        Ok(before_stores::<M, _>(self.slot_addr(slot, class)))
     }
 
-    /// Takes a slot where this thread met nobody before.
-    fn take_near(&self, shelf: &Shelf<M>) -> Result<Option<(u64, u32)>> {
-        let start = &self.starts[<M::Sync as Primitives>::thread() as usize % STARTS];
-        let known = start.load(Ordering::Relaxed);
-        let mut part = known as usize;
-        let slot = shelf.take(&mut part)?;
-        if part as u64 != known {
-            start.store(part as u64, Ordering::Relaxed);
+    /// Adds a page to the class and takes a slot of it, after a take that `missed`. A thread that
+    /// missed because of others begins at its page from then on: in one page threads would wait for
+    /// each other at its lock, at the faults of its memory, and at the lines of its records.
+    fn add_page(
+        &self,
+        class: Class,
+        missed: Taken,
+        start: &<M::Sync as Primitives>::AtomicU64,
+    ) -> Result<(u64, u32)> {
+        let shelf = self.shelf(class);
+        let mut added = shelf.adding.lock().map_err(poisoned)?;
+        // Another thread may have added a page meanwhile.
+        if missed == Taken::NoRoom
+            && let Taken::Slot(slot) = take_near(shelf, start)?
+        {
+            return Ok(slot);
         }
-        Ok(slot)
+        let number = match self.take_page(class) {
+            Ok(number) => number,
+            Err(full) => return shelf.take_waiting()?.ok_or(full),
+        };
+        // A class of which few records come needs no whole page of memory.
+        if *added > 0 {
+            let page = before_stores::<M, _>(self.page_span(number));
+            self.space.region().media().renew(page);
+        }
+        *added += 1;
+        if missed == Taken::Busy {
+            start.store(Shelf::<M>::part_of(number) as u64, Ordering::Relaxed);
+        }
+        Ok((number, shelf.change(number, |pages| pages.add(number, self.slots(class)))?))
     }
 
     /// Takes a page for `class` from the space, and returns its number.
@@ -255,6 +271,20 @@ impl<M: Media> Heap<M> {
     fn slot_addr(&self, (number, slot): (u64, u32), class: Class) -> Addr {
         self.page_span(number).start.plus(u64::from(slot) * (class.bytes() / WORD))
     }
+}
+
+/// Takes a slot where this thread met nobody before.
+fn take_near<M: Media>(
+    shelf: &Shelf<M>,
+    start: &<M::Sync as Primitives>::AtomicU64,
+) -> Result<Taken> {
+    let known = start.load(Ordering::Relaxed);
+    let mut part = known as usize;
+    let taken = shelf.take(&mut part)?;
+    if part as u64 != known {
+        start.store(part as u64, Ordering::Relaxed);
+    }
+    Ok(taken)
 }
 
 /// Returns the lines of a record that does not lie in a page.

@@ -22,10 +22,11 @@ type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 pub(super) struct Shelf<M: Media> {
     /// Made with the first page: few of the classes are in use.
     parts: OnceLock<Box<[Part<M>]>>,
-    /// The right to take a page from the space. Acquired before parts, which stay unlocked
-    /// meanwhile: other threads give while the device works. One page comes at a time, so that no
-    /// thread gets `Full` while another one adds the last page.
-    pub adding: LockOf<M, ()>,
+    /// The right to take a page from the space, and how many were taken since the heap was made.
+    /// Acquired before parts, which stay unlocked meanwhile: other threads give while the device
+    /// works. One page comes at a time, so that no thread gets `Full` while another one adds the
+    /// last page.
+    pub adding: LockOf<M, u64>,
     /// Records in use that are spans of their own.
     pub spans: WordOf<M>,
 }
@@ -47,6 +48,17 @@ pub(super) struct Pages {
     with_room: BTreeSet<u64>,
 }
 
+/// How an attempt to take a slot ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Taken {
+    /// With this slot of this page.
+    Slot((u64, u32)),
+    /// No part has room.
+    NoRoom,
+    /// Other threads hold the parts with room.
+    Busy,
+}
+
 /// What became of the page of a record that was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Given {
@@ -60,12 +72,12 @@ pub(super) enum Given {
 
 impl<M: Media> Shelf<M> {
     pub fn new() -> Self {
-        Shelf { parts: OnceLock::new(), adding: Lock::new(()), spans: AtomicWord::new(0) }
+        Shelf { parts: OnceLock::new(), adding: Lock::new(0), spans: AtomicWord::new(0) }
     }
 
     /// Takes a slot of the first part with room from part `*start` on. Of parts that another thread
     /// holds it takes none; `*start` is then the part where nobody was.
-    pub fn take(&self, start: &mut usize) -> Result<Option<(u64, u32)>> {
+    pub fn take(&self, start: &mut usize) -> Result<Taken> {
         let mut was_busy = false;
         for offset in 0..PARTS {
             let index = (*start + offset) % PARTS;
@@ -82,10 +94,10 @@ impl<M: Media> Shelf<M> {
                 if was_busy {
                     *start = index;
                 }
-                return Ok(Some(slot));
+                return Ok(Taken::Slot(slot));
             }
         }
-        Ok(None)
+        Ok(if was_busy { Taken::Busy } else { Taken::NoRoom })
     }
 
     /// Takes a slot of any part, and waits for the threads that hold one. For a holder of `adding`:
@@ -106,11 +118,16 @@ impl<M: Media> Shelf<M> {
 
     /// Changes the pages of the part to which page `number` belongs.
     pub fn change<T>(&self, number: u64, change: impl FnOnce(&mut Pages) -> T) -> Result<T> {
-        let part = &self.parts()[number as usize % PARTS];
+        let part = &self.parts()[Self::part_of(number)];
         let mut pages = part.pages.lock().map_err(poisoned)?;
         let changed = change(&mut pages);
         part.note(&pages);
         Ok(changed)
+    }
+
+    /// Returns the part of page `number`.
+    pub fn part_of(number: u64) -> usize {
+        number as usize % PARTS
     }
 
     /// Calls `visit` with each page.

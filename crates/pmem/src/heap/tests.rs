@@ -1,7 +1,7 @@
 //! The heap against a set of words, through crashes that keep any subset of the records.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -221,7 +221,39 @@ fn a_thread_takes_where_nobody_is_and_goes_on_there() {
     assert_eq!(shelf.take_waiting().unwrap().unwrap().0, 0);
     let rest = (0..13 + 1).map(|_| page(heap.take(class).unwrap())).collect::<BTreeSet<_>>();
     assert_eq!((rest, heap.usage().unwrap().pages), (BTreeSet::from([0, 1]), 2));
-    assert!(shelf.take(&mut 0).unwrap().is_none() && shelf.take_waiting().unwrap().is_none());
+    assert_eq!(shelf.take(&mut 0).unwrap(), Taken::NoRoom);
+    assert!(shelf.take_waiting().unwrap().is_none());
+}
+
+#[test]
+fn a_thread_that_finds_all_room_held_adds_a_page_and_goes_on_there() {
+    // Fails if it waits while the medium has pages, or shares the page of the other thread again at
+    // the next take.
+    let heap = fresh(4096, 4096);
+    let class = class(64);
+    let page = |at: Addr| (at.byte() - FROM.byte()) / PAGE;
+    assert_eq!(page(heap.take(class).unwrap()), 0);
+    let shelf = heap.shelf(class);
+    assert_eq!(page(shelf.change(0, |_| heap.take(class).unwrap()).unwrap()), 1);
+    assert_eq!(page(heap.take(class).unwrap()), 1);
+}
+
+#[test]
+fn a_thread_waits_for_held_room_if_the_medium_has_no_other_page() {
+    // Fails if it says that the medium is full although a slot is free: the other thread holds the
+    // only part with room for long enough that it would have said so.
+    let heap = fresh(2048, 2048);
+    let class = class(64);
+    let _first = heap.take(class).unwrap();
+    std::thread::scope(|scope| {
+        let take = || scope.spawn(|| heap.take(class));
+        let waiting = heap.shelf(class).change(0, |_| {
+            let waiting = take();
+            std::thread::sleep(Duration::from_millis(30));
+            waiting
+        });
+        waiting.unwrap().join().unwrap().unwrap();
+    });
 }
 
 #[test]

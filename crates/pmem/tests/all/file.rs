@@ -11,8 +11,8 @@ use crate::support::{Directory, Fault, Faulty};
 use everhash_pmem::media::file::system::Call;
 use everhash_pmem::pool::DATA;
 use everhash_pmem::{
-    Addr, Boot, Domain, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Identity,
-    Media, Pool, Region, Site, Space, Span,
+    Addr, Boot, Class, Domain, Error, FileDurability, FileMedium, FileOptions, Heap, Hints, Holes,
+    Identity, Media, Pool, Region, Site, Space, Span,
 };
 
 const SITE: Site = Site::new("test");
@@ -520,6 +520,26 @@ fn p10_a_limit_for_the_length_of_files_is_an_error_and_not_a_signal() {
     drop(region);
     // In blocks of 512 or of 1024 bytes, as the shell has it.
     run_under("-f 2048", "child_has_short_files", directory.path());
+}
+
+#[test]
+fn pages_of_a_heap_behind_the_first_of_a_class_are_prepared_at_once() {
+    // Fails if the memory of each page comes by faults, one by one, or if that of the first one is
+    // prepared: a class of few records would take 64 KiB of the device then.
+    const PAGE: u64 = 1 << 16;
+    let directory = Directory::new();
+    let region = Region::new(FileMedium::create(directory.file(), 4 * PAGE, &options()).unwrap());
+    let pm = region.access();
+    let words = vec![1; (4 * PAGE / 8) as usize];
+    pm.write_words(Addr::NULL, &words).unwrap();
+    let space = Arc::new(Space::fresh(region.clone(), Addr::NULL.plus(8)));
+    let (heap, class) = (Heap::new(space, PAGE), Class::of(PAGE / 8).unwrap());
+    let sums = [0, 1].map(|page| {
+        let taken = [(); 8].map(|()| heap.take(class).unwrap());
+        assert_eq!(taken[0], Addr::new(64 + page * PAGE));
+        taken.map(|at| pm.load(at).unwrap() + pm.load(at.plus(PAGE / 64 - 1)).unwrap())
+    });
+    assert_eq!(sums, [[2; 8], [0; 8]]);
 }
 
 #[test]
