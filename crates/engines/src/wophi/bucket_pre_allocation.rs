@@ -21,6 +21,8 @@ type WordOf<M> = <<M as Media>::Sync as Primitives>::AtomicU64;
 pub struct PreAllocated<M: Media> {
     space: Arc<Space<M>>,
     bucket_bytes: u64,
+    /// How much memory is prepared at once. Unit: bytes; a whole number of buckets.
+    piece_bytes: u64,
     free: LockOf<M, Free>,
     /// Chained buckets in use.
     used: WordOf<M>,
@@ -56,11 +58,13 @@ pub struct PabUsage {
 }
 
 impl<M: Media> PreAllocated<M> {
-    /// Makes an empty stock of buckets of `bucket_bytes` bytes.
-    pub fn new(space: Arc<Space<M>>, bucket_bytes: u64) -> Self {
+    /// Makes an empty stock of buckets of `bucket_bytes` bytes, of which the memory of
+    /// `piece_bytes` is prepared at once.
+    pub fn new(space: Arc<Space<M>>, bucket_bytes: u64, piece_bytes: u64) -> Self {
         PreAllocated {
             space,
             bucket_bytes,
+            piece_bytes: piece_bytes.next_multiple_of(bucket_bytes),
             free: Lock::new(Free::default()),
             used: AtomicWord::new(0),
             direct: AtomicWord::new(0),
@@ -76,10 +80,7 @@ impl<M: Media> PreAllocated<M> {
         let mut free = self.free.lock()?;
         free.arrays.push(array);
         self.arrays.fetch_add(array.bytes() / self.bucket_bytes, Ordering::Relaxed);
-        for run in runs {
-            free.count += run.bytes() / self.bucket_bytes;
-            free.runs.push(run);
-        }
+        runs.into_iter().for_each(|run| free.add(run, self.bucket_bytes));
         Ok(())
     }
 
@@ -94,19 +95,22 @@ impl<M: Media> PreAllocated<M> {
     /// [`Error::Full`] if none is at hand and the space has no room.
     pub fn take(&self) -> Result<Addr> {
         let mut free = self.free.lock()?;
-        let taken = free.take(self.bucket_bytes);
+        let taken = free.take(self.bucket_bytes, self.piece_bytes);
         drop(free);
-        let at = match taken {
-            Some(at) => at,
+        let taken = match taken {
+            Some(taken) => taken,
             None => {
-                let at = self.space.take(self.bucket_bytes, LINE)?.span.start;
                 self.direct.fetch_add(1, Ordering::Relaxed);
-                at
+                self.space.take(self.bucket_bytes, LINE)?.span
             }
         };
         self.used.fetch_add(1, Ordering::Relaxed);
         before_reuse::<M::Sync>();
-        Ok(at)
+        if taken.bytes() > self.bucket_bytes {
+            self.space.region().media().renew(taken);
+            self.free.lock()?.add(behind(taken, self.bucket_bytes), self.bucket_bytes);
+        }
+        Ok(taken.start)
     }
 
     /// Hands out `count` buckets, or none.
@@ -156,9 +160,7 @@ impl<M: Media> PreAllocated<M> {
         }
         match self.space.take(missing * self.bucket_bytes, LINE) {
             Ok(taken) => {
-                let mut free = self.free.lock()?;
-                free.count += missing;
-                free.runs.push(taken.span);
+                self.free.lock()?.add(taken.span, self.bucket_bytes);
                 Ok(missing)
             }
             Err(everhash_pmem::Error::Full { .. }) => Ok(0),
@@ -192,41 +194,53 @@ impl<M: Media> PreAllocated<M> {
 }
 
 impl Free {
-    /// Takes the first bucket of the newest run.
-    fn take(&mut self, bucket_bytes: u64) -> Option<Addr> {
+    /// Takes the first bucket of the newest run; the first piece if that is longer than a piece.
+    fn take(&mut self, bucket_bytes: u64, piece_bytes: u64) -> Option<Span> {
         let run = self.runs.last_mut()?;
-        let at = run.start;
-        *run = Span::new(at.plus(bucket_bytes / WORD), run.words - bucket_bytes / WORD);
+        let bytes = if run.bytes() > piece_bytes { piece_bytes } else { bucket_bytes };
+        let taken = Span::of_bytes(run.start, bytes);
+        *run = behind(*run, bytes);
         if run.words == 0 {
             self.runs.pop();
         }
-        self.count -= 1;
-        Some(at)
+        self.count -= bytes / bucket_bytes;
+        Some(taken)
+    }
+
+    /// Adds a run.
+    fn add(&mut self, run: Span, bucket_bytes: u64) {
+        self.count += run.bytes() / bucket_bytes;
+        self.runs.push(run);
     }
 
     /// Adds a bucket, to the newest run if it lies next to it.
     fn give(&mut self, bucket: Span, bucket_bytes: u64) {
-        self.count += bucket.bytes() / bucket_bytes;
         match self.runs.last_mut() {
             Some(run) if bucket.end_byte() == run.start.byte() => {
                 *run = Span::new(bucket.start, run.words + bucket.words);
+                self.count += 1;
             }
-            _ => self.runs.push(bucket),
+            _ => self.add(bucket, bucket_bytes),
         }
     }
+}
+
+/// Returns what lies behind the first bytes of a span.
+fn behind(span: Span, bytes: u64) -> Span {
+    Span::new(span.start.plus(bytes / WORD), span.words - bytes / WORD)
 }
 
 #[cfg(test)]
 mod tests {
     use everhash_index::Error;
-    use everhash_pmem::{Image, Region, Std};
+    use everhash_pmem::{FileMedium, FileOptions, Image, Region, Std};
 
     use super::*;
 
     fn stock(capacity_bytes: u64) -> (Arc<Space<Image>>, PreAllocated<Image>) {
         let region = Region::new(Image::<Std>::new(4096, capacity_bytes));
         let space = Arc::new(Space::fresh(region, Addr::new(1024)));
-        (Arc::clone(&space), PreAllocated::new(space, 64))
+        (Arc::clone(&space), PreAllocated::new(space, 64, 192))
     }
 
     #[test]
@@ -253,6 +267,33 @@ mod tests {
         taken.into_iter().for_each(|at| pab.give(at).unwrap());
         assert_eq!(space.usage().unwrap().used_bytes, used_bytes - 6 * 64);
         assert_eq!((pab.usage().unwrap().free, pab.usage().unwrap().used), (4, 0));
+    }
+
+    #[test]
+    fn the_memory_of_a_whole_piece_is_prepared_when_its_first_bucket_is_taken() {
+        // Fails if memory comes by faults, bucket by bucket, or if a bucket in use is among what is
+        // prepared: it would lose its words.
+        let path = std::env::temp_dir().join(format!("wophi-prepared-{}", std::process::id()));
+        let options = FileOptions { capacity_bytes: 1 << 20, ..FileOptions::default() };
+        let region = Region::new(FileMedium::create(&path, 8192, &options).unwrap());
+        let pm = region.access();
+        pm.write_words(Addr::NULL, &[7; 1024]).unwrap();
+        let space = Arc::new(Space::fresh(region.clone(), Addr::new(1024)));
+        let pab = PreAllocated::new(Arc::clone(&space), 64, 192);
+        let array = space.take(64 * 8, 64).unwrap().span;
+        pab.add_array(array, [array]).unwrap();
+        let taken: Vec<_> = (0..8)
+            .map(|_| {
+                let at = pab.take().unwrap();
+                let found = pm.load(at.plus(7)).unwrap();
+                pm.store(at.plus(7), 9).unwrap();
+                (at, found)
+            })
+            .collect();
+        // Two pieces, and the rest, which is shorter than one.
+        let found: Vec<_> = taken.iter().map(|(_, found)| *found).collect();
+        assert_eq!(found, [0, 0, 0, 0, 0, 0, 7, 7]);
+        assert!(taken.iter().all(|(at, _)| pm.load(at.plus(7)).unwrap() == 9));
     }
 
     #[test]

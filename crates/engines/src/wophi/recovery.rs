@@ -142,7 +142,7 @@ fn empty_table<M: Media, C: BucketCodec>(
         ordered: pool.region().media().guarantees().same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.page_bytes),
         main: MainBuckets::new(settings.initial_buckets),
-        pab: PreAllocated::new(Arc::clone(&space), C::LINES * LINE),
+        pab: PreAllocated::new(Arc::clone(&space), C::LINES * LINE, settings.page_bytes),
         stripes: Stripes::new(settings.stripes),
         space,
         pool,

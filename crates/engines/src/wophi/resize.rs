@@ -29,7 +29,7 @@ use super::bucket::{Bucket, BucketCodec, corrupt, hash_of};
 use super::concurrency::Held;
 use super::layout::{self, EXTENTS, Kind, MOST_BUCKETS, TOKEN, Token};
 use super::main_buckets::View;
-use super::state::Wophi;
+use super::state::{Growth, Wophi};
 use crate::common::damage::or_damage;
 use crate::common::slot_codec::SlotCodec;
 
@@ -174,8 +174,10 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     pub(super) fn split_next(&self, pm: &Access<'_, M>) -> Result<bool> {
         let (level, group) = {
             let mut growth = self.growth.lock()?;
+            let level = self.main.view().level;
+            self.prepare(&mut growth, level);
             match growth.take() {
-                Some(group) => (self.main.view().level, group),
+                Some(group) => (level, group),
                 None => return Ok(false),
             }
         };
@@ -195,6 +197,19 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
             // The caller's own write may succeed: a poisoned stripe, for one, need not be its own.
             Err(Error::Full { .. } | Error::Poisoned) => Ok(false),
             Err(other) => Err(other),
+        }
+    }
+
+    /// Prepares the memory of the next upper buckets, a page of the heap at a time: groups are
+    /// handed out in their order, and nobody looks there before they are split.
+    fn prepare(&self, growth: &mut Growth, level: u32) {
+        let (count, bucket_bytes) = (self.group_buckets(level), C::LINES * LINE);
+        let groups = (self.settings.page_bytes / bucket_bytes / count).max(1);
+        if let Some(groups) = growth.prepare(groups) {
+            let at = self.main.at(self.main.count(level) + groups.start * count);
+            let bytes = (groups.end - groups.start) * count * bucket_bytes;
+            before_reuse::<M::Sync>();
+            self.space.region().media().renew(Span::of_bytes(at, bytes));
         }
     }
 

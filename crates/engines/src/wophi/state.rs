@@ -1,5 +1,6 @@
 //! What an open table holds in DRAM, and how its parts reach one another.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -71,6 +72,9 @@ pub struct Sweep {
 pub struct Growth {
     /// The next group that was not begun.
     next: u64,
+    /// The first group for whose upper half no memory was prepared. It goes ahead of `next`; a
+    /// growth that a crash has interrupted prepares none, because later groups may be split.
+    prepared: u64,
     /// The number of groups.
     end: u64,
     /// Groups that could not be split: for lack of space, or behind a poisoned stripe.
@@ -84,12 +88,23 @@ pub struct Growth {
 impl Growth {
     /// Makes the state of a growth of `end` groups whose first `next` are done.
     pub(super) fn from_group(next: u64, end: u64) -> Self {
-        Growth { next, end, ..Growth::default() }
+        Growth { next, prepared: end, end, ..Growth::default() }
     }
 
     /// Begins a growth of `end` groups. The last one is done.
     pub(super) fn begin(&mut self, end: u64) {
-        *self = Growth { steps: self.steps + 1, ..Growth::from_group(0, end) };
+        *self = Growth { end, steps: self.steps + 1, ..Growth::default() };
+    }
+
+    /// Returns which groups, `most` of them, the memory is to be prepared for before the next one
+    /// is handed out.
+    pub(super) fn prepare(&mut self, most: u64) -> Option<Range<u64>> {
+        let from = self.prepared;
+        if self.next < from || from == self.end {
+            return None;
+        }
+        self.prepared = (from + most).min(self.end);
+        Some(from..self.prepared)
     }
 
     /// Hands out a group that is to be split.
@@ -185,5 +200,28 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         if self.longest_chain.load(Ordering::Relaxed) < buckets {
             self.longest_chain.store(buckets, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Growth;
+
+    #[test]
+    fn memory_is_prepared_ahead_of_the_groups_and_never_behind_them() {
+        // Fails if a group that was handed out, and may be split, is prepared anew: its upper half
+        // would be lost. After a crash any later group may be split.
+        let mut growth = Growth::default();
+        growth.begin(5);
+        assert_eq!((growth.prepare(2), growth.prepare(2)), (Some(0..2), None));
+        assert_eq!((growth.take(), growth.prepare(2)), (Some(0), None));
+        assert_eq!((growth.take(), growth.prepare(2)), (Some(1), Some(2..4)));
+        assert_eq!((growth.take(), growth.take()), (Some(2), Some(3)));
+        assert_eq!((growth.prepare(2), growth.prepare(2)), (Some(4..5), None));
+        assert_eq!((growth.take(), growth.prepare(2)), (Some(4), None));
+        growth.again.push_back(1);
+        assert_eq!((growth.prepare(2), growth.take()), (None, Some(1)));
+        let mut interrupted = Growth::from_group(2, 5);
+        assert_eq!((interrupted.prepare(2), interrupted.take()), (None, Some(2)));
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use everhash_index::{Engine, Error, Form, Inline, Opening, Settings, Stats, Table, create, open};
 use everhash_pmem::crash::{Model, What};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Boot, Image, LINE, Media, Region, Std};
+use everhash_pmem::{
+    Boot, FileDurability, FileMedium, FileOptions, Image, LINE, Media, Region, Std,
+};
 
 use crate::wophi::{Wophi, WophiSettings, WophiTable, bytes_needed};
 
@@ -204,6 +206,40 @@ fn recovery_on_many_threads_finds_what_recovery_on_one_finds() {
         let many = open::<Wophi, _>(region, opening.boot, &Threads).unwrap();
         assert_eq!(used(&many), before, "{form}");
     }
+}
+
+#[test]
+fn what_threads_split_and_chain_stays_beside_memory_that_is_prepared() {
+    // Fails if zeros are written where a bucket is in use: while groups split beside one another,
+    // or when a growth goes on that the end of the process has interrupted.
+    const THREADS: u64 = 4;
+    const PAIRS: u64 = 5_000;
+    let path = std::env::temp_dir().join(format!("wophi-growing-{}", std::process::id()));
+    let options = FileOptions { durability: FileDurability::Process, ..FileOptions::default() };
+    let settings = WophiSettings { stripes: 64, ..WophiSettings::tiny() };
+    let region = Region::new(FileMedium::create(&path, 1 << 16, &options).unwrap());
+    drop(create::<Wophi, _>(region.clone(), &Opening::default(), &settings, &Inline).unwrap());
+    region.media().publish().unwrap();
+    drop(region);
+    for round in 0..4 {
+        let region = Region::new(FileMedium::open(&path, &options).unwrap());
+        let table = open::<Wophi, _>(region, Opening::default().boot, &Inline).unwrap();
+        let words = table.words().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || {
+                    for key in (thread..PAIRS).step_by(THREADS as usize) {
+                        assert!(words.insert_word(round * PAIRS + key, key).unwrap());
+                    }
+                });
+            }
+        });
+        for key in 0..(round + 1) * PAIRS {
+            assert_eq!(words.get_word(key).unwrap(), Some(key % PAIRS), "{key}");
+        }
+        assert_eq!(table.check().unwrap().items, (round + 1) * PAIRS);
+    }
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
