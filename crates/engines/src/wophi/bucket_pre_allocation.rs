@@ -100,8 +100,9 @@ impl<M: Media> PreAllocated<M> {
         let taken = match taken {
             Some(taken) => taken,
             None => {
+                let taken = self.space.take(self.bucket_bytes, LINE)?;
                 self.direct.fetch_add(1, Ordering::Relaxed);
-                self.space.take(self.bucket_bytes, LINE)?.span
+                taken.span
             }
         };
         self.used.fetch_add(1, Ordering::Relaxed);
@@ -298,12 +299,17 @@ mod tests {
 
     #[test]
     fn a_full_medium_takes_nothing() {
-        // Fails if buckets are lost when only some of a request can be had.
+        // Fails if buckets are lost when only some of a request can be had, or if one that was
+        // refused is counted.
         let (space, pab) = stock(4096);
         let before = space.usage().unwrap();
         assert!(matches!(pab.take_many(1000), Err(Error::Full { .. })));
         assert_eq!(space.usage().unwrap().used_bytes, before.used_bytes);
         assert_eq!(pab.usage().unwrap().used, 0);
+        let had = core::iter::from_fn(|| pab.take().ok()).collect::<Vec<_>>();
+        // The two attempts had as many each; the two that were refused are not counted.
+        assert_eq!(pab.usage().unwrap().direct, 2 * had.len() as u64);
+        had.into_iter().for_each(|at| pab.give(at).unwrap());
         assert_eq!(pab.refill(1 << 20, 1 << 20).unwrap(), 0);
         assert_eq!(pab.refill(8, 3).unwrap(), 3);
         assert_eq!(pab.usage().unwrap().free, 3);
