@@ -6,6 +6,7 @@ use core::time::Duration;
 use everhash_index::{Result, Upkeep};
 use everhash_pmem::{AtomicWord, Media};
 
+use super::resize::Left;
 use super::state::Walsh;
 
 /// How many times as much room as was taken between two calls is made for the next ones.
@@ -13,6 +14,12 @@ use super::state::Walsh;
 /// Unit: none. Source: ours; the calls come every 10 ms while there are writes, and a call that
 /// makes a batch durable takes ten times as long.
 const AHEAD: u64 = 32;
+
+/// When upkeep comes again after it could do nothing because others held the areas: at once, it
+/// would take a processor from those that it waits for.
+///
+/// Unit: time. Source: ours; as seldom as it comes while there are writes.
+const HELD: Duration = Duration::from_millis(10);
 
 impl<M: Media> Walsh<M> {
     /// Removes every pair: area by area, each in one step.
@@ -58,33 +65,43 @@ impl<M: Media> Walsh<M> {
             true => !self.is_relaxed && self.age_epoch(now, half)?,
             false => self.age_areas(now, half)?,
         };
-        let more = self.maintain_areas(budget.max(1))?;
-        Ok(Upkeep { deadline: is_dirty.then_some(now.saturating_add(half)), more })
+        let left = self.maintain_areas(budget.max(1))?;
+        let waits = [(is_dirty, half), (left == Left::Held, HELD)];
+        let next = waits.into_iter().filter_map(|(waits, time)| waits.then_some(time)).min();
+        let deadline = next.map(|time| now.saturating_add(time));
+        Ok(Upkeep { deadline, more: left == Left::Steps })
     }
 
-    /// Goes on with the rehashes of up to `budget` areas, and begins those that are due; returns
-    /// whether there is more to do. All areas are looked at, because nobody calls again once none
-    /// has anything to do.
-    fn maintain_areas(&self, budget: u32) -> Result<bool> {
+    /// Goes on with the rehashes of up to `budget` areas, and begins those that are due. All areas
+    /// are looked at, because nobody calls again once none has anything to do.
+    fn maintain_areas(&self, budget: u32) -> Result<Left> {
         let pm = self.pool.access();
-        let (count, mut left) = (self.areas.len() as u64, budget);
+        let count = self.areas.len() as u64;
+        let (mut steps, mut is_held) = (0, false);
         for _ in 0..count {
             let number = self.upkeep.fetch_add(1, Ordering::Relaxed) % count;
             let area = &self.areas[number as usize];
-            // Writers that wait for an area go first.
-            let is_left = area.is_awaited() || {
-                let mut state = self.lock(area)?;
-                self.maintain_area(&pm, area, &mut state)?
+            let left = match area.is_awaited() {
+                // Writers that wait for an area go first.
+                true => Left::Held,
+                false => self.maintain_area(&pm, area, &mut *self.lock(area)?)?,
             };
-            if is_left {
-                left -= 1;
-                self.help(&pm)?;
+            if left == Left::Nothing {
+                continue;
             }
-            if left == 0 {
+            match self.help(&pm)? || left == Left::Steps {
+                true => steps += 1,
+                false => is_held = true,
+            }
+            if steps == budget {
                 break;
             }
         }
-        Ok(left < budget)
+        Ok(match (steps, is_held) {
+            (0, false) => Left::Nothing,
+            (0, true) => Left::Held,
+            _ => Left::Steps,
+        })
     }
 
     /// Lets the medium grow before a write has to wait for that: by what the next logs take if they

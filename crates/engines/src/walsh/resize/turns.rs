@@ -74,6 +74,16 @@ pub enum Effort {
     Everything,
 }
 
+/// What upkeep leaves to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    Nothing,
+    /// Steps of a rehash, after one that was done.
+    Steps,
+    /// Steps that wait for other threads: for their lock, or for their turn.
+    Held,
+}
+
 impl<M: Media> Walsh<M> {
     /// Returns how many old directories one step rehashes.
     fn step_directories(&self) -> u64 {
@@ -146,30 +156,31 @@ impl<M: Media> Walsh<M> {
             return self.advance(pm, area, &mut state, is_due).map(drop);
         }
         drop(state);
-        self.help(pm)
+        self.help(pm).map(drop)
     }
 
-    /// Does a step for the area whose turn it is, if there is one and no other thread does.
+    /// Does a step for the area whose turn it is, if there is one and no other thread does; returns
+    /// whether it did.
     #[inline(always)]
-    pub(crate) fn help(&self, pm: &Access<'_, M>) -> Result<()> {
+    pub(crate) fn help(&self, pm: &Access<'_, M>) -> Result<bool> {
         match self.turn.load(Ordering::Relaxed) {
-            0 => Ok(()),
+            0 => Ok(false),
             turn => self.help_area(pm, &self.areas[turn as usize - 1]),
         }
     }
 
     #[cold]
-    fn help_area(&self, pm: &Access<'_, M>, area: &Area<M>) -> Result<()> {
+    fn help_area(&self, pm: &Access<'_, M>, area: &Area<M>) -> Result<bool> {
         if area.is_awaited() {
-            return Ok(());
+            return Ok(false);
         }
         // If that area is poisoned, its own writers get the error.
-        let Ok(Some(mut state)) = area.state.try_lock() else { return Ok(()) };
+        let Ok(Some(mut state)) = area.state.try_lock() else { return Ok(false) };
         self.alive()?;
         pm.locked(area.number);
         let outcome = self.advance(pm, area, &mut state, false);
         pm.unlocking(area.number);
-        outcome.map(drop)
+        outcome.map(|_| true)
     }
 
     /// Gives an area the turn if no other has it; returns whether the area has it. The caller holds
@@ -213,23 +224,27 @@ impl<M: Media> Walsh<M> {
     }
 
     /// Continues a rehash, or collects an area that is more than half garbage, if the area has the
-    /// turn; returns whether there is more to do.
+    /// turn.
     pub(crate) fn maintain_area(
         &self,
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
-    ) -> Result<bool> {
+    ) -> Result<Left> {
         if self.settings.resize == 0 {
-            return Ok(false);
+            return Ok(Left::Nothing);
         }
         let garbage = state.stored - state.items.min(state.stored);
         let is_worth = garbage > state.items.saturating_add(2 * self.settings.log_entries);
         let begins = is_worth || self.has_garbage(state, UPKEEP_BYTES) || self.is_due(area, state);
-        match state.rehash.is_some() || begins {
-            true if self.take_turn(area) => self.advance(pm, area, state, begins),
-            is_wanted => Ok(is_wanted),
+        if state.rehash.is_none() && !begins {
+            return Ok(Left::Nothing);
         }
+        if !self.take_turn(area) {
+            return Ok(Left::Held);
+        }
+        let remains = self.advance(pm, area, state, begins)?;
+        Ok(if remains { Left::Steps } else { Left::Nothing })
     }
 
     /// Returns whether collecting an area makes room: a rehash is to be ended, or an eighth is

@@ -2,8 +2,9 @@
 //! Each test prints its numbers.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
-use everhash_index::{Form, Table, WordTable};
+use everhash_index::{Form, Table, Upkeep, WordTable};
 use everhash_pmem::Lock;
 use everhash_testkit::measured::{MEMORY, Measured};
 
@@ -203,6 +204,30 @@ fn a_busy_area_does_not_wait_for_its_turn() {
     assert!((7.9..8.2).contains(&longest), "{longest}");
     drop(held);
     table.check().unwrap();
+}
+
+#[test]
+fn upkeep_does_not_spin_while_an_area_is_held() {
+    // Fails if upkeep that could do nothing wants to come again at once, which took a quarter of
+    // two processors from two writers, or if it does not want to come again at all.
+    let settings = WalshSettings { durability: 0, epochs: 1, ..paper() };
+    let table = &table_of(&settings).table;
+    let area = &table.areas[0];
+    let key = (0..).find(|key| table.area(table.hasher.word(*key)).number == 0).unwrap();
+    let now = Duration::from_secs(1);
+    std::thread::scope(|threads| {
+        let held = area.state.lock().unwrap();
+        threads.spawn(|| table.insert_word(key, 1).unwrap());
+        while !area.is_awaited() {
+            std::thread::yield_now();
+        }
+        let upkeep = table.maintain(now, 64).unwrap();
+        drop(held);
+        let soon = Some(now + Duration::from_millis(10));
+        assert_eq!(upkeep, Upkeep { deadline: soon, more: false });
+    });
+    assert!(!area.is_awaited());
+    assert_eq!(table.get_word(key).unwrap(), Some(1));
 }
 
 #[test]
