@@ -7,6 +7,7 @@ pub(crate) mod edit;
 pub(crate) mod forms;
 pub mod hash;
 pub(crate) mod jobs;
+pub(crate) mod leftovers;
 pub mod record;
 pub(crate) mod room;
 pub(crate) mod scanned;

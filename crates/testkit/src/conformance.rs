@@ -12,12 +12,11 @@ mod promises;
 mod scans;
 
 use core::fmt;
-use core::time::Duration;
 
 use everhash_index::{Design, Form, Table};
 use everhash_pmem::Image;
 
-use crate::failure::{ensure, no_panic};
+use crate::failure::no_panic;
 use crate::model::Pairs;
 use crate::workload::Shape;
 use crate::{Failure, OpenTable};
@@ -208,17 +207,4 @@ fn holds(session: &OpenTable, shape: &Shape, pairs: &Pairs) -> Result<(), Failur
     let others = (60_000..60_010).map(|number| shape.key(number));
     let keys: Vec<Vec<u8>> = pairs.keys().cloned().chain(others).collect();
     session.read_out(pairs, &keys)
-}
-
-/// Calls `maintain` until there is nothing more to do.
-fn settle(table: &dyn Table, from: Duration) -> Result<Duration, Failure> {
-    let mut now = from;
-    for _ in 0..10_000 {
-        now += Duration::from_secs(10);
-        if !table.maintain(now, 64)?.more {
-            return Ok(now);
-        }
-    }
-    ensure!(false, "maintain has more to do after 10,000 calls");
-    Ok(now)
 }

@@ -68,9 +68,11 @@ pub mod random;
 pub mod reference;
 pub mod room;
 pub mod session;
+mod settle;
 pub mod shrink;
 pub mod variants;
 pub mod workload;
 
 pub use failure::Failure;
 pub use open_table::OpenTable;
+pub use settle::settle;

@@ -335,21 +335,27 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         pair: C::Pair,
     ) -> Result<Option<i64>> {
         let hash = self.wanted.hash;
-        let (second, rank, edit) = match self.target(pm, topmost)? {
+        let (second, rank, edit, leaves) = match self.target(pm, topmost)? {
             Target::Fill { rank, second, room } => {
                 let state = valid(hash, second, true);
-                (second, rank, SlotEdit::fill(room.line, room.slot, state, C::encode(pair)))
+                let edit = SlotEdit::fill(room.line, room.slot, state, C::encode(pair));
+                (second, rank, edit, true)
             }
             Target::Rewrite(copy) => {
                 let second = layout::is_second(copy.state());
-                let state = if self.is_below(pm, copy)? { valid(hash, second, true) } else { 0 };
-                (second, copy.rank, SlotEdit::flag(copy.line, copy.slot, state))
+                let is_below = self.is_below(pm, copy)?;
+                let state = if is_below { valid(hash, second, true) } else { 0 };
+                let edit = SlotEdit::flag(copy.line, copy.slot, state);
+                // An overflow line may be empty now.
+                (second, copy.rank, edit, is_below || self.overflows(copy))
             }
             // There is a copy, so there is a slot.
             Target::Overflow => return Ok(None),
         };
         self.commit(pm, (second, rank), &edit, false)?;
-        self.table.note_unswept();
+        if leaves {
+            self.table.unswept.add(1);
+        }
         Ok(self.held.count(second, -1, self.table.drift_limit(self.live)))
     }
 
@@ -362,6 +368,13 @@ impl<M: Media, C: PairCodec> Writer<'_, '_, M, C> {
         }
         let position = self.positions[usize::from(layout::is_second(copy.state()))];
         self.table.is_below(pm, &self.view(), &Source::of(&line, slot, (rank, position)), rank)
+    }
+
+    /// Returns whether a copy lies in an overflow line.
+    #[inline(always)]
+    fn overflows(&self, copy: &Copied<'_, M, C>) -> bool {
+        let place = self.table.layers.place(self.live, copy.rank as u64);
+        copy.line.at().byte().wrapping_sub(place.start().byte()) >= place.bytes()
     }
 
     /// Returns the layers as a whole.

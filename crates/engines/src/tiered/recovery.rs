@@ -24,6 +24,7 @@ use super::setup::{TieredSettings, costs_pages};
 use super::state::{Growth, LookupOf, ShortLookup, Sweep, Tiered, line_class};
 use crate::common::hash::KeyedHash;
 use crate::common::jobs::run_all;
+use crate::common::leftovers::Leftovers;
 
 /// Where recovery persists something.
 pub mod sites {
@@ -133,7 +134,7 @@ fn assemble<M: Media, C: PairCodec>(
         growth: Lock::new(Growth::default()),
         sweep: Lock::new(Sweep::default()),
         // What was left behind before is not known.
-        unswept: AtomicWord::new(1),
+        unswept: Leftovers::new(1),
         moved: AtomicWord::new(0),
         overflowed: AtomicWord::new(0),
         pairs: PhantomData,

@@ -165,7 +165,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let top = view.place(0);
         self.space.give(Span::of_bytes(top.start(), top.bytes()));
         // Overflow lines may be empty now.
-        self.unswept.fetch_add(1, Ordering::Relaxed);
+        self.unswept.add(1);
         self.announce(pm);
         Ok(())
     }

@@ -16,6 +16,7 @@ use super::layers::{Layers, Live, View};
 use super::layout::{self, Place};
 use super::setup::TieredSettings;
 use crate::common::hash::KeyedHash;
+use crate::common::leftovers::{Leftovers, Seen};
 use crate::common::slot_codec::{HashedKey, Words as KeyWords};
 
 /// A lock of the family that goes with medium `M`.
@@ -78,7 +79,7 @@ pub struct Tiered<M: Media, C: PairCodec> {
     pub(super) growth: LockOf<M, Growth>,
     pub(super) sweep: LockOf<M, Sweep>,
     /// Tombstones and overflow lines that were written since the last sweep began.
-    pub(super) unswept: WordOf<M>,
+    pub(super) unswept: Leftovers<M::Sync>,
     /// Pairs that were moved down since the pool was opened.
     pub(super) moved: WordOf<M>,
     /// Overflow lines that were added since the pool was opened.
@@ -105,6 +106,7 @@ pub struct Growth {
 pub struct Sweep {
     /// The next position; 0 between two sweeps.
     pub(super) next: u64,
+    pub(super) seen: Seen,
 }
 
 /// The size class of an overflow line: a record of the heap that is one line.
@@ -153,12 +155,6 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub(super) fn estimated_items(&self) -> u64 {
         // The sum of what the groups have reported may be below zero for a moment.
         (self.estimate.load(Ordering::Relaxed) as i64).max(0) as u64
-    }
-
-    /// Notes that something was left for a sweep.
-    #[inline(always)]
-    pub(super) fn note_unswept(&self) {
-        self.unswept.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns what DRAM knows of the bucket of a position in layer `rank`, which lies at `place`.

@@ -56,8 +56,8 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
         Ok(self.pool.access().sync(sites::SYNC)?)
     }
 
-    fn maintain(&self, _now: Duration, budget: u32) -> Result<Upkeep> {
-        Tiered::maintain(self, budget, |pm| self.drain_next(pm))
+    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        Tiered::maintain(self, now, budget, |pm| self.drain_next(pm))
     }
 
     fn check(&self) -> Result<Checked> {

@@ -2,6 +2,7 @@
 //! what no write came by to end: deletions, and overflow lines that hold nothing.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media};
@@ -14,6 +15,14 @@ use super::moves::Moves;
 use super::overflow::sites;
 use super::state::{Sweep, Tiered};
 use crate::common::damage::or_damage;
+use crate::common::leftovers::Due;
+
+/// For how many slots of a table there is one deletion or overflow line to sweep, when a sweep
+/// begins beside those that leave them behind.
+///
+/// Unit: slots. Source: ours; a sweep of so many costs less than the removals did, and what is
+/// left behind takes a sixteenth of the room at most.
+const SLOTS_PER_LEFTOVER: u64 = 16;
 
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Works on about `budget` buckets. `drain` drains a page of the top layer.
@@ -22,6 +31,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// [`Error::Corrupt`] and errors of the medium.
     pub(super) fn maintain(
         &self,
+        now: Duration,
         budget: u32,
         drain: impl Fn(&Access<'_, M>) -> Result<bool>,
     ) -> Result<Upkeep> {
@@ -37,8 +47,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             left = left.saturating_sub(1 << self.page_log());
         }
         self.reserve_ahead()?;
-        let more = self.sweep(&pm, &mut sweep, left)?;
-        Ok(Upkeep { deadline: None, more: more || left == 0 })
+        self.sweep(&pm, &mut sweep, now, left)
     }
 
     /// Reserves room for the next layer when it is nearly due.
@@ -55,20 +64,30 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
     }
 
-    /// Sweeps the pages of all layers, the upper ones first; returns whether there is more to do.
+    /// Sweeps the pages of all layers, the upper ones first, if that is due or has begun.
     ///
     /// A page with damage stays as it is, and the sweep goes on with the next one.
     ///
     /// # Errors
     /// The first damage that was met.
-    fn sweep(&self, pm: &Access<'_, M>, sweep: &mut Sweep, mut left: u64) -> Result<bool> {
+    fn sweep(
+        &self,
+        pm: &Access<'_, M>,
+        sweep: &mut Sweep,
+        now: Duration,
+        mut left: u64,
+    ) -> Result<Upkeep> {
+        if left == 0 {
+            // A sweep that looks at nothing has not begun: what was left behind stays counted.
+            return Ok(Upkeep { deadline: None, more: true });
+        }
         if sweep.next == 0 {
-            let unswept = self.unswept.load(Ordering::Relaxed);
-            if unswept == 0 {
-                return Ok(false);
+            let enough = self.slots(&self.layers.view()) / SLOTS_PER_LEFTOVER;
+            match self.unswept.begin(&mut sweep.seen, now, enough) {
+                Due::Begun => {}
+                Due::At(at) => return Ok(Upkeep { deadline: Some(at), more: false }),
+                Due::Never => return Ok(Upkeep::default()),
             }
-            // What is left behind from here on is for the next sweep.
-            self.unswept.fetch_sub(unswept, Ordering::Relaxed);
         }
         let mut damage = None;
         while left > 0 {
@@ -87,8 +106,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
             sweep.next += 1;
             left = left.saturating_sub(1 << self.page_log());
         }
-        let more = sweep.next != 0 || self.unswept.load(Ordering::Relaxed) != 0;
-        damage.map_or(Ok(more), Err)
+        // After the last page, the next call says when the next sweep is due.
+        damage.map_or(Ok(Upkeep { deadline: None, more: true }), Err)
     }
 
     /// Returns the layer and the page that have a number among all pages.

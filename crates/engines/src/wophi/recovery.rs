@@ -32,6 +32,7 @@ use super::main_buckets::{MainBuckets, View};
 use super::setup::WophiSettings;
 use super::state::{Growth, LookupOf, Sweep, Wophi};
 use crate::common::hash::KeyedHash;
+use crate::common::leftovers::Leftovers;
 
 /// Where recovery persists something.
 pub mod sites {
@@ -151,7 +152,7 @@ fn empty_table<M: Media, C: BucketCodec>(
         grow_at: AtomicWord::new(0),
         growth: Lock::new(Growth::default()),
         sweep: Lock::new(Sweep::default()),
-        emptied: AtomicWord::new(0),
+        emptied: Leftovers::new(0),
         longest_chain: AtomicWord::new(1),
         codec: core::marker::PhantomData,
     })
@@ -162,7 +163,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
     fn resume(&mut self, level: u32, found: &Found) {
         self.recovered_items = found.items;
         self.estimate.store(found.items, Ordering::Relaxed);
-        self.emptied.store(found.empty, Ordering::Relaxed);
+        self.emptied.add(found.empty);
         self.pab.found_in_use(found.chained);
         let view = match (level, found.unsplit) {
             (0, _) | (_, None) => View { level, growing: false },

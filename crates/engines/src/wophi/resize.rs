@@ -242,7 +242,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         }
         changes.into_iter().for_each(Change::end);
         let emptied = plan.chained.iter().filter(|(_, token)| token.count() == 0).count();
-        self.emptied.fetch_add(emptied as u64, Ordering::Relaxed);
+        self.emptied.add(emptied as u64);
         Ok(plan.damage)
     }
 

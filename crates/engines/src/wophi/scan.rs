@@ -1,10 +1,9 @@
 //! Walks over all pairs: a resumable scan that takes no lock, and `clear`.
 
-use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
 use everhash_index::{Cursor, Result};
-use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, RecordWord};
+use everhash_pmem::{Access, Addr, Lock, Media, RecordWord};
 
 use super::bucket::{Bucket, BucketCodec};
 use super::failure_atomic_writes::sites;
@@ -140,7 +139,7 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         pm.fence(sites::CLEAR)?;
         change.end();
         found.records.into_iter().for_each(|record| self.heap.give(record.addr, record.class));
-        self.emptied.fetch_add(found.chained, Ordering::Relaxed);
+        self.emptied.add(found.chained);
         let correction = held.count(-found.pairs, 1);
         drop(held);
         self.estimated(&pm, correction);

@@ -14,6 +14,7 @@ use super::concurrency::Stripes;
 use super::main_buckets::{MainBuckets, View};
 use super::setup::WophiSettings;
 use crate::common::hash::KeyedHash;
+use crate::common::leftovers::{Leftovers, Seen};
 use crate::common::slot_codec::Words;
 
 /// A lock of the family that goes with medium `M`.
@@ -52,7 +53,7 @@ pub struct Wophi<M: Media, C: BucketCodec> {
     pub(super) growth: LockOf<M, Growth>,
     pub(super) sweep: LockOf<M, Sweep>,
     /// Chained buckets that were emptied since the last sweep began.
-    pub(super) emptied: WordOf<M>,
+    pub(super) emptied: Leftovers<M::Sync>,
     /// Buckets of the longest chain that an insert has walked.
     pub(super) longest_chain: WordOf<M>,
     pub(super) codec: core::marker::PhantomData<fn() -> C>,
@@ -63,6 +64,7 @@ pub struct Wophi<M: Media, C: BucketCodec> {
 pub struct Sweep {
     /// The next main bucket; 0 between two sweeps.
     pub(super) next: u64,
+    pub(super) seen: Seen,
     /// The level for whose growth space was reserved.
     pub(super) reserved: Option<u32>,
 }

@@ -84,8 +84,8 @@ impl<M: Media, C: BucketCodec> Table for Wophi<M, C> {
         Ok(self.pool.access().sync(sites::SYNC)?)
     }
 
-    fn maintain(&self, _now: Duration, budget: u32) -> Result<Upkeep> {
-        Wophi::maintain(self, budget)
+    fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        Wophi::maintain(self, now, budget)
     }
 
     fn check(&self) -> Result<Checked> {

@@ -5,11 +5,12 @@ use core::time::Duration;
 use everhash_index::{Change, Design, Form};
 use everhash_pmem::{Image, Media};
 
-use super::{holds, load, roomy, settle};
+use super::{holds, load, roomy};
 use crate::Failure;
 use crate::OpenTable;
 use crate::failure::ensure;
 use crate::model::{Pairs, check_pool};
+use crate::settle;
 use crate::workload::Shape;
 
 /// To what length the medium can grow that shall become full. Unit: bytes.
@@ -31,7 +32,7 @@ pub(super) fn a_growing_table_keeps_every_pair(
         pairs.extend(load(session.table(), &shape, first..first + 100, 0)?);
         match first / 100 % 4 {
             1 => session.kill()?,
-            2 => now = settle(session.table(), now)?,
+            2 => now = settle(session.table(), now, 64)?,
             3 => session.reopen()?,
             _ => {}
         }
@@ -59,7 +60,7 @@ pub(super) fn space_is_used_again(design: &Design<Image>, form: Form) -> Result<
         for number in 0..80 {
             session.table().remove(&shape.key(number))?;
         }
-        now = settle(session.table(), now)?;
+        now = settle(session.table(), now, 64)?;
         lengths.push(session.region().media().bytes());
     }
     holds(&session, &shape, &Pairs::new())?;
@@ -102,9 +103,9 @@ pub(super) fn no_operation_keeps_what_it_took(
             2 => keys.iter().try_for_each(|key| table.modify(key, &mut |_| Change::Remove))?,
             _ => keys.iter().try_for_each(|key| table.remove(key).map(drop))?,
         }
-        now = settle(table, now)?;
+        now = settle(table, now, 64)?;
         table.sync()?;
-        now = settle(table, now)?;
+        now = settle(table, now, 64)?;
         let stats = table.stats()?;
         settled.push((stats.used_bytes, stats.live_bytes));
     }
@@ -162,7 +163,7 @@ pub(super) fn a_full_medium_is_an_error_and_no_end(
         ensure!(session.table().remove(&key(number))?, "a full table does not remove");
         pairs.remove(&key(number));
     }
-    settle(session.table(), Duration::ZERO)?;
+    settle(session.table(), Duration::ZERO, 64)?;
     holds(&session, &shape, &pairs)?;
     for number in 0..removed.div_ceil(4) {
         let added = session.table().insert(&key(number), &value)?;

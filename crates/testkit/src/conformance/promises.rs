@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use everhash_index::{Change, Checked, Choice, Design, Error, Form, Setting, Sizing};
 use everhash_pmem::{Boot, Image, Media, pool};
 
-use super::{holds, load, roomy, settle};
+use super::{holds, load, roomy};
 use crate::Failure;
 use crate::OpenTable;
 use crate::failure::{ensure, no_panic};
 use crate::model::Pairs;
+use crate::settle;
 use crate::workload::Shape;
 
 pub(super) fn maintenance_comes_to_an_end(
@@ -18,7 +19,7 @@ pub(super) fn maintenance_comes_to_an_end(
     form: Form,
 ) -> Result<(), Failure> {
     let (session, shape) = (roomy(design, form)?, Shape::tiny(form));
-    let mut now = settle(session.table(), Duration::ZERO)?;
+    let mut now = settle(session.table(), Duration::ZERO, 64)?;
     let pairs = load(session.table(), &shape, 0..120, 0)?;
     // No budget, no time, and all the time in the world.
     for (ahead, budget) in [(0, 0), (0, 1), (1, 1), (1_000_000_000, u32::MAX)] {
@@ -26,7 +27,7 @@ pub(super) fn maintenance_comes_to_an_end(
         session.table().maintain(now, budget)?;
         holds(&session, &shape, &pairs)?;
     }
-    settle(session.table(), now)?;
+    settle(session.table(), now, 64)?;
     holds(&session, &shape, &pairs)
 }
 

@@ -217,6 +217,8 @@ impl<'a> CrashChecker<'a> {
                 Op::Insert(FRESH_KEYS, value()),
                 Op::Insert(FRESH_KEYS + 1, value()),
                 Op::Remove(FRESH_KEYS),
+                // Twice: what is not urgent waits until nothing is written.
+                Op::Maintain(1000, 8),
                 Op::Maintain(1000, 8),
                 Op::Sync,
             ]);

@@ -9,6 +9,7 @@ use std::time::Instant;
 use everhash_index::{Error, Form, Inline, Opening, Table, open};
 use everhash_pmem::{Image, Region, Std, WORD};
 use everhash_testkit::measured::{MEMORY, Measured};
+use everhash_testkit::settle;
 
 use super::copies::{copies, room};
 use super::mechanisms::{of_the_paper, own, two_layers};
@@ -17,14 +18,14 @@ use crate::tiered::layout::{self, Listed, PLACES, ROOT, Root};
 use crate::tiered::state::Tiered as Open;
 use crate::tiered::{Tiered, TieredSettings, TieredTable, check};
 
-fn of_words(measured: &Measured<Tiered>) -> &Open<Image, Words> {
+pub(super) fn of_words(measured: &Measured<Tiered>) -> &Open<Image, Words> {
     let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
     table
 }
 
 /// Makes a table that has just begun to drain its top layer. Returns it and the number of its
 /// keys, which are 0, 1, ... and have themselves as values.
-fn draining(changes: TieredSettings) -> (Measured<Tiered>, u64) {
+pub(super) fn draining(changes: TieredSettings) -> (Measured<Tiered>, u64) {
     let settings = TieredSettings { grow_percent: 80, ..changes };
     let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
     let mut count = 0;
@@ -41,8 +42,8 @@ fn begun(table: &Open<Image, Words>) -> u64 {
 }
 
 /// Maintains a table until there is nothing to do.
-fn maintain(measured: &Measured<Tiered>) {
-    while Table::maintain(&measured.table, Duration::ZERO, 1000).unwrap().more {}
+pub(super) fn maintain(measured: &Measured<Tiered>) {
+    settle(&measured.table, Duration::ZERO, 1000).unwrap();
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn a_second_growth_waits_for_the_first() {
 }
 
 /// Opens a copy of some words; returns how many pairs there are, and how many layers.
-fn opened(words: &[u64]) -> (u64, usize) {
+pub(super) fn opened(words: &[u64]) -> (u64, usize) {
     let bytes = words.len() as u64 * WORD;
     let region = Region::new(Image::<Std>::of(words, bytes, bytes));
     let table = open::<Tiered, _>(region, Opening::default().boot, &Inline).unwrap();
@@ -259,71 +260,6 @@ fn maintain_drains_the_pages_that_no_write_comes_to() {
     // 16 pages of 4 KiB.
     assert!(measured.table.stats().unwrap().used_bytes <= used - (16 << 12));
     assert_eq!(measured.table.check().unwrap().items, count);
-}
-
-#[test]
-fn maintain_ends_deletions_and_gives_overflow_lines_back() {
-    // Fails if the sweep passes over a page, a layer or a line: what no write comes by stays for
-    // ever then.
-    for (layers, fingerprints) in [(2, 0), (2, 1), (3, 2)] {
-        let small = TieredSettings { top_pages: 2, layers, fingerprints, ..of_the_paper() };
-        let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
-        let table = of_words(&measured);
-        // No growth, and chains of some overflow lines each.
-        table.grow_at.store(u64::MAX, Ordering::Relaxed);
-        let count = small.slots() * 3 / 2;
-        (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
-        let lines = own(&measured.table, "overflowed");
-        let removed = (0..count).filter(|key| key % 16 != 0);
-        removed.for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
-        let hashes = || (0..count).map(|key| (key, table.hasher.word(key)));
-        let tombstone = |hash| copies(table, hash).iter().any(|it| layout::is_deleted(it.state));
-        let tombstones = hashes().filter(|(_, hash)| tombstone(*hash)).count();
-        assert!(tombstones > 50 && lines > 20, "{tombstones} tombstones, {lines} overflow lines");
-        maintain(&measured);
-        for (key, hash) in hashes() {
-            let expected = (key % 16 == 0).then_some(key);
-            assert_eq!(measured.words().get_word(key).unwrap(), expected);
-            let left = copies(table, hash);
-            // Shadows of keys that are there, and nothing of those that are not.
-            assert_eq!(left.is_empty(), expected.is_none(), "{key}: {left:?}");
-        }
-        let (checked, stats) = (measured.table.check().unwrap(), measured.table.stats().unwrap());
-        assert_eq!(checked.items, count.div_ceil(16));
-        // Beside the pairs, the lines of the heap: those that are left have a pair each.
-        let left = (stats.live_bytes - 16 * checked.items) / 64;
-        println!("{layers} layers: {lines} overflow lines, {left} left");
-        assert!(left <= lines / 4, "{left} of {lines}");
-        // Deletions that the sweep ended do not come back.
-        assert_eq!(opened(&measured.media.words()), (count.div_ceil(16), layers as usize));
-    }
-}
-
-#[test]
-fn a_sweep_goes_on_behind_damage_and_names_it() {
-    // Fails if one damaged line keeps deletions of the whole table for ever, or if nobody is told.
-    let small = TieredSettings { top_pages: 8, ..two_layers() };
-    let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
-    let table = of_words(&measured);
-    table.grow_at.store(u64::MAX, Ordering::Relaxed);
-    let count = small.slots() / 2;
-    (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
-    (0..count).for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
-    let region = Region::<Image>::new(Arc::clone(&measured.media));
-    let (pm, line) = (region.access(), table.layers.view().place(1).bucket(0));
-    let head = line.plus(layout::Line::HEAD as u64);
-    pm.store(head, !pm.load(head).unwrap()).unwrap();
-    let is_damaged =
-        |hash, second| table.layers.view().place(1).index(layout::position(hash, second)) == 0;
-    let mut hashes: Vec<u64> = (0..count).map(|key| table.hasher.word(key)).collect();
-    hashes.retain(|hash| ![false, true].into_iter().any(|second| is_damaged(*hash, second)));
-    let left = || hashes.iter().filter(|hash| !copies(table, **hash).is_empty()).count();
-    let before = left();
-    let calls = || Table::maintain(&measured.table, Duration::ZERO, 1000);
-    let told = (0..64).filter_map(|_| calls().err()).collect::<Vec<_>>();
-    assert!(told.iter().all(|error| matches!(error, Error::Corrupt { .. })), "{told:?}");
-    println!("{} of {before} deletions are left beside the damage, {} told", left(), told.len());
-    assert!(!told.is_empty() && left() <= before / 2, "{} of {before}", left());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use everhash_index::{Design, Error, Form, Inline, Opening, Table, WordTable, ope
 use everhash_pmem::{Addr, AllocationMeter, Counted, Image, LINE, Region, Std, WORD};
 use everhash_testkit::hostile::{Effort, judge};
 use everhash_testkit::session::Session;
+use everhash_testkit::settle;
 
 use crate::common::record;
 use crate::common::settings::checksum;
@@ -150,7 +151,7 @@ fn p07_an_open_reads_each_line_a_few_times_however_long_the_chains_are() {
         table.layers.draining()
     });
     table.grow_at.store(u64::MAX, Ordering::Relaxed);
-    while Table::maintain(session.table(), Duration::ZERO, 1000).unwrap().more {}
+    settle(session.table(), Duration::ZERO, 1000).unwrap();
     assert_eq!((table.layers.view().first(), table.layers.draining()), (1, false));
     insert(begun.unwrap() + 1..4000);
     let lines = table.overflowed.load(Ordering::Relaxed);

@@ -1,10 +1,12 @@
 //! What the paper's mechanisms do and cost: one flush, moves, shadows, skew, resizing; and their
 //! ablations.
 
+use core::time::Duration;
+
 use everhash_index::{Choice, Design, Form, Inline, Opening, Sizing, Table, create, open};
 use everhash_pmem::{Guarantees, Image, Media, Region, Std, pool};
 use everhash_testkit::measured::{FILE, MEMORY, Measured};
-use everhash_testkit::model;
+use everhash_testkit::{model, settle};
 
 use crate::tiered::bucket::Line;
 use crate::tiered::in_cacheline_crash_consistency::shadow;
@@ -114,7 +116,7 @@ fn dram_knows_the_layers_that_it_covers_after_growth_and_an_open() {
         for key in 0..40_000u64 {
             assert!(table.words().unwrap().insert_word(key, key).unwrap());
         }
-        while Table::maintain(&table, core::time::Duration::ZERO, 1000).unwrap().more {}
+        settle(&table, Duration::ZERO, 1000).unwrap();
         assert!(table.stats().unwrap().growth_steps >= 3);
         let grown = known_lines(&table, fingerprints);
         assert!(grown > 0, "some lines of the table are ahead of the medium");
@@ -324,7 +326,7 @@ fn a_table_grows_at_its_load_and_drops_the_layer_that_it_drained() {
     for key in 0..60_000u64 {
         assert_eq!(table.words().unwrap().get_word(key).unwrap(), Some(key));
     }
-    while Table::maintain(&table, core::time::Duration::ZERO, 1000).unwrap().more {}
+    settle(&table, Duration::ZERO, 1000).unwrap();
     assert_eq!(own(&table, "layers"), 2);
     let checked = table.check().unwrap();
     assert_eq!(checked.items, 60_000);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use everhash_index::{Cursor, Error, Form, Inline, Opening, Table, open};
 use everhash_pmem::{Image, RecordWord, Region, Std, WORD};
 use everhash_testkit::measured::{MEMORY, Measured};
+use everhash_testkit::settle;
 
 use super::copies::{Spot, copies, room};
 use super::mechanisms::of_the_paper;
@@ -338,7 +339,7 @@ fn a_damaged_record_keeps_no_layer_from_being_dropped_and_no_pool_from_being_ope
     let (left, hidden) = (above.iter().filter(in_top), below.iter().filter(in_top));
     assert!(left.count() > 0 && hidden.count() > 0, "all have moved before");
     assert_eq!(opened(&measured), all);
-    while Table::maintain(&measured.table, Duration::ZERO, 1000).unwrap().more {}
+    settle(&measured.table, Duration::ZERO, 1000).unwrap();
     assert!(!table.layers.draining(), "the top layer was never dropped");
     for key in 0..all {
         let mut value = Vec::new();

@@ -133,7 +133,7 @@ fn a_sweep_ends_no_copy_before_what_is_further_down() {
     // taken to have moved.
     for unswept in UNSWEPT {
         let operations = format!(
-            "{unswept} maintain:1:1000 {} {}",
+            "{unswept} maintain:1:1000 maintain:1000:1000 {} {}",
             each(24, |key| format!("put:{key}:{key}")),
             each(12, |key| format!("put:{}:1", 24 + key)),
         );

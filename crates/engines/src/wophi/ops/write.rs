@@ -1,9 +1,7 @@
 //! One write to one chain: what a writer finds there under its lock, and each way to change it.
 
-use core::sync::atomic::Ordering;
-
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, Media};
+use everhash_pmem::{Access, Addr, Media};
 
 use super::sites;
 use crate::wophi::bucket::{Bucket, BucketCodec, Update};
@@ -276,7 +274,7 @@ impl<M: Media, C: BucketCodec> Writer<'_, '_, M, C> {
 
     fn note_emptied(&self, bucket: &Bucket<'_, M, C>, token: Token) {
         if bucket.kind == Kind::Chained && token.count() == 0 {
-            self.table.emptied.fetch_add(1, Ordering::Relaxed);
+            self.table.emptied.add(1);
         }
     }
 

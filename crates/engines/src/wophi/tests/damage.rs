@@ -221,7 +221,7 @@ fn linked<M: Media>(region: &Region<M>) -> Vec<(Addr, Addr)> {
 
 /// Calls `maintain` some times; returns how often it told of damage.
 fn maintain(table: &impl Table, times: usize) -> usize {
-    let tells = |_: &usize| match table.maintain(Duration::ZERO, 16) {
+    let tells = |second: &usize| match table.maintain(Duration::from_secs(*second as u64), 16) {
         Ok(_) => false,
         Err(Error::Corrupt { .. }) => true,
         Err(other) => panic!("{other}"),

@@ -8,6 +8,7 @@ use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{
     Boot, FileDurability, FileMedium, FileOptions, Image, LINE, Media, Region, Std,
 };
+use everhash_testkit::settle;
 
 use crate::wophi::{Wophi, WophiSettings, WophiTable, bytes_needed};
 
@@ -27,12 +28,7 @@ pub(super) fn figure(table: &impl Table, name: &str) -> u64 {
 
 /// Calls `maintain` until it has nothing left to do.
 pub(super) fn maintain(table: &impl Table, budget: u32) {
-    for _ in 0..10_000 {
-        if !table.maintain(Duration::ZERO, budget).unwrap().more {
-            return;
-        }
-    }
-    panic!("maintenance does not end");
+    settle(table, Duration::ZERO, budget).unwrap();
 }
 
 /// Inserts pairs of words until a growth has begun; returns how many those are.

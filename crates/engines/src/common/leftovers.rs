@@ -1,0 +1,93 @@
+//! What writes leave behind for a sweep of the whole table, and when one is due.
+//!
+//! A sweep takes as long for one leftover as for many. If one followed the other as long as anybody
+//! removes pairs, it would take a processor from them. So it begins when enough was left behind, or
+//! once nothing more is.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use everhash_pmem::{AtomicWord, Primitives};
+
+/// How long nothing must be left behind before a sweep begins for the little that was.
+///
+/// Source: ours; what is left behind takes some room meanwhile, and no more.
+pub(crate) const REST: Duration = Duration::from_secs(1);
+
+/// What was left behind since the last sweep began.
+pub(crate) struct Leftovers<P: Primitives>(P::AtomicU64);
+
+/// What upkeep found left behind at its last visit.
+#[derive(Default)]
+pub(crate) struct Seen {
+    count: u64,
+    /// Since when there were so many.
+    since: Duration,
+}
+
+/// When the next sweep is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Due {
+    /// It has begun: what is left behind from here on is for the next one.
+    Begun,
+    /// Not before, unless enough is left behind until then.
+    At(Duration),
+    /// Nothing was left behind.
+    Never,
+}
+
+impl<P: Primitives> Leftovers<P> {
+    pub(crate) fn new(count: u64) -> Self {
+        Leftovers(AtomicWord::new(count))
+    }
+
+    /// Notes that something was left behind.
+    #[inline(always)]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Begins a sweep if `enough` was left behind, or nothing more for a while until `now`.
+    pub(crate) fn begin(&self, seen: &mut Seen, now: Duration, enough: u64) -> Due {
+        let count = self.0.load(Ordering::Relaxed);
+        if count == 0 {
+            return Due::Never;
+        }
+        if count != seen.count {
+            *seen = Seen { count, since: now };
+        }
+        let rest = seen.since.saturating_add(REST);
+        if count < enough && now < rest {
+            return Due::At(rest);
+        }
+        *seen = Seen::default();
+        self.0.fetch_sub(count, Ordering::Relaxed);
+        Due::Begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everhash_pmem::Std;
+
+    use super::*;
+
+    #[test]
+    fn a_sweep_begins_for_many_leftovers_or_at_rest() {
+        // Fails if a sweep begins for each leftover, or for none of the last ones; or if what is
+        // left behind while it runs is forgotten, or is taken for what was there before.
+        let (left, mut seen) = (Leftovers::<Std>::new(0), Seen::default());
+        let mut begin = |ms| left.begin(&mut seen, Duration::from_millis(ms), 10);
+        let at = |ms| Due::At(Duration::from_millis(ms));
+        assert_eq!(begin(5000), Due::Never);
+        left.add(9);
+        assert_eq!([begin(6000), begin(6999)], [at(7000), at(7000)]);
+        left.add(1);
+        assert_eq!([begin(6999), begin(6999)], [Due::Begun, Due::Never]);
+        left.add(9);
+        assert_eq!([begin(9000), begin(9999)], [at(10_000), at(10_000)]);
+        assert_eq!([begin(10_000), begin(10_000)], [Due::Begun, Due::Never]);
+        left.add(9);
+        assert_eq!([begin(20_000), begin(21_000)], [at(21_000), Due::Begun]);
+    }
+}
