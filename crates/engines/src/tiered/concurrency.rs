@@ -1,8 +1,8 @@
 //! Who may run beside whom. Locks, sequences and counters lie in DRAM; a crash leaves none.
 //!
-//! A group is the subtree of one or more pages of the first top layer: with leading bits, every
-//! bucket of every layer always belongs to one group. A key has two hash functions, so it has two
-//! groups, which may be one.
+//! A group is the subtree of one or more pages of the top layer that there was at the opening: with
+//! leading bits, every bucket of every layer, now and later, belongs to one group. A key has two
+//! hash functions, so it has two groups, which may be one.
 //!
 //! | beside | reader | writer, other groups | writer, a shared group | growth begins or ends |
 //! |---|---|---|---|---|

@@ -210,7 +210,7 @@ pub const fn print_of(hash: u64) -> u16 {
     (hash >> 16) as u16 & !FLAGS
 }
 
-/// Returns the logarithm of the number of groups.
+/// Returns the logarithm of the number of groups of a table whose top layer has so many pages.
 pub const fn groups_log(top_pages: u64) -> u32 {
     let log = top_pages.ilog2();
     if log < MOST_GROUPS_LOG { log } else { MOST_GROUPS_LOG }

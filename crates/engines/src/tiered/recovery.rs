@@ -109,6 +109,7 @@ fn assemble<M: Media, C: PairCodec>(
     lookup: LookupOf<M>,
 ) -> Result<Tiered<M, C>> {
     let layers = Layers::new(first, places, settings.layers as usize);
+    let page_log = layout::page_log(settings.page_bytes);
     let covers = Covers::of_setting(settings.fingerprints);
     let fingerprints = Fingerprints::new(covers, settings.layers);
     fingerprints.add_all(&layers.view());
@@ -126,7 +127,8 @@ fn assemble<M: Media, C: PairCodec>(
         ordered: guarantees.same_line_order,
         heap: Heap::new(Arc::clone(&space), settings.heap_page_bytes),
         space,
-        groups: Groups::new(layout::groups_log(settings.top_pages)),
+        // The top layer only becomes larger: a group has one page of it, or more.
+        groups: Groups::new(layout::groups_log(places[0].buckets() >> page_log)),
         layers,
         fingerprints,
         estimate: AtomicWord::new(0),

@@ -322,3 +322,22 @@ fn an_open_and_a_clear_know_how_full_a_table_is() {
     (count..count * 13 / 10).for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
     assert_eq!(steps(&again), 1, "it does not know how many pairs there were");
 }
+
+#[test]
+fn an_open_makes_groups_for_the_top_layer_that_there_is() {
+    // Fails if a table that has grown keeps the few groups that it was made with: of 64 a write
+    // holds two, and two threads wait for one another.
+    let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    maintain(&measured);
+    assert_eq!(own(&measured.table, "groups"), 4);
+    let Measured { media, table, .. } = measured;
+    drop(table);
+    let region = Region::<Image>::new(media);
+    let again = open::<Tiered, _>(region, Opening::default().boot, &Inline).unwrap();
+    assert_eq!(own(&again, "groups"), 8);
+    let words = again.words().unwrap();
+    (0..4 * count).for_each(|key| assert_eq!(words.put_word(key, key).unwrap(), key < count));
+    settle(&again, Duration::ZERO, 1000).unwrap();
+    assert!(again.stats().unwrap().growth_steps > 0);
+    assert_eq!(again.check().unwrap().items, 4 * count);
+}
