@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::notes::Notes;
 use crate::rows::{Rows, bug};
-use everhash_index::{Design, Engine, Form};
+use everhash_index::{Design, Durability, Engine, Form};
 use everhash_pmem::crash::{Limits, Model};
 use everhash_pmem::media::traced::Traced;
 use everhash_testkit::crash::{Effort, Violation, judge, mutants, replay};
@@ -72,6 +72,18 @@ fn of_a_batch_a_part_keeps_no_later_write_without_an_earlier_one() {
         .unwrap_err();
     println!("{found}");
     assert!(found.failure.to_string().contains("never held just this"), "{found}");
+}
+
+#[test]
+fn an_engine_that_batches_and_says_that_it_does_not_is_accused() {
+    // Fails if every engine may lose what it did last, and not only one that says so: what is lost
+    // here is the end of each log, and never a write before one that is there.
+    let mut design = Design::of::<Notes>();
+    design.capabilities.durability = &[Durability::Immediate];
+    let effort = Effort { shorten_executions: 1, operations: 12, ..small(Model::Adr) };
+    let found = judge(&design, Form::WORDS, &effort).unwrap_err();
+    println!("{found}");
+    assert!(found.failure.to_string().contains(": expected "), "{found}");
 }
 
 #[test]
