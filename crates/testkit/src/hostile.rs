@@ -412,6 +412,7 @@ pub fn replay(
 mod tests {
     use super::*;
     use crate::reference::Reference;
+    use everhash_pmem::{Pool, Shutdown};
 
     #[test]
     fn an_engine_with_checks_over_everything_is_never_accused() {
@@ -420,6 +421,22 @@ mod tests {
         let report = judge(&Design::of::<Reference>(), Form::WORDS, &effort).unwrap();
         println!("{report}");
         assert!((10..report.images).contains(&report.opened), "{report}");
+    }
+
+    #[test]
+    fn a_pool_holds_pairs_before_it_is_overwritten() {
+        // Fails if pools are empty: no image would have a pair in it that was forged.
+        let design = Design::of::<Reference>();
+        for (pairs, closed) in PAIRS.into_iter().flat_map(|pairs| [(pairs, true), (pairs, false)]) {
+            let pool = Sound::new(&design, (Form::WORDS, pairs, closed), Model::Adr).unwrap();
+            let bytes = pool.words.len() as u64 * 8;
+            let region = Region::new(Image::of(&pool.words, bytes, bytes + MORE_BYTES));
+            let status = Pool::status(&region, Opening::default().boot).unwrap();
+            assert_eq!(status.previous == Shutdown::Clean, closed);
+            let table = OpenTable::open(&design, region.media().clone()).unwrap();
+            let left = table.table().len().unwrap();
+            assert_eq!(left, u64::from(pairs - pairs.div_ceil(5)));
+        }
     }
 
     #[test]
@@ -434,7 +451,7 @@ mod tests {
         }
         let bytes = words.len() as u64 * 8;
         let region = Region::new(Image::<everhash_pmem::Std>::of(&words, bytes, bytes));
-        let found = everhash_pmem::Pool::inspect(&region).unwrap_err();
+        let found = Pool::inspect(&region).unwrap_err();
         assert!(matches!(found, everhash_pmem::Error::Unsupported { .. }), "{found}");
     }
 }

@@ -135,6 +135,16 @@ fn the_sound_engine_passes_every_judge() {
 }
 
 #[test]
+fn a_wrong_answer_among_real_threads_is_found() {
+    // Fails if the threads do nothing, or if nobody looks at what they were told. The bug shows in
+    // every order: the machine's does not matter.
+    let _planted = Planted::new(Bug::InsertReplaces);
+    let stress = race::Stress { threads: 2, rounds: 1, ..race::Stress::default() };
+    let found = race::stress(&Design::of::<Slots>(), Form::WORDS, &stress).unwrap_err();
+    assert!(found.to_string().contains("no order explains the answers"), "{found}");
+}
+
+#[test]
 fn every_planted_bug_is_found_by_its_judge() {
     // Fails if a judge has become blind for a class of bugs.
     if let Ok(name) = std::env::var(CHOSEN) {
