@@ -106,6 +106,8 @@ bugs! {
         Judge::Conformance("a_scan_sees_what_is_there_throughout");
     Leak "what an update took is not given back (P-BwTree 28)",
         Judge::Conformance("space_is_used_again");
+    LeakOfRecovered "as that, and only by a process that has recovered",
+        Judge::Conformance("space_is_used_again");
     DoubleHandOut "recovery does not claim the buckets (P-CLHT 24)", Judge::Growing;
     BlindPut "a put does not look for the key (WOPHI, Algorithm 1)", WORDS;
     HalfKey "only the first word of a key is compared", Judge::Model(Form::DOUBLE_WORDS);

@@ -76,6 +76,10 @@ impl<M: Media> SlotsTable<M> {
         };
         pool.begin_writes()?;
         let clean = pool.previous_shutdown() == Shutdown::Clean;
+        let bug = match bug {
+            Bug::LeakOfRecovered if !clean => Bug::Leak,
+            bug => bug,
+        };
         let pm = pool.access();
         if !clean && bug == Bug::JournalApart {
             restore_apart(&pm)?;
