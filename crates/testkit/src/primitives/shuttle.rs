@@ -18,9 +18,8 @@ impl Primitives for Shuttle {
     type AtomicU64 = ShuttleWord;
     type Mutex<T: Send> = ShuttleMutex<T>;
 
-    fn fence(_order: Ordering) {
-        atomic::fence(Ordering::SeqCst);
-    }
+    /// Nothing: every atomic is sequentially consistent, and a point of the schedule by itself.
+    fn fence(_order: Ordering) {}
 
     /// Lets another task run, so that the scheduler does not starve whom the caller waits for.
     fn pause(_attempt: u32) {

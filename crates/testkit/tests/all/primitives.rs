@@ -8,8 +8,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, Mutex};
 
-use everhash_pmem::{AtomicWord, Lock, LockPoisoned, Primitives};
-use everhash_testkit::primitives::{Loom, RehearsedWord, Shuttle, read_beside_rehearsed};
+use everhash_pmem::{Addr, AtomicWord, Block, Lock, LockPoisoned, Primitives, Region, Site};
+use everhash_testkit::primitives::{
+    Loom, LoomMedium, RehearsedWord, Shuttle, read_beside, read_beside_rehearsed,
+};
 
 type Word<P> = <P as Primitives>::AtomicU64;
 
@@ -168,4 +170,44 @@ fn a_writer_that_does_not_keep_to_its_rehearsal_ends_the_model() {
     };
     assert!(catch_unwind(strays).is_err());
     assert_eq!(RUNS.load(Relaxed), 2);
+}
+
+/// A word of a medium.
+const AT: Addr = Addr::new(64);
+
+#[test]
+fn a_medium_that_was_sealed_takes_no_store_to_a_word_that_rests() {
+    // Fails if a word that is not explored could change while threads run: what a reader sees of
+    // it is no value that loom has chosen.
+    loom::model(|| {
+        let region = Region::new(LoomMedium::<Loom>::new([], [(AT, 0)]).unsealed());
+        region.access().store(AT, 1).unwrap();
+        region.media().seal();
+        assert!(catch_unwind(AssertUnwindSafe(|| region.access().store(AT, 2))).is_err());
+        assert_eq!(region.access().load(AT).unwrap(), 1);
+    });
+}
+
+#[test]
+fn whoever_knows_of_a_fence_sees_what_it_made_durable() {
+    // Fails if a reader that is right would be accused, because what it accepted seems not to be
+    // durable yet.
+    const SITE: Site = Site::new("primitives/test");
+    let seen = read_beside(
+        3,
+        || Region::new(LoomMedium::<Loom>::new([(AT, 0)], [])),
+        |region| {
+            let pm = region.access();
+            let flag = pm.block::<1>(AT).unwrap();
+            let fenced = Block::<1>::load_relaxed(&flag, 0) == 1;
+            fenced.then(|| region.media().durable())
+        },
+        |region| {
+            region.media().will_be_durable(7);
+            region.access().fence(SITE).unwrap();
+            region.access().commit_word(AT, 1, SITE).unwrap();
+        },
+        None,
+    );
+    assert_eq!(seen, BTreeSet::from([None, Some(7)]));
 }
