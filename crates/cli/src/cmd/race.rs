@@ -188,3 +188,24 @@ fn add(sum: &mut Report, more: &Report) {
     sum.states += states;
     sum.undecided += undecided;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        race: Race,
+    }
+
+    #[test]
+    fn variants_are_those_of_the_engine_that_races() {
+        // Fails if an engine would be tried with the settings of another.
+        for about in ENGINES {
+            let Alone { race } = Alone::parse_from(["", "--engine", about.name]);
+            assert_eq!(race.about().name, about.name);
+        }
+    }
+}

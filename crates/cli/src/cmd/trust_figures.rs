@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn figures_replace_those_of_their_judge_and_no_others() {
-        // Fails if a run of one judge took the figures of another away, or did not replace its own.
+        // Fails if a run of one judge took the figures of another away, or did not replace its own;
+        // or if nobody could tell of which program they are.
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("figures.toml");
         let record = Record { record: Some(path.clone()) };
@@ -100,6 +101,7 @@ mod tests {
         let file = read(&path).unwrap();
         assert_eq!(file["walsh"]["race"]["schedules"].as_integer(), Some(6));
         assert_eq!(file["walsh"]["fuzz"]["executions"].as_integer(), Some(7));
+        assert_eq!(file["walsh"]["race"]["program"].as_str(), Some(env!("EVERHASH_VERSION")));
         // Excuses, which somebody writes, stay.
         let text = std::fs::read_to_string(&path).unwrap() + "[excuses]\n\"a \\\"b\" = \"why\"\n";
         std::fs::write(&path, text).unwrap();

@@ -199,7 +199,8 @@ fn a_new_database_is_what_was_asked_for() {
 
 #[test]
 fn every_engine_is_served_measured_and_explored() {
-    // Fails if a face of the program has a list of engines of its own, without one of them.
+    // Fails if a face of the program has a list of engines of its own, without one of them, or
+    // takes one for another.
     let place = Place::new();
     let names = String::from_utf8(place.ok(&["engines", "--names"])).unwrap();
     let names: Vec<_> = names.lines().collect();
@@ -211,7 +212,12 @@ fn every_engine_is_served_measured_and_explored() {
         assert!(all.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {all}");
         let sites = String::from_utf8(place.ok(&["crash", "--engine", name, "--list-sites"]));
         assert!(sites.unwrap().lines().all(|site| site.starts_with(name)), "{name}");
+        let few = ["scale", "s", "--items", "64", "--gets", "8", "--threads", "1"];
+        let scaled = place.ok(&[&few[..], &["--engine", name]].concat());
+        let scaled = String::from_utf8(scaled).unwrap();
+        assert!(scaled.lines().next().unwrap().ends_with(&format!(" engine {name}")), "{scaled}");
     }
+    place.run(&["bench", "--engine", "none", "--items", "64"]).fails(2, &["'none'", "wophi"]);
 }
 
 #[test]

@@ -5,11 +5,12 @@ use crate::support::Place;
 
 #[test]
 fn crashes_are_explored_and_counted_the_same_by_any_number_of_threads() {
-    // Fails if a state is judged or not depending on the machine, or nothing is judged at all.
+    // Fails if a state is judged or not depending on the machine, or nothing is judged at all; or
+    // if the figures that shall be kept are not.
     let place = Place::new();
     let run = |threads| {
         let arguments = ["crash", "--form", "8/8", "--states", "1000", "--threads", threads];
-        let mut figures = place.json(&arguments);
+        let mut figures = place.json(&[&arguments[..], &["--record", "kept.toml"]].concat());
         for timed in ["seconds", "states_per_second"] {
             assert!(figures.as_object_mut().unwrap().remove(timed).is_some());
         }
@@ -19,6 +20,9 @@ fn crashes_are_explored_and_counted_the_same_by_any_number_of_threads() {
     assert_eq!((&figures["violations"], &figures["model"]), (&0.into(), &"adr".into()));
     assert!(figures["states"].as_u64() > Some(1000), "{figures}");
     assert_eq!(figures, run("2"));
+    let kept: toml::Table = String::from_utf8(place.read("kept.toml")).unwrap().parse().unwrap();
+    let kept = &kept["wophi"]["crash-adr"];
+    assert_eq!(kept["points"].as_integer(), figures["crash_points"].as_i64(), "{kept:?}");
 }
 
 #[test]

@@ -97,3 +97,33 @@ fn keep_to(at_most: &[(String, u64)], rows: &[(&str, Vec<Count>)]) -> Outcome {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use everhash_bench::{best_write_back, candidates};
+
+    #[test]
+    fn a_child_counts_what_its_parent_was_told_to_count() {
+        // Fails if an option does not get through: figures of another table were printed.
+        let plan = Plan {
+            items: 256,
+            form: everhash_store::Form::WORDS,
+            threads: vec![1],
+            rounds: 1,
+            hash: everhash_store::HashKind::Rapid,
+            presized: false,
+            settings: vec![("rotate".to_owned(), 0), ("grow_percent".to_owned(), 10)],
+            write_back: best_write_back(),
+            durable_caches: true,
+        };
+        let child = child(&plan, &candidates()[0]).unwrap();
+        let arguments: Vec<_> = child.get_args().map(|one| one.to_str().unwrap()).collect();
+        let expected = format!(
+            "bench --counted --engine {} --items 256 --form 8/8 --hash rapid --growing \
+             --durable-caches --set rotate=0 --set grow_percent=10",
+            candidates()[0].name
+        );
+        assert_eq!(arguments.join(" "), expected);
+    }
+}
