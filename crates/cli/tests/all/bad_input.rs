@@ -52,7 +52,8 @@ fn a_bad_line_is_named_and_what_came_before_it_stays() {
 fn a_pair_that_is_too_long_for_its_table_is_named_and_what_came_before_it_stays() {
     // Fails if a table with a name were taken for the default one, which takes keys of 8 bytes
     // more, or one with expiry times for one without, whose values are as much longer: all records
-    // of the batch were lost with it, and no line was named.
+    // of the batch were lost with it, and no line was named. Or if one without were taken for one
+    // with them, and refused what it can hold.
     let place = Place::new();
     place.ok(&["create", "a.ehdb"]);
     let key = "k".repeat(65_536 - 7) + "\tv\n";
@@ -77,6 +78,9 @@ fn a_pair_that_is_too_long_for_its_table_is_named_and_what_came_before_it_stays(
         with(&["import", "b.tsv", "b.ehdb"]).fails(3, &["b.tsv:1: ", part]);
         assert!(!place.path("b.ehdb").exists());
     }
+    // A table without expiry times takes the value.
+    place.write("a.tsv", value);
+    place.ok(&["import", "a.tsv", "a.ehdb", "--table", "t"]);
 }
 
 #[test]
