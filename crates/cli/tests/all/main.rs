@@ -6,6 +6,8 @@ mod crash;
 mod device;
 mod figures;
 mod full_disk;
+#[cfg(feature = "judges")]
+mod fuzz;
 mod help;
 mod killed;
 mod messages;
