@@ -165,6 +165,10 @@ impl<M: Media, F: Form> ElimDa<M, F> {
     /// segment has hardly more units than buckets, its halves have as few left: they would be split
     /// again and again, for no pair.
     pub(super) fn grow_ahead(&self, pm: &Access<'_, M>, hash: u64) -> Result<()> {
+        // Nearly no segment is short: the others need no locks.
+        if !self.is_short(self.table.find(hash).used_units()) {
+            return Ok(());
+        }
         self.change_segment(pm, hash, true, |segment| self.is_short(segment.used_units()))
     }
 
