@@ -92,7 +92,7 @@ fn p05_an_interrupted_recovery_loses_nothing_that_a_batch_might_have_lost() {
     // recovery loses the newest write if it is interrupted, and else it does not.
     let limits =
         Limits { product: 24, lazy: 8, single: 8, pairs: 8, random: 8, ..Limits::default() };
-    let effort = Effort { seeds: 0..1, operations: 12, limits, ..small(Model::Adr) };
+    let effort = Effort { seeds: 0..4, operations: 12, limits, ..small(Model::Adr) };
     let design = Design::of::<Notes>().with_settings(&[("bug", 2)]);
     let found = judge(&design, Form::WORDS, &effort).unwrap_err();
     println!("{found}");
