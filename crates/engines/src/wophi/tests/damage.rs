@@ -285,6 +285,56 @@ fn a_damaged_bucket_keeps_a_growth_from_no_other_key_and_not_from_its_end() {
     assert_eq!(maintain(&table, 5), 0);
 }
 
+#[test]
+fn a_check_notices_that_an_upper_half_has_lost_a_pair_that_moved() {
+    // Fails if a check forgets the pairs that a chained bucket of a lower half still has: a crash
+    // leaves them there, and they must be in the upper half, whose copy alone is found.
+    let (region, table) = of_64_buckets(Image::<Std>::new(0, 1 << 20), Form::WORDS);
+    let count = insert_until_it_grows(&table);
+    table.maintain(Duration::ZERO, 8).unwrap();
+    assert_eq!(figure(&table, "growing"), 1);
+    drop(table);
+    let mut words = region.media().words();
+    let firsts = [0, 1].map(|extent| first_bucket(&region, extent));
+    let decode = |at: Addr| Token::decode(words[at.word() as usize], at, Kind::Main, 3);
+    let halves = |index: u64| firsts.map(|first| first.plus(index * WordBucket::WORDS as u64));
+    let has_moved = |[lower, upper]: &[Addr; 2]| {
+        decode(*lower).is_some_and(|token| token.home() == 1)
+            && decode(*upper).is_some_and(|token| token.count() > 0)
+    };
+    let (home, [lower, upper]) = (0..64)
+        .map(|index| (index, halves(index)))
+        .find(|(_, halves)| has_moved(halves))
+        .expect("a pair has moved");
+    let token = decode(upper).expect("it was decoded before");
+    let slot = token.live_slots().next().expect("it holds a pair");
+    let first = upper.word() as usize + WordBucket::SLOTS + 2 * slot;
+    let pair = [words[first], words[first + 1]];
+    // A bucket at the end of the medium, and of the chain of the lower half.
+    let at = Addr::new(words.len() as u64 * 8);
+    let mut last = lower.plus(NEXT as u64);
+    while let Some(next) = layout::decode_link(words[last.word() as usize], last)
+        && next != Addr::NULL
+    {
+        last = next.plus(NEXT as u64);
+    }
+    words[last.word() as usize] = layout::encode_link(at, last);
+    let end = layout::encode_link(Addr::NULL, at.plus(NEXT as u64));
+    words.extend([Token::empty(home).with_slot(0, 1).encode(at, Kind::Chained), end]);
+    words.extend(pair.into_iter().chain([0; WordBucket::WORDS - 4]));
+    let check = |words: &[u64]| {
+        let bytes = words.len() as u64 * 8;
+        let region = Region::new(Image::<Std>::of(words, bytes, bytes));
+        Wophi::check(&region, Boot::default(), &mut |_, _| {}).map(|checked| checked.items)
+    };
+    assert_eq!(check(&words).unwrap(), count);
+    words[upper.word() as usize] = token.with_slot(slot, 0).encode(upper, Kind::Main);
+    let checked = check(&words);
+    let is_it = matches!(checked, Err(Error::Corrupt { at, broken })
+        if at == upper.byte() && broken == "what moved is in the upper half");
+    assert!(is_it, "{checked:?}");
+}
+
 /// What is damaged of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
