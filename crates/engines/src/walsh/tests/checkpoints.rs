@@ -8,7 +8,7 @@ use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
 use super::settings::{Epochal, Immediate};
-use crate::walsh::layout::{AreaRecord, Tail, area_record};
+use crate::walsh::layout::{AreaRecord, Checkpoint, PART_WORDS, Tail, area_record};
 use crate::walsh::{Walsh, WalshSettings, WalshTable};
 
 /// The directories of an area.
@@ -274,6 +274,32 @@ fn a_table_made_for_more_pairs_does_not_swell_when_it_is_closed() {
     session.reopen().unwrap();
     assert_eq!(loaded(session.table()), 0);
     assert_eq!(session.region().media().words().len(), before);
+}
+
+#[test]
+fn a_checkpoint_of_several_parts_is_loaded_and_checked() {
+    // Fails if the writer, the open or a check looks for the second part in another place than the
+    // others do, or if a check ends with the first one.
+    let settings = WalshSettings { areas: 1, directories: 4096, ..WalshSettings::default() };
+    let medium = Image::<Std>::new(0, 16 << 20);
+    let mut session: Session<Walsh> = Session::create(medium, Form::WORDS, &settings).unwrap();
+    (0..16_000).for_each(|key| assert!(session.table().insert_word(key, !key).unwrap()));
+    session.reopen().unwrap();
+    assert_eq!(loaded(session.table()), 1);
+    session.close().unwrap();
+    let mut words = session.region().media().words();
+    let check = |words: &[u64]| {
+        let bytes = words.len() as u64 * 8;
+        let region = Region::new(Image::<Std>::of(words, bytes, bytes));
+        Walsh::check(&region, Boot::default(), &mut |_, _| {}).map(|checked| checked.items)
+    };
+    assert_eq!(check(&words).unwrap(), 16_000);
+    let (at, place) = (place(0).word() as usize, place(0));
+    let head = Tail::decode(words[at], place).unwrap().at.word();
+    // A word of the second part.
+    words[(head + Checkpoint::WORDS as u64 + PART_WORDS + 100) as usize] ^= 1;
+    assert!(check(&words).is_err());
+    assert_eq!(loaded(&open::<Walsh>(&words)), 0);
 }
 
 #[test]
