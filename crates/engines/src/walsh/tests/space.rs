@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use everhash_index::{Form, Table};
+use everhash_index::{Form, Inline, Table, Upkeep, WordTable, open_read_only};
 use everhash_pmem::{Domain, Guarantees, Image, Std};
 use everhash_testkit::session::Session;
 
@@ -177,6 +177,35 @@ fn long_values_that_are_all_alive_are_no_garbage() {
     let dead = stats.dead_bytes.unwrap();
     println!("{} bytes alive, {dead} dead, {} in use", stats.live_bytes, stats.used_bytes);
     assert!(dead < stats.live_bytes / 8 && stats.live_bytes + dead <= stats.used_bytes);
+}
+
+#[test]
+fn upkeep_of_a_pool_that_is_open_for_reading_only_does_nothing() {
+    // Fails if upkeep goes on with what a close has interrupted, though nothing may be written: it
+    // would store to a pool that others read, or fail, or be called again and again.
+    let settings = WalshSettings { areas: 2, ..WalshSettings::tiny() };
+    let mut session =
+        Session::<Walsh>::create(Image::<Std>::new(0, 4 << 20), Form::WORDS, &settings).unwrap();
+    let mut key = 0u64;
+    let is_rehashing = |session: &Session<Walsh>| {
+        let table = session.table();
+        table.areas.iter().any(|area| table.lock(area).unwrap().rehash.is_some())
+    };
+    while !is_rehashing(&session) {
+        assert!(session.table().insert_word(key, !key).unwrap());
+        key += 1;
+        assert!(key < 10_000, "nothing is rehashed");
+    }
+    let region = session.region().clone();
+    session.close().unwrap();
+    let before = region.media().words();
+    let table = open_read_only::<Walsh, _>(region.clone(), &Inline).unwrap();
+    for now in [0, 1, 3600].map(Duration::from_secs) {
+        assert_eq!(Table::maintain(&table, now, 16).unwrap(), Upkeep::default());
+    }
+    assert_eq!(table.len().unwrap(), key);
+    Box::new(table).close().unwrap();
+    assert!(region.media().words() == before, "the pool has changed");
 }
 
 #[test]
