@@ -200,7 +200,8 @@ fn comes_true(holds: impl Fn() -> bool) -> bool {
 #[test]
 fn the_thread_that_drains_the_last_page_drops_the_layer() {
     // Fails if a layer is dropped when its last page was handed out and not when all are empty: a
-    // thread that has taken a page, and waits for its latch, would lose what is in it.
+    // thread that has taken a page, and waits for its latch, would lose what is in it. Or if one
+    // that finds no page left says that it drained one: upkeep would be called again at once.
     let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
     let table = of_words(&measured);
     let (pm, view) = (table.pool.access(), table.layers.view());
@@ -208,17 +209,19 @@ fn the_thread_that_drains_the_last_page_drops_the_layer() {
     let first = layout::first_position(page << table.page_log(), log);
     let drain = || table.drain_next(&table.pool.access()).unwrap();
     let under_way = || table.growth.lock().unwrap().under_way;
-    let (is_slow, is_done, is_there) = std::thread::scope(|scope| {
+    let (is_slow, is_done, has_more, is_there) = std::thread::scope(|scope| {
         let held = table.groups.hold_one(&pm, table.groups.of(first)).unwrap();
         scope.spawn(drain);
         let is_slow = comes_true(|| under_way() == 1);
         let quick = scope.spawn(|| (page + 1..4).for_each(|_| assert!(drain())));
         let is_done = comes_true(|| quick.is_finished());
+        let has_more = drain();
         let is_there = table.layers.draining() && under_way() == 1;
         drop(held);
-        (is_slow, is_done, is_there)
+        (is_slow, is_done, has_more, is_there)
     });
     assert!(is_slow && is_done && is_there, "{is_slow} {is_done} {is_there}");
+    assert!(!has_more, "all pages were handed out");
     assert!(!table.layers.draining());
     assert_eq!(measured.table.check().unwrap().items, count);
 }
