@@ -95,6 +95,20 @@ fn inserts_go_on_while_a_full_log_is_flushed() {
 }
 
 #[test]
+fn a_write_that_finds_its_log_full_again_and_again_goes_on() {
+    // Fails if a flush counts as a round of a write: other threads may fill the log before the
+    // write gets a slot of it, as often as they like, and it would be refused though there is room.
+    let measured = collecting();
+    let table = of_words(&measured);
+    let mut times = 0;
+    let written = table.write_to(&table.pool.access(), table.hasher.word(7), |_| {
+        times += 1;
+        Ok(if times <= 1000 { Err(Need::Log) } else { Ok(()) })
+    });
+    assert!(written.is_ok(), "{written:?} after {times} times");
+}
+
+#[test]
 fn an_append_that_was_held_up_does_not_go_to_a_log_that_serves_other_keys_by_now() {
     // Fails if an exchange succeeds that was prepared before the log was flushed, became a spare
     // one and was given to another collector: the pair would lie where no search looks for it.
