@@ -377,9 +377,7 @@ impl SlotCodec for Bytes {
         value: &mut Vec<u8>,
     ) -> Result<()> {
         let key_bytes = record::read(pm, pair.record, pair.hash, key)?;
-        value.clear();
-        value.extend_from_slice(&key[key_bytes..]);
-        key.truncate(key_bytes);
+        *value = key.split_off(key_bytes);
         Ok(())
     }
 
