@@ -272,14 +272,14 @@
 //!
 //! YCSB with three layers at 25 %, internal amplification with streams and without: A 1.41, 2.41; B
 //! 1.39, 2.44; D 1.22, 2.38; F 1.39, 2.44. With two layers D is 1.49 and 2.13. With shadow reading
-//! a search takes 13.0 % less time at a load of 50 %, 5.5 % at 80 % and 2.2 % at 95 % (10.6 % in the
-//! paper). A flush for each move, and one for each source, cost 2.39 times the writes of an insert
-//! at 25 %, 2.17 times at 1.75 % (2.73 in the paper), and 117 and 105 % more time for an insert,
-//! 133 and 130 % for an update (222, 38 %). Short of the paper: a third and a fourth layer cost
-//! searches 50 and 105 % (21, 55), an insert's time 1 and 9 % (43, 130), and save an update's time
-//! nothing (13, 18 %), because a search reads the layers of a column one after the other, and an
-//! update searches first. With the upper layers in DRAM they cost searches nothing (79, 77 and 77
-//! us), and save an update 12 and 20 % of its time.
+//! a search takes 13.0 % less time at a load of 50 %, 5.5 % at 80 % and 2.2 % at 95 % (10.6 % in
+//! the paper). A flush for each move, and one for each source, cost 2.39 times the writes of an
+//! insert at 25 %, 2.17 times at 1.75 % (2.73 in the paper), and 117 and 105 % more time for an
+//! insert, 133 and 130 % for an update (222, 38 %). Short of the paper: a third and a fourth layer
+//! cost searches 50 and 105 % (21, 55), an insert's time 1 and 9 % (43, 130), and save an update's
+//! time nothing (13, 18 %), because a search reads the layers of a column one after the other, and
+//! an update searches first. With the upper layers in DRAM they cost searches nothing (79, 77 and
+//! 77 us), and save an update 12 and 20 % of its time.
 //!
 //! # Not here
 //!

@@ -26,7 +26,7 @@ use super::moving::Moving;
 use super::object::Content;
 use super::reserve::Purpose;
 use super::state::{Area, Counted, Log, NewInfo, OpenLog, Rehash, State, Walsh};
-pub use turns::{Effort, Left};
+pub use turns::Effort;
 
 /// Where a rehash persists, and where a crash is worth trying.
 pub mod sites {

@@ -190,6 +190,16 @@ pub struct State {
     pub(super) long_bytes: u64,
 }
 
+/// What upkeep leaves to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    Nothing,
+    /// Steps of a rehash, after one that was done.
+    Steps,
+    /// Steps that wait for other threads: for their lock, or for their turn.
+    Held,
+}
+
 /// A rehash under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Rehash {

@@ -6,8 +6,7 @@ use core::time::Duration;
 use everhash_index::{Result, Upkeep};
 use everhash_pmem::{AtomicWord, Media};
 
-use super::resize::Left;
-use super::state::Walsh;
+use super::state::{Left, Walsh};
 
 /// How many times as much room as was taken between two calls is made for the next ones.
 ///

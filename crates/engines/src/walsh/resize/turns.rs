@@ -12,7 +12,7 @@ use everhash_pmem::{Access, AtomicWord, Lock, Media};
 
 use super::MOST_STEP;
 use crate::walsh::reserve::Purpose;
-use crate::walsh::state::{Area, GuardOf, State, Walsh};
+use crate::walsh::state::{Area, GuardOf, Left, State, Walsh};
 
 /// The part of a block of directories that one step rehashes.
 ///
@@ -72,16 +72,6 @@ pub enum Effort {
     Compact,
     /// All areas whose collection frees any room.
     Everything,
-}
-
-/// What upkeep leaves to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Left {
-    Nothing,
-    /// Steps of a rehash, after one that was done.
-    Steps,
-    /// Steps that wait for other threads: for their lock, or for their turn.
-    Held,
 }
 
 impl<M: Media> Walsh<M> {
