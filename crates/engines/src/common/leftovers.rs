@@ -7,12 +7,13 @@
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
+use everhash_index::Upkeep;
 use everhash_pmem::{AtomicWord, Primitives};
 
 /// How long nothing must be left behind before a sweep begins for the little that was.
 ///
 /// Source: ours; what is left behind takes some room meanwhile, and no more.
-pub(crate) const REST: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_secs(1);
 
 /// What was left behind since the last sweep began.
 pub(crate) struct Leftovers<P: Primitives>(P::AtomicU64);
@@ -23,17 +24,6 @@ pub(crate) struct Seen {
     count: u64,
     /// Since when there were so many.
     since: Duration,
-}
-
-/// When the next sweep is due.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Due {
-    /// It has begun: what is left behind from here on is for the next one.
-    Begun,
-    /// Not before, unless enough is left behind until then.
-    At(Duration),
-    /// Nothing was left behind.
-    Never,
 }
 
 impl<P: Primitives> Leftovers<P> {
@@ -47,22 +37,24 @@ impl<P: Primitives> Leftovers<P> {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Begins a sweep if `enough` was left behind, or nothing more for a while until `now`.
-    pub(crate) fn begin(&self, seen: &mut Seen, now: Duration, enough: u64) -> Due {
+    /// Begins a sweep if `enough` was left behind, or nothing more for a while until `now`: what is
+    /// left behind from here on is for the next one. Returns what upkeep is to answer if none is
+    /// due.
+    pub(crate) fn begin(&self, seen: &mut Seen, now: Duration, enough: u64) -> Option<Upkeep> {
         let count = self.0.load(Ordering::Relaxed);
         if count == 0 {
-            return Due::Never;
+            return Some(Upkeep::default());
         }
         if count != seen.count {
             *seen = Seen { count, since: now };
         }
         let rest = seen.since.saturating_add(REST);
         if count < enough && now < rest {
-            return Due::At(rest);
+            return Some(Upkeep { deadline: Some(rest), more: false });
         }
         *seen = Seen::default();
         self.0.fetch_sub(count, Ordering::Relaxed);
-        Due::Begun
+        None
     }
 }
 
@@ -78,16 +70,17 @@ mod tests {
         // left behind while it runs is forgotten, or is taken for what was there before.
         let (left, mut seen) = (Leftovers::<Std>::new(0), Seen::default());
         let mut begin = |ms| left.begin(&mut seen, Duration::from_millis(ms), 10);
-        let at = |ms| Due::At(Duration::from_millis(ms));
-        assert_eq!(begin(5000), Due::Never);
+        let at = |ms| Some(Upkeep { deadline: Some(Duration::from_millis(ms)), more: false });
+        let (begun, never) = (None, Some(Upkeep::default()));
+        assert_eq!(begin(5000), never);
         left.add(9);
         assert_eq!([begin(6000), begin(6999)], [at(7000), at(7000)]);
         left.add(1);
-        assert_eq!([begin(6999), begin(6999)], [Due::Begun, Due::Never]);
+        assert_eq!([begin(6999), begin(6999)], [begun, never]);
         left.add(9);
         assert_eq!([begin(9000), begin(9999)], [at(10_000), at(10_000)]);
-        assert_eq!([begin(10_000), begin(10_000)], [Due::Begun, Due::Never]);
+        assert_eq!([begin(10_000), begin(10_000)], [begun, never]);
         left.add(9);
-        assert_eq!([begin(20_000), begin(21_000)], [at(21_000), Due::Begun]);
+        assert_eq!([begin(20_000), begin(21_000)], [at(21_000), begun]);
     }
 }

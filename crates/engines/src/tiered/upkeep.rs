@@ -15,7 +15,6 @@ use super::moves::Moves;
 use super::overflow::sites;
 use super::state::{Sweep, Tiered};
 use crate::common::damage::or_damage;
-use crate::common::leftovers::Due;
 
 /// For how many slots of a table there is one deletion or overflow line to sweep, when a sweep
 /// begins beside those that leave them behind.
@@ -83,10 +82,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         }
         if sweep.next == 0 {
             let enough = self.slots(&self.layers.view()) / SLOTS_PER_LEFTOVER;
-            match self.unswept.begin(&mut sweep.seen, now, enough) {
-                Due::Begun => {}
-                Due::At(at) => return Ok(Upkeep { deadline: Some(at), more: false }),
-                Due::Never => return Ok(Upkeep::default()),
+            if let Some(upkeep) = self.unswept.begin(&mut sweep.seen, now, enough) {
+                return Ok(upkeep);
             }
         }
         let mut damage = None;

@@ -65,9 +65,8 @@ impl<M: Media> Walsh<M> {
             false => self.age_areas(now, half)?,
         };
         let left = self.maintain_areas(budget.max(1))?;
-        let waits = [(is_dirty, half), (left == Left::Held, HELD)];
-        let next = waits.into_iter().filter_map(|(waits, time)| waits.then_some(time)).min();
-        let deadline = next.map(|time| now.saturating_add(time));
+        let waits = [is_dirty.then_some(half), (left == Left::Held).then_some(HELD)];
+        let deadline = waits.into_iter().flatten().min().map(|time| now.saturating_add(time));
         Ok(Upkeep { deadline, more: left == Left::Steps })
     }
 

@@ -10,7 +10,6 @@ use super::bucket::{Bucket, BucketCodec};
 use super::layout::Kind;
 use super::state::{Sweep, Wophi};
 use crate::common::damage::or_damage;
-use crate::common::leftovers::Due;
 
 /// For how many main buckets there is one empty chained one, when a sweep begins beside those that
 /// empty them.
@@ -89,10 +88,8 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         }
         if sweep.next == 0 {
             let enough = self.main.reachable() / BUCKETS_PER_EMPTIED;
-            match self.emptied.begin(&mut sweep.seen, now, enough) {
-                Due::Begun => {}
-                Due::At(at) => return Ok(Upkeep { deadline: Some(at), more: false }),
-                Due::Never => return Ok(Upkeep::default()),
+            if let Some(upkeep) = self.emptied.begin(&mut sweep.seen, now, enough) {
+                return Ok(upkeep);
             }
         }
         let end = self.main.reachable().min(sweep.next.saturating_add(left));

@@ -7,12 +7,25 @@ use std::sync::Arc;
 use everhash_index::{Error, Form, Table, Upkeep};
 use everhash_pmem::{Image, Region};
 use everhash_testkit::measured::{MEMORY, Measured};
+use everhash_testkit::settle;
 
 use super::copies::copies;
 use super::growth::{draining, maintain, of_words, opened};
 use super::mechanisms::{of_the_paper, own, two_layers};
+use crate::common::leftovers::Seen;
 use crate::tiered::layout;
 use crate::tiered::{Tiered, TieredSettings};
+
+/// Makes a table that does not grow. Returns it and the number of its keys, which are 0, 1, ...:
+/// half as many as it has slots.
+fn half_full() -> (Measured<Tiered>, u64) {
+    let small = TieredSettings { top_pages: 8, ..two_layers() };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
+    of_words(&measured).grow_at.store(u64::MAX, Ordering::Relaxed);
+    let count = small.slots() / 2;
+    (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+    (measured, count)
+}
 
 /// Returns how many of the first `count` keys have left a deletion behind.
 fn deletions(measured: &Measured<Tiered>, count: u64) -> usize {
@@ -37,8 +50,7 @@ fn maintain_ends_deletions_and_gives_overflow_lines_back() {
         let removed = (0..count).filter(|key| key % 16 != 0);
         removed.for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
         let hashes = || (0..count).map(|key| (key, table.hasher.word(key)));
-        let tombstone = |hash| copies(table, hash).iter().any(|it| layout::is_deleted(it.state));
-        let tombstones = hashes().filter(|(_, hash)| tombstone(*hash)).count();
+        let tombstones = deletions(&measured, count);
         assert!(tombstones > 50 && lines > 20, "{tombstones} tombstones, {lines} overflow lines");
         maintain(&measured);
         for (key, hash) in hashes() {
@@ -62,12 +74,8 @@ fn maintain_ends_deletions_and_gives_overflow_lines_back() {
 #[test]
 fn a_sweep_goes_on_behind_damage_and_names_it() {
     // Fails if one damaged line keeps deletions of the whole table for ever, or if nobody is told.
-    let small = TieredSettings { top_pages: 8, ..two_layers() };
-    let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
+    let (measured, count) = half_full();
     let table = of_words(&measured);
-    table.grow_at.store(u64::MAX, Ordering::Relaxed);
-    let count = small.slots() / 2;
-    (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
     (0..count).for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
     let region = Region::<Image>::new(Arc::clone(&measured.media));
     let (pm, line) = (region.access(), table.layers.view().place(1).bucket(0));
@@ -90,12 +98,7 @@ fn a_sweep_goes_on_behind_damage_and_names_it() {
 fn a_sweep_waits_for_many_deletions_or_for_rest() {
     // Fails if each deletion has the whole table swept: one thread that removed pairs took a
     // second processor with that. Or if those that are few are never swept.
-    let small = TieredSettings { top_pages: 8, ..two_layers() };
-    let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
-    let table = of_words(&measured);
-    table.grow_at.store(u64::MAX, Ordering::Relaxed);
-    let count = small.slots() / 2;
-    (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+    let (measured, count) = half_full();
     let upkeep = |ms| measured.table.maintain(Duration::from_millis(ms), 1 << 20).unwrap();
     let at = |ms| Upkeep { deadline: Some(Duration::from_millis(ms)), more: false };
     let sweeps = Upkeep { deadline: None, more: true };
@@ -118,7 +121,8 @@ fn a_sweep_waits_for_many_deletions_or_for_rest() {
     assert_eq!(deletions(&measured, count), 2);
     assert_eq!([upkeep(3999), upkeep(3999)], [sweeps, Upkeep::default()]);
     assert_eq!(deletions(&measured, count), 0);
-    let enough = small.slots() as usize / 16;
+    // A sixteenth of the slots.
+    let enough = count as usize / 8;
     leave(enough - 1);
     assert_eq!(upkeep(5000), at(6000));
     leave(enough);
@@ -130,13 +134,13 @@ fn a_sweep_waits_for_many_deletions_or_for_rest() {
 fn a_drain_that_uses_up_a_call_of_upkeep_forgets_no_deletion() {
     // Fails if a call that has no budget left for the sweep counts what was left behind as swept.
     let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    let (table, many) = (of_words(&measured), 1 << 20);
+    table.unswept.add(many);
+    assert!(table.maintain(Duration::ZERO, 1, |pm| table.drain_next(pm)).unwrap().more);
+    let sweep = table.unswept.begin(&mut Seen::default(), Duration::ZERO, many);
+    assert_eq!(sweep, None, "none begins, for nothing was left");
     (0..count).for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
     assert!(deletions(&measured, count) > 10);
-    for second in 0.. {
-        let upkeep = measured.table.maintain(Duration::from_secs(second), 1).unwrap();
-        if upkeep == Upkeep::default() {
-            break;
-        }
-    }
+    settle(&measured.table, Duration::ZERO, 1).unwrap();
     assert_eq!(deletions(&measured, count), 0);
 }
