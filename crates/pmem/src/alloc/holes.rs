@@ -15,11 +15,12 @@ const LEAST_PIECE: u64 = (256 << 10) / LINE;
 
 impl<M: Media> Space<M> {
     /// Gives the storage behind a long free run back to the device, if there is one of
-    /// `least_bytes` bytes, and `most_bytes` of it at most; returns how many bytes that were. The
-    /// space has as much room as before; a take that finds no storage fails with [`Error::Full`].
+    /// `least_bytes` bytes with a whole page of the device, and `most_bytes` of it at most, or one
+    /// page; returns how many bytes that were. The space has as much room as before; a take that
+    /// finds no storage fails with [`Error::Full`].
     ///
-    /// Meant for background work, when nobody writes: a hole that is taken again costs a call of
-    /// the system and the faults of its pages.
+    /// Meant for background work, and for what nobody is about to write: a hole that is taken again
+    /// costs a call of the system and the faults of its pages.
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a panic inside the space.
@@ -39,9 +40,10 @@ impl<M: Media> Space<M> {
         // A take that finds nothing while a run is out waits for it, and does not grow the medium.
         let _growing = self.growing.lock().map_err(poisoned)?;
         let mut state = self.state.lock().map_err(poisoned)?;
-        let found = state.solid_run(least_bytes.div_ceil(LINE).max(1));
+        let page = (self.region.media().guarantees().access_unit_bytes / LINE).max(1);
+        let found = state.solid_pages(least_bytes.div_ceil(LINE), page);
         let Some((start, lines)) = found else { return Ok(0) };
-        let lines = lines.min((most_bytes / LINE).max(1));
+        let lines = lines.min((most_bytes / LINE / page).max(1) * page);
         assert!(state.free.remove(start, lines), "what was found free is free");
         drop(state);
         self.region.media().release(lines_span(start, lines));
@@ -175,9 +177,15 @@ impl State {
         is_sound && solid.fits(run, wanted, holds)
     }
 
-    /// Returns a part of `least` lines and more of a free run that is no hole.
-    fn solid_run(&self, least: u64) -> Option<(u64, u64)> {
-        self.solid_parts(least).next()
+    /// Returns the whole pages of a part of a free run that is no hole and has `least` lines at
+    /// least, in lines. A device gives back whole pages only: what is left of others is no hole.
+    fn solid_pages(&self, least: u64, page: u64) -> Option<(u64, u64)> {
+        self.solid_parts(least).find_map(|(start, lines)| {
+            let from = start.next_multiple_of(page);
+            let end = start + lines;
+            let whole = (end - end % page).checked_sub(from)?;
+            (whole > 0).then_some((from, whole))
+        })
     }
 
     /// Returns the parts of free runs between holes, of `least` lines and more.

@@ -185,25 +185,26 @@ fn holes_are_free_room_and_never_cover_what_is_in_use() {
     // Fails if a line in use becomes a hole, if a hole is no room, or if a line is counted twice.
     let space = space(64 * LINE, 64 * LINE);
     let all = space.usage().unwrap().free_bytes;
-    let holes = || space.usage().unwrap().hole_bytes;
-    let first = space.take(10 * LINE, LINE).unwrap().span;
-    let second = space.take(10 * LINE, LINE).unwrap().span;
-    let third = space.take(10 * LINE, LINE).unwrap().span;
+    // A page of the device has four lines, and all of it goes or none.
+    let take = |lines| space.take(lines * LINE, 4 * LINE).unwrap().span;
+    let [first, second, third] = [12; 3].map(take);
     space.give(second);
+    let mut released = |least, most| {
+        let bytes = space.release(least * LINE, most * LINE).unwrap();
+        (bytes / LINE, space.usage().unwrap().hole_bytes / LINE)
+    };
     // The longest run is at the end, and the one between the others is too short.
-    assert_eq!(space.release(11 * LINE, u64::MAX).unwrap(), all - 30 * LINE);
-    assert_eq!((space.release(11 * LINE, u64::MAX).unwrap(), holes()), (0, all - 30 * LINE));
-    assert_eq!(space.release(LINE, 4 * LINE).unwrap(), 4 * LINE);
-    assert_eq!(space.release(LINE, 4 * LINE).unwrap(), 4 * LINE);
-    assert_eq!(space.release(LINE, 4 * LINE).unwrap(), 2 * LINE);
-    assert_eq!((space.release(1, u64::MAX).unwrap(), holes()), (0, all - 20 * LINE));
+    assert_eq!([released(13, 64), released(13, 64)], [(24, 24), (0, 24)]);
+    let parts = [released(1, 7), released(1, 1), released(1, 64), released(1, 64)];
+    assert_eq!(parts, [(4, 28), (4, 32), (4, 36), (0, 36)]);
     // Of a run with a hole in its middle, both sides are left.
     let again = space.take(6 * LINE, LINE).unwrap().span;
-    assert!(again.overlaps(second) && holes() == all - 26 * LINE);
+    assert!(again.overlaps(second) && space.usage().unwrap().hole_bytes == 30 * LINE);
     space.give(again);
-    assert_eq!(space.usage().unwrap().free_bytes, all - 20 * LINE);
-    assert_eq!((space.release(1, u64::MAX).unwrap(), holes()), (6 * LINE, all - 20 * LINE));
-    assert!(space.has_room(0, all - 20 * LINE, |bytes| bytes).unwrap() && holes() == 0);
+    assert_eq!(space.usage().unwrap().free_bytes, all - 24 * LINE);
+    assert_eq!([released(1, 64), released(1, 64)], [(4, 34), (0, 34)]);
+    assert!(space.has_room(0, all - 24 * LINE, |bytes| bytes).unwrap());
+    assert_eq!(space.usage().unwrap().hole_bytes, 0);
     space.give(first);
     space.give(third);
     assert_eq!(space.usage().unwrap().free_bytes, all);
@@ -215,20 +216,21 @@ fn room_that_is_asked_for_takes_back_as_much_storage_as_it_needs() {
     // for more finds less room than there is.
     const MIB: u64 = 1 << 20;
     let space = space(16 * MIB, 16 * MIB);
-    let used: Vec<_> = (0..15).map(|_| space.take(MIB, LINE).unwrap().span).collect();
+    let used: Vec<_> = (0..15).map(|_| space.take(MIB, 4 * LINE).unwrap().span).collect();
     used.iter().step_by(2).for_each(|span| space.give(*span));
     let room = |run, wanted| space.has_room(run, wanted, |bytes| bytes).unwrap();
     let holes = || space.usage().unwrap().hole_bytes;
     while space.release(LINE, MIB).unwrap() > 0 {}
     let all = holes();
-    assert_eq!(all, space.usage().unwrap().free_bytes);
+    // The lines before the first page of the device stay.
+    assert!(space.usage().unwrap().free_bytes - all < 4 * LINE);
     assert!(room(0, 1) && holes() >= all - MIB / 2, "{}", holes());
     // There is storage for it by now.
     let left = holes();
     assert!(room(0, 1) && holes() == left);
     assert!(room(MIB, MIB) && holes() >= all - 5 * MIB, "{}", holes());
     assert!(room(0, all) && holes() == 0);
-    assert!(!room(LINE, all) && !room(3 * MIB, 0));
+    assert!(!room(4 * LINE, all) && !room(3 * MIB, 0));
 }
 
 #[test]
