@@ -83,7 +83,10 @@ impl<M: Media, C: PairCodec> SlotTable for Tiered<M, C> {
             let correction = match (step, pair) {
                 (Step::Keep, _) | (Step::Remove, None) => return Ok(answer),
                 (Step::Remove, Some(pair)) => writer.remove(&pm, topmost, pair)?,
-                (Step::Put(value), _) => writer.put(&pm, topmost, value, pair.is_some())?,
+                (Step::Put(value), _) => {
+                    let put = writer.put(&pm, topmost, value, pair.is_some());
+                    put.inspect_err(|error| self.unswept.note_failure(error))?
+                }
             };
             (answer, correction)
         };

@@ -60,7 +60,8 @@ impl<M: Media, C: BucketCodec> SlotTable for Wophi<M, C> {
                 -1
             }
             (Step::Put(value), None) => {
-                writer.add(&pm, &search, value)?;
+                let added = writer.add(&pm, &search, value);
+                added.inspect_err(|error| self.emptied.note_failure(error))?;
                 1
             }
         };

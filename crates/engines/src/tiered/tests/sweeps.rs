@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 
-use everhash_index::{Error, Form, Table, Upkeep};
+use everhash_index::{Error, Form, Inline, Opening, Table, Upkeep, create};
 use everhash_pmem::{Image, Region};
 use everhash_testkit::measured::{MEMORY, Measured};
 use everhash_testkit::settle;
@@ -24,6 +24,19 @@ fn half_full() -> (Measured<Tiered>, u64) {
     of_words(&measured).grow_at.store(u64::MAX, Ordering::Relaxed);
     let count = small.slots() / 2;
     (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+    (measured, count)
+}
+
+/// Fills a medium that has room for little more than a table. Returns the table and the number of
+/// its keys, which are 0, 1, ...
+fn full(settings: &TieredSettings) -> (Measured<Tiered>, u64) {
+    let capacity = settings.bytes_needed(MEMORY).unwrap() + (64 << 10);
+    let media = Arc::new(Image::new(0, capacity).with_guarantees(MEMORY).counted());
+    let (opening, region) = (Opening::default(), Region::new(Arc::clone(&media)));
+    let table = create::<Tiered, _>(region, &opening, settings, &Inline).unwrap();
+    let measured = Measured { media, table, form: Form::WORDS };
+    let put = |key: &u64| measured.words().insert_word(*key, *key);
+    let count = (0..).find(|key| put(key).is_err()).unwrap();
     (measured, count)
 }
 
@@ -127,6 +140,28 @@ fn a_sweep_waits_for_many_deletions_or_for_rest() {
     assert_eq!(upkeep(5000), at(6000));
     leave(enough);
     assert_eq!(upkeep(5000), sweeps);
+    assert_eq!(deletions(&measured, count), 0);
+}
+
+#[test]
+fn a_full_medium_has_the_room_of_removed_pairs_again_without_rest() {
+    // Fails if a pair that found no room has to wait, as other upkeep does, until nobody removes
+    // pairs any more.
+    let small = TieredSettings { top_pages: 8, ..two_layers() };
+    let (measured, count) = full(&small);
+    settle(&measured.table, Duration::ZERO, 1 << 20).unwrap();
+    let upkeep = || measured.table.maintain(Duration::from_secs(10), 1 << 20).unwrap();
+    let leaves = |key: &u64| {
+        assert!(measured.words().remove_word(*key).unwrap());
+        deletions(&measured, count) > 0
+    };
+    (0..count).find(leaves).expect("some removal leaves a deletion");
+    assert!(upkeep().deadline.is_some(), "nobody needs room yet");
+    let put = |key| measured.words().insert_word(key, key);
+    // Others may find the slot of a pair that left none.
+    let refused = (count..2 * count).find_map(|key| put(key).err()).unwrap();
+    assert!(refused.is_full(), "{refused}");
+    assert_eq!(upkeep(), Upkeep { deadline: None, more: true });
     assert_eq!(deletions(&measured, count), 0);
 }
 

@@ -70,6 +70,32 @@ fn emptied_buckets_leave_their_chains_and_are_used_again() {
 }
 
 #[test]
+fn a_full_medium_has_emptied_buckets_again_without_rest() {
+    // Fails if a pair that found no room has to wait, as other upkeep does, until nobody removes
+    // pairs any more; or if a removal has all chains searched.
+    let settings = WophiSettings { initial_buckets: 1024, ..crowded(64) };
+    let (_, table) = make(&settings, bytes_needed(Form::WORDS, &settings) + 30 * LINE);
+    let words = table.words().unwrap();
+    let refused = (0..).find(|key| words.insert_word(*key, *key).is_err()).unwrap();
+    let keep_up = || while table.maintain(Duration::from_secs(10), 100).unwrap().more {};
+    let is_put = || words.insert_word(refused, 0).map_err(|error| assert!(error.is_full())).is_ok();
+    for key in 0..refused {
+        // What was refused before is forgotten.
+        keep_up();
+        assert!(words.remove_word(key).unwrap());
+        let chained = figure(&table, "chained_buckets");
+        keep_up();
+        assert_eq!(figure(&table, "chained_buckets"), chained, "nobody needs room yet");
+        assert!(!is_put(), "its own chain has room, or a sweep came: {key}");
+        keep_up();
+        if is_put() {
+            return;
+        }
+    }
+    panic!("no room without rest");
+}
+
+#[test]
 fn a_bucket_in_the_middle_leaves_and_its_neighbours_stay() {
     // Fails if unlinking loses the rest of a chain.
     let (_, table) = make(&crowded(1), 1 << 20);
