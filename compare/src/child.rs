@@ -110,7 +110,11 @@ fn measured(plan: &Plan, data: &Data) -> Result<()> {
     sizes("churn", before, churned)?;
     begins("idle")?;
     std::thread::sleep(Duration::from_secs(plan.idle_s));
-    figure("files after idling", 0, megabytes(stored_bytes(&plan.folder)), Unit::Megabytes)?;
+    let stored = stored_bytes(&plan.folder);
+    figure("files after idling", 0, megabytes(stored), Unit::Megabytes)?;
+    // A fast store has put more new pairs than its removals took away.
+    let over = stored as f64 / payload(fresh.into_inner());
+    figure("files after idling, per byte of pairs", 0, over, Unit::Ratio)?;
 
     begins("close")?;
     let started = Instant::now();
