@@ -542,6 +542,27 @@ fn a_published_file_is_whole_after_a_power_failure_in_every_mode() {
 }
 
 #[test]
+fn p05_a_name_that_a_killed_process_gave_is_made_durable_by_the_next_one() {
+    // Fails if an open relies on a name that only the page cache may show: what is synced from
+    // then on would be lost with it.
+    let directory = Arc::new(Directory::new());
+    let killed = Faulty::new(&directory, Call::SyncDirectory, 1, Fault::Fails(EIO));
+    let made = FileMedium::create(directory.file(), 4096, &options(killed)).unwrap();
+    made.publish().unwrap_err();
+    drop(made);
+    for (read_only, number) in [(false, 1), (true, 0)] {
+        let system = Faulty::new(&directory, Call::SyncName, 1, Fault::Fails(EIO));
+        let options = options(Arc::clone(&system) as Arc<dyn System>);
+        let open = if read_only { FileMedium::open_read_only } else { FileMedium::open };
+        // A reader changes nothing that could be lost, and reads also what has become read-only.
+        assert_eq!(open(directory.file(), &options).is_ok(), read_only);
+        assert_eq!(system.seen(), number);
+        open(directory.file(), &options).unwrap();
+        assert_eq!(system.seen(), 2 * number);
+    }
+}
+
+#[test]
 fn p11_every_network_is_known_by_its_number() {
     // Fails if a number were wrong: two machines could then write to one file. Those of statfs(2).
     let networks = [

@@ -6,7 +6,7 @@ mod unsynced;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -120,6 +120,9 @@ impl Backing {
         // Under the lock: before it, another process may still grow the file.
         let length = || Ok(rustix::fs::fstat(&file)?.st_size as u64);
         let length = perform(&*plan.system, Call::Length, length).map_err(inspecting)?;
+        if plan.writable {
+            sync_name(path, &plan)?;
+        }
         Backing::start(file, plan, length, None)
     }
 
@@ -372,6 +375,36 @@ fn is_named(path: &Path, file: &File, plan: &Plan) -> Result<bool> {
     named.map(|named| named == 1).map_err(inspecting)
 }
 
+/// Makes the name of an open file durable. A process that was killed while it gave the name, or
+/// replaced another file, may have left what only the page cache shows: whatever is synced from
+/// here on would be gone with that name.
+fn sync_name(path: &Path, plan: &Plan) -> Result<()> {
+    let synced = perform(&*plan.system, Call::SyncName, || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = match rustix::fs::openat(CWD, &directory_of(path)?, flags, Mode::empty()) {
+            // Best effort: whoever made the file could read its directory, and this one cannot.
+            Err(Errno::ACCESS) => return Ok(0),
+            opened => opened?,
+        };
+        match rustix::fs::fsync(directory) {
+            // A file system that does not know how.
+            Err(Errno::INVAL) => Ok(0),
+            synced => done(synced),
+        }
+    });
+    let failed = |source| Error::System { doing: "sync the directory of the file", source };
+    synced.map(drop).map_err(failed)
+}
+
+/// Returns the directory in which the file `path` has its own name, behind symbolic links.
+fn directory_of(path: &Path) -> io::Result<PathBuf> {
+    // Only then: all of a path may be longer than the system allows, and the path is not.
+    let is_link = path.symlink_metadata()?.is_symlink();
+    let own = if is_link { path.canonicalize()? } else { path.to_owned() };
+    let directory = own.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok(directory.unwrap_or(Path::new(".")).to_owned())
+}
+
 fn reserving(source: io::Error) -> Error {
     Error::System { doing: "reserve addresses", source }
 }
@@ -458,4 +491,25 @@ fn is(error: &io::Error, numbers: &[Errno]) -> bool {
 
 pub(super) fn done(result: rustix::io::Result<()>) -> io::Result<u64> {
     result.map(|()| 0).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_own_name_where_its_links_lead() {
+        // Fails if the directory of a link is synced, in which nothing has changed.
+        let place = std::env::temp_dir().join(format!("everhash-names-{}", std::process::id()));
+        std::fs::create_dir_all(place.join("behind")).unwrap();
+        let (own, link) = (place.join("behind/own"), place.join("link"));
+        std::fs::write(&own, b"").unwrap();
+        std::os::unix::fs::symlink("behind/own", &link).unwrap();
+        let behind = place.join("behind");
+        assert_eq!(directory_of(&own).unwrap(), behind);
+        assert_eq!(directory_of(&link).unwrap(), behind.canonicalize().unwrap());
+        assert_eq!(directory_of(Path::new("Cargo.toml")).unwrap(), Path::new("."));
+        assert!(directory_of(&place.join("none")).is_err());
+        std::fs::remove_dir_all(&place).unwrap();
+    }
 }

@@ -25,6 +25,9 @@ pub enum Call {
     Lock,
     /// Queries whether the name still means the file; the value is 1 if it does.
     Named,
+    /// Writes the directory of an existing file out and waits for the device: whoever gave the file
+    /// its name may have been killed before.
+    SyncName,
     /// Allocates storage for a range of the file.
     Allocate,
     /// Sets the length of the file.
@@ -59,7 +62,7 @@ pub enum Call {
 
 impl Call {
     /// Every kind.
-    pub const ALL: [Call; 24] = [
+    pub const ALL: [Call; 25] = [
         Call::OpenDirectory,
         Call::Exists,
         Call::Create,
@@ -69,6 +72,7 @@ impl Call {
         Call::FileSystem,
         Call::Lock,
         Call::Named,
+        Call::SyncName,
         Call::Allocate,
         Call::SetLength,
         Call::Map,
