@@ -1,0 +1,309 @@
+//! What the contract does for every engine, with the smallest one that there can be.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use everhash_index::{
+    Capabilities, Change, Checked, Choice, Cursor, Design, Durability, Engine, Error, Executor,
+    Form, Inline, Opening, Result, Setting, Settings, Sizing, Stats, Table, Upkeep, create, open,
+    open_read_only,
+};
+use everhash_pmem::pool::{Boot, Identity, Pool, ROOT};
+use everhash_pmem::{Addr, Error as OfMedium, Image, LockPoisoned, Media, Region, Site};
+
+/// An engine that keeps its pairs in DRAM, and its settings in the pool.
+struct Toy;
+
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    slots: u64,
+    steps: u64,
+}
+
+impl Settings for Numbers {
+    const ALL: &'static [Setting] = &[
+        Setting { name: "slots", default: 0, meaning: "any number" },
+        Setting { name: "steps", default: 0, meaning: "any number" },
+    ];
+
+    fn get(&self, name: &str) -> Option<u64> {
+        match name {
+            "slots" => Some(self.slots),
+            "steps" => Some(self.steps),
+            _ => None,
+        }
+    }
+
+    fn set(&mut self, name: &str, value: u64) -> Result<()> {
+        match name {
+            "slots" => self.slots = value,
+            "steps" => self.steps = value,
+            _ => return Err(Self::unknown(name)),
+        }
+        Ok(())
+    }
+}
+
+/// Where the damage of every pool of this engine lies.
+const DAMAGE: Error = Error::Corrupt { at: 4711, broken: "a toy holds something" };
+
+impl Engine for Toy {
+    const NAME: &'static str = "toy";
+    const CAPABILITIES: Capabilities = Capabilities {
+        forms: &[Form::WORDS],
+        byte_strings: false,
+        durability: &[Durability::Batch, Durability::Immediate],
+        bare: false,
+        exact_len: true,
+        grows: false,
+    };
+    const SITES: &'static [&'static [Site]] = &[];
+    type Settings = Numbers;
+    type Table<M: Media> = Toys<M>;
+
+    fn tiny(_form: Form) -> Numbers {
+        Numbers { slots: 1, steps: 1 }
+    }
+
+    fn sized_for(_form: Form, items: u64) -> Numbers {
+        Numbers { slots: items, steps: 0 }
+    }
+
+    fn format<M: Media>(pool: &Pool<M>, settings: &Numbers) -> Result<()> {
+        Ok(pool.access().write_words(ROOT, &[settings.slots, settings.steps])?)
+    }
+
+    fn open<M: Media>(pool: Pool<M>, _executor: &dyn Executor) -> Result<Toys<M>> {
+        pool.recovered()?;
+        Ok(Toys { pool, pairs: Mutex::default() })
+    }
+
+    fn check<M: Media>(
+        region: &Region<M>,
+        _boot: Boot,
+        _visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Checked> {
+        // A pool that is too short fails as a medium does.
+        region.access().load(Addr::new(8192))?;
+        Err(if region.access().load(ROOT)? == 0 { DAMAGE } else { Error::Poisoned })
+    }
+}
+
+struct Toys<M: Media> {
+    pool: Pool<M>,
+    pairs: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+}
+
+impl<M: Media> Toys<M> {
+    fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<Vec<u8>, Vec<u8>>) -> R) -> Result<R> {
+        Ok(act(&mut *self.pairs.lock().map_err(|_| Error::Poisoned)?))
+    }
+}
+
+impl<M: Media> Table for Toys<M> {
+    fn form(&self) -> Form {
+        Form::WORDS
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let fresh = !self.contains(key)?;
+        if fresh {
+            self.put(key, value)?;
+        }
+        Ok(fresh)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.with(|pairs| pairs.insert(key.to_vec(), value.to_vec()).is_some())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(self.contains(key)? && self.put(key, value)?)
+    }
+
+    fn modify(&self, _key: &[u8], _change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        Err(Error::Poisoned)
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.with(|pairs| pairs.get(key).cloned())?;
+        *value = found.clone().unwrap_or_default();
+        Ok(found.is_some())
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.with(|pairs| pairs.remove(key).is_some())
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.with(|pairs| pairs.contains_key(key))
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.with(|pairs| pairs.len() as u64)
+    }
+
+    fn scan(&self, _: Cursor, _: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        Ok(None)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.with(BTreeMap::clear)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn maintain(&self, _now: Duration, _budget: u32) -> Result<Upkeep> {
+        Ok(Upkeep::default())
+    }
+
+    fn check(&self) -> Result<Checked> {
+        Err(DAMAGE)
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        let mut root = [0; 2];
+        self.pool.access().read_words(ROOT, &mut root)?;
+        let own = vec![("slots", root[0]), ("steps", root[1])];
+        Ok(Stats { own, ..Stats::default() })
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.pool.close()?)
+    }
+}
+
+fn region() -> Region<Image> {
+    Region::new(Image::new(0, 1 << 14))
+}
+
+#[test]
+fn many_operations_are_single_ones_in_order() {
+    // Fails if a position is another one's, or if what is counted is the other half.
+    let table = create::<Toy, _>(region(), &Opening::default(), &Numbers::default(), &Inline);
+    let table = table.unwrap();
+    let (one, two, three) = (&b"1"[..], &b"2"[..], &b"3"[..]);
+    assert!(table.is_empty().unwrap());
+    assert_eq!(table.insert_many(&[(one, one), (two, two), (one, three)]).unwrap(), 2);
+    assert_eq!(table.put_many(&[(one, two), (three, one), (three, two)]).unwrap(), 1);
+    let mut found = Vec::new();
+    let keys = [three, b"4", one];
+    table.get_many(&keys, &mut |at, value| found.push((at, value.map(<[u8]>::to_vec)))).unwrap();
+    assert_eq!(found, [(0, Some(two.to_vec())), (1, None), (2, Some(two.to_vec()))]);
+    assert_eq!(table.remove_many(&[two, b"4", two, three]).unwrap(), 2);
+    assert!(!table.is_empty().unwrap() && table.scan_past(Cursor(1)).unwrap().is_none());
+}
+
+#[test]
+fn p08_a_pool_is_opened_by_its_own_engine_and_in_a_form_that_it_holds() {
+    // Fails if an engine were given words of another one, keys that were spread by a hash which it
+    // does not know, or pairs of a form that it has no place for.
+    let own = Identity {
+        engine: *b"toy\0\0\0\0\0",
+        form: Form::WORDS.code(),
+        hash_kind: 1,
+        hash_key: [1, 2],
+        database: [3, 4],
+    };
+    let here = Boot([1, 1]);
+    let open_it = |identity: Identity| {
+        let region = region();
+        let pool = Pool::create(region.clone(), identity, here, |_| Ok::<(), OfMedium>(()));
+        pool.unwrap().close().unwrap();
+        let before = region.media().words();
+        let opened = [
+            open_read_only::<Toy, _>(region.clone(), &Inline).map(drop),
+            open::<Toy, _>(region.clone(), here, &Inline).map(drop),
+        ];
+        (opened, region.media().words() == before)
+    };
+    assert!(matches!(open_it(own).0, [Ok(()), Ok(())]));
+    for (identity, said) in [
+        (Identity { engine: *b"tower\0\0\0", ..own }, "'tower'"),
+        (Identity { engine: *b"toys\0\0\0\0", ..own }, "'toys'"),
+        (Identity { hash_kind: 0, ..own }, "hash 0"),
+        (Identity { hash_kind: 9, ..own }, "hash 9"),
+        (Identity { form: Form::Variable.code(), ..own }, "variable"),
+        (Identity { form: Form::DOUBLE_WORDS.code(), ..own }, "16/16"),
+    ] {
+        let (opened, is_unchanged) = open_it(identity);
+        for error in opened.map(Result::unwrap_err) {
+            let text = error.to_string();
+            assert!(matches!(error, Error::Unsupported { .. }) && text.contains(said), "{text}");
+        }
+        assert!(is_unchanged, "{said}");
+    }
+    for form in [Form::Variable, Form::DOUBLE_WORDS] {
+        let (region, opening) = (region(), Opening { form, ..Opening::default() });
+        let made = create::<Toy, _>(region.clone(), &opening, &Numbers::default(), &Inline);
+        assert!(matches!(made.map(drop), Err(Error::Unsupported { .. })));
+        assert_eq!(region.media().bytes(), 0, "a refused pool is not begun");
+    }
+}
+
+#[test]
+fn settings_come_from_the_size_then_the_design_and_then_the_choice() {
+    // Fails if a change is left out, or if an earlier one wins over a later one.
+    let plain = Design::<Image>::of::<Toy>();
+    let design = plain.with_settings(&[("slots", 7), ("steps", 5)]);
+    let pairs = Sizing::Pairs(3);
+    let values = |design: &Design<Image>, sizing, changes| {
+        let choice = Choice { sizing, changes };
+        let table = design.create(region(), &Opening::default(), choice, &Inline).unwrap();
+        let value = |name| design.setting(Form::WORDS, choice, name).unwrap();
+        let own = table.stats().unwrap().own;
+        assert_eq!(own, [("slots", value("slots").unwrap()), ("steps", value("steps").unwrap())]);
+        assert_eq!(value("other"), None);
+        [own[0].1, own[1].1]
+    };
+    assert_eq!(values(&plain, Sizing::Usual, &[]), [0, 0]);
+    assert_eq!(values(&plain, Sizing::Tiny, &[]), [1, 1]);
+    assert_eq!(values(&plain, pairs, &[("steps", 2)]), [3, 2]);
+    assert_eq!(values(&design, pairs, &[]), [7, 5]);
+    assert_eq!(values(&design, pairs, &[("steps", 2), ("slots", 9), ("steps", 4)]), [9, 4]);
+    let choice = Choice { sizing: pairs, changes: &[("speed", 1)] };
+    let refused = design.create(region(), &Opening::default(), choice, &Inline).map(drop);
+    assert!(refused.unwrap_err().to_string().contains("slots, steps"));
+    assert!(design.batches());
+    assert!(!design.with_durability(&[Durability::Immediate]).batches());
+}
+
+#[test]
+fn a_salvage_goes_past_damage_and_past_nothing_else() {
+    // Fails if damage ends a salvage, or if a medium that fails counts as a damaged one.
+    let salvage = |settings: &Numbers| {
+        let region = region();
+        region.media().grow(1 << 14).unwrap();
+        let opening = Opening::default();
+        drop(create::<Toy, _>(region.clone(), &opening, settings, &Inline).unwrap());
+        let mut reported = Vec::new();
+        let report = &mut |error: Error| reported.push(error.to_string());
+        let ended = Toy::salvage(&region, Boot::default(), &mut |_, _| {}, report);
+        (ended, reported)
+    };
+    let (ended, reported) = salvage(&Numbers::default());
+    assert!(ended.is_ok() && reported.len() == 1 && reported[0].contains("byte 4711"));
+    let (ended, reported) = salvage(&Numbers { slots: 1, steps: 0 });
+    assert!(matches!(ended, Err(Error::Poisoned)) && reported.is_empty());
+}
+
+#[test]
+fn errors_of_the_medium_keep_their_meaning() {
+    // Fails if a full disk or damage is reported as a failure of the device, or the reverse.
+    let of = |error: OfMedium| Error::from(error);
+    let full = of(OfMedium::Full { needed: 9 });
+    assert!(full.is_full() && matches!(full, Error::Full { needed: 9 }));
+    assert!(Error::Limit { name: "slots", limit: 1, remedy: "wait" }.is_full());
+    let outside = of(OfMedium::OutOfBounds { at: Addr::new(72), bytes: 8 });
+    assert!(matches!(outside, Error::Corrupt { at: 72, .. }) && !outside.is_full());
+    let corrupt = of(OfMedium::Corrupt { at: 5, broken: "it holds" });
+    assert!(matches!(corrupt, Error::Corrupt { at: 5, broken: "it holds" }));
+    assert!(matches!(of(OfMedium::Poisoned), Error::Poisoned));
+    assert!(matches!(Error::from(LockPoisoned), Error::Poisoned));
+    let what = || String::from("it");
+    assert!(matches!(of(OfMedium::Unsupported { what: what() }), Error::Unsupported { .. }));
+    assert!(matches!(of(OfMedium::AlreadyOpen), Error::Medium(OfMedium::AlreadyOpen)));
+}
