@@ -83,6 +83,7 @@ const LITMUS: &[Litmus] = &[
     (Adr,  "a0~1 /",                    "a0",       "1", "past the caches, fenced"),
     (Adr,  "a0~1 a1~2",                 "a0 a1",    "00 10 02 12", "past the caches, any subset"),
     (Adr,  "a0~1 a0~2",                 "a0",       "0 1 2", "past the caches, one word twice"),
+    (Adr,  "a0~1 a0~2 /",               "a0",       "2", "past the caches, the newest is fenced"),
     (Adr,  "a0~1 a^",                   "a0",       "0 1", "past the caches, flush only"),
     (Adr,  "a0~1 2> /",                 "a0",       "0 1", "past the caches, the other fence"),
     (Adr,  "a0~1 2> b0~2 /",            "a0 b0",    "02 12", "past the caches, two threads"),
@@ -218,7 +219,9 @@ fn run(model: Model, program: &str, watched: &str) -> BTreeSet<String> {
         }
     }
     let log = region.media().take_log();
-    let states = states_here(&mut at_end(memory, &log));
+    let mut end = at_end(memory, &log);
+    assert_eq!(end.memory().visible(), region.media().visible(), "{program}");
+    let states = states_here(&mut end);
     states.iter().map(|state| show(state, watched)).collect()
 }
 
