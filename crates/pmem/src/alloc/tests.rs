@@ -449,3 +449,47 @@ fn the_last_run_that_fits_is_found_before_the_medium_grows() {
     assert_eq!(space.take(2 * LINE, 4 * LINE).unwrap().span, line(100, 2));
     assert_eq!(space.usage().unwrap().growth_steps, 0);
 }
+
+#[test]
+fn what_is_given_is_said_to_be_free_and_nothing_else() {
+    // Fails if the crash judges do not learn that a span, a record or a page may have another owner
+    // from now on: a link to it that a crash brings back would lead to sound words.
+    use crate::crash::{FREED, Model};
+    use crate::media::traced::Traced;
+    use crate::{Class, Heap};
+    let region = Region::new(Traced::<Std>::new(Model::Adr, 1 << 14, 1 << 14));
+    let space = Arc::new(Space::fresh(region.clone(), Addr::new(FROM)));
+    let words = |at: Addr, count| {
+        let mut words = vec![0; count];
+        region.access().read_words(at, &mut words).unwrap();
+        words
+    };
+    let (span, other) = (space.take(128, 64).unwrap().span, space.take(64, 64).unwrap().span);
+    region.access().write_words(span.start, &[5; 24]).unwrap();
+    space.give(span);
+    assert_eq!(words(span.start, 16), [FREED; 16]);
+    assert_eq!(words(other.start, 8), [5; 8]);
+    let heap = Heap::new(Arc::clone(&space), 1024);
+    let class = Class::of(24).unwrap();
+    let records = [0, 1, 2].map(|_| heap.take(class).unwrap());
+    region.access().write_words(records[0], &[6; 9]).unwrap();
+    heap.give(records[1], class);
+    assert_eq!(words(records[0], 9), [6, 6, 6, FREED, FREED, FREED, 6, 6, 6]);
+    heap.give(records[0], class);
+    heap.give(records[2], class);
+    assert_eq!(words(records[0], 128), [FREED; 128]);
+}
+
+#[test]
+fn the_shortest_run_that_fits_is_taken() {
+    // Fails if a long run is cut while a shorter one fits: what needs a long one then makes the
+    // medium grow.
+    let space = space(64 * LINE, 64 * LINE);
+    let take = |lines: u64| space.take(lines * LINE, LINE).unwrap().span;
+    let spans = [20, 1, 3, 1, 9, 1, 5, 1].map(take);
+    spans.into_iter().step_by(2).for_each(|span| space.give(span));
+    let fitting = [(3, 2), (4, 6), (8, 4), (2, 0)];
+    for (lines, which) in fitting {
+        assert_eq!(take(lines).start, spans[which].start, "{lines} lines");
+    }
+}

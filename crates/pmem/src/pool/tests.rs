@@ -228,3 +228,59 @@ fn a_pool_keeps_nothing_of_what_lay_there_before() {
         assert_eq!(region.access().load(Addr::new(at)).unwrap(), 0, "byte {at}");
     }
 }
+
+/// Returns what the status of the pool is while one of its headers, or the other one, is damaged.
+fn with_damage(region: &Region<Image>, boot: Boot) -> [PoolStatus; 2] {
+    let pm = region.access();
+    SLOTS.map(|slot| {
+        let word = pm.load(slot.plus(30)).unwrap();
+        pm.store(slot.plus(30), !word).unwrap();
+        let status = Pool::status(region, boot).unwrap();
+        pm.store(slot.plus(30), word).unwrap();
+        status
+    })
+}
+
+#[test]
+fn whichever_header_is_damaged_the_other_one_says_enough() {
+    // Fails if only one of them says that the pool is open, or that fences do not reach the device:
+    // damage of that one would hide it. Or if a clean one counts although the damaged one may have
+    // said something newer.
+    let there = Boot([7, 7]);
+    let relaxed =
+        Guarantees { domain: Domain::Process, same_line_order: false, access_unit_bytes: 4096 };
+    let image = Image::<Std>::new(0, 16384).with_guarantees(relaxed);
+    let region = Region::new(image);
+    let pool = Pool::create(region.clone(), IDENTITY, HERE, |_| Ok::<(), Error>(())).unwrap();
+    assert!(with_damage(&region, there).iter().all(PoolStatus::doubtful), "created");
+    pool.close().unwrap();
+    assert_eq!(Pool::status(&region, there).unwrap().previous, Shutdown::Clean);
+    assert!(with_damage(&region, there).iter().all(|it| it.previous != Shutdown::Clean));
+    let pool = Pool::open(region.clone(), HERE).unwrap();
+    pool.begin_writes().unwrap();
+    assert!(with_damage(&region, there).iter().all(PoolStatus::doubtful), "begun");
+    // The boot of a recovery that has ended, as well.
+    drop(pool);
+    Pool::open(region.clone(), there).unwrap().recovered().unwrap();
+    let found = with_damage(&region, there).map(|status| (status.boot, status.previous));
+    assert_eq!(found, [(there, Shutdown::Process); 2]);
+}
+
+#[test]
+fn a_header_in_the_place_of_the_other_one_is_damage() {
+    // Fails if a header that a disk wrote to the wrong place counts there: an old one could take
+    // the place of the newest.
+    let region = create();
+    Pool::open(region.clone(), HERE).unwrap().close().unwrap();
+    let pm = region.access();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let mut kept = [[0; Header::WORDS]; 2];
+        [from, to].iter().zip(&mut kept).for_each(|(slot, words)| {
+            pm.read_words(SLOTS[*slot], words).unwrap();
+        });
+        pm.write_words(SLOTS[to], &kept[0]).unwrap();
+        assert!(!newest(&region).unwrap().1, "{from} in the place of {to}");
+        pm.write_words(SLOTS[to], &kept[1]).unwrap();
+    }
+    assert!(newest(&region).unwrap().1);
+}
