@@ -305,6 +305,19 @@ mod tests {
         }
     }
 
+    /// A disk that can write nothing, once it is switched on.
+    #[derive(Debug, Default)]
+    struct BadDisk(AtomicBool);
+
+    impl System for BadDisk {
+        fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+            match call == Call::Sync && self.0.load(Ordering::Relaxed) {
+                true => Err(rustix::io::Errno::IO.into()),
+                false => run(),
+            }
+        }
+    }
+
     /// Makes a file of 64 KiB on any file system, which is not mapped directly.
     fn medium(directory: &Path, system: Arc<dyn System>) -> DaxMedium {
         let plan = Plan { synchronous: false, system, ..plan(&FileOptions::default()) };
@@ -342,6 +355,39 @@ mod tests {
         let space = Space::new(region, Addr::NULL);
         assert!(matches!(space.claim(Span::new(Addr::NULL, 8)), Err(Error::Full { .. })));
         assert!(matches!(space.take(64, 64), Err(Error::Full { .. })));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn p09_a_fence_after_a_failed_sync_is_an_error() {
+        // Fails if what the kernel could not write back counts as durable.
+        let directory = place("dax-failed");
+        let disk = Arc::new(BadDisk::default());
+        let region = Region::new(medium(&directory, Arc::clone(&disk) as Arc<dyn System>));
+        let (pm, site) = (region.access(), Site::new("test"));
+        pm.persist(Span::new(Addr::NULL, 1), site).unwrap();
+        disk.0.store(true, Ordering::Relaxed);
+        assert!(matches!(pm.sync(site), Err(Error::System { .. })));
+        assert!(matches!(pm.fence(site), Err(Error::Poisoned)));
+        assert!(matches!(pm.sync(site), Err(Error::Poisoned)));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_hole_ahead_of_use_stays_one() {
+        // Fails if room that is prepared takes storage that was given back to the device: on a
+        // full disk there is none.
+        let directory = place("dax-ahead");
+        let region = Region::new(medium(&directory, Arc::new(Os)));
+        let space = Space::fresh(region.clone(), Addr::NULL);
+        let taken = space.take(1 << 15, 64).unwrap().span;
+        assert_eq!(space.release(4096, u64::MAX).unwrap(), 1 << 15);
+        let holes = region.media().holes();
+        assert!(holes.as_ref().is_none_or(|holes| !holes.is_empty()), "{holes:?}");
+        space.reserve_ahead(1 << 14).unwrap();
+        assert_eq!(region.media().holes(), holes);
+        assert_eq!(space.usage().unwrap().hole_bytes, 1 << 15);
+        space.give(taken);
         std::fs::remove_dir_all(directory).unwrap();
     }
 

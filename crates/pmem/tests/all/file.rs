@@ -363,6 +363,11 @@ fn a_fence_without_a_flush_does_not_sync() {
     pm.fence(SITE).unwrap();
     pm.fence(SITE).unwrap();
     assert_eq!(region.media().syncs(), before + 1);
+    // What was flushed before a sync is durable by it.
+    pm.flush(Span::new(Addr::NULL, 1), SITE);
+    pm.sync(SITE).unwrap();
+    pm.fence(SITE).unwrap();
+    assert_eq!(region.media().syncs(), before + 2);
 }
 
 #[test]

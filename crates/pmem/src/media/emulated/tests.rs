@@ -108,6 +108,34 @@ fn a_crash_under_adr_leaves_what_was_flushed() {
 }
 
 #[test]
+fn what_leaves_the_caches_is_written_once() {
+    // Fails if a sync writes a line twice or not at all, if a store past the caches drops the rest
+    // of a dirty line, or if more lines are combined than a processor has buffers for.
+    let region = region(&memory("optane-100"), Timing::Counting, 4096);
+    let pm = region.access();
+    let writes = || region.media().counters().host_writes;
+    (0..3).for_each(|line| pm.store(Addr::new(line * LINE), 1).unwrap());
+    for _ in 0..2 {
+        pm.sync(SITE).unwrap();
+        assert_eq!(writes(), 3);
+    }
+    pm.store(Addr::NULL, 2).unwrap();
+    pm.write_words_nt(Addr::new(8), &[3], SITE).unwrap();
+    assert_eq!(writes(), 4);
+    pm.fence(SITE).unwrap();
+    assert_eq!(writes(), 5);
+    // Lines of which one word was stored wait for the others, up to twelve of them.
+    for line in 10..22 {
+        pm.write_words_nt(Addr::new(line * LINE), &[4], SITE).unwrap();
+    }
+    assert_eq!(writes(), 5);
+    pm.write_words_nt(Addr::new(30 * LINE), &[4], SITE).unwrap();
+    assert_eq!(writes(), 6);
+    pm.fence(SITE).unwrap();
+    assert_eq!(writes(), 18);
+}
+
+#[test]
 fn a_crash_with_a_seed_keeps_some_dirty_lines_whole() {
     // Fails if caches never evicted before a crash: engines that count on it would look sound.
     let region = region(&memory("optane-100"), Timing::Counting, 65_536);

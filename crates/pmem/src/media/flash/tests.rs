@@ -173,6 +173,25 @@ fn a_crash_leaves_the_pages_that_were_written() {
 }
 
 #[test]
+fn a_sync_writes_every_dirty_page_once_and_no_released_one() {
+    // Fails if a sync only says so or writes what is clean, or if what was given back to the device
+    // is written there again.
+    let region = region(&small(), 1 << 20);
+    let pm = region.access();
+    for page in 0..3 {
+        pm.store(Addr::new(page * 4096), page + 1).unwrap();
+    }
+    pm.persist(Span::new(Addr::NULL, 1), SITE).unwrap();
+    let writes = || region.media().counters().ftl.host_writes;
+    region.media().release(Span::of_bytes(Addr::new(8192), 4096));
+    assert_eq!(writes(), 1);
+    for _ in 0..2 {
+        pm.sync(SITE).unwrap();
+        assert_eq!(writes(), 2);
+    }
+}
+
+#[test]
 fn streams_and_released_pages_reach_the_device() {
     // Fails if a class were dropped in silence, or a released page still moved.
     let device = small();
