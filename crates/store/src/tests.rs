@@ -1,6 +1,7 @@
 //! What only shows from inside: failing devices, counted syncs, and forked processes.
 
 mod copies;
+mod counts;
 mod expiry;
 mod faulty;
 mod maintenance;

@@ -6,7 +6,7 @@
 //! pays for one flag.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering, fence};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -61,6 +61,11 @@ impl Count {
             return None;
         }
         let sum: i64 = self.lanes().iter().map(|lane| lane.0.load(Ordering::Relaxed)).sum();
+        // With the one in `restart`: if a lane was seen that begins anew, so is that the count does.
+        fence(Ordering::Acquire);
+        if self.state.load(Ordering::Relaxed) != KNOWN {
+            return None;
+        }
         // Below 0 only beside writes: a removal was seen, and not the addition before it.
         Some(u64::try_from(sum).unwrap_or(0))
     }
@@ -75,8 +80,19 @@ impl Count {
 
     /// Forgets what was known, and begins anew. While no write is under way.
     fn restart(&self, state: u8) {
+        fence(Ordering::Release);
         self.lanes().iter().for_each(|lane| lane.0.store(0, Ordering::Relaxed));
         self.state.store(state, Ordering::Release);
+    }
+
+    /// Begins to count, unless the number is known: it stays so then, and whoever asks meanwhile is
+    /// told. Returns whether it began. While no write is under way.
+    fn begin(&self) -> bool {
+        let begins = self.state.load(Ordering::Relaxed) != KNOWN;
+        if begins {
+            self.restart(COUNTING);
+        }
+        begins
     }
 
     /// Notes how many pairs there were when it began, unless it is in doubt by now.
@@ -215,17 +231,16 @@ impl Seen {
 }
 
 impl Tables {
-    /// Counts the pairs of all tables, as of one instant.
+    /// Counts the pairs of all tables whose number is not known, as of one instant.
     fn count_all(&self, db: &Db) -> Result<()> {
-        let spaces: Cell<Vec<Arc<Space>>> = Cell::default();
+        let (spaces, default) = (Cell::<Vec<Arc<Space>>>::default(), Cell::new(false));
         let (snapshot, all) = {
             // Held so that every table is counted, or made after counting began.
             let catalogue = self.catalogue();
             db.default_table().snapshot_and(|table| {
-                let found: Vec<_> = catalogue.spaces().filter(|it| !it.ends()).cloned().collect();
-                let counts = found.iter().map(|space| &space.count);
-                counts.chain([&self.counts.default]).for_each(|count| count.restart(COUNTING));
-                spaces.set(found);
+                let begins = |space: &&Arc<Space>| !space.ends() && space.count.begin();
+                spaces.set(catalogue.spaces().filter(begins).cloned().collect());
+                default.set(self.counts.default.begin());
                 self.counts.begun.store(true, Ordering::Relaxed);
                 table.len()
             })?
@@ -237,7 +252,9 @@ impl Tables {
             seen = Seen::each_once(&snapshot)?;
         }
         drop(snapshot);
-        self.counts.default.settle(seen.default);
+        if default.get() {
+            self.counts.default.settle(seen.default);
+        }
         for space in spaces.take() {
             space.count.settle(seen.named.get(&space.number).copied().unwrap_or(0));
         }
