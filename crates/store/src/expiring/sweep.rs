@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, PoisonError};
 
 use everhash_index::{Change, Cursor, Table, Upkeep};
 
@@ -43,11 +43,9 @@ impl Sweep {
         if !self.wanted.load(Ordering::Acquire) || core.has_snapshots() {
             return Ok(Upkeep::default());
         }
-        let mut round = match self.round.try_lock() {
-            Ok(round) => round,
-            Err(TryLockError::Poisoned(round)) => PoisonError::into_inner(round),
-            Err(TryLockError::WouldBlock) => return Ok(Upkeep::default()),
-        };
+        // Waits for a part that another thread does: whoever passed it by would know of nothing left
+        // to do, and the thread of the database would sleep until the next write.
+        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
         let now = core.now();
         let waits = |due| Ok(Upkeep { deadline: Some(due), ..Upkeep::default() });
         let cursor = match round.next {
@@ -86,5 +84,29 @@ impl Sweep {
         let deadline = look.next.is_none().then_some(round.due);
         parts.add(Ok(Upkeep { more: look.next.is_some(), deadline }));
         parts.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Db;
+
+    #[test]
+    fn who_meets_another_at_a_sweep_knows_when_the_next_one_is_due() {
+        // Fails if the thread of a database that meets a call of `maintain` slept until somebody
+        // writes: the storage of what ends would not come back.
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::options().background(false).create(directory.path().join("pairs.ehdb"));
+        let (db, sweep) = (db.unwrap(), Sweep::default());
+        sweep.want(true);
+        let other = sweep.round.lock().unwrap();
+        let upkeep = std::thread::scope(|scope| {
+            let meets = scope.spawn(|| sweep.step(db.core(), 256).unwrap());
+            std::thread::sleep(Duration::from_millis(50));
+            drop(other);
+            meets.join().unwrap()
+        });
+        assert!(upkeep.more || upkeep.deadline.is_some());
     }
 }

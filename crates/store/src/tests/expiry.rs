@@ -249,14 +249,14 @@ fn the_thread_removes_ended_pairs_of_a_database_at_rest() {
 
 #[test]
 fn a_snapshot_shows_what_had_not_ended_when_it_was_taken() {
-    // Fails if a backup or a long reader loses pairs because time passes.
+    // Fails if a backup or a long reader loses pairs because time passes, or takes another instant.
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::new();
     let (db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
-    table.put("gone", "0", ms(1)).unwrap();
+    table.put("gone", "0", ms(9)).unwrap();
     table.put("short", "1", ms(10)).unwrap();
     table.put("long", "2", ms(1000)).unwrap();
-    clock.pass(5);
+    clock.pass(9);
     let snapshot = db.snapshot().unwrap().table("sessions").unwrap();
     clock.pass(5);
     table.put("short", "3", Expiry::Never).unwrap();
@@ -444,6 +444,16 @@ fn a_pair_that_cannot_be_removed_keeps_no_other_that_has_ended() {
 }
 
 #[test]
+fn damage_that_is_met_on_the_way_to_what_has_ended_is_told() {
+    // Fails if a part of the file were passed over in silence: nobody would check the database.
+    let (_directory, faults, db) = faulty::quiet(false);
+    let _table = db.expiring_table_or_create("sessions").unwrap();
+    faults.scans.lock().unwrap().push_back(Some(faulty::DAMAGE));
+    assert!(db.maintain().unwrap_err().is_damage());
+    assert!(!db.maintain().is_err_and(|error| error.is_damage()));
+}
+
+#[test]
 fn a_round_that_took_no_time_is_not_followed_by_the_next() {
     // Fails if the thread read the whole file again and again for pairs that may have ended.
     let directory = tempfile::tempdir().unwrap();
@@ -569,4 +579,13 @@ fn nobody_looks_for_pairs_that_end_where_no_table_has_any() {
     // The header and the page of the catalogue are left.
     assert_eq!(items_after_upkeep(&db), 2);
     assert!(is_planned(&db));
+    // Two that an open finds are two.
+    drop(db.expiring_table_or_create("others").unwrap());
+    drop((table, db));
+    let (db, table) = sessions(&clock, "wophi", &path);
+    for (name, is_left) in [("others", true), ("sessions", false)] {
+        assert!(db.drop_table(name).unwrap());
+        assert_eq!(is_planned(&db), is_left, "after {name}");
+    }
+    drop(table);
 }
