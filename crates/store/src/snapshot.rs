@@ -169,6 +169,8 @@ impl Snapshot {
         place: &mut Place,
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
+        // In a child of the process a thread of its parent may have held the locks.
+        self.check_process()?;
         match *place {
             Place::Table(cursor) => {
                 let mut group = Vec::new();

@@ -88,10 +88,8 @@ impl Tables {
                 Ok(numbers) => numbers,
                 Err(due) => return Ok(Upkeep { deadline: Some(due), more: false }),
             };
-            if let Err(error) = core.sync() {
-                self.purge.add(&numbers);
-                return Err(error);
-            }
+            // If that fails the handle has stopped, and the next open begins anew.
+            core.sync()?;
             *under_way = Some(Round::new(numbers, core.now()));
             return Ok(MORE);
         };
@@ -485,6 +483,8 @@ impl Db {
 
     /// Removes all pairs of the file at once, if it has no table; returns whether it did.
     pub(crate) fn clear_at_once(&self) -> Result<bool> {
+        // In a child of the process its lock may be held by a thread that is not there.
+        self.core().check_process()?;
         // Held so that nobody makes a table meanwhile, whose record would go.
         let _catalogue = self.core().tables().map(Tables::catalogue);
         if !self.is_all() {
@@ -527,5 +527,56 @@ impl Db {
             dropped.is_empty()
                 || !prefix::split(stored).is_some_and(|(number, _)| dropped.contains(&number))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use everhash_pmem::Origin;
+
+    use super::*;
+    use crate::ErrorKind;
+    use crate::maintenance::{Maintenance, Syncs};
+    use crate::place::New;
+
+    #[test]
+    fn a_child_waits_for_no_thread_of_its_parent() {
+        // Fails if a call waited for the lock of the catalogue, which a thread of the parent held
+        // when the process forked: in the child nobody ever lets go of it.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let new = New::begin(&Db::options(), &path, crate::Durability::Process, false).unwrap();
+        let tables = Tables::load(&*new.table).unwrap();
+        let (parent, maintenance) =
+            (Origin::of_process(std::process::id() + 1), Maintenance::new(Syncs::Never));
+        let core = Core::new(new.table, Arc::from(&*path), parent, true, false, maintenance);
+        let core = core.with(Some(tables), crate::expiring::Wall::System);
+        let db = Db::of(core, new.info, &Db::options().background(false)).unwrap();
+        let held = db.core().tables().unwrap().catalogue();
+        let (say, said) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let child = scope.spawn(|| {
+                let calls: [fn(&Db) -> Result<()>; 8] = [
+                    |db| db.clear(),
+                    |db| db.len().map(drop),
+                    |db| db.is_empty().map(drop),
+                    |db| db.table("table").map(drop),
+                    |db| db.create_table("table").map(drop),
+                    |db| db.snapshot().map(drop),
+                    |db| db.checkpoint("/nowhere/copy").map(drop),
+                    |db| db.maintain().map(drop),
+                ];
+                let kinds = calls.map(|call| call(&db).map_err(|error| error.kind()));
+                say.send(()).unwrap();
+                kinds
+            });
+            let answer = said.recv_timeout(Duration::from_secs(20));
+            drop(held);
+            assert!(answer.is_ok(), "it waits");
+            assert_eq!(child.join().unwrap(), [Err(ErrorKind::Forked); 8]);
+        });
     }
 }

@@ -19,7 +19,7 @@ const PAIRS: u32 = 3000;
 /// A test and its name.
 type Test = (&'static str, fn(&Path));
 
-const TESTS: [Test; 3] = [
+const TESTS: [Test; 4] = [
     (
         "a_forked_child_gets_the_pairs_of_the_moment_although_its_parent_writes_on",
         a_forked_child_gets_the_pairs_of_the_moment_although_its_parent_writes_on,
@@ -31,6 +31,10 @@ const TESTS: [Test; 3] = [
     (
         "a_child_whose_parent_is_killed_gets_an_error_and_no_short_snapshot",
         a_child_whose_parent_is_killed_gets_an_error_and_no_short_snapshot,
+    ),
+    (
+        "a_child_is_refused_the_rest_of_a_snapshot_that_its_parent_was_reading",
+        a_child_is_refused_the_rest_of_a_snapshot_that_its_parent_was_reading,
     ),
 ];
 
@@ -160,6 +164,27 @@ fn a_child_that_ends_early_makes_the_sending_fail_and_nothing_else(directory: &P
     let sending = handover.take().unwrap().send().unwrap();
     assert_eq!(sending.wait().unwrap(), u64::from(PAIRS) + 1);
     assert_eq!(child.unwrap().wait().unwrap(), Some(0));
+    db.close().unwrap();
+}
+
+/// Fails if the child took locks that a thread of its parent may have held, or took the end of what
+/// it could read for the end of the snapshot.
+fn a_child_is_refused_the_rest_of_a_snapshot_that_its_parent_was_reading(directory: &Path) {
+    let db = filled(directory);
+    let snapshot = db.snapshot().unwrap();
+    for number in 0..PAIRS {
+        db.put(number.to_be_bytes(), "after").unwrap();
+    }
+    let mut pairs = snapshot.iter();
+    // The table has none of them any more: this one was kept.
+    assert_eq!(pairs.next().unwrap().unwrap().1, [1; 1024]);
+    let child = in_forked_child(|| {
+        let error = pairs.find_map(Result::err);
+        u8::from(error.is_none_or(|error| error.kind() != ErrorKind::Forked))
+    });
+    assert_eq!(child.unwrap().wait().unwrap(), Some(0));
+    assert_eq!(pairs.filter(|pair| pair.is_ok()).count(), PAIRS as usize - 1);
+    drop(snapshot);
     db.close().unwrap();
 }
 

@@ -141,3 +141,26 @@ impl Round {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_that_is_repeated_waits_for_many_times_as_long_as_it_took() {
+        // Fails if maintenance read a large file again and again for a pair that cannot be removed
+        // for want of room, or if a round that only met damage were repeated.
+        let second = Duration::from_secs(1);
+        for (is_damaged, lacks_room) in [(false, true), (true, true), (true, false)] {
+            let purge = Purge::default();
+            let round = Round::new(vec![17], 100 * second);
+            purge.ended(Round { is_damaged, lacks_room, ..round }, 110 * second);
+            assert_eq!(purge.is_wanted(), lacks_room);
+            if lacks_room {
+                let due = (110 + 190) * second;
+                assert_eq!(purge.take_waiting(due - second), Err(due));
+                assert_eq!(purge.take_waiting(due), Ok(vec![17]));
+            }
+        }
+    }
+}
