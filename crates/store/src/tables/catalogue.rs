@@ -136,7 +136,13 @@ impl Catalogue {
         for page in 0..pages as usize {
             record.clear();
             let found = table.get(&page_key(page), &mut record)?;
-            catalogue.pages.push(if found { parse(&record, page, database)? } else { Vec::new() });
+            let entries = if found { parse(&record, page, database)? } else { Vec::new() };
+            // A number beyond those that were reserved would be given to another table as well.
+            let given = prefix::FIRST..numbers;
+            if !entries.iter().all(|entry| given.contains(&(entry.number & !prefix::ENDING))) {
+                return Err(DAMAGED);
+            }
+            catalogue.pages.push(entries);
         }
         for entry in catalogue.pages.iter().flatten() {
             if let Some(space) = &entry.table {
@@ -200,7 +206,6 @@ impl Catalogue {
     pub(crate) fn reserved(&mut self, reservation: &Reservation) {
         self.numbers.end = reservation.numbers;
         self.reserved_pages = reservation.pages;
-        self.pages.truncate(reservation.pages as usize);
     }
 
     /// Returns whether there is a table whose pairs have expiry times.
@@ -380,5 +385,20 @@ mod tests {
         // The kind of a table is no part of its number.
         let ending = [&(prefix::ENDING | 20).to_le_bytes()[..], &[1], b"a"].concat();
         assert_eq!(seen(0, &ending), Reservation { numbers: 21, pages: 1 });
+    }
+
+    #[test]
+    fn pairs_of_a_table_of_which_no_page_is_left_say_that_there_were_tables() {
+        // Fails if a salvage made a file that says that no table was ever made: the pairs would
+        // count as those of the default table.
+        let directory = tempfile::tempdir().unwrap();
+        let db = crate::Db::create(directory.path().join("pairs.ehdb")).unwrap();
+        let mut traces = Traces::default();
+        let header = |traces: &Traces| db.core().read(|table| traces.missing_header(table));
+        traces.note(b"key", b"value");
+        assert_eq!(header(&traces).unwrap(), None);
+        traces.note(&prefix::joined(20, b"key"), b"value");
+        let needed = Reservation { numbers: 21, pages: PAGES };
+        assert_eq!(header(&traces).unwrap(), Some(needed.header()));
     }
 }
