@@ -26,11 +26,6 @@ impl Callback {
         }
     }
 
-    /// Returns whether a call has panicked.
-    pub(crate) fn has_panicked(&self) -> bool {
-        self.panic.is_some()
-    }
-
     /// Lets a panic go on that was kept.
     pub(crate) fn resume(self) {
         if let Some(panic) = self.panic {

@@ -86,7 +86,7 @@ impl Db {
         let result = self.read(|table| {
             let mut next = Some(cursor);
             let mut flow = ControlFlow::Continue(());
-            while let Some(cursor) = next.filter(|_| !callback.has_panicked()) {
+            while let Some(cursor) = next {
                 next = table.scan(cursor, &mut |stored, value| {
                     let Some(key) = self.seen(stored) else { return };
                     if flow.is_continue() {

@@ -147,6 +147,25 @@ fn a_key_that_is_too_long_is_absent_from_every_table() {
 }
 
 #[test]
+fn a_change_of_a_key_that_is_too_long_is_refused_as_any_write_is() {
+    // Fails if a change that comes to nothing were an answer where nothing may be written, or where
+    // there is no table any more.
+    let longer = [7; MAX_KEY_BYTES + 1];
+    let (_directory, path) = place();
+    let db = relaxed("reef", &path);
+    let dropped = db.create_table("dropped").unwrap();
+    db.drop_table("dropped").unwrap();
+    let kinds = |table: &Db| {
+        let refused = [table.update(longer, "").map(drop), table.take(longer).map(drop)];
+        refused.map(|refused| refused.unwrap_err().kind())
+    };
+    assert_eq!(kinds(&dropped), [ErrorKind::NoTable; 2]);
+    drop(dropped);
+    db.close().unwrap();
+    assert_eq!(kinds(&Db::open_read_only(&path).unwrap()), [ErrorKind::ReadOnly; 2]);
+}
+
+#[test]
 fn names_say_what_there_is() {
     // Fails if an absent table were made by opening it, if one name had two tables, or if an error
     // did not name the table.
