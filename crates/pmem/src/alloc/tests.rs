@@ -189,7 +189,7 @@ fn holes_are_free_room_and_never_cover_what_is_in_use() {
     let take = |lines| space.take(lines * LINE, 4 * LINE).unwrap().span;
     let [first, second, third] = [12; 3].map(take);
     space.give(second);
-    let mut released = |least, most| {
+    let released = |least, most| {
         let bytes = space.release(least * LINE, most * LINE).unwrap();
         (bytes / LINE, space.usage().unwrap().hole_bytes / LINE)
     };

@@ -43,8 +43,8 @@ impl Sweep {
         if !self.wanted.load(Ordering::Acquire) || core.has_snapshots() {
             return Ok(Upkeep::default());
         }
-        // Waits for a part that another thread does: whoever passed it by would know of nothing left
-        // to do, and the thread of the database would sleep until the next write.
+        // Waits for a part that another thread does: whoever passed it by would know of nothing
+        // left to do, and the thread of the database would sleep until the next write.
         let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
         let now = core.now();
         let waits = |due| Ok(Upkeep { deadline: Some(due), ..Upkeep::default() });

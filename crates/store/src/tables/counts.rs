@@ -61,7 +61,8 @@ impl Count {
             return None;
         }
         let sum: i64 = self.lanes().iter().map(|lane| lane.0.load(Ordering::Relaxed)).sum();
-        // With the one in `restart`: if a lane was seen that begins anew, so is that the count does.
+        // With the one in `restart`: whoever sees a lane that begins anew sees that the number is
+        // not known any more, too.
         fence(Ordering::Acquire);
         if self.state.load(Ordering::Relaxed) != KNOWN {
             return None;
