@@ -1,5 +1,6 @@
 //! Repair: what power loss under relaxed durability, or damage, has left of a database.
 
+use core::cell::RefCell;
 use std::path::Path;
 
 use everhash_index::{Checked, Durability as Mode, Form, HashKind};
@@ -106,22 +107,22 @@ impl Db {
             hash: HashKind::from_code(identity.hash_kind),
             ..options.clone()
         };
+        let has_tables = options.form == Some(Form::Variable);
         let mut copy = NewCopy::begin(&options, target, immediate)?;
-        let mut salvaged = Salvaged::default();
+        let salvaged = RefCell::new(Salvaged::default());
         let mut traces = Traces::default();
-        let mut add = |key: &[u8], value: &[u8]| {
-            traces.note(key, value);
-            copy.add(key, value);
+        let mut add = |key: &[u8], value: &[u8]| match traces.note(key, value) {
+            // The copy could not be opened with it.
+            Err(error) if has_tables => salvaged.borrow_mut().note(&error),
+            _ => copy.add(key, value),
         };
-        let read = engine
-            .design
-            .salvage(&file, machine::boot(), &mut add, &mut |error| salvaged.note(&error));
+        let mut note = |error| salvaged.borrow_mut().note(&error);
+        let read = engine.design.salvage(&file, machine::boot(), &mut add, &mut note);
         read.map_err(|error| Error::of(path, error))?;
-        if options.form == Some(Form::Variable) {
+        if has_tables {
             copy.add_header(&traces);
         }
-        salvaged.items = copy.finish()?;
-        Ok(salvaged)
+        Ok(Salvaged { items: copy.finish()?, ..salvaged.into_inner() })
     }
 }
 

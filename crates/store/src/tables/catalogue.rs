@@ -68,6 +68,11 @@ struct Entry {
 }
 
 impl Entry {
+    /// Returns whether its number can be one of those below `end`.
+    fn is_below(&self, end: u64) -> bool {
+        (prefix::FIRST..end).contains(&(self.number & !prefix::ENDING))
+    }
+
     /// Returns whether it is of a dropped table whose number is one of `numbers`, which are sorted.
     fn is_dropped_one_of(&self, numbers: &[u64]) -> bool {
         self.table.is_none() && numbers.binary_search(&self.number).is_ok()
@@ -96,13 +101,17 @@ impl Reservation {
         if !table.get(&header_key(), &mut record)? {
             return Ok(None);
         }
+        Reservation::parse(&record).map(Some)
+    }
+
+    fn parse(record: &[u8]) -> Result<Reservation> {
         let words = record.split_first_chunk().zip(record.last_chunk());
         let ((first, _), last) = words.filter(|_| record.len() == 16).ok_or(DAMAGED)?;
         let (numbers, pages) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
         if !(prefix::FIRST..=prefix::END).contains(&numbers) || pages > MAX_PAGES {
             return Err(DAMAGED);
         }
-        Ok(Some(Reservation { numbers, pages }))
+        Ok(Reservation { numbers, pages })
     }
 }
 
@@ -138,8 +147,7 @@ impl Catalogue {
             let found = table.get(&page_key(page), &mut record)?;
             let entries = if found { parse(&record, page, database)? } else { Vec::new() };
             // A number beyond those that were reserved would be given to another table as well.
-            let given = prefix::FIRST..numbers;
-            if !entries.iter().all(|entry| given.contains(&(entry.number & !prefix::ENDING))) {
+            if !entries.iter().all(|entry| entry.is_below(numbers)) {
                 return Err(DAMAGED);
             }
             catalogue.pages.push(entries);
@@ -293,19 +301,25 @@ pub(crate) struct Traces {
 
 impl Traces {
     /// Notes a pair as it lies in the file.
-    pub(crate) fn note(&mut self, stored: &[u8], value: &[u8]) {
+    ///
+    /// # Errors
+    /// If it is a record of the catalogue that no open would take.
+    pub(crate) fn note(&mut self, stored: &[u8], value: &[u8]) -> Result<()> {
         match prefix::split(stored) {
             Some((number, _)) if number >= prefix::FIRST => self.number(number),
+            Some((prefix::CATALOGUE, [])) => drop(Reservation::parse(value)?),
             Some((prefix::CATALOGUE, page)) => {
-                let page = page.try_into().map(u64::from_be_bytes);
-                let Some(page) = page.ok().filter(|page| *page < MAX_PAGES) else { return };
-                self.seen.pages = self.seen.pages.max(page + 1);
-                for entry in parse(value, page as usize, 0).unwrap_or_default() {
-                    self.number(entry.number);
+                let page = page.try_into().map(u64::from_be_bytes).map_err(|_| DAMAGED)?;
+                let entries = parse(value, page as usize, 0)?;
+                if page >= MAX_PAGES || !entries.iter().all(|it| it.is_below(prefix::END)) {
+                    return Err(DAMAGED);
                 }
+                self.seen.pages = self.seen.pages.max(page + 1);
+                entries.iter().for_each(|entry| self.number(entry.number));
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn number(&mut self, number: u64) {
@@ -370,21 +384,24 @@ mod tests {
 
     #[test]
     fn only_a_page_that_can_be_leaves_a_trace() {
-        // Fails if a damaged key of a page made a salvage reserve pages that no database has, or
-        // end in a panic.
+        // Fails if a damaged page, or one that was forged, made a salvage reserve pages or numbers
+        // that no database has, or end in a panic.
         let seen = |page: u64, list: &[u8]| {
             let mut traces = Traces::default();
-            traces.note(&page_key(page as usize), list);
-            traces.seen
+            traces.note(&page_key(page as usize), list).is_ok().then_some(traces.seen)
         };
         for page in [MAX_PAGES, MAX_PAGES + 1, u64::MAX] {
-            assert_eq!(seen(page, b""), Reservation::default(), "{page}");
+            assert_eq!(seen(page, b""), None, "{page}");
+        }
+        for number in [1, prefix::FIRST - 1, prefix::END << 1, u64::MAX] {
+            let entry = [&number.to_le_bytes()[..], &[1], b"a"].concat();
+            assert_eq!(seen(0, &entry), None, "{number}");
         }
         let last = Reservation { numbers: 0, pages: MAX_PAGES };
-        assert_eq!(seen(MAX_PAGES - 1, b""), last);
+        assert_eq!(seen(MAX_PAGES - 1, b""), Some(last));
         // The kind of a table is no part of its number.
         let ending = [&(prefix::ENDING | 20).to_le_bytes()[..], &[1], b"a"].concat();
-        assert_eq!(seen(0, &ending), Reservation { numbers: 21, pages: 1 });
+        assert_eq!(seen(0, &ending), Some(Reservation { numbers: 21, pages: 1 }));
     }
 
     #[test]
@@ -395,9 +412,9 @@ mod tests {
         let db = crate::Db::create(directory.path().join("pairs.ehdb")).unwrap();
         let mut traces = Traces::default();
         let header = |traces: &Traces| db.core().read(|table| traces.missing_header(table));
-        traces.note(b"key", b"value");
+        traces.note(b"key", b"value").unwrap();
         assert_eq!(header(&traces).unwrap(), None);
-        traces.note(&prefix::joined(20, b"key"), b"value");
+        traces.note(&prefix::joined(20, b"key"), b"value").unwrap();
         let needed = Reservation { numbers: 21, pages: PAGES };
         assert_eq!(header(&traces).unwrap(), Some(needed.header()));
     }

@@ -395,7 +395,8 @@ fn a_table_of_which_pairs_may_lie_behind_damage_is_not_forgotten() {
 #[test]
 fn a_record_of_the_catalogue_that_cannot_be_is_damage() {
     // Fails if a page were read up to where it makes no sense, or beside a header that is older:
-    // its other tables would be gone, and their numbers given again.
+    // its other tables would be gone, and their numbers given again. Or if a salvage copied what no
+    // open takes.
     let header = prefix::of(prefix::CATALOGUE).to_vec();
     let page = [prefix::of(prefix::CATALOGUE), [0; 8]].concat();
     let number = 16u64.to_le_bytes();
@@ -407,18 +408,26 @@ fn a_record_of_the_catalogue_that_cannot_be_is_damage() {
         // Of the catalogue itself, and one that is not reserved: the next table would get it, too.
         (&page, [&1u64.to_le_bytes()[..], &[1], b"a"].concat()),
         (&page, [&(16u64 + 1024).to_le_bytes()[..], &[1], b"a"].concat()),
+        (&page, [&u64::MAX.to_le_bytes()[..], &[1], b"a"].concat()),
         (&page, [&number[..], &[5], b"four"].concat()),
         (&page, [&number[..], &[2, 0xff, 0xff]].concat()),
         (&page, [&number[..], &[1], b"a", b"more"].concat()),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pairs.ehdb");
+        let [path, copy] = ["pairs.ehdb", "copy.ehdb"].map(|name| directory.path().join(name));
         let db = relaxed().create(&path).unwrap();
+        db.put("key", "value").unwrap();
         drop(db.create_table("a").unwrap());
         db.core().write_own(|_| Ok(()), |table| table.put(key, &record)).unwrap();
         db.close().unwrap();
         let error = relaxed().open(&path).unwrap_err();
         assert!(error.is_damage(), "{record:?}: {error}");
+        let found = Db::salvage(&path, &copy, &relaxed()).unwrap();
+        let db = relaxed().open(&copy).unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "{record:?}: {found:?}");
+        let table = db.create_table("b").unwrap();
+        table.put("key", "another").unwrap();
+        assert_eq!((table.len().unwrap(), db.len().unwrap()), (1, 1), "{record:?}");
     }
 }
 
