@@ -83,7 +83,7 @@
 //! | the head of a segment says what it says | behind a salt | the next head at its place completes no torn one |
 //! | a megabyte is written out at once | a sync writes what was stored | the kernel does it in order, too |
 //! | segments of one length | a 512th of the table, at most `segment_bytes`; of long objects a whole number | a small database stays small, and nothing is left over |
-//! | collection at 1.6 times the live bytes | at 1.41 times, all room counted, and no segment with less than 5/16 of garbage; but the emptiest if it fits into the newest one, or into one with another | what waits for an epoch, and the last step of the file, come to it; every opening ends its segments, and processes that write little leave them nearly empty |
+//! | collection at 1.6 times the live bytes | by upkeep at 1.34 times, by writers at 1.41, all room counted, and no segment with less than 5/16 of garbage; but the emptiest if it fits into the newest one, or into one with another | what waits for an epoch, and the last step of the file, come to it; every opening ends its segments, and processes that write little leave them nearly empty |
 //! | a checkpoint after so many bytes of log | after 8 times its own length, and 64 MiB | what is written grows by an eighth at most |
 //! | shards are loaded when first touched | all at once at open | a damaged one can then be ignored for the log |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |

@@ -74,7 +74,8 @@ impl<M: Media> Reef<M> {
     /// Returns whether [`Reef::after_write`] has to do something for a stream.
     #[inline(always)]
     pub(super) fn cares(&self, stream: &Stream) -> bool {
-        stream.is_due || self.must_end_epoch(stream) || self.needs_memory(stream)
+        let collects = stream.is_behind || stream.has_news;
+        collects || self.must_end_epoch(stream) || self.needs_memory(stream)
     }
 
     /// Takes the latch of a stream when so many more words meet no memory that is being prepared.
@@ -218,13 +219,9 @@ impl<M: Media> Reef<M> {
         stream.open = Some(open);
         stream.last = Position { sequence, fill };
         stream.census = (stream.census.0 + 1, stream.census.1 ^ seal);
-        if !stream.is_due {
-            // Collecting begins anew: not all at once for what was written since it ended.
-            stream.paid = stream.written();
-        }
         stream.pending += SegmentHead::BYTES as u64;
         stream.floor = floor.max(1);
-        (stream.is_due, stream.tidied) = (true, None);
+        (stream.has_news, stream.tidied) = (true, None);
         Ok(())
     }
 

@@ -137,11 +137,15 @@ pub struct Stream {
     pub(super) restored: Vec<Addr>,
     /// Unused ends of full segments: free when the tail is durable.
     pub(super) ends: Vec<Span>,
-    /// Whether there may be enough garbage to collect.
+    /// Whether a segment was begun since somebody looked how much garbage there is.
+    pub(super) has_news: bool,
+    /// Whether there may be enough for upkeep to collect.
     pub(super) is_due: bool,
+    /// Whether there is so much that writers help.
+    pub(super) is_behind: bool,
     /// What was written when upkeep found nothing to collect at rest. Unit: bytes.
     pub(super) tidied: Option<u64>,
-    /// What was written when writers collected last. Unit: bytes.
+    /// What was written when writers collected last, or began to. Unit: bytes.
     pub(super) paid: u64,
     /// Whether pairs are replaced rather than added.
     pub(super) replaces: bool,
@@ -168,6 +172,15 @@ impl Stream {
     /// and the stream has found room for no other segment since.
     pub fn is_refused(&self, segment: &Sealed) -> bool {
         segment.refused_at == Some(self.last.sequence)
+    }
+
+    /// Notes whether writers help to collect.
+    pub fn set_behind(&mut self, is_behind: bool) {
+        if !self.is_behind {
+            // Not all at once for what was written since they last did.
+            self.paid = self.written();
+        }
+        self.is_behind = is_behind;
     }
 
     /// Returns how much room waits for the end of an epoch. Unit: bytes.

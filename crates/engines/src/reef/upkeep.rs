@@ -8,7 +8,7 @@ use everhash_index::{Error, Result, Upkeep};
 use everhash_pmem::{AtomicWord, Lock, Media};
 
 use super::checkpoint::Moment;
-use super::collection::{AT_REST, Collected, STEP, WRITERS};
+use super::collection::{AHEAD, AT_REST, Collected, STEP};
 use super::directory::damaged;
 use super::state::Reef;
 
@@ -133,7 +133,7 @@ impl<M: Media> Reef<M> {
         if !is_due {
             return Ok(false);
         }
-        match self.collect_stream(number, if is_at_rest { AT_REST } else { WRITERS }, STEP) {
+        match self.collect_stream(number, if is_at_rest { AT_REST } else { AHEAD }, STEP) {
             // Writers will see to it; of damage, the end of the call tells.
             Err(Error::Full { .. } | Error::Corrupt { .. }) => Ok(false),
             outcome => Ok(outcome? != Collected::Nothing),

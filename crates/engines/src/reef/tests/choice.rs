@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use everhash_index::{Error, Form, Inline, Opening, Table, WordTable, create};
 use everhash_pmem::media::file::system::{Call, System};
 use everhash_pmem::{FileDurability, FileMedium, FileOptions, Image, Lock, Region};
+use everhash_testkit::random::Random;
 use everhash_testkit::session::Session;
 
-use crate::reef::collection::{AT_REST, Allowance, NOTHING, WRITERS};
+use crate::reef::collection::{AHEAD, AT_REST, Allowance, NOTHING};
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// One stream, and units of 64 words: of twenty pairs, whose segment has two.
@@ -62,12 +63,12 @@ fn what_writers_leave_is_collected_at_rest_a_step_at_a_time() {
     let table = session.table();
     (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
     (0..20_000).step_by(4).for_each(|key| assert!(table.put_word(key, !key).unwrap()));
-    while table.collect_stream(0, WRITERS, u64::MAX).unwrap()
+    while table.collect_stream(0, AHEAD, u64::MAX).unwrap()
         != crate::reef::collection::Collected::Nothing
     {}
     let all = || table.collections.load(Ordering::Relaxed);
     let before = all();
-    assert!(chosen(table, WRITERS).is_none() && chosen(table, AT_REST).is_some());
+    assert!(chosen(table, AHEAD).is_none() && chosen(table, AT_REST).is_some());
     // The first look is no rest.
     table.maintain(Duration::from_secs(100), 1000).unwrap();
     assert_eq!(all(), before);
@@ -78,6 +79,31 @@ fn what_writers_leave_is_collected_at_rest_a_step_at_a_time() {
         table.maintain(now, 1000).unwrap();
     }
     assert!(all() > before && chosen(table, AT_REST).is_none(), "{} segments", all() - before);
+}
+
+#[test]
+fn writers_collect_only_what_upkeep_does_not() {
+    // Fails if writers collect although upkeep keeps up, each a step of some microseconds; or if
+    // nobody collects where there is no upkeep.
+    for has_upkeep in [true, false] {
+        let medium = Image::new(0, 8 << 20);
+        let short = ReefSettings { segment_bytes: 8 << 10, ..ONE_STREAM };
+        let session = Session::<Reef>::create(medium, Form::WORDS, &short).unwrap();
+        let table = session.table();
+        (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+        let (mut random, mut helps) = (Random::new(1), 0);
+        for number in 0..60_000 {
+            assert!(table.put_word(random.below(20_000), number).unwrap());
+            helps += u64::from(table.streams[0].0.lock().unwrap().is_behind);
+            if has_upkeep && number.is_multiple_of(50) {
+                // Too soon for rest.
+                table.maintain(Duration::from_micros(number), 10_000).unwrap();
+            }
+        }
+        let collections = table.collections.load(Ordering::Relaxed);
+        assert!(collections > 20, "{collections} segments, upkeep {has_upkeep}");
+        assert_eq!(helps == 0, has_upkeep, "{helps} writes, upkeep {has_upkeep}");
+    }
 }
 
 #[test]

@@ -144,12 +144,12 @@ impl Case {
     fn most(self) -> Seen {
         let most = |highest, at_rest, written| Seen { highest, at_rest, written };
         match (self.lengths, self.is_scaled) {
-            (Lengths::Of(8), false) => most(1.6, 1.3, 2.4),
+            (Lengths::Of(8), false) => most(1.6, 1.3, 2.5),
             // A checkpoint has two fifths of the length of such pairs, and while one is written,
             // there are two.
             (Lengths::Of(8), true) => most(2.2, 1.6, 3.6),
-            (Lengths::Of(..=1024), false) => most(1.6, 1.3, 2.4),
-            (Lengths::Of(..=1024), true) => most(1.6, 1.3, 3.1),
+            (Lengths::Of(..=1024), false) => most(1.6, 1.3, 2.5),
+            (Lengths::Of(..=1024), true) => most(1.6, 1.3, 3.4),
             // Four objects in a segment, of which each ends in the middle of a unit.
             (Lengths::Of(..=16384), false) => most(1.7, 1.35, 2.6),
             (Lengths::Of(..=16384), true) => most(1.6, 1.3, 1.15),
