@@ -381,6 +381,7 @@ fn make<M: Media>(
         checkpointing: Lock::new(()),
         seen_written: AtomicWord::new(0),
         seen_since: AtomicWord::new(0),
+        given_back_at: AtomicWord::new(0),
         collections: AtomicWord::new(0),
         pool,
     })

@@ -113,6 +113,8 @@ pub struct Reef<M: Media> {
     pub(super) seen_written: WordOf<M>,
     /// When it found more than before. Unit: microseconds.
     pub(super) seen_since: WordOf<M>,
+    /// When it gave storage back beside writers last. Unit: microseconds.
+    pub(super) given_back_at: WordOf<M>,
     /// Segments that were collected since the table was opened.
     pub(super) collections: WordOf<M>,
 }

@@ -37,10 +37,13 @@ const REST: Duration = Duration::from_secs(1);
 /// Unit: bytes. Source: ours; the system holds up faults of the file for some milliseconds.
 const GIVEN_BACK: u64 = 16 << 20;
 
-/// Of the storage that writers do not need, a visit beside them gives back this part.
+/// How often some is given back beside writers.
+const GIVING_BACK: Duration = Duration::from_millis(10);
+
+/// Of the storage that writers do not need, this part is given back each time.
 ///
-/// Source: ours; with a visit every 10 ms half of it is gone in 28 seconds, and next to nothing of
-/// what pairs leave that come and go more often.
+/// Source: ours; half of it is gone in 28 seconds, and next to nothing of what pairs leave that
+/// come and go more often.
 const GIVEN_BACK_BESIDE_WRITERS: u64 = 4096;
 
 /// How much that is at least.
@@ -70,7 +73,7 @@ impl<M: Media> Reef<M> {
         let waits = self.age_epoch(now, half)? || !is_at_rest;
         self.checkpoint_if_due(Moment::Upkeep)?;
         if waits || more {
-            self.give_some_storage_back()?;
+            self.give_some_storage_back(now)?;
         } else {
             self.give_up_spare()?;
             more = self.give_storage_back()?;
@@ -115,9 +118,11 @@ impl<M: Media> Reef<M> {
 
     /// As [`Reef::give_storage_back`], beside writers, who may need it again: a table that shrank
     /// gives back what it does not, by and by, though somebody always writes.
-    fn give_some_storage_back(&self) -> Result<()> {
+    fn give_some_storage_back(&self, now: Duration) -> Result<()> {
+        let last = Duration::from_micros(self.given_back_at.load(Ordering::Relaxed));
         let spare = self.spare_bytes(SPARE_OF_WRITERS)?;
-        if spare > 0 {
+        if spare > 0 && now.saturating_sub(last) >= GIVING_BACK {
+            self.given_back_at.store(now.as_micros() as u64, Ordering::Relaxed);
             let some = (spare / GIVEN_BACK_BESIDE_WRITERS).max(LEAST_GIVEN_BACK);
             self.space.release(self.unit_bytes, some)?;
         }
