@@ -202,7 +202,8 @@ impl Options {
         self
     }
 
-    /// Chooses when a write survives power loss. Default: [`Durability::Batch`].
+    /// Chooses when a write survives power loss. Default: [`Durability::Batch`]. It holds until the
+    /// database is closed: the file does not remember it, and each open says it anew.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
