@@ -120,8 +120,11 @@ impl<M: Media> Reef<M> {
     /// gives back what it does not, by and by, though somebody always writes.
     fn give_some_storage_back(&self, now: Duration) -> Result<()> {
         let last = Duration::from_micros(self.given_back_at.load(Ordering::Relaxed));
+        if now.saturating_sub(last) < GIVING_BACK {
+            return Ok(());
+        }
         let spare = self.spare_bytes(SPARE_OF_WRITERS)?;
-        if spare > 0 && now.saturating_sub(last) >= GIVING_BACK {
+        if spare > 0 {
             self.given_back_at.store(now.as_micros() as u64, Ordering::Relaxed);
             let some = (spare / GIVEN_BACK_BESIDE_WRITERS).max(LEAST_GIVEN_BACK);
             self.space.release(self.unit_bytes, some)?;

@@ -10,6 +10,7 @@ use everhash_pmem::media::file::system::{Call, Os, System};
 use everhash_pmem::{Boot, FileDurability, FileMedium, FileOptions, Image, Region};
 use everhash_testkit::random::Random;
 
+use super::space::storage;
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Pairs of the table.
@@ -111,9 +112,7 @@ fn a_table_that_shrank_gives_storage_back_though_somebody_writes() {
                 table.maintain(now, 1000).unwrap();
             }
         }
-        let stats = table.stats().unwrap();
-        let holes = stats.own.iter().find(|(name, _)| *name == "hole_bytes").unwrap().1;
-        (holes, stats.device_bytes - holes)
+        storage(&table)
     };
     (0..PAIRS).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
     let (holes, full) = overwrite(PAIRS);

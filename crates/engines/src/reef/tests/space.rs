@@ -161,6 +161,13 @@ impl Case {
     }
 }
 
+/// Returns how much of the medium are holes, and how much has storage. Unit: bytes.
+pub(super) fn storage(table: &ReefTable<Image>) -> (u64, u64) {
+    let stats = table.stats().unwrap();
+    let holes = stats.own.iter().find(|(name, _)| *name == "hole_bytes").unwrap().1;
+    (holes, stats.device_bytes - holes)
+}
+
 /// Calls upkeep as a store does, until it has nothing to do; returns how much storage there is
 /// then. Unit: bytes.
 fn rest(table: &ReefTable<Image>, mut now: Duration) -> u64 {
@@ -168,9 +175,7 @@ fn rest(table: &ReefTable<Image>, mut now: Duration) -> u64 {
         now += Duration::from_secs(3);
         let upkeep = table.maintain(now, 1000).unwrap();
         if upkeep.deadline.is_none() && !upkeep.more {
-            let stats = table.stats().unwrap();
-            let holes = stats.own.iter().find(|(name, _)| *name == "hole_bytes").unwrap().1;
-            return stats.device_bytes - holes;
+            return storage(table).1;
         }
     }
     panic!("upkeep has no end");

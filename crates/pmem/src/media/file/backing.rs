@@ -380,8 +380,7 @@ fn is_named(path: &Path, file: &File, plan: &Plan) -> Result<bool> {
 /// here on would be gone with that name.
 fn sync_name(path: &Path, plan: &Plan) -> Result<()> {
     let synced = perform(&*plan.system, Call::SyncName, || {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = match rustix::fs::openat(CWD, &directory_of(path)?, flags, Mode::empty()) {
+        let directory = match temporary::open_directory_of(&own_name(path)?) {
             // Best effort: whoever made the file could read its directory, and this one cannot.
             Err(Errno::ACCESS) => return Ok(0),
             opened => opened?,
@@ -396,13 +395,11 @@ fn sync_name(path: &Path, plan: &Plan) -> Result<()> {
     synced.map(drop).map_err(failed)
 }
 
-/// Returns the directory in which the file `path` has its own name, behind symbolic links.
-fn directory_of(path: &Path) -> io::Result<PathBuf> {
+/// Returns the own name of the file `path`, behind symbolic links.
+fn own_name(path: &Path) -> io::Result<PathBuf> {
     // Only then: all of a path may be longer than the system allows, and the path is not.
     let is_link = path.symlink_metadata()?.is_symlink();
-    let own = if is_link { path.canonicalize()? } else { path.to_owned() };
-    let directory = own.parent().filter(|parent| !parent.as_os_str().is_empty());
-    Ok(directory.unwrap_or(Path::new(".")).to_owned())
+    if is_link { path.canonicalize() } else { Ok(path.to_owned()) }
 }
 
 fn reserving(source: io::Error) -> Error {
@@ -495,6 +492,8 @@ pub(super) fn done(result: rustix::io::Result<()>) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -505,11 +504,15 @@ mod tests {
         let (own, link) = (place.join("behind/own"), place.join("link"));
         std::fs::write(&own, b"").unwrap();
         std::os::unix::fs::symlink("behind/own", &link).unwrap();
-        let behind = place.join("behind");
-        assert_eq!(directory_of(&own).unwrap(), behind);
-        assert_eq!(directory_of(&link).unwrap(), behind.canonicalize().unwrap());
-        assert_eq!(directory_of(Path::new("Cargo.toml")).unwrap(), Path::new("."));
-        assert!(directory_of(&place.join("none")).is_err());
+        let of = |path: &Path| {
+            let directory = temporary::open_directory_of(&own_name(path)?)?;
+            std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+        };
+        let behind = place.join("behind").canonicalize().unwrap();
+        assert_eq!(of(&own).unwrap(), behind);
+        assert_eq!(of(&link).unwrap(), behind);
+        assert_eq!(of(Path::new("Cargo.toml")).unwrap(), std::env::current_dir().unwrap());
+        assert!(of(&place.join("none")).is_err());
         std::fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -80,12 +80,9 @@ pub(super) fn create(
     let doing = |doing| move |source| Error::System { doing, source };
     let target = path.file_name().filter(|name| ends_with(path, name));
     let target = target.ok_or_else(|| not_a_file(path))?.to_owned();
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut opened = None;
     perform(&**system, Call::OpenDirectory, || {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = parent.unwrap_or(Path::new("."));
-        opened = Some(rustix::fs::openat(CWD, parent, flags, Mode::empty())?);
+        opened = Some(open_directory_of(path)?);
         Ok(0)
     })
     .map_err(doing("open the directory of the new file"))?;
@@ -112,6 +109,13 @@ pub(super) fn create(
     let (file, name) = created.ok_or_else(missing)?;
     let system = Arc::clone(system);
     Ok((file, Temporary { directory, name, target, system, remove: true, origin: Origin::here() }))
+}
+
+/// Opens the directory in which the last name of a path stands.
+pub(super) fn open_directory_of(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())
 }
 
 /// Returns whether a path ends with its last name. `name/` and `name/.` mean a directory: a file of
