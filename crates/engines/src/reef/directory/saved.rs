@@ -176,25 +176,31 @@ fn loaded(
     length: u64,
     wanted: impl Fn(Addr) -> bool,
 ) -> Option<(Loose, u64)> {
-    let (heads, rest) = words.as_slice().split_at_checked(head_words(length) as usize)?;
-    *words = rest.iter();
-    let (mut loose, mut items) = (Loose::new(length), 0);
+    let (heads, mut rest) = words.as_slice().split_at_checked(head_words(length) as usize)?;
+    let (mut loose, mut saved, mut items) = (Loose::new(length), 0, 0);
     for number in 0..length {
         let (word, bit) = count_at(number);
-        let count = COUNT.get(heads[word] >> bit);
-        let mut slots = loose.bucket(number).iter_mut();
-        for _ in 0..count {
-            let (word, slot) = (*words.next()?, slots.next()?);
-            if word == 0 || DISTANCE.get(word) >= reach(length) || BEHIND.get(word) != 0 {
+        let count = COUNT.get(heads[word] >> bit) as usize;
+        let of_bucket;
+        (of_bucket, rest) = rest.split_at_checked(count)?;
+        for (slot, word) in loose.bucket(number).get_mut(..count)?.iter_mut().zip(of_bucket) {
+            if *word == 0 || DISTANCE.get(*word) >= reach(length) || BEHIND.get(*word) != 0 {
                 return None;
             }
-            if wanted(place_of(word)) {
-                *slot = word;
+            if wanted(place_of(*word)) {
+                *slot = *word;
                 items += 1;
             }
         }
+        saved += count as u64;
     }
-    // A search ends at a bucket from which a pair was left out.
-    loose.settle();
+    *words = rest.iter();
+    if items == saved {
+        // They lie as they did when they were saved.
+        loose.set_all_behind();
+    } else {
+        // A search ends at a bucket from which a pair was left out.
+        loose.settle();
+    }
     Some((loose, items))
 }

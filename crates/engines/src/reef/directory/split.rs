@@ -61,7 +61,7 @@ impl Loose {
                 let slot = SLOTS * number as usize + usize::from(*taken);
                 *taken += 1;
                 self.words[slot] = DISTANCE.set(word, distance);
-                self.set_behind(slot);
+                self.set_behind(number, slot);
                 return true;
             }
             number += 1;
@@ -69,23 +69,32 @@ impl Loose {
         false
     }
 
-    /// Says in the home of a pair that is elsewhere that pairs like that lie behind it.
-    fn set_behind(&mut self, slot: usize) {
-        let (word, length) = (self.words[slot], self.length);
+    /// Says in the home of the pair in a slot of a bucket, if that is elsewhere, that pairs like it
+    /// lie behind.
+    fn set_behind(&mut self, bucket: u64, slot: usize) {
+        let word = self.words[slot];
         let distance = DISTANCE.get(word);
         if distance > 0 {
-            let home = ((slot / SLOTS) as u64 + length - distance) % length;
-            let word = &mut self.bucket(home)[behind_slot(word >> WANTED_SHIFT)];
-            *word = BEHIND.set(*word, 1);
+            let around = if distance > bucket { self.length } else { 0 };
+            let home = self.bucket(bucket + around - distance);
+            let said = &mut home[behind_slot(word >> WANTED_SHIFT)];
+            *said = BEHIND.set(*said, 1);
         }
     }
 
-    /// Moves pairs nearer to their homes, until none lies behind a bucket that is not full. No home
-    /// says before what lies behind it, and all do then.
+    /// Says in all homes what lies behind them; before, none does.
+    pub(super) fn set_all_behind(&mut self) {
+        for slot in 0..SLOTS * self.length as usize {
+            self.set_behind((slot / SLOTS) as u64, slot);
+        }
+    }
+
+    /// Moves pairs nearer to their homes, until none lies behind a bucket that is not full, and
+    /// says in all homes what lies behind them; before, none does.
     pub(super) fn settle(&mut self) {
         // Ends: every move brings a pair nearer to its home.
         while self.draw_nearer() {}
-        (0..SLOTS * self.length as usize).for_each(|slot| self.set_behind(slot));
+        self.set_all_behind();
     }
 
     /// Moves each pair once, if it may; returns whether one was.
