@@ -1,8 +1,12 @@
 //! Who may run beside whom. Locks, sequences and counters lie in DRAM; a crash leaves none.
 //!
-//! A group is the subtree of one or more pages of the top layer that there was at the opening: with
-//! leading bits, every bucket of every layer, now and later, belongs to one group. A key has two
-//! hash functions, so it has two groups, which may be one.
+//! A group is the subtree of one or more pages of the top layer: with leading bits, every bucket of
+//! every layer, now and later, belongs to one group. A key has two hash functions, so it has two
+//! groups, which may be one.
+//!
+//! Where a top layer was dropped the next one has more pages, and there are more groups. Which ones
+//! count stands in the word that says which layers there are, and changes only while all latches
+//! are held. Whoever has waited for a latch looks at that word once more.
 //!
 //! | beside | reader | writer, other groups | writer, a shared group | growth begins or ends |
 //! |---|---|---|---|---|
@@ -18,17 +22,19 @@
 //! A clear holds all latches: nothing may be written to a group that it has cleared before it has
 //! cleared the other group of the key.
 //!
-//! A reader takes no lock. It loads which layers there are and the sequences of both groups, reads,
-//! and looks at all three again; a hit and a miss are validated alike. So lines and records are
-//! reused at once: a release fence comes before every store to space that was in use before.
+//! A reader takes no lock. It loads which layers and groups there are and the sequences of both of
+//! its groups, reads, and looks at all three again; a hit and a miss are validated alike. So lines
+//! and records are reused at once: a release fence comes before every store to space that was in use
+//! before.
 
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
 use everhash_pmem::{
-    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Masked, Media, Primitives, Sequence,
+    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Media, Parts, Primitives, Sequence,
 };
 
+use super::layers::{Layers, Live};
 use super::layout;
 
 /// What DRAM knows of a group, on lines of its own.
@@ -44,14 +50,16 @@ pub struct Group<P: Primitives> {
     latch: Latch<P, ()>,
 }
 
-/// All groups of a table.
+/// All groups of a table, those included that count no more: a reader may be at their sequences.
 pub struct Groups<P: Primitives> {
-    all: Masked<Group<P>>,
-    log: u32,
-    /// What brings the leading bits of a position to the index of its group. One group alone is
-    /// chosen by no bit: its mask is zero.
-    shift: u32,
+    /// By the base-2 logarithm of their number.
+    parts: Parts<Group<P>>,
 }
+
+/// The least groups that are made, of which some may be for no key.
+///
+/// Unit: groups. Source: ours; a part has no fewer values.
+const LEAST: u64 = 8;
 
 /// Holds the latch of a group.
 type Guard<'t, M> = LatchGuard<'t, <M as Media>::Sync, ()>;
@@ -67,6 +75,13 @@ pub struct Held<'t, M: Media> {
 impl<P: Primitives> Groups<P> {
     /// Makes 2^`log` groups.
     pub fn new(log: u32) -> Self {
+        let groups = Groups { parts: Parts::new() };
+        groups.make(log);
+        groups
+    }
+
+    /// Makes 2^`log` groups, if they were not made before.
+    pub fn make(&self, log: u32) {
         let group = |_| Group {
             sequence: Sequence::new(),
             items: AtomicWord::new(0),
@@ -74,69 +89,56 @@ impl<P: Primitives> Groups<P> {
             drift: AtomicWord::new(0),
             latch: Lock::new(()),
         };
-        let all = Masked::new((0..1u64 << log).map(group).collect());
-        Groups { all, log, shift: u64::BITS - log }
+        self.parts.add(log as usize, (0..LEAST.max(1 << log)).map(group).collect());
     }
 
-    /// Returns how many groups there are.
-    pub fn count(&self) -> u64 {
-        self.all.all().len() as u64
-    }
-
-    /// Returns how many groups there are, as a logarithm.
-    pub fn log(&self) -> u32 {
-        self.log
+    /// Returns a group of those that count as of `live`.
+    #[inline(always)]
+    fn group(&self, live: Live, index: u64) -> &Group<P> {
+        let group = self.parts.get(live.groups_log() as usize, index as usize);
+        group.expect("groups are made before they count")
     }
 
     /// Returns the group of a position.
     #[inline(always)]
-    pub fn of(&self, position: u64) -> u64 {
-        layout::bucket_of(position, self.log)
+    fn at(&self, live: Live, position: u64) -> &Group<P> {
+        self.group(live, layout::bucket_of(position, live.groups_log()))
     }
 
     /// Fetches what DRAM knows of the group of a position.
     #[inline(always)]
-    pub fn prefetch(&self, position: u64) {
-        everhash_pmem::prefetch(self.at(position));
+    pub fn prefetch(&self, live: Live, position: u64) {
+        everhash_pmem::prefetch(self.at(live, position));
     }
 
     /// As [`Groups::prefetch`], for a write.
     #[inline(always)]
-    pub fn prefetch_for_write(&self, position: u64) {
-        everhash_pmem::prefetch_for_store(self.at(position));
-    }
-
-    #[inline(always)]
-    fn group(&self, index: u64) -> &Group<P> {
-        self.all.of(index)
-    }
-
-    /// Returns the group of a position.
-    #[inline(always)]
-    fn at(&self, position: u64) -> &Group<P> {
-        self.all.of(position.wrapping_shr(self.shift))
+    pub fn prefetch_for_write(&self, live: Live, position: u64) {
+        everhash_pmem::prefetch_for_store(self.at(live, position));
     }
 
     /// Returns the sequence of the group of a position.
     #[inline(always)]
-    pub fn sequence(&self, position: u64) -> &Sequence<P> {
-        &self.at(position).sequence
+    pub fn sequence(&self, live: Live, position: u64) -> &Sequence<P> {
+        &self.at(live, position).sequence
     }
 
-    /// Waits for the latch of a group.
+    /// Waits for the latch of a group. Whether it still counts then, the caller must see.
     ///
     /// # Errors
     /// As [`Groups::hold`].
     pub fn hold_one<'t, M: Media<Sync = P>>(
         &'t self,
         pm: &'t Access<'_, M>,
+        live: Live,
         index: u64,
     ) -> Result<Held<'t, M>> {
-        let group = self.group(index);
+        let group = self.group(live, index);
         Held::of(pm, [group, group])
     }
 
-    /// Waits for the latches of the groups of two positions, which may be one.
+    /// Waits for the latches of the groups of two positions, which may be one. Whether they still
+    /// count then, the caller must see.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] if a holder panicked, or if a write failed.
@@ -144,40 +146,59 @@ impl<P: Primitives> Groups<P> {
     pub fn hold<'t, M: Media<Sync = P>>(
         &'t self,
         pm: &'t Access<'_, M>,
+        live: Live,
         positions: [u64; 2],
     ) -> Result<Held<'t, M>> {
-        Held::of(pm, positions.map(|position| self.at(position)))
+        Held::of(pm, positions.map(|position| self.at(live, position)))
     }
 
-    /// Repeats `look` until no write to the groups of two positions came between and `is_same`
-    /// holds; returns its result.
+    /// Waits for the latch of each group, in their order, as of each that is asked for.
     ///
-    /// What `look` loads may be half written. Its errors count only if no write came between.
+    /// # Errors
+    /// As [`Groups::hold`], of that group.
+    pub fn hold_all<'t, M: Media<Sync = P>>(
+        &'t self,
+        pm: &'t Access<'_, M>,
+        live: Live,
+    ) -> impl Iterator<Item = Result<Held<'t, M>>> {
+        (0..1 << live.groups_log()).map(move |index| self.hold_one(pm, live, index))
+    }
+
+    /// Repeats `look` until no write to the groups of two positions and no change of the layers came
+    /// between; returns its result.
+    ///
+    /// What `look` loads may be half written. Its errors count only if nothing came between.
     ///
     /// # Errors
     /// [`everhash_index::Error::Poisoned`] after a write that failed; those of `look`.
     #[inline(always)]
-    pub fn read<V, R>(
+    pub fn read<R>(
         &self,
+        layers: &Layers<P>,
         positions: [u64; 2],
-        enter: impl Fn() -> V,
-        is_same: impl Fn(&V) -> bool,
-        mut look: impl FnMut(&V) -> Result<R>,
+        mut look: impl FnMut(Live) -> Result<R>,
     ) -> Result<R> {
-        let sequences = positions.map(|position| self.sequence(position));
         let mut attempt = 0u32;
         // Ends: each further round waits for a writer, which ends its change or poisons.
         loop {
-            let view = enter();
+            let live = layers.live();
+            let sequences = positions.map(|position| self.sequence(live, position));
             if let (Some(one), Some(two)) = (sequences[0].read()?, sequences[1].read()?) {
-                let found = look(&view);
-                if sequences[0].validate(one) && sequences[1].validate(two) && is_same(&view) {
+                let found = look(live);
+                if sequences[0].validate(one)
+                    && sequences[1].validate(two)
+                    && layers.are_still(live)
+                {
                     return found;
                 }
             }
             P::pause(attempt);
             attempt = attempt.saturating_add(1);
         }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Group<P>> {
+        (0..=layout::MOST_GROUPS_LOG as usize).flat_map(|log| self.parts.all(log))
     }
 
     /// Returns the items that were added less those that were removed, modulo 2^64.
@@ -191,26 +212,23 @@ impl<P: Primitives> Groups<P> {
     }
 
     fn sum(&self, counter: impl Fn(&Group<P>) -> &P::AtomicU64) -> u64 {
-        let counts = self.all.all().iter().map(|group| counter(group).load(Ordering::Relaxed));
+        let counts = self.all().map(|group| counter(group).load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)
     }
 
     /// Counts items that recovery found in a group.
-    pub fn count_found(&self, index: u64, items: u64) {
-        self.group(index).items.fetch_add(items, Ordering::Relaxed);
+    pub fn count_found(&self, live: Live, index: u64, items: u64) {
+        self.group(live, index).items.fetch_add(items, Ordering::Relaxed);
     }
 
     /// Returns whether a write failed half-way, or a holder of a latch panicked.
     pub fn is_poisoned(&self) -> bool {
-        self.all
-            .all()
-            .iter()
-            .any(|group| group.sequence.read().is_err() || group.latch.try_lock().is_err())
+        self.all().any(|group| group.sequence.read().is_err() || group.latch.try_lock().is_err())
     }
 
     /// Returns how much DRAM the groups take. Unit: bytes.
     pub fn dram_bytes(&self) -> u64 {
-        self.count() * size_of::<Group<P>>() as u64
+        self.parts.total() as u64 * size_of::<Group<P>>() as u64
     }
 }
 
@@ -257,6 +275,14 @@ impl<'t, M: Media> Held<'t, M> {
         let report = drifted.abs() >= limit;
         group.drift.store(if report { 0 } else { drifted as u64 }, Ordering::Relaxed);
         report.then_some(drifted)
+    }
+
+    /// Returns what of a group was not reported to the estimate of the table, and reports it.
+    pub fn take_drift(&self) -> i64 {
+        let drift = &self.group(false).drift;
+        let drifted = drift.load(Ordering::Relaxed) as i64;
+        drift.store(0, Ordering::Relaxed);
+        drifted
     }
 
     /// Counts a write of a key to the top layer, or to one below it.

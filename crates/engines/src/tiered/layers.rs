@@ -11,6 +11,7 @@ use super::layout::{MOST_LIVE, PLACES, Place};
 
 const FIRST: Bits = Bits::new(0, 8);
 const COUNT: Bits = Bits::new(8, 8);
+const GROUPS_LOG: Bits = Bits::new(16, 8);
 
 /// Where every layer lies that was ever added, and which of them are in use.
 pub struct Layers<P: Primitives> {
@@ -22,7 +23,8 @@ pub struct Layers<P: Primitives> {
     usual: usize,
 }
 
-/// The number of the top layer at one moment, and how many layers there were: never twice the same.
+/// The number of the top layer at one moment, how many layers there were, and into how many groups
+/// keys were divided: never twice the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Live(u64);
 
@@ -38,6 +40,12 @@ impl Live {
     pub fn first(self) -> u64 {
         FIRST.get(self.0)
     }
+
+    /// Returns how many groups there are, as a base-2 logarithm.
+    #[inline(always)]
+    pub fn groups_log(self) -> u32 {
+        GROUPS_LOG.get(self.0) as u32
+    }
 }
 
 /// The layers that were in use at one moment, the top one first.
@@ -50,6 +58,11 @@ pub struct View {
 }
 
 impl View {
+    /// Returns which layers these are.
+    pub fn live(&self) -> Live {
+        self.live
+    }
+
     /// Returns how many layers there are.
     #[inline(always)]
     pub fn count(&self) -> usize {
@@ -93,14 +106,15 @@ impl View {
 }
 
 impl<P: Primitives> Layers<P> {
-    /// Makes the pyramid of some layers, the top one of which is number `first` in the root.
-    pub fn new(first: usize, places: &[Place], usual: usize) -> Self {
+    /// Makes the pyramid of some layers, the top one of which is number `first` in the root, with
+    /// keys in 2^`groups_log` groups.
+    pub fn new(first: usize, places: &[Place], usual: usize, groups_log: u32) -> Self {
         let (live, words) = (AtomicWord::new(0), core::array::from_fn(|_| AtomicWord::new(0)));
         let layers: Self = Layers { live, places: words, usual };
         for (number, place) in (first as u64..).zip(places) {
             layers.word(number).store(place.word(), Ordering::Relaxed);
         }
-        layers.publish(first, places.len());
+        layers.publish(first, places.len(), groups_log);
         layers
     }
 
@@ -156,28 +170,24 @@ impl<P: Primitives> Layers<P> {
         Live(self.live.load(Ordering::Relaxed)) == live
     }
 
-    /// As [`Layers::are_still`], of those of a view.
-    #[inline(always)]
-    pub fn is_same(&self, view: &View) -> bool {
-        self.are_still(view.live)
-    }
-
     /// Adds a bottom layer, to which the root leads durably. The caller excludes other changes.
     pub fn add(&self, place: Place) {
         let view = self.view();
         let index = view.first() + view.count();
         self.word(index as u64).store(place.word(), Ordering::Relaxed);
-        self.publish(view.first(), view.count() + 1);
+        self.publish(view.first(), view.count() + 1, view.live.groups_log());
     }
 
-    /// Drops the top layer. The caller excludes other changes.
-    pub fn drop_top(&self) {
+    /// Drops the top layer; keys are in 2^`groups_log` groups from then on. The caller excludes
+    /// other changes, and holds all groups if that number is another one.
+    pub fn drop_top(&self, groups_log: u32) {
         let view = self.view();
-        self.publish(view.first() + 1, view.count() - 1);
+        self.publish(view.first() + 1, view.count() - 1, groups_log);
     }
 
-    fn publish(&self, first: usize, count: usize) {
-        self.live.store(COUNT.set(first as u64, count as u64), Ordering::Release);
+    fn publish(&self, first: usize, count: usize, groups_log: u32) {
+        let layers = COUNT.set(FIRST.set(0, first as u64), count as u64);
+        self.live.store(GROUPS_LOG.set(layers, groups_log.into()), Ordering::Release);
     }
 }
 

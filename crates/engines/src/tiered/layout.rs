@@ -109,7 +109,7 @@ pub const MOST_LOG: u32 = 40;
 /// Logarithm of the most groups.
 ///
 /// Unit: bits. Source: ours; 65,536 groups take 8 MiB of DRAM, and two threads rarely meet.
-const MOST_GROUPS_LOG: u32 = 16;
+pub const MOST_GROUPS_LOG: u32 = 16;
 
 /// The slot can be read.
 ///

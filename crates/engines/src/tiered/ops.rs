@@ -150,11 +150,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Fetches what a search reads in DRAM.
     #[inline(always)]
     fn prefetch_dram(&self, positions: [u64; 2]) {
-        positions.iter().for_each(|position| self.groups.prefetch(*position));
+        let live = self.layers.live();
+        positions.iter().for_each(|position| self.groups.prefetch(live, *position));
         if !self.fingerprints.is_on() {
             return;
         }
-        let live = self.layers.live();
         for rank in 0..live.count() {
             let place = self.layers.place(live, rank);
             for position in positions {
@@ -171,10 +171,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     ) -> Result<Writer<'t, 'k, M, C>> {
         // Before the latches, which wait for the flush of this thread's last write.
         let positions = layout::positions(wanted.hash);
-        positions.iter().for_each(|position| self.groups.prefetch_for_write(*position));
-        self.prefetch(pm, self.layers.live(), wanted.hash, positions, true);
-        let held = self.groups.hold(pm, positions)?;
-        Ok(Writer { table: self, held, live: self.layers.live(), wanted, positions })
+        let live = self.layers.live();
+        positions.iter().for_each(|position| self.groups.prefetch_for_write(live, *position));
+        self.prefetch(pm, live, wanted.hash, positions, true);
+        let (held, live) = self.hold(|live| self.groups.hold(pm, live, positions))?;
+        Ok(Writer { table: self, held, live, wanted, positions })
     }
 
     /// Fetches the lines that a search for a hash with these positions reads, and for a write also

@@ -108,8 +108,9 @@ fn assemble<M: Media, C: PairCodec>(
     (first, places): (usize, &[Place]),
     lookup: LookupOf<M>,
 ) -> Result<Tiered<M, C>> {
-    let layers = Layers::new(first, places, settings.layers as usize);
     let page_log = layout::page_log(settings.page_bytes);
+    let groups_log = layout::groups_log(places[0].buckets() >> page_log);
+    let layers = Layers::new(first, places, settings.layers as usize, groups_log);
     let covers = Covers::of_setting(settings.fingerprints);
     let fingerprints = Fingerprints::new(covers, settings.layers);
     fingerprints.add_all(&layers.view());
@@ -128,7 +129,7 @@ fn assemble<M: Media, C: PairCodec>(
         heap: Heap::new(Arc::clone(&space), settings.heap_page_bytes),
         space,
         // The top layer only becomes larger: a group has one page of it, or more.
-        groups: Groups::new(layout::groups_log(places[0].buckets() >> page_log)),
+        groups: Groups::new(groups_log),
         layers,
         fingerprints,
         estimate: AtomicWord::new(0),
@@ -147,7 +148,7 @@ fn assemble<M: Media, C: PairCodec>(
 impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Reads every line: claims overflow lines and records, and counts items.
     fn read_all(&self, executor: &dyn Executor) -> Result<()> {
-        let groups = self.groups.count();
+        let groups = 1u64 << self.layers.live().groups_log();
         let jobs = groups.div_ceil(GROUPS_PER_JOB);
         run_all::<M::Sync, _>(executor, jobs as usize, |job| {
             let first = job as u64 * GROUPS_PER_JOB;
@@ -191,7 +192,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 }
                 Ok(())
             })?;
-            self.groups.count_found(group, items);
+            self.groups.count_found(view.live(), group, items);
         }
         Ok(())
     }
@@ -205,7 +206,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         mut visit: impl FnMut(usize, u64, &Line<'_, M>, u64) -> Result<()>,
     ) -> Result<()> {
         for (rank, place) in view.all().iter().enumerate() {
-            let shift = place.log() - self.groups.log();
+            let shift = place.log() - view.live().groups_log();
             for index in group << shift..(group + 1) << shift {
                 let mut lines = Lines::of(pm, place.bucket(index));
                 while let Some((line, number)) = lines.advance()? {

@@ -156,12 +156,18 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let at = layout::place_at(view.first());
         pm.commit_word(at, Listed::Dropped.encode(at), sites::DROP)?;
         pm.persist(Span::new(at, 1), sites::DROP)?;
-        self.layers.drop_top();
-        // A writer that saw the layer may still search it: each holds a latch meanwhile. What has
-        // poisoned its latch searches no more.
-        for group in 0..self.groups.count() {
-            drop(self.groups.hold_one(pm, group));
+        // A writer that sees the layer searches it while it holds a latch. What has poisoned its
+        // latch searches no more.
+        let held: Vec<_> = self.groups.hold_all(pm, view.live()).collect();
+        let mut groups_log = view.live().groups_log();
+        // The groups that are made do not know what is poisoned.
+        if held.iter().all(Result::is_ok) {
+            groups_log = layout::groups_log(view.place(1).buckets() >> self.page_log());
+            self.groups.make(groups_log);
+            self.correct_estimate(held.iter().flatten().map(Held::take_drift).sum());
         }
+        self.layers.drop_top(groups_log);
+        drop(held);
         let top = view.place(0);
         self.space.give(Span::of_bytes(top.start(), top.bytes()));
         // Overflow lines may be empty now.
@@ -188,8 +194,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn drain_page(&self, pm: &Access<'_, M>, view: &View, page: u64) -> Result<()> {
         let place = view.place(0);
         let first = page << self.page_log();
-        let group = self.groups.of(layout::first_position(first, place.log()));
-        let held = self.groups.hold_one(pm, group)?;
+        let (held, _) = self.hold_bucket(pm, place, first)?;
         let buckets = first..first + (1 << self.page_log());
         if self.fingerprints.covers() == Covers::Upper {
             self.learn_below(pm, view, &held, buckets.clone())?;

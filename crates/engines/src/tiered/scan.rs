@@ -5,7 +5,7 @@ use everhash_pmem::{Access, Addr, Media, Span};
 
 use super::bucket::{Line, Lines, PairCodec, Words};
 use super::concurrency::Held;
-use super::layers::View;
+use super::layers::{Live, View};
 use super::layout::{self, LINE_WORDS, Line as Ruler, is_deleted, is_shadow};
 use super::state::Tiered;
 
@@ -79,12 +79,10 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let pm = self.pool.access();
         let (mut position, mut visited) = (cursor.0, 0);
         for _ in 0..COLUMNS_PER_SCAN {
-            let copied = self.groups.read(
-                [position, position],
-                || self.layers.view(),
-                |view| self.layers.is_same(view),
-                |view| Ok((self.copy_column(&pm, view, position)?, behind(view, position))),
-            );
+            let copied = self.groups.read(&self.layers, [position, position], |live| {
+                let view = self.layers.view_of(live);
+                Ok((self.copy_column(&pm, &view, position)?, behind(&view, position)))
+            });
             let (pairs, next) = match copied {
                 // The next call begins with the damage, so that its caller knows where that is.
                 Err(Error::Corrupt { .. }) if position != cursor.0 => break,
@@ -158,12 +156,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub fn clear(&self) -> Result<()> {
         self.pool.check_writable()?;
         let pm = self.pool.access();
-        let all = 0..self.groups.count();
-        let all: Vec<_> =
-            all.map(|group| self.groups.hold_one(&pm, group)).collect::<Result<_>>()?;
+        let hold_all = |live: Live| -> Result<Vec<_>> { self.groups.hold_all(&pm, live).collect() };
+        let (all, live) = self.hold(hold_all)?;
         let mut correction = 0;
         for (group, held) in (0..).zip(&all) {
-            correction += self.clear_group(&pm, group, held)?;
+            correction += self.clear_group(&pm, live, (group, held))?;
         }
         drop(all);
         self.correct_estimate(correction);
@@ -175,8 +172,13 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Shadows end first, because they must not outlive what they are copies of, and then the
     /// bottom layer before those above it. So a crash between leaves each key with
     /// its newest copy, or without any.
-    fn clear_group(&self, pm: &Access<'_, M>, group: u64, held: &Held<'_, M>) -> Result<i64> {
-        let view = self.layers.view();
+    fn clear_group(
+        &self,
+        pm: &Access<'_, M>,
+        live: Live,
+        (group, held): (u64, &Held<'_, M>),
+    ) -> Result<i64> {
+        let view = self.layers.view_of(live);
         let mut cleared = Cleared::default();
         let change = held.change(false)?;
         for rank in 0..view.count() {
@@ -204,7 +206,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         group: u64,
     ) -> impl Iterator<Item = Addr> + use<M, C> {
         let place = view.place(rank);
-        let shift = place.log() - self.groups.log();
+        let shift = place.log() - view.live().groups_log();
         (group << shift..(group + 1) << shift).map(move |index| place.bucket(index))
     }
 

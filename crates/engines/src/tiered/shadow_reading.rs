@@ -75,7 +75,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 prefetch_buckets(pm, self.layers.place(live, rank), positions);
             });
         }
-        let [one, two] = positions.map(|position| self.groups.sequence(position));
+        let [one, two] = positions.map(|position| self.groups.sequence(live, position));
         let stamps = [one.try_read()?, two.try_read()?];
         pm.dram(if IN_DRAM { 3 + self.fingerprints.dram_lines() } else { 3 });
         let found = self.first_copy::<IN_DRAM>(pm, live, positions, wanted)?;
@@ -159,12 +159,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
         pm.dram(3 + self.fingerprints.dram_lines());
-        self.groups.read(
-            positions,
-            || self.layers.live(),
-            |live| self.layers.are_still(*live),
-            |live| self.look(pm, *live, positions, wanted, bytes),
-        )
+        self.groups
+            .read(&self.layers, positions, |live| self.look(pm, live, positions, wanted, bytes))
     }
 
     /// Returns the value that counts.

@@ -9,7 +9,7 @@ use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Primitives, Space};
 
 use super::bucket::{Lines, PairCodec, Words};
-use super::concurrency::Groups;
+use super::concurrency::{Groups, Held};
 use super::fingerprints::{Covers, Fingerprints, Known};
 use super::in_cacheline_crash_consistency::Plan;
 use super::layers::{Layers, Live, View};
@@ -121,6 +121,39 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         HashedKey { hash: C::hash(&self.hasher, key), key }
     }
 
+    /// Waits for groups, which `hold` takes of those that count as of some moment, until they still
+    /// count; returns which layers there are as long as they are held.
+    ///
+    /// # Errors
+    /// Those of `hold`.
+    #[inline(always)]
+    pub(super) fn hold<H>(&self, hold: impl Fn(Live) -> Result<H>) -> Result<(H, Live)> {
+        // Ends: in each further round there are more groups.
+        loop {
+            let before = self.layers.live();
+            let held = hold(before)?;
+            let live = self.layers.live();
+            if live.groups_log() == before.groups_log() {
+                return Ok((held, live));
+            }
+        }
+    }
+
+    /// Waits for the group of a bucket of a layer, and so of its page; returns which layers there
+    /// are as long as it is held.
+    ///
+    /// # Errors
+    /// As [`Groups::hold`].
+    pub(super) fn hold_bucket<'t>(
+        &'t self,
+        pm: &'t Access<'_, M>,
+        place: Place,
+        index: u64,
+    ) -> Result<(Held<'t, M>, Live)> {
+        let position = layout::first_position(index, place.log());
+        self.hold(|live| self.groups.hold(pm, live, [position; 2]))
+    }
+
     /// Returns the number of items. Exact whenever no write is in progress.
     pub fn len(&self) -> u64 {
         self.groups.items()
@@ -142,7 +175,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     pub(super) fn drift_limit(&self, live: Live) -> i64 {
         let bottom = self.layers.place(live, live.count() - 1);
         let slots = self.settings.slots_of_log(bottom.log());
-        (slots >> self.groups.log() >> 5).clamp(1, 64) as i64
+        (slots >> live.groups_log() >> 5).clamp(1, 64) as i64
     }
 
     /// Takes a correction into the estimate of the number of items.

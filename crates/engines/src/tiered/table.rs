@@ -84,7 +84,7 @@ impl<M: Media, C: PairCodec> Table for Tiered<M, C> {
             own: vec![
                 ("layers", view.count() as u64),
                 ("buckets", view.buckets()),
-                ("groups", self.groups.count()),
+                ("groups", 1 << self.layers.live().groups_log()),
                 ("moved", self.moved.load(Ordering::Relaxed)),
                 ("overflowed", self.overflowed.load(Ordering::Relaxed)),
                 ("top_writes", top_writes),

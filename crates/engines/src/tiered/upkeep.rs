@@ -10,7 +10,7 @@ use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media};
 use super::bucket::{Line, Lines, PairCodec};
 use super::in_cacheline_crash_consistency::Plan;
 use super::layers::View;
-use super::layout::{self, SLOTS, is_deleted, is_shadow, is_valid};
+use super::layout::{SLOTS, is_deleted, is_shadow, is_valid};
 use super::moves::Moves;
 use super::overflow::sites;
 use super::state::{Sweep, Tiered};
@@ -129,9 +129,8 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     fn sweep_page(&self, pm: &Access<'_, M>, view: &View, rank: usize, page: u64) -> Result<()> {
         let place = view.place(rank);
         let first = page << self.page_log();
-        let group = self.groups.of(layout::first_position(first, place.log()));
-        let held = self.groups.hold_one(pm, group)?;
-        if !self.layers.is_same(view) {
+        let (held, live) = self.hold_bucket(pm, place, first)?;
+        if live != view.live() {
             return Ok(());
         }
         let mut plans: [Plan; 3] = Default::default();

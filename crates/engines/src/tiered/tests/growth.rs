@@ -1,6 +1,7 @@
 //! Resizing, step by step (Tiered Hashing 3.8): what a layer takes while it is drained, what drops
 //! it, and what is left to `maintain`.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
@@ -205,12 +206,12 @@ fn the_thread_that_drains_the_last_page_drops_the_layer() {
     let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
     let table = of_words(&measured);
     let (pm, view) = (table.pool.access(), table.layers.view());
-    let (page, log) = (begun(table), view.place(0).log());
-    let first = layout::first_position(page << table.page_log(), log);
+    let page = begun(table);
+    let first = page << table.page_log();
     let drain = || table.drain_next(&table.pool.access()).unwrap();
     let under_way = || table.growth.lock().unwrap().under_way;
     let (is_slow, is_done, has_more, is_there) = std::thread::scope(|scope| {
-        let held = table.groups.hold_one(&pm, table.groups.of(first)).unwrap();
+        let (held, _) = table.hold_bucket(&pm, view.place(0), first).unwrap();
         scope.spawn(drain);
         let is_slow = comes_true(|| under_way() == 1);
         let quick = scope.spawn(|| (page + 1..4).for_each(|_| assert!(drain())));
@@ -327,20 +328,89 @@ fn an_open_and_a_clear_know_how_full_a_table_is() {
 }
 
 #[test]
-fn an_open_makes_groups_for_the_top_layer_that_there_is() {
+fn there_are_more_groups_when_a_layer_is_dropped() {
     // Fails if a table that has grown keeps the few groups that it was made with: of 64 a write
-    // holds two, and two threads wait for one another.
+    // holds two, and two threads wait for one another. Or if what they have counted is forgotten,
+    // or if an opening makes another number of them.
     let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
-    maintain(&measured);
     assert_eq!(own(&measured.table, "groups"), 4);
+    maintain(&measured);
+    assert_eq!(own(&measured.table, "groups"), 8);
+    let table = of_words(&measured);
+    assert_eq!((table.len(), table.estimated_items()), (count, count));
+    let words = measured.words();
+    (0..4 * count).for_each(|key| assert_eq!(words.put_word(key, key).unwrap(), key < count));
+    maintain(&measured);
+    assert_eq!(measured.table.check().unwrap().items, 4 * count);
+    let groups = own(&measured.table, "groups");
+    assert!(groups >= 16, "{groups}");
     let Measured { media, table, .. } = measured;
     drop(table);
     let region = Region::<Image>::new(media);
     let again = open::<Tiered, _>(region, Opening::default().boot, &Inline).unwrap();
-    assert_eq!(own(&again, "groups"), 8);
-    let words = again.words().unwrap();
-    (0..4 * count).for_each(|key| assert_eq!(words.put_word(key, key).unwrap(), key < count));
-    settle(&again, Duration::ZERO, 1000).unwrap();
-    assert!(again.stats().unwrap().growth_steps > 0);
-    assert_eq!(again.check().unwrap().items, 4 * count);
+    assert_eq!((own(&again, "groups"), again.len().unwrap()), (groups, 4 * count));
+}
+
+#[test]
+fn whoever_waited_for_a_group_that_counts_no_more_takes_another() {
+    // Fails if a write goes on with the latch of a group from before there were more of them: the
+    // next write of the key would not wait for it.
+    let (measured, _) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    let (table, rounds) = (of_words(&measured), Cell::new(0));
+    let held = table.hold(|live| {
+        if rounds.replace(rounds.get() + 1) == 0 {
+            maintain(&measured);
+        }
+        Ok(live.groups_log())
+    });
+    let (log, live) = held.unwrap();
+    assert_eq!((rounds.get(), log, live.groups_log()), (2, 3, 3));
+}
+
+#[test]
+fn of_two_threads_that_insert_a_key_beside_growth_one_does() {
+    // Fails if two writers of a key hold latches of different groups while a layer is dropped.
+    const KEYS: u64 = 20_000;
+    for _ in 0..5 {
+        let settings = TieredSettings { top_pages: 2, grow_percent: 80, ..two_layers() };
+        let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+        let insert_all = || {
+            let is_first = |key: &u64| measured.words().insert_word(*key, !*key).unwrap();
+            (0..KEYS).filter(is_first).count() as u64
+        };
+        let inserted = std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(insert_all));
+            threads.map(|thread| thread.join().unwrap()).iter().sum::<u64>()
+        });
+        assert_eq!((inserted, measured.table.len().unwrap()), (KEYS, KEYS));
+        assert_eq!(measured.table.check().unwrap().items, KEYS);
+        assert!(own(&measured.table, "groups") >= 16);
+    }
+}
+
+#[test]
+fn a_group_that_is_poisoned_stays_so_when_a_layer_is_dropped() {
+    // Fails if groups are made that know nothing of a write which failed half-way: what it has
+    // left would be read.
+    let (measured, count) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    let (table, words) = (of_words(&measured), measured.words());
+    let (pm, view) = (table.pool.access(), table.layers.view());
+    while begun(table) < 3 {
+        assert!(table.drain_next(&pm).unwrap());
+    }
+    let (held, _) = table.hold_bucket(&pm, view.place(0), 0).unwrap();
+    drop(held.change(false).unwrap());
+    drop(held);
+    assert!(table.drain_next(&pm).unwrap());
+    assert!(!table.layers.draining() && table.groups.is_poisoned());
+    let outcomes = (0..count).map(|key| words.get_word(key));
+    let (mut found, mut refused) = (0, 0);
+    for (key, outcome) in (0..count).zip(outcomes) {
+        match outcome {
+            Ok(value) => found += u64::from(value == Some(key)),
+            Err(error) => refused += u64::from(matches!(error, Error::Poisoned)),
+        }
+    }
+    assert_eq!(found + refused, count);
+    assert!(found > count / 4 && refused > count / 4, "{found} found, {refused} refused");
 }
