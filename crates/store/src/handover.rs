@@ -110,6 +110,16 @@ impl Snapshot {
     }
 }
 
+/// The end of the process that sends, which is shut down when that is over, be it by a panic.
+struct SendingEnd(UnixStream);
+
+impl Drop for SendingEnd {
+    fn drop(&mut self) {
+        // Whoever else has a copy of this end: the other one sees the end of the stream.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 impl Handover {
     /// Begins to send, in a thread of its own: for the parent. The child has its own copy of the
     /// other end.
@@ -128,12 +138,11 @@ impl Handover {
         let path = Shown(snapshot.path().to_owned());
         let Handover { parent, child, .. } = self;
         drop(child);
+        let end = SendingEnd(parent);
         let builder = std::thread::Builder::new().name("everhash-sending".into());
         let thread = builder.spawn(move || {
-            let sent = snapshot.send_to(&parent);
-            // Whoever else has a copy of this end: the other one sees the end of the stream.
-            let _ = parent.shutdown(Shutdown::Both);
-            sent
+            let end = end;
+            snapshot.send_to(&end.0)
         });
         let failed = |error| Error::of_system(&path.0, "starting a thread that sends", error);
         let thread = thread.map_err(failed)?;
@@ -196,5 +205,29 @@ impl core::fmt::Debug for Handover {
 impl<R> core::fmt::Debug for ReceivedPairs<R> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("ReceivedPairs").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::tests::faulty;
+
+    #[test]
+    fn a_sender_that_panics_ends_the_stream_whoever_has_a_copy_of_its_end() {
+        // Fails if the child waited until all other children of its parent have ended.
+        let (_directory, faults, db) = faulty::quiet(false);
+        let handover = db.snapshot().unwrap().hand_over().unwrap();
+        let of_another_child = handover.parent.try_clone().unwrap();
+        let child = handover.child.try_clone().unwrap();
+        child.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        *faults.scan_ends.lock().unwrap() = Some(|| panic!("inside the engine"));
+        let sending = handover.send().unwrap();
+        let error = ReceivedPairs::new(child).next().unwrap().unwrap_err();
+        assert!(error.to_string().contains("it ends after 0 pairs"), "{error}");
+        assert!(sending.wait().is_err());
+        drop(of_another_child);
     }
 }

@@ -3,7 +3,7 @@
 mod copies;
 mod counts;
 mod expiry;
-mod faulty;
+pub(crate) mod faulty;
 mod maintenance;
 mod names;
 mod tables;

@@ -21,7 +21,7 @@ type Instead<T> = fn(u32) -> Option<Result<T>>;
 
 /// A call that changes what is stored or what is durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// With the key as it lies in the file.
     Put(Vec<u8>),
     Remove,
@@ -29,39 +29,41 @@ pub(super) enum Event {
 }
 
 /// What a call meets that finds damage.
-pub(super) const DAMAGE: Error = Error::Corrupt { at: 8, broken: "a test is sound" };
+pub(crate) const DAMAGE: Error = Error::Corrupt { at: 8, broken: "a test is sound" };
 
 /// The end of keys that cannot be removed, and why.
 type Stuck = (&'static [u8], fn() -> Error);
 
 /// What goes wrong, and how often it was called.
-pub(super) struct Faults {
-    pub(super) maintain: Instead<Upkeep>,
-    pub(super) sync: Instead<()>,
+pub(crate) struct Faults {
+    pub(crate) maintain: Instead<Upkeep>,
+    pub(crate) sync: Instead<()>,
     /// Whether a check finds damage.
-    pub(super) is_damaged: AtomicBool,
-    pub(super) maintained: AtomicU32,
-    pub(super) synced: AtomicU32,
-    pub(super) events: Mutex<Vec<Event>>,
+    pub(crate) is_damaged: AtomicBool,
+    pub(crate) maintained: AtomicU32,
+    pub(crate) synced: AtomicU32,
+    pub(crate) events: Mutex<Vec<Event>>,
     /// Written into the table right after the next scan.
-    pub(super) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
+    pub(crate) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
     /// Whether a scan shows each pair twice, as one beside growth may.
-    pub(super) scans_twice: AtomicBool,
+    pub(crate) scans_twice: AtomicBool,
     /// What the next put meets, and whether it stores its pair before.
-    pub(super) put: Mutex<Option<(bool, Error)>>,
+    pub(crate) put: Mutex<Option<(bool, Error)>>,
     /// What the next look-up meets.
-    pub(super) get: Mutex<Option<Error>>,
+    pub(crate) get: Mutex<Option<Error>>,
     /// What the next scans meet, one after the other; `None`: nothing.
-    pub(super) scans: Mutex<VecDeque<Option<Error>>>,
-    pub(super) stuck: Mutex<Option<Stuck>>,
+    pub(crate) scans: Mutex<VecDeque<Option<Error>>>,
+    /// What the next scan meets when it has shown its pairs.
+    pub(crate) scan_ends: Mutex<Option<fn() -> Error>>,
+    pub(crate) stuck: Mutex<Option<Stuck>>,
     /// How long each change of a pair that reads it waits for its key. Unit: milliseconds.
-    pub(super) waits: AtomicU64,
+    pub(crate) waits: AtomicU64,
     /// How often it was tried to remove one.
-    pub(super) tried: AtomicU32,
+    pub(crate) tried: AtomicU32,
 }
 
 impl Faults {
-    pub(super) fn new(maintain: Instead<Upkeep>, sync: Instead<()>) -> Arc<Faults> {
+    pub(crate) fn new(maintain: Instead<Upkeep>, sync: Instead<()>) -> Arc<Faults> {
         let (maintained, synced) = (AtomicU32::new(0), AtomicU32::new(0));
         let (is_damaged, scans_twice) = <(AtomicBool, AtomicBool)>::default();
         let (events, after_scan) = (Mutex::default(), Mutex::default());
@@ -78,6 +80,7 @@ impl Faults {
             put: Mutex::default(),
             get: Mutex::default(),
             scans,
+            scan_ends: Mutex::default(),
             stuck,
             waits: AtomicU64::new(0),
             tried,
@@ -99,17 +102,17 @@ impl Faults {
         self.events.lock().unwrap().push(event);
     }
 
-    pub(super) fn syncs(&self) -> u32 {
+    pub(crate) fn syncs(&self) -> u32 {
         self.synced.load(Ordering::SeqCst)
     }
 
-    pub(super) fn maintenances(&self) -> u32 {
+    pub(crate) fn maintenances(&self) -> u32 {
         self.maintained.load(Ordering::SeqCst)
     }
 }
 
 /// Makes a database on such a table.
-pub(super) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, background: bool) -> Db {
+pub(crate) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, background: bool) -> Db {
     let options = Options::default().engine("wophi").expected_items(100);
     let new = New::begin(&options, path, Durability::Process, false).unwrap();
     new.file.media().publish().unwrap();
@@ -122,7 +125,7 @@ pub(super) fn database(path: &Path, faults: &Arc<Faults>, syncs: Syncs, backgrou
 }
 
 /// Makes one that nothing is wrong with until a test says so, and that is never synced by itself.
-pub(super) fn quiet(background: bool) -> (tempfile::TempDir, Arc<Faults>, Db) {
+pub(crate) fn quiet(background: bool) -> (tempfile::TempDir, Arc<Faults>, Db) {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::new(|_| None, |_| None);
     let path = directory.path().join("pairs.ehdb");
@@ -192,7 +195,8 @@ impl Table for Faulty {
         if let Some((key, value)) = self.faults.after_scan.lock().unwrap().take() {
             self.table.put(&key, &value)?;
         }
-        next
+        let end = self.faults.scan_ends.lock().unwrap().take();
+        end.map_or(next, |end| Err(end()))
     }
     fn clear(&self) -> Result<()> {
         self.table.clear()
