@@ -5,7 +5,7 @@ use std::path::Path;
 
 use everhash_index::{Checked, Durability as Mode, Form, HashKind};
 use everhash_pmem::pool::PoolStatus;
-use everhash_pmem::{Boot, FileMedium, Region, Shutdown};
+use everhash_pmem::{Boot, FileMedium, Region};
 
 use crate::backup::NewCopy;
 use crate::catalog::{File, engine};
@@ -92,15 +92,14 @@ impl Db {
         let (path, target) = (path.as_ref(), target.as_ref());
         spanned!(info, "salvage", path);
         let file = read_only(options, path)?;
-        let status = status(path, &file)?;
-        let identity = status.identity;
+        let identity = status(path, &file)?.identity;
         let engine = engine(identity.engine_name())?;
+        // What was not closed cleanly cannot be opened so.
         let is_immediate = || {
             let table = engine.design.open_read_only(file.clone(), &threads(options));
             table.is_ok_and(|table| table.durability() == Mode::Immediate)
         };
-        let immediate = options.durability == Durability::Immediate
-            || (status.previous == Shutdown::Clean && is_immediate());
+        let immediate = options.durability == Durability::Immediate || is_immediate();
         let options = Options {
             engine: Some(engine.name.to_owned()),
             form: Some(Form::from_code(identity.form)),
