@@ -68,3 +68,28 @@ pub(crate) fn look(
     }
     Ok(Look { keys, next, damage: None })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Db, Durability};
+
+    #[test]
+    fn a_look_ends_after_its_budget_whether_it_finds_pairs_or_none() {
+        // Fails if one look went through a large file at once: the thread could not be stopped
+        // meanwhile, and an interval would end late.
+        const BUDGET: u32 = 100;
+        let directory = tempfile::tempdir().unwrap();
+        let options = Db::options().engine("wophi").expected_items(50_000).background(false);
+        let options = options.durability(Durability::Process);
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        let look =
+            || db.core().read(|table| look(table, Cursor::default(), BUDGET, |_, _| true)).unwrap();
+        assert!(look().next.is_some(), "it has seen all places without a pair");
+        for number in 0..30_000u32 {
+            db.put(number.to_be_bytes(), "value").unwrap();
+        }
+        let keys = look().keys.len();
+        assert!((BUDGET as usize / 2..BUDGET as usize * 3 / 2).contains(&keys), "{keys} keys");
+    }
+}

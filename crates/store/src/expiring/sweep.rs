@@ -30,6 +30,16 @@ struct Round {
     due: Duration,
 }
 
+impl Round {
+    /// Notes where to go on, or that the round has ended.
+    fn went_on(&mut self, next: Option<Cursor>, now: Duration) {
+        self.next = next;
+        if next.is_none() {
+            self.due = next_round(self.begun, now);
+        }
+    }
+}
+
 impl Sweep {
     /// Notes whether there is a table whose pairs end. Under the lock of the catalogue, so that the
     /// last word is that of the last change.
@@ -77,10 +87,7 @@ impl Sweep {
         if let Some(damage) = look.damage {
             parts.failed(Error::of(core.path(), damage));
         }
-        round.next = look.next;
-        if look.next.is_none() {
-            round.due = next_round(round.begun, core.now());
-        }
+        round.went_on(look.next, core.now());
         let deadline = look.next.is_none().then_some(round.due);
         parts.add(Ok(Upkeep { more: look.next.is_some(), deadline }));
         parts.end()
@@ -91,6 +98,18 @@ impl Sweep {
 mod tests {
     use super::*;
     use crate::Db;
+
+    #[test]
+    fn a_round_is_followed_by_a_rest_that_is_many_times_as_long() {
+        // Fails if a large file were read again and again, or if the rest were counted from where
+        // the last part of the round began.
+        let second = Duration::from_secs(1);
+        let mut round = Round { next: None, begun: 100 * second, due: 100 * second };
+        round.went_on(Some(Cursor::default()), 105 * second);
+        assert_eq!((round.next, round.due), (Some(Cursor::default()), 100 * second));
+        round.went_on(None, 110 * second);
+        assert_eq!((round.next, round.due), (None, (110 + 190) * second));
+    }
 
     #[test]
     fn who_meets_another_at_a_sweep_knows_when_the_next_one_is_due() {
