@@ -371,3 +371,19 @@ impl core::fmt::Debug for Db {
         f.debug_struct("Db").field("path", &self.path()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_is_only_read_has_no_thread() {
+        // Fails if every reader had one with nothing to do.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.ehdb");
+        let db = Db::create(&path).unwrap();
+        assert!(db.handle.thread.is_some());
+        db.close().unwrap();
+        assert!(Db::open_read_only(&path).unwrap().handle.thread.is_none());
+    }
+}

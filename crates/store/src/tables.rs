@@ -543,6 +543,26 @@ mod tests {
     use crate::place::New;
 
     #[test]
+    fn a_snapshot_that_meets_the_drop_of_its_table_is_refused() {
+        // Fails if one were given out whose instant lies behind the drop: some of its pairs may be
+        // gone by then.
+        let directory = tempfile::tempdir().unwrap();
+        let options = Db::options().background(false);
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        let table = db.create_table("table").unwrap();
+        let space = Arc::clone(table.space().unwrap());
+        let still = db.core().shut();
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| table.snapshot().map(drop).map_err(|error| error.kind()));
+            // Until it has seen that the table is there, and waits for its instant.
+            std::thread::sleep(Duration::from_millis(50));
+            db.core().tables().unwrap().catalogue().was_dropped(&space);
+            drop(still);
+            assert_eq!(taken.join().unwrap(), Err(ErrorKind::NoTable));
+        });
+    }
+
+    #[test]
     fn a_child_waits_for_no_thread_of_its_parent() {
         // Fails if a call waited for the lock of the catalogue, which a thread of the parent held
         // when the process forked: in the child nobody ever lets go of it.

@@ -4,6 +4,7 @@ mod copies;
 mod counts;
 mod expiry;
 pub(crate) mod faulty;
+mod iteration;
 mod maintenance;
 mod names;
 mod tables;
@@ -76,6 +77,7 @@ fn p09_after_a_failed_sync_the_handle_is_dead() {
         assert!(matches!(db.put(b"after", b"3"), Err(Error::Dead { .. })));
         assert!(matches!(db.sync(), Err(Error::Dead { .. })));
         assert!(matches!(db.get(b"before"), Err(Error::Dead { .. })));
+        assert!(matches!(db.snapshot(), Err(Error::Dead { .. })));
         assert!(matches!(db.close(), Err(Error::Dead { .. })));
         assert!(matches!(Db::open_read_only(&path), Err(Error::NeedsRecovery { .. })));
         let db = Db::open(&path).unwrap();

@@ -56,6 +56,24 @@ fn p12_a_callback_that_panics_poisons_nothing() {
 }
 
 #[test]
+fn a_callback_that_has_panicked_is_not_called_again() {
+    // Fails if it were asked for what is read together with the first pair: what it refers to is as
+    // the panic left it.
+    let (_directory, faults, db) = faulty::quiet(false);
+    db.put(b"key", b"value").unwrap();
+    faults.scans_twice.store(true, std::sync::atomic::Ordering::SeqCst);
+    let mut calls = 0;
+    panics(|| {
+        let keep = |_: &[u8], _: &[u8]| {
+            calls += 1;
+            panic!("by the caller")
+        };
+        drop(db.retain(keep));
+    });
+    assert_eq!((calls, db.len().unwrap()), (1, 1));
+}
+
+#[test]
 fn batches_end_after_a_callback_has_panicked() {
     // Fails if the panic ended the maintenance, and with it the syncs that were promised.
     let directory = tempfile::tempdir().unwrap();

@@ -36,6 +36,23 @@ fn a_batch_for_the_default_table_of_another_database_is_refused() {
 }
 
 #[test]
+fn a_batch_for_two_databases_is_refused_by_both() {
+    // Fails if only the first one that it names were looked at: the other's pairs would be written
+    // into it.
+    let directory = tempfile::tempdir().unwrap();
+    let [one, other] =
+        ["a", "b"].map(|name| relaxed().create(directory.path().join(name)).unwrap());
+    let mut batch = WriteBatch::new();
+    batch.put_in(&one, "key", "1").put_in(&other, "key", "2");
+    for (db, foreign) in [(&one, &other), (&other, &one)] {
+        let error = db.write(&batch).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoTable);
+        assert!(error.to_string().contains(foreign.path().to_str().unwrap()), "{error}");
+        assert!(db.is_empty().unwrap());
+    }
+}
+
+#[test]
 fn of_threads_that_make_a_table_one_has_made_it() {
     // Fails if a caller that takes success for ownership, as of a lock, shares it with another.
     let directory = tempfile::tempdir().unwrap();

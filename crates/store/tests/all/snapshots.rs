@@ -473,3 +473,20 @@ fn the_other_end_is_told_why_a_snapshot_is_incomplete() {
     assert!(told.to_string().contains("snapshot_bytes"), "{told}");
     assert!(pairs.next().is_none());
 }
+
+#[test]
+fn behind_its_end_a_stream_has_no_pair_and_no_error() {
+    // Fails if whoever asks once more were told that a complete snapshot is incomplete, or got
+    // pairs of what comes behind it.
+    let (_directory, path) = place();
+    let db = relaxed("reef").create(path).unwrap();
+    db.put("key", "value").unwrap();
+    let mut stream = Vec::new();
+    db.snapshot().unwrap().send_to(&mut stream).unwrap();
+    for stream in [stream.clone(), [&stream[..], &stream[8..]].concat()] {
+        let mut pairs = everhash_store::ReceivedPairs::new(&stream[..]);
+        assert!(pairs.next().unwrap().is_ok());
+        assert!(pairs.next().is_none());
+        assert!(pairs.next().is_none());
+    }
+}

@@ -1,0 +1,74 @@
+//! Iterators and copies that meet a failure on their way through a file.
+
+use std::time::Duration;
+
+use super::faulty;
+use crate::{Db, Durability, Error};
+
+#[test]
+fn nothing_comes_behind_an_error() {
+    // Fails if pairs of the part that could not be read came after all, or if the part were tried
+    // again: a caller that goes on after an error would take what comes for everything.
+    let (_directory, faults, db) = faulty::quiet(false);
+    for number in 0..200u8 {
+        db.put([number], "value").unwrap();
+    }
+    *faults.scan_ends.lock().unwrap() = Some(|| faulty::DAMAGE);
+    let mut pairs = db.iter();
+    assert!(pairs.find_map(Result::err).unwrap().is_damage());
+    assert!(pairs.next().is_none());
+    *faults.scan_ends.lock().unwrap() = Some(|| faulty::DAMAGE);
+    let mut pairs = db.snapshot().unwrap().iter();
+    assert!(pairs.find_map(Result::err).unwrap().is_damage());
+    assert!(pairs.next().is_none());
+}
+
+#[test]
+fn a_backup_that_has_failed_reads_no_further() {
+    // Fails if a full disk were told when the whole database has been read.
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().durability(Durability::Process).count_calls(true);
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    for number in 0..8000u32 {
+        db.put(number.to_be_bytes(), [7; 1000]).unwrap();
+    }
+    let reads = || db.metrics().calls.unwrap().read.count();
+    let of_backup = |name: &str, options| {
+        let before = reads();
+        let result = db.backup(directory.path().join(name), &options);
+        (result, reads() - before)
+    };
+    let (whole, all) = of_backup("whole", Db::options());
+    assert_eq!(whole.unwrap(), 8000);
+    let (failed, some) = of_backup("failed", Db::options().capacity_bytes(4 << 20));
+    assert!(failed.unwrap_err().is_full());
+    assert!(some > 1 && some < all * 3 / 4, "{some} reads of {all}");
+}
+
+#[test]
+fn a_copy_is_as_large_as_one_can_be_where_more_pairs_are_expected() {
+    // Fails if it began smaller: it would grow, and hash everything anew, while it is filled.
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().engine("wophi").durability(Durability::Process);
+    let options = options.capacity_bytes(1 << 24).background(false);
+    let wish = options.clone().expected_items(u64::MAX);
+    let Err(Error::TooManyExpected { most, .. }) = wish.create(directory.path().join("none"))
+    else {
+        panic!("so many pairs have no room");
+    };
+    let db = options.expected_items(most).create(directory.path().join("pairs.ehdb")).unwrap();
+    let copy = directory.path().join("copy");
+    db.backup(&copy, &wish).unwrap();
+    let copy = Db::open(&copy).unwrap();
+    assert_eq!(copy.stats().unwrap().slots, db.stats().unwrap().slots);
+}
+
+#[test]
+fn figures_in_a_file_have_the_calls() {
+    // Fails if they were only counted where somebody asks for that, too.
+    let directory = tempfile::tempdir().unwrap();
+    let options = Db::options().metrics_file(directory.path().join("prom"), Duration::from_secs(9));
+    let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+    db.put("key", "value").unwrap();
+    assert_eq!(db.metrics().calls.map(|calls| calls.write.count()), Some(1));
+}
