@@ -513,7 +513,7 @@ impl Fault {
             Index::Corrupt { .. } => ErrorKind::Damaged,
             Index::Unsupported { .. } => ErrorKind::Unsupported,
             Index::Setting { .. } => ErrorKind::InvalidOption,
-            Index::Poisoned | Index::Medium(everhash_pmem::Error::Poisoned) => ErrorKind::Stopped,
+            Index::Poisoned => ErrorKind::Stopped,
             _ => ErrorKind::Io,
         }
     }
@@ -528,6 +528,8 @@ mod tests {
         // Fails if a file's name could end a line of a log, or send a sequence to a terminal.
         let shown = Shown(PathBuf::from("data\n\u{1b}[2J/pär.ehdb")).to_string();
         assert_eq!(shown, r"data\n\u{1b}[2J/pär.ehdb");
+        let debug = format!("{:?}", Shown(PathBuf::from("data\n/pär.ehdb")));
+        assert_eq!(debug, r#""data\n/pär.ehdb""#);
     }
 
     #[test]
@@ -545,23 +547,67 @@ mod tests {
     }
 
     #[test]
+    fn a_cause_names_no_path_and_a_message_names_it_once() {
+        // Fails if what is said beside the path, as in that of a handle that stopped, named it
+        // again.
+        let full = everhash_index::Error::Full { needed: 64 };
+        let full = Error::of(Path::new("pairs.ehdb"), full);
+        assert!(full.cause().starts_with("full: 64"), "{}", full.cause());
+        assert_eq!(full.to_string(), format!("pairs.ehdb: {}", full.cause()));
+    }
+
+    #[test]
+    fn a_name_without_a_directory_lacks_none() {
+        // Fails if the directory, which such a name does not say, were called missing.
+        let missing = std::io::ErrorKind::NotFound.into();
+        let error = Error::of_system(Path::new("there is no such file"), "testing", missing);
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_table_of_the_other_kind_is_refused_with_its_own() {
+        // Fails if the message told to open it in the way that it was just refused.
+        let (path, name) = (Shown(PathBuf::from("pairs.ehdb")), "table".to_owned());
+        let of = |expiring| Error::TableKind { path: path.clone(), name: name.clone(), expiring };
+        let says = |expiring, what| of(expiring).to_string().contains(what);
+        assert!(says(true, "have expiry times; open it as a table whose pairs expire"));
+        assert!(says(false, "have no expiry times; open it as a table whose pairs stay"));
+    }
+
+    #[test]
     fn every_error_of_how_a_database_was_left_or_is_used_has_its_own_kind() {
         // Fails if a program that acts on the kind, which repairs after power loss and opens anew
         // after a fork, is told another one.
         let path = Shown(PathBuf::from("pairs.ehdb"));
         let fault = |error| Error::File { path: path.clone(), source: Fault::of(error) };
+        let (what, found, asked) = ("the engine", String::new(), String::new());
+        let mismatch = Error::Mismatch { path: path.clone(), what, found, asked };
+        let (engine, expected, most) = ("reef", 2, 1);
+        let too_many = Error::TooManyExpected { path: path.clone(), engine, expected, most };
+        let key = everhash_index::Error::KeyTooLong { bytes: 2, limit: 1 };
+        let (form, key_bytes, value_bytes) = (everhash_index::Form::WORDS, 1, 1);
+        let form = everhash_index::Error::WrongForm { form, key_bytes, value_bytes };
         let errors = [
             (Error::PowerLoss { path: path.clone() }, ErrorKind::PowerLoss),
             (Error::NeedsRecovery { path: path.clone() }, ErrorKind::NeedsRecovery),
             (Error::Forked { path: path.clone() }, ErrorKind::Forked),
             (Error::InUse { path: path.clone(), others: 1 }, ErrorKind::InUse),
+            (Error::Dead { path: path.clone(), cause: String::new() }, ErrorKind::Stopped),
+            (Error::BrokenLink { path: path.clone() }, ErrorKind::NotFound),
+            (mismatch, ErrorKind::InvalidOption),
+            (too_many, ErrorKind::InvalidOption),
+            (Error::Pair(Fault::of(key)), ErrorKind::InvalidPair),
+            (Error::Pair(Fault::of(form)), ErrorKind::InvalidPair),
             (fault(everhash_index::Error::Full { needed: 64 }), ErrorKind::Full),
             (fault(everhash_index::Error::Poisoned), ErrorKind::Stopped),
-            (fault(everhash_index::Error::Corrupt { at: 0, broken: "" }), ErrorKind::Damaged),
+            (fault(everhash_index::Error::Corrupt { at: 8, broken: "" }), ErrorKind::Damaged),
         ];
         for (error, kind) in errors {
             assert_eq!(error.kind(), kind, "{error}");
             assert_eq!(error.is_damage(), kind == ErrorKind::Damaged, "{error}");
+            let damage = error.is_damage().then_some(Damage { at: 8, broken: "" });
+            assert_eq!(error.damage(), damage, "{error}");
+            assert!(!error.is_setting(), "{error}");
             assert_eq!(error.is_full(), kind == ErrorKind::Full, "{error}");
             assert_eq!(error.needed_bytes(), error.is_full().then_some(64), "{error}");
         }

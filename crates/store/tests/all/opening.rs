@@ -140,6 +140,9 @@ fn what_is_missing_or_in_the_way_is_named() {
     }
     Db::create(&path).unwrap().close().unwrap();
     assert!(matches!(Db::create(&path), Err(Error::AlreadyExists { .. })));
+    let link = directory.path().join("good.ehdb");
+    std::os::unix::fs::symlink("pairs.ehdb", &link).unwrap();
+    assert!(matches!(Db::create(&link), Err(Error::AlreadyExists { .. })));
     Db::options().create_if_missing(true).open(&path).unwrap();
     let error = Db::open(directory.path()).unwrap_err().to_string();
     assert!(error.contains("not a file"), "{error}");

@@ -502,7 +502,20 @@ fn what_is_admitted_is_what_can_be_put() {
         assert_eq!(admitted, db.put("key", &value).is_ok(), "{length}");
         let admitted = admit_in_table(b"key", &value, true).is_ok();
         assert_eq!(admitted, ending.put("key", &value, Expiry::Never).is_ok(), "{length}");
+        let admitted = admit_in_table(b"key", &value, false).is_ok();
+        assert_eq!(admitted, table.put("key", &value).is_ok(), "{length}");
     }
+}
+
+#[test]
+fn a_key_of_another_form_is_refused_for_its_form() {
+    // Fails if an import into a database of words were told that a key is too long, and by how
+    // much, because it begins like the prefix of a table: those have none.
+    let (_directory, path) = place();
+    let db = Db::options().form(Form::WORDS).create(path).unwrap();
+    let key = [&[0xff, 0xeb, 0x7a][..], &[1; MAX_KEY_BYTES]].concat();
+    let refused = admit(Form::WORDS, &key, b"12345678").unwrap_err();
+    assert_eq!(refused.to_string(), db.put(&key, "12345678").unwrap_err().to_string());
 }
 
 #[test]

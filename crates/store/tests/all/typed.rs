@@ -76,3 +76,75 @@ fn other_types_are_refused() {
     let text = Table::<String, String>::of(raw.db().clone()).unwrap();
     assert!(matches!(text.get(&"key".to_owned()), Err(Error::Typed { .. })));
 }
+
+/// Calls each operation for an absent key and for a present one.
+fn answers<K: Field, V: Field + PartialEq>(key: &K, one: &V, other: &V) {
+    let (_directory, path) = place();
+    let table: Table<K, V> = Table::create(options(), &path).unwrap();
+    let has = |value: &V| table.get(key).unwrap().is_some_and(|found| found == *value);
+    assert!(table.is_empty().unwrap() && !table.contains_key(key).unwrap());
+    assert!(!table.update(key, one).unwrap() && !table.remove(key).unwrap());
+    assert!(table.is_empty().unwrap());
+    assert!(table.put_if_absent(key, one).unwrap());
+    assert!(!table.put_if_absent(key, other).unwrap() && has(one));
+    assert!(table.update(key, other).unwrap() && has(other));
+    assert!(table.put(key, one).unwrap() && has(one));
+    assert!(table.contains_key(key).unwrap() && !table.is_empty().unwrap());
+    assert!(table.remove(key).unwrap() && !table.contains_key(key).unwrap());
+    assert!(!table.put(key, other).unwrap() && has(other));
+}
+
+#[test]
+fn every_typed_operation_does_what_the_one_without_types_does() {
+    // Fails if one of them were another one, for words or for byte strings, or answered wrongly.
+    answers(&7u64, &1i32, &2);
+    answers(&"key".to_owned(), &1u32, &2);
+}
+
+#[test]
+fn bytes_that_are_no_value_of_a_type_are_an_error_and_no_pair_less() {
+    // Fails if a call for many keys, or an iterator, took such a value for an absent one, or if
+    // bytes of another length were read as a number or an array that is a part of them.
+    let (_directory, path) = place();
+    let wide: Table<u16, u64> = Table::create(options(), &path).unwrap();
+    wide.put(&1, &256).unwrap();
+    let narrow = Table::<u16, u8>::of(wide.db().clone()).unwrap();
+    let is_typed = |error: &Error| matches!(error, Error::Typed { wanted: "u8", .. });
+    assert!(narrow.get_many(&[1]).is_err_and(|error| is_typed(&error)));
+    assert!(narrow.iter().any(|pair| pair.is_err_and(|error| is_typed(&error))));
+    let named = narrow.get(&1).unwrap_err().to_string();
+    assert!(named.starts_with(path.to_str().unwrap()), "{named}");
+    let (_directory, path) = place();
+    let bytes: Table<String, Vec<u8>> = Table::create(options(), &path).unwrap();
+    let key = "key".to_owned();
+    bytes.put(&key, &vec![0; 9]).unwrap();
+    let numbers = Table::<String, u8>::of(bytes.db().clone()).unwrap();
+    assert!(numbers.get_many(std::slice::from_ref(&key)).is_err_and(|error| is_typed(&error)));
+    assert!(numbers.iter().any(|pair| pair.is_err_and(|error| is_typed(&error))));
+    assert!(numbers.get(&key).is_err_and(|error| is_typed(&error)));
+    let arrays = Table::<String, [u8; 8]>::of(bytes.db().clone()).unwrap();
+    assert!(matches!(arrays.get(&key), Err(Error::Typed { wanted: "[u8; 8]", .. })));
+}
+
+#[test]
+fn a_database_of_another_form_is_refused_with_both_forms() {
+    // Fails if the form that was found were shown as the one that was asked for.
+    let (_directory, path) = place();
+    let db = Db::options().form(Form::WORDS).create(&path).unwrap();
+    match Table::<String, String>::of(db).unwrap_err() {
+        Error::Mismatch { found, asked, .. } => {
+            assert_eq!((found, asked), (Form::WORDS.to_string(), Form::Variable.to_string()));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_typed_table_that_others_hold_is_not_closed() {
+    // Fails if a close through the types were a drop: nobody would hear that it closed nothing.
+    let (_directory, path) = place();
+    let table: Table<u64, u64> = Table::create(options(), &path).unwrap();
+    let other = table.clone();
+    assert_eq!(table.close().unwrap_err().kind(), ErrorKind::InUse);
+    other.close().unwrap();
+}
