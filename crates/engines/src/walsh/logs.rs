@@ -68,7 +68,7 @@ impl<M: Media> Walsh<M> {
             let (entries, room) = self.moved_room(state, purpose);
             return (entries, room.max(words));
         }
-        let (entries, object_words) = self.ordinary_room(state, words);
+        let (entries, object_words) = self.written_room(state, words);
         let some = state.stored.next_power_of_two().max(FIRST_ENTRIES).min(entries);
         let room = (object_words * some / entries).max(LONG_OBJECTS * words);
         (some, room.min(object_words))
@@ -107,6 +107,24 @@ impl<M: Media> Walsh<M> {
         match self.form {
             Form::Fixed { .. } => (most, object_words),
             Form::Variable => self.divide(state, most + object_words, words),
+        }
+    }
+
+    /// As [`Walsh::ordinary_room`], of a log for writes. Where the log before it held shorter objects
+    /// than live pairs are, so will this one: tombstones of long values would use up the records of
+    /// a log whose room for objects is nearly empty then.
+    fn written_room(&self, state: &State, words: u64) -> (u64, u64) {
+        let (entries, object_words) = self.ordinary_room(state, words);
+        let all = entries + object_words;
+        let written = state.open.as_ref().and_then(|log| {
+            let offset = layout::objects_offset(log.entries);
+            (log.fill - offset).checked_div(log.count)
+        });
+        match (self.form, written) {
+            (Form::Variable, Some(written)) => {
+                self.divide_by(written.min(self.average_words(state, words)), all, words)
+            }
+            _ => (entries, object_words),
         }
     }
 

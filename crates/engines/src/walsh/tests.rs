@@ -12,6 +12,7 @@ mod full;
 mod hostile;
 mod hot;
 mod infos;
+mod rest;
 mod salvage;
 mod seals;
 mod settings;
