@@ -24,18 +24,51 @@
 //!
 //! A reader takes no lock. It loads which layers and groups there are and the sequences of both of
 //! its groups, reads, and looks at all three again; a hit and a miss are validated alike. So lines
-//! and records are reused at once: a release fence comes before every store to space that was in use
-//! before.
+//! and records are reused at once: a release fence comes before every store to space that was in
+//! use before.
 
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
 use everhash_pmem::{
-    Access, AtomicWord, Change, Latch, LatchGuard, Lock, Media, Parts, Primitives, Sequence,
+    Access, AtomicWord, Bits, Change, Latch, LatchGuard, Lock, Media, Parts, Primitives, Sequence,
 };
 
-use super::layers::{Layers, Live};
 use super::layout;
+
+/// The number of the top layer at one moment, how many layers there were, and into how many groups
+/// keys were divided: never twice the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Live(pub u64);
+
+const FIRST: Bits = Bits::new(0, 8);
+const COUNT: Bits = Bits::new(8, 8);
+const GROUPS_LOG: Bits = Bits::new(16, 8);
+
+impl Live {
+    /// Returns what says so.
+    pub fn new(first: u64, count: u64, groups_log: u32) -> Self {
+        Live(GROUPS_LOG.set(COUNT.set(FIRST.set(0, first), count), groups_log.into()))
+    }
+
+    /// Returns the number of the top layer in the root.
+    #[inline(always)]
+    pub fn first(self) -> u64 {
+        FIRST.get(self.0)
+    }
+
+    /// Returns how many layers there are.
+    #[inline(always)]
+    pub fn count(self) -> u64 {
+        COUNT.get(self.0)
+    }
+
+    /// Returns how many groups there are, as a base-2 logarithm.
+    #[inline(always)]
+    pub fn groups_log(self) -> u32 {
+        GROUPS_LOG.get(self.0) as u32
+    }
+}
 
 /// What DRAM knows of a group, on lines of its own.
 #[repr(align(64))]
@@ -164,8 +197,8 @@ impl<P: Primitives> Groups<P> {
         (0..1 << live.groups_log()).map(move |index| self.hold_one(pm, live, index))
     }
 
-    /// Repeats `look` until no write to the groups of two positions and no change of the layers came
-    /// between; returns its result.
+    /// Repeats `look` until no write to the groups of two positions came between, and no change of
+    /// what `load` returns; returns its result.
     ///
     /// What `look` loads may be half written. Its errors count only if nothing came between.
     ///
@@ -174,21 +207,18 @@ impl<P: Primitives> Groups<P> {
     #[inline(always)]
     pub fn read<R>(
         &self,
-        layers: &Layers<P>,
         positions: [u64; 2],
+        load: impl Fn() -> Live,
         mut look: impl FnMut(Live) -> Result<R>,
     ) -> Result<R> {
         let mut attempt = 0u32;
         // Ends: each further round waits for a writer, which ends its change or poisons.
         loop {
-            let live = layers.live();
+            let live = load();
             let sequences = positions.map(|position| self.sequence(live, position));
             if let (Some(one), Some(two)) = (sequences[0].read()?, sequences[1].read()?) {
                 let found = look(live);
-                if sequences[0].validate(one)
-                    && sequences[1].validate(two)
-                    && layers.are_still(live)
-                {
+                if sequences[0].validate(one) && sequences[1].validate(two) && load() == live {
                     return found;
                 }
             }

@@ -3,15 +3,10 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_pmem::{
-    Access, AtomicWord, Bits, Media, Primitives, Span, StreamClass, StreamSupport,
-};
+use everhash_pmem::{Access, AtomicWord, Media, Primitives, Span, StreamClass, StreamSupport};
 
+use super::concurrency::Live;
 use super::layout::{MOST_LIVE, PLACES, Place};
-
-const FIRST: Bits = Bits::new(0, 8);
-const COUNT: Bits = Bits::new(8, 8);
-const GROUPS_LOG: Bits = Bits::new(16, 8);
 
 /// Where every layer lies that was ever added, and which of them are in use.
 pub struct Layers<P: Primitives> {
@@ -21,31 +16,6 @@ pub struct Layers<P: Primitives> {
     places: [P::AtomicU64; PLACES],
     /// Layers of a table that does not grow.
     usual: usize,
-}
-
-/// The number of the top layer at one moment, how many layers there were, and into how many groups
-/// keys were divided: never twice the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Live(u64);
-
-impl Live {
-    /// Returns how many layers there are.
-    #[inline(always)]
-    pub fn count(self) -> u64 {
-        COUNT.get(self.0)
-    }
-
-    /// Returns the number of the top layer in the root.
-    #[inline(always)]
-    pub fn first(self) -> u64 {
-        FIRST.get(self.0)
-    }
-
-    /// Returns how many groups there are, as a base-2 logarithm.
-    #[inline(always)]
-    pub fn groups_log(self) -> u32 {
-        GROUPS_LOG.get(self.0) as u32
-    }
 }
 
 /// The layers that were in use at one moment, the top one first.
@@ -186,8 +156,8 @@ impl<P: Primitives> Layers<P> {
     }
 
     fn publish(&self, first: usize, count: usize, groups_log: u32) {
-        let layers = COUNT.set(FIRST.set(0, first as u64), count as u64);
-        self.live.store(GROUPS_LOG.set(layers, groups_log.into()), Ordering::Release);
+        let live = Live::new(first as u64, count as u64, groups_log);
+        self.live.store(live.0, Ordering::Release);
     }
 }
 

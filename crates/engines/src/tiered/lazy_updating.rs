@@ -12,7 +12,7 @@ use everhash_index::Result;
 use everhash_pmem::{Access, Media};
 
 use super::bucket::{Both, Lines, PairCodec, Room, better_room};
-use super::layers::Live;
+use super::concurrency::Live;
 use super::layout::{self, Head, Slots, is_second};
 use super::shadow_reading::Copied;
 use super::state::Tiered;

@@ -5,9 +5,9 @@ use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, LINE, Media, WORD};
 
 use super::bucket::PairCodec;
-use super::concurrency::Held;
+use super::concurrency::{Held, Live};
 use super::in_cacheline_crash_consistency::{Plan, SlotEdit, valid};
-use super::layers::{Live, View};
+use super::layers::View;
 use super::layout::{self, is_deleted};
 use super::lazy_updating::{Roomy, Target};
 use super::moves::{Moves, Moving, Source};

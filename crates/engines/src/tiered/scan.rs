@@ -4,8 +4,8 @@ use everhash_index::{Cursor, Error, Result};
 use everhash_pmem::{Access, Addr, Media, Span};
 
 use super::bucket::{Line, Lines, PairCodec, Words};
-use super::concurrency::Held;
-use super::layers::{Live, View};
+use super::concurrency::{Held, Live};
+use super::layers::View;
 use super::layout::{self, LINE_WORDS, Line as Ruler, is_deleted, is_shadow};
 use super::state::Tiered;
 
@@ -79,10 +79,14 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         let pm = self.pool.access();
         let (mut position, mut visited) = (cursor.0, 0);
         for _ in 0..COLUMNS_PER_SCAN {
-            let copied = self.groups.read(&self.layers, [position, position], |live| {
-                let view = self.layers.view_of(live);
-                Ok((self.copy_column(&pm, &view, position)?, behind(&view, position)))
-            });
+            let copied = self.groups.read(
+                [position; 2],
+                || self.layers.live(),
+                |live| {
+                    let view = self.layers.view_of(live);
+                    Ok((self.copy_column(&pm, &view, position)?, behind(&view, position)))
+                },
+            );
             let (pairs, next) = match copied {
                 // The next call begins with the damage, so that its caller knows where that is.
                 Err(Error::Corrupt { .. }) if position != cursor.0 => break,

@@ -13,8 +13,9 @@ use everhash_pmem::{Access, Addr, Media};
 use super::bucket::{
     Both, Hit, Line, Lines, PairCodec, Search, Words, heads_of, pair_in, prefetch_bucket,
 };
+use super::concurrency::Live;
 use super::fingerprints::Covers;
-use super::layers::{Live, View};
+use super::layers::View;
 use super::layout::{self, BUCKET_WORDS, Head, Place, is_deleted, is_shadow};
 use super::state::{ShortLookup, Tiered};
 use crate::common::slot_codec::HashedKey;
@@ -159,8 +160,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<C::Pair>> {
         pm.dram(3 + self.fingerprints.dram_lines());
-        self.groups
-            .read(&self.layers, positions, |live| self.look(pm, live, positions, wanted, bytes))
+        self.groups.read(
+            positions,
+            || self.layers.live(),
+            |live| self.look(pm, live, positions, wanted, bytes),
+        )
     }
 
     /// Returns the value that counts.

@@ -9,10 +9,10 @@ use everhash_index::{Form, Result};
 use everhash_pmem::{Access, Addr, AtomicWord, Class, Heap, LINE, Media, Pool, Primitives, Space};
 
 use super::bucket::{Lines, PairCodec, Words};
-use super::concurrency::{Groups, Held};
+use super::concurrency::{Groups, Held, Live};
 use super::fingerprints::{Covers, Fingerprints, Known};
 use super::in_cacheline_crash_consistency::Plan;
-use super::layers::{Layers, Live, View};
+use super::layers::{Layers, View};
 use super::layout::{self, Place};
 use super::setup::TieredSettings;
 use crate::common::hash::KeyedHash;

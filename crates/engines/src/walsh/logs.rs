@@ -110,9 +110,9 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// As [`Walsh::ordinary_room`], of a log for writes. Where the log before it held shorter objects
-    /// than live pairs are, so will this one: tombstones of long values would use up the records of
-    /// a log whose room for objects is nearly empty then.
+    /// As [`Walsh::ordinary_room`], of a log for writes. Where the log before it held shorter
+    /// objects than live pairs are, so will this one: tombstones of long values would use up the
+    /// records of a log whose room for objects is nearly empty then.
     fn written_room(&self, state: &State, words: u64) -> (u64, u64) {
         let (entries, object_words) = self.ordinary_room(state, words);
         let all = entries + object_words;
