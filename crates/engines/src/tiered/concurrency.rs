@@ -86,7 +86,7 @@ pub struct Group<P: Primitives> {
 /// All groups of a table, those included that count no more: a reader may be at their sequences.
 pub struct Groups<P: Primitives> {
     /// By the base-2 logarithm of their number.
-    parts: Parts<Group<P>>,
+    parts: Box<Parts<Group<P>>>,
 }
 
 /// The least groups that are made, of which some may be for no key.
@@ -108,7 +108,7 @@ pub struct Held<'t, M: Media> {
 impl<P: Primitives> Groups<P> {
     /// Makes 2^`log` groups.
     pub fn new(log: u32) -> Self {
-        let groups = Groups { parts: Parts::new() };
+        let groups = Groups { parts: Box::new(Parts::new()) };
         groups.make(log);
         groups
     }
