@@ -313,7 +313,6 @@ impl<M: Media> Walsh<M> {
             return Err(error);
         }
         self.has_begun.store(1, Ordering::Relaxed);
-        self.is_busy.store(1, Ordering::Relaxed);
         self.taken.fetch_add(span.bytes(), Ordering::Relaxed);
         let previous = state.newest();
         let mut sum = 0;

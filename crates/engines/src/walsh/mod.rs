@@ -73,7 +73,6 @@
 //! | a crash undoes a rehash (3.4.2) | it goes on | writes since were acknowledged (9) |
 //! | nothing on long objects (3.1.6) | those longer than one have one | fewer, fuller logs (14) |
 //! | nothing on a full device | room to collect an area, and for removals, stays free | `reserve.rs` |
-//! | nothing on storage that is not needed | goes back to the device at rest | `upkeep.rs` |
 //! | a log has room for 256 objects (3.1.2) | for as many as will probably fit | (16) |
 //!
 //! 1. With the modulo only a block's worth of directories can be reached. Area, directory and

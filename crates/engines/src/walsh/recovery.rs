@@ -120,9 +120,6 @@ pub fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<Walsh<M>
         rehashes: AtomicWord::new(0),
         has_begun: AtomicWord::new(0),
         taken: AtomicWord::new(0),
-        // An opening is no rest.
-        is_busy: AtomicWord::new(1),
-        busy_at: AtomicWord::new(0),
         upkeep: AtomicWord::new(0),
         pool,
     };

@@ -66,15 +66,10 @@ pub struct Walsh<M: Media> {
     pub(super) turn: WordOf<M>,
     /// Rehashes since the table was opened.
     pub(super) rehashes: WordOf<M>,
-    /// Not 0 once a log was begun, or storage given back, since the table was opened: free space is
-    /// not as it was.
+    /// Not 0 once a log was begun since the table was opened: free space is not as it was.
     pub(super) has_begun: WordOf<M>,
     /// Bytes of the logs that were begun since the last upkeep.
     pub(super) taken: WordOf<M>,
-    /// Not 0 if a log was begun since upkeep looked last whether the table is at rest.
-    pub(super) is_busy: WordOf<M>,
-    /// When upkeep saw that last. Unit: microseconds.
-    pub(super) busy_at: WordOf<M>,
     /// The area with which the next upkeep begins.
     pub(super) upkeep: WordOf<M>,
 }

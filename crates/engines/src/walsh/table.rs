@@ -218,7 +218,6 @@ impl<M: Media> Table for Walsh<M> {
             ("rehashes", self.rehashes.load(Ordering::Relaxed)),
             ("areas_loaded", loaded),
             ("reserve_bytes", self.reserve_bytes()?),
-            ("hole_bytes", space.hole_bytes),
         ];
         Ok(stats)
     }

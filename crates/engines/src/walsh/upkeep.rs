@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{Result, Upkeep};
-use everhash_pmem::{AtomicWord, Lock, Media};
+use everhash_pmem::{AtomicWord, Media};
 
 use super::state::{Left, Walsh};
 
@@ -19,28 +19,6 @@ const AHEAD: u64 = 32;
 ///
 /// Unit: time. Source: ours; as seldom as it comes while there are writes.
 const HELD: Duration = Duration::from_millis(10);
-
-/// The part of the room in use that may be free and keep its storage while nobody writes.
-///
-/// Source: ours; what a table that is written to again takes first.
-const SPARE: u64 = 16;
-
-/// For how long no log is begun in a table at rest, at most.
-///
-/// Source: ours; what a collection has freed is soon used again while somebody writes.
-const REST: Duration = Duration::from_secs(1);
-
-/// The shortest free run whose storage is given back.
-///
-/// Unit: logs. Source: ours; a hole for each log would be a call of the system for each, and as
-/// many pieces of the file.
-const LEAST_GIVEN_BACK: u64 = 4;
-
-/// How much storage a step gives back at most.
-///
-/// Unit: bytes. Source: ours, as in Reef; the system holds up faults of the file for some
-/// milliseconds.
-const GIVEN_BACK: u64 = 16 << 20;
 
 impl<M: Media> Walsh<M> {
     /// Removes every pair: area by area, each in one step.
@@ -74,7 +52,7 @@ impl<M: Media> Walsh<M> {
         }
     }
 
-    /// Flushes what is old, goes on with rehashes, and gives storage back at rest.
+    /// Flushes what is old, and goes on with rehashes.
     pub(super) fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
         if !self.pool.writable() {
             return Ok(Upkeep::default());
@@ -87,50 +65,9 @@ impl<M: Media> Walsh<M> {
             false => self.age_areas(now, half)?,
         };
         let left = self.maintain_areas(budget.max(1))?;
-        let rest = half.min(REST);
-        let (is_at_rest, has_spare) = (self.is_at_rest(now, rest), self.spare_bytes()? > 0);
-        let gives = left == Left::Nothing && is_at_rest && has_spare;
-        let more = left == Left::Steps || gives && self.give_storage_back()?;
-        let waits = [
-            is_dirty.then_some(half),
-            (left == Left::Held).then_some(HELD),
-            (has_spare && !is_at_rest).then_some(rest),
-        ];
+        let waits = [is_dirty.then_some(half), (left == Left::Held).then_some(HELD)];
         let deadline = waits.into_iter().flatten().min().map(|time| now.saturating_add(time));
-        Ok(Upkeep { deadline, more })
-    }
-
-    /// Returns whether no log was begun for `rest`.
-    fn is_at_rest(&self, now: Duration, rest: Duration) -> bool {
-        if self.is_busy.load(Ordering::Relaxed) != 0 {
-            self.is_busy.store(0, Ordering::Relaxed);
-            self.busy_at.store(now.as_micros() as u64, Ordering::Relaxed);
-        }
-        let since = Duration::from_micros(self.busy_at.load(Ordering::Relaxed));
-        now.saturating_sub(since) >= rest
-    }
-
-    /// Returns how much more storage is free than a table at rest needs, the reserve apart. Unit:
-    /// bytes.
-    fn spare_bytes(&self) -> Result<u64> {
-        let usage = self.space.usage()?;
-        let allowed = usage.used_bytes / SPARE + LEAST_GIVEN_BACK * self.ordinary.bytes;
-        Ok((usage.free_bytes - usage.hole_bytes).saturating_sub(allowed))
-    }
-
-    /// Gives some of the storage behind free room back to the device; returns whether there may be
-    /// more. No durable word leads to what is free, nor does a checkpoint that a close would keep.
-    fn give_storage_back(&self) -> Result<bool> {
-        let Some(_one) = self.rescue.try_lock()? else { return Ok(false) };
-        // Once pairs were removed, less is kept free.
-        self.measure_need()?;
-        let spare = self.spare_bytes()?.saturating_sub(self.reserve_bytes()?);
-        if spare == 0 {
-            return Ok(false);
-        }
-        self.has_begun.store(1, Ordering::Relaxed);
-        let least = LEAST_GIVEN_BACK * self.ordinary.bytes;
-        Ok(self.space.release(least, GIVEN_BACK.min(spare))? > 0)
+        Ok(Upkeep { deadline, more: left == Left::Steps })
     }
 
     /// Goes on with the rehashes of up to `budget` areas, and begins those that are due. All areas
