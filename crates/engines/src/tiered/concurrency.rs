@@ -156,20 +156,6 @@ impl<P: Primitives> Groups<P> {
         &self.at(live, position).sequence
     }
 
-    /// Waits for the latch of a group. Whether it still counts then, the caller must see.
-    ///
-    /// # Errors
-    /// As [`Groups::hold`].
-    pub fn hold_one<'t, M: Media<Sync = P>>(
-        &'t self,
-        pm: &'t Access<'_, M>,
-        live: Live,
-        index: u64,
-    ) -> Result<Held<'t, M>> {
-        let group = self.group(live, index);
-        Held::of(pm, [group, group])
-    }
-
     /// Waits for the latches of the groups of two positions, which may be one. Whether they still
     /// count then, the caller must see.
     ///
@@ -194,7 +180,10 @@ impl<P: Primitives> Groups<P> {
         pm: &'t Access<'_, M>,
         live: Live,
     ) -> impl Iterator<Item = Result<Held<'t, M>>> {
-        (0..1 << live.groups_log()).map(move |index| self.hold_one(pm, live, index))
+        (0..1 << live.groups_log()).map(move |index| {
+            let group = self.group(live, index);
+            Held::of(pm, [group, group])
+        })
     }
 
     /// Repeats `look` until no write to the groups of two positions came between, and no change of

@@ -12,7 +12,7 @@ mod full;
 mod hostile;
 mod hot;
 mod infos;
-mod rest;
+mod removals;
 mod salvage;
 mod seals;
 mod settings;
