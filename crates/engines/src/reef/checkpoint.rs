@@ -152,6 +152,7 @@ impl<M: Media> Reef<M> {
         if self.epochs.lock()?.checkpoint.is_none() {
             return Ok(false);
         }
+        self.shards.all().iter().try_for_each(|shard| self.touch_all(shard))?;
         self.name(None)?;
         self.give_up_spare()?;
         Ok(true)
@@ -225,6 +226,8 @@ impl<M: Media> Reef<M> {
         // All before, but for the head and the index, which are written last.
         let mut flushed = offset;
         for shard in self.shards.all() {
+            // Theirs is the room of the checkpoint before.
+            self.touch_all(shard)?;
             words.clear();
             let shape = shard.save(&mut words)?;
             if words.len() as u64 > span.words - offset {

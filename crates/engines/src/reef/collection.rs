@@ -391,12 +391,13 @@ impl<M: Media> Reef<M> {
     ) -> Result<()> {
         let Held { at, head, first } = *held;
         let (shard, number) = self.shard(hash);
-        let _members = shard.latch.lock()?;
+        let members = shard.latch.lock()?;
         self.alive()?;
         if self.units.seal(at) != victim.segment.seal {
             // After a clear, another segment lies here: what was read is of no time.
             return Ok(());
         }
+        self.touch(pm, (shard, &*members), hash)?;
         let (key, value) = self.objects.held(&bytes[first..], &head);
         let object = Object { kind: head.kind, key, value };
         match head.kind {

@@ -23,6 +23,8 @@ use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtomicWord, Bits, Latch, Lock, Primitives, Sequence};
 
 pub use self::arena::Arena;
+#[cfg(test)]
+pub use self::saved::Part;
 pub use self::search::{Fitting, Home};
 use self::word::{BEHIND, DISTANCE, PLACE, WANTED_SHIFT, behind_slot, home, place_of};
 pub use self::word::{END, Link};
@@ -62,6 +64,8 @@ pub struct Members {
     pub items: u64,
     /// Leaves.
     pub leaves: u64,
+    /// Where the shard lies in the checkpoint that some of its leaves may still be in.
+    pub saved: Addr,
 }
 
 /// How large a shard is made.
@@ -175,6 +179,11 @@ impl Links {
 const HOME: Bits = Bits::new(0, 5);
 /// The link to its leaf.
 const LINK: Bits = Bits::new(5, 43);
+
+/// Returns a hash of the leaf of a home.
+pub fn hash_at_home(at: u64) -> u64 {
+    LINK.get(at)
+}
 
 /// Returns in how many buckets, from home on, a pair may lie.
 #[inline(always)]
@@ -491,7 +500,12 @@ impl<P: Primitives> Shard<P> {
     /// [`Error::Poisoned`] after a panic inside.
     pub fn clear(&self, members: &mut Members) -> Result<()> {
         let change = self.sequence.begin()?;
-        for (_, leaf) in self.leaves() {
+        for (index, leaf) in self.leaves() {
+            if leaf.is_saved() {
+                let empty = self.arena.take(SLOTS * self.length as usize)?;
+                self.lead_to(empty.with(leaf.depth(), leaf.base()), index);
+                continue;
+            }
             let slots = (0..self.length).flat_map(|number| self.bucket(leaf, number));
             slots.for_each(|slot| slot.store(0, Ordering::Release));
         }

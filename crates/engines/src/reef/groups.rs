@@ -156,13 +156,15 @@ impl<M: Media> Reef<M> {
         for (key, value) in last {
             let hash = self.hash(key);
             let (shard, stream) = self.shard(hash);
+            let number = self.shard_number(hash);
+            self.touch(pm, (shard, &*members[&number]), hash)?;
             let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
             let is_there = shard.locate(hash, look)?.is_some();
             if value.is_none() && !is_there {
                 continue;
             }
             if !is_there {
-                fresh.entry(self.shard_number(hash)).or_default().push(hash);
+                fresh.entry(number).or_default().push(hash);
             }
             writes.push(Write { hash, key, value: *value, stream, place: Addr::NULL });
         }

@@ -153,6 +153,8 @@ impl<M: Media> Reef<M> {
     ) -> Result<bool> {
         self.alive()?;
         pm.dram(1);
-        self.shard(hash).0.find(hash, look)
+        let (shard, _) = self.shard(hash);
+        self.touch_to_read(pm, shard, hash)?;
+        shard.find(hash, look)
     }
 }

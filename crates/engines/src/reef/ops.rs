@@ -65,6 +65,7 @@ impl<M: Media> Reef<M> {
         let mut members = shard.latch.lock()?;
         self.takes_writes()?;
         pm.dram(1);
+        self.touch(&pm, (shard, &*members), hash)?;
         let look = |at| self.objects.look(&pm, (at, self.units.seal(at)), key, None);
         let found = shard.locate(hash, look)?;
         let (answer, step) = edit.decide(found.is_some());
@@ -174,6 +175,7 @@ impl<M: Media> Reef<M> {
         let (shard, number) = self.shard(hash);
         let mut members = shard.latch.lock()?;
         self.takes_writes()?;
+        self.touch(&pm, (shard, &*members), hash)?;
         let mut present = Vec::new();
         let look = |at| self.objects.look(&pm, (at, self.units.seal(at)), key, Some(&mut present));
         let found = shard.locate(hash, look)?;

@@ -6,7 +6,7 @@
 use everhash_index::{Cursor, Error, Result};
 use everhash_pmem::{Bits, Lock, Media};
 
-use super::directory::damaged;
+use super::directory::{damaged, hash_at_home};
 use super::state::Reef;
 
 /// The home bucket with which a scan goes on.
@@ -36,13 +36,14 @@ impl<M: Media> Reef<M> {
         let pm = self.pool.access();
         let (mut pairs, mut bytes, mut damage) = (Vec::new(), 0, None);
         let end = {
-            let _members = shard.latch.lock()?;
+            let members = shard.latch.lock()?;
             self.alive()?;
             let (mut next, mut homes) = (Some(home), 0);
             while let Some(home) = next
                 && homes < HOMES
                 && bytes < COPIED_BYTES
             {
+                self.touch(&pm, (shard, &*members), hash_at_home(home))?;
                 next = shard.at_home(home, |at| {
                     let (mut key, mut value) = (Vec::new(), Vec::new());
                     let seal = self.units.seal(at);
@@ -80,8 +81,9 @@ impl<M: Media> Reef<M> {
         let (number, home) = (SHARD.get(cursor.0), HOME.get(cursor.0));
         let Some(shard) = self.shards.all().get(number as usize) else { return Ok(None) };
         let end = {
-            let _members = shard.latch.lock()?;
+            let members = shard.latch.lock()?;
             self.alive()?;
+            self.touch(&self.pool.access(), (shard, &*members), hash_at_home(home))?;
             shard.at_home(home, |_| Ok(()))?
         };
         Ok(self.cursor(number, end))

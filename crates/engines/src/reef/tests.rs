@@ -11,6 +11,7 @@ mod crashes;
 mod damage;
 mod directory;
 mod ends;
+mod first_touches;
 mod full;
 mod groups;
 mod look_ups;

@@ -10,8 +10,8 @@ use crate::common::room::crowded;
 
 /// The longest part, as a base-2 logarithm.
 ///
-/// Unit: words. Source: ours; 16 GiB, which a link can name, and all parts are more than a
-/// machine's memory.
+/// Unit: words. Source: ours; 16 GiB, which a link can name, and all parts but the last one, which
+/// there never is, are more than a machine's memory.
 pub(super) const MOST: u32 = 31;
 
 /// Words of a line.

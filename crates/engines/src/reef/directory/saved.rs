@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtomicWord, Bits, Lock, Primitives};
 
 use super::arena::Arena;
@@ -35,13 +35,13 @@ const GROUP: u64 = 16;
 /// The hashes that begin with some bits.
 pub struct Part {
     /// These bits.
-    index: u64,
+    pub index: u64,
     /// How many they are.
     shared: u32,
 }
 
 /// Returns how many words come before those of a leaf.
-fn head_words(length: u64) -> u64 {
+const fn head_words(length: u64) -> u64 {
     (FIRST + length).div_ceil(GROUP)
 }
 
@@ -53,10 +53,10 @@ fn count_at(bucket: u64) -> (usize, u64) {
 
 impl<P: Primitives> Shard<P> {
     /// Appends the words of a checkpoint to `words`; returns the shape. Writers go on meanwhile:
-    /// none waits for more than a leaf.
+    /// none waits for more than a leaf. All leaves were loaded before.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
+    /// [`Error::Poisoned`] after a panic inside.
     pub fn save(&self, words: &mut Vec<u64>) -> Result<u64> {
         let parts = self.parts()?;
         parts.into_iter().try_fold(0, |shape, part| self.save_part(part, shape, words))
@@ -112,12 +112,15 @@ impl<P: Primitives> Shard<P> {
         members.leaves * head_words(self.length) + members.items
     }
 
-    /// Makes a shard from the words of a checkpoint, with the pairs whose places are `wanted`, of
-    /// leaves of `length` buckets, and of at most `most` buckets and as much memory for links;
-    /// `None` if the words are none of such a shard.
+    /// Makes a shard from the words of a checkpoint, which lie at `at` on the medium, with the
+    /// pairs whose places are `wanted`, of leaves of `length` buckets, and of at most `most`
+    /// buckets and as much memory for links; `None` if the words are none of such a shard.
+    ///
+    /// All words are looked at. But a leaf whose pairs are all wanted is left where it is until
+    /// [`Shard::load_leaf`].
     pub fn load(
         arena: &Arc<Arena<P>>,
-        words: &[u64],
+        (words, at): (&[u64], Addr),
         shape: u64,
         (length, most): (u64, u64),
         wanted: impl Fn(Addr) -> bool,
@@ -134,73 +137,171 @@ impl<P: Primitives> Shard<P> {
         if !is_possible {
             return None;
         }
-        let (mut words, mut items) = (words.iter(), 0);
+        let (mut rest, mut items) = (words, 0);
         let shard = Shard::bare(arena, length);
         // Before the first leaf: a link that is zero leads to none then.
         let links = Links::take(arena, depth).ok()?;
         for _ in 0..leaves {
-            let head = *words.as_slice().first()?;
-            let (index, shared) = (INDEX.get(head), SHARED.get(head) as u32);
-            let base = BASE.get(head) as u32;
+            let offset = words.len() - rest.len();
+            let saved = SavedLeaf::cut(&mut rest, length)?;
+            let (index, shared, base) = saved.choice();
             let is_possible = shared <= depth
                 && index >> shared == 0
                 && base <= shared
                 && shared - base <= TAG_USE;
-            if !is_possible {
+            if !is_possible || !saved.is_sound(length) {
                 return None;
             }
-            let (mut loose, count) = loaded(&mut words, length, &wanted)?;
-            items += count;
-            let leaf = arena.take(SLOTS * length as usize).ok()?.with(shared, base);
-            shard.store(leaf, &mut loose);
+            let count = saved.pairs.iter().filter(|word| wanted(place_of(**word))).count();
+            let leaf = match Link::to_saved(offset).filter(|_| count == saved.pairs.len()) {
+                Some(leaf) => leaf,
+                None => shard.stored(&saved, &wanted).ok()?,
+            };
+            items += count as u64;
             for number in (index..=links.last()).step_by(1 << shared) {
                 let link = shard.link(links, number);
                 if link.load(Ordering::Relaxed) != 0 {
                     return None;
                 }
-                link.store(leaf.0, Ordering::Release);
+                link.store(leaf.with(shared, base).0, Ordering::Release);
             }
         }
         if (0..=links.last()).any(|it| shard.link(links, it).load(Ordering::Relaxed) == 0) {
             return None;
         }
         shard.set_links(links);
-        *shard.latch.lock().ok()? = Members { items, leaves };
+        *shard.latch.lock().ok()? = Members { items, leaves, saved: at };
         Some(shard)
+    }
+
+    /// Returns whether the leaf of a hash is still where a checkpoint has it: before anything else
+    /// is done with it, it must be loaded.
+    #[inline(always)]
+    pub fn is_saved(&self, hash: u64) -> bool {
+        self.leaf(hash).is_saved()
+    }
+
+    /// Loads the leaf of a hash if it is still where a checkpoint has it; the caller holds the
+    /// latch. `read` reads words of the medium.
+    ///
+    /// # Errors
+    /// Those of `read`; [`Error::Corrupt`] if the words are none of this leaf any more.
+    #[cold]
+    pub fn load_leaf(
+        &self,
+        members: &Members,
+        hash: u64,
+        mut read: impl FnMut(Addr, &mut [u64]) -> Result<()>,
+    ) -> Result<()> {
+        let leaf = self.leaf(hash);
+        if !leaf.is_saved() {
+            return Ok(());
+        }
+        let at = members.saved.plus(leaf.word() as u64);
+        let changed = || Error::Corrupt {
+            at: at.byte(),
+            broken: "a leaf of a checkpoint is what it was when the table was opened",
+        };
+        let mut words = [0; MOST_WORDS];
+        let (head, pairs) = words.split_at_mut(head_words(self.length) as usize);
+        read(at, head)?;
+        let count = count_of(head, self.length).ok_or_else(changed)?;
+        let pairs = &mut pairs[..count];
+        read(at.plus(head.len() as u64), pairs)?;
+        let saved = SavedLeaf { head, pairs };
+        let index = leaf.index(hash);
+        if saved.choice() != (index, leaf.depth(), leaf.base()) || !saved.is_sound(self.length) {
+            return Err(changed());
+        }
+        let loaded = self.stored(&saved, |_| true)?;
+        self.lead_to(loaded.with(leaf.depth(), leaf.base()), index);
+        Ok(())
+    }
+
+    /// Takes memory for a leaf, and stores there its pairs whose places are `wanted`.
+    fn stored(&self, saved: &SavedLeaf<'_>, wanted: impl Fn(Addr) -> bool) -> Result<Link> {
+        let leaf = self.arena.take(SLOTS * self.length as usize)?;
+        self.store(leaf, &mut saved.loose(self.length, wanted));
+        Ok(leaf)
+    }
+
+    /// Lets all links lead to a leaf that begin with its bits of the hash, `index`; the caller
+    /// holds the latch.
+    pub(super) fn lead_to(&self, leaf: Link, index: u64) {
+        let links = self.links();
+        for number in (index..=links.last()).step_by(1 << leaf.depth()) {
+            self.link(links, number).store(leaf.0, Ordering::Release);
+        }
     }
 }
 
-/// Returns the next leaf of a checkpoint, of wanted pairs, and how many these are.
-fn loaded(
-    words: &mut core::slice::Iter<'_, u64>,
-    length: u64,
-    wanted: impl Fn(Addr) -> bool,
-) -> Option<(Loose, u64)> {
-    let (heads, mut rest) = words.as_slice().split_at_checked(head_words(length) as usize)?;
-    let (mut loose, mut saved, mut items) = (Loose::new(length), 0, 0);
-    for number in 0..length {
-        let (word, bit) = count_at(number);
-        let count = COUNT.get(heads[word] >> bit) as usize;
-        let of_bucket;
-        (of_bucket, rest) = rest.split_at_checked(count)?;
-        for (slot, word) in loose.bucket(number).get_mut(..count)?.iter_mut().zip(of_bucket) {
-            if *word == 0 || DISTANCE.get(*word) >= reach(length) || BEHIND.get(*word) != 0 {
-                return None;
-            }
-            if wanted(place_of(*word)) {
-                *slot = *word;
-                items += 1;
+/// The most words of a leaf in a checkpoint.
+const MOST_WORDS: usize = (head_words(MOST_BUCKETS) as usize) + SLOTS * MOST_BUCKETS as usize;
+
+/// A leaf in a checkpoint.
+struct SavedLeaf<'w> {
+    head: &'w [u64],
+    pairs: &'w [u64],
+}
+
+/// Returns how many pairs a leaf has; `None` if a bucket has more than it can.
+fn count_of(head: &[u64], length: u64) -> Option<usize> {
+    (0..length).try_fold(0, |sum, number| {
+        let count = count_in(head, number);
+        (count <= SLOTS).then_some(sum + count)
+    })
+}
+
+/// Returns how many pairs a bucket has.
+fn count_in(head: &[u64], bucket: u64) -> usize {
+    let (word, bit) = count_at(bucket);
+    COUNT.get(head[word] >> bit) as usize
+}
+
+impl<'w> SavedLeaf<'w> {
+    /// Cuts the next leaf, of `length` buckets, off the words of a shard.
+    fn cut(words: &mut &'w [u64], length: u64) -> Option<Self> {
+        let (head, rest) = words.split_at_checked(head_words(length) as usize)?;
+        let (pairs, rest) = rest.split_at_checked(count_of(head, length)?)?;
+        *words = rest;
+        Some(SavedLeaf { head, pairs })
+    }
+
+    /// Returns the bits that all its hashes begin with, how many these are, and the first bit of
+    /// its tags.
+    fn choice(&self) -> (u64, u32, u32) {
+        let head = self.head[0];
+        (INDEX.get(head), SHARED.get(head) as u32, BASE.get(head) as u32)
+    }
+
+    /// Returns whether all words are such as are saved.
+    fn is_sound(&self, length: u64) -> bool {
+        let is_sound = |word: u64| {
+            (word != 0) & (DISTANCE.get(word) < reach(length)) & (BEHIND.get(word) == 0)
+        };
+        self.pairs.iter().fold(true, |all, word| all & is_sound(*word))
+    }
+
+    /// Returns its pairs whose places are `wanted`, as they lie in a leaf of `length` buckets.
+    fn loose(&self, length: u64, wanted: impl Fn(Addr) -> bool) -> Loose {
+        let (mut loose, mut rest, mut is_whole) = (Loose::new(length), self.pairs, true);
+        for number in 0..length {
+            let of_bucket;
+            (of_bucket, rest) = rest.split_at(count_in(self.head, number));
+            for (slot, word) in loose.bucket(number).iter_mut().zip(of_bucket) {
+                match wanted(place_of(*word)) {
+                    true => *slot = *word,
+                    false => is_whole = false,
+                }
             }
         }
-        saved += count as u64;
+        if is_whole {
+            // They lie as they did when they were saved.
+            loose.set_all_behind();
+        } else {
+            // A search ends at a bucket from which a pair was left out.
+            loose.settle();
+        }
+        loose
     }
-    *words = rest.iter();
-    if items == saved {
-        // They lie as they did when they were saved.
-        loose.set_all_behind();
-    } else {
-        // A search ends at a bucket from which a pair was left out.
-        loose.settle();
-    }
-    Some((loose, items))
 }

@@ -30,6 +30,9 @@ const HOME_SHIFT: u32 = 20;
 
 /// Where a leaf or an array of links begins in the arena; of a leaf also, which bits of the hash
 /// lead there and which are in its tags. Every look-up takes one apart, with few instructions.
+///
+/// A leaf that only a checkpoint has lies in a part of the arena that there never is: who looks for
+/// it there finds nothing, and needs no other question.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Link(pub u64);
 
@@ -42,10 +45,24 @@ impl Link {
     const DEPTH: Bits = Bits::new(48, 6);
     /// The part of the arena.
     const PART: Bits = Bits::new(58, 6);
+    /// The part of leaves that only a checkpoint has.
+    const SAVED: usize = Self::PART.max() as usize;
 
     /// Returns a link to a word of a part.
     pub fn new(part: usize, word: usize) -> Self {
         Link(Self::PART.set(Self::WORD.set(0, word as u64), part as u64))
+    }
+
+    /// Returns a link to a leaf so many words behind the beginning of a shard in a checkpoint, if
+    /// it can name that.
+    pub fn to_saved(word: usize) -> Option<Self> {
+        (word as u64 <= Self::WORD.max()).then(|| Link::new(Self::SAVED, word))
+    }
+
+    /// Returns whether only a checkpoint has the leaf.
+    #[inline(always)]
+    pub fn is_saved(self) -> bool {
+        self.part() == Self::SAVED
     }
 
     /// Returns the link to a leaf there whose hashes share so many bits, and whose tags begin at

@@ -29,7 +29,7 @@ const MOST_BUCKETS: u64 = 4;
 /// Unit: words. Source: ours; little beside what is announced.
 const AT_ONCE: usize = 8 << 10;
 
-/// How many jobs there are for each thread that loads shards.
+/// How many jobs there are for each thread that verifies shards.
 ///
 /// Source: ours; none waits long for the last one, and each uses its memory several times.
 const JOBS: usize = 4;
@@ -80,8 +80,8 @@ pub(super) fn load<M: Media>(
         let parts: Vec<Part> = entries.iter().map(|(part, ..)| *part).collect();
         let mut reader = Reader::new(pool, seed, &parts);
         let shards = entries.iter().map(|(part, shape, length)| {
-            let (words, most) = (reader.read(*part)?, (*length, buckets));
-            Shard::load(&arena, words, *shape, most, |at| ends.counts(at))
+            let words = (reader.read(*part)?, part.span.start);
+            Shard::load(&arena, words, *shape, (*length, buckets), |at| ends.counts(at))
         });
         shards.collect()
     };

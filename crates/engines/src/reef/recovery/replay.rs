@@ -189,6 +189,7 @@ impl<M: Media> Reef<M> {
         members: &mut Members,
     ) -> Result<()> {
         let (shard, _) = self.shard(hash);
+        self.touch(pm, (shard, &*members), hash)?;
         let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
         let found = shard.locate(hash, look)?;
         match (&found, kind) {

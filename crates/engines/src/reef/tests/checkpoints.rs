@@ -17,7 +17,7 @@ use crate::reef::{Reef, ReefTable};
 type Pairs = BTreeMap<u64, u64>;
 
 /// Writes a checkpoint, whether or not the log is long.
-fn checkpoint<M: Media>(table: &ReefTable<M>) {
+pub fn checkpoint<M: Media>(table: &ReefTable<M>) {
     let ends = table.ends(&[]).unwrap();
     let bytes = table.checkpoint_bytes().unwrap();
     table.replace_checkpoint(bytes, ends).unwrap();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use everhash_index::Result;
+use everhash_index::{Error, Result};
 use everhash_pmem::{Addr, AtOnce, Lock, Std};
 use everhash_testkit::random::Random;
 
 use super::counted::{Counted, loads, stores};
-use crate::reef::directory::{Arena, Fitting, Shard, Sight, Size};
+use crate::reef::directory::{Arena, Fitting, Part, Shard, Sight, Size};
 use crate::reef::objects::Look;
 
 /// A shard of which every pair is known.
@@ -64,6 +64,31 @@ fn visit_all(shard: &Shard<Std>, mut visit: impl FnMut(u64)) {
             })
             .unwrap();
     }
+}
+
+/// Makes a shard from the words of a checkpoint, and loads all its leaves.
+fn load(
+    arena: &Arc<Arena<Std>>,
+    words: &[u64],
+    shape: u64,
+    bounds: (u64, u64),
+    wanted: impl Fn(Addr) -> bool,
+) -> Option<Shard<Std>> {
+    let shard = Shard::load(arena, (words, Addr::NULL), shape, bounds, wanted)?;
+    touch_all(&shard, words).expect("they were verified");
+    Some(shard)
+}
+
+/// Loads the leaf of a hash from words at the beginning of a medium.
+fn touch<P: everhash_pmem::Primitives>(shard: &Shard<P>, words: &[u64], hash: u64) -> Result<()> {
+    shard.load_leaf(&*shard.latch.lock()?, hash, |at, part| {
+        part.copy_from_slice(&words[at.word() as usize..][..part.len()]);
+        Ok(())
+    })
+}
+
+fn touch_all<P: everhash_pmem::Primitives>(shard: &Shard<P>, words: &[u64]) -> Result<()> {
+    shard.parts()?.iter().try_for_each(|part| touch(shard, words, part.index))
 }
 
 impl Known {
@@ -283,15 +308,15 @@ fn what_a_checkpoint_leaves_out_hides_no_other_pair() {
             let wanted = |place: Addr| place.byte() / 8 % 5 >= part;
             let most = known.shard.buckets(&known.shard.latch.lock().unwrap());
             let arena = Arc::new(Arena::new(1));
-            let shard = Shard::load(&arena, &words, shape, (length, most), wanted).unwrap();
+            let shard = load(&arena, &words, shape, (length, most), wanted).unwrap();
             let pairs: BTreeMap<_, _> =
                 known.pairs.clone().into_iter().filter(|(place, _)| wanted(at(*place))).collect();
             Known { shard, pairs, read: 0 }.holds();
-            assert!(Shard::load(&arena, &words, shape, (length, most - 1), |_| true).is_none());
+            assert!(load(&arena, &words, shape, (length, most - 1), |_| true).is_none());
         }
         words.pop();
         let arena = Arc::new(Arena::<Std>::new(1));
-        assert!(Shard::load(&arena, &words, shape, (length, u64::MAX), |_| true).is_none());
+        assert!(load(&arena, &words, shape, (length, u64::MAX), |_| true).is_none());
     }
 }
 
@@ -304,11 +329,111 @@ fn a_loaded_shard_goes_on_as_the_one_that_was_saved() {
         let (mut words, length) = (Vec::new(), Size::new(level, (0, 1), 0).length);
         let shape = known.shard.save(&mut words).unwrap();
         let arena = Arc::new(Arena::new(1));
-        known.shard = Shard::load(&arena, &words, shape, (length, u64::MAX), |_| true).unwrap();
+        known.shard = load(&arena, &words, shape, (length, u64::MAX), |_| true).unwrap();
         known.holds();
         (3000..20_000).for_each(|place| known.insert(spread(place), place));
         known.holds();
     }
+}
+
+/// Returns a shard none of whose leaves is loaded, its arena, and the words that it was saved as.
+fn saved(known: &Known, level: u32) -> (Shard<Std>, Arc<Arena<Std>>, Vec<u64>) {
+    let (mut words, length) = (Vec::new(), Size::new(level, (0, 1), 0).length);
+    let shape = known.shard.save(&mut words).unwrap();
+    let arena = Arc::new(Arena::new(1));
+    let (here, most) = ((&words[..], Addr::NULL), u64::MAX);
+    let shard = Shard::load(&arena, here, shape, (length, most), |_| true).unwrap();
+    (shard, arena, words)
+}
+
+#[test]
+fn a_leaf_is_loaded_when_it_is_first_touched_and_no_other_one_is() {
+    // Fails if an opening loads a leaf that nobody asked for, if a touch loads another one or one
+    // twice, or if a look-up without a latch sees anything in a leaf that is not loaded.
+    let mut known = Known::new(4);
+    (1..3000).for_each(|place| known.insert(spread(place), place));
+    let (shard, arena, words) = saved(&known, 4);
+    let links = arena.dram_bytes().unwrap();
+    let leaves = shard.latch.lock().unwrap().leaves;
+    assert!(leaves > 8);
+    let mut touched = 0;
+    for hash in known.pairs.values() {
+        if shard.is_saved(*hash) {
+            assert!(shard.home(*hash).is_none() && shard.search_home(*hash, None).is_none());
+            assert_eq!(shard.candidate(shard.prefetch(*hash), *hash), None);
+            touched += 1;
+        }
+        touch(&shard, &words, *hash).unwrap();
+        assert!(!shard.is_saved(*hash) && shard.home(*hash).is_some());
+        assert_eq!(arena.dram_bytes().unwrap() - links, touched * 16 * 64);
+    }
+    assert_eq!(touched, leaves);
+    known.shard = shard;
+    known.holds();
+}
+
+#[test]
+fn a_leaf_that_is_not_loaded_stays_where_it_is_while_others_are_split() {
+    // Fails if links that double forget a leaf that is not loaded, or if one that is loaded behind
+    // that does not get all its links.
+    let mut known = Known::new(4);
+    (1..3000).for_each(|place| known.insert(spread(place), place));
+    let (shard, _arena, words) = saved(&known, 4);
+    let before = shard.latch.lock().unwrap().leaves;
+    touch(&shard, &words, 5).unwrap();
+    known.shard = shard;
+    // All of one leaf, which has 16 bits of the hash at least when they are there.
+    for place in (3000..).filter(|place| spread(*place) % 64 == 5).take(3000) {
+        let hash = spread(place);
+        touch(&known.shard, &words, hash).unwrap();
+        known.insert(hash, place);
+    }
+    let after = known.shard.latch.lock().unwrap().leaves;
+    let is_saved = |part: &Part| known.shard.is_saved(part.index);
+    let left = known.shard.parts().unwrap().iter().filter(|part| is_saved(part)).count() as u64;
+    assert!(after >= before + 10 && left > before / 2, "{before} leaves, {after}, {left} saved");
+    touch_all(&known.shard, &words).unwrap();
+    known.holds();
+}
+
+#[test]
+fn what_a_clear_removes_is_not_loaded_later() {
+    // Fails if a cleared shard finds its pairs again in the checkpoint, or takes no others.
+    let mut known = Known::new(4);
+    (1..3000).for_each(|place| known.insert(spread(place), place));
+    let (shard, _arena, words) = saved(&known, 4);
+    touch(&shard, &words, spread(1)).unwrap();
+    shard.clear(&mut shard.latch.lock().unwrap()).unwrap();
+    touch_all(&shard, &words).unwrap();
+    known = Known { shard, pairs: BTreeMap::new(), read: 0 };
+    known.holds();
+    (1..3000).for_each(|place| known.insert(spread(place), place));
+    known.holds();
+}
+
+#[test]
+fn a_leaf_that_was_changed_since_the_opening_is_damage() {
+    // Fails if words that were sound when they were verified are believed later: another leaf's, a
+    // count beyond a bucket, or a word that no leaf has.
+    let mut known = Known::new(4);
+    (1..3000).for_each(|place| known.insert(spread(place), place));
+    let (shard, _arena, words) = saved(&known, 4);
+    // Of 16 buckets: two words, and then the pairs.
+    let hash = words[0] & 0xffff_ffff;
+    let far = 7 << 42;
+    for (word, change) in
+        [(0, 1), (0, 1 << 32), (0, 1 << 38), (0, 0xf << 44), (2, far), (2, 1 << 41)]
+    {
+        let mut changed = words.clone();
+        changed[word] |= change;
+        changed[word] ^= if changed[word] == words[word] { change } else { 0 };
+        let error = touch(&shard, &changed, hash).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { at: 0, .. }), "word {word}: {error}");
+        assert!(shard.is_saved(hash));
+    }
+    touch_all(&shard, &words).unwrap();
+    known.shard = shard;
+    known.holds();
 }
 
 #[test]
@@ -321,7 +446,7 @@ fn p07_a_forged_shard_takes_no_more_memory_than_its_buckets() {
     let load = |length, most| {
         let arena = Arc::new(Arena::<Std>::new(1));
         let before = arena.dram_bytes().unwrap();
-        let shard = Shard::load(&arena, &words, shape, (length, most), |_| true);
+        let shard = load(&arena, &words, shape, (length, most), |_| true);
         (shard.is_some(), arena.dram_bytes().unwrap() - before)
     };
     assert_eq!(load(16, u64::MAX), (false, 0), "leaves of this shard have another length");
@@ -346,7 +471,7 @@ fn a_shard_that_grows_while_it_is_saved_is_saved_whole() {
         let arena = Arc::new(Arena::new(1));
         let length = Size::new(2, (0, 1), 0).length;
         let was_there = |place: Addr| before.contains_key(&(place.byte() / 8));
-        let shard = Shard::load(&arena, &words, shape, (length, u64::MAX), was_there).unwrap();
+        let shard = load(&arena, &words, shape, (length, u64::MAX), was_there).unwrap();
         Known { shard, pairs: before, read: 0 }.holds();
     }
 }

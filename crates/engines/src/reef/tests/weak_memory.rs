@@ -1,11 +1,12 @@
 //! A look-up in the directory under loom, beside a writer that splits the leaf, moves a pair or
-//! replaces it: in any order of a few steps, and on weak memory too.
+//! replaces it, or is the first to touch the leaf: in any order of a few steps, and on weak memory
+//! too.
 
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use everhash_pmem::{Addr, AtomicWord, Primitives};
+use everhash_pmem::{Addr, AtomicWord, Lock, Primitives};
 use everhash_testkit::primitives::{Loom, LoomWord, read_beside, without_fences};
 
 use crate::reef::directory::{Arena, Members, Shard, Sight, Size};
@@ -34,6 +35,8 @@ struct Scene {
     shard: Shard<Loom>,
     hash: u64,
     reused: LoomWord,
+    /// The checkpoint that the leaf may still be in.
+    words: Vec<u64>,
 }
 
 impl Scene {
@@ -61,6 +64,17 @@ impl Scene {
         scene.filled(7)
     }
 
+    /// As [`Scene::splitting`], but nobody has touched the leaf since the opening.
+    fn saved() -> Self {
+        let (before, mut words) = (Self::splitting(), Vec::new());
+        before.shard.latch.lock().unwrap().items = 8;
+        let shape = before.shard.save(&mut words).unwrap();
+        let (arena, at) = (Arc::new(Arena::new(8)), Addr::NULL);
+        let shard = Shard::load(&arena, (&words, at), shape, (1, 8), |_| true).unwrap();
+        assert!(shard.is_saved(before.hash));
+        Scene { shard, words, ..before }
+    }
+
     /// Makes a shard of one leaf of so many buckets, with the key behind so many pairs of others.
     fn new(length: u64, others: u64, hash: u64) -> Self {
         Self::empty(length, hash).filled(others)
@@ -69,7 +83,7 @@ impl Scene {
     fn empty(length: u64, hash: u64) -> Self {
         let arena = Arc::new(Arena::new(8));
         let shard = Shard::new(&arena, Size { length, depth: 0 }).unwrap();
-        Scene { shard, hash, reused: AtomicWord::new(0) }
+        Scene { shard, hash, reused: AtomicWord::new(0), words: Vec::new() }
     }
 
     fn filled(self, others: u64) -> Self {
@@ -91,6 +105,23 @@ impl Scene {
         let is_reused = place == OLD && self.reused.load(Ordering::Relaxed) == 1;
         let is_it = !is_reused && [OLD, NEW].contains(&place);
         if is_it && found?.is_unchanged() { Some(place) } else { self.find() }
+    }
+
+    /// As [`Scene::find_at_home`], where nobody may have touched the leaf.
+    fn find_first(&self) -> Option<Addr> {
+        if self.shard.search_home(self.hash, None).is_none() && self.shard.is_saved(self.hash) {
+            self.load(&self.shard.latch.lock().unwrap());
+        }
+        self.find_at_home()
+    }
+
+    /// Loads the leaf if nobody has.
+    fn load(&self, members: &Members) {
+        let read = |at: Addr, part: &mut [u64]| {
+            part.copy_from_slice(&self.words[at.word() as usize..][..part.len()]);
+            Ok(())
+        };
+        self.shard.load_leaf(members, self.hash, read).unwrap();
     }
 
     /// Looks for the key; returns where it was found.
@@ -129,6 +160,14 @@ fn make_room(shard: &Shard<Loom>, leaves: u64, hash: u64) -> u64 {
     let mut members = Members { leaves, ..Members::default() };
     shard.make_room(&mut members, hash, |_| unreachable!("the tags are fresh")).unwrap();
     members.leaves
+}
+
+/// As [`split`], of a leaf that nobody may have touched.
+fn touch_and_split(scene: &Scene) {
+    let mut members = scene.shard.latch.lock().unwrap();
+    scene.load(&members);
+    let room = scene.shard.make_room(&mut members, OTHER, |_| unreachable!("the tags are fresh"));
+    room.map(drop).unwrap();
 }
 
 /// Removes a pair of a full bucket: one of the next bucket moves there.
@@ -176,6 +215,14 @@ fn a_look_up_beside_a_replacement_finds_the_old_object_or_the_new_one() {
         let found = find_beside(Scene::splitting, replace, find);
         assert_eq!(found, BTreeSet::from([Some(OLD), Some(NEW)]));
     }
+}
+
+#[test]
+fn a_look_up_beside_a_first_touch_finds_the_pair() {
+    // Fails if a leaf is linked before it is whole, or if a reader that found none takes another
+    // one's leaf, or that of an array of links before, for one without the pair.
+    let found = find_beside(Scene::saved, touch_and_split, Scene::find_first);
+    assert_eq!(found, BTreeSet::from([Some(OLD)]));
 }
 
 #[test]
