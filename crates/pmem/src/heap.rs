@@ -18,7 +18,7 @@ pub use record_word::RecordWord;
 use crate::alloc::{before_stores, poisoned};
 use crate::sync::{AtomicWord, Primitives};
 use crate::{Addr, Error, LINE, Lock, Media, Result, Space, Span, WORD};
-use shelf::{Given, Shelf, Taken};
+use shelf::{Given, PARTS, Shelf, Taken};
 
 /// The least number of records in a page; longer records are spans of the space.
 ///
@@ -87,7 +87,9 @@ impl<M: Media> Heap<M> {
         assert!(page_bytes.is_power_of_two(), "the length of a page is a power of two");
         assert!((256..=1 << 32).contains(&page_bytes), "a page has 256 to 2^32 bytes");
         let classes = (0..Class::COUNT).map(|_| Shelf::new()).collect();
-        let starts = core::array::from_fn(|_| AtomicWord::new(0));
+        // Threads whose numbers follow one another begin far apart.
+        let start = |thread: usize| (thread as u8).reverse_bits() as usize / (256 / PARTS) % PARTS;
+        let starts = core::array::from_fn(|thread| AtomicWord::new(start(thread) as u64));
         Heap { space, page_bytes, classes, starts }
     }
 

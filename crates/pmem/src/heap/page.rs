@@ -24,8 +24,16 @@ impl Page {
         self.used
     }
 
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    pub(super) fn free(&self) -> u32 {
+        self.slots - self.used
+    }
+
     pub(super) fn is_full(&self) -> bool {
-        self.used == self.slots
+        self.free() == 0
     }
 
     /// Returns what the page costs in DRAM. Unit: bytes.

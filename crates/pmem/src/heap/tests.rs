@@ -193,6 +193,41 @@ fn a_full_device_is_an_error_and_a_give_makes_room() {
 }
 
 #[test]
+fn scattered_room_is_used_when_a_page_has_enough_of_it_or_the_medium_has_no_other() {
+    // Fails if a slot is taken as soon as it is given, from a page that other threads change; if
+    // what was scattered is not found where nothing else is, before an error or again and again; or
+    // if it stays so when there are pages again.
+    let region = Region::new(Image::<Std>::new(4096, FROM.byte() + (3 << 14)));
+    let space = Arc::new(Space::fresh(region, FROM));
+    let (heap, class) = (Heap::new(Arc::clone(&space), 1 << 14), class(16));
+    let page = |at: Addr| (at.byte() - FROM.byte()) >> 14;
+    let take = || page(heap.take(class).unwrap());
+    let taken: Vec<_> = (0..1024).map(|_| heap.take(class).unwrap()).collect();
+    taken[..31].iter().for_each(|at| heap.give(*at, class));
+    assert_eq!(take(), 1);
+    heap.give(taken[31], class);
+    let in_first = |count: usize| (0..count).filter(|_| take() == 0).count();
+    // The other page has 1023 slots.
+    assert_eq!((in_first(32 + 1023), take()), (32, 2));
+    (0..1023).for_each(|_| assert_eq!(take(), 2));
+    taken[40..50].iter().for_each(|at| heap.give(*at, class));
+    assert_eq!(in_first(10), 10);
+    heap.give(taken[50], class);
+    assert!(matches!(heap.shelf(class).take(&mut 0), Ok(Taken::Slot((0, _)))));
+    assert!(matches!(heap.take(class), Err(Error::Full { .. })));
+}
+
+#[test]
+fn threads_whose_numbers_follow_one_another_begin_far_apart() {
+    // Fails if two threads take from one page until they meet at its lock.
+    let heap = fresh(1024, 1024);
+    let starts: Vec<_> = heap.starts.iter().map(|start| start.load(Ordering::Relaxed)).collect();
+    let parts = shelf::PARTS as u64;
+    assert!(starts.windows(2).all(|two| two[0].abs_diff(two[1]) >= parts / 4), "{starts:?}");
+    assert!((0..parts).all(|part| starts.contains(&part)), "{starts:?}");
+}
+
+#[test]
 fn a_new_page_holds_a_record_though_a_lower_one_has_room_by_then() {
     // Fails if a page is left without a record: nobody gives it back, for no give empties it.
     let mut pages = shelf::Pages::default();
