@@ -616,6 +616,29 @@ fn p10_a_full_disk_while_a_file_is_written_again_is_said_as_one() {
     }
 }
 
+/// A file system that finds a hole wherever it looks for one.
+#[derive(Debug)]
+struct Holey;
+
+impl System for Holey {
+    fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+        // What is found lies behind where it was looked for.
+        run().map(|found| if call == Call::FindHole { 0 } else { found })
+    }
+}
+
+#[test]
+fn a_file_is_written_again_once_whatever_is_said_of_its_holes() {
+    // Fails (by hanging) if a hole where data begins sends the search back to the same data.
+    let directory = Directory::new();
+    let medium = FileMedium::create(directory.file(), 1 << 16, &options(Arc::new(Holey))).unwrap();
+    let region = Region::new(medium);
+    let mut promised = Promised::default();
+    put(&region, &mut promised).unwrap();
+    region.media().rewrite().unwrap();
+    assert_eq!(region.access().load(Addr::NULL).unwrap(), 1);
+}
+
 #[test]
 fn p10_a_header_without_storage_on_a_full_disk_is_an_error() {
     // Fails if a store to the header could meet the full disk as a signal.

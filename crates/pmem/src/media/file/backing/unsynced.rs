@@ -59,7 +59,9 @@ impl Backing {
         let mut at = 0;
         // Ends: each round goes on behind the one before, and each piece has at least a byte.
         while let Some(data) = self.find(Call::FindData, at)?.filter(|data| *data < end) {
-            let hole = self.find(Call::FindHole, data)?.unwrap_or(end).min(end);
+            // A file system that finds a hole where it has just found data knows of none.
+            let hole = self.find(Call::FindHole, data)?.filter(|hole| *hole > data);
+            let hole = hole.unwrap_or(end).min(end);
             at = data;
             while at < hole {
                 let bytes = (hole - at).min(PIECE as u64) as usize;
