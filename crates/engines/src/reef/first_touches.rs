@@ -7,10 +7,8 @@
 //!
 //! Before its checkpoint is given up, all leaves are loaded.
 
-use core::hint::cold_path;
-
 use everhash_index::Result;
-use everhash_pmem::{Access, Lock, Media};
+use everhash_pmem::{Access, Media};
 
 use super::directory::{Members, Shard};
 use super::state::Reef;
@@ -29,11 +27,7 @@ impl<M: Media> Reef<M> {
         (shard, members): (&Shard<M::Sync>, &Members),
         hash: u64,
     ) -> Result<()> {
-        if shard.is_saved(hash) {
-            cold_path();
-            shard.load_leaf(members, hash, |at, words| Ok(pm.read_words(at, words)?))?;
-        }
-        Ok(())
+        shard.touch(members, hash, |at, words| Ok(pm.read_words(at, words)?))
     }
 
     /// As [`Reef::touch`], for a reader, who holds no latch.
@@ -48,11 +42,7 @@ impl<M: Media> Reef<M> {
         shard: &Shard<M::Sync>,
         hash: u64,
     ) -> Result<()> {
-        if shard.is_saved(hash) {
-            cold_path();
-            self.touch(pm, (shard, &*shard.latch.lock()?), hash)?;
-        }
-        Ok(())
+        shard.touch_to_read(hash, |at, words| Ok(pm.read_words(at, words)?))
     }
 
     /// Loads all leaves of a shard that are not loaded. Writers wait for one at a time.

@@ -32,6 +32,9 @@ const FIRST: u64 = 44 / 4;
 /// How many of them a word has room for.
 const GROUP: u64 = 16;
 
+/// The most words of a leaf.
+const MOST_WORDS: usize = head_words(MOST_BUCKETS) as usize + SLOTS * MOST_BUCKETS as usize;
+
 /// The hashes that begin with some bits.
 pub struct Part {
     /// These bits.
@@ -117,7 +120,7 @@ impl<P: Primitives> Shard<P> {
     /// buckets and as much memory for links; `None` if the words are none of such a shard.
     ///
     /// All words are looked at. But a leaf whose pairs are all wanted is left where it is until
-    /// [`Shard::load_leaf`].
+    /// [`Shard::touch`].
     pub fn load(
         arena: &Arc<Arena<P>>,
         (words, at): (&[u64], Addr),
@@ -174,29 +177,59 @@ impl<P: Primitives> Shard<P> {
         Some(shard)
     }
 
-    /// Returns whether the leaf of a hash is still where a checkpoint has it: before anything else
-    /// is done with it, it must be loaded.
+    /// Returns whether the leaf of a hash is still where a checkpoint has it.
     #[inline(always)]
     pub fn is_saved(&self, hash: u64) -> bool {
         self.leaf(hash).is_saved()
     }
 
-    /// Loads the leaf of a hash if it is still where a checkpoint has it; the caller holds the
-    /// latch. `read` reads words of the medium.
+    /// Loads the leaf of a hash if it is still where a checkpoint has it, which comes before
+    /// anything else that is done with it; the caller holds the latch. `read` reads words of the
+    /// medium.
     ///
     /// # Errors
     /// Those of `read`; [`Error::Corrupt`] if the words are none of this leaf any more.
+    #[inline(always)]
+    pub fn touch(
+        &self,
+        members: &Members,
+        hash: u64,
+        read: impl FnMut(Addr, &mut [u64]) -> Result<()>,
+    ) -> Result<()> {
+        if self.is_saved(hash) { self.load_leaf(members, hash, read) } else { Ok(()) }
+    }
+
+    /// As [`Shard::touch`], for a reader, who holds no latch.
+    ///
+    /// # Errors
+    /// As [`Shard::touch`]; [`Error::Poisoned`] after a panic inside.
+    #[inline(always)]
+    pub fn touch_to_read(
+        &self,
+        hash: u64,
+        read: impl FnMut(Addr, &mut [u64]) -> Result<()>,
+    ) -> Result<()> {
+        if self.is_saved(hash) { self.touch_latched(hash, read) } else { Ok(()) }
+    }
+
     #[cold]
-    pub fn load_leaf(
+    fn touch_latched(
+        &self,
+        hash: u64,
+        read: impl FnMut(Addr, &mut [u64]) -> Result<()>,
+    ) -> Result<()> {
+        // Somebody else may have loaded it before we had the latch.
+        self.touch(&*self.latch.lock()?, hash, read)
+    }
+
+    #[cold]
+    fn load_leaf(
         &self,
         members: &Members,
         hash: u64,
         mut read: impl FnMut(Addr, &mut [u64]) -> Result<()>,
     ) -> Result<()> {
         let leaf = self.leaf(hash);
-        if !leaf.is_saved() {
-            return Ok(());
-        }
         let at = members.saved.plus(leaf.word() as u64);
         let changed = || Error::Corrupt {
             at: at.byte(),
@@ -234,9 +267,6 @@ impl<P: Primitives> Shard<P> {
         }
     }
 }
-
-/// The most words of a leaf in a checkpoint.
-const MOST_WORDS: usize = (head_words(MOST_BUCKETS) as usize) + SLOTS * MOST_BUCKETS as usize;
 
 /// A leaf in a checkpoint.
 struct SavedLeaf<'w> {

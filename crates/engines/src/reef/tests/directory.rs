@@ -81,7 +81,7 @@ fn load(
 
 /// Loads the leaf of a hash from words at the beginning of a medium.
 fn touch<P: everhash_pmem::Primitives>(shard: &Shard<P>, words: &[u64], hash: u64) -> Result<()> {
-    shard.load_leaf(&*shard.latch.lock()?, hash, |at, part| {
+    shard.touch(&*shard.latch.lock()?, hash, |at, part| {
         part.copy_from_slice(&words[at.word() as usize..][..part.len()]);
         Ok(())
     })

@@ -297,7 +297,7 @@ fn threads_that_touch_one_leaf_at_the_same_time_load_it_once() {
                 });
             }
         });
-        let expected = |key: u64| if key % 3 == 0 { !key } else { key };
+        let expected = |key: u64| if key.is_multiple_of(3) { !key } else { key };
         let expected = (0..PAIRS).map(|key| (2 * key, expected(key))).collect();
         holds(table, &expected);
         assert_eq!(saved(table), 0, "round {round}");
