@@ -132,28 +132,12 @@ impl<P: Primitives> Groups<P> {
         group.expect("groups are made before they count")
     }
 
-    /// Returns the group of a position.
+    /// Returns the groups of two positions, which may be one.
     #[inline(always)]
-    fn at(&self, live: Live, position: u64) -> &Group<P> {
-        self.group(live, layout::bucket_of(position, live.groups_log()))
-    }
-
-    /// Fetches what DRAM knows of the group of a position.
-    #[inline(always)]
-    pub fn prefetch(&self, live: Live, position: u64) {
-        everhash_pmem::prefetch(self.at(live, position));
-    }
-
-    /// As [`Groups::prefetch`], for a write.
-    #[inline(always)]
-    pub fn prefetch_for_write(&self, live: Live, position: u64) {
-        everhash_pmem::prefetch_for_store(self.at(live, position));
-    }
-
-    /// Returns the sequence of the group of a position.
-    #[inline(always)]
-    pub fn sequence(&self, live: Live, position: u64) -> &Sequence<P> {
-        &self.at(live, position).sequence
+    pub fn of(&self, live: Live, positions: [u64; 2]) -> [&Group<P>; 2] {
+        let log = live.groups_log();
+        let all = self.parts.all(log as usize);
+        positions.map(|position| &all[layout::bucket_of(position, log) as usize])
     }
 
     /// Waits for the latches of the groups of two positions, which may be one. Whether they still
@@ -168,7 +152,7 @@ impl<P: Primitives> Groups<P> {
         live: Live,
         positions: [u64; 2],
     ) -> Result<Held<'t, M>> {
-        Held::of(pm, positions.map(|position| self.at(live, position)))
+        Held::of(pm, self.of(live, positions))
     }
 
     /// Waits for the latch of each group, in their order, as of each that is asked for.
@@ -204,7 +188,7 @@ impl<P: Primitives> Groups<P> {
         // Ends: each further round waits for a writer, which ends its change or poisons.
         loop {
             let live = load();
-            let sequences = positions.map(|position| self.sequence(live, position));
+            let sequences = self.of(live, positions).map(Group::sequence);
             if let (Some(one), Some(two)) = (sequences[0].read()?, sequences[1].read()?) {
                 let found = look(live);
                 if sequences[0].validate(one) && sequences[1].validate(two) && load() == live {
@@ -257,11 +241,33 @@ impl<P: Primitives> Group<P> {
     fn name(&self) -> u64 {
         core::ptr::from_ref(self).addr() as u64
     }
+
+    /// Returns the sequence: odd while the group changes.
+    #[inline(always)]
+    pub fn sequence(&self) -> &Sequence<P> {
+        &self.sequence
+    }
+
+    /// Fetches what DRAM knows of the group.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        everhash_pmem::prefetch(self);
+    }
+
+    /// As [`Group::prefetch`], for a write.
+    #[inline(always)]
+    pub fn prefetch_for_write(&self) {
+        everhash_pmem::prefetch_for_store(self);
+    }
 }
 
 impl<'t, M: Media> Held<'t, M> {
+    /// Waits for the latches of two groups, which may be one; as [`Groups::hold`].
+    ///
+    /// # Errors
+    /// As [`Groups::hold`].
     #[inline(always)]
-    fn of(pm: &'t Access<'_, M>, groups: [&'t Group<M::Sync>; 2]) -> Result<Self> {
+    pub fn of(pm: &'t Access<'_, M>, groups: [&'t Group<M::Sync>; 2]) -> Result<Self> {
         let [a, b] = groups;
         let (lower, upper) = if a.name() <= b.name() { (a, b) } else { (b, a) };
         let lower = lower.latch.lock()?;

@@ -151,7 +151,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     #[inline(always)]
     fn prefetch_dram(&self, positions: [u64; 2]) {
         let live = self.layers.live();
-        positions.iter().for_each(|position| self.groups.prefetch(live, *position));
+        self.groups.of(live, positions).iter().for_each(|group| group.prefetch());
         if !self.fingerprints.is_on() {
             return;
         }
@@ -172,9 +172,11 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
         // Before the latches, which wait for the flush of this thread's last write.
         let positions = layout::positions(wanted.hash);
         let live = self.layers.live();
-        positions.iter().for_each(|position| self.groups.prefetch_for_write(live, *position));
+        let groups = self.groups.of(live, positions);
+        groups.iter().for_each(|group| group.prefetch_for_write());
         self.prefetch(pm, live, wanted.hash, positions, true);
-        let (held, live) = self.hold(|live| self.groups.hold(pm, live, positions))?;
+        let hold = |live| self.groups.hold(pm, live, positions);
+        let (held, live) = self.hold_what_counts((Held::of(pm, groups)?, live), hold)?;
         Ok(Writer { table: self, held, live, wanted, positions })
     }
 

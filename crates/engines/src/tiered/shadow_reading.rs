@@ -13,7 +13,7 @@ use everhash_pmem::{Access, Addr, Media};
 use super::bucket::{
     Both, Hit, Line, Lines, PairCodec, Search, Words, heads_of, pair_in, prefetch_bucket,
 };
-use super::concurrency::Live;
+use super::concurrency::{Group, Live};
 use super::fingerprints::Covers;
 use super::layers::View;
 use super::layout::{self, BUCKET_WORDS, Head, Place, is_deleted, is_shadow};
@@ -76,7 +76,7 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
                 prefetch_buckets(pm, self.layers.place(live, rank), positions);
             });
         }
-        let [one, two] = positions.map(|position| self.groups.sequence(live, position));
+        let [one, two] = self.groups.of(live, positions).map(Group::sequence);
         let stamps = [one.try_read()?, two.try_read()?];
         pm.dram(if IN_DRAM { 3 + self.fingerprints.dram_lines() } else { 3 });
         let found = self.first_copy::<IN_DRAM>(pm, live, positions, wanted)?;

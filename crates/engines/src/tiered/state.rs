@@ -128,14 +128,28 @@ impl<M: Media, C: PairCodec> Tiered<M, C> {
     /// Those of `hold`.
     #[inline(always)]
     pub(super) fn hold<H>(&self, hold: impl Fn(Live) -> Result<H>) -> Result<(H, Live)> {
+        let live = self.layers.live();
+        self.hold_what_counts((hold(live)?, live), hold)
+    }
+
+    /// As [`Tiered::hold`], where groups are held that counted as of a moment.
+    ///
+    /// # Errors
+    /// Those of `hold`.
+    #[inline(always)]
+    pub(super) fn hold_what_counts<H>(
+        &self,
+        (mut held, mut before): (H, Live),
+        hold: impl Fn(Live) -> Result<H>,
+    ) -> Result<(H, Live)> {
         // Ends: in each further round there are more groups.
         loop {
-            let before = self.layers.live();
-            let held = hold(before)?;
             let live = self.layers.live();
             if live.groups_log() == before.groups_log() {
                 return Ok((held, live));
             }
+            drop(held);
+            (held, before) = (hold(live)?, live);
         }
     }
 
