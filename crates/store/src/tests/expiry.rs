@@ -342,6 +342,34 @@ fn retain_keeps_times_and_is_not_asked_for_what_has_ended() {
 }
 
 #[test]
+fn every_typed_operation_with_times_does_what_the_one_without_types_does() {
+    // Fails if one is passed on to another one, or always answers alike.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, raw) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    let table: ExpiringTable<u32, String> = ExpiringTable::of(raw.clone());
+    let (one, two) = ("one".to_owned(), "two".to_owned());
+    assert!(table.is_empty().unwrap() && !table.contains_key(&1).unwrap());
+    assert!(!table.update(&1, &one, ms(10)).unwrap() && !table.remove(&1).unwrap());
+    assert!(!table.set_expiry(&1, ms(10)).unwrap() && table.expiry(&1).unwrap().is_none());
+    assert!(table.put_if_absent(&1, &one, ms(10)).unwrap());
+    assert!(!table.put_if_absent(&1, &two, ms(20)).unwrap());
+    assert_eq!(table.get(&1).unwrap().as_deref(), Some("one"));
+    assert_eq!(table.expiry(&1).unwrap(), Some(Expiry::At(at(BEGIN + 10))));
+    assert!(table.put(&1, &two, ms(30)).unwrap() && table.contains_key(&1).unwrap());
+    assert!(!table.is_empty().unwrap());
+    assert_eq!((table.get(&1).unwrap(), table.len().unwrap()), (Some(two.clone()), 1));
+    assert_eq!(table.expiry(&1).unwrap(), Some(Expiry::At(at(BEGIN + 30))));
+    assert!(table.set_expiry(&1, Expiry::Never).unwrap());
+    assert_eq!(table.expiry(&1).unwrap(), Some(Expiry::Never));
+    assert_eq!(table.put_many(&[(1, one), (2, two)], ms(5)).unwrap(), 1);
+    assert_eq!(table.get_many(&[2, 3]).unwrap(), [Some("two".to_owned()), None]);
+    assert_eq!(table.expiring().len().unwrap(), 2);
+    clock.pass(5);
+    assert!(table.is_empty().unwrap() && table.iter().next().is_none());
+}
+
+#[test]
 fn a_table_with_times_has_types() {
     // Fails if an operation forgot the time or the type, or if a value that is none of its type
     // were shown or replaced.
