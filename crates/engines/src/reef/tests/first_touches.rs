@@ -222,16 +222,17 @@ fn collection_loads_what_it_moves() {
     checkpoint(table);
     session.reopen().unwrap();
     let table = session.table();
+    let before = saved(table);
     for key in even.iter().filter(|key| pairs.contains_key(key)) {
         assert!(table.put_word(*key, 2).unwrap());
     }
     pairs.iter_mut().for_each(|(key, value)| *value += u64::from(even.contains(key)));
-    let before = saved(table);
     (1..9).for_each(|second| {
         table.maintain(core::time::Duration::from_secs(second), 10_000).unwrap();
     });
     let after = saved(table);
-    assert!(before > 4 && after < before / 2, "{before} leaves were not touched, {after} are left");
+    // What was put touches half of them.
+    assert!(before > 8 && after < before / 4, "of {before} leaves {after} were not touched");
     holds(table, &pairs);
 }
 
