@@ -12,7 +12,7 @@ use crate::data::{Choice, Data};
 use crate::phases::{Phase, measure};
 use crate::plan::{Figure, Line, Plan, Task, Unit};
 use crate::store::{Store, entry};
-use crate::system::{Device, memory, stored_bytes};
+use crate::system::{Device, memory, round_trip_ns, stored_bytes};
 
 /// Pairs of one call of `put_many`.
 const BATCH: u64 = 1000;
@@ -93,12 +93,18 @@ fn measured(plan: &Plan, data: &Data) -> Result<()> {
     figure("memory that is no file's", 0, megabytes(now.anonymous_bytes), Unit::Megabytes)?;
 
     // New keys of all phases: each is put once.
-    let fresh = AtomicU64::new(loaded);
+    let (fresh, mut round_trip) = (AtomicU64::new(loaded), 0.0_f64);
     for phase in Phase::ALL {
         for &threads in &plan.threads {
             begins(&format!("{}, {threads} thread(s)", phase.name()))?;
+            if threads > 1 {
+                round_trip = round_trip.max(round_trip_ns());
+            }
             measure(plan, data, &*store, phase, (loaded, &fresh), threads)?;
         }
+    }
+    if round_trip > 0.0 {
+        figure("a line to another thread and back, at most", 2, round_trip, Unit::Nanoseconds)?;
     }
 
     begins("churn")?;

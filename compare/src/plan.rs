@@ -90,6 +90,9 @@ pub enum Unit {
     /// Thousands of operations a second of wall time.
     #[serde(rename = "k/s")]
     Kops,
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Nanoseconds,
     /// Microseconds.
     #[serde(rename = "us")]
     Microseconds,
@@ -112,6 +115,7 @@ impl core::fmt::Display for Unit {
         f.write_str(match self {
             Unit::Mops => "M/s",
             Unit::Kops => "k/s",
+            Unit::Nanoseconds => "ns",
             Unit::Microseconds => "us",
             Unit::Seconds => "s",
             Unit::Megabytes => "MB",

@@ -75,8 +75,9 @@ impl Report {
             let _ = writeln!(text, "- {name}: {value}");
         }
         self.table(&mut text, "Operations", |unit| matches!(unit, Unit::Mops | Unit::Kops));
-        self.table(&mut text, "Latency", |unit| unit == Unit::Microseconds);
-        let rest = |unit| !matches!(unit, Unit::Mops | Unit::Kops | Unit::Microseconds);
+        let latency = |unit| matches!(unit, Unit::Nanoseconds | Unit::Microseconds);
+        self.table(&mut text, "Latency", latency);
+        let rest = |unit| !matches!(unit, Unit::Mops | Unit::Kops) && !latency(unit);
         self.table(&mut text, "Space, memory, reopening, losses", rest);
         let _ = writeln!(text);
         let settings: BTreeMap<_, _> =

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -42,6 +44,39 @@ pub fn stored_bytes(folder: &Path) -> u64 {
         Err(_) => 0,
     });
     sizes.sum()
+}
+
+/// How long threads hand a cache line to one another to measure how long that takes.
+const HANDED_FOR: Duration = Duration::from_millis(20);
+
+/// Returns how long a cache line takes from one thread to another and back. Unit: nanoseconds.
+///
+/// The host of a virtual machine may move its processors at any time: two that share a cache hand a
+/// line over several times as fast as two that do not, and threads that write wait for that.
+pub fn round_trip_ns() -> f64 {
+    // Even: ours; odd: the other thread's.
+    let (turn, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let take = |parity: u64| {
+        let found = turn.load(Ordering::Acquire);
+        let is_ours = found % 2 == parity;
+        if is_ours {
+            turn.store(found + 1, Ordering::Release);
+        }
+        is_ours
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                take(1);
+            }
+        });
+        let (started, mut rounds) = (Instant::now(), 0_u64);
+        while started.elapsed() < HANDED_FOR {
+            rounds += (0..100).filter(|_| take(0)).count() as u64;
+        }
+        stop.store(true, Ordering::Relaxed);
+        started.elapsed().as_nanos() as f64 / rounds.max(1) as f64
+    })
 }
 
 /// Memory of a process. Unit: bytes.
