@@ -93,18 +93,19 @@ fn measured(plan: &Plan, data: &Data) -> Result<()> {
     figure("memory that is no file's", 0, megabytes(now.anonymous_bytes), Unit::Megabytes)?;
 
     // New keys of all phases: each is put once.
-    let (fresh, mut round_trip) = (AtomicU64::new(loaded), 0.0_f64);
+    let (fresh, mut round_trips) = (AtomicU64::new(loaded), Vec::new());
     for phase in Phase::ALL {
         for &threads in &plan.threads {
             begins(&format!("{}, {threads} thread(s)", phase.name()))?;
             if threads > 1 {
-                round_trip = round_trip.max(round_trip_ns());
+                round_trips.push(round_trip_ns());
             }
             measure(plan, data, &*store, phase, (loaded, &fresh), threads)?;
         }
     }
-    if round_trip > 0.0 {
-        figure("a line to another thread and back, at most", 2, round_trip, Unit::Nanoseconds)?;
+    round_trips.sort_by(f64::total_cmp);
+    if let Some(median) = round_trips.get(round_trips.len() / 2) {
+        figure("a line to another thread and back", 2, *median, Unit::Nanoseconds)?;
     }
 
     begins("churn")?;
