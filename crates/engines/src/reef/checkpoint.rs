@@ -104,6 +104,8 @@ impl<M: Media> Reef<M> {
     /// Writes a checkpoint of at most `bytes` bytes, behind which the log begins at `ends`. The
     /// caller holds the lock of checkpoints.
     pub(super) fn replace_checkpoint(&self, bytes: u64, ends: Ends) -> Result<()> {
+        // Before room is taken: if a leaf cannot be loaded, upkeep will try again and again.
+        self.touch_all()?;
         let Some(span) = self.take_for_checkpoint(bytes)? else { return Ok(()) };
         let Some(sum) = self.write_checkpoint(span, &ends.ends)? else {
             // The shards have grown meanwhile.
@@ -152,7 +154,7 @@ impl<M: Media> Reef<M> {
         if self.epochs.lock()?.checkpoint.is_none() {
             return Ok(false);
         }
-        self.shards.all().iter().try_for_each(|shard| self.touch_all(shard))?;
+        self.touch_all()?;
         self.name(None)?;
         self.give_up_spare()?;
         Ok(true)
@@ -226,8 +228,6 @@ impl<M: Media> Reef<M> {
         // All before, but for the head and the index, which are written last.
         let mut flushed = offset;
         for shard in self.shards.all() {
-            // Theirs is the room of the checkpoint before.
-            self.touch_all(shard)?;
             words.clear();
             let shape = shard.save(&mut words)?;
             if words.len() as u64 > span.words - offset {

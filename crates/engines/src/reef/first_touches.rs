@@ -45,12 +45,17 @@ impl<M: Media> Reef<M> {
         shard.touch_to_read(hash, |at, words| Ok(pm.read_words(at, words)?))
     }
 
-    /// Loads all leaves of a shard that are not loaded. Writers wait for one at a time.
+    /// Loads all leaves that are not loaded. Writers wait for one at a time.
     ///
     /// # Errors
     /// As [`Reef::touch_to_read`].
-    pub(super) fn touch_all(&self, shard: &Shard<M::Sync>) -> Result<()> {
+    pub(super) fn touch_all(&self) -> Result<()> {
         let pm = self.pool.access();
-        shard.parts()?.iter().try_for_each(|part| self.touch_to_read(&pm, shard, part.index))
+        for shard in self.shards.all() {
+            for part in shard.parts()? {
+                self.touch_to_read(&pm, shard, part.index)?;
+            }
+        }
+        Ok(())
     }
 }

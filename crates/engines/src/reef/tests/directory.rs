@@ -9,7 +9,7 @@ use everhash_pmem::{Addr, AtOnce, Lock, Std};
 use everhash_testkit::random::Random;
 
 use super::counted::{Counted, loads, stores};
-use crate::reef::directory::{Arena, Fitting, Part, Shard, Sight, Size};
+use crate::reef::directory::{Arena, Fitting, Link, Part, Shard, Sight, Size};
 use crate::reef::objects::Look;
 
 /// A shard of which every pair is known.
@@ -394,6 +394,20 @@ fn a_leaf_that_is_not_loaded_stays_where_it_is_while_others_are_split() {
     assert!(after >= before + 10 && left > before / 2, "{before} leaves, {after}, {left} saved");
     touch_all(&known.shard, &words).unwrap();
     known.holds();
+}
+
+#[test]
+fn a_link_names_a_leaf_of_a_checkpoint_or_says_that_it_cannot() {
+    // Fails if a leaf far behind the beginning of its shard is looked for elsewhere, or if the bits
+    // of the hash that lead to it make another place of it.
+    let farthest = u32::MAX as usize;
+    for word in [0, 1, 1 << 20, farthest] {
+        let link = Link::to_saved(word).unwrap().with(31, 30);
+        assert!(link.is_saved());
+        assert_eq!((link.word(), link.depth(), link.base()), (word, 31, 30));
+    }
+    assert!(Link::to_saved(farthest + 1).is_none());
+    assert!(!Link::new(62, farthest).with(31, 30).is_saved());
 }
 
 #[test]

@@ -253,7 +253,8 @@ fn what_a_killed_process_wrote_behind_a_checkpoint_loads_its_leaves_only() {
 
 #[test]
 fn damage_of_a_checkpoint_since_the_opening_is_told_of_and_takes_no_more_than_its_leaf() {
-    // Fails if words that changed after they were verified are believed, or spoil other keys.
+    // Fails if words that changed after they were verified are believed, or spoil other keys, or if
+    // each attempt to write the next checkpoint takes room for good.
     let mut session = reopened();
     let checkpoint = session.table().epochs.lock().unwrap().checkpoint.clone().unwrap();
     // Behind the head and the index: it says which hashes the first leaf of the first shard has.
@@ -272,6 +273,16 @@ fn damage_of_a_checkpoint_since_the_opening_is_told_of_and_takes_no_more_than_it
         damaged > 0 && damaged < 200 && damaged + right == PAIRS as usize,
         "{damaged}, {right}"
     );
+    // Nor is it written into the next one, for which upkeep asks as often as it comes.
+    let used = || table.space.usage().unwrap().used_bytes;
+    let before = used();
+    for _ in 0..3 {
+        let ends = table.ends(&[]).unwrap();
+        let replaced = table.replace_checkpoint(table.checkpoint_bytes().unwrap(), ends);
+        assert!(matches!(replaced, Err(Error::Corrupt { .. })), "{replaced:?}");
+    }
+    assert!(matches!(table.give_up_checkpoint(), Err(Error::Corrupt { .. })));
+    assert_eq!(used(), before);
     // Without the checkpoint, the log has all of it.
     session.kill_unsynced().unwrap();
     holds(session.table(), &pairs());
