@@ -411,6 +411,27 @@ fn a_link_names_a_leaf_of_a_checkpoint_or_says_that_it_cannot() {
 }
 
 #[test]
+fn p07_a_shard_with_a_word_that_no_leaf_has_is_refused_when_it_is_opened() {
+    // Fails if that is seen at the first touch only: the log has what a checkpoint that is ignored
+    // would have said, and a key is then out of reach for nothing.
+    let mut known = Known::new(4);
+    (1..3000).for_each(|place| known.insert(spread(place), place));
+    let (mut words, length) = (Vec::new(), Size::new(4, (0, 1), 0).length);
+    let shape = known.shard.save(&mut words).unwrap();
+    let loads = |words: &[u64]| {
+        let arena = Arc::new(Arena::<Std>::new(1));
+        let shard = Shard::load(&arena, (words, Addr::NULL), shape, (length, u64::MAX), |_| true);
+        shard.is_some()
+    };
+    assert!(loads(&words));
+    let first_pair = words[2];
+    for word in [0, first_pair | 7 << 42, first_pair | 1 << 41] {
+        words[2] = word;
+        assert!(!loads(&words), "{word:#x}");
+    }
+}
+
+#[test]
 fn what_a_clear_removes_is_not_loaded_later() {
     // Fails if a cleared shard finds its pairs again in the checkpoint, or takes no others.
     let mut known = Known::new(4);
