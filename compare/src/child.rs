@@ -93,19 +93,16 @@ fn measured(plan: &Plan, data: &Data) -> Result<()> {
     figure("memory that is no file's", 0, megabytes(now.anonymous_bytes), Unit::Megabytes)?;
 
     // New keys of all phases: each is put once.
-    let (fresh, mut round_trips) = (AtomicU64::new(loaded), Vec::new());
+    let fresh = AtomicU64::new(loaded);
     for phase in Phase::ALL {
         for &threads in &plan.threads {
             begins(&format!("{}, {threads} thread(s)", phase.name()))?;
             if threads > 1 {
-                round_trips.push(round_trip_ns());
+                let what = "a line to another thread and back";
+                figure(what, 2, round_trip_ns(), Unit::Nanoseconds)?;
             }
             measure(plan, data, &*store, phase, (loaded, &fresh), threads)?;
         }
-    }
-    round_trips.sort_by(f64::total_cmp);
-    if let Some(median) = round_trips.get(round_trips.len() / 2) {
-        figure("a line to another thread and back", 2, *median, Unit::Nanoseconds)?;
     }
 
     begins("churn")?;

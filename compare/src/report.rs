@@ -31,7 +31,7 @@ pub struct Row {
     pub threads: u64,
     /// The unit.
     pub unit: Unit,
-    /// The value of each round.
+    /// The values of each round: one, or one for each phase.
     pub values: Vec<f64>,
 }
 
