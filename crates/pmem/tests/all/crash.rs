@@ -154,6 +154,7 @@ fn points_without_anything_new_are_passed_over() {
     assert_eq!((first.event, first.site, first.returned), (1, Some(PAIR), 0));
     let second = explorer.next_point().unwrap().clone();
     assert_eq!((second.event, second.site, second.returned), (6, None, 1));
+    assert_eq!((first.in_flight, second.in_flight), (vec![], vec![]));
     assert_eq!(explorer.next_point(), None);
 }
 
@@ -177,7 +178,9 @@ fn a_crash_may_come_just_before_whatever_takes_states_away() {
         let log = region.media().take_log();
         assert_eq!(log.events().len(), 2, "step {number}");
         let mut explorer = Explorer::new(Memory::zero(Model::Adr, BYTES), log.events());
-        assert_eq!(explorer.next_point().map(|point| point.event), Some(1), "step {number}");
+        let point = explorer.next_point().map(|point| (point.event, point.site));
+        let site = [0, 1, 5].contains(&number).then_some(PAIR);
+        assert_eq!(point, Some((1, site)), "step {number}");
         assert_eq!(states_here(&mut explorer).len(), 2, "step {number}");
     }
 }
@@ -298,7 +301,43 @@ fn tiers_stay_inside_the_product() {
             });
             assert!(some.len() >= 20 && some.len() < all.len(), "{} states", some.len());
             assert_eq!(explorer.memory().durable(), vec![0; 512], "the image is unpatched");
+            assert_eq!((explorer.count().complete, explorer.count().sampled), (0, 1));
         }
+    }
+}
+
+#[test]
+fn another_seed_tries_other_states() {
+    // Fails if a second campaign judges the random states of the first once more.
+    let log = scattered(Model::Adr, 60);
+    let tried = |seed| {
+        let limits = Limits { single: 0, pairs: 0, random: 5, seed, ..Limits::default() };
+        let mut tried = BTreeSet::new();
+        explore(Model::Adr, &log, &limits, |state| {
+            tried.insert(state.words().to_vec());
+            ControlFlow::Continue(())
+        });
+        tried
+    };
+    assert_eq!(tried(1).len(), 2 + 5);
+    assert_eq!(tried(1).intersection(&tried(2)).count(), 2, "none and all");
+}
+
+#[test]
+fn a_line_with_very_many_stores_has_a_bounded_number_of_contents_on_arm() {
+    // Fails if a crash point takes all memory, or panics: sixteen unordered stores to eight words
+    // have 3^8 contents, and more than 64 stores have no set of their own in a word of bits.
+    for (stores, most) in [(16, 513), (64, 513), (65, 66), (100, 101)] {
+        let region = region(Model::Arm);
+        for store in 0..stores {
+            region.access().store(Addr::new(store % 8 * 8), 1 + store).unwrap();
+        }
+        let log = region.media().take_log();
+        let mut end = at_end(Memory::zero(Model::Arm, BYTES), &log);
+        let all = end.memory().visible().to_vec();
+        let states = states_here(&mut end);
+        assert!((stores as usize..=most).contains(&states.len()), "{stores}: {}", states.len());
+        assert!(states.contains(&vec![0; 512]) && states.contains(&all), "{stores}");
     }
 }
 
@@ -378,6 +417,7 @@ fn a_lazy_search_sees_everything_that_can_be_seen_and_nothing_twice() {
         let rebuilt = rebuilt.unwrap();
         assert_eq!(rebuilt.durable()[..2], seen.0);
         assert_eq!(rebuilt.durable()[9], seen.1.unwrap_or(0));
+        assert_eq!(rebuilt.durable(), state.image());
         visits.push(seen);
         ControlFlow::Continue(())
     });
@@ -467,7 +507,7 @@ fn names_that_do_not_fit_are_refused() {
         let found = Explorer::rebuild(Memory::zero(Model::Adr, BYTES), log.events(), &name);
         assert!(found.is_err(), "{text}");
     }
-    for text in ["", ":", "x:", "2:l0", "2:.1", "2:é1.1", "2:l0.1;l1.1"] {
+    for text in ["", ":", "x:", "2:l0", "2:.1", "2:l.1", "2:lx.1", "2:é1.1", "2:l0.1;l1.1"] {
         assert!(text.parse::<Name>().is_err(), "{text}");
     }
 }
@@ -524,6 +564,89 @@ fn every_mutant_of_a_run_changes_its_states_as_it_should() {
 }
 
 #[test]
+fn the_verbs_of_several_runs_add_up() {
+    // Fails if a mutant is lost that only one of the runs allows, or a count is.
+    let run = |acts: &dyn Fn(&Access<'_, Medium>)| {
+        let region = region(Model::Adr);
+        acts(&region.access());
+        region.media().met()
+    };
+    let short = run(&|pm| {
+        pm.flush(Span::new(Addr::NULL, 1), PAIR);
+        pm.commit_word(Addr::NULL, 1, TOKEN).unwrap();
+    });
+    let long = run(&|pm| {
+        pm.store(Addr::new(8), 2).unwrap();
+        pm.flush(Span::new(Addr::NULL, 9), PAIR);
+        pm.commit_word(Addr::NULL, 1, TOKEN).unwrap();
+        pm.fence(PAIR).unwrap();
+    });
+    assert_eq!((short.mutants().len(), long.mutants().len()), (2, 6));
+    for (first, second) in [(&short, &long), (&long, &short)] {
+        let mut both = first.clone();
+        both.merge(second);
+        assert_eq!(both.mutants(), long.mutants());
+        let counts: Vec<_> = both.sites().map(|(_, _, times)| times).collect();
+        assert_eq!(counts, [2, 1, 2]);
+    }
+}
+
+#[test]
+fn with_durable_caches_only_what_reaches_the_device_is_left_out() {
+    // Fails if a mutant is tried that no crash can notice, or if one is not that it can.
+    let region = region(Model::Eadr);
+    let (pm, log) = (region.access(), Site::new("test/log"));
+    pm.store(Addr::NULL, 1).unwrap();
+    pm.commit_word(Addr::new(8), 2, TOKEN).unwrap();
+    pm.persist(Span::new(Addr::NULL, 9), PAIR).unwrap();
+    pm.sync(PAIR).unwrap();
+    pm.write_words_nt(Addr::new(256), &[3], log).unwrap();
+    pm.fence(log).unwrap();
+    let mutants = region.media().met().mutants_with_durable_caches();
+    let names: Vec<_> = mutants.iter().map(Mutant::to_string).collect();
+    let fence_and_store = ["test/log:drop-fence", "test/log:unfenced-store"];
+    assert_eq!(names[..2], fence_and_store);
+    assert_eq!(names[2..], ["test/token:drop-commit", "test/token:swap-commit"]);
+}
+
+#[test]
+fn a_commit_follows_only_a_store_of_its_own_operation_and_log() {
+    // Fails if a commit is swapped with a store that another operation made, which would be no
+    // mistake of this one, or with an event of a log that was taken.
+    let commit = |before: &dyn Fn(&Medium)| {
+        let region = region(Model::Adr);
+        region.media().set_mutant(Some(Mutant { site: TOKEN, change: Change::SwapCommit }));
+        region.access().store(Addr::new(64), 1).unwrap();
+        before(region.media());
+        region.access().commit_word(Addr::NULL, 2, TOKEN).unwrap();
+        (region.media().met().mutants().len(), region.media().first_change())
+    };
+    assert_eq!(commit(&|_| ()), (2, Some(0)), "both events are in another order");
+    assert_eq!(commit(&|medium| medium.begin(1)), (1, None));
+    assert_eq!(commit(&|medium| medium.returned(1)), (1, None));
+    assert_eq!(commit(&|medium| drop(medium.take_log())), (1, None));
+}
+
+#[test]
+fn a_log_holds_what_happened_and_nothing_else() {
+    // Fails if a flush names lines that the medium does not have, if a growth to the present length
+    // costs a crash point, if a medium that keeps freed words overwrites them, or if two logs of
+    // different threads have one digest.
+    let keeping = Region::new(Medium::new(Model::Adr, BYTES, BYTES).keep_freed(true));
+    let pm = keeping.access();
+    pm.flush(Span::new(Addr::new(BYTES - 128), 1 << 20), PAIR);
+    keeping.media().grow(BYTES).unwrap();
+    pm.store(Addr::NULL, 5).unwrap();
+    keeping.media().freed(Span::new(Addr::NULL, 8));
+    assert_eq!(pm.load(Addr::NULL).unwrap(), 5);
+    let log = keeping.media().take_log();
+    assert_eq!((log.events().len(), log.events()[0].what), (2, What::Flush { line: 62, count: 2 }));
+    let mut other = log.events().to_vec();
+    other[1].thread += 1;
+    assert_ne!(Log::new(other).digest(), log.digest());
+}
+
+#[test]
 fn a_run_that_does_not_end_is_ended() {
     // Fails (by hanging) if a mutant that drops the store a loop waits for stops the judge.
     let region = region(Model::Adr);
@@ -551,6 +674,22 @@ fn a_restart_leaves_nothing_of_the_run_before() {
     assert!(pm.load(Addr::new(128)).is_err());
     region.media().grow(bytes).unwrap();
     assert_eq!([0, 128].map(|at| pm.load(Addr::new(at)).unwrap()), [1, 0]);
+}
+
+#[test]
+fn a_run_after_a_restart_is_like_the_first() {
+    // Fails if a replay differs from the run that it repeats: in the numbers of its accesses, or in
+    // which of the released spans become zero.
+    let region = region(Model::File);
+    let run = || {
+        region.access().store(Addr::new(64), 5).unwrap();
+        region.access().flush(Span::new(Addr::new(64), 1), PAIR);
+        region.media().release(Span::new(Addr::new(64), 8));
+        region.media().take_log()
+    };
+    let first = run();
+    region.media().restart(&[0; 512]);
+    assert_eq!(run(), first);
 }
 
 /// Adds up two counters; recovery repairs the second from the first, and itself needs two steps.
@@ -639,6 +778,11 @@ fn what_an_operation_used_and_did_not_make_durable_is_its_debt() {
     get(2, 2);
     put(1, 3, false);
     get(2, 4);
+    // An exchange that fails has looked at the word as well.
+    region.media().begin(6);
+    let line = region.access();
+    line.block::<1>(Addr::new(64)).unwrap().compare_exchange(0, 9, 9, PAIR).unwrap_err();
+    region.media().returned(6);
     // What an operation used that did not return is no debt of the next one.
     crate::common::act_as(1);
     region.media().begin(5);
@@ -646,8 +790,8 @@ fn what_an_operation_used_and_did_not_make_durable_is_its_debt() {
     region.media().returned(5);
     let log = region.media().take_log();
     let found = debts(Memory::zero(Model::Adr, BYTES), log.events());
-    assert_eq!(found.len(), 1);
-    assert_eq!((found[0].operation, found[0].word, found[0].stored), (4, 8, false));
+    let debts = found.iter().map(|debt| (debt.operation, debt.word, debt.stored));
+    assert_eq!(debts.collect::<Vec<_>>(), [(4, 8, false), (6, 8, false)]);
     assert!(matches!(log.events()[found[0].event].what, What::Return { operation: 4 }));
 }
 
