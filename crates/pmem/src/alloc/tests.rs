@@ -329,6 +329,40 @@ fn a_span_given_twice_is_a_bug_of_ours() {
 }
 
 #[test]
+fn what_lies_outside_is_never_free() {
+    // Fails if a wrong give adds lines that the space does not have: the next owner would overwrite
+    // the pool's own words, or get an error of the medium.
+    let space = space(1024, 1024);
+    let taken = space.take(1024 - FROM, 64).unwrap();
+    for outside in [line(0, 3), line(2, 1), line(16, 1), Span::new(line(5, 1).start, 0)] {
+        let give = std::panic::AssertUnwindSafe(|| space.give(outside));
+        assert!(std::panic::catch_unwind(give).is_err(), "{outside:?}");
+    }
+    assert_eq!(space.usage().unwrap().free_bytes, 0);
+    space.give(taken.span);
+}
+
+#[test]
+fn the_first_of_several_lengths_that_fits_is_taken() {
+    // Fails if a shorter one is taken although the first fits, if the medium grows while one does,
+    // or by another step than it was told, or if a medium that refuses is not asked.
+    let space = space(FROM + 10 * LINE, 1 << 16);
+    let first = |lengths: &[u64]| {
+        let lengths: Vec<_> = lengths.iter().map(|lines| lines * LINE).collect();
+        space.take_first(&lengths, LINE, 40 * LINE).map(|taken| taken.span.bytes() / LINE)
+    };
+    assert_eq!(first(&[6, 3]).unwrap(), 6);
+    assert_eq!(first(&[6, 3]).unwrap(), 3);
+    assert_eq!(space.usage().unwrap().growth_steps, 0);
+    assert_eq!(first(&[6, 3]).unwrap(), 6);
+    let media = space.region().media();
+    assert_eq!(media.bytes(), FROM + (10 + 40) * LINE);
+    media.refusals().takes.plan(0, 1);
+    assert!(matches!(first(&[6, 3]), Err(Error::Full { needed }) if needed == 6 * LINE));
+    assert_eq!(first(&[6, 3]).unwrap(), 6);
+}
+
+#[test]
 fn a_bug_of_one_caller_does_not_poison_the_space() {
     // Fails if the assertion is raised while the lock is held.
     let space = Arc::new(space(4096, 4096));

@@ -159,6 +159,7 @@ fn a_page_holds_one_class_and_its_records_lie_at_slots() {
     assert!(is_damage_at(heap.claim(Addr::NULL, class(48)), Addr::NULL), "before the space");
     heap.claim(at(2048), class(200)).unwrap();
     assert!(is_damage_at(heap.claim(at(2048 + 512), class(16)), at(2048 + 512)), "page over span");
+    assert!(is_damage_at(heap.claim(at(4096 + 1008), class(48)), at(4096 + 1008)), "a new page");
     assert_eq!(heap.usage().unwrap().small_records, 2);
     // A refused claim leaves nothing behind that would keep a page in use.
     heap.give(at(0), class(48));
@@ -175,6 +176,35 @@ fn a_record_given_twice_is_a_bug_of_ours() {
     let [one, _two] = [0, 1].map(|_| heap.take(class(16)).unwrap());
     heap.give(one, class(16));
     heap.give(one, class(16));
+}
+
+#[test]
+#[should_panic(expected = "a record is given once")]
+fn a_place_within_a_record_is_none() {
+    // Fails if the record around a wrong address is freed while it is in use.
+    let heap = fresh(4096, 4096);
+    heap.give(heap.take(class(16)).unwrap().plus(1), class(16));
+}
+
+#[test]
+fn what_records_take_is_counted_whether_they_lie_in_pages_or_not() {
+    // Fails if a record is counted that is free, or not as long as its class, or if one that was
+    // claimed does not count.
+    let heap = fresh(1 << 14, 1 << 14);
+    let count = |heap: &Heap<Image<Std>>| {
+        let usage = heap.usage().unwrap();
+        (usage.small_records, usage.record_bytes, usage.pages)
+    };
+    // 128 bytes are the longest of which eight lie in a page.
+    let lengths = [16, 40, 128, 129, 1024];
+    let records = lengths.map(|bytes| (heap.take(class(bytes)).unwrap(), class(bytes)));
+    let all = (3, 16 + 40 + 128 + 160 + 1024, 3);
+    assert_eq!(count(&heap), all);
+    let again = reopened(heap.space().region());
+    records.iter().for_each(|(at, class)| again.claim(*at, *class).unwrap());
+    assert_eq!(count(&again), all);
+    records.iter().for_each(|(at, class)| again.give(*at, *class));
+    assert_eq!(count(&again), (0, 0, 0));
 }
 
 #[test]
@@ -215,6 +245,41 @@ fn scattered_room_is_used_when_a_page_has_enough_of_it_or_the_medium_has_no_othe
     heap.give(taken[50], class);
     assert!(matches!(heap.shelf(class).take(&mut 0), Ok(Taken::Slot((0, _)))));
     assert!(matches!(heap.take(class), Err(Error::Full { .. })));
+}
+
+#[test]
+fn what_is_scattered_rests_again_once_the_part_has_another_page() {
+    // Fails if slots are taken one by one for ever, because the space was full once.
+    let region = Region::new(Image::<Std>::new(1 << 14, FROM.byte() + 17 * (1 << 14)));
+    let space = Arc::new(Space::fresh(region, FROM));
+    let (heap, class) = (Heap::new(Arc::clone(&space), 1 << 14), class(128));
+    let taken: Vec<_> = (0..16 * 128).map(|_| heap.take(class).unwrap()).collect();
+    // The page behind those, which belongs to the part of the first, is another one's.
+    let other = space.take(1 << 14, LINE).unwrap().span;
+    assert!(matches!(heap.take(class), Err(Error::Full { .. })));
+    heap.give(taken[0], class);
+    assert_eq!(heap.take(class).unwrap(), taken[0]);
+    space.give(other);
+    assert_eq!(heap.take(class).unwrap(), other.start);
+    heap.give(taken[1], class);
+    assert_ne!(heap.take(class).unwrap(), taken[1]);
+}
+
+#[test]
+fn a_thread_uses_the_page_that_another_one_has_just_added() {
+    // Fails if each thread that found no room adds a page: all but one of them would be empty.
+    let heap = fresh(4096, 4096);
+    let (class, shelf) = (class(64), heap.shelf(class(64)));
+    std::thread::scope(|scope| {
+        let added = shelf.adding.lock().unwrap();
+        let waiting = scope.spawn(|| heap.take(class));
+        std::thread::sleep(Duration::from_millis(30));
+        let number = heap.take_page(class).unwrap();
+        shelf.change(number, |pages| pages.add(number, heap.slots(class))).unwrap();
+        drop(added);
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!((heap.usage().unwrap().pages, heap.usage().unwrap().small_records), (1, 2));
 }
 
 #[test]
