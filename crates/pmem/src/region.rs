@@ -301,6 +301,23 @@ mod tests {
     }
 
     #[test]
+    fn bytes_reach_to_the_end_and_not_beyond() {
+        // Fails if the last bytes cannot be had, if a part is stored of what does not fit, or if
+        // what was read before is lost.
+        let region = Region::new(Image::<Std>::new(4096, 4096));
+        let (pm, bytes) = (region.access(), [7; 600]);
+        let mut out = b"before".to_vec();
+        for length in [600, 599, 593] {
+            assert!(pm.write_bytes(Addr::new(4096 - 592), &bytes[..length]).is_err());
+            assert!(pm.read_bytes(Addr::new(4096 - 592), length as u64, &mut out).is_err());
+        }
+        assert!(region.media().words().iter().all(|word| *word == 0));
+        pm.write_bytes(Addr::new(4096 - 600), &bytes).unwrap();
+        pm.read_bytes(Addr::new(4096 - 600), 600, &mut out).unwrap();
+        assert_eq!(out, [&b"before"[..], &bytes].concat());
+    }
+
+    #[test]
     fn a_length_from_a_damaged_file_allocates_nothing() {
         // Fails (by exhausting the memory) if the length were trusted before it is checked.
         let region = Region::new(Image::<Std>::new(4096, 4096));

@@ -343,6 +343,50 @@ mod tests {
     }
 
     #[test]
+    fn what_happens_to_a_span_reaches_the_log_inside() {
+        // Fails if a crash judge of a counted medium does not learn of it.
+        use crate::crash::{Model, What};
+        use crate::media::traced::Traced;
+        let region = Region::new(Counted::new(Traced::<Std>::new(Model::Adr, 4096, 8192)));
+        let (media, line) = (region.media(), Span::new(Addr::new(64), 8));
+        media.freed(line);
+        media.release(line);
+        media.renew(line);
+        media.release(line);
+        region.access().mark(SITE);
+        media.grow(8192).unwrap();
+        let log = media.inner().take_log();
+        let found: Vec<_> = log.events().iter().map(|event| event.what).collect();
+        let (word, count) = (8, 8);
+        let released = What::Release { word, count };
+        let grown = What::Grow { bytes: 8192 };
+        assert_eq!(found, [What::Free { word, count }, released, released, What::Mark, grown]);
+    }
+
+    #[test]
+    #[cfg(feature = "devices")]
+    fn locks_are_held_in_virtual_time_when_they_are_counted() {
+        // Fails if a thread in a schedule does not wait for another one, or never gets the lock.
+        use crate::media::emulated::{Emulated, Timing};
+        use crate::media::virtual_time::VirtualTime;
+        let profile = crate::profile::Profile::named("optane-100").unwrap();
+        let device = profile.memory().unwrap();
+        let media = Counted::new(Emulated::<Std>::new(device, Timing::Virtual, 4096, 4096));
+        let region = Region::new(media);
+        let inner = region.media().inner();
+        inner.begin(2, 2);
+        let clocks = [0, 1].map(|thread| {
+            inner.resume(thread, 0);
+            let pm = region.access();
+            pm.locked(7);
+            pm.dram(10);
+            pm.unlocking(7);
+            inner.now_ps(thread)
+        });
+        assert_eq!(clocks, [1_010_000, 2_020_000]);
+    }
+
+    #[test]
     #[cfg(feature = "devices")]
     fn lines_that_leave_durable_caches_do_so_when_they_are_counted() {
         // Fails if the request ends in the wrapper: the device would write the lines at another
