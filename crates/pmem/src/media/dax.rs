@@ -374,6 +374,38 @@ mod tests {
     }
 
     #[test]
+    fn caches_are_durable_only_where_the_kernel_says_so() {
+        // Fails if flushes are left out on a device of which the kernel says nothing, or if engines
+        // are told of another domain than the one that the medium relies on.
+        let directory = place("dax-domain");
+        let durable = medium(&directory, Arc::new(Os));
+        assert_eq!(durable.guarantees().domain, Domain::Eadr);
+        let (major, minor) = durable.backing.device().unwrap();
+        let said = PersistenceDomain::of_device(Path::new("/sys"), major, minor);
+        let expected = match said {
+            PersistenceDomain::CpuCache => Domain::Eadr,
+            _ => Domain::Adr,
+        };
+        if let Ok(writer) = best_flusher() {
+            let found = DaxMedium::start(durable.backing, writer).unwrap();
+            assert_eq!(found.guarantees().domain, expected);
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_new_length_is_durable_before_it_is_used() {
+        // Fails if power loss could cut off words that were flushed and fenced.
+        let directory = place("dax-growth");
+        let disk = Arc::new(BadDisk::default());
+        let medium = medium(&directory, Arc::clone(&disk) as Arc<dyn System>);
+        disk.0.store(true, Ordering::Relaxed);
+        assert!(matches!(medium.grow(1 << 17), Err(Error::System { .. })));
+        assert_eq!(medium.bytes(), 1 << 16);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
     fn a_hole_ahead_of_use_stays_one() {
         // Fails if room that is prepared takes storage that was given back to the device: on a
         // full disk there is none.

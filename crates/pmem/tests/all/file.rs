@@ -174,6 +174,10 @@ fn creating_never_replaces_a_file() {
     assert!(exists(medium.publish()));
     assert!(exists(FileMedium::create(directory.file(), 4096, &options()).map(|_| ())));
     assert_eq!(std::fs::read(directory.file()).unwrap(), b"mine");
+    // A link that leads nowhere has the name, too.
+    std::fs::remove_file(directory.file()).unwrap();
+    symlink("nowhere", directory.file()).unwrap();
+    assert!(exists(FileMedium::create(directory.file(), 4096, &options()).map(|_| ())));
     // After the obstacle is removed, publishing succeeds.
     std::fs::remove_file(directory.file()).unwrap();
     medium.publish().unwrap();
@@ -242,6 +246,10 @@ fn holes_are_filled_before_a_store_and_those_of_other_files_are_not() {
         assert_eq!((found, blocks()), (vec![hole], with_hole));
         let space = Space::new(pool.region().clone(), DATA);
         assert_eq!(space.usage().unwrap().hole_bytes, 1 << 18);
+        // Of a space that begins in the hole, only the rest is one.
+        let inside = Addr::new(hole.start.byte() + (1 << 14));
+        let part = Space::new(pool.region().clone(), inside).usage().unwrap();
+        assert_eq!(part.hole_bytes, (1 << 18) - (1 << 14));
         space.claim(Span::of_bytes(hole.start, 1 << 12)).unwrap();
         assert!(blocks() >= with_hole + (1 << 12));
         space.take((1 << 20) - hole.end_byte(), 64).unwrap();
@@ -793,8 +801,12 @@ fn what_a_killed_process_left_goes_and_what_a_living_one_makes_stays() {
     for path in [&left].into_iter().chain(&others) {
         std::fs::write(path, [0; 4096]).unwrap();
     }
+    // Of what has another name as well, somebody has made use.
+    let linked = beside(&format!(".{target}.761-1.new"));
+    std::fs::hard_link(&others[0], &linked).unwrap();
     let second = FileMedium::create(directory.file(), 4096, &options()).unwrap();
-    assert!(!left.exists() && begun_name.exists() && others.iter().all(|path| path.exists()));
+    assert!(!left.exists() && begun_name.exists() && linked.exists());
+    assert!(others.iter().all(|path| path.exists()));
     drop(second);
     begun.publish().unwrap();
     assert!(directory.file().exists());

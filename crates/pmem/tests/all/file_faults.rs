@@ -3,13 +3,14 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use crate::support::{Directory, Fault, Faulty, IDENTITY, options};
 use everhash_pmem::media::file::system::{Call, Os, System};
 use everhash_pmem::{
-    Addr, Boot, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Pool, Region,
-    Result, Site, Space, Span, StreamClass, StreamSupport,
+    Addr, Boot, Counted, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Pool,
+    Region, Result, Site, Space, Span, StreamClass, StreamSupport,
 };
 
 const SITE: Site = Site::new("test");
@@ -19,6 +20,7 @@ const ENOSPC: i32 = 28;
 const EFBIG: i32 = 27;
 const ENOLCK: i32 = 37;
 const EOPNOTSUPP: i32 = 95;
+const ENOSYS: i32 = 38;
 const EDQUOT: i32 = 122;
 
 /// What a run of the story had been promised when it ended.
@@ -360,6 +362,9 @@ fn p10_a_hole_that_finds_no_storage_is_still_free_room() {
     assert!(!space.has_room(0, 15 << 16, |bytes| bytes).unwrap());
     let usage = space.usage().unwrap();
     assert_eq!((usage.free_bytes, usage.hole_bytes), (15 << 16, 8 << 16));
+    let used = space.take(1 << 16, 1 << 16).unwrap();
+    assert!(!used.zero, "{used:?}");
+    space.give(used.span);
     disk.is_full.store(false, Relaxed);
     let whole = space.take(15 << 16, 64).unwrap().span;
     assert!(blocks() >= 1 << 20 && space.usage().unwrap().hole_bytes == 0);
@@ -411,11 +416,13 @@ fn p11_without_locks_or_on_a_network_the_file_is_refused_unless_told() {
 
 #[test]
 fn a_file_system_that_cannot_allocate_is_refused() {
-    // Fails if a file that may have holes is used all the same.
-    let directory = Arc::new(Directory::new());
-    let system = Faulty::new(&directory, Call::Allocate, 0, Fault::Fails(EOPNOTSUPP));
-    let refused = FileMedium::create(directory.file(), 4096, &options(system));
-    assert!(matches!(refused, Err(Error::Unsupported { .. })));
+    // Fails if a file that may have holes is used all the same, or if nobody is told what to do.
+    for number in [EOPNOTSUPP, ENOSYS] {
+        let directory = Arc::new(Directory::new());
+        let system = Faulty::new(&directory, Call::Allocate, 0, Fault::Fails(number));
+        let refused = FileMedium::create(directory.file(), 4096, &options(system));
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    }
 }
 
 #[test]
@@ -491,7 +498,7 @@ impl System for FullDisk {
 }
 
 /// A file of which an open finds no storage for all, and then some for a few spans.
-fn space_on(directory: &Directory, granted: &'static [u32]) -> Space<FileMedium> {
+fn space_on(directory: &Directory, granted: &'static [u32]) -> (Space<FileMedium>, Arc<FullDisk>) {
     let disk = Arc::new(FullDisk { granted, ..FullDisk::default() });
     let options = options(Arc::clone(&disk) as Arc<dyn System>);
     let region = Region::new(FileMedium::create(directory.file(), 4 << 20, &options).unwrap());
@@ -499,7 +506,7 @@ fn space_on(directory: &Directory, granted: &'static [u32]) -> Space<FileMedium>
     region.media().release(whole);
     disk.is_on.store(true, Relaxed);
     assert!(matches!(region.media().reserve(whole), Err(Error::Full { .. })));
-    Space::new(region, Addr::NULL)
+    (Space::new(region, Addr::NULL), disk)
 }
 
 #[test]
@@ -508,12 +515,14 @@ fn p10_a_hole_on_a_full_disk_leaves_other_free_space_usable() {
     // the system again and again for what it has refused.
     let directory = Directory::new();
     // After the whole file, the take, and the whole space once more: the first half of it.
-    let space = space_on(&directory, &[4]);
+    let (space, disk) = space_on(&directory, &[4]);
     let taken = space.take(64, 64).unwrap().span;
     assert!(taken.end_byte() <= 2 << 20, "{taken:?}");
     assert_eq!(space.usage().unwrap().hole_bytes, 2 << 20);
     space.take(1 << 20, 64).unwrap();
+    let asked = disk.seen.load(Relaxed);
     assert!(matches!(space.take(1 << 20, 64), Err(Error::Full { .. })));
+    assert_eq!(disk.seen.load(Relaxed) - asked, 1);
     space.take(1 << 19, 64).unwrap();
 }
 
@@ -522,7 +531,7 @@ fn p10_room_is_what_has_storage() {
     // Fails if one hole hides all other room, or if it counts as room itself.
     let directory = Directory::new();
     // After the whole file, what is asked for first.
-    let space = space_on(&directory, &[2]);
+    let (space, _) = space_on(&directory, &[2]);
     let has_room = |bytes| space.has_room(0, bytes, |bytes| bytes).unwrap();
     assert!(has_room(2 << 20));
     assert!(!has_room(3 << 20));
@@ -629,14 +638,91 @@ impl System for Holey {
 
 #[test]
 fn a_file_is_written_again_once_whatever_is_said_of_its_holes() {
-    // Fails (by hanging) if a hole where data begins sends the search back to the same data.
+    // Fails (by hanging) if a hole where data begins sends the search back to the same data, or if
+    // data does that lies before the place from which it was looked for.
+    let directory = Arc::new(Directory::new());
+    let backwards = Faulty::new(&directory, Call::FindData, 0, Fault::Says(0));
+    for system in [Arc::new(Holey) as Arc<dyn System>, backwards] {
+        let medium = FileMedium::create(directory.file(), 1 << 16, &options(system)).unwrap();
+        let region = Region::new(medium);
+        let mut promised = Promised::default();
+        put(&region, &mut promised).unwrap();
+        region.media().release(Span::of_bytes(Addr::new(1 << 14), 1 << 14));
+        region.media().rewrite().unwrap();
+        assert_eq!(region.access().load(Addr::NULL).unwrap(), 1);
+    }
+}
+
+#[test]
+fn writing_a_file_again_ends_at_its_end() {
+    // Fails (by hanging) if the part of a word at the end is looked for again and again, or if
+    // nothing is read and written where another program has cut the file.
+    let directory = Arc::new(Directory::new());
+    let content = vec![0xab; 4099];
+    std::fs::write(directory.file(), &content).unwrap();
+    let open = |system| FileMedium::open(directory.file(), &options(system)).unwrap();
+    open(Arc::new(Os)).rewrite().unwrap();
+    assert_eq!(std::fs::read(directory.file()).unwrap(), content);
+    let cut = Faulty::new(&directory, Call::Rewrite, 0, Fault::Says(0));
+    assert!(matches!(open(cut).rewrite(), Err(Error::System { .. })));
+}
+
+#[test]
+fn what_is_asked_of_a_counted_file_reaches_it() {
+    // Fails if a database whose medium is counted forgets that a sync failed, does not write again
+    // what it did not write, stores to holes, or keeps what it knows of lifetimes from the device.
+    let directory = Arc::new(Directory::new());
+    let system = Faulty::new(&directory, Call::Sync, 2, Fault::Fails(EIO));
+    let medium = FileMedium::create(directory.file(), 1 << 16, &options(system)).unwrap();
+    let region = Region::new(Counted::new(medium));
+    let (media, whole) = (region.media(), Span::of_bytes(Addr::NULL, 1 << 16));
+    assert_eq!(media.stream(whole, StreamClass(0)), media.inner().stream(whole, StreamClass(0)));
+    media.release(Span::of_bytes(Addr::new(1 << 14), 1 << 14));
+    assert_eq!(media.holes(), media.inner().holes());
+    media.reserve(whole).unwrap();
+    assert_eq!(media.holes(), Some(Vec::new()));
+    media.note_failed_syncs(Addr::new(4608), 0x0102_0304_0506_0708);
+    assert!(matches!(region.access().sync(SITE), Err(Error::System { .. })));
+    let bytes = std::fs::read(directory.only_file().unwrap()).unwrap();
+    assert_eq!(bytes[4608..4616], [8, 7, 6, 5, 4, 3, 2, 1]);
+    assert!(matches!(media.rewrite(), Err(Error::Poisoned)));
+}
+
+#[test]
+fn a_take_waits_for_room_whose_storage_is_given_back() {
+    // Fails if the medium grows because a run is missing for the moment in which it becomes a hole.
     let directory = Directory::new();
-    let medium = FileMedium::create(directory.file(), 1 << 16, &options(Arc::new(Holey))).unwrap();
-    let region = Region::new(medium);
-    let mut promised = Promised::default();
-    put(&region, &mut promised).unwrap();
-    region.media().rewrite().unwrap();
-    assert_eq!(region.access().load(Addr::NULL).unwrap(), 1);
+    let begun = Arc::new(Barrier::new(2));
+    let meeting = Arc::clone(&begun);
+    let run = move || {
+        meeting.wait();
+        std::thread::sleep(Duration::from_millis(30));
+    };
+    let options = options(Arc::new(Before { kind: Call::Punch, run }));
+    let region = Region::new(FileMedium::create(directory.file(), 1 << 20, &options).unwrap());
+    let space = Space::fresh(region, Addr::NULL);
+    std::thread::scope(|scope| {
+        let released = scope.spawn(|| space.release(1 << 16, u64::MAX));
+        begun.wait();
+        space.take(1 << 20, 64).unwrap();
+        assert_eq!(released.join().unwrap().unwrap(), 1 << 20);
+    });
+    assert_eq!(space.usage().unwrap().growth_steps, 0);
+}
+
+#[test]
+fn a_hole_that_the_device_refuses_is_still_free_room() {
+    // Fails if an error of the device takes free lines away until the next open.
+    let directory = Arc::new(Directory::new());
+    let system = Faulty::new(&directory, Call::Allocate, 2, Fault::Fails(EIO));
+    let options = options(system);
+    let region = Region::new(FileMedium::create(directory.file(), 1 << 20, &options).unwrap());
+    let space = Space::fresh(region, Addr::NULL);
+    space.release(1 << 16, 1 << 19).unwrap();
+    let before = space.usage().unwrap();
+    assert!(matches!(space.take(1 << 20, 64), Err(Error::System { .. })));
+    assert_eq!(space.usage().unwrap(), before);
+    space.take(1 << 20, 64).unwrap();
 }
 
 #[test]
