@@ -177,6 +177,10 @@ mod tests {
             (with("dimms = {value = 4, unit = 'modules'}"), "source"),
             (with("dimms = {value = 0, unit = 'modules', source = 's'}"), "1 to 64"),
             (with("dimms = {value = 1.5, unit = 'modules', source = 's'}"), "whole number"),
+            (with("dimms = {value = 4, unit = 'modules', source = ''}"), "source"),
+            (with("dimms = {value = 4, unit = 'modules', source = 's', old = 2}"), "old"),
+            (with("mixed_penalty = {value = 1e9, unit = 'ratio', source = 's'}"), "a number, 1 to"),
+            ("name = ''\ntitle = 'x'\nbase = 'optane-100'".to_string(), "name is no text"),
             (with("dims = {value = 4, unit = 'modules', source = 's'}"), "dims"),
             (with("flush = {value = 'clean', source = 's'}"), "clflushopt"),
             (with("dimms = 4"), "value, unit and source"),
@@ -243,6 +247,27 @@ mod tests {
                 let ftl = crate::media::flash::Ftl::new(&small, 1);
                 assert_eq!(ftl.logical_pages(), small.logical_pages());
             }
+        }
+    }
+
+    #[test]
+    fn the_smallest_device_still_has_a_set_of_lines_or_a_page_in_its_cache() {
+        // Fails if a device that was made small could hold nothing, and divided by zero.
+        let memory = Profile::named("optane-100").unwrap().memory().unwrap().scaled(1e12);
+        assert_eq!(memory.cache_bytes, memory.cache_ways * crate::LINE);
+        let flash = Profile::named("tiered").unwrap().flash().unwrap().clone();
+        assert_eq!(FlashDevice { cache_ratio: 0.0, ..flash }.cache_pages(), 1);
+    }
+
+    #[test]
+    fn only_clwb_leaves_a_line_in_the_cache() {
+        // Fails if what a processor does with one instruction counted for the others.
+        let device = Profile::named("optane-200").unwrap().memory().unwrap().clone();
+        for flush in [Flushing::Clwb, Flushing::Clflushopt, Flushing::Clflush] {
+            let keeps = MemoryDevice { flush, clwb: Clwb::Keeps, ..device.clone() };
+            assert_eq!(keeps.flush_keeps_line(), flush == Flushing::Clwb);
+            let invalidates = MemoryDevice { flush, clwb: Clwb::Invalidates, ..device.clone() };
+            assert!(!invalidates.flush_keeps_line());
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::media::random::Random;
-use crate::media::virtual_time::{Schedule, Step};
-use crate::profile::Profile;
+use crate::media::virtual_time::{Schedule, Step, VirtualTime};
+use crate::profile::{Flushing, Profile};
 use crate::{Block, Domain, Error, Media, Region, Site, WORD};
 
 const SITE: Site = Site::new("test/site");
@@ -336,7 +336,121 @@ fn wear_counts_writes_of_lines_and_units() {
     let most = region.media().most_written_line(Span::new(Addr::new(0), 8192));
     assert_eq!(most, Some((Addr::new(128), 100)));
     region.media().drain();
-    assert_eq!(region.media().unit_wear().touched, 2);
+    let wear = region.media().unit_wear();
+    assert_eq!((wear.touched, wear.writes, wear.most), (2, 2, 1), "the buffer took the others");
+}
+
+#[test]
+fn a_device_that_keeps_nothing_leaves_zeros() {
+    // Fails if memory that is volatile looked durable.
+    let region = region(&memory("dram"), Timing::Counting, 4096);
+    region.access().store(Addr::new(64), 1).unwrap();
+    region.access().sync(SITE).unwrap();
+    assert_eq!(region.media().crash(None), vec![0; 512]);
+}
+
+#[test]
+fn a_sync_and_a_new_phase_empty_the_buffers_of_every_thread() {
+    // Fails if a store past the caches stays in the buffer of a thread that runs no more.
+    let region = region(&memory("optane-100"), Timing::Counting, 4096);
+    let media = region.media();
+    let store = |line: u64| {
+        media.resume(1, 0);
+        region.access().write_words_nt(Addr::new(line * LINE), &[5], SITE).unwrap();
+    };
+    media.begin(2, 2);
+    store(1);
+    assert_eq!((media.counters().host_writes, media.crash(None)[8]), (0, 0));
+    media.resume(0, 0);
+    region.access().sync(SITE).unwrap();
+    assert_eq!((media.counters().host_writes, media.crash(None)[8]), (1, 5));
+    store(2);
+    media.begin(1, 1);
+    assert_eq!((media.counters().host_writes, media.crash(None)[16]), (2, 5));
+}
+
+#[test]
+fn many_writers_share_a_smaller_write_buffer() {
+    // Fails if the number of writers had no say, or if that of one module counted for all. Two
+    // modules have 60 units each, and 16 of them with more than four writers for each module.
+    let region = region(&memory("optane-100"), Timing::Counting, 1 << 16);
+    for unit in 0..64 {
+        region.access().write_words_nt(Addr::new(unit * 256), &[1; 8], SITE).unwrap();
+    }
+    let writes = |writers| {
+        region.media().begin(writers, writers);
+        region.media().counters().media_writes
+    };
+    assert_eq!([1, 8, 9].map(writes), [0, 0, 2 * (32 - 16)]);
+}
+
+#[test]
+fn flushes_by_the_oldest_instruction_wait_for_one_another() {
+    // Fails if clflush were as cheap as what came after it: four flushes, then a fence.
+    let time = |flush| {
+        let device = MemoryDevice { flush, ..memory("optane-100") };
+        let region = region(&device, Timing::Virtual, 4096);
+        let pm = region.access();
+        pm.write_words(Addr::NULL, &[1; 32]).unwrap();
+        pm.fence(SITE).unwrap();
+        let before = region.media().elapsed_ps();
+        pm.persist(Span::new(Addr::NULL, 32), SITE).unwrap();
+        region.media().elapsed_ps() - before
+    };
+    let [oldest, newer] = [Flushing::Clflush, Flushing::Clflushopt].map(time);
+    assert_eq!((newer, oldest), (62_000, 4 * 62_000));
+}
+
+#[test]
+fn a_line_that_stays_after_its_flush_is_flushed_again_more_slowly() {
+    // Fails if the second flush of a kept line cost what the first does: 130 ns instead of 62.
+    let region = region(&memory("optane-200"), Timing::Virtual, 4096);
+    let pm = region.access();
+    pm.load(Addr::NULL).unwrap();
+    let times = [1, 2].map(|value| {
+        let before = region.media().elapsed_ps();
+        pm.store(Addr::NULL, value).unwrap();
+        pm.persist(Span::new(Addr::NULL, 1), SITE).unwrap();
+        region.media().elapsed_ps() - before
+    });
+    assert_eq!(times[1] - times[0], 130_000 - 62_000);
+}
+
+#[test]
+fn a_load_behind_a_store_that_missed_is_sequential() {
+    // Fails if only loads told the processor where the program goes.
+    let region = region(&memory("optane-100"), Timing::Virtual, 4096);
+    let pm = region.access();
+    pm.store(Addr::new(1024), 1).unwrap();
+    pm.fence(SITE).unwrap();
+    let before = region.media().elapsed_ps();
+    pm.load(Addr::new(1024 + LINE)).unwrap();
+    assert_eq!(region.media().elapsed_ps() - before, 169_000);
+}
+
+#[test]
+fn reads_and_writes_delay_each_other_as_the_profile_says() {
+    // Fails if one of them did not pay for the other: a load behind writes, and writes behind one.
+    let time = |mixed_penalty: f64, loads_first: bool| {
+        let device = MemoryDevice { mixed_penalty, dimms: 1, ..memory("optane-100") };
+        let region = region(&device, Timing::Virtual, 1 << 20);
+        let pm = region.access();
+        if loads_first {
+            pm.prefetch(Addr::new(1 << 19));
+        }
+        for unit in 0..16 {
+            pm.write_words_nt(Addr::new(unit * 256), &[1; 32], SITE).unwrap();
+        }
+        if !loads_first {
+            // Many lines: that a bank works longer is noticed by the next one to need it.
+            pm.read_words(Addr::new(1 << 19), &mut [0; 32 * 64]).unwrap();
+        }
+        pm.fence(SITE).unwrap();
+        region.media().elapsed_ps()
+    };
+    for loads_first in [false, true] {
+        assert!(time(8.0, loads_first) > time(1.0, loads_first), "{loads_first}");
+    }
 }
 
 #[test]
@@ -350,6 +464,24 @@ fn growth_and_bounds_are_those_of_a_medium() {
     assert!(matches!(region.media().grow(8200), Err(Error::Full { .. })));
     pm.flush(Span::new(Addr::new(8184), 1 << 40), SITE);
     assert_eq!(region.media().counters().lines_flushed, 1);
+    let reads = region.media().counters().host_reads;
+    [8192, 1 << 40].into_iter().for_each(|at| pm.prefetch(Addr::new(at)));
+    assert_eq!(region.media().counters().host_reads, reads);
+}
+
+#[test]
+fn a_sleeper_lets_the_others_run_whatever_time_it_names() {
+    // Fails if a thread that wakes up at once, or earlier, runs alone for ever.
+    let region = region(&memory("optane-100"), Timing::Virtual, 4096);
+    let mut schedule = Schedule::new(&**region.media());
+    let mut naps = 0;
+    schedule.background(move |_| {
+        naps += 1;
+        assert!(naps < 100, "the thread behind it never runs");
+        Step::Sleep(0)
+    });
+    schedule.thread(|_| Step::Done);
+    assert_eq!(schedule.run().operations, 0);
 }
 
 /// A fixed mix of every verb, on four threads.

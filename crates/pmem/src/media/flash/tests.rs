@@ -126,6 +126,45 @@ fn every_access_takes_its_own_time() {
 }
 
 #[test]
+fn the_difference_of_two_snapshots_has_every_counter_under_its_name() {
+    // Fails if a row shows another counter, or what came before the first snapshot.
+    let region = region(&small(), 1 << 20);
+    let use_it = |pages: u64| {
+        let pm = region.access();
+        for page in 0..pages {
+            pm.store(Addr::new(page * 4096), page).unwrap();
+            pm.load(Addr::new(page * 4096 + 64)).unwrap();
+        }
+        pm.persist(Span::new(Addr::NULL, pages * 512), SITE).unwrap();
+        region.media().release(Span::of_bytes(Addr::NULL, 2 * 4096));
+        region.media().counters()
+    };
+    let (before, after) = (use_it(6), use_it(9));
+    let difference = after - before;
+    let rows = difference.rows().into_iter().zip(after.rows()).zip(before.rows());
+    for ((of_both, of_after), of_before) in rows {
+        assert_eq!(of_both.1, of_after.1 - of_before.1, "{}", of_both.0);
+    }
+    let row = |name| difference.rows().into_iter().find(|row| row.0 == name).unwrap().1;
+    assert_eq!((row("bytes_stored"), row("pages_flushed"), row("fences")), (72, 9, 1));
+    assert_eq!((row("cache_misses"), row("host_writes"), row("flash_writes")), (9, 9, 9));
+    assert_eq!((row("erases"), row("trims"), row("cache_hits")), (0, 2, 9));
+    assert_eq!((row("dirty_evictions"), row("bytes_loaded")), (5, 72));
+}
+
+#[test]
+fn a_new_phase_begins_with_an_access_that_counts() {
+    // Fails if a thread of a new phase were in the line of another one of before.
+    let region = region(&small(), 4096);
+    let load = |at| region.access().load(Addr::new(at)).unwrap();
+    assert_eq!([0, 8].map(load), [0, 0]);
+    assert_eq!(region.media().counters().cache_hits, 0);
+    region.media().begin(1, 1);
+    assert_eq!([16, 24].map(load), [0, 0]);
+    assert_eq!(region.media().counters().cache_hits, 1);
+}
+
+#[test]
 fn threads_queue_for_the_only_die() {
     // Fails if two pages were read at once.
     let region = region(&small(), 1 << 20);
@@ -206,7 +245,8 @@ fn streams_and_released_pages_reach_the_device() {
         pm.persist(Span::new(at, 1), SITE).unwrap();
     }
     region.media().release(Span::of_bytes(Addr::new(104), 20 * 4096));
-    assert_eq!(region.media().counters().ftl.trims, 19);
+    region.media().release(Span::of_bytes(Addr::new(104), 20 * 4096));
+    assert_eq!(region.media().counters().ftl.trims, 19, "each holds something once");
     let mut random = Random::new(1);
     for number in 0..20 * pages {
         let at = Addr::new(random.below(pages) * 4096);
@@ -219,6 +259,8 @@ fn streams_and_released_pages_reach_the_device() {
     let moved = counters.ftl.flash_writes - counters.ftl.host_writes;
     assert_eq!((used.host_writes, used.moved), (counters.ftl.host_writes, moved));
     assert_eq!((used.erases, used.valid), (counters.ftl.erases, pages));
+    let in_blocks = counters.ftl.flash_writes - counters.ftl.erases * device.block_pages;
+    assert_eq!(used.valid + used.stale, in_blocks);
     assert!(used.stale > 0 && region.media().streams()[0] == StreamUse::default());
     assert!(counters.ftl.internal_write_amplification() > 1.5);
     assert!(counters.external_write_amplification(20 * pages) > 1.5);
