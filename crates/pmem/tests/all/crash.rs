@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::common::{at_end, states_here};
 use everhash_pmem::crash::{
-    Explorer, Limits, Log, Memory, Model, Name, Random, Seen, State, What, debts,
+    Explorer, FREED, Limits, Log, Memory, Model, Name, Random, Seen, State, What, debts,
 };
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_pmem::pool::{Boot, Identity, Pool};
@@ -307,6 +307,97 @@ fn tiers_stay_inside_the_product() {
 }
 
 #[test]
+fn a_state_counts_once_for_each_length() {
+    // Fails if what was right before a growth passes for right after it.
+    let region = region(Model::Adr);
+    region.access().store(Addr::new(64), 1).unwrap();
+    region.media().grow(2 * BYTES).unwrap();
+    let log = region.media().take_log();
+    let (seen, _) = explore(Model::Adr, &log, &Limits::default(), |_| ControlFlow::Continue(()));
+    assert_eq!(seen.count(), 4);
+}
+
+#[test]
+fn a_point_with_more_choices_is_searched_as_well() {
+    // Fails if a point counts as judged because the durable words are those of an earlier one.
+    let region = region(Model::Adr);
+    for line in 0..3 {
+        region.access().store(Addr::new(line * LINE), 1).unwrap();
+        region.access().mark(PAIR);
+    }
+    let log = region.media().take_log();
+    let limits = Limits { product: 0, ..Limits::default() };
+    let (seen, _) = explore(Model::Adr, &log, &limits, |_| ControlFlow::Continue(()));
+    // A random state may be found as well: the three lines have eight in all.
+    assert!(seen.count() >= 7, "none, each one, and each pair: {}", seen.count());
+}
+
+#[test]
+fn all_stores_may_leave_what_was_there_before() {
+    // Fails if the image that keeps every store is another one where a word has its old value.
+    let region = region(Model::Adr);
+    for (at, value) in [(0, 1), (0, 0), (64, 5)] {
+        region.access().store(Addr::new(at), value).unwrap();
+    }
+    let log = region.media().take_log();
+    let limits = Limits { whole_places: false, ..Limits::NONE_AND_ALL };
+    let mut states = BTreeSet::new();
+    explore(Model::Adr, &log, &limits, |state| {
+        states.insert((state.words()[0], state.words()[8]));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(states, BTreeSet::from([(0, 0), (0, 5)]));
+}
+
+#[test]
+fn a_lazy_search_ends_when_its_judge_says_so_and_sorts_its_names() {
+    // Fails if a campaign goes on behind its first finding, or if the name of that depends on the
+    // order in which its judge looks at words.
+    let log = scattered(Model::Adr, 60);
+    let region = region(Model::Adr);
+    let limits = Limits { product: 1, lazy: 1000, ..Limits::default() };
+    let mut explorer = at_end(Memory::zero(Model::Adr, BYTES), &log);
+    let (mut runs, mut found) = (0, None);
+    let flow = explorer.states(&limits, &mut Seen::default(), 0, &mut |state| {
+        let load = |at| region.access().load(Addr::new(at)).unwrap();
+        let words = state.on(region.media(), || [128, 64, 0].map(load));
+        runs += 1;
+        if words.contains(&0) {
+            return ControlFlow::Continue(());
+        }
+        found = Some((runs, state.name().to_string()));
+        ControlFlow::Break(())
+    });
+    assert!(flow.is_break());
+    assert_eq!(found, Some((runs, "120:l0.1,l1.1,l2.1".to_string())));
+}
+
+#[test]
+fn what_a_judge_overwrites_needs_no_choice_and_stays() {
+    // Fails if the content that a crash left comes back over what recovery has stored, released or
+    // freed.
+    let log = scattered(Model::File, 60);
+    let region = region(Model::File);
+    let limits = Limits { product: 1, lazy: 1000, ..Limits::default() };
+    let mut explorer = at_end(Memory::zero(Model::File, BYTES), &log);
+    let mut runs = 0;
+    let flow = explorer.states(&limits, &mut Seen::default(), 0, &mut |state| {
+        let words = state.on(region.media(), || {
+            let pm = region.access();
+            pm.store(Addr::new(0), 77).unwrap();
+            region.media().freed(Span::new(Addr::new(64), 8));
+            region.media().release(Span::new(Addr::new(128), 8));
+            [0, 64, 72, 128, 136].map(|at| pm.load(Addr::new(at)).unwrap())
+        });
+        assert_eq!(words, [77, FREED, FREED, 0, 0]);
+        runs += 1;
+        ControlFlow::Continue(())
+    });
+    assert!(flow.is_continue());
+    assert!(runs <= 2, "{runs}");
+}
+
+#[test]
 fn another_seed_tries_other_states() {
     // Fails if a second campaign judges the random states of the first once more.
     let log = scattered(Model::Adr, 60);
@@ -474,6 +565,23 @@ fn a_lazy_search_agrees_with_full_enumeration_on_random_runs() {
         });
         assert_eq!(found, expected, "seed {seed}");
     }
+}
+
+#[test]
+fn a_memory_says_what_may_still_be_lost() {
+    // Fails if a judge takes words for durable that are not, or the name of a model for another.
+    let region = region(Model::Adr);
+    let pm = region.access();
+    pm.store(Addr::new(64), 1).unwrap();
+    let log = region.media().take_log();
+    let memory = at_end(Memory::zero(Model::Adr, BYTES), &log).memory().clone();
+    assert!(!memory.is_settled() && memory.is_pending(8) && !memory.is_pending(9));
+    pm.persist(Span::new(Addr::new(64), 1), PAIR).unwrap();
+    let log = region.media().take_log();
+    let memory = at_end(memory, &log).memory().clone();
+    assert!(memory.is_settled() && !memory.is_pending(8));
+    assert!(Model::ALL.iter().all(|model| Model::from_name(model.name()) == Some(*model)));
+    assert_eq!(["", "ad", "adr ", "ADR"].map(Model::from_name), [None; 4]);
 }
 
 #[test]
@@ -687,9 +795,11 @@ fn a_run_after_a_restart_is_like_the_first() {
         region.media().release(Span::new(Addr::new(64), 8));
         region.media().take_log()
     };
+    region.media().set_mutant(Some(Mutant { site: PAIR, change: Change::DropFlush }));
     let first = run();
+    assert_eq!(region.media().first_change(), Some(1));
     region.media().restart(&[0; 512]);
-    assert_eq!(run(), first);
+    assert_eq!((region.media().first_change(), run()), (None, first));
 }
 
 /// Adds up two counters; recovery repairs the second from the first, and itself needs two steps.
