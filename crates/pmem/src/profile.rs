@@ -160,7 +160,10 @@ mod tests {
             let profile = Profile::named(name).unwrap();
             assert_eq!(profile.name(), name);
             assert!(profile.entries().iter().all(|entry| !entry.source.is_empty()), "{name}");
-            assert_ne!(profile.memory().is_ok(), profile.flash().is_ok());
+            let (memory, flash) = (profile.memory().err(), profile.flash().err());
+            let wrong = memory.as_ref().or(flash.as_ref()).unwrap().to_string();
+            let wanted = if memory.is_some() { "a memory device" } else { "a flash device" };
+            assert!(memory.is_some() != flash.is_some() && wrong.contains(wanted), "{wrong}");
         }
     }
 

@@ -174,6 +174,22 @@ mod tests {
     use crate::Std;
 
     #[test]
+    fn an_error_of_a_torn_read_is_none() {
+        // Fails if what a reader found in the middle of a change is taken for damage.
+        let sequence = Sequence::<Std>::new();
+        let mut reads = 0;
+        let found = sequence.read_with(|| {
+            reads += 1;
+            if reads > 1 {
+                return Ok(reads);
+            }
+            sequence.begin()?.end();
+            Err(Error::Corrupt { at: 8, broken: "the reader was torn" })
+        });
+        assert_eq!(found.unwrap(), 2);
+    }
+
+    #[test]
     fn a_reader_accepts_what_did_not_change_and_nothing_else() {
         // Fails if a change under way, or one that came between, goes unnoticed.
         let sequence = Sequence::<Std>::new();

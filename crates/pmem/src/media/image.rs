@@ -294,6 +294,7 @@ mod tests {
         assert_eq!((image.bytes(), traced.bytes()), (4096, 4096));
         image.grow(64).unwrap();
         assert_eq!(image.bytes(), 4096, "it never shrinks");
+        assert_eq!(Image::<Std>::new(100, 200).bytes(), 96, "whole words");
         image.refusals().growths.plan(0, 9);
         assert!(matches!(image.grow(64), Err(Error::Full { needed: 0 })));
     }
