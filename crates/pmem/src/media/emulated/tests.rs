@@ -341,6 +341,37 @@ fn wear_counts_writes_of_lines_and_units() {
 }
 
 #[test]
+fn every_way_to_a_word_is_counted() {
+    // Fails if an exchange, or a line that the caches push out, costs nothing.
+    let device = MemoryDevice { cache_bytes: 4096, ..memory("optane-100") };
+    let region = region(&device, Timing::Counting, 1 << 16);
+    let pm = region.access();
+    let word = pm.block::<1>(Addr::NULL).unwrap();
+    word.compare_exchange(0, 0, 1, SITE).unwrap();
+    word.compare_exchange(0, 0, 2, SITE).unwrap_err();
+    let counters = region.media().counters();
+    assert_eq!((counters.bytes_loaded, counters.bytes_stored), (16, 8));
+    (0..1024).for_each(|line| pm.store(Addr::new(line * LINE), 3).unwrap());
+    let counters = region.media().counters();
+    assert!(counters.dirty_evictions >= 1024 - 64, "{counters:?}");
+    assert_eq!(counters.dirty_evictions, counters.host_writes);
+}
+
+#[test]
+fn an_operation_takes_as_long_as_the_schedule_is_told() {
+    // Fails if the time that a program computes is always that of the profile.
+    let region = region(&memory("optane-100"), Timing::Virtual, 4096);
+    let mut schedule = Schedule::new(&**region.media()).operation_ps(7_000);
+    let mut left = 3;
+    schedule.thread(|_| {
+        left -= 1;
+        if left == 0 { Step::Done } else { Step::Again }
+    });
+    let summary = schedule.run();
+    assert_eq!((summary.operations, summary.busy_ps, summary.elapsed_ps), (2, 14_000, 14_000));
+}
+
+#[test]
 fn a_device_that_keeps_nothing_leaves_zeros() {
     // Fails if memory that is volatile looked durable.
     let region = region(&memory("dram"), Timing::Counting, 4096);
@@ -461,7 +492,7 @@ fn growth_and_bounds_are_those_of_a_medium() {
     assert!(pm.load(Addr::new(4096)).is_err());
     region.media().grow(8192).unwrap();
     assert_eq!(pm.load(Addr::new(8184)).unwrap(), 0);
-    assert!(matches!(region.media().grow(8200), Err(Error::Full { .. })));
+    assert!(matches!(region.media().grow(8200), Err(Error::Full { needed: 8 })));
     pm.flush(Span::new(Addr::new(8184), 1 << 40), SITE);
     assert_eq!(region.media().counters().lines_flushed, 1);
     let reads = region.media().counters().host_reads;
