@@ -295,7 +295,7 @@ fn tiers_stay_inside_the_product() {
             let mut explorer = at_end(Memory::zero(model, BYTES), &log);
             let mut some = BTreeSet::new();
             let _ = explorer.states(&limits, &mut Seen::default(), 0, &mut |state| {
-                assert!(all.contains(state.words()));
+                assert!(all.contains(state.words()) && !state.is_lazy());
                 assert!(some.insert(state.words().to_vec()));
                 ControlFlow::Continue(())
             });
@@ -508,7 +508,7 @@ fn a_lazy_search_sees_everything_that_can_be_seen_and_nothing_twice() {
         let rebuilt = rebuilt.unwrap();
         assert_eq!(rebuilt.durable()[..2], seen.0);
         assert_eq!(rebuilt.durable()[9], seen.1.unwrap_or(0));
-        assert_eq!(rebuilt.durable(), state.image());
+        assert!(rebuilt.durable() == state.image() && state.is_lazy());
         visits.push(seen);
         ControlFlow::Continue(())
     });
@@ -604,6 +604,22 @@ fn every_state_is_found_again_by_its_name() {
         });
         assert_eq!(names.len(), states);
     }
+}
+
+#[test]
+fn a_killed_process_is_found_again_by_its_name() {
+    // Fails if a kill is replayed as power loss, or as if the process went on: its end empties the
+    // buffers of stores past the caches.
+    let region = region(Model::Adr);
+    region.access().write_words_nt(Addr::new(64), &[1], PAIR).unwrap();
+    region.access().store(Addr::new(128), 2).unwrap();
+    let log = region.media().take_log();
+    let name: Name = "2:killed".parse().unwrap();
+    assert_eq!((name.event(), name.to_string()), (2, "2:killed".to_string()));
+    let zero = Memory::zero(Model::Adr, BYTES);
+    let rebuilt = Explorer::rebuild(zero, log.events(), &name).unwrap();
+    assert_eq!([8, 16].map(|word| rebuilt.durable()[word]), [1, 0]);
+    assert_eq!([8, 16].map(|word| rebuilt.visible()[word]), [1, 2]);
 }
 
 #[test]
@@ -747,6 +763,7 @@ fn a_log_holds_what_happened_and_nothing_else() {
     pm.store(Addr::NULL, 5).unwrap();
     keeping.media().freed(Span::new(Addr::NULL, 8));
     assert_eq!(pm.load(Addr::NULL).unwrap(), 5);
+    assert_eq!(keeping.media().log_length(), 2);
     let log = keeping.media().take_log();
     assert_eq!((log.events().len(), log.events()[0].what), (2, What::Flush { line: 62, count: 2 }));
     let mut other = log.events().to_vec();
