@@ -181,6 +181,8 @@ fn creating_never_replaces_a_file() {
     // After the obstacle is removed, publishing succeeds.
     std::fs::remove_file(directory.file()).unwrap();
     medium.publish().unwrap();
+    // It has its name, and keeps it.
+    medium.publish().unwrap();
     drop(medium);
     assert_eq!(directory.names(), ["pairs.ehdb"]);
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::support::{Directory, Fault, Faulty, IDENTITY, options};
 use everhash_pmem::media::file::system::{Call, Os, System};
 use everhash_pmem::{
-    Addr, Boot, Counted, Error, FileDurability, FileMedium, FileOptions, Hints, Holes, Media, Pool,
-    Region, Result, Site, Space, Span, StreamClass, StreamSupport,
+    Addr, Boot, Class, Counted, Error, FileDurability, FileMedium, FileOptions, Heap, Hints, Holes,
+    Media, Pool, Region, Result, Site, Space, Span, StreamClass, StreamSupport,
 };
 
 const SITE: Site = Site::new("test");
@@ -708,6 +708,30 @@ fn a_take_waits_for_room_whose_storage_is_given_back() {
         assert_eq!(released.join().unwrap().unwrap(), 1 << 20);
     });
     assert_eq!(space.usage().unwrap().growth_steps, 0);
+}
+
+#[test]
+fn an_error_of_the_device_is_neither_a_full_disk_nor_damage() {
+    // Fails if somebody is told to make room, or that the database is damaged, where a call failed.
+    let failing = |act: &dyn Fn(Arc<Space<FileMedium>>) -> Option<Error>| {
+        let directory = Arc::new(Directory::new());
+        let system = Faulty::new(&directory, Call::Allocate, 2, Fault::Fails(EIO));
+        let options = options(system);
+        let region = Region::new(FileMedium::create(directory.file(), 1 << 16, &options).unwrap());
+        let error = act(Arc::new(Space::fresh(region, Addr::NULL)));
+        assert!(matches!(error, Some(Error::System { .. })), "{error:?}");
+    };
+    let class = Class::of(64).unwrap();
+    failing(&|space| space.take(1 << 17, 64).err());
+    failing(&|space| space.has_room(0, 1 << 17, |bytes| bytes).err());
+    failing(&|space| {
+        space.take(1 << 16, 64).unwrap();
+        Heap::new(space, 1 << 14).take(class).err()
+    });
+    failing(&|space| {
+        space.release(1 << 16, 1 << 16).unwrap();
+        Heap::new(space, 1 << 14).claim(Addr::new(1 << 14), class).err()
+    });
 }
 
 #[test]
