@@ -277,9 +277,14 @@ mod tests {
     #[test]
     fn a_base_gives_what_the_profile_leaves_out() {
         // Fails if a derived profile kept its own defaults, or lost its changes.
-        let text = "name='x'\ntitle='x'\nbase='walsh'\n\
+        let text = "name='x'\ntitle='A device'\nbase='walsh'\n\
                     dimms = {value = 6, unit = 'modules', source = 'test'}";
-        let memory = Profile::parse(text).unwrap().memory().unwrap().clone();
+        let profile = Profile::parse(text).unwrap();
+        assert_eq!((profile.name(), profile.title()), ("x", "A device"));
+        for entry in profile.entries() {
+            assert_eq!(entry.source == "test", entry.key == "dimms", "{entry:?}");
+        }
+        let memory = profile.memory().unwrap().clone();
         assert_eq!((memory.dimms, memory.flush), (6, Flushing::Clflush));
     }
 }

@@ -262,6 +262,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_released_is_given_back() {
+        // Fails if pages of free space stay in memory: they would still hold what they held.
+        let region = Region::new(Dram::new(1 << 20).unwrap());
+        let pm = region.access();
+        pm.write_words(Addr::NULL, &vec![5; 1 << 17]).unwrap();
+        region.media().release(Span::of_bytes(Addr::NULL, 1 << 19));
+        let words = [0, (1 << 19) - 8, 1 << 19].map(|at| pm.load(Addr::new(at)).unwrap());
+        assert_eq!(words, [0, 0, 5]);
+    }
+
+    #[test]
     fn growth_keeps_words_and_stops_at_the_capacity() {
         // Fails if growth moves words, or if the capacity is only a wish.
         let options =

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::media::random::Random;
-use crate::media::virtual_time::{Schedule, Step, VirtualTime};
+use crate::media::virtual_time::{Schedule, Step, Summary, VirtualTime};
 use crate::profile::{Flushing, Profile};
 use crate::{Block, Domain, Error, Media, Region, Site, WORD};
 
@@ -362,13 +362,18 @@ fn an_operation_takes_as_long_as_the_schedule_is_told() {
     // Fails if the time that a program computes is always that of the profile.
     let region = region(&memory("optane-100"), Timing::Virtual, 4096);
     let mut schedule = Schedule::new(&**region.media()).operation_ps(7_000);
+    schedule.thread(|_| Step::Done);
     let mut left = 3;
     schedule.thread(|_| {
         left -= 1;
         if left == 0 { Step::Done } else { Step::Again }
     });
-    let summary = schedule.run();
+    let mut seen = Vec::new();
+    let summary = schedule.run_observed(|it| seen.push((it.thread, it.start_ps, it.end_ps)));
     assert_eq!((summary.operations, summary.busy_ps, summary.elapsed_ps), (2, 14_000, 14_000));
+    assert_eq!(seen, [(1, 0, 7_000), (1, 7_000, 14_000)]);
+    let shared = Summary { operations: 3, busy_ps: 9_000_000, elapsed_ps: 2_000_000 };
+    assert_eq!((shared.operations_per_second().round(), shared.mean_ns()), (1_500_000.0, 3000.0));
 }
 
 #[test]
@@ -378,6 +383,31 @@ fn a_device_that_keeps_nothing_leaves_zeros() {
     region.access().store(Addr::new(64), 1).unwrap();
     region.access().sync(SITE).unwrap();
     assert_eq!(region.media().crash(None), vec![0; 512]);
+    assert_eq!(region.media().guarantees().domain, Domain::None);
+}
+
+#[test]
+fn an_amplification_is_a_ratio_of_what_it_is_named_after() {
+    // Fails if bytes of the program, of the processor and of the media are mixed up: a word is
+    // stored to each of a hundred units, so that a line goes to the module and a unit to the media.
+    let words: Vec<u64> = (0..8192).collect();
+    let device = memory("optane-100");
+    let media = Emulated::of(&device, Timing::Counting, 1, &words, 1 << 16, 1 << 16);
+    let region: Region<Emulated> = Region::new(media);
+    assert_eq!(region.media().words(), words);
+    let (pm, before) = (region.access(), region.media().counters());
+    for unit in 0..100 {
+        pm.store(Addr::new(unit * 256), 1).unwrap();
+        pm.persist(Span::new(Addr::new(unit * 256), 1), SITE).unwrap();
+    }
+    region.media().drain();
+    let counters = region.media().counters() - before;
+    assert_eq!(
+        (counters.write_amplification(), counters.device_write_amplification()),
+        (32.0, 4.0)
+    );
+    assert_eq!(counters.write_amplification_of(1600), 16.0);
+    assert_eq!(counters.read_amplification_of(3200), 8.0);
 }
 
 #[test]

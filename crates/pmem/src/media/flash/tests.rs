@@ -277,6 +277,7 @@ fn the_device_ends_where_its_logical_pages_end() {
     let region = region(&small(), 4096);
     let end = small().logical_pages() * 4096;
     region.media().grow(end).unwrap();
+    assert_eq!(region.media().guarantees().access_unit_bytes, 4096);
     assert!(matches!(region.media().grow(end + 1), Err(Error::Full { .. })));
     assert_eq!(region.access().load(Addr::new(end - 8)).unwrap(), 0);
 }
