@@ -2,7 +2,6 @@
 //!
 //! Shares the ruler with the code that serves the table, and nothing else.
 
-use core::cmp::Ordering;
 use core::ops::Bound;
 use std::collections::{BTreeMap, HashMap};
 
@@ -325,7 +324,7 @@ impl<M: Media> Judge<'_, M> {
                 self.goes_on(&stream, tail[0]).or_else(&mut *damage)?;
             }
             for (sequence, segment) in stream.range(..=last) {
-                let Some(words) = self.words_of(segment, record) else {
+                let Some((words, certain)) = self.words_of(segment, record) else {
                     let broken = "a segment ends inside its units, and not before its record says";
                     damage(corrupt(segment.at, broken))?;
                     continue;
@@ -342,11 +341,6 @@ impl<M: Media> Judge<'_, M> {
                     spans.push(whole(words));
                     continue;
                 }
-                let certain = match sequence.cmp(&tail[0]) {
-                    Ordering::Equal if self.left == Left::Power => tail[1],
-                    Ordering::Greater if self.left == Left::Power => 0,
-                    _ => words,
-                };
                 let words = (words, certain);
                 let end = self.objects(segment, words, &mut newest, (&mut cut, damage))?;
                 spans.push(whole(end));
@@ -426,24 +420,29 @@ impl<M: Media> Judge<'_, M> {
         }
     }
 
-    /// Returns the words in use of a segment by a commit record; `None` if it is damaged.
-    fn words_of(&self, segment: &Segment, record: &Record) -> Option<u64> {
+    /// Returns how many words of a segment may be in use by a commit record, and how many of these
+    /// are for certain; `None` if it is damaged.
+    fn words_of(&self, segment: &Segment, record: &Record) -> Option<(u64, u64)> {
         let tail = record.tail(segment.stream());
         let order = segment.sequence().cmp(&tail[0]);
         let goes_behind = self.goes_behind(segment, record);
         let least = if order.is_eq() && goes_behind { tail[1] } else { 0 };
-        let possible = least..=self.most_words(segment);
-        let said = Tail::of(segment.head[SegmentHead::TAIL], segment.seal).map(|tail| tail.words);
-        let words = match self.left {
-            _ if order.is_eq() && !goes_behind => Some(tail[1]),
+        let most = self.most_words(segment);
+        let said = Tail::of(segment.head[SegmentHead::TAIL], segment.seal);
+        // Immediate writes do not move the tail while they fill a segment.
+        let is_filled = self.is_immediate && said.is_some_and(|tail| tail.ended == Ended::Not);
+        let possible = if is_filled { 0 } else { least }..=most;
+        let said = said.map(|tail| tail.words).filter(|words| possible.contains(words));
+        let (words, certain) = match self.left {
+            _ if order.is_eq() && !goes_behind => (tail[1], tail[1]),
             // Power loss may have kept an older end, or none, in a head that is sound.
-            Left::Power if order.is_ge() && self.salvages => {
-                said.filter(|words| possible.contains(words)).or(Some(*possible.end()))
+            Left::Power if order.is_ge() => {
+                (said.filter(|_| self.salvages && !is_filled).unwrap_or(most), least)
             }
-            Left::Power if order.is_ge() => Some(*possible.end()),
-            _ => said,
+            Left::Visible if is_filled => (most, said?.max(least)),
+            _ => (said?, said?),
         };
-        words.filter(|words| possible.contains(words))
+        (least..=most).contains(&words).then_some((words, certain))
     }
 
     fn most_words(&self, segment: &Segment) -> u64 {

@@ -4,7 +4,8 @@
 //! | the pool was | what counts |
 //! |---|---|
 //! | closed | what the newest commit record says |
-//! | left by a killed process | what the tails in the heads say: every store is visible |
+//! | left by a killed process | what the tails in the heads say: every store is visible; of |
+//! | | immediate writes also all behind them, as far as objects are sound |
 //! | left by power loss | of batches, what the newest commit record says of which every object is |
 //! | | sound; of immediate writes also all behind it, as far as objects are sound |
 //!
@@ -199,7 +200,10 @@ fn chosen<M: Media>(
         let tail = base.tails[stream];
         for (segment, words) in segments.values_mut() {
             *words = match (segment.sequence == tail.sequence, shutdown) {
-                (_, Shutdown::Process) => segment.tail()?.words,
+                (is_last, Shutdown::Process) => {
+                    let least = if is_last { tail.fill } else { 0 };
+                    visible_words(pm, objects, segment, (least, is_immediate))?
+                }
                 (false, _) => segment.ended()?,
                 (true, _) => tail.fill,
             };
@@ -210,7 +214,7 @@ fn chosen<M: Media>(
             verify(pm, objects, segments, from)?;
         }
         match (shutdown, is_immediate) {
-            (Shutdown::Process, _) => visible(segments, tail, later)?,
+            (Shutdown::Process, _) => visible(pm, objects, segments, (tail, is_immediate), later)?,
             (Shutdown::Power, true) => {
                 let reached = behind(pm, objects, segments, (base, tail), later)?;
                 plan.left_over.extend(reached);
@@ -239,10 +243,31 @@ fn verify<M: Media>(
     Ok(())
 }
 
+/// Returns the words in use of a segment that a killed process left, `least` of which a commit
+/// record knows.
+///
+/// Of immediate writes only those of an atomic batch have moved its tail before it ended.
+fn visible_words<M: Media>(
+    pm: &Access<'_, M>,
+    objects: Objects,
+    segment: &FoundSegment,
+    (least, is_immediate): (u64, bool),
+) -> Result<u64> {
+    let tail = segment.tail()?;
+    if !is_immediate || tail.ended != Ended::Not {
+        return Ok(tail.words);
+    }
+    let words = tail.words.max(least);
+    segment.bound(words)?;
+    sound_until(pm, objects, segment.part(words, segment.words()), true)
+}
+
 /// Accepts the segments behind a commit record that a killed process left.
-fn visible(
+fn visible<M: Media>(
+    pm: &Access<'_, M>,
+    objects: Objects,
     segments: &mut BTreeMap<u64, (FoundSegment, u64)>,
-    tail: Position,
+    (tail, is_immediate): (Position, bool),
     later: BTreeMap<u64, (FoundSegment, u64)>,
 ) -> Result<()> {
     let mut last = segments.get(&tail.sequence).map(|(segment, _)| *segment);
@@ -252,7 +277,7 @@ fn visible(
         if sequence != next {
             return Err(segment.corrupt("the segments of a stream have consecutive numbers"));
         }
-        let words = segment.tail()?.words;
+        let words = visible_words(pm, objects, &segment, (0, is_immediate))?;
         segment.bound(words)?;
         segments.insert(sequence, (segment, words));
         last = Some(segment);

@@ -2,7 +2,8 @@
 //!
 //! A shard belongs to one stream for ever, so that the versions of a key stand in order. A segment
 //! is filled upwards, and nothing in it is ever rewritten but two words of its head: the tail,
-//! which leads a process that follows a killed one, and the checksum, when it is empty.
+//! which leads a process that follows a killed one, and the checksum, when it is empty. Immediate
+//! writes leave the tail alone until the segment ends: their checks lead.
 
 use core::hint::cold_path;
 use core::sync::atomic::Ordering;
@@ -127,9 +128,12 @@ impl<M: Media> Reef<M> {
         if object.kind == Kind::Removed {
             open.tombstones += words;
         }
-        let tail = Tail { words: open.fill, ended: Ended::Not }.word(open.seal);
-        let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
-        pm.commit_word(tail_at, tail, sites::TAIL)?;
+        // The head is on a page of its own, which a sync would write for this word alone.
+        if !self.is_immediate {
+            let tail = Tail { words: open.fill, ended: Ended::Not }.word(open.seal);
+            let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
+            pm.commit_word(tail_at, tail, sites::TAIL)?;
+        }
         stream.pending += words * WORD;
         Ok(at)
     }

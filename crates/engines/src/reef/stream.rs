@@ -194,15 +194,12 @@ impl Stream {
         self.durable = self.durable.max(position);
     }
 
-    /// Calls `flush` with what is not durable, in order, heads included.
+    /// Calls `flush` with what is not durable, in order, heads included: that of a segment when it
+    /// has begun, and again when it has ended.
     pub fn not_durable(&self, mut flush: impl FnMut(Span)) {
-        let mut part = |sequence: u64, start: Addr, fill: u64| {
-            let head = SegmentHead::WORDS as u64;
-            let from = match sequence == self.durable.sequence {
-                true => self.durable.fill.max(head),
-                false => head,
-            };
-            flush(Span::new(start, head));
+        let is_begun = |sequence| sequence == self.durable.sequence;
+        let mut part = |sequence, start: Addr, fill: u64| {
+            let from = if is_begun(sequence) { self.durable.fill } else { 0 };
             if from < fill {
                 flush(Span::new(start.plus(from), fill - from));
             }
@@ -212,6 +209,9 @@ impl Stream {
         }
         if let Some(open) = &self.open {
             part(open.sequence, open.span.start, open.fill);
+        }
+        if let Some(ended) = self.sealed.get(&self.durable.sequence) {
+            flush(Span::new(ended.span.start, SegmentHead::WORDS as u64));
         }
     }
 }

@@ -129,5 +129,6 @@ fn the_end_of_a_process_loses_nothing() {
     // Fails if a write is somewhere else than in the mapping when it returns.
     for form in super::FORMS {
         survives_ended_processes::<Reef>(form).unwrap();
+        survives_ended_processes::<Immediate>(form).unwrap();
     }
 }

@@ -422,6 +422,41 @@ fn salvage_of_a_killed_process_reports_a_damaged_object_and_goes_on_behind_it() 
 }
 
 #[test]
+fn an_immediate_write_of_a_killed_process_is_lost_by_damage_behind_the_commit_record_alone() {
+    // Fails if what an epoch made durable is looked for like what lies behind it, where the first
+    // damaged object ends the log: damage there would cost pairs, and nobody would be told.
+    // All objects lie in one unit.
+    let settings =
+        ReefSettings { durability: 1, streams: 1, segment_bytes: 64 << 10, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 256 << 10);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..10u64).for_each(|key| assert!(session.table().insert_word(key, key).unwrap()));
+    session.table().commit_epoch().unwrap();
+    (10..20u64).for_each(|key| assert!(session.table().insert_word(key, key).unwrap()));
+    let newest = session.table().streams[0].0.lock().unwrap().open.unwrap();
+    assert_eq!(newest.fill, SegmentHead::WORDS as u64 + 20 * 3);
+    let (boot, whole) = (session.opening().boot, session.region().media().words());
+    let with_damage = |number: u64| {
+        let (mut words, object) = (whole.clone(), SegmentHead::WORDS as u64 + 3 * number);
+        words[newest.span.start.plus(object).word() as usize] ^= 1 << 40;
+        let bytes = 8 * words.len() as u64;
+        let region = || Region::<Image>::new(Image::of(&words, bytes, bytes));
+        let checked = Reef::check(&region(), boot, &mut |_, _| {}).map(|checked| checked.items);
+        let opened = open::<Reef, _>(region(), boot, &Inline).map(|table| table.len().unwrap());
+        let (mut salvaged, mut reports) = (0, 0);
+        Reef::salvage(&region(), boot, &mut |_, _| salvaged += 1, &mut |_| reports += 1).unwrap();
+        (checked, opened, (salvaged, reports))
+    };
+    let (checked, opened, salvaged) = with_damage(15);
+    assert!(matches!((checked, opened), (Ok(15), Ok(15))));
+    assert_eq!(salvaged, (19, 1));
+    let (checked, opened, salvaged) = with_damage(5);
+    assert!(matches!(checked, Err(Error::Corrupt { .. })), "{checked:?}");
+    assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
+    assert_eq!(salvaged, (19, 1));
+}
+
+#[test]
 fn after_power_loss_a_check_counts_what_an_opening_finds() {
     // Fails if a check counts writes behind the commit record that an opening takes back: of
     // batches all, of immediate writes those of an atomic batch and what is behind it.
