@@ -88,7 +88,7 @@ impl<M: Media> Heap<M> {
         assert!((256..=1 << 32).contains(&page_bytes), "a page has 256 to 2^32 bytes");
         let classes = (0..Class::COUNT).map(|_| Shelf::new()).collect();
         // Threads whose numbers follow one another begin far apart.
-        let start = |thread: usize| (thread as u8).reverse_bits() as usize / (256 / PARTS) % PARTS;
+        let start = |thread: usize| (thread as u8).reverse_bits() as usize / (256 / PARTS);
         let starts = core::array::from_fn(|thread| AtomicWord::new(start(thread) as u64));
         Heap { space, page_bytes, classes, starts }
     }
