@@ -3,11 +3,11 @@
 //! The writer holds the latches of all shards and streams that take part: its objects lie one
 //! behind the other in each stream, and no cut of an epoch comes between them.
 //!
-//! | what ends | what keeps the batch whole |
-//! |---|---|
-//! | the process | tails move after a record that says all of them; recovery takes what it says |
-//! | power, writes in batches | an epoch, which has all objects or none |
-//! | power, immediate writes | objects of a batch count only under a commit record, which is durable before anything follows them |
+//! | writes are durable | what ends | what keeps the batch whole |
+//! |---|---|---|
+//! | by epochs | the process | tails move after a record that says all of them; recovery takes what it says |
+//! | by epochs | power | an epoch, which has all objects or none |
+//! | at once | either | objects of a batch count only under a commit record, which is durable before anything follows them |
 //!
 //! Readers take no latch: they see the writes one by one.
 
@@ -230,10 +230,12 @@ impl<M: Media> Reef<M> {
         // There is one record: a batch beside this one must not write its own before all our tails
         // have moved.
         let _batching = self.batching.lock()?;
-        self.poison_on_error(pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM]))?;
-        let checksum = layout::sum(&record[..BatchRecord::CHECKSUM], BATCH, self.seed);
-        let checksum_at = BATCH.plus(BatchRecord::CHECKSUM as u64);
-        self.poison_on_error(pm.commit_word(checksum_at, checksum, sites::RECORD))?;
+        if !self.is_immediate {
+            self.poison_on_error(pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM]))?;
+            let checksum = layout::sum(&record[..BatchRecord::CHECKSUM], BATCH, self.seed);
+            let checksum_at = BATCH.plus(BatchRecord::CHECKSUM as u64);
+            self.poison_on_error(pm.commit_word(checksum_at, checksum, sites::RECORD))?;
+        }
         let mut due = BTreeSet::new();
         for stream in streams.iter_mut() {
             self.reach(pm, stream, &record)?;
@@ -244,7 +246,8 @@ impl<M: Media> Reef<M> {
         Ok(due)
     }
 
-    /// Moves the tail of a stream to where the record of a batch says.
+    /// Moves the end of a stream to where the record of a batch says, and the tail of its segment
+    /// unless a commit record follows at once.
     fn reach(
         &self,
         pm: &Access<'_, M>,
@@ -254,8 +257,10 @@ impl<M: Media> Reef<M> {
         let word = record[BatchRecord::TAILS + 2 * stream.number as usize + 1];
         let Some(open) = &mut stream.open else { return Ok(()) };
         let Some(tail) = Tail::of(word, open.seal) else { return Ok(()) };
-        let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
-        self.poison_on_error(pm.commit_word(tail_at, word, sites::TAIL))?;
+        if !self.is_immediate {
+            let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
+            self.poison_on_error(pm.commit_word(tail_at, word, sites::TAIL))?;
+        }
         stream.pending += (tail.words - open.fill) * WORD;
         open.fill = tail.words;
         Ok(())

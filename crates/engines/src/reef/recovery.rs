@@ -244,9 +244,7 @@ fn verify<M: Media>(
 }
 
 /// Returns the words in use of a segment that a killed process left, `least` of which a commit
-/// record knows.
-///
-/// Of immediate writes only those of an atomic batch have moved its tail before it ended.
+/// record knows. Immediate writes have not moved its tail before it ended.
 fn visible_words<M: Media>(
     pm: &Access<'_, M>,
     objects: Objects,

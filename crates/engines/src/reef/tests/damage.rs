@@ -429,7 +429,7 @@ fn an_immediate_write_of_a_killed_process_is_lost_by_damage_behind_the_commit_re
     let settings =
         ReefSettings { durability: 1, streams: 1, segment_bytes: 64 << 10, ..ReefSettings::tiny() };
     let medium = Image::new(0, 256 << 10);
-    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
     (0..10u64).for_each(|key| assert!(session.table().insert_word(key, key).unwrap()));
     session.table().commit_epoch().unwrap();
     (10..20u64).for_each(|key| assert!(session.table().insert_word(key, key).unwrap()));
