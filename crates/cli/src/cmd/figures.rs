@@ -285,10 +285,12 @@ mod tests {
         assert_eq!(interval.calls("read"), Some(50.0));
         assert_eq!(interval.quantile("read", 0.01), Some(0.001));
         assert_eq!(interval.quantile("read", 0.5), Some(0.002));
+        assert_eq!(interval.quantile("read", 0.98), Some(0.002));
         assert_eq!(interval.quantile("read", 0.99), Some(f64::INFINITY));
         assert_eq!(interval.quantile("write", 0.5), None);
         let opened_anew = Interval::between(&after, &before);
         assert_eq!(opened_anew.calls("read"), None);
+        assert_eq!(Interval::between(&after, &after).calls("read"), None);
         assert_eq!(Interval::between(&after, &after).quantile("read", 0.5), None);
     }
 
@@ -309,5 +311,74 @@ mod tests {
         assert_eq!(lengths, ["0 B", "999 B", "1.0 KiB", "4.8 MiB", "2.7 TiB"]);
         let durations = [1.28e-7, 2e-6, 0.25, 3.0, 600.0, 36_000.0].map(seconds);
         assert_eq!(durations, ["128 ns", "2.0 us", "250.0 ms", "3.0 s", "10 min", "10.0 h"]);
+        // Where one unit ends and the next begins.
+        let shorts = [9_999.4, 9_999.6, 999_940.0, 999_960.0, 999_940_000.0, 999_960_000.0];
+        assert_eq!(shorts.map(short), ["9999", "10.0k", "999.9k", "1.0M", "999.9M", "1.0G"]);
+        let lengths = [1000.0, 1_023_999.0, 1_024_000.0].map(bytes);
+        assert_eq!(lengths, ["1.0 KiB", "1000.0 KiB", "1.0 MiB"]);
+        let durations = [119.0, 120.0, 7_199.0, 7_200.0, f64::INFINITY].map(seconds);
+        assert_eq!(durations, ["119.0 s", "2 min", "120 min", "2.0 h", "> 8 s"]);
+    }
+
+    /// Returns the text of a database at a moment, with so many calls and syncs.
+    fn text(at: u32, [reads, writes, syncs]: [u32; 3]) -> String {
+        let mut text = String::from("everhash_info{database=\"a\\nb\",engine=\"reef\"} 1\n");
+        for (name, value) in [
+            ("written_seconds", at),
+            ("open", 1),
+            ("pairs", 7),
+            ("file_bytes", 2048),
+            ("used_bytes", 1024),
+            ("memory_bytes", 4096),
+            ("device_syncs_total", syncs),
+        ] {
+            text += &format!("everhash_{name}{{database=\"a\"}} {value}\n");
+        }
+        for (kind, bound, count) in [("read", "0.001", reads), ("write", "0.25", writes)] {
+            text += &format!(
+                "everhash_call_seconds_bucket{{kind=\"{kind}\",le=\"{bound}\"}} {count}\n"
+            );
+        }
+        text
+    }
+
+    #[test]
+    fn a_line_has_each_figure_below_its_name() {
+        // Fails if two figures were exchanged, if a rate were that since open, or if the names left
+        // a terminal for good.
+        let mut lines = Lines::new();
+        let first = Sample::parse(&text(10, [100, 200, 300])).unwrap();
+        assert_eq!(first.about["database"], "a\nb");
+        let first = lines.next(first);
+        let (names, first) = first.split_once('\n').unwrap();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let expected = ["pairs", "file", "memory", "reads/s", "p99", "writes/s", "p99", "syncs/s"];
+        assert_eq!(words(names), expected);
+        assert_eq!(words(first), ["7", "2.0", "KiB", "4.0", "KiB", "-", "-", "-", "-", "-"]);
+        let second = lines.next(Sample::parse(&text(12, [120, 240, 306])).unwrap());
+        let expected =
+            ["7", "2.0", "KiB", "4.0", "KiB", "10", "1.0", "ms", "20", "250.0", "ms", "3"];
+        assert_eq!(words(&second), expected);
+        // And from there to the next.
+        let third = lines.next(Sample::parse(&text(13, [121, 242, 309])).unwrap());
+        assert!(words(&third).join(" ").contains(" 1 1.0 ms 2 250.0 ms 3"), "{third}");
+        let named = |at| lines.next(Sample::parse(&text(at, [121, 242, 309])).unwrap());
+        let named: Vec<_> = (14..58).map(named).map(|line| line.contains("pairs")).collect();
+        let places: Vec<_> = (0..44).filter(|place| named[*place]).collect();
+        assert_eq!(places, [17, 37]);
+    }
+
+    #[test]
+    fn calls_that_are_not_counted_have_no_rate() {
+        // Fails if whoever watches took a database that does not count for one that does nothing.
+        let mut lines = Lines::new();
+        for at in [10, 12] {
+            let text = text(at, [0, 0, 4 * at]);
+            let bare = text.lines().filter(|line| !line.contains("call_seconds"));
+            let line = lines.next(Sample::parse(&bare.collect::<Vec<_>>().join("\n")).unwrap());
+            let rates = if at == 10 { " - - - - -" } else { " - - - - 4" };
+            let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(line.ends_with(&format!("4.0 KiB{rates}")), "{line}");
+        }
     }
 }

@@ -330,4 +330,82 @@ mod tests {
         assert_eq!(drawn(&[0.0, 0.0]), "▁▁");
         assert_eq!(drawn(&[]), "");
     }
+
+    /// Returns the figures of a database at a moment.
+    fn sample(at: u32, [reads, writes, failed]: [u32; 3], counted: bool) -> Sample {
+        let mut text = String::from(
+            "everhash_info{database=\"a\\nb\",engine=\"reef\",form=\"8/8\",\
+             durability=\"batch\"} 1\n",
+        );
+        for (name, value) in [
+            ("written_seconds", at),
+            ("open", 1),
+            ("open_seconds", 90),
+            ("pairs", 10),
+            ("file_bytes", 2000),
+            ("used_bytes", 500),
+            ("memory_bytes", 300),
+            ("growth_steps_total", 4),
+            ("device_syncs_total", 3 * at),
+            ("failed_calls_total", failed),
+        ] {
+            text += &format!("everhash_{name}{{database=\"a\"}} {value}\n");
+        }
+        let fast =
+            [("read", reads), ("write", writes / 2)].map(|(kind, count)| (kind, "0.25", count));
+        let all = [("read", reads), ("write", writes)].map(|(kind, count)| (kind, "0.5", count));
+        for (kind, bound, count) in fast.into_iter().chain(all).filter(|_| counted) {
+            text += &format!(
+                "everhash_call_seconds_bucket{{kind=\"{kind}\",le=\"{bound}\"}} {count}\n"
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.prom");
+        std::fs::write(&path, text).unwrap();
+        Source::new(&path).published().unwrap()
+    }
+
+    #[test]
+    fn the_picture_has_each_figure_in_its_place() {
+        // Fails if two figures were exchanged, or a name of a file could write to the terminal.
+        let mut screen = Screen { past: Vec::new(), before: None, styled: false };
+        screen.next(sample(10, [100, 200, 1], true), 100, true);
+        let text = screen.next(sample(12, [120, 300, 2], true), 100, true);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with("a\u{fffd}b: open for 90.0 s; figures are "), "{text}");
+        assert_eq!(lines[1], "engine reef, form 8/8, durability batch; q quits");
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(lines[3]), "pairs 10 grown 4 times");
+        assert_eq!(words(lines[4]), "file 2.0 KiB 200.0 B a pair, 25 % in use");
+        assert_eq!(words(lines[5]), "memory 300 B 30.0 B a pair");
+        assert_eq!(words(lines[6]), "device 3 syncs per second");
+        assert_eq!(words(lines[8]), "calls per second p50 p99 since open");
+        assert_eq!(words(lines[9]), "reads 10 250.0 ms 250.0 ms 120 \u{2588}");
+        assert_eq!(words(lines[10]), "writes 50 250.0 ms 500.0 ms 300 \u{2588}");
+        assert_eq!(words(lines[11]), "syncs 0 - - 0 \u{2581}");
+        assert_eq!(words(lines[12]), "failed 2");
+        // Each kind has bars of its own, and no more than there is room for.
+        let text = screen.next(sample(14, [160, 301, 2], true), 100, true);
+        assert!(
+            text.contains("\u{2585}\u{2588}\n") || text.contains("\u{2584}\u{2588}\n"),
+            "{text}"
+        );
+        assert!(text.contains("\u{2588}\u{2581}\n"), "{text}");
+        for at in 15..80 {
+            screen.next(sample(at, [160 + at, 301 + at, 2], true), 100, true);
+        }
+        assert_eq!(screen.past.len(), DRAWN);
+    }
+
+    #[test]
+    fn calls_that_are_not_counted_are_not_shown_as_none() {
+        // Fails if a database that does not count its calls looked like one that does nothing.
+        let mut screen = Screen { past: Vec::new(), before: None, styled: false };
+        let text = screen.next(sample(10, [0; 3], false), 100, false);
+        assert!(
+            text.contains("calls are not counted") && !text.contains("per second   "),
+            "{text}"
+        );
+        assert!(!text.contains("q quits"), "{text}");
+    }
 }

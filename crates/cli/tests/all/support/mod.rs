@@ -15,11 +15,17 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_everhash");
 /// Returns a new terminal of 100 columns and 30 rows: the end of who looks at it, and that of
 /// programs.
 pub fn terminal() -> (File, File) {
+    terminal_of(100, 30)
+}
+
+/// As [`terminal`], of another size.
+pub fn terminal_of(columns: u16, rows: u16) -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
-    let size = rustix::termios::Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    let size =
+        rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&master, size).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let mut options = File::options();
@@ -109,7 +115,7 @@ impl Place {
         let (mut master, terminal) = terminal();
         let open = || terminal.try_clone().unwrap();
         let mut command = self.command(arguments);
-        command.envs(environment.iter().copied()).env("TERM", "xterm-256color");
+        command.env("TERM", "xterm-256color").envs(environment.iter().copied());
         if environment.is_empty() {
             command.env_remove("NO_COLOR");
         }
