@@ -195,18 +195,7 @@ impl Torture {
 
     /// Kills processes that write to databases of one engine.
     fn torture(&self, engine: &'static EngineInfo, directory: &Path) -> Outcome<Figures> {
-        let mut victims = Vec::new();
-        for (number, (form, durability)) in self.turns().into_iter().enumerate() {
-            let threads = 1 + number as u64 % 2;
-            let history = History { seed: self.seed.wrapping_add(number as u64), form, threads };
-            victims.push(Victim {
-                torture: self,
-                path: directory.join(format!("{}-{number}.ehdb", engine.name)),
-                engine,
-                durability,
-                model: Model::new(history),
-            });
-        }
+        let mut victims = self.victims(engine, directory);
         let mut figures = Figures::default();
         let count = victims.len() as u64;
         for kill in 0..self.kills {
@@ -223,6 +212,23 @@ impl Torture {
             })?;
         }
         Ok(figures)
+    }
+
+    /// Returns the databases of one engine: one for every turn, written by one thread or two.
+    fn victims(&self, engine: &'static EngineInfo, directory: &Path) -> Vec<Victim<'_>> {
+        let mut victims = Vec::new();
+        for (number, (form, durability)) in self.turns().into_iter().enumerate() {
+            let threads = 1 + number as u64 % 2;
+            let history = History { seed: self.seed.wrapping_add(number as u64), form, threads };
+            victims.push(Victim {
+                torture: self,
+                path: directory.join(format!("{}-{number}.ehdb", engine.name)),
+                engine,
+                durability,
+                model: Model::new(history),
+            });
+        }
+        victims
     }
 }
 
@@ -366,5 +372,97 @@ impl Figures {
             "{engine}: {kills} kills, {early} of them before a write, {writes} writes that \
              returned, {comparisons} comparisons: nothing was lost"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::history::Write;
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        torture: Torture,
+    }
+
+    fn torture(arguments: &[&str]) -> Torture {
+        Alone::parse_from([&[""][..], arguments].concat()).torture
+    }
+
+    #[test]
+    fn forms_durabilities_and_threads_take_turns() {
+        // Fails if a promise were looked at with half of what it is made for.
+        let all = torture(&["--seed", "40"]);
+        let victims = all.victims(engine("reef").unwrap(), Path::new("d"));
+        let mut turns: Vec<_> = victims
+            .iter()
+            .map(|victim| (victim.model.history().form.to_string(), victim.durability.to_string()))
+            .collect();
+        turns.sort_unstable();
+        turns.dedup();
+        assert_eq!((turns.len(), victims.len()), (6, 6), "{turns:?}");
+        for form in ["8/8", "variable"] {
+            for durability in ["batch", "process", "5ms"] {
+                assert!(turns.contains(&(form.into(), durability.into())), "{turns:?}");
+            }
+        }
+        let histories = victims.iter().map(|victim| victim.model.history());
+        let of: Vec<_> = histories.map(|history| (history.seed, history.threads)).collect();
+        assert_eq!(of, [(40, 1), (41, 2), (42, 1), (43, 2), (44, 1), (45, 2)]);
+        let one = torture(&["--form", "8/8", "--durability", "process"]).turns();
+        assert_eq!(one, [(Form::WORDS, Durability::Process)]);
+    }
+
+    #[test]
+    fn a_writer_does_what_its_parent_was_told() {
+        // Fails if an option does not get through: another database would be tortured.
+        let parent = torture(&["--engine", "reef", "--seed", "7", "--set", "flush_bytes=4096"]);
+        let mut victims = parent.victims(engine("reef").unwrap(), Path::new("d"));
+        let victim = &mut victims[1];
+        let word = history::acknowledgement(1, 0);
+        victim.model.acknowledge(word).unwrap();
+        let command = victim.command().unwrap();
+        let arguments: Vec<_> = command.get_args().map(|one| one.to_str().unwrap()).collect();
+        let expected = "torture --engine reef --form variable --durability process --seed 8 \
+                        --set flush_bytes=4096 --write d/reef-1.ehdb 2 0 1";
+        assert_eq!(arguments.join(" "), expected);
+        let child = torture(&arguments[1..]);
+        assert_eq!(child.settings, [("flush_bytes".to_owned(), 4096)]);
+        let writer = child.writer().unwrap();
+        assert_eq!((writer.path, writer.from), ("d/reef-1.ehdb".into(), vec![0, 1]));
+        let History { seed, form, threads } = writer.history;
+        assert_eq!((seed, form, threads), (8, Form::Variable, 2));
+        let odd = ["--engine", "reef", "--write", "d", "2", "0"];
+        assert!(torture(&odd).writer().is_err());
+    }
+
+    #[test]
+    fn a_database_that_lacks_a_write_that_returned_is_a_finding() {
+        // Fails if nobody looked at what a comparison says.
+        let folder = tempfile::tempdir().unwrap();
+        let parent = torture(&["--engine", "reef", "--form", "8/8"]);
+        let mut victims = parent.victims(engine("reef").unwrap(), folder.path());
+        let (victim, mut figures) = (&mut victims[0], Figures::default());
+        let options = parent.options("reef", Form::WORDS, victim.durability);
+        let db = options.open(&victim.path).unwrap();
+        let history = victim.model.history();
+        for index in 0..300 {
+            match history.write(0, index) {
+                Write::Put(key, value) => drop(db.put(key, value).unwrap()),
+                Write::Remove(key) => drop(db.remove(key).unwrap()),
+                Write::Clear => db.clear().unwrap(),
+            }
+            victim.model.acknowledge(history::acknowledgement(0, index)).unwrap();
+        }
+        db.close().unwrap();
+        victim.compare(&mut figures).unwrap();
+        assert_eq!(figures.comparisons, 1);
+        for index in 300..400 {
+            victim.model.acknowledge(history::acknowledgement(0, index)).unwrap();
+        }
+        let finding = format!("{:?}", victim.compare(&mut figures).unwrap_err());
+        assert!(finding.contains("status: 1") && finding.contains("reef, 8/8, "), "{finding}");
     }
 }

@@ -15,6 +15,13 @@ fn p01_killed_writers_lose_nothing_with_any_engine() {
     assert_eq!(engines.len(), everhash_store::engines().len());
     assert!(engines.iter().all(|engine| engine["kills"] == 18));
     assert!(engines.iter().all(|engine| engine["writes"].as_u64().unwrap() > 100), "{text}");
+    // Six databases of each, every one of them read in the end.
+    assert!(engines.iter().all(|engine| engine["comparisons"] == 6), "{text}");
+    for figure in ["kills", "writes", "comparisons", "killed_before_a_write"] {
+        let sum: u64 = engines.iter().map(|engine| engine[figure].as_u64().unwrap()).sum();
+        assert_eq!(total[figure], sum, "{figure}: {text}");
+    }
+    assert!(total["killed_before_a_write"].as_u64() < total["kills"].as_u64(), "{text}");
     assert_eq!(total["engine"], "all");
     assert!(total["killed_before_a_write"].as_u64() > Some(0), "{text}");
 }
@@ -35,4 +42,13 @@ fn a_writer_that_ends_by_itself_is_a_finding() {
     // What was found is there to be looked at.
     let (_, kept) = message.rsplit_once("(kept in ").unwrap();
     assert!(place.path(kept.trim_end().trim_end_matches(')')).is_dir(), "{message}");
+}
+
+#[test]
+fn databases_are_read_between_the_kills() {
+    // Fails if a loss were looked for in the end only, when later writes may have covered it.
+    let place = Place::new();
+    let one = ["torture", "--engine", "reef", "--form", "8/8", "--durability", "process"];
+    let told = String::from_utf8(place.ok(&[&one[..], &["--kills", "4"]].concat())).unwrap();
+    assert!(told.starts_with("reef: 4 kills, ") && told.contains(", 2 comparisons: "), "{told}");
 }

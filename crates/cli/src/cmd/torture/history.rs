@@ -268,4 +268,53 @@ mod tests {
         pairs[place].1.push(7);
         assert!(model.compare(pairs).is_err());
     }
+
+    #[test]
+    fn what_was_under_way_may_have_happened_and_nothing_else() {
+        // Fails if a database were accused of a removal or a clear that a kill interrupted, or
+        // excused for the loss of another pair.
+        let without = |pairs: &[Pair], key: &[u8]| -> Vec<Pair> {
+            pairs.iter().filter(|pair| pair.0 != key).cloned().collect()
+        };
+        let found = (500..).find_map(|count| {
+            let (model, pairs) = after(count);
+            let Write::Remove(key) = model.history().write(0, count) else { return None };
+            pairs.iter().any(|pair| pair.0 == key).then_some((model, pairs, key))
+        });
+        let (model, pairs, key) = found.unwrap();
+        assert_eq!(model.compare(pairs.clone()), Ok(()));
+        assert_eq!(model.compare(without(&pairs, &key)), Ok(()));
+        let other = pairs.iter().find(|pair| pair.0 != key).unwrap();
+        assert!(model.compare(without(&pairs, &other.0)).is_err());
+        let (model, mut pairs) = after(4 * PHASE - 1);
+        assert_eq!(model.history().write(0, 4 * PHASE - 1), Write::Clear);
+        assert_eq!(model.compare(pairs.clone()), Ok(()));
+        pairs.truncate(pairs.len() / 2);
+        assert_eq!(model.compare(pairs.clone()), Ok(()));
+        assert_eq!(model.compare([]), Ok(()));
+        pairs[0].1.push(1);
+        assert!(model.compare(pairs).is_err());
+    }
+
+    #[test]
+    fn threads_have_keys_of_their_own_and_writes_values_of_their_own() {
+        // Fails if what one thread writes could be lost behind what another does, or if an older
+        // value could pass for a newer one.
+        for form in [Form::Variable, Form::WORDS] {
+            let history = History { seed: 3, form, threads: 2 };
+            let mut values = HashMap::new();
+            let mut owners = HashMap::new();
+            for (thread, index) in (0..2).flat_map(|thread| (0..21_000).map(move |i| (thread, i))) {
+                let key = match history.write(thread, index) {
+                    Write::Put(key, value) => {
+                        assert_eq!(values.insert(value, (thread, index)), None);
+                        key
+                    }
+                    Write::Remove(key) => key,
+                    Write::Clear => panic!("a clear beside the writes of another thread"),
+                };
+                assert_eq!(*owners.entry(key).or_insert(thread), thread);
+            }
+        }
+    }
 }
