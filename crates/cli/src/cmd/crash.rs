@@ -414,3 +414,88 @@ fn text(counts: &Counts) -> String {
          sampled"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        crash: Crash,
+    }
+
+    fn crash(arguments: &[&str]) -> Crash {
+        Alone::parse_from([&[""][..], arguments].concat()).crash
+    }
+
+    #[test]
+    fn the_effort_is_what_was_asked_for() {
+        // Fails if an option were ignored: no figure says so.
+        for model in MODELS {
+            let effort = crash(&["--model", model]).effort();
+            assert_eq!(effort.model.name(), model);
+        }
+        let asked = ["--seed", "7", "--operations", "9", "--depth", "3", "--threads", "2"];
+        let effort = crash(&asked).effort();
+        assert_eq!((effort.seeds, effort.operations), (7..7 + BATCH, 9));
+        assert_eq!((effort.depth, effort.threads), (3, 2));
+        let usual = Effort::default();
+        let often = |effort: Effort| {
+            let Effort { nested_one_in, killed_one_in, growth_one_in, .. } = effort;
+            [nested_one_in, killed_one_in, growth_one_in]
+        };
+        assert_eq!(often(crash(&[]).effort()), often(usual));
+        assert_eq!(often(crash(&["--twice"]).effort()), [1; 3]);
+        assert_eq!(crash(&asked).all_seeds().seeds, 7..7 + MUTANT_SEEDS);
+    }
+
+    #[test]
+    fn a_brief_run_takes_its_effort_from_the_registry() {
+        // Fails if the check of a change were that of another engine, or of a whole night.
+        let words_only = Exploration { words_only: true, ..ENGINES[0].exploration };
+        let shortened = |arguments: &[&str], brief: &Exploration| {
+            let mut crash = crash(arguments);
+            crash.shorten(brief);
+            assert!(!crash.brief);
+            crash
+        };
+        for about in ENGINES {
+            let brief = about.exploration;
+            let plain = shortened(&["--brief"], &brief);
+            assert_eq!((plain.states, plain.operations), (brief.states, brief.operations));
+            assert_eq!((plain.depth, plain.batch), (brief.depth, BATCH));
+            assert_eq!(plain.form, brief.words_only.then_some(Form::WORDS));
+            let twice = shortened(&["--brief", "--twice"], &brief);
+            assert_eq!((twice.form, twice.states), (Some(Form::WORDS), 1));
+            assert_eq!((twice.operations, twice.depth), (brief.twice, 2));
+            let each = shortened(&["--brief", "--variants"], &brief);
+            assert_eq!((each.form, each.states), (Some(Form::WORDS), VARIANT_STATES));
+            assert_eq!(each.batch, VARIANT_BATCH);
+        }
+        assert_eq!(shortened(&["--brief"], &words_only).form, Some(Form::WORDS));
+    }
+
+    #[test]
+    fn every_figure_of_the_forms_is_summed() {
+        // Fails if the figures of the last form were told as those of all.
+        let counts = |one: u64| Counts {
+            seeds: one,
+            operations: 2 * one,
+            points: 3 * one,
+            states: 4 * one,
+            killed: 5 * one,
+            nested: 6 * one,
+            complete: 7 * one,
+            sampled: 8 * one,
+        };
+        let mut sum = counts(1);
+        add(&mut sum, &counts(10));
+        assert_eq!(text(&sum), text(&counts(11)));
+        assert_eq!(states(&sum), 11 * (4 + 5 + 6));
+        let expected = "44 states at 33 crash points, 66 of nested crashes, 55 ended processes; 11 \
+                        seeds, 22 operations; 77 points complete, 88 sampled";
+        assert_eq!(text(&sum), expected);
+    }
+}

@@ -22,7 +22,30 @@ fn crashes_are_explored_and_counted_the_same_by_any_number_of_threads() {
     assert_eq!(figures, run("2"));
     let kept: toml::Table = String::from_utf8(place.read("kept.toml")).unwrap().parse().unwrap();
     let kept = &kept["wophi"]["crash-adr"];
-    assert_eq!(kept["points"].as_integer(), figures["crash_points"].as_i64(), "{kept:?}");
+    let sum = ["states", "ended_processes", "nested_states"].map(|name| figures[name].as_i64());
+    for (name, figure) in [
+        ("states", sum.into_iter().sum()),
+        ("nested", figures["nested_states"].as_i64()),
+        ("points", figures["crash_points"].as_i64()),
+        ("operations", figures["operations"].as_i64()),
+    ] {
+        assert_eq!(kept[name].as_integer(), figure, "{name}: {kept:?}");
+    }
+    // A text has the same figures.
+    let text = place.ok(&["crash", "--form", "8/8", "--states", "1000"]);
+    let text = String::from_utf8(text).unwrap();
+    for (figure, what) in [
+        ("states", "states at"),
+        ("crash_points", "crash points"),
+        ("nested_states", "of nested crashes"),
+        ("ended_processes", "ended processes"),
+        ("seeds", "seeds"),
+        ("operations", "operations"),
+        ("complete_points", "points complete"),
+        ("sampled_points", "sampled"),
+    ] {
+        assert!(text.contains(&format!(" {} {what}", figures[figure])), "{figure}: {text}");
+    }
 }
 
 #[test]
@@ -59,6 +82,19 @@ fn what_is_left_out_is_noticed_and_replayed() {
     assert_eq!(run.status, 1, "{run:?}");
     let failure = String::from_utf8(run.stdout).unwrap();
     assert!(told.contains(failure.trim()), "{failure}");
+    // With other settings the place is another.
+    let run = place.run(&["crash", "--form", "8/8", "--drop", site, "--set", "initial_buckets=2"]);
+    let set = String::from_utf8(run.stdout).unwrap();
+    assert!(set.contains(" --depth 2 --set initial_buckets=2 --drop "), "{set}");
+    // A program gets the same command, with the place where the engine was crashed.
+    let asked = ["crash", "--form", "8/8", "--drop", "wophi/insert/token:drop-fence", "--json"];
+    let run = place.run(&asked);
+    let told: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((run.status, &told["violations"]), (1, &1.into()), "{told}");
+    assert_eq!(told["mutant"], "wophi/insert/token:drop-fence");
+    let command = "everhash crash --engine wophi --form 8/8 --model adr --depth 2 --drop \
+                   wophi/insert/token:drop-fence --replay '";
+    assert!(told["replay"].as_str().unwrap().starts_with(command), "{told}");
     // The engine as it is has nothing wrong there.
     let dropped = arguments.iter().position(|argument| *argument == "--drop").unwrap();
     arguments.drain(dropped..dropped + 2);
@@ -88,6 +124,7 @@ fn what_does_not_exist_is_refused() {
     let unknown = ["crash", "--drop", "wophi/insert/token:drop-everything"];
     place.run(&unknown).fails(2, &["drop-everything"]);
     place.run(&["crash", "--form", "7/7"]).fails(2, &["7/7"]);
+    place.run(&["crash", "--set", "nothing=1", "--states", "1"]).fails(2, &["'nothing'"]);
     place.run(&["crash", "--form", "8/8", "--replay", "put:1:1"]).fails(2, &["copy all of it"]);
     assert_eq!(place.run(&["crash", "--model", "none"]).status, 2);
     // Fails if a device is read to an end that it has not.
@@ -100,7 +137,32 @@ fn what_does_not_exist_is_refused() {
     for text in ["put 1 / 5:", "put:1:1 / nothing"] {
         place.run(&["crash", "--form", "8/8", "--replay", text]).fails(2, &[]);
     }
+    for mutant in ["wophi/insert/token", "wophi/nowhere:drop-flush", "wophi/insert/token:drop-all"]
+    {
+        let replay = ["crash", "--form", "8/8", "--replay", "put:1:1 / 5:", "--drop", mutant];
+        place.run(&replay).fails(2, &[]);
+    }
     // Fails if a replay of another program counts as a violation of this one.
     let stale = ["crash", "--form", "8/8", "--replay", "put:1:1 / 999999:killed"];
     place.run(&stale).fails(5, &["there is no crash point 999999:killed"]);
+}
+
+#[test]
+fn seeds_follow_each_other_until_there_are_enough_states() {
+    // Fails if the same workloads were judged again and their states counted as new ones.
+    let place = Place::new();
+    let figures = |seed: &str, states: u64| {
+        let few = ["crash", "--form", "8/8", "--operations", "2", "--depth", "1", "--seed", seed];
+        let states = states.to_string();
+        place.json(&[&few[..], &["--model", "eadr", "--states", &states]].concat())
+    };
+    let number = |figures: &serde_json::Value, name: &str| figures[name].as_u64().unwrap();
+    let all = |figures: &serde_json::Value| {
+        number(figures, "states") + number(figures, "ended_processes")
+    };
+    let (first, second) = (figures("0", 1), figures("8", 1));
+    let both = figures("0", all(&first) + 1);
+    assert_eq!(number(&both, "seeds"), 16);
+    assert_ne!(all(&first), all(&second));
+    assert_eq!(all(&both), all(&first) + all(&second));
 }

@@ -45,6 +45,13 @@ struct Tally {
     seconds: f64,
 }
 
+impl Tally {
+    /// Returns whether every mutant was noticed or is excused, by no more exceptions than allowed.
+    fn holds(&self, exceptions: usize) -> bool {
+        self.survivors.is_empty() && self.needless.is_empty() && exceptions <= MAX_EXCEPTIONS
+    }
+}
+
 impl Crash {
     /// Judges the mutants form by form, first by a little of every workload and then by all of it.
     /// One that was noticed is judged no more: the forms share the code.
@@ -97,8 +104,7 @@ impl Crash {
             seconds: begun.elapsed().as_secs_f64(),
         };
         self.print_tally(&tally)?;
-        let few = exceptions.reasons.len() <= MAX_EXCEPTIONS;
-        if !few || !tally.survivors.is_empty() || !tally.needless.is_empty() {
+        if !tally.holds(exceptions.reasons.len()) {
             return Err(Failure::no());
         }
         let figures = [
@@ -145,5 +151,31 @@ impl Crash {
         let few = |model| few.clone().under(model);
         let [arm, eadr] = [few(Model::Arm), few(Model::Eadr)];
         [effort.clone().under(Model::Adr), effort.under(Model::File), arm, eadr]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_survivor_or_an_exception_too_many_is_a_no() {
+        // Fails if an engine were accepted with an instruction that nothing needs.
+        let tally = |survivors: &[&str], needless: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+            let (survivors, needless) = (owned(survivors), owned(needless));
+            Tally {
+                killed: 9,
+                tested: 1,
+                survivors,
+                excused: owned(&["a"]),
+                needless,
+                seconds: 1.0,
+            }
+        };
+        assert!(tally(&[], &[]).holds(0) && tally(&[], &[]).holds(MAX_EXCEPTIONS));
+        assert!(!tally(&[], &[]).holds(MAX_EXCEPTIONS + 1));
+        assert!(!tally(&["s"], &[]).holds(0));
+        assert!(!tally(&[], &["n"]).holds(1));
     }
 }
