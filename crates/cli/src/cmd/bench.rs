@@ -195,3 +195,31 @@ fn cells(row: &Row) -> [String; 10] {
         percentile(|latency| latency.max),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use everhash_bench::{Ceiling, Latency, Spread};
+
+    #[test]
+    fn each_figure_stands_in_its_column() {
+        // Fails if two figures were exchanged, which all look plausible.
+        let spread = |min, median, max| Spread { min, median, max };
+        let row = Row {
+            who: "reef",
+            what: "get",
+            threads: 2,
+            cpu_mops: spread(1.0, 2.0, 3.0),
+            wall_mops: spread(4.0, 5.0, 6.0),
+            ceiling: Some(Ceiling::Read),
+            ratio: Some(spread(0.25, 0.5, 0.75)),
+            latency: Some(Latency { p50: 10, p99: 20, p99_9: 30, max: 40 }),
+        };
+        let ratio = format!("0.50 (0.25 to 0.75) of {}", Ceiling::Read.label());
+        let expected =
+            ["reef", "get", "2", "2.00 (1.00 to 3.00)", "5.00", &ratio, "10", "20", "30", "40"];
+        assert_eq!(cells(&row), expected);
+        let bare = Row { ceiling: None, ratio: None, latency: None, ..row };
+        assert_eq!(cells(&bare)[5..], [""; 5]);
+    }
+}

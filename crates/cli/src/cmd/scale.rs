@@ -125,7 +125,7 @@ impl Scale {
             let figures = serde_json::to_value(&report).expect("figures have a JSON form");
             return output::print_json(&figures);
         }
-        print(&report)
+        lines(&report).iter().try_for_each(|line| output::print(line))
     }
 }
 
@@ -152,7 +152,8 @@ fn read(reads: &Reads) -> String {
     )
 }
 
-fn print(report: &ScaleReport) -> Outcome {
+/// Returns the figures as people read them.
+fn lines(report: &ScaleReport) -> Vec<String> {
     let ScaleReport { engine, items, reads, .. } = report;
     let Tail { p50, p99, p99_9, p99_99, p99_999, max } = report.insert;
     let mut lines = vec![
@@ -185,5 +186,60 @@ fn print(report: &ScaleReport) -> Outcome {
     lines.extend(reads.iter().map(read));
     lines.push(format!("close: {:.3} s", report.close_seconds));
     lines.push(opened("open after a close", *items, report.open_clean_seconds));
-    lines.iter().try_for_each(|line| output::print(line))
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_is_told_as_what_it_is() {
+        // Fails if two figures were exchanged, which all look plausible.
+        let reads = |kind, count| Reads {
+            kind,
+            count,
+            seconds: 2.0,
+            minor_faults: 0.25,
+            major_faults: 0.125,
+        };
+        let report = ScaleReport {
+            engine: "reef",
+            items: 8_000_000,
+            load_seconds: 4.0,
+            insert: Tail { p50: 1, p99: 2, p99_9: 3, p99_99: 4, p99_999: 5, max: 6 },
+            sync_seconds: 0.5,
+            written_bytes_per_item: 70.0,
+            growth_steps: 9,
+            file_bytes_per_item: 40.0,
+            used_bytes_per_item: 30.0,
+            dram_bytes_per_item: 2.5,
+            anonymous_bytes_per_item: 3.5,
+            open_crashed_seconds: 8.0,
+            reads: vec![
+                reads(ReadKind::Single, 2_000_000),
+                reads(ReadKind::Batched, 4_000_000),
+                reads(ReadKind::Absent, 6_000_000),
+            ],
+            close_seconds: 0.125,
+            open_clean_seconds: 16.0,
+        };
+        let faults = "0.250 minor and 0.125 major page faults each";
+        let expected = [
+            "8000000 pairs of form 8/8 in engine reef".to_owned(),
+            "insert: 4.0 s, 2.00 Mops/s, 9 growth steps; then a sync of 0.50 s".to_owned(),
+            "insert, ns: p50 1, p99 2, p99.9 3, p99.99 4, p99.999 5, most 6".to_owned(),
+            "a pair: 40.0 bytes of the file (30.0 used), 2.50 bytes of DRAM by the table's count, \
+             3.50 by the system's"
+                .to_owned(),
+            "written: 70 bytes a pair, in whole pages of the file".to_owned(),
+            "open after a crash: 8.000 s, 1.0 M pairs/s".to_owned(),
+            format!("get: 2000000 at random, 1.000 Mops/s, {faults}"),
+            format!("get, 32 by one call: 4000000 at random, 2.000 Mops/s, {faults}"),
+            format!("get of absent keys: 6000000 at random, 3.000 Mops/s, {faults}"),
+            "close: 0.125 s".to_owned(),
+            "open after a close: 16.000 s, 0.5 M pairs/s".to_owned(),
+        ];
+        assert_eq!(lines(&report), expected);
+    }
 }

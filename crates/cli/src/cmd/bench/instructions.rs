@@ -72,13 +72,16 @@ fn print(plan: &Plan, rows: &[(&str, Vec<Count>)]) -> Outcome {
     let first = rows.first().map_or(&[][..], |(_, counts)| counts);
     table.set_header(["engine"].into_iter().chain(first.iter().map(|each| each.phase.label())));
     for (name, counts) in rows {
-        let cell = |each: &Count| format!("{} ({} to {})", each.median, each.least, each.most);
         table.add_row([(*name).to_owned()].into_iter().chain(counts.iter().map(cell)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.trim_fmt().lines().try_for_each(output::print)
+}
+
+fn cell(each: &Count) -> String {
+    format!("{} ({} to {})", each.median, each.least, each.most)
 }
 
 fn keep_to(at_most: &[(String, u64)], rows: &[(&str, Vec<Count>)]) -> Outcome {
@@ -101,7 +104,7 @@ fn keep_to(at_most: &[(String, u64)], rows: &[(&str, Vec<Count>)]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use everhash_bench::{best_write_back, candidates};
+    use everhash_bench::{Phase, best_write_back, candidates};
 
     #[test]
     fn a_child_counts_what_its_parent_was_told_to_count() {
@@ -125,5 +128,27 @@ mod tests {
             candidates()[0].name
         );
         assert_eq!(arguments.join(" "), expected);
+    }
+
+    #[test]
+    fn a_limit_holds_for_every_engine_and_for_its_operation() {
+        // Fails if a limit were broken by one engine unseen, or by the number that it allows; or if
+        // one of an operation that is not counted were kept.
+        let count = |phase, median| Count { phase, median, least: 1, most: 900 };
+        let rows = [
+            ("reef", vec![count(Phase::Get, 100), count(Phase::Update, 500)]),
+            ("walsh", vec![count(Phase::Get, 200)]),
+        ];
+        let keeps = |what: &str, most| keep_to(&[(what.to_owned(), most)], &rows);
+        assert!(keeps("get", 200).is_ok() && keeps("update", 500).is_ok());
+        let broken = format!("{:?}", keeps("get", 199).unwrap_err());
+        assert!(broken.contains("walsh, get: 200 instructions, more than 199"), "{broken}");
+        let broken = format!("{:?}", keeps("get", 99).unwrap_err());
+        assert!(broken.contains("reef, get: 100 instructions, more than 99"), "{broken}");
+        let unknown = format!("{:?}", keeps("got", 1000).unwrap_err());
+        assert!(unknown.contains("status: 2") && unknown.contains("no operation 'got'"));
+        assert_eq!(cell(&rows[0].1[0]), "100 (1 to 900)");
+        let both = [("get".to_owned(), 200), ("update".to_owned(), 499)];
+        assert!(keep_to(&both, &rows).is_err());
     }
 }
