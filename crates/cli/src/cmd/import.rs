@@ -195,3 +195,19 @@ impl Summary {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_threads_write_as_were_asked_for() {
+        // Fails if --threads were ignored, or if several threads wrote where no record behind a
+        // duplicate may be stored.
+        let [immediate, batch] = [Durability::Immediate, Durability::Batch];
+        assert_eq!(threads(Some(3), immediate, OnDuplicate::Replace), 3);
+        assert_eq!(threads(Some(3), batch, OnDuplicate::Keep), 3);
+        assert_eq!(threads(None, immediate, OnDuplicate::Keep), 16);
+        assert_eq!(threads(Some(3), batch, OnDuplicate::Error), 1);
+    }
+}

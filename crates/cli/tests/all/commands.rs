@@ -38,6 +38,8 @@ fn one_key_can_be_asked_and_changed_in_every_way() {
     for (range, part) in [("1..3", "al"), ("..2", "va"), ("3..", "ue"), ("9..", ""), ("3..1", "")] {
         let got = place.ok(&["get", "a.ehdb", "key", "--range", range]);
         assert_eq!(String::from_utf8(got).unwrap(), format!("{part}\n"), "{range}");
+        let raw = place.ok(&["get", "a.ehdb", "key", "--raw", "--range", range]);
+        assert_eq!(raw, part.as_bytes(), "{range}");
     }
     assert_eq!(place.run(&["get", "a.ehdb", "key", "--range", "1-3"]).status, 2);
     assert_eq!(place.run(&["put", "a.ehdb", "key", "new", "--if-value", "wrong"]).status, 1);
@@ -70,7 +72,19 @@ fn pairs_of_a_table_with_times_end() {
     assert_eq!(in_table(&["export", "a.ehdb"]).ok(), b"long\tann\n");
     in_table(&["put", "a.ehdb", "long", "eve"]).fails(2, &["a.ehdb", "sessions", "expiry times"]);
     assert_eq!(in_table(&["remove", "a.ehdb", "long", "--print-old"]).ok(), b"ann\n");
+    in_table(&["put", "a.ehdb", "long", "eve", "--expires-after", "600"]).ok();
     in_table(&["clear", "a.ehdb"]).ok();
+    assert_eq!(in_table(&["count", "a.ehdb"]).ok(), b"0\n");
+    // Of pairs with times, too, one that is absent stays absent; and there are parts of seconds.
+    let present = ["put", "a.ehdb", "late", "dan", "--expires-after", "600", "--if-present"];
+    assert_eq!(in_table(&present).status, 1);
+    assert_eq!(in_table(&["contains", "a.ehdb", "late"]).status, 1);
+    in_table(&["put", "a.ehdb", "late", "dan", "--expires-after", "0.001"]).ok();
+    in_table(&present[..4]).fails(2, &["expiry times"]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(in_table(&present).status, 1);
+    in_table(&["put", "a.ehdb", "late", "dan", "--expires-after", "0.5e3"]).ok();
+    in_table(&present).ok();
     assert_eq!(place.ok(&["tables", "a.ehdb"]), b"sessions\n");
     assert_eq!(place.run(&["put", "a.ehdb", "a", "b", "--expires-after", "9"]).status, 2);
 }
@@ -92,6 +106,10 @@ fn imported_pairs_end_too() {
     assert_eq!(place.ok(&["get", "a.ehdb", "b", "--table", "sessions"]), b"2\n");
     let again = place.json(&[&words, &["--expires-after", "600"][..]].concat());
     assert_eq!((&again["new"], &again["replaced"]), (&0.into(), &2.into()));
+    import(&["--expires-after", "0.001"]).ok();
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(place.ok(&["count", "a.ehdb", "--table", "sessions"]), b"0\n");
+    import(&["--expires-after", "600"]).ok();
     import(&[]).fails(2, &["a.ehdb", "sessions", "expiry times"]);
     assert_eq!(import(&["--expires-after", "600", "--on-duplicate", "error"]).status, 3);
     let without = ["import", "pairs.tsv", "a.ehdb", "--expires-after", "9"];
@@ -107,9 +125,11 @@ fn numbers_are_added_and_nothing_else_is_taken_for_one() {
     assert_eq!(place.ok(&["add", "a.ehdb", "n", "-43"]), b"-42\n");
     assert_eq!(place.ok(&["get", "a.ehdb", "n"]), b"-42\n");
     place.run(&["add", "a.ehdb", "n", &i64::MIN.to_string()]).fails(1, &["a.ehdb", "too large"]);
-    place.ok(&["put", "a.ehdb", "word", "forty"]);
-    place.run(&["add", "a.ehdb", "word"]).fails(1, &["a.ehdb", "whole number"]);
-    assert_eq!(place.ok(&["get", "a.ehdb", "word"]), b"forty\n");
+    for word in ["forty", " 40", "40 ", "4.0", "", "9223372036854775808"] {
+        place.ok(&["put", "a.ehdb", "word", word]);
+        place.run(&["add", "a.ehdb", "word"]).fails(1, &["a.ehdb", "whole number"]);
+        assert_eq!(place.ok(&["get", "a.ehdb", "word", "--raw"]), word.as_bytes());
+    }
     assert_eq!(place.ok(&["get", "a.ehdb", "n"]), b"-42\n");
 }
 
@@ -141,7 +161,15 @@ fn escapes_are_read_and_printed_on_demand_only() {
     assert_eq!(place.ok(&["get", "a.ehdb", "a\tb"]), b"1\n2\\\n");
     assert_eq!(place.ok(&["get", "a.ehdb", "-e", r"a\tb"]), b"1\\n2\\\\\n");
     assert_eq!(place.run(&["get", "a.ehdb", r"a\tb"]).status, 1);
-    place.run(&["get", "a.ehdb", "-e", r"a\x"]).fails(2, &["byte 2", "backslash"]);
+    place.run(&["get", "a.ehdb", "-e", r"a\x"]).fails(2, &["everhash: byte 2: a backslash"]);
+    // Every verb that takes a key, and every value beside it.
+    place.ok(&["contains", "a.ehdb", "-e", r"a\tb"]);
+    let swap = ["put", "a.ehdb", "-e", r"a\tb", r"3\t4", "--if-value", r"1\n2\\"];
+    place.ok(&swap);
+    let old = place.ok(&["put", "a.ehdb", "-e", r"a\tb", "5", "--print-old"]);
+    assert_eq!(old, b"3\\t4\n");
+    assert_eq!(place.ok(&["add", "a.ehdb", "-e", r"a\tb"]), b"6\n");
+    assert_eq!(place.ok(&["remove", "a.ehdb", "-e", r"a\tb", "--print-old"]), b"6\n");
 }
 
 #[test]
@@ -269,6 +297,7 @@ fn shells_and_manuals_know_every_command() {
     // Fails if a command were left out, or if a directory that is missing were made or ignored.
     let place = Place::new();
     let script = String::from_utf8(place.ok(&["completions", "bash"])).unwrap();
+    assert!(place.ok(&["completions", "zsh"]).starts_with(b"#compdef everhash"));
     std::fs::create_dir(place.path("man1")).unwrap();
     place.ok(&["man", "man1"]);
     for command in ["import", "torture", "completions"] {
@@ -280,6 +309,9 @@ fn shells_and_manuals_know_every_command() {
     assert!(place.path("man1/everhash.1").exists());
     assert_eq!(place.command(&["man", "nowhere"]).output().unwrap().status.code(), Some(3));
     assert!(!place.path("nowhere").exists());
+    // Fails if pages that cannot be written were said to be there.
+    std::fs::create_dir_all(place.path("full/everhash-get.1")).unwrap();
+    place.run(&["man", "full"]).fails(4, &["full: cannot be written"]);
 }
 
 #[test]
@@ -373,6 +405,7 @@ fn figures_are_those_of_the_database() {
     };
     assert_eq!(imported["file_bytes"], length("a.ehdb"));
     near(&imported["file_bytes_per_item"], length("a.ehdb") as f64 / 20_000.0);
+    near(&imported["records_per_second"], 20_000.0 / imported["seconds"].as_f64().unwrap());
     place.ok(&["put", "a.ehdb", "key7", "another value"]);
     place.ok(&["remove", "a.ehdb", "key8"]);
     let printed = place.json(&["stats", "a.ehdb"]);
@@ -401,6 +434,11 @@ fn figures_are_those_of_the_database() {
     let [was, is] =
         ["file_bytes_before", "file_bytes"].map(|name| compacted[name].as_u64().unwrap());
     assert!(was >= before && is < before && length("a.ehdb") < before, "{compacted}");
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let printed = String::from_utf8(place.ok(&["compact", "a.ehdb", "--truncate"])).unwrap();
+    let is = length("a.ehdb");
+    assert!(printed.starts_with("a.ehdb: 0 items, "), "{printed}");
+    assert!(printed.ends_with(&format!(" bytes before and {is} now\n")), "{printed}");
 }
 
 #[test]
@@ -433,7 +471,7 @@ fn one_engine_is_the_default_and_settings_are_shown_with_theirs() {
     );
     let engines = place.json(&["engines"]);
     for (engine, known) in engines.as_array().unwrap().iter().zip(everhash_store::engines()) {
-        assert_eq!(engine["name"], known.name);
+        assert_eq!((&engine["name"], &engine["idea"]), (&known.name.into(), &known.idea.into()));
         let settings = engine["settings"].as_array().unwrap();
         assert_eq!(settings.len(), known.settings.len());
         for (setting, known) in settings.iter().zip(known.settings) {
@@ -441,7 +479,119 @@ fn one_engine_is_the_default_and_settings_are_shown_with_theirs() {
                 (&setting["name"], &setting["default"]),
                 (&known.name.into(), &known.default.into())
             );
+            assert_eq!(setting["meaning"], known.meaning);
             assert!(text.contains(&format!("\n  {}={}  ", known.name, known.default)), "{text}");
         }
     }
+}
+
+#[test]
+fn figures_of_a_database_are_printed_a_line_each() {
+    // Fails if a figure that there is not looked like a number, or one of the engine like one of
+    // every engine.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let lines = || String::from_utf8(place.ok(&["stats", "a.ehdb"])).unwrap();
+    let shows = |text: &str, name: &str, value: &str| {
+        let line = format!("{name:<24} {value}");
+        assert!(text.lines().any(|shown| shown == line), "no '{line}' in {text}");
+    };
+    let text = lines();
+    shows(&text, "engine", "reef");
+    shows(&text, "dram_bytes_per_item", "-");
+    shows(&text, "load_factor", "0.00");
+    shows(&text, "own.segments", "0");
+    place.write("a.tsv", (0..100).map(|key| format!("{key}\tv\n")).collect::<String>());
+    place.ok(&["import", "a.tsv", "a.ehdb"]);
+    let text = lines();
+    shows(&text, "items", "100");
+    shows(&text, "growth_steps_since_open", "0");
+    let each = place.json(&["stats", "a.ehdb"])["used_bytes_per_item"].as_f64().unwrap();
+    shows(&text, "used_bytes_per_item", &format!("{each:.2}"));
+}
+
+#[test]
+fn a_measurement_is_of_what_was_asked_for() {
+    // Fails if an option were ignored: figures of another table, or of other engines, look alike.
+    let place = Place::new();
+    let few = ["bench", "--engine", "wophi", "--items", "64", "--threads", "1", "--hash", "rapid"];
+    let all = [&few[..], &["--rounds", "2", "--growing", "--durable-caches"]].concat();
+    let figures = place.json(&all);
+    assert_eq!((&figures["items"], &figures["rounds"]), (&64.into(), &2.into()), "{figures}");
+    assert_eq!((&figures["hash"], &figures["form"]), (&"rapid".into(), &"8/8".into()));
+    assert_eq!((&figures["presized"], &figures["durable_caches"]), (&false.into(), &true.into()));
+    let rows = figures["rows"].as_array().unwrap();
+    let is_asked_for = |row: &serde_json::Value| row["who"] == "wophi" || row["who"] == "machine";
+    assert!(rows.iter().all(is_asked_for), "{figures}");
+    assert!(rows.iter().any(|row| row["who"] == "wophi"), "{figures}");
+    let text = String::from_utf8(place.ok(&all)).unwrap();
+    let said =
+        "64 pairs of form 8/8, hash rapid, tables growing, durable caches, ceilings flush by ";
+    assert!(text.starts_with(said) && text.contains(", 2 rounds: "), "{text}");
+    let text = String::from_utf8(place.ok(&[&few[..], &["--rounds", "1"]].concat())).unwrap();
+    let said = "64 pairs of form 8/8, hash rapid, tables made for them, flushes by ";
+    assert!(text.starts_with(said), "{text}");
+}
+
+#[test]
+fn a_file_that_was_kept_can_be_read_again() {
+    // Fails if the file were removed or filled once more, if more pairs were read than there are,
+    // or if nobody were told what has to be as it was.
+    let place = Place::new();
+    let few = ["scale", "s", "--items", "64", "--threads", "1"];
+    let scale = |options: &[&str]| place.run(&[&few[..], options].concat());
+    scale(&[]).ok();
+    assert!(place.names().is_empty());
+    scale(&["--keep"]).ok();
+    let length = place.path("s").metadata().unwrap().len();
+    let again: serde_json::Value =
+        serde_json::from_slice(&scale(&["--reread", "--json"]).ok()).unwrap();
+    assert!(again["open_seconds"].as_f64() > Some(0.0), "{again}");
+    let reads = again["reads"].as_array().unwrap();
+    let kinds: Vec<_> = reads.iter().map(|reads| reads["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["single", "batched", "absent"]);
+    assert!(reads.iter().all(|reads| reads["count"] == 64), "{again}");
+    let text = String::from_utf8(scale(&["--reread", "--gets", "8"]).ok()).unwrap();
+    assert!(text.starts_with("open: ") && text.contains("\nget: 8 at random, "), "{text}");
+    assert_eq!(place.path("s").metadata().unwrap().len(), length);
+    place.write("other", "other".repeat(4000));
+    let other = ["scale", "other", "--items", "64", "--reread"];
+    place.run(&other).fails(4, &["other: ", "is not the one that --keep left"]);
+    scale(&[]).fails(4, &["s: "]);
+    // One that makes every insert durable would take days.
+    let batch = ["--engine", "wophi", "--durability", "batch"];
+    scale(&batch).fails(2, &["engine wophi makes every insert durable", "--durability process"]);
+}
+
+#[test]
+fn a_table_of_the_size_that_it_will_have_does_not_grow() {
+    // Fails if `scale --presized` measured the growth of a table that has none.
+    let place = Place::new();
+    let few = ["scale", "s", "--engine", "turbo", "--items", "20000", "--gets", "0"];
+    let steps = |options: &[&str]| {
+        place.json(&[&few[..], options].concat())["growth_steps"].as_u64().unwrap()
+    };
+    let (grown, presized) = (steps(&[]), steps(&["--presized"]));
+    assert!(presized < grown, "{presized} of {grown}");
+}
+
+#[test]
+fn what_was_not_closed_is_recovered_before_it_is_read() {
+    // Fails if a command that only reads refused what a killed program has left.
+    let place = Place::new();
+    let db = everhash_store::Db::create(place.path("open.ehdb")).unwrap();
+    db.put("key", "value").unwrap();
+    db.table_or_create("t").unwrap();
+    for arguments in [
+        &["backup", "a.ehdb", "b.ehdb"][..],
+        &["tables", "a.ehdb"],
+        &["stats", "a.ehdb"],
+        &["keys", "a.ehdb"],
+        &["get", "a.ehdb", "key"],
+    ] {
+        std::fs::copy(place.path("open.ehdb"), place.path("a.ehdb")).unwrap();
+        place.ok(arguments);
+    }
+    db.close().unwrap();
+    assert_eq!(place.ok(&["get", "b.ehdb", "key"]), b"value\n");
 }

@@ -15,11 +15,29 @@ fn devices_are_listed_and_shown() {
     assert!(names.len() >= 15 && names.contains(&&"walsh".into()), "{names:?}");
     let text = String::from_utf8(place.ok(&["device", "list"])).unwrap();
     assert_eq!(text.lines().count(), names.len());
+    for (line, row) in text.lines().zip(list.as_array().unwrap()) {
+        let (name, title) = line.split_once(' ').unwrap();
+        assert_eq!((&row["name"], &row["title"]), (&name.into(), &title.trim().into()), "{line}");
+    }
     let shown = place.json(&["device", "show", "tiered"]);
     let numbers = shown["numbers"].as_array().unwrap();
     assert!(numbers.iter().all(|number| !number["source"].as_str().unwrap().is_empty()));
     let text = String::from_utf8(place.ok(&["device", "show", "tiered"])).unwrap();
     assert!(text.contains("page_write_us") && text.contains("800"), "{text}");
+    let page = numbers.iter().find(|number| number["key"] == "page_bytes").unwrap();
+    assert_eq!((&page["value"], &page["unit"]), (&"4096".into(), &"B".into()), "{page}");
+    // Both show the same numbers.
+    for number in numbers {
+        let part = |name: &str| number[name].as_str().unwrap().to_owned();
+        let shown = |line: &str| {
+            let mut cells = line.split_whitespace();
+            cells.next() == Some(&part("key"))
+                && line.contains(&part("value"))
+                && line.contains(&part("unit"))
+                && line.contains(&part("source"))
+        };
+        assert!(text.lines().any(shown), "{number} is not in {text}");
+    }
 }
 
 #[test]
@@ -48,6 +66,8 @@ fn a_device_that_does_not_show_its_numbers_ends_with_status_one() {
     assert_eq!((run.status, run.stderr.as_str()), (1, ""));
     let text = String::from_utf8(run.stdout).unwrap();
     assert!(text.contains("FAIL a flush at 600 ns"), "{text}");
+    let failed = text.lines().filter(|line| line.contains("FAIL ")).count();
+    assert!(text.ends_with(&format!("\n{} of 5 values are within their tolerance\n", 5 - failed)));
 }
 
 #[test]
