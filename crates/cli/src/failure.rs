@@ -110,7 +110,7 @@ impl Failure {
         }
     }
 
-    /// Puts words before the message.
+    /// Appends words to the message.
     pub fn after(mut self, what: impl Display) -> Failure {
         self.message = self.message.map(|message| format!("{message} {what}"));
         self
@@ -221,4 +221,26 @@ fn has_room(path: &Path, needed: u64) -> bool {
 /// Returns whether a file may not become as long as it has to be.
 fn is_too_long(error: &everhash_store::Error) -> bool {
     error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_room_for_what_is_needed_and_a_step() {
+        // Fails if whoever reached a quota were told to free space, or whoever has a full device or
+        // a file that may not become longer were told of a quota.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let found = statvfs(file.path()).unwrap();
+        let free = found.f_bavail * found.f_frsize;
+        let is_limited = getrlimit(Resource::Fsize).current.is_some();
+        assert_eq!(has_room(file.path(), 1), free > STEP_BYTES && !is_limited);
+        // Others write to the device meanwhile, though not so much.
+        assert!(!has_room(file.path(), free.saturating_sub(STEP_BYTES / 2)));
+        // A file with a hole; not every file system has one so long.
+        if file.as_file().set_len(USUAL_CAPACITY_BYTES).is_ok() {
+            assert!(!has_room(file.path(), 1));
+        }
+    }
 }

@@ -124,7 +124,11 @@ mod tests {
     fn a_device_that_fails_is_named_with_the_line_that_it_failed_in() {
         // Fails if the line before were named, of which there is none for the first one, or if
         // nobody were told how far the input was read.
-        for (text, place) in [("", "in:1: cannot be read behind byte 0: "), ("a\tb\n", "in:2: ")] {
+        for (text, place) in [
+            ("", "in:1: cannot be read behind byte 0: "),
+            ("a\tb\n", "in:2: cannot be read behind byte 4: "),
+            ("a\tb\nc\td\n", "in:3: cannot be read behind byte 8: "),
+        ] {
             let reader = BufReader::new(text.as_bytes().chain(Broken));
             let mut lines = Lines::of(Box::new(reader), "in", None);
             let failure = loop {
@@ -135,5 +139,28 @@ mod tests {
             };
             assert!(failure.contains(place) && failure.contains("the device is gone; check"));
         }
+    }
+
+    #[test]
+    fn the_longest_record_fits_into_a_line_in_its_longest_form() {
+        // Fails if an export could not be imported: a control character takes six.
+        let line = |length: usize| {
+            let (bytes, mut line) = (vec![1; length], Vec::new());
+            crate::records::jsonl::write(&bytes, &bytes, &mut line).unwrap();
+            line.len()
+        };
+        assert_eq!(line(100) - line(0), 6 * 200);
+        assert!(line(0) + 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) <= MAX_LINE_BYTES);
+    }
+
+    #[test]
+    fn the_length_of_a_file_is_known_and_that_of_a_pipe_is_not() {
+        // Fails if a bar had no end, or one that is never reached.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "a\t1\n").unwrap();
+        let bytes = |path: &Path| Lines::open(path).map(|lines| lines.bytes).unwrap();
+        assert_eq!(bytes(file.path()), Some(4));
+        assert_eq!(bytes(Path::new("/dev/null")), None);
+        assert_eq!(bytes(Path::new("-")), None);
     }
 }

@@ -166,4 +166,17 @@ mod tests {
             assert!(!message.contains("byte 0"), "{message}");
         }
     }
+
+    #[test]
+    fn a_record_is_written_as_the_help_says() {
+        // Fails if who compares two exports, or reads one elsewhere, found another text.
+        let mut lines = Vec::new();
+        write(b"\x00\xff", "\u{e9}\n".as_bytes(), &mut lines).unwrap();
+        write(b"k", b"\xab\xcd", &mut lines).unwrap();
+        let expected = "{\"key_hex\":\"00ff\",\"value\":\"\u{e9}\\n\"}\n\
+                        {\"key\":\"k\",\"value_hex\":\"abcd\"}\n";
+        assert_eq!(String::from_utf8(lines).unwrap(), expected);
+        let upper = parse(br#"{"key_hex":"00FF","value":""}"#);
+        assert_eq!(upper.unwrap().0, b"\x00\xff");
+    }
 }

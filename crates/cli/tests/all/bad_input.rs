@@ -135,6 +135,17 @@ fn a_key_that_is_there_already_names_its_line() {
     place.write("a.tsv", "a\t1\nb\t2\na\t3\n");
     let run = place.run(&["import", "a.tsv", "a.ehdb", "--on-duplicate", "error"]);
     run.fails(3, &["a.tsv:3: the key is there already, ", "earlier line", "--on-duplicate keep"]);
+    // A wrong line behind it was read sooner, and comes later.
+    place.write("b.tsv", "c\t1\nc\t2\nno tab\n");
+    let run = place.run(&["import", "b.tsv", "b.ehdb", "--on-duplicate", "error"]);
+    run.fails(3, &["b.tsv:2: the key is there already, ", "stored before: 1"]);
+    // Nothing behind it is stored, whatever the number of threads.
+    let text: String = (0..500).map(|number| format!("k{number}\t1\n")).collect();
+    place.write("c.tsv", format!("k0\t1\n{text}"));
+    let run =
+        place.run(&["import", "c.tsv", "c.ehdb", "--on-duplicate", "error", "--threads", "9"]);
+    run.fails(3, &["c.tsv:2: the key is there already, ", "stored before: 1"]);
+    assert_eq!(place.ok(&["count", "c.ehdb"]), b"1\n");
 }
 
 #[test]

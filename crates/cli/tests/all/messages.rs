@@ -26,11 +26,12 @@ fn a_wrong_command_line_is_told_in_one_line_and_without_data() {
         (&["put", "a.ehdb", "key", "--secret"], "argument 4 is no option here; put --"),
         (&["put", "a.ehdb", "key", "--secret=secret"], "argument 4 is no option here; put --"),
         (&["put", "a.ehdb", "secret"], "missing: <VALUE>"),
+        (&["put", "a.ehdb"], "missing: <KEY>, <VALUE>; see everhash put --help"),
         (&["add", "a.ehdb", "key", "secret"], "the value of [NUMBER]: "),
         (&["get", "a.ehdb", "key", "--range", "secret"], "--range <FROM..TO>: write FROM..TO"),
         (&["get", "a.ehdb", "secret", "--range"], "a value is missing for --range"),
         (&["get", "a.ehdb", "key", "--tabel", "secret"], "argument 4 is no option here"),
-        (&["get", "a.ehdb", "key", "--raw", "--length"], "does not go with"),
+        (&["get", "a.ehdb", "key", "--raw", "--length"], "--raw does not go with --length"),
         (&["export", "a.ehdb", "--format", "secret"], "takes one of: tsv, jsonl"),
         (&["import", "-", "a.ehdb", "--threads", "0"], "--threads <COUNT>: "),
         (&["secret"], "there is no such command"),
@@ -121,8 +122,10 @@ fn a_pair_that_is_refused_names_its_database() {
     let place = Place::new();
     place.ok(&["create", "a.ehdb", "--form", "8/8"]);
     let parts = ["everhash: a.ehdb: ", "form 8/8", "form variable"];
-    place.run(&["put", "a.ehdb", "abc", "d"]).fails(3, &parts);
-    place.run(&["put", "a.ehdb", "abc", "d"]).fails(3, &["this one has 3/1; "]);
+    let run = place.run(&["put", "a.ehdb", "abc", "d"]);
+    run.fails(3, &parts);
+    run.fails(3, &["this one has 3/1; "]);
+    assert_eq!(run.stderr.matches("a.ehdb: ").count(), 1, "{run:?}");
     place.run(&["add", "a.ehdb", "abc"]).fails(3, &parts);
 }
 
@@ -143,6 +146,7 @@ fn a_table_of_the_other_kind_says_which_option_it_wants() {
             &["a.ehdb: ", "\"ends\" have expiry times; put and import take --expires-after"],
         );
         assert!(!run.stderr.contains("drop"), "{run:?}");
+        assert_eq!(run.stderr.matches("a.ehdb: ").count(), 1, "{run:?}");
     }
     // Other commands work there, so that the message must not send them to another table.
     for arguments in
@@ -206,13 +210,19 @@ fn what_a_check_a_backup_and_a_compaction_count_is_said_as_what_it_is() {
     assert_eq!((&repaired["records"], repaired.get("items")), (&checked.into(), None));
     assert_eq!(text(&["backup", "a.ehdb", "b.ehdb"]), "b.ehdb: 5 items\n");
     assert!(text(&["compact", "a.ehdb"]).starts_with("a.ehdb: 5 items, "));
+    // A database of words has no other tables.
+    place.ok(&["create", "words.ehdb", "--form", "8/8"]);
+    place.ok(&["put", "words.ehdb", "12345678", "abcdefgh"]);
+    assert!(text(&["compact", "words.ehdb"]).starts_with("words.ehdb: 1 item, "));
     assert_eq!(place.json(&["compact", "a.ehdb"])["items"], 5);
     // And one is one.
     place.write("c.tsv", "a\t1\n");
     let imported = text(&["import", "c.tsv", "c.ehdb"]);
     assert!(imported.starts_with("1 record ("), "{imported}");
     assert!(imported.contains("; 1 item in the table, "), "{imported}");
-    assert!(text(&["check", "c.ehdb"]).starts_with("c.ehdb: sound; 1 record in "));
+    let bytes = &place.json(&["check", "c.ehdb"])["reachable_bytes"];
+    let sound = format!("c.ehdb: sound; 1 record in {bytes} bytes\n");
+    assert_eq!(text(&["check", "c.ehdb"]), sound);
 }
 
 #[test]
@@ -229,6 +239,8 @@ fn a_limit_of_the_length_of_files_is_an_error_and_leaves_nothing() {
     let full = ["full: no space left on the device", "ulimit -f", "free space"];
     limited("create b.ehdb --engine turbo").fails(4, &full);
     limited("backup a.ehdb b.ehdb").fails(4, &full);
+    let sized = ["full: a table of this size takes ", "ulimit -f", "lower --expect", "--set"];
+    limited("create b.ehdb --engine turbo --expect 1000000").fails(4, &sized);
     let exported = limited("export a.ehdb b.tsv");
     exported.fails(4, &["everhash: b.tsv: cannot be written", "free space", "ulimit -f"]);
     let compacted = limited("compact a.ehdb");
@@ -277,6 +289,9 @@ fn a_number_that_is_wrong_leads_to_those_that_are_right() {
         run.fails(2, &["the value of ", part, "; see everhash "]);
         assert!(!run.stderr.contains(huge) && !run.stderr.contains("many"), "{run:?}");
     }
+    // The last number that is right.
+    place.write("a.tsv", "a\t1\n");
+    place.ok(&["import", "a.tsv", "a.ehdb", "--threads", "256"]);
 }
 
 #[test]

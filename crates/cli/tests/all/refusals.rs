@@ -67,6 +67,7 @@ fn a_damaged_database_gives_an_answer_and_no_data() {
     let run = place.run(&["check", "a.ehdb", "--json"]);
     let answer: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!((run.status, &answer["sound"]), (1, &false.into()));
+    assert!(answer["damage"].as_str().unwrap().starts_with("a.ehdb: damaged at byte "), "{answer}");
     assert_eq!(place.read("a.ehdb"), damaged);
     let mut damaged = sound;
     damaged[100] ^= 1;
@@ -133,6 +134,29 @@ fn what_others_own_is_refused() {
     let Some(run) = as_nobody(&place, &["import", "a.tsv", "b.ehdb"]) else { return };
     run.fails(3, &["a.tsv", "permission denied"]);
     assert_eq!(place.names(), ["a.ehdb", "a.tsv", "everhash"]);
+}
+
+#[test]
+fn an_export_replaces_nothing_that_it_may_not_read_or_write() {
+    // Fails if a file were replaced of which nobody can tell that it is no database, or if the
+    // message were about a temporary name, or did not say what to check.
+    let place = Place::new();
+    let set = |path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    place.write("a.tsv", "a\t1\n");
+    place.ok(&["import", "a.tsv", "a.ehdb", "--mode", "644"]);
+    place.write("kept.tsv", "kept");
+    set(place.path("kept.tsv"), 0o600);
+    set(place.directory().to_owned(), 0o755);
+    let Some(run) = as_nobody(&place, &["export", "a.ehdb", "b.tsv"]) else { return };
+    run.fails(4, &["everhash: b.tsv: cannot be written", "check the owner and mode"]);
+    assert!(!run.stderr.contains(".everhash-"), "{run:?}");
+    set(place.directory().to_owned(), 0o777);
+    let run = as_nobody(&place, &["export", "a.ehdb", "kept.tsv"]).unwrap();
+    run.fails(4, &["kept.tsv: cannot be read, so that it may be a database", "another file"]);
+    assert_eq!(place.read("kept.tsv"), b"kept");
+    as_nobody(&place, &["export", "a.ehdb", "b.tsv"]).unwrap().ok();
 }
 
 #[test]
@@ -210,7 +234,11 @@ fn an_output_that_is_full_is_reported() {
     };
     run(&["export", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
     run(&["stats", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
+    // No line end makes the program write it before it ends.
+    run(&["get", "a.ehdb", "a", "--raw"]).fails(4, &["standard output", "No space left"]);
     place.run(&["export", "a.ehdb", "/dev/full"]).fails(4, &["/dev/full", "No space left"]);
+    // Only a reader that goes away is no failure.
+    run(&["remove", "a.ehdb", "a", "--print-old"]).fails(4, &["standard output", "No space left"]);
 }
 
 #[test]
@@ -237,9 +265,11 @@ fn a_repair_says_what_it_found() {
     assert!(said["items"].as_u64() > Some(1000) && said["damages"].as_u64() > Some(0), "{said}");
     let first = &said["listed"][0];
     assert!(first["at"].as_u64().is_some_and(|at| at < damaged.len() as u64), "{said}");
+    let invariant = first["invariant"].as_str().unwrap();
     let run = place.run(&["repair", "a.ehdb", "--into", "c.ehdb"]);
     let text = String::from_utf8(run.stdout).unwrap();
-    assert!(text.contains(&format!("a.ehdb: damaged at byte {}: ", first["at"])), "{text}");
+    let line = format!("a.ehdb: damaged at byte {}: expected that {invariant}", first["at"]);
+    assert!(!invariant.is_empty() && text.contains(&line), "{text}");
     assert!(text.ends_with(&format!("c.ehdb: {} items\n", said["items"])), "{text}");
     // Without a root nothing can be copied: that is damage, too, and leaves no file.
     damaged[512..1024].fill(0xa5);

@@ -118,7 +118,9 @@ fn an_empty_file_makes_an_empty_database() {
     // Fails if no records were taken for a mistake.
     let place = Place::new();
     place.write("a.tsv", "");
-    assert_eq!(place.json(&["import", "a.tsv", "a.ehdb"])["records"], 0);
+    let summary = place.json(&["import", "a.tsv", "a.ehdb"]);
+    assert_eq!(summary["records"], 0);
+    assert!(summary["file_bytes_per_item"].is_f64(), "{summary}");
     assert_eq!(place.json(&["stats", "a.ehdb"])["items"], 0);
     assert_eq!(place.ok(&["export", "a.ehdb"]), b"");
 }
@@ -145,7 +147,10 @@ fn an_export_replaces_a_file_only_when_it_is_complete() {
     assert_eq!(place.read("out.tsv"), b"old");
     place.ok(&["export", "a.ehdb", "out.tsv"]);
     assert_eq!(place.read("out.tsv"), b"a\t1\n");
-    assert_eq!(place.names(), ["a.ehdb", "a.tsv", "out.tsv"]);
+    std::fs::create_dir(place.path("directory")).unwrap();
+    let run = place.run(&["export", "a.ehdb", "directory"]);
+    run.fails(4, &["everhash: directory: is a directory; name a file"]);
+    assert_eq!(place.names(), ["a.ehdb", "a.tsv", "directory", "out.tsv"]);
 }
 
 #[test]
@@ -203,10 +208,15 @@ fn an_export_replaces_no_other_database() {
     // One header of two is left.
     let mut damaged = place.read("closed.ehdb");
     damaged[..512].fill(0);
-    place.write("damaged.ehdb", damaged);
+    place.write("damaged.ehdb", &damaged);
+    // One that a machine of the other byte order made, whose numbers are written the other way.
+    damaged[4096..4104].reverse();
+    place.write("other.ehdb", damaged);
     let names = place.names();
     let live = everhash_store::Db::open(place.path("live.ehdb")).unwrap();
-    for target in ["live.ehdb", "closed.ehdb", "damaged.ehdb", "second.ehdb", "link.ehdb"] {
+    for target in
+        ["live.ehdb", "closed.ehdb", "damaged.ehdb", "other.ehdb", "second.ehdb", "link.ehdb"]
+    {
         for sort in [&[][..], &["--sort"]] {
             let run = place.run(&[&["export", "a.ehdb", target][..], sort].concat());
             run.fails(2, &[target, "is a database", "name another file"]);
