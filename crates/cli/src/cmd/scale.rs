@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use everhash_bench::{ReadKind, Reads, ScalePlan, ScaleReport, Tail, candidates, reread, scale};
+use everhash_bench::{
+    Candidate, ReadKind, Reads, ScalePlan, ScaleReport, Tail, candidates, reread, scale,
+};
 use everhash_pmem::FileDurability;
 use everhash_store::HashKind;
 use serde_json::json;
@@ -77,17 +79,7 @@ impl Scale {
     pub fn run(self) -> Outcome {
         let all = candidates();
         let candidate = named(&all, &self.engine)?;
-        let durability = match (self.durability, candidate.batches()) {
-            (Some(Durable::Batch), false) => {
-                return Err(Failure::usage(format_args!(
-                    "engine {} makes every insert durable on its own, which takes days; use \
-                     --durability process",
-                    candidate.name
-                )));
-            }
-            (None | Some(Durable::Batch), true) => FileDurability::Immediate,
-            (None, false) | (Some(Durable::Process), _) => FileDurability::Process,
-        };
+        let durability = durability(self.durability, candidate)?;
         let plan = ScalePlan {
             durability,
             path: self.file,
@@ -126,6 +118,20 @@ impl Scale {
             return output::print_json(&figures);
         }
         lines(&report).iter().try_for_each(|line| output::print(line))
+    }
+}
+
+/// Returns what a fence waits for: for the device if the engine batches, unless a sync at the end
+/// is enough.
+fn durability(asked: Option<Durable>, candidate: &Candidate) -> Outcome<FileDurability> {
+    match (asked, candidate.batches()) {
+        (Some(Durable::Batch), false) => Err(Failure::usage(format_args!(
+            "engine {} makes every insert durable on its own, which takes days; use --durability \
+             process",
+            candidate.name
+        ))),
+        (None | Some(Durable::Batch), true) => Ok(FileDurability::Immediate),
+        (None, false) | (Some(Durable::Process), _) => Ok(FileDurability::Process),
     }
 }
 
@@ -241,5 +247,20 @@ mod tests {
             "open after a close: 16.000 s, 0.5 M pairs/s".to_owned(),
         ];
         assert_eq!(lines(&report), expected);
+    }
+
+    #[test]
+    fn an_insert_is_durable_when_it_was_asked_to_be() {
+        // Fails if the time of an insert were that with another durability.
+        let [mut batching, mut others] = [0, 0];
+        for candidate in candidates() {
+            let durability = |asked| durability(asked, &candidate).ok();
+            assert_eq!(durability(Some(Durable::Process)), Some(FileDurability::Process));
+            let expected = candidate.batches().then_some(FileDurability::Immediate);
+            assert_eq!(durability(Some(Durable::Batch)), expected, "{}", candidate.name);
+            assert_eq!(durability(None), expected.or(Some(FileDurability::Process)));
+            *if candidate.batches() { &mut batching } else { &mut others } += 1;
+        }
+        assert!(batching > 0 && others > 0, "{batching} and {others}");
     }
 }
