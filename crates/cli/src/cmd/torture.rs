@@ -465,4 +465,20 @@ mod tests {
         let finding = format!("{:?}", victim.compare(&mut figures).unwrap_err());
         assert!(finding.contains("status: 1") && finding.contains("reef, 8/8, "), "{finding}");
     }
+
+    #[test]
+    fn processes_die_at_moments_of_every_kind() {
+        // Fails if none were killed while it makes or recovers its database, or none while it
+        // writes; or if a seed did not give the same moments.
+        let parent = torture(&[]);
+        let victims = parent.victims(engine("reef").unwrap(), Path::new("d"));
+        let moments: Vec<_> = (0..200).map(|kills| victims[0].moment(kills)).collect();
+        assert_eq!(moments, (0..200).map(|kills| victims[0].moment(kills)).collect::<Vec<_>>());
+        let count = |is_so: &dyn Fn(&(bool, Duration)) -> bool| {
+            moments.iter().filter(|moment| is_so(moment)).count()
+        };
+        assert!((30..80).contains(&count(&|(writes, _)| *writes)), "{moments:?}");
+        assert!(count(&|(writes, wait)| !writes && *wait < Duration::from_millis(4)) > 30);
+        assert!(count(&|(writes, wait)| !writes && *wait > Duration::from_millis(60)) > 20);
+    }
 }
