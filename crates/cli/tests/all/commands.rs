@@ -180,6 +180,9 @@ fn figures_are_there_for_people_and_for_programs() {
     let summary = String::from_utf8(place.ok(&["import", "a.tsv", "a.ehdb"])).unwrap();
     assert!(summary.starts_with("2 records (2 new, 0 replaced, 0 kept) in "), "{summary}");
     assert!(summary.contains(" records/s; 2 items in the table, "), "{summary}");
+    let bytes = place.path("a.ehdb").metadata().unwrap().len();
+    let end = format!(", {bytes} bytes in the file: {:.1} an item\n", bytes as f64 / 2.0);
+    assert!(summary.ends_with(&end), "{summary}");
     let stats = place.json(&["stats", "a.ehdb"]);
     for name in ["items", "load_factor", "device_bytes_per_item", "dram_bytes_per_item", "own"] {
         assert!(stats.get(name).is_some_and(|figure| !figure.is_null()), "{name}: {stats}");
@@ -472,6 +475,7 @@ fn one_engine_is_the_default_and_settings_are_shown_with_theirs() {
     let engines = place.json(&["engines"]);
     for (engine, known) in engines.as_array().unwrap().iter().zip(everhash_store::engines()) {
         assert_eq!((&engine["name"], &engine["idea"]), (&known.name.into(), &known.idea.into()));
+        assert!(text.contains(&format!(": {}\n", known.idea)), "{}: {text}", known.idea);
         let settings = engine["settings"].as_array().unwrap();
         assert_eq!(settings.len(), known.settings.len());
         for (setting, known) in settings.iter().zip(known.settings) {
@@ -480,7 +484,8 @@ fn one_engine_is_the_default_and_settings_are_shown_with_theirs() {
                 (&known.name.into(), &known.default.into())
             );
             assert_eq!(setting["meaning"], known.meaning);
-            assert!(text.contains(&format!("\n  {}={}  ", known.name, known.default)), "{text}");
+            let line = format!("\n  {}={}  {}\n", known.name, known.default, known.meaning);
+            assert!(text.contains(&line), "no '{line}' in {text}");
         }
     }
 }

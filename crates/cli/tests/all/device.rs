@@ -28,15 +28,10 @@ fn devices_are_listed_and_shown() {
     assert_eq!((&page["value"], &page["unit"]), (&"4096".into(), &"B".into()), "{page}");
     // Both show the same numbers.
     for number in numbers {
-        let part = |name: &str| number[name].as_str().unwrap().to_owned();
-        let shown = |line: &str| {
-            let mut cells = line.split_whitespace();
-            cells.next() == Some(&part("key"))
-                && line.contains(&part("value"))
-                && line.contains(&part("unit"))
-                && line.contains(&part("source"))
-        };
-        assert!(text.lines().any(shown), "{number} is not in {text}");
+        let cells = ["key", "value", "unit", "source"].map(|name| number[name].as_str().unwrap());
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let is_shown = text.lines().any(|line| words(line) == words(&cells.join(" ")));
+        assert!(is_shown, "{number} is not in {text}");
     }
 }
 
@@ -67,6 +62,7 @@ fn a_device_that_does_not_show_its_numbers_ends_with_status_one() {
     let text = String::from_utf8(run.stdout).unwrap();
     assert!(text.contains("FAIL a flush at 600 ns"), "{text}");
     let failed = text.lines().filter(|line| line.contains("FAIL ")).count();
+    assert_eq!(place.run(&["device", "probe", "odd.toml", "--json"]).status, 1);
     assert!(text.ends_with(&format!("\n{} of 5 values are within their tolerance\n", 5 - failed)));
 }
 
