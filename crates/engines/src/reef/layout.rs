@@ -82,8 +82,8 @@ everhash_pmem::ruler! {
 
 everhash_pmem::ruler! {
     /// Where streams end with an atomic batch. Leads a process that follows a killed one: tails are
-    /// moved one by one, and this says all of them at once. It need not be durable, and is not there
-    /// if writes are immediate.
+    /// moved one by one, and this says all of them at once. It need not be durable. Not there if
+    /// writes are immediate.
     pub struct BatchRecord [576] {
         0   GENERATION [1] "of the opening of the pool in which it was written";
         8   TAILS      [64] "for each stream: its last segment's sequence, and its tail; or 0";
