@@ -6,7 +6,9 @@
 //! switch (`docs/decisions/0003-primitives-as-a-type.md`).
 
 use core::ops::DerefMut;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::futex;
 
 use crate::{AtOnce, equal_lanes};
 
@@ -25,6 +27,12 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     /// Spins first and yields the processor later, so that a waiter cannot starve the thread that
     /// it waits for.
     fn pause(attempt: u32);
+
+    /// As [`pause`](Self::pause), in a loop that waits for the device: sleeps until a bell is rung
+    /// that was rung `heard` times when this round of the loop began. May return early.
+    fn sleep(_bell: &Bell, _heard: u32, attempt: u32) {
+        Self::pause(attempt);
+    }
 
     /// Returns `count` zero words, many of which may never be used.
     fn words(count: usize) -> Box<[Self::AtomicU64]> {
@@ -56,6 +64,31 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     ///
     /// Used to spread threads over stripes and to attribute flushes; two threads may share one.
     fn thread() -> u32;
+}
+
+/// Wakes threads that wait for the device.
+///
+/// On an idle machine it would do as well if they yielded the processor until the device is done.
+/// On a busy one each time costs them a slice of it, some milliseconds; who has slept is served
+/// first. Beside two busy processes on two processors, 8 threads do 12,000 durable puts of Reef a
+/// second, and did 2,700.
+#[derive(Debug, Default)]
+pub struct Bell {
+    rings: AtomicU32,
+}
+
+impl Bell {
+    /// Returns how often it was rung. What is looked at afterwards is not older than that.
+    pub fn heard(&self) -> u32 {
+        self.rings.load(Ordering::Acquire)
+    }
+
+    /// Wakes all who sleep; what they wait for comes before.
+    pub fn ring(&self) {
+        self.rings.fetch_add(1, Ordering::Release);
+        // Nobody sleeps for ever: see `LONGEST_SLEEP`.
+        let _ = futex::wake(&self.rings, futex::Flags::PRIVATE, i32::MAX as u32);
+    }
 }
 
 /// An atomic word in DRAM, with the methods of
@@ -130,6 +163,17 @@ fn equal_high_bits_one_by_one<const SHIFT: u32>(line: &[impl AtomicWord; 8], val
 /// Unit: tries. Source: ours; locks of maps in DRAM are held for 100 ns.
 const TRIES: u32 = 16;
 
+/// Pauses of a thread before it yields the processor or sleeps.
+///
+/// Unit: pauses, each twice as long as the one before. Source: ours; about a microsecond, after
+/// which the other thread probably sleeps.
+const SPINS: u32 = 6;
+
+/// How long a thread sleeps at most that waits for a bell.
+///
+/// Unit: s. Source: ours; for a system that never wakes it.
+const LONGEST_SLEEP: i64 = 1;
+
 /// The standard library's primitives.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Std;
@@ -143,9 +187,17 @@ impl Primitives for Std {
         core::sync::atomic::fence(order);
     }
 
+    fn sleep(bell: &Bell, heard: u32, attempt: u32) {
+        if attempt < SPINS {
+            return Self::pause(attempt);
+        }
+        let longest = futex::Timespec { tv_sec: LONGEST_SLEEP, tv_nsec: 0 };
+        // However it returns: the caller looks again.
+        let _ = futex::wait(&bell.rings, futex::Flags::PRIVATE, heard, Some(&longest));
+    }
+
     fn pause(attempt: u32) {
-        // 2^6 spins are about a microsecond: after that the other thread probably sleeps.
-        if attempt < 6 {
+        if attempt < SPINS {
             for _ in 0..1u32 << attempt {
                 core::hint::spin_loop();
             }
@@ -192,7 +244,6 @@ impl Primitives for Std {
     }
 
     fn thread() -> u32 {
-        use core::sync::atomic::AtomicU32;
         static NEXT: AtomicU32 = AtomicU32::new(0);
         thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
         MINE.with(|mine| *mine)

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering;
 use std::io;
 
-use crate::{AtomicWord, Error, Lock, Primitives, Result};
+use crate::{AtomicWord, Bell, Error, Lock, Primitives, Result};
 
 /// Shares syncs between threads.
 ///
@@ -23,6 +23,8 @@ use crate::{AtomicWord, Error, Lock, Primitives, Result};
 #[derive(Debug)]
 pub struct GroupSync<P: Primitives> {
     turn: P::Mutex<()>,
+    /// Rung when a turn has ended.
+    bell: Bell,
     begun: P::AtomicU64,
     ended: P::AtomicU64,
     poisoned: P::AtomicU64,
@@ -32,6 +34,7 @@ impl<P: Primitives> Default for GroupSync<P> {
     fn default() -> Self {
         GroupSync {
             turn: Lock::new(()),
+            bell: Bell::default(),
             begun: AtomicWord::new(0),
             ended: AtomicWord::new(0),
             poisoned: AtomicWord::new(0),
@@ -57,6 +60,7 @@ impl<P: Primitives> GroupSync<P> {
         let mut attempt = 0;
         // Ends: the leader either ends a sync or poisons, and then `turn` is free.
         let _turn = loop {
+            let heard = self.bell.heard();
             self.check()?;
             if self.ended.load(Ordering::Acquire) >= ticket {
                 return Ok(());
@@ -66,8 +70,8 @@ impl<P: Primitives> GroupSync<P> {
             // syncs for 240 fences instead of 60).
             // A holder that panicked was inside its sync, so its outcome is unknown.
             match self.turn.try_lock().map_err(|_| Error::Poisoned)? {
-                Some(turn) => break turn,
-                None => P::pause(attempt),
+                Some(lock) => break Turn { lock: Some(lock), bell: &self.bell },
+                None => P::sleep(&self.bell, heard, attempt),
             }
             attempt = attempt.saturating_add(1);
         };
@@ -106,10 +110,25 @@ impl<P: Primitives> GroupSync<P> {
     }
 }
 
+/// The right to run a sync.
+struct Turn<'g, G> {
+    lock: Option<G>,
+    bell: &'g Bell,
+}
+
+impl<G> Drop for Turn<'_, G> {
+    fn drop(&mut self) {
+        // Free before anybody is woken, who would find it taken and sleep again.
+        self.lock = None;
+        self.bell.ring();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
     use std::sync::{Barrier, mpsc};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::Std;
@@ -196,6 +215,36 @@ mod tests {
             }
         });
         assert_eq!(group.begun(), 2);
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_and_leads() {
+        // Fails if nobody is told that a sync has ended, or failed, or if who is woken finds its
+        // turn taken: each time costs a second.
+        let began = Instant::now();
+        for round in 0..20 {
+            let group = GroupSync::<Std>::default();
+            let (entered, begun) = mpsc::channel();
+            std::thread::scope(|scope| {
+                let group = &group;
+                scope.spawn(move || {
+                    let waited = group.wait(group.ticket(), || {
+                        entered.send(()).unwrap();
+                        std::thread::sleep(Duration::from_millis(5));
+                        if round % 4 == 3 { Err(io::Error::other("no")) } else { Ok(()) }
+                    });
+                    assert_eq!(waited.is_err(), round % 4 == 3);
+                });
+                begun.recv().unwrap();
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let waited = group.wait(group.ticket(), || Ok(()));
+                        assert_eq!(waited.is_err(), round % 4 == 3);
+                    });
+                }
+            });
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     }
 
     #[test]
