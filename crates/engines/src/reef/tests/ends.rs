@@ -134,9 +134,9 @@ fn a_process_may_end_between_any_two_stores() {
     for form in super::FORMS {
         let batch = end_everywhere::<Reef>(form, &steps(), None);
         let immediate = end_everywhere::<Immediate>(form, &steps(), None);
-        for (ends, wrong) in [batch, immediate] {
+        for ((ends, wrong), least) in [(batch, 500), (immediate, 300)] {
             println!("{form}: {ends} ends");
-            assert!(ends > 300 && wrong == 0, "{form}: {wrong} of {ends}");
+            assert!(ends > least && wrong == 0, "{form}: {wrong} of {ends}");
         }
     }
     // A tail that is stored before the last word of its object goes unnoticed nowhere else.
