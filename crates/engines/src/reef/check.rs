@@ -430,16 +430,16 @@ impl<M: Media> Judge<'_, M> {
         let most = self.most_words(segment);
         let said = Tail::of(segment.head[SegmentHead::TAIL], segment.seal);
         // Immediate writes do not move the tail while they fill a segment.
-        let is_filled = self.is_immediate && said.is_some_and(|tail| tail.ended == Ended::Not);
-        let possible = if is_filled { 0 } else { least }..=most;
+        let is_open = self.is_immediate && said.is_some_and(|tail| tail.ended == Ended::Not);
+        let possible = if is_open { 0 } else { least }..=most;
         let said = said.map(|tail| tail.words).filter(|words| possible.contains(words));
         let (words, certain) = match self.left {
             _ if order.is_eq() && !goes_behind => (tail[1], tail[1]),
             // Power loss may have kept an older end, or none, in a head that is sound.
             Left::Power if order.is_ge() => {
-                (said.filter(|_| self.salvages && !is_filled).unwrap_or(most), least)
+                (said.filter(|_| self.salvages && !is_open).unwrap_or(most), least)
             }
-            Left::Visible if is_filled => (most, said?.max(least)),
+            Left::Visible if is_open => (most, said?.max(least)),
             _ => (said?, said?),
         };
         (least..=most).contains(&words).then_some((words, certain))

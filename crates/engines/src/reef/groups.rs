@@ -19,7 +19,7 @@ use everhash_index::{AtomicTable, Result, admit};
 use everhash_pmem::{Access, Addr, AtomicWord, Lock, Media, WORD};
 
 use super::directory::{Members, Seat};
-use super::layout::{self, BATCH, BatchRecord, Ended, Kind, SegmentHead, Tail};
+use super::layout::{self, BATCH, BatchRecord, Ended, Kind, Tail};
 use super::reserve::{Purpose, is_room_wanted};
 use super::state::Reef;
 use super::stream::Stream;
@@ -257,10 +257,7 @@ impl<M: Media> Reef<M> {
         let word = record[BatchRecord::TAILS + 2 * stream.number as usize + 1];
         let Some(open) = &mut stream.open else { return Ok(()) };
         let Some(tail) = Tail::of(word, open.seal) else { return Ok(()) };
-        if !self.is_immediate {
-            let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
-            self.poison_on_error(pm.commit_word(tail_at, word, sites::TAIL))?;
-        }
+        self.poison_on_error(self.move_tail(pm, open, tail.words, sites::TAIL))?;
         stream.pending += (tail.words - open.fill) * WORD;
         open.fill = tail.words;
         Ok(())

@@ -252,11 +252,12 @@ fn visible_words<M: Media>(
     (least, is_immediate): (u64, bool),
 ) -> Result<u64> {
     let tail = segment.tail()?;
-    if !is_immediate || tail.ended != Ended::Not {
-        return Ok(tail.words);
-    }
-    let words = tail.words.max(least);
+    let is_open = is_immediate && tail.ended == Ended::Not;
+    let words = if is_open { tail.words.max(least) } else { tail.words };
     segment.bound(words)?;
+    if !is_open {
+        return Ok(words);
+    }
     sound_until(pm, objects, segment.part(words, segment.words()), true)
 }
 
@@ -276,7 +277,6 @@ fn visible<M: Media>(
             return Err(segment.corrupt("the segments of a stream have consecutive numbers"));
         }
         let words = visible_words(pm, objects, &segment, (0, is_immediate))?;
-        segment.bound(words)?;
         segments.insert(sequence, (segment, words));
         last = Some(segment);
     }

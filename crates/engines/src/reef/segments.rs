@@ -9,7 +9,7 @@ use core::hint::cold_path;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
-use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Primitives, Span, WORD};
+use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Primitives, Site, Span, WORD};
 
 use super::layout::{self, Ended, Kind, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
 use super::reserve::Purpose;
@@ -128,14 +128,26 @@ impl<M: Media> Reef<M> {
         if object.kind == Kind::Removed {
             open.tombstones += words;
         }
-        // The head is on a page of its own, which a sync would write for this word alone.
-        if !self.is_immediate {
-            let tail = Tail { words: open.fill, ended: Ended::Not }.word(open.seal);
-            let tail_at = open.span.start.plus(SegmentHead::TAIL as u64);
-            pm.commit_word(tail_at, tail, sites::TAIL)?;
-        }
+        self.move_tail(pm, open, open.fill, sites::TAIL)?;
         stream.pending += words * WORD;
         Ok(at)
+    }
+
+    /// Says in the head of a segment that takes objects how many of its words are in use, unless
+    /// writes are immediate: a sync would write the page of the head for this word alone.
+    #[inline(always)]
+    pub(super) fn move_tail(
+        &self,
+        pm: &Access<'_, M>,
+        open: &Open,
+        words: u64,
+        site: Site,
+    ) -> everhash_pmem::Result<()> {
+        if self.is_immediate {
+            return Ok(());
+        }
+        let tail = Tail { words, ended: Ended::Not }.word(open.seal);
+        pm.commit_word(open.span.start.plus(SegmentHead::TAIL as u64), tail, site)
     }
 
     /// Returns how much of a segment is prepared at once. Unit: words.
