@@ -201,3 +201,11 @@ struct Database {
     #[arg(value_name = "DB")]
     database: PathBuf,
 }
+
+/// Returns a command with these options, for tests.
+#[cfg(test)]
+fn parsed<A: Args>(options: &[&str]) -> A {
+    let command = A::augment_args(clap::Command::new(""));
+    let matches = command.get_matches_from([&[""][..], options].concat());
+    A::from_arg_matches(&matches).expect("clap has checked them")
+}

@@ -418,16 +418,10 @@ fn text(counts: &Counts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::cmd::parsed;
 
-    #[derive(Parser)]
-    struct Alone {
-        #[command(flatten)]
-        crash: Crash,
-    }
-
-    fn crash(arguments: &[&str]) -> Crash {
-        Alone::parse_from([&[""][..], arguments].concat()).crash
+    fn crash(options: &[&str]) -> Crash {
+        parsed(options)
     }
 
     #[test]

@@ -192,19 +192,13 @@ fn add(sum: &mut Report, more: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Alone {
-        #[command(flatten)]
-        race: Race,
-    }
+    use crate::cmd::parsed;
 
     #[test]
     fn variants_are_those_of_the_engine_that_races() {
         // Fails if an engine would be tried with the settings of another.
         for about in ENGINES {
-            let Alone { race } = Alone::parse_from(["", "--engine", about.name]);
+            let race: Race = parsed(&["--engine", about.name]);
             assert_eq!(race.about().name, about.name);
         }
     }

@@ -379,16 +379,10 @@ impl Figures {
 mod tests {
     use super::history::Write;
     use super::*;
-    use clap::Parser;
+    use crate::cmd::parsed;
 
-    #[derive(Parser)]
-    struct Alone {
-        #[command(flatten)]
-        torture: Torture,
-    }
-
-    fn torture(arguments: &[&str]) -> Torture {
-        Alone::parse_from([&[""][..], arguments].concat()).torture
+    fn torture(options: &[&str]) -> Torture {
+        parsed(options)
     }
 
     #[test]
