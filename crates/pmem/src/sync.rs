@@ -7,6 +7,7 @@
 
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 
 use rustix::thread::futex;
 
@@ -19,6 +20,10 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     /// A mutual-exclusion lock in DRAM.
     type Mutex<T: Send>: Lock<T>;
 
+    /// Whether time passes while a thread waits. In models it does not: what is only sooner done
+    /// for it is left out.
+    const TIME_PASSES: bool = false;
+
     /// An atomic fence.
     fn fence(order: Ordering);
 
@@ -28,10 +33,10 @@ pub trait Primitives: Send + Sync + Sized + 'static {
     /// it waits for.
     fn pause(attempt: u32);
 
-    /// As [`pause`](Self::pause), in a loop that waits for the device: sleeps until a bell is rung
-    /// that was rung `heard` times when this round of the loop began. May return early.
-    fn sleep(_bell: &Bell, _heard: u32, attempt: u32) {
-        Self::pause(attempt);
+    /// Sleeps, in a loop that waits for the device, until a bell is rung that was rung `heard`
+    /// times when this round of the loop began, or time is up. May return early.
+    fn sleep(_bell: &Bell, _heard: u32, _longest: Duration) {
+        Self::pause(SPINS);
     }
 
     /// Returns `count` zero words, many of which may never be used.
@@ -86,7 +91,7 @@ impl Bell {
     /// Wakes all who sleep; what they wait for comes before.
     pub fn ring(&self) {
         self.rings.fetch_add(1, Ordering::Release);
-        // Nobody sleeps for ever: see `LONGEST_SLEEP`.
+        // If it fails they sleep until their time is up.
         let _ = futex::wake(&self.rings, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 }
@@ -169,11 +174,6 @@ const TRIES: u32 = 16;
 /// which the other thread probably sleeps.
 const SPINS: u32 = 6;
 
-/// How long a thread sleeps at most that waits for a bell.
-///
-/// Unit: s. Source: ours; for a system that never wakes it.
-const LONGEST_SLEEP: i64 = 1;
-
 /// The standard library's primitives.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Std;
@@ -182,16 +182,16 @@ impl Primitives for Std {
     type AtomicU64 = core::sync::atomic::AtomicU64;
     type Mutex<T: Send> = std::sync::Mutex<T>;
 
+    const TIME_PASSES: bool = true;
+
     #[inline(always)]
     fn fence(order: Ordering) {
         core::sync::atomic::fence(order);
     }
 
-    fn sleep(bell: &Bell, heard: u32, attempt: u32) {
-        if attempt < SPINS {
-            return Self::pause(attempt);
-        }
-        let longest = futex::Timespec { tv_sec: LONGEST_SLEEP, tv_nsec: 0 };
+    fn sleep(bell: &Bell, heard: u32, longest: Duration) {
+        let (tv_sec, tv_nsec) = (longest.as_secs() as i64, longest.subsec_nanos().into());
+        let longest = futex::Timespec { tv_sec, tv_nsec };
         // However it returns: the caller looks again.
         let _ = futex::wait(&bell.rings, futex::Flags::PRIVATE, heard, Some(&longest));
     }
@@ -204,7 +204,7 @@ impl Primitives for Std {
         } else if attempt < 32 {
             std::thread::yield_now();
         } else {
-            std::thread::sleep(core::time::Duration::from_micros(50));
+            std::thread::sleep(Duration::from_micros(50));
         }
     }
 

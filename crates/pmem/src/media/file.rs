@@ -1,6 +1,7 @@
 //! An ordinary file, mapped through the page cache.
 
 pub(crate) mod backing;
+mod company;
 pub mod group;
 pub mod system;
 mod temporary;
