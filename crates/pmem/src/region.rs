@@ -3,7 +3,19 @@
 
 use std::sync::Arc;
 
-use crate::{Addr, Block, Media, Result, Site, Span, StreamClass, StreamSupport, WORD};
+use crate::{
+    Addr, Block, LINE, Media, Result, Site, Span, StreamClass, StreamSupport, WORD,
+    little_endian_bytes,
+};
+
+/// Words that are copied together between bytes and a medium.
+const PIECE_WORDS: usize = 64;
+
+/// How far ahead of long bytes that are read their lines are fetched: no processor runs ahead by
+/// itself beyond the end of a page.
+///
+/// Unit: words. Source: measured; 16 KiB anywhere in a file are read in 1.9 us instead of 2.3.
+const AHEAD_WORDS: u64 = 512;
 
 /// A shared handle to a medium.
 #[derive(Debug)]
@@ -173,19 +185,19 @@ impl<'a, M: Media> Access<'a, M> {
         if span.end_byte() > self.media.bytes() {
             return Err(crate::media::out_of_bounds(at, span.words));
         }
-        let (start, count) = (out.len(), count as usize);
-        out.resize(start + count.next_multiple_of(WORD as usize), 0);
-        let mut next = at;
-        let mut buffer = [0u64; 32];
-        // By whole words: their number is known, so that they are copied many at a time.
-        for part in out[start..].chunks_mut(buffer.len() * WORD as usize) {
-            let (pieces, _) = part.as_chunks_mut();
-            let words = &mut buffer[..pieces.len()];
-            self.read_words(next, words)?;
-            pieces.iter_mut().zip(&*words).for_each(|(piece, word)| *piece = word.to_le_bytes());
-            next = next.plus(words.len() as u64);
+        let end = out.len() + count as usize;
+        out.reserve(span.bytes() as usize);
+        let mut buffer = [0; PIECE_WORDS];
+        let mut read = 0;
+        while read < span.words {
+            let words = &mut buffer[..(span.words - read).min(PIECE_WORDS as u64) as usize];
+            let ahead = read + AHEAD_WORDS..span.words.min(read + AHEAD_WORDS + PIECE_WORDS as u64);
+            ahead.step_by((LINE / WORD) as usize).for_each(|word| self.prefetch(at.plus(word)));
+            self.read_words(at.plus(read), words)?;
+            out.extend_from_slice(little_endian_bytes(words));
+            read += words.len() as u64;
         }
-        out.truncate(start + count);
+        out.truncate(end);
         Ok(())
     }
 
@@ -200,8 +212,8 @@ impl<'a, M: Media> Access<'a, M> {
             return Err(crate::media::out_of_bounds(at, span.words));
         }
         let mut next = at;
-        let mut buffer = [0u64; 32];
-        for chunk in bytes.chunks(buffer.len() * WORD as usize) {
+        let mut buffer = [0; PIECE_WORDS];
+        for chunk in bytes.chunks(PIECE_WORDS * WORD as usize) {
             let (whole, rest) = chunk.as_chunks();
             for (word, piece) in buffer.iter_mut().zip(whole) {
                 *word = u64::from_le_bytes(*piece);
