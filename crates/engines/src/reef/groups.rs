@@ -11,7 +11,7 @@
 //!
 //! Readers take no latch: they see the writes one by one.
 
-use core::ops::DerefMut;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use super::directory::{Members, Seat};
 use super::layout::{self, BATCH, BatchRecord, Ended, Kind, Tail};
 use super::reserve::{Purpose, is_room_wanted};
 use super::state::Reef;
-use super::stream::Stream;
+use super::stream::{Open, Stream};
 use crate::common::edit::has_form;
 
 /// Where atomic batches are persisted.
@@ -177,10 +177,10 @@ impl<M: Media> Reef<M> {
     }
 
     /// Appends the objects of all writes; `streams` are those that take part, or all.
-    fn append_all<'w, G>(
+    fn append_all<G>(
         &self,
         pm: &Access<'_, M>,
-        writes: &mut [Write<'w>],
+        writes: &mut [Write<'_>],
         streams: &mut [G],
     ) -> Result<BTreeSet<usize>>
     where
@@ -207,38 +207,22 @@ impl<M: Media> Reef<M> {
                 self.begin_segment(pm, stream, span, floor)?;
             }
         }
-        let mut record = [0; BatchRecord::WORDS];
-        record[BatchRecord::GENERATION] = self.generation;
-        for stream in streams.iter_mut() {
-            let Some(mut open) = stream.open else { continue };
-            for write in writes.iter_mut().filter(|it| it.stream as u64 == stream.number) {
-                let (kind, value) = (write.kind(), write.value.unwrap_or_default());
-                write.place = open.span.start.plus(open.fill);
-                let place = (write.place, open.seal);
-                self.objects.write(pm, place, (kind, kind.batched_code()), write.key, value)?;
-                let words = words(write);
-                open.fill += words;
-                open.tombstones += if kind == Kind::Removed { words } else { 0 };
+        let stored = streams.iter_mut().map(|stream| self.store_objects(pm, writes, stream));
+        let filled = stored.collect::<Result<Vec<_>>>()?;
+        let _batching = match self.is_immediate {
+            // A commit record follows at once.
+            true => None,
+            // There is one record: a batch beside this one must not write its own before all our
+            // tails have moved.
+            false => {
+                let batching = self.batching.lock()?;
+                self.poison_on_error(self.record(pm, streams, &filled))?;
+                Some(batching)
             }
-            if let Some(present) = &mut stream.open {
-                present.tombstones = open.tombstones;
-            }
-            let tail = Tail { words: open.fill, ended: Ended::Not }.word(open.seal);
-            let first = BatchRecord::TAILS + 2 * stream.number as usize;
-            record[first..first + 2].copy_from_slice(&[open.sequence, tail]);
-        }
-        // There is one record: a batch beside this one must not write its own before all our tails
-        // have moved.
-        let _batching = self.batching.lock()?;
-        if !self.is_immediate {
-            self.poison_on_error(pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM]))?;
-            let checksum = layout::sum(&record[..BatchRecord::CHECKSUM], BATCH, self.seed);
-            let checksum_at = BATCH.plus(BatchRecord::CHECKSUM as u64);
-            self.poison_on_error(pm.commit_word(checksum_at, checksum, sites::RECORD))?;
-        }
+        };
         let mut due = BTreeSet::new();
-        for stream in streams.iter_mut() {
-            self.reach(pm, stream, &record)?;
+        for (stream, filled) in streams.iter_mut().zip(&filled) {
+            self.reach(pm, stream, filled.as_ref())?;
             if self.cares(stream) {
                 due.insert(stream.number as usize);
             }
@@ -246,20 +230,59 @@ impl<M: Media> Reef<M> {
         Ok(due)
     }
 
-    /// Moves the end of a stream to where the record of a batch says, and the tail of its segment
-    /// unless a commit record follows at once.
-    fn reach(
+    /// Stores the objects of a stream behind those that it has, without moving its end. Returns its
+    /// segment as it is with them.
+    fn store_objects(
         &self,
         pm: &Access<'_, M>,
+        writes: &mut [Write<'_>],
         stream: &mut Stream,
-        record: &[u64; BatchRecord::WORDS],
-    ) -> Result<()> {
-        let word = record[BatchRecord::TAILS + 2 * stream.number as usize + 1];
-        let Some(open) = &mut stream.open else { return Ok(()) };
-        let Some(tail) = Tail::of(word, open.seal) else { return Ok(()) };
-        self.poison_on_error(self.move_tail(pm, open, tail.words, sites::TAIL))?;
-        stream.pending += (tail.words - open.fill) * WORD;
-        open.fill = tail.words;
+    ) -> Result<Option<Open>> {
+        let Some(present) = &mut stream.open else { return Ok(None) };
+        let mut open = *present;
+        for write in writes.iter_mut().filter(|write| write.stream as u64 == stream.number) {
+            let (kind, value) = (write.kind(), write.value.unwrap_or_default());
+            write.place = open.span.start.plus(open.fill);
+            let place = (write.place, open.seal);
+            self.objects.write(pm, place, (kind, kind.batched_code()), write.key, value)?;
+            let words = self.objects.words(kind, write.key, value);
+            open.fill += words;
+            open.tombstones += if kind == Kind::Removed { words } else { 0 };
+        }
+        present.tombstones = open.tombstones;
+        Ok(Some(open))
+    }
+
+    /// Records for the end of a process how far streams are filled with a batch.
+    fn record<G>(
+        &self,
+        pm: &Access<'_, M>,
+        streams: &[G],
+        filled: &[Option<Open>],
+    ) -> everhash_pmem::Result<()>
+    where
+        G: Deref<Target = Stream>,
+    {
+        let mut record = [0; BatchRecord::WORDS];
+        record[BatchRecord::GENERATION] = self.generation;
+        for (stream, filled) in streams.iter().zip(filled) {
+            let Some(filled) = filled else { continue };
+            let first = BatchRecord::TAILS + 2 * stream.number as usize;
+            let tail = Tail { words: filled.fill, ended: Ended::Not }.word(filled.seal);
+            record[first..first + 2].copy_from_slice(&[filled.sequence, tail]);
+        }
+        pm.write_words(BATCH, &record[..BatchRecord::CHECKSUM])?;
+        let checksum = layout::sum(&record[..BatchRecord::CHECKSUM], BATCH, self.seed);
+        pm.commit_word(BATCH.plus(BatchRecord::CHECKSUM as u64), checksum, sites::RECORD)
+    }
+
+    /// Moves the end of a stream, and the tail of its segment, to where the segment is filled with
+    /// a batch.
+    fn reach(&self, pm: &Access<'_, M>, stream: &mut Stream, filled: Option<&Open>) -> Result<()> {
+        let (Some(open), Some(filled)) = (&mut stream.open, filled) else { return Ok(()) };
+        self.poison_on_error(self.move_tail(pm, open, filled.fill, sites::TAIL))?;
+        stream.pending += (filled.fill - open.fill) * WORD;
+        open.fill = filled.fill;
         Ok(())
     }
 
