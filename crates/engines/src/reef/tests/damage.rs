@@ -499,3 +499,248 @@ fn after_power_loss_a_check_counts_what_an_opening_finds() {
         assert!((count..39).contains(&checked), "durability {durability}: {checked}");
     }
 }
+
+#[test]
+fn after_a_failure_of_the_medium_no_word_is_answered() {
+    // Fails if one of the ways to words asks less than that to byte strings.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let (table, mut values) = (session.table(), [None; 2]);
+    assert!(table.insert_word(1, 1).unwrap());
+    table.dead.store(1, Ordering::Relaxed);
+    let answers = [
+        table.get_word(1).map(drop),
+        table.get_word(2).map(drop),
+        table.get_words(&[1, 2], &mut values),
+        table.insert_word(2, 2).map(drop),
+        table.put_word(1, 2).map(drop),
+        table.update_word(1, 2).map(drop),
+        table.remove_word(1).map(drop),
+        table.scan_past(Cursor::default()).map(drop),
+    ];
+    for (number, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(Error::Poisoned)), "{number}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_leaf_is_split_by_no_damaged_key() {
+    // Fails if damage passes for a key when tags need fresh bits: the pair would lie in a leaf in
+    // which nobody looks for it.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let (table, pm) = (session.table(), session.region().access());
+    (0..100u64).for_each(|key| assert!(table.insert_word(key, 1).unwrap()));
+    let first = table.streams[0].0.lock().unwrap().sealed.first_key_value().unwrap().1.span.start;
+    let at = first.plus(SegmentHead::WORDS as u64);
+    let mut pairs = [(0, at), (0, at.plus(3))];
+    table.rehash(&pm, &mut pairs).unwrap();
+    let keys = [1, 4].map(|word| pm.load(at.plus(word)).unwrap().to_le_bytes());
+    assert_eq!(pairs.map(|(hash, _)| hash), keys.map(|key| table.hash(&key)));
+    pm.store(at.plus(4), !pm.load(at.plus(4)).unwrap()).unwrap();
+    let outcome = table.rehash(&pm, &mut pairs);
+    let damaged = at.plus(3).byte();
+    assert!(matches!(outcome, Err(Error::Corrupt { at, .. }) if at == damaged), "{outcome:?}");
+}
+
+/// Returns a table without epochs that end by themselves, with a hundred pairs.
+fn without_epochs(durability: u64) -> Session<Reef> {
+    let settings = ReefSettings { durability, flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..100u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    session
+}
+
+/// Returns for each full segment of a stream, in their order, where it begins, its checksum, and
+/// how many pairs it has; and where the newest one begins.
+fn segments_of(session: &Session<Reef>, stream: usize) -> (Vec<(Addr, u64, u64)>, Addr) {
+    let stream = session.table().streams[stream].0.lock().unwrap();
+    let pairs = |fill: u64| (fill - SegmentHead::WORDS as u64) / 3;
+    let sealed = stream.sealed.values().map(|it| (it.span.start, it.seal, pairs(it.fill)));
+    (sealed.collect(), stream.open.unwrap().span.start)
+}
+
+/// Returns how many pairs an opening, and a check, finds in words of a pool.
+fn counts(words: &[u64], boot: Boot) -> [everhash_index::Result<u64>; 2] {
+    let region = || Region::<Image>::new(Image::of(words, 8 * words.len() as u64, 1 << 20));
+    let opened = open::<Reef, _>(region(), boot, &Inline).map(|table| table.len().unwrap());
+    let checked = Reef::check(&region(), boot, &mut |_, _| {}).map(|checked| checked.items);
+    [opened, checked]
+}
+
+fn are_damage(counts: &[everhash_index::Result<u64>]) -> bool {
+    counts.iter().all(|count| matches!(count, Err(Error::Corrupt { .. })))
+}
+
+#[test]
+fn a_segment_of_a_killed_process_that_is_gone_is_damage() {
+    // Fails if an opening or a check goes on behind a segment that is missing, or takes the one
+    // before it for the last: the pairs of a damaged head were just gone.
+    for durability in [0, 1] {
+        let session = without_epochs(durability);
+        let (boot, whole) = (session.opening().boot, session.region().media().words());
+        assert!(counts(&whole, boot).iter().all(|count| matches!(count, Ok(100))));
+        let (full, newest) = segments_of(&session, 0);
+        assert!(full.len() > 2);
+        for at in full.iter().map(|(at, ..)| *at).chain([newest]) {
+            let mut words = whole.clone();
+            words[at.word() as usize + SegmentHead::CHECKSUM] ^= 1;
+            let counts = counts(&words, boot);
+            assert!(are_damage(&counts), "durability {durability}, {at:?}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn after_power_loss_immediate_writes_count_before_the_first_segment_that_is_gone() {
+    // Fails if those behind a gap count: what is older than they are would be missing.
+    let settings = ReefSettings { durability: 1, streams: 1, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..100u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    let (full, _) = segments_of(&session, 0);
+    let whole = session.region().media().words();
+    assert!(full.len() > 3);
+    for gone in 0..full.len() {
+        let mut words = whole.clone();
+        words[full[gone].0.word() as usize + SegmentHead::CHECKSUM] ^= 1;
+        let before: u64 = full[..gone].iter().map(|(.., pairs)| pairs).sum();
+        let [opened, checked] = counts(&words, Boot::default());
+        assert_eq!((opened.unwrap(), checked.unwrap()), (before, before), "segment {gone}");
+    }
+}
+
+#[test]
+fn what_power_loss_took_never_comes_back() {
+    // Fails if segments behind the commit record are left as they are: to the process after the
+    // next one they would look like its own.
+    let settings = ReefSettings { flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..10u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    session.table().sync().unwrap();
+    (10..100u64).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    let words = session.region().media().words();
+    let medium = Image::of(&words, 8 * words.len() as u64, 1 << 20);
+    let mut session = Session::<Reef>::open_after_power(medium, Form::WORDS).unwrap();
+    for round in 0..3 {
+        let table = session.table();
+        assert_eq!((table.len().unwrap(), table.check().unwrap().items), (10 + round, 10 + round));
+        session.kill_unsynced().unwrap();
+        let table = session.table();
+        assert_eq!((table.len().unwrap(), table.check().unwrap().items), (10 + round, 10 + round));
+        assert!(table.insert_word(50 + round, 2).unwrap());
+    }
+}
+
+#[test]
+fn a_segment_of_a_closed_table_that_is_gone_is_damage() {
+    // Fails if nobody counts the segments of which a commit record knows.
+    let mut session = without_epochs(0);
+    let (full, _) = segments_of(&session, 0);
+    session.close().unwrap();
+    let whole = session.region().media().words();
+    for (at, ..) in full {
+        let mut words = whole.clone();
+        words[at.word() as usize + SegmentHead::CHECKSUM] ^= 1;
+        let counts = counts(&words, session.opening().boot);
+        assert!(are_damage(&counts), "{at:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_length_that_leads_out_of_a_segment_is_damage() {
+    // Fails if an opening waits for the end of an object that is none.
+    // No checkpoint stands for it.
+    let settings = ReefSettings { flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::Variable, &settings).unwrap();
+    (0..60u8).for_each(|key| assert!(!session.table().put(&[key], &[7; 60]).unwrap()));
+    let (full, _) = segments_of(&session, 0);
+    let boot = session.opening().boot;
+    let killed = session.region().media().words();
+    session.close().unwrap();
+    for mut words in [killed, session.region().media().words()] {
+        // The value has eight mebibytes more.
+        words[full[1].0.word() as usize + SegmentHead::WORDS + 1] ^= 1 << 55;
+        let counts = counts(&words, boot);
+        assert!(are_damage(&counts), "{counts:?}");
+    }
+}
+
+#[test]
+fn a_head_that_no_segment_can_have_is_damage() {
+    // Fails if a length, a stream or a number of a segment is used before it is bounded, or if
+    // nobody looks at the last unit of the medium.
+    const MOST_SEGMENTS: u64 = 1 << 52;
+    let mut session = without_epochs(0);
+    let (unit_words, seed) = (session.table().unit_bytes as usize / 8, session.table().seed);
+    session.close().unwrap();
+    let mut whole = session.region().media().words();
+    whole.resize(whole.len() / unit_words * unit_words + unit_words, 0);
+    let first = whole.len() - unit_words;
+    let with_head = |units, stream, sequence| {
+        let (mut words, mut plain) = (whole.clone(), [0; SegmentHead::TAIL]);
+        plain[SegmentHead::SEQUENCE] = sequence;
+        plain[SegmentHead::SIZE] = units | stream << 32;
+        plain[SegmentHead::FLOOR] = 1;
+        let (at, stored) = (Addr::new(8 * first as u64), layout::stored_head(plain));
+        words[first..][..SegmentHead::TAIL].copy_from_slice(&stored);
+        words[first + SegmentHead::CHECKSUM] = layout::sum(&stored, at, seed);
+        counts(&words, session.opening().boot)
+    };
+    assert!(counts(&whole, session.opening().boot).iter().all(|count| matches!(count, Ok(100))));
+    for (units, stream) in [(0, 0u64), (2, 0), (u64::from(u32::MAX), 0), (1, 2), (1, 1 << 31)] {
+        let counts = with_head(units, stream, 1000);
+        assert!(are_damage(&counts), "{units} units of stream {stream}: {counts:?}");
+    }
+    for sequence in [0, MOST_SEGMENTS + 1, u64::MAX] {
+        let [opened, _] = with_head(1, 0, sequence);
+        assert!(are_damage(&[opened]), "segment {sequence}");
+    }
+}
+
+#[test]
+fn a_commit_record_that_cannot_be_one_does_not_count() {
+    // Fails if a number is believed that belongs to the other place, where the next record would
+    // take the place of the one before; or if segments are numbered until there is no next number.
+    let mut session = without_epochs(0);
+    session.close().unwrap();
+    let whole = session.region().media().words();
+    let number_at = |place| layout::epoch_place(place).word() as usize + Epoch::NUMBER;
+    let newest = [0, 1].into_iter().max_by_key(|place| whole[number_at(*place)]).unwrap();
+    let number = whole[number_at(newest)];
+    let opened = |words: &[u64]| {
+        let medium = Image::of(words, 8 * words.len() as u64, 1 << 20);
+        Session::<Reef>::open(medium, Form::WORDS)
+    };
+    let epoch = |session: Session<Reef>| session.table().epochs.lock().unwrap().number;
+    assert_eq!(epoch(opened(&whole).unwrap()), number + 1);
+    let mut words = whole.clone();
+    forge(&mut words, number_at(newest), number + 1, 0);
+    assert_eq!(epoch(opened(&words).unwrap()), number, "from the record before");
+    let mut words = whole;
+    for place in [0, 1] {
+        forge(&mut words, layout::epoch_place(place).word() as usize + Epoch::TAILS, u64::MAX, 0);
+    }
+    let outcome = opened(&words).map(drop);
+    assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_forged_size_of_the_directory_takes_no_more_memory_than_the_medium() {
+    // Fails if a number of buckets, or of pairs, is believed.
+    let mut session = without_epochs(0);
+    session.close().unwrap();
+    let whole = session.region().media().words();
+    let root = layout::ROOT.word() as usize;
+    let pairs = [0, 1].map(|place| layout::epoch_place(place).word() as usize + Epoch::PAIRS);
+    for forged in [vec![(root + Root::BUCKETS, 1 << 28)], pairs.map(|at| (at, 1 << 40)).to_vec()] {
+        let mut words = whole.clone();
+        forged.into_iter().for_each(|(at, value)| forge(&mut words, at, value, 0));
+        let medium = Image::of(&words, 8 * words.len() as u64, 1 << 20);
+        let session = Session::<Reef>::open(medium, Form::WORDS).unwrap();
+        assert_eq!(session.table().len().unwrap(), 100);
+        let dram = session.table().stats().unwrap().dram_bytes;
+        assert!(dram < 1 << 20, "{dram} bytes of memory");
+    }
+}
