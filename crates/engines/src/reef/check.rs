@@ -429,6 +429,11 @@ impl<M: Media> Judge<'_, M> {
         let least = if order.is_eq() && goes_behind { tail[1] } else { 0 };
         let most = self.most_words(segment);
         let said = Tail::of(segment.head[SegmentHead::TAIL], segment.seal);
+        // Only a process that was killed may have begun a segment and not ended the one before.
+        let has_ended = said.is_some_and(|tail| tail.ended != Ended::Not);
+        if order.is_lt() && !has_ended && self.left != Left::Visible && !self.salvages {
+            return None;
+        }
         // Immediate writes do not move the tail while they fill a segment.
         let is_open = self.is_immediate && said.is_some_and(|tail| tail.ended == Ended::Not);
         let possible = if is_open { 0 } else { least }..=most;

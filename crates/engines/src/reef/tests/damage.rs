@@ -633,6 +633,26 @@ fn what_power_loss_took_never_comes_back() {
 }
 
 #[test]
+fn a_full_segment_that_has_not_ended_is_damage() {
+    // Fails if the end of a segment is believed that was stored before its last objects, and that
+    // no crash leaves behind a commit record which knows of the next segment.
+    let mut session = without_epochs(0);
+    let (full, _) = segments_of(&session, 0);
+    session.close().unwrap();
+    let whole = session.region().media().words();
+    for boot in [session.opening().boot, Boot::default()] {
+        assert!(counts(&whole, boot).iter().all(|count| matches!(count, Ok(100))));
+        for (at, seal, _) in &full {
+            let mut words = whole.clone();
+            let tail = Tail { words: SegmentHead::WORDS as u64 + 3, ended: Ended::Not };
+            words[at.word() as usize + SegmentHead::TAIL] = tail.word(*seal);
+            let counts = counts(&words, boot);
+            assert!(are_damage(&counts), "{at:?}: {counts:?}");
+        }
+    }
+}
+
+#[test]
 fn a_segment_of_a_closed_table_that_is_gone_is_damage() {
     // Fails if nobody counts the segments of which a commit record knows.
     let mut session = without_epochs(0);
