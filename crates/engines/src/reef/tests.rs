@@ -15,6 +15,7 @@ mod first_touches;
 mod full;
 mod groups;
 mod look_ups;
+mod objects;
 mod replay;
 mod rest;
 mod settings;

@@ -1,7 +1,7 @@
 //! Look-ups alone and in batches, of keys that are there and of such that are not.
 
 use everhash_index::{Form, Inline, Opening, Table, WordTable, create};
-use everhash_pmem::{Image, Region, Std};
+use everhash_pmem::{Addr, Image, Region, Std};
 
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
@@ -68,4 +68,24 @@ fn words_are_read_alone_and_in_batches() {
             assert!(keys.iter().zip(values).all(|(key, value)| value == expected(*key)));
         }
     }
+}
+
+#[test]
+fn a_key_of_another_length_is_absent_whatever_its_hash_is() {
+    // Fails if a key that no pair of the form can have is looked for: its hash may be that of a
+    // pair, and it has no words to compare.
+    let table = table(Form::WORDS);
+    (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    let fits = |key: &[u8]| {
+        let hash = table.hash(key);
+        let found = table.shard(hash).0.search_home(hash, None);
+        found.flatten().is_some_and(|word| word.place() != Addr::NULL)
+    };
+    let key = (0u32..).map(u32::to_le_bytes).find(|key| fits(key)).unwrap();
+    assert!(!table.get(&key, &mut Vec::new()).unwrap() && !table.contains(&key).unwrap());
+    table.get_many(&[&key], &mut |_, value| assert!(value.is_none())).unwrap();
+    assert!(!table.remove(&key).unwrap());
+    assert_eq!(table.remove_many(&[&key]).unwrap(), 0);
+    table.atomic().unwrap().write_all(&[(&key, None)]).unwrap();
+    assert_eq!(table.len().unwrap(), 20_000);
 }
