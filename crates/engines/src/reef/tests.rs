@@ -18,6 +18,7 @@ mod look_ups;
 mod objects;
 mod replay;
 mod rest;
+mod scans;
 mod settings;
 mod space;
 mod times;
