@@ -20,6 +20,7 @@ mod replay;
 mod rest;
 mod scans;
 mod settings;
+mod setup;
 mod space;
 mod times;
 mod traps;
