@@ -63,3 +63,28 @@ impl<P: Primitives> Units<P> {
         self.records.dram_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use everhash_pmem::Std;
+
+    use super::*;
+
+    #[test]
+    fn garbage_is_that_of_a_whole_segment_and_of_no_earlier_one() {
+        // Fails if garbage in a later unit is not found from the first one, or if what lay in a
+        // place before counts for the segment that lies there now.
+        const UNIT: u64 = 256;
+        let (units, at) = (Units::<Std>::new(UNIT), |unit: u64| Addr::new(unit * UNIT));
+        let span = Span::of_bytes(at(5), 3 * UNIT);
+        units.set(span, 7, UNIT);
+        units.add_garbage(at(5), 2);
+        units.add_garbage(at(7).plus(1), 5);
+        assert_eq!((units.garbage(at(5)), units.seal(at(7).plus(1))), (7, 7));
+        assert_eq!((units.seal(at(4)), units.seal(at(8))), (0, 0));
+        units.set(span, 9, UNIT);
+        assert_eq!((units.garbage(at(5)), units.seal(at(6))), (0, 9));
+        units.set(span, 0, UNIT);
+        assert_eq!(units.seal(at(5)), 0);
+    }
+}

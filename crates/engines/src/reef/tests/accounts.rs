@@ -5,13 +5,14 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use everhash_index::{AtomicTable, Error, Form, Result, Table, WordTable};
-use everhash_pmem::{Image, Lock};
+use everhash_pmem::{Image, Lock, pool};
 use everhash_testkit::random::Random;
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
+use super::checkpoints::checkpoint;
 use crate::reef::collection::AT_REST;
-use crate::reef::{Reef, ReefTable};
+use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Demands that the room in use is that of what there is.
 fn is_accounted_for(table: &ReefTable<Image>, when: &str) {
@@ -159,4 +160,75 @@ fn upkeep_comes_to_the_same_end_whatever_its_budget() {
         is_accounted_for(table, "at rest");
         assert_eq!(table.check().unwrap().items, table.len().unwrap());
     }
+}
+
+/// Returns for each segment its stream, its number, and its words of garbage and of tombstones.
+fn counted(table: &ReefTable<Image>) -> Vec<[u64; 4]> {
+    let mut counted = Vec::new();
+    for stream in &table.streams {
+        let stream = stream.0.lock().unwrap();
+        let sealed = stream.sealed.iter().map(|(number, it)| (*number, it.span, it.tombstones));
+        let open = stream.open.iter().map(|it| (it.sequence, it.span, it.tombstones));
+        for (number, span, tombstones) in sealed.chain(open) {
+            counted.push([stream.number, number, table.units.garbage(span.start), tombstones]);
+        }
+    }
+    counted
+}
+
+/// Inserts pairs, replaces a quarter of them and removes another; collects nothing.
+fn change(table: &ReefTable<Image>, keys: core::ops::Range<u64>) {
+    // Who would collect finds that somebody does.
+    let _collecting: Vec<_> = table.collected.iter().map(|it| it.0.lock().unwrap()).collect();
+    for key in keys {
+        table.put_word(key, 1).unwrap();
+        match key % 4 {
+            0 => assert!(table.remove_word(key).unwrap()),
+            1 => assert!(table.put_word(key, 2).unwrap()),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_is_garbage_is_known_to_the_next_process() {
+    // Fails if the garbage or the tombstones of a segment are forgotten with the process, which
+    // nobody would collect then, or if those that a checkpoint counts are counted once more.
+    let settings = ReefSettings { flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    for has_checkpoint in [false, true] {
+        let medium = Image::new(0, 1 << 20);
+        let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+        // The last time, the checkpoint is that of a table without open segments.
+        for (keys, behind) in [(0..101, 80..123), (100..150, 0..0), (0..0, 0..0)] {
+            change(session.table(), keys);
+            if has_checkpoint {
+                checkpoint(session.table());
+            }
+            change(session.table(), behind);
+            let before = counted(session.table());
+            session.kill_unsynced().unwrap();
+            let is_loaded = session.table().epochs.lock().unwrap().checkpoint.is_some();
+            assert_eq!(is_loaded, has_checkpoint);
+            assert_eq!(counted(session.table()), before, "with a checkpoint: {has_checkpoint}");
+        }
+    }
+}
+
+#[test]
+fn statistics_say_what_there_is() {
+    // Fails if tombstones, what was replaced or the newest segment are left out, or if they count
+    // as pairs.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    change(table, 0..100);
+    let (stats, segments) = (table.stats().unwrap(), counted(table).len() as u64);
+    // A quarter replaced, and a quarter removed; a tombstone has two words.
+    let (live, dead) = (75 * 24 + segments * 64, 50 * 24 + 25 * 16);
+    assert_eq!((stats.items, stats.live_bytes, stats.dead_bytes), (75, live, Some(dead)));
+    let all = table.space.usage().unwrap().used_bytes;
+    assert_eq!(stats.used_bytes, pool::DATA.byte() + all);
+    let shards = table.shards.all().iter();
+    let buckets: u64 = shards.map(|it| it.buckets(&it.latch.lock().unwrap())).sum();
+    assert_eq!(stats.slots, 8 * buckets);
+    assert_eq!(stats.own[0], ("segments", segments));
 }
