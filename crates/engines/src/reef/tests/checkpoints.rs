@@ -383,3 +383,47 @@ fn power_loss_leaves_a_checkpoint_that_was_written() {
     }
     assert!(states > 0);
 }
+
+#[test]
+fn a_close_behind_a_long_log_writes_a_checkpoint() {
+    // Fails if what a process wrote without upkeep is read object by object at every opening.
+    let settings =
+        crate::reef::ReefSettings { flush_bytes: 1 << 14, ..crate::reef::ReefSettings::tiny() };
+    let medium = Image::new(0, 8 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..1000).for_each(|key| assert!(session.table().insert_word(key, !key).unwrap()));
+    assert!(!has_checkpoint(session.table()));
+    session.reopen().unwrap();
+    assert!(has_checkpoint(session.table()));
+    assert!(holds(&session, &(0..1000).map(|key| (key, !key)).collect(), 1001));
+}
+
+#[test]
+fn a_checkpoint_that_is_longer_than_the_last_ones_finds_other_room() {
+    // Fails if the room of the one before the last is taken although it is too short: the table
+    // would have no new checkpoint.
+    let (session, _) = with_checkpoint();
+    let table = session.table();
+    checkpoint(table);
+    let before = named(table);
+    (100..2000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    checkpoint(table);
+    assert_ne!(named(table), before);
+}
+
+#[test]
+fn room_for_the_next_checkpoint_is_given_up_at_rest() {
+    // Fails if a table to which nobody writes keeps room for two checkpoints.
+    let (session, pairs) = with_checkpoint();
+    let table = session.table();
+    checkpoint(table);
+    assert!(table.spare.lock().unwrap().is_some());
+    let is_done = |seconds| {
+        let now = core::time::Duration::from_secs(seconds);
+        let upkeep = table.maintain(now, 1000).unwrap();
+        !upkeep.more && upkeep.deadline.is_none()
+    };
+    assert!((1..1000).any(|round| is_done(10 * round)));
+    assert!(table.spare.lock().unwrap().is_none());
+    assert!(has_checkpoint(table) && holds(&session, &pairs, 70));
+}
