@@ -12,7 +12,7 @@ use everhash_pmem::{FileDurability, FileMedium, FileOptions, Image, Lock, Region
 use everhash_testkit::random::Random;
 use everhash_testkit::session::Session;
 
-use crate::reef::collection::{AHEAD, AT_REST, Allowance, NOTHING};
+use crate::reef::collection::{AHEAD, AT_REST, Allowance, Collected, NOTHING};
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// One stream, and units of 64 words: of twenty pairs, whose segment has two.
@@ -63,9 +63,7 @@ fn what_writers_leave_is_collected_at_rest_a_step_at_a_time() {
     let table = session.table();
     (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
     (0..20_000).step_by(4).for_each(|key| assert!(table.put_word(key, !key).unwrap()));
-    while table.collect_stream(0, AHEAD, u64::MAX).unwrap()
-        != crate::reef::collection::Collected::Nothing
-    {}
+    while table.collect_stream(0, AHEAD, u64::MAX).unwrap() != Collected::Nothing {}
     let all = || table.collections.load(Ordering::Relaxed);
     let before = all();
     assert!(chosen(table, AHEAD).is_none() && chosen(table, AT_REST).is_some());
@@ -185,4 +183,95 @@ fn p09_a_sync_of_a_relaxed_file_that_fails_is_an_error_from_then_on() {
     system.0.store(false, Ordering::Relaxed);
     let after = table.insert_word(3, 3);
     assert!(matches!(after, Err(Error::Poisoned)), "{after:?}");
+}
+
+/// Returns a table of one stream whose writers end epochs at half of so many bytes.
+fn one_stream(flush_bytes: u64) -> Session<Reef> {
+    let settings = ReefSettings { flush_bytes, ..ONE_STREAM };
+    Session::<Reef>::create(Image::new(0, 8 << 20), Form::WORDS, &settings).unwrap()
+}
+
+fn epoch(table: &ReefTable<Image>) -> u64 {
+    table.epochs.lock().unwrap().number
+}
+
+#[test]
+fn a_young_epoch_ends_for_what_is_pending_and_not_before() {
+    // Fails if upkeep ends an epoch no earlier than writers would, who have to wait for it then; or
+    // if a writer whose epoch another one has ended meanwhile ends one more.
+    const FLUSH: u64 = 64 << 10;
+    let session = one_stream(FLUSH);
+    let (table, before) = (session.table(), epoch(session.table()));
+    let pending = || table.streams[0].0.lock().unwrap().pending;
+    let visit = || table.age_epoch(Duration::ZERO, Duration::MAX).unwrap();
+    let mut keys = 0..;
+    while 4 * pending() <= FLUSH {
+        assert!(table.insert_word(keys.next().unwrap(), 1).unwrap());
+        table.bound_pending(0).unwrap();
+        assert_eq!(epoch(table), before, "{} bytes are pending", pending());
+        if 4 * pending() <= FLUSH {
+            visit();
+            assert_eq!(epoch(table), before, "{} bytes are pending", pending());
+        }
+    }
+    visit();
+    assert_eq!((epoch(table), pending()), (before + 1, 0));
+}
+
+#[test]
+fn a_young_epoch_ends_for_much_room_that_waits() {
+    // Fails if room waits as long as a write may: the file grows meanwhile. Or if a little of it is
+    // enough: each segment would cost a sync.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    (0..1000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.sync().unwrap();
+    assert!(table.insert_word(1000, 1).unwrap());
+    let wait = |bytes| {
+        let end = table.space.take(bytes, table.unit_bytes).unwrap().span;
+        table.used.fetch_add(end.bytes(), Ordering::Relaxed);
+        table.streams[0].0.lock().unwrap().ends.push(end);
+        let before = epoch(table);
+        table.age_epoch(Duration::ZERO, Duration::MAX).unwrap();
+        epoch(table) - before
+    };
+    assert_eq!((wait(table.unit_bytes), wait(256 << 10)), (0, 1));
+    assert_eq!(table.streams[0].0.lock().unwrap().waiting(), 0);
+}
+
+#[test]
+fn what_is_written_behind_a_sync_is_young() {
+    // Fails if its age is that of what the sync made durable: each sync would cost one more.
+    let session = one_stream(1 << 20);
+    let (table, age) = (session.table(), Duration::from_secs(5));
+    let visit = |ms| {
+        let before = epoch(table);
+        table.age_epoch(Duration::from_millis(ms), age).unwrap();
+        epoch(table) - before
+    };
+    assert!(table.insert_word(1, 1).unwrap());
+    assert_eq!(visit(1000), 0);
+    table.sync().unwrap();
+    assert!(table.insert_word(2, 2).unwrap());
+    assert_eq!((visit(6500), visit(11_400), visit(11_500)), (0, 0, 1));
+}
+
+#[test]
+fn a_table_is_at_rest_a_second_after_the_last_write() {
+    // Fails if a long interval puts off what is collected at rest, or if a short pause is one.
+    let settings = ReefSettings { flush_interval_ms: 60_000, ..ONE_STREAM };
+    let medium = Image::new(0, 8 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    (0..5000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    (0..5000).step_by(4).for_each(|key| assert!(table.put_word(key, !key).unwrap()));
+    while table.collect_stream(0, AHEAD, u64::MAX).unwrap() != Collected::Nothing {}
+    assert!(chosen(table, AT_REST).is_some());
+    let collected = |ms| {
+        let before = table.collections.load(Ordering::Relaxed);
+        table.maintain(Duration::from_millis(ms), 1 << 20).unwrap();
+        table.collections.load(Ordering::Relaxed) - before
+    };
+    assert_eq!((collected(5000), collected(5999)), (0, 0));
+    assert!(collected(6000) > 0);
 }
