@@ -191,7 +191,7 @@ impl<M: Media> Reef<M> {
     }
 
     /// Returns how much is kept back. Unit: bytes.
-    fn kept_bytes(&self) -> u64 {
+    pub(super) fn kept_bytes(&self) -> u64 {
         KEPT * self.streams.len() as u64 * self.segment_bytes()
     }
 

@@ -151,6 +151,34 @@ fn p07_room_is_kept_back_for_the_longest_object() {
 }
 
 #[test]
+fn room_is_kept_back_for_the_longest_object_of_a_batch() {
+    // Fails if only single writes count: a long value of a batch could not be moved, or removed,
+    // once the medium is full.
+    let session = Session::<Reef>::tiny(Form::Variable, 4 << 20).unwrap();
+    let (table, value) = (session.table(), [9; 6000]);
+    (0..2000u32).for_each(|key| assert!(table.insert(&key.to_le_bytes(), &[7; 40]).unwrap()));
+    table.atomic().unwrap().write_all(&[(b"a long value", Some(&value))]).unwrap();
+    assert!(table.longest.load(Relaxed) * 8 > 6000);
+    let long = table.whole_units(SegmentHead::WORDS as u64 + table.longest.load(Relaxed));
+    let kept: Vec<u64> = table.kept.lock().unwrap().iter().map(|span| span.bytes()).collect();
+    assert!(kept.iter().filter(|bytes| **bytes >= long).count() >= 2, "{kept:?}");
+}
+
+#[test]
+fn a_full_table_removes_pairs_in_batches() {
+    // Fails if a batch that only removes asks for room as if it added pairs.
+    let (session, count) = filled(64 << 10);
+    let table = session.table();
+    let keys: Vec<_> = (0..count).map(u64::to_le_bytes).collect();
+    for keys in keys.chunks(7) {
+        let writes: Vec<_> = keys.iter().map(|key| (&key[..], None)).collect();
+        let removed = table.atomic().unwrap().write_all(&writes);
+        assert!(removed.is_ok(), "{removed:?}, {:?}", table.stats());
+    }
+    assert_eq!(table.len().unwrap(), 0);
+}
+
+#[test]
 fn what_is_kept_back_follows_the_longest_object() {
     // Fails if each longer object adds to what is kept back, until that is as long as the table.
     let session = Session::<Reef>::tiny(Form::Variable, 4 << 20).unwrap();
@@ -187,6 +215,41 @@ fn what_is_kept_back_for_a_long_object_takes_the_place_of_shorter_spans() {
 }
 
 #[test]
+fn a_long_span_is_kept_back_when_it_comes_back() {
+    // Fails if short spans are enough because they are many: a long object could not be moved.
+    let session = Session::<Reef>::tiny(Form::Variable, 4 << 20).unwrap();
+    let table = session.table();
+    (0..2000u32).for_each(|key| assert!(table.insert(&key.to_le_bytes(), &[7; 40]).unwrap()));
+    assert!(table.insert(b"a long value", &[9; 6000]).unwrap());
+    let long = table.whole_units(SegmentHead::WORDS as u64 + table.longest.load(Relaxed));
+    let take = |bytes| table.space.take(bytes, table.unit_bytes).unwrap().span;
+    let longs = || {
+        let kept = table.kept.lock().unwrap();
+        kept.iter().filter(|span| span.bytes() >= long).count()
+    };
+    let count = table.kept_bytes() / table.unit_bytes;
+    let short: Vec<_> = (0..count).map(|_| take(table.unit_bytes)).collect();
+    *table.kept.lock().unwrap() = short;
+    for kept in [1, 2, 2] {
+        let span = take(long);
+        table.used.fetch_add(span.bytes(), Relaxed);
+        table.give(span).unwrap();
+        assert_eq!(longs(), kept);
+    }
+}
+
+#[test]
+fn nothing_is_kept_back_for_an_object_that_is_much_of_the_table() {
+    // Fails if a small table with one long value is as long again.
+    let session = Session::<Reef>::tiny(Form::Variable, 4 << 20).unwrap();
+    let table = session.table();
+    assert!(table.insert(b"a long value", &[9; 100_000]).unwrap());
+    (0..200u32).for_each(|key| assert!(table.insert(&key.to_le_bytes(), &[7; 40]).unwrap()));
+    let kept: u64 = table.kept.lock().unwrap().iter().map(|span| span.bytes()).sum();
+    assert!(kept < 20_000, "{kept} bytes");
+}
+
+#[test]
 fn p07_a_clear_takes_a_long_span_apart() {
     // Fails if what is kept back counts by its bytes alone: of one long span only one stream would
     // get a segment.
@@ -204,16 +267,19 @@ fn p07_a_clear_takes_a_long_span_apart() {
 
 #[test]
 fn a_long_span_that_comes_back_is_mostly_room_for_pairs() {
-    // Fails if all of it is kept back because a little is wanting.
+    // Fails if all of it is kept back because a little is wanting, or if readers take it for the
+    // segment that lay there.
     let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
     let table = session.table();
     (0..2000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
     table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
     let span = table.space.take(256 << 10, table.unit_bytes).unwrap().span;
     table.used.fetch_add(span.bytes(), Relaxed);
+    table.units.set(span, 7, table.unit_bytes);
     let free = table.space.usage().unwrap().free_bytes;
     table.give(Span::new(span.start, span.words)).unwrap();
     assert!(table.space.usage().unwrap().free_bytes >= free + span.bytes() * 3 / 4);
+    assert_eq!(table.units.seal(span.start), 0, "it is no segment any more");
 }
 
 #[test]

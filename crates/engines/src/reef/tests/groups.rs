@@ -5,7 +5,9 @@ use core::sync::atomic::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
 
-use everhash_index::{Engine, Error, Form, Inline, Opening, Table, WordTable, create, open};
+use everhash_index::{
+    Engine, Error, Form, Inline, Opening, Table, WordTable, create, open, open_read_only,
+};
 use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen, What};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_pmem::{Boot, Image, Lock, Region, Std, WORD};
@@ -314,4 +316,36 @@ fn objects_of_a_batch_say_so() {
         assert!(layout::is_batched(word) && layout::Kind::of(word) == Some(kind));
         assert!(!layout::is_batched(layout::fixed_head(1, kind.code(), &[2, 3])));
     }
+}
+
+#[test]
+fn a_batch_tells_which_keys_came_and_went() {
+    // Fails if a write that only replaces is told of, or a removal of nothing, or the one as the
+    // other: a count of pairs beside the table would be wrong.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    let [replaced, removed, new, absent] = [1u64, 2, 3, 4].map(u64::to_le_bytes);
+    [1, 2].into_iter().for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    let (value, mut told) = (Some(&[9; 8][..]), BTreeMap::new());
+    let writes = [(&replaced[..], value), (&removed, None), (&new, value), (&absent, None)];
+    let tell = &mut |key: &[u8], is_there| assert!(told.insert(key.to_vec(), is_there).is_none());
+    table.atomic().unwrap().write_all_and_tell(&writes, tell).unwrap();
+    assert_eq!(told, BTreeMap::from([(removed.to_vec(), false), (new.to_vec(), true)]));
+}
+
+#[test]
+fn a_batch_is_refused_where_only_reading_is_allowed() {
+    // Fails if single writes alone ask: a pool that is open for reading only would be written to.
+    let mut session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    assert!(session.table().insert_word(1, 1).unwrap());
+    session.close().unwrap();
+    let (before, key) = (session.region().media().words(), 1u64.to_le_bytes());
+    let table = open_read_only::<Reef, _>(session.region().clone(), &Inline).unwrap();
+    for value in [Some(&key[..]), None] {
+        let refused = table.atomic().unwrap().write_all(&[(&key, value)]);
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    }
+    assert_eq!(table.get_word(1).unwrap(), Some(1));
+    drop(table);
+    assert_eq!(session.region().media().words(), before);
 }
