@@ -510,7 +510,7 @@ fn after_a_failure_of_the_medium_no_word_is_answered() {
     let answers = [
         table.get_word(1).map(drop),
         table.get_word(2).map(drop),
-        table.get_words(&[1, 2], &mut values),
+        table.get_words(&[1, 1], &mut values),
         table.insert_word(2, 2).map(drop),
         table.put_word(1, 2).map(drop),
         table.update_word(1, 2).map(drop),
