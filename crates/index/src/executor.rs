@@ -70,6 +70,8 @@ impl Executor for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
 
     #[test]
     fn every_job_runs_once() {
@@ -81,5 +83,31 @@ mod tests {
             });
             assert!(ran.iter().all(|times| times.load(Ordering::Relaxed) == 1));
         }
+    }
+
+    /// Returns how many of `count` jobs an executor runs at a time at most. Each of them waits
+    /// until `wanted` are there, but not for longer than `patience`.
+    fn most_at_once(width: usize, count: usize, wanted: usize, patience: Duration) -> usize {
+        let (at_once, arrived) = (Mutex::new((0, 0)), Condvar::new());
+        Threads::new(width).run(count, &|_| {
+            let mut guard = at_once.lock().unwrap();
+            guard.0 += 1;
+            guard.1 = guard.0.max(guard.1);
+            arrived.notify_all();
+            let waits = |state: &mut (usize, usize)| state.1 < wanted;
+            let (mut guard, _) = arrived.wait_timeout_while(guard, patience, waits).unwrap();
+            guard.0 -= 1;
+        });
+        at_once.into_inner().unwrap().1
+    }
+
+    #[test]
+    fn as_many_jobs_run_at_a_time_as_the_width_says() {
+        // Fails if a parallel recovery would run on one thread, or on more than its caller allows.
+        assert_eq!(most_at_once(3, 3, 3, Duration::from_secs(5)), 3);
+        assert_eq!(most_at_once(2, 3, 3, Duration::from_millis(100)), 2);
+        let processors = std::thread::available_parallelism().unwrap().get();
+        assert_eq!([0, 1, 5].map(|width| Threads::new(width).width()), [processors, 1, 5]);
+        assert_eq!(Inline.width(), 1);
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use everhash_index::{
-    Capabilities, Change, Checked, Choice, Cursor, Design, Durability, Engine, Error, Executor,
-    Form, Inline, Opening, Result, Setting, Settings, Sizing, Stats, Table, Upkeep, create, open,
-    open_read_only,
+    AtomicTable, Capabilities, Change, Checked, Choice, Cursor, Design, Durability, Engine, Error,
+    Executor, Form, HashKind, Inline, Opening, Result, Setting, Settings, Sizing, Stats, Table,
+    Upkeep, WordTable, create, open, open_read_only,
 };
-use everhash_pmem::pool::{Boot, Identity, Pool, ROOT};
-use everhash_pmem::{Addr, Error as OfMedium, Image, LockPoisoned, Media, Region, Site};
+use everhash_pmem::pool::{Boot, Identity, Pool, ROOT, Shutdown};
+use everhash_pmem::{
+    Addr, Error as OfMedium, Guarantees, Image, LockPoisoned, Media, Region, Site,
+};
 
 /// An engine that keeps its pairs in DRAM, and its settings in the pool.
 struct Toy;
@@ -48,6 +50,9 @@ impl Settings for Numbers {
 /// Where the damage of every pool of this engine lies.
 const DAMAGE: Error = Error::Corrupt { at: 4711, broken: "a toy holds something" };
 
+/// How many slots a pool has in which nothing is damaged.
+const SOUND: u64 = 2;
+
 impl Engine for Toy {
     const NAME: &'static str = "toy";
     const CAPABILITIES: Capabilities = Capabilities {
@@ -70,6 +75,10 @@ impl Engine for Toy {
         Numbers { slots: items, steps: 0 }
     }
 
+    fn bytes_needed(_form: Form, settings: &Numbers, guarantees: Guarantees) -> Result<u64> {
+        Ok(settings.slots * 100 + settings.steps + guarantees.access_unit_bytes * 1000)
+    }
+
     fn format<M: Media>(pool: &Pool<M>, settings: &Numbers) -> Result<()> {
         Ok(pool.access().write_words(ROOT, &[settings.slots, settings.steps])?)
     }
@@ -81,12 +90,19 @@ impl Engine for Toy {
 
     fn check<M: Media>(
         region: &Region<M>,
-        _boot: Boot,
-        _visit: &mut dyn FnMut(&[u8], &[u8]),
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Checked> {
         // A pool that is too short fails as a medium does.
         region.access().load(Addr::new(8192))?;
-        Err(if region.access().load(ROOT)? == 0 { DAMAGE } else { Error::Poisoned })
+        match region.access().load(ROOT)? {
+            0 => Err(DAMAGE),
+            SOUND => {
+                visit(b"boot", &boot.0[1].to_le_bytes());
+                Ok(Checked::default())
+            }
+            _ => Err(Error::Poisoned),
+        }
     }
 }
 
@@ -254,7 +270,11 @@ fn settings_come_from_the_size_then_the_design_and_then_the_choice() {
         let choice = Choice { sizing, changes };
         let table = design.create(region(), &Opening::default(), choice, &Inline).unwrap();
         let value = |name| design.setting(Form::WORDS, choice, name).unwrap();
+        let guarantees = region().media().guarantees();
+        let needed = design.bytes_needed(Form::WORDS, choice, guarantees).unwrap();
         let own = table.stats().unwrap().own;
+        let of_medium = guarantees.access_unit_bytes * 1000;
+        assert_eq!(needed, own[0].1 * 100 + own[1].1 + of_medium);
         assert_eq!(own, [("slots", value("slots").unwrap()), ("steps", value("steps").unwrap())]);
         assert_eq!(value("other"), None);
         [own[0].1, own[1].1]
@@ -266,9 +286,132 @@ fn settings_come_from_the_size_then_the_design_and_then_the_choice() {
     assert_eq!(values(&design, pairs, &[("steps", 2), ("slots", 9), ("steps", 4)]), [9, 4]);
     let choice = Choice { sizing: pairs, changes: &[("speed", 1)] };
     let refused = design.create(region(), &Opening::default(), choice, &Inline).map(drop);
-    assert!(refused.unwrap_err().to_string().contains("slots, steps"));
+    let refused = refused.unwrap_err().to_string();
+    assert_eq!(refused, "settings: there is no 'speed'; there are: slots, steps");
+    let named = Error::Setting { name: "slots", why: "too many".to_owned() };
+    assert_eq!(named.to_string(), "setting slots: too many");
     assert!(design.batches());
     assert!(!design.with_durability(&[Durability::Immediate]).batches());
+}
+
+#[test]
+fn a_new_pool_is_what_its_opening_says() {
+    // Fails if keys are spread by a key that everybody knows or by another function than was
+    // chosen, if two databases are taken for one, or if the boot of the machine is not kept.
+    let opening = Opening {
+        hash: HashKind::Rapid,
+        hash_key: [5, 6],
+        database: [7, 8],
+        boot: Boot([9, 2]),
+        ..Opening::default()
+    };
+    let region = region();
+    drop(create::<Toy, _>(region.clone(), &opening, &Numbers::default(), &Inline).unwrap());
+    let Identity { hash_kind, hash_key, database, .. } = Pool::inspect(&region).unwrap();
+    assert_eq!((hash_kind, hash_key, database), (HashKind::Rapid.code(), [5, 6], [7, 8]));
+    let previous = |boot| Pool::status(&region, boot).unwrap().previous;
+    assert_eq!(previous(opening.boot), Shutdown::Process);
+    assert_eq!(previous(Boot([9, 3])), Shutdown::Power);
+}
+
+#[test]
+fn a_design_passes_on_the_boot_of_the_machine() {
+    // Fails if an engine takes a killed process for a loss of power, or the reverse.
+    let design = Design::<Image>::of::<Toy>();
+    let (region, boot) = (region(), Boot([1, 7]));
+    region.media().grow(1 << 14).unwrap();
+    let sound = Choice { changes: &[("slots", SOUND)], ..Choice::default() };
+    drop(design.create(region.clone(), &Opening::default(), sound, &Inline).unwrap());
+    assert_eq!(Pool::status(&region, boot).unwrap().previous, Shutdown::Power);
+    drop(design.open(region.clone(), boot, &Inline).unwrap());
+    assert_eq!(Pool::status(&region, boot).unwrap().previous, Shutdown::Process);
+    let mut boots = Vec::new();
+    let visit = &mut |_: &[u8], boot: &[u8]| boots.push(boot.to_vec());
+    design.check(&region, boot, visit).unwrap();
+    design.salvage(&region, boot, visit, &mut |error| panic!("{error}")).unwrap();
+    assert_eq!(boots, [7_u64.to_le_bytes(); 2]);
+}
+
+#[test]
+fn an_engine_holds_the_forms_that_it_names_and_no_other() {
+    // Fails if a form is never judged, or one is that the engine does not claim.
+    let fixed = Toy::CAPABILITIES;
+    let all = Capabilities { byte_strings: true, ..fixed };
+    assert_eq!(fixed.all_forms(), [Form::WORDS]);
+    assert_eq!(all.all_forms(), [Form::WORDS, Form::Variable]);
+    for (claims, held) in [(fixed, [true, false, false]), (all, [true, false, true])] {
+        let forms = [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable];
+        assert_eq!(forms.map(|form| claims.holds(form)), held);
+    }
+}
+
+/// Keeps what it is told to write, and knows a value of each key below 10.
+#[derive(Default)]
+struct Told(Mutex<Vec<Write>>);
+
+/// A key, and its value or none.
+type Write = (Vec<u8>, Option<Vec<u8>>);
+
+fn owned(key: &[u8], value: Option<&[u8]>) -> Write {
+    (key.to_vec(), value.map(<[u8]>::to_vec))
+}
+
+impl AtomicTable for Told {
+    fn write_all_and_tell(
+        &self,
+        writes: &[(&[u8], Option<&[u8]>)],
+        changed: &mut dyn FnMut(&[u8], bool),
+    ) -> Result<()> {
+        for (key, value) in writes {
+            changed(key, value.is_some());
+            self.0.lock().map_err(|_| Error::Poisoned)?.push(owned(key, *value));
+        }
+        Ok(())
+    }
+}
+
+impl WordTable for Told {
+    fn insert_word(&self, _key: u64, _value: u64) -> Result<bool> {
+        Err(Error::Poisoned)
+    }
+
+    fn put_word(&self, _key: u64, _value: u64) -> Result<bool> {
+        Err(Error::Poisoned)
+    }
+
+    fn update_word(&self, _key: u64, _value: u64) -> Result<bool> {
+        Err(Error::Poisoned)
+    }
+
+    fn get_word(&self, key: u64) -> Result<Option<u64>> {
+        Ok((key < 10).then_some(key + 100))
+    }
+
+    fn remove_word(&self, _key: u64) -> Result<bool> {
+        Err(Error::Poisoned)
+    }
+}
+
+#[test]
+fn what_an_engine_does_not_write_itself_is_done_by_what_it_writes() {
+    // Fails if a transaction would be said to be done without a write, or if a word of many is
+    // another one's.
+    let table = Told::default();
+    let writes: [(&[u8], Option<&[u8]>); 2] = [(b"put", Some(b"value")), (b"removed", None)];
+    table.write_all(&writes).unwrap();
+    let kept = table.0.lock().unwrap().clone();
+    assert_eq!(kept, writes.map(|(key, value)| owned(key, value)));
+    let mut values = [Some(1); 3];
+    table.get_words(&[3, 10, 5], &mut values).unwrap();
+    assert_eq!(values, [Some(103), None, Some(105)]);
+}
+
+#[test]
+fn a_load_factor_is_pairs_by_slots() {
+    // Fails if the figure is upside down, or none where there are no slots.
+    let stats = |items, slots| Stats { items, slots, ..Stats::default() };
+    assert_eq!(stats(3, 12).load_factor(), 0.25);
+    assert_eq!(stats(3, 0).load_factor(), 0.0);
 }
 
 #[test]
