@@ -1,14 +1,19 @@
 //! The judges judged by single lies: an engine that is right but for one answer.
+
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod contract;
+mod judges;
+
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use everhash_index::{
     BareTable, Capabilities, Change, Checked, Cursor, Design, Engine, Error, Executor, Form,
-    Result, Stats, Table, Upkeep, WordTable,
+    Result, Setting, Settings, Stats, Table, Upkeep, WordTable,
 };
-use everhash_pmem::{Boot, Image, LINE, Media, Pool, Region, Shutdown, Site, pool};
+use everhash_pmem::{Boot, Domain, Image, LINE, Media, Pool, Region, Shutdown, Site, pool};
 use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
 use everhash_testkit::workload::Shape;
 use everhash_testkit::{OpenTable, conformance, crash, damage, room};
@@ -63,10 +68,124 @@ enum Lie {
     Full,
     /// A closed pool was closed.
     Closed,
+    /// One answer of one operation is wrong, the so-manieth.
+    Slip(Verb, u32),
+    /// The pairs have another form.
+    Form,
+    /// A key of another length is there, for whoever gets it.
+    GetAnyLength,
+    /// It is, for whoever asks whether it is.
+    ContainsAnyLength,
+    /// A pair of another form was put.
+    PutAnyForm,
+    /// A key may have as many bytes as one that is refused for its length.
+    KeyLimit,
+    /// A value may.
+    ValueLimit,
+    /// From a thousand pairs on a put is said to be done, and is not.
+    Thousand,
+    /// A get appends to what the buffer held before.
+    Appends,
+    /// Of many gets, the last finds nothing.
+    GetManyLast,
+    /// Of many gets, the first is answered twice.
+    GetManyTwice,
+    /// Of many gets, those that find nothing are not answered.
+    GetManyLeftOut,
+    /// A scan shows another value of its first pair.
+    ScanValue,
+    /// A scan shows its first pair again, with another value.
+    ScanTwice,
+    /// A scan shows a pair that is not there.
+    ScanStranger,
+    /// A scan goes on for ever.
+    ScanForEver,
+    /// Whoever gets or scans finds nothing.
+    Emptied,
+    /// A table that was opened for reading only has lost the pairs that are asked for.
+    ReadOnlyGet,
+    /// Its scans leave out their first pair.
+    ReadOnlyScan,
+    /// The scans of a table whose process was killed do.
+    RecoveredScan,
+    /// There is no upkeep after the first second.
+    Late,
+    /// There may be more upkeep in the first minute.
+    Deadline,
+    /// A close has failed.
+    CloseFails,
+    /// A check of the open table has failed.
+    CheckFails,
+    /// A check of the pool at rest leaves out its first pair.
+    LeftOut,
+    /// It does, once the pool was closed.
+    LeftOutAtRest,
+    /// It does, once the pool was opened in the last boot there is.
+    LeftOutAfterPower,
+    /// It does, if only the process ended.
+    LeftOutWhenKilled,
+    /// After a loss of power there is no table.
+    Outage,
+    /// On a medium whose fences are syncs there is no table.
+    Synced,
+    /// Every open takes room.
+    GrowsAtOpen,
+    /// With each call more is in use.
+    UsedGrows,
+    /// After an insert that found no room more is alive, until the next open.
+    Kept,
+    /// With each call more is alive.
+    LiveGrows,
+    /// The pool is a word longer.
+    DeviceBytes,
+    /// The figures count a pair more.
+    StatsItems,
+    /// Two figures have one name.
+    OwnTwice,
+    /// A setting is another number than it is by default.
+    SettingDefault,
+    /// A setting is another number than it was set to.
+    SettingChanges,
+    /// A setting takes every number.
+    SettingAbsurd,
+    /// A setting that there is not is set.
+    SettingUnknown,
+}
+
+/// An operation that slips once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verb {
+    Insert,
+    Put,
+    Update,
+    Remove,
+    Get,
+    InsertMany,
+    PutMany,
+    /// The caller's function is called twice.
+    ModifyTwice,
+    /// It is shown nothing.
+    ModifyShows,
+    /// There is no room.
+    ModifyFull,
+    /// The first pair is left out.
+    Scan,
+    /// The next cursor is another one.
+    Cursor,
+    UpdateBlind,
+    RemoveBlind,
+    InsertWord,
+    PutWord,
+    UpdateWord,
+    GetWord,
+    RemoveWord,
 }
 
 /// The lie that is told now. One for the process: judges have threads.
 static LIE: Mutex<Lie> = Mutex::new(Lie::None);
+
+/// How often the operation was called that slips, or that grows with each call.
+static CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// The key that found no room last.
 static REFUSED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -82,36 +201,96 @@ fn tells(lie: Lie) -> bool {
     *lock(&LIE) == lie
 }
 
+/// Counts a call; returns whether its answer is the wrong one.
+fn slips(verb: Verb) -> bool {
+    match *lock(&LIE) {
+        Lie::Slip(one, number) => one == verb && count() == number,
+        _ => false,
+    }
+}
+
+fn count() -> u32 {
+    CALLS.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// The settings of the liar.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    number: u64,
+}
+
+impl Settings for Told {
+    const ALL: &'static [Setting] =
+        &[Setting { name: "number", default: 0, meaning: "up to a thousand" }];
+
+    fn get(&self, name: &str) -> Option<u64> {
+        (name == "number").then_some(self.number + u64::from(tells(Lie::SettingDefault)))
+    }
+
+    fn set(&mut self, name: &str, value: u64) -> Result<()> {
+        match name {
+            "number" if value <= 1000 || tells(Lie::SettingAbsurd) => {
+                self.number = value + u64::from(tells(Lie::SettingChanges));
+            }
+            "number" => return Err(Error::Setting { name: "number", why: "too large".into() }),
+            _ if tells(Lie::SettingUnknown) => {}
+            _ => return Err(Self::unknown(name)),
+        }
+        Ok(())
+    }
+}
+
 /// The reference engine with a lie.
 struct Liar;
 
-/// An open table, and whether its medium ends within a line.
-struct LiarTable<M: Media>(ReferenceTable<M>, bool);
+/// An open table.
+struct LiarTable<M: Media> {
+    table: ReferenceTable<M>,
+    /// Whether its medium ends within a line.
+    is_cut: bool,
+    is_read_only: bool,
+    /// Whether the process before was killed.
+    is_recovered: bool,
+}
 
 impl Engine for Liar {
     const NAME: &'static str = Reference::NAME;
     const CAPABILITIES: Capabilities = Reference::CAPABILITIES;
     const SITES: &'static [&'static [Site]] = Reference::SITES;
-    type Settings = NoSettings;
+    type Settings = Told;
     type Table<M: Media> = LiarTable<M>;
 
-    fn tiny(form: Form) -> NoSettings {
-        Reference::tiny(form)
+    fn tiny(_form: Form) -> Told {
+        Told::default()
     }
 
-    fn sized_for(form: Form, items: u64) -> NoSettings {
-        Reference::sized_for(form, items)
+    fn sized_for(_form: Form, _items: u64) -> Told {
+        Told::default()
     }
 
-    fn format<M: Media>(pool: &Pool<M>, settings: &NoSettings) -> Result<()> {
-        Reference::format(pool, settings)
+    fn format<M: Media>(pool: &Pool<M>, _settings: &Told) -> Result<()> {
+        Reference::format(pool, &NoSettings)
     }
 
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<LiarTable<M>> {
-        let is_cut = !pool.region().media().bytes().is_multiple_of(LINE);
+        let (previous, is_read_only) = (pool.previous_shutdown(), !pool.writable());
+        let (media, is_recovered) = (pool.region().media(), previous == Shutdown::Process);
+        let (bytes, domain) = (media.bytes(), media.guarantees().domain);
+        let is_refused = tells(Lie::Outage) && previous == Shutdown::Power
+            || tells(Lie::Synced) && domain == Domain::Synced;
+        if is_refused {
+            return Err(Error::Poisoned);
+        }
+        if tells(Lie::Kept) {
+            lock(&REFUSED).clear();
+        }
+        if tells(Lie::GrowsAtOpen) {
+            media.grow(bytes + (64 << 10))?;
+        }
+        let is_cut = !bytes.is_multiple_of(LINE);
         match Reference::open(pool, executor) {
             Err(Error::Corrupt { .. }) if tells(Lie::Full) => Err(Error::Full { needed: 1 }),
-            opened => Ok(LiarTable(opened?, is_cut)),
+            opened => Ok(LiarTable { table: opened?, is_cut, is_read_only, is_recovered }),
         }
     }
 
@@ -120,19 +299,30 @@ impl Engine for Liar {
         boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Checked> {
+        let status = Pool::status(region, boot)?;
+        let is_closed = status.previous == Shutdown::Clean;
+        let is_left_out = tells(Lie::LeftOut)
+            || tells(Lie::LeftOutWhenKilled) && status.previous == Shutdown::Process
+            || tells(Lie::LeftOutAtRest) && is_closed
+            || tells(Lie::LeftOutAfterPower) && status.boot.0[1] == u64::MAX;
         let mut is_first = true;
         let mut checked = Reference::check(region, boot, &mut |key, value| {
-            if core::mem::take(&mut is_first) && tells(Lie::VisitedTwice) {
-                visit(key, value);
+            if core::mem::take(&mut is_first) {
+                if is_left_out {
+                    return;
+                }
+                if tells(Lie::VisitedTwice) {
+                    visit(key, value);
+                }
             }
             visit(key, value);
         })?;
+        checked.items -= u64::from(is_left_out && checked.items > 0);
         let is_twice = tells(Lie::VisitedTwice) && checked.items > 0;
         checked.items += u64::from(tells(Lie::Visited) || is_twice);
         if tells(Lie::ReachedAtRest) {
             checked.reachable_bytes = 1 << 60;
         }
-        let is_closed = Pool::status(region, boot)?.previous == Shutdown::Clean;
         if tells(Lie::ReachedHeaderAtRest) && is_closed {
             checked.reachable_bytes = pool::DATA.byte();
         }
@@ -142,81 +332,156 @@ impl Engine for Liar {
 
 impl<M: Media> Table for LiarTable<M> {
     fn form(&self) -> Form {
-        self.0.form()
+        if tells(Lie::Form) { Form::DOUBLE_WORDS } else { self.table.form() }
     }
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        let inserted = self.0.insert(key, value);
+        let inserted = self.table.insert(key, value);
         if matches!(inserted, Err(Error::Full { .. })) {
             *lock(&REFUSED) = key.to_vec();
         }
-        inserted
+        inserted.map(|was_absent| was_absent != slips(Verb::Insert))
     }
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.0.put(key, value).map(|was_there| was_there != tells(Lie::Put))
+        if tells(Lie::Thousand) && self.table.len()? >= 1000 {
+            return self.table.contains(key);
+        }
+        match self.table.put(key, value) {
+            Err(Error::WrongForm { .. }) if tells(Lie::PutAnyForm) => Ok(false),
+            Err(Error::KeyTooLong { bytes, .. }) if tells(Lie::KeyLimit) => {
+                Err(Error::KeyTooLong { bytes, limit: bytes })
+            }
+            Err(Error::ValueTooLong { bytes, .. }) if tells(Lie::ValueLimit) => {
+                Err(Error::ValueTooLong { bytes, limit: bytes })
+            }
+            put => put.map(|was_there| was_there != (tells(Lie::Put) || slips(Verb::Put))),
+        }
     }
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.0.update(key, value)
+        self.table.update(key, value).map(|was_there| was_there != slips(Verb::Update))
     }
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        if slips(Verb::ModifyFull) {
+            return Err(Error::Full { needed: 1 });
+        }
+        if slips(Verb::ModifyTwice) {
+            return self.table.modify(key, &mut |value| {
+                change(value);
+                change(value)
+            });
+        }
+        if slips(Verb::ModifyShows) {
+            return self.table.modify(key, &mut |_| change(None));
+        }
         if !tells(Lie::Panic) {
-            return self.0.modify(key, change);
+            return self.table.modify(key, change);
         }
         let mut value = Vec::new();
-        let found = self.0.get(key, &mut value)?;
+        let found = self.table.get(key, &mut value)?;
         let changed = std::panic::AssertUnwindSafe(|| change(found.then_some(&value)));
         match std::panic::catch_unwind(changed) {
-            Ok(change) => self.0.modify(key, &mut |_| change.clone()),
+            Ok(change) => self.table.modify(key, &mut |_| change.clone()),
             Err(_) => Ok(()),
         }
     }
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.0.get(key, value)
+        let before = value.clone();
+        let found = self.table.get(key, value)?;
+        if tells(Lie::Appends) {
+            value.splice(0..0, before);
+        }
+        let is_lost = tells(Lie::Emptied) || tells(Lie::ReadOnlyGet) && self.is_read_only;
+        let is_stranger = tells(Lie::GetAnyLength) && key.len() != 8;
+        Ok((found && !is_lost || is_stranger) != slips(Verb::Get))
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
         if tells(Lie::RemovalTakesRoom) {
-            self.0.put(b"room", &[7; 20_000])?;
-            self.0.remove(b"room")?;
+            self.table.put(b"room", &[7; 20_000])?;
+            self.table.remove(b"room")?;
         }
-        self.0.remove(key)
+        self.table.remove(key).map(|was_there| was_there != slips(Verb::Remove))
     }
     fn contains(&self, key: &[u8]) -> Result<bool> {
         let is_refused = tells(Lie::Refused) && *lock(&REFUSED) == key;
-        Ok(self.0.contains(key)? || tells(Lie::Contains) || is_refused)
+        let is_stranger = tells(Lie::ContainsAnyLength) && key.len() != 8;
+        let is_there = self.table.contains(key)? || tells(Lie::Contains);
+        Ok(is_there || is_refused || is_stranger)
     }
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.0.get_many(keys, &mut |position, value| {
-            found(position, value.filter(|_| position > 0 || !tells(Lie::GetMany)));
-        })
-    }
-    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
-        self.0.remove_many(keys).map(|removed| removed + u64::from(tells(Lie::RemoveMany)))
-    }
-    fn len(&self) -> Result<u64> {
-        let is_lie = tells(Lie::Len) || self.1 && tells(Lie::CutLen);
-        self.0.len().map(|count| count + u64::from(is_lie))
-    }
-    fn is_empty(&self) -> Result<bool> {
-        self.0.is_empty().map(|is_empty| is_empty && !tells(Lie::IsEmpty))
-    }
-    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
-        let mut is_left_out = tells(Lie::Scan) && cursor == Cursor::default();
-        self.0.scan(cursor, &mut |key, value| {
-            if !core::mem::take(&mut is_left_out) {
-                visit(key, value);
+        self.table.get_many(keys, &mut |position, value| {
+            let is_lost = tells(Lie::GetMany) && position == 0
+                || tells(Lie::GetManyLast) && position + 1 == keys.len();
+            let value = value.filter(|_| !is_lost);
+            if value.is_some() || !tells(Lie::GetManyLeftOut) {
+                found(position, value);
+            }
+            if tells(Lie::GetManyTwice) && position == 0 {
+                found(position, value);
             }
         })
     }
+    fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        let added = self.table.insert_many(pairs)?;
+        Ok(added + u64::from(slips(Verb::InsertMany)))
+    }
+    fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        let added = self.table.put_many(pairs)?;
+        Ok(added + u64::from(slips(Verb::PutMany)))
+    }
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        self.table.remove_many(keys).map(|removed| removed + u64::from(tells(Lie::RemoveMany)))
+    }
+    fn len(&self) -> Result<u64> {
+        let is_lie = tells(Lie::Len) || self.is_cut && tells(Lie::CutLen);
+        self.table.len().map(|count| count + u64::from(is_lie))
+    }
+    fn is_empty(&self) -> Result<bool> {
+        self.table.is_empty().map(|is_empty| is_empty && !tells(Lie::IsEmpty))
+    }
+    fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
+        if tells(Lie::ScanForEver) {
+            return Ok(Some(cursor));
+        }
+        let mut is_left_out = tells(Lie::Scan) && cursor == Cursor::default()
+            || tells(Lie::ReadOnlyScan) && self.is_read_only
+            || tells(Lie::RecoveredScan) && self.is_recovered
+            || slips(Verb::Scan);
+        let mut is_first = true;
+        let next = self.table.scan(cursor, &mut |key, value| {
+            if core::mem::take(&mut is_left_out) || tells(Lie::Emptied) {
+                return;
+            }
+            let other: Vec<u8> = value.iter().map(|byte| !byte).collect();
+            let is_first = core::mem::take(&mut is_first);
+            visit(key, if tells(Lie::ScanValue) && is_first { &other } else { value });
+            if tells(Lie::ScanTwice) && is_first {
+                visit(key, &other);
+            }
+        })?;
+        if tells(Lie::ScanStranger) && next.is_none() {
+            visit(&[7; 8], &[7; 8]);
+        }
+        Ok(next.map(|Cursor(next)| Cursor(next + u64::from(slips(Verb::Cursor)))))
+    }
     fn clear(&self) -> Result<()> {
-        self.0.clear()
+        self.table.clear()
     }
     fn sync(&self) -> Result<()> {
-        self.0.sync()
+        self.table.sync()
     }
     fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
-        self.0.maintain(now, budget)
+        if tells(Lie::Late) && now >= Duration::from_secs(1) {
+            return Err(Error::Poisoned);
+        }
+        if tells(Lie::Deadline) && now < Duration::from_secs(60) {
+            return Ok(Upkeep { deadline: Some(now), more: false });
+        }
+        self.table.maintain(now, budget)
     }
     fn check(&self) -> Result<Checked> {
-        let mut checked = self.0.check()?;
+        if tells(Lie::CheckFails) {
+            return Err(Error::Poisoned);
+        }
+        let mut checked = self.table.check()?;
         checked.items += u64::from(tells(Lie::Items));
         match *lock(&LIE) {
             Lie::UsedNothing => checked.reachable_bytes = 0,
@@ -227,43 +492,70 @@ impl<M: Media> Table for LiarTable<M> {
         Ok(checked)
     }
     fn stats(&self) -> Result<Stats> {
-        let mut stats = self.0.stats()?;
+        let mut stats = self.table.stats()?;
         match *lock(&LIE) {
             Lie::UsedNothing => stats.used_bytes = 0,
             Lie::UsedMore => stats.used_bytes = 1 << 60,
+            Lie::UsedGrows => stats.used_bytes += u64::from(count()) << 12,
+            Lie::LiveGrows => stats.live_bytes += u64::from(count()) << 12,
+            Lie::Kept => stats.live_bytes += if lock(&REFUSED).is_empty() { 0 } else { 4096 },
+            Lie::DeviceBytes => stats.device_bytes += 8,
+            Lie::StatsItems => stats.items += 1,
+            Lie::OwnTwice => stats.own = vec![("figure", 1), ("figure", 2)],
             _ => {}
         }
         Ok(stats)
     }
     fn close(self: Box<Self>) -> Result<()> {
-        if tells(Lie::Closed) { Ok(()) } else { Box::new(self.0).close() }
+        if tells(Lie::CloseFails) {
+            return Err(Error::Poisoned);
+        }
+        if tells(Lie::Closed) { Ok(()) } else { Box::new(self.table).close() }
     }
     fn words(&self) -> Option<&dyn WordTable> {
-        self.0.words().map(|_| self as &dyn WordTable)
+        self.table.words().map(|_| self as &dyn WordTable)
     }
     fn bare(&self) -> Option<&dyn BareTable> {
-        self.0.bare()
+        self.table.bare().map(|_| self as &dyn BareTable)
+    }
+}
+
+impl<M: Media> BareTable for LiarTable<M> {
+    fn insert_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        BareTable::insert_blind(&self.table, key, value)
+    }
+    fn update_blind(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        if slips(Verb::UpdateBlind) {
+            return Ok(());
+        }
+        BareTable::update_blind(&self.table, key, value)
+    }
+    fn remove_blind(&self, key: &[u8]) -> Result<()> {
+        if slips(Verb::RemoveBlind) {
+            return Ok(());
+        }
+        BareTable::remove_blind(&self.table, key)
     }
 }
 
 impl<M: Media> WordTable for LiarTable<M> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        WordTable::insert_word(&self.0, key, value)
+        WordTable::insert_word(&self.table, key, value).map(|it| it != slips(Verb::InsertWord))
     }
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
-        WordTable::put_word(&self.0, key, value)
+        WordTable::put_word(&self.table, key, value).map(|it| it != slips(Verb::PutWord))
     }
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        WordTable::update_word(&self.0, key, value)
+        WordTable::update_word(&self.table, key, value).map(|it| it != slips(Verb::UpdateWord))
     }
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
-        WordTable::get_word(&self.0, key)
+        WordTable::get_word(&self.table, key).map(|it| it.filter(|_| !slips(Verb::GetWord)))
     }
     fn remove_word(&self, key: u64) -> Result<bool> {
-        WordTable::remove_word(&self.0, key)
+        WordTable::remove_word(&self.table, key).map(|it| it != slips(Verb::RemoveWord))
     }
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
-        WordTable::get_words(&self.0, keys, values)?;
+        WordTable::get_words(&self.table, keys, values)?;
         if let (Some(first), true) = (values.first_mut(), tells(Lie::GetWords)) {
             *first = None;
         }
@@ -278,6 +570,7 @@ fn heard<E: core::fmt::Display>(
 ) -> String {
     let _one = lock(&ONE);
     *lock(&LIE) = lie;
+    CALLS.store(0, Ordering::Relaxed);
     let found = hear(&Design::of::<Liar>());
     *lock(&LIE) = Lie::None;
     let found = found.map_or_else(|found| found.to_string(), |()| "nothing".to_owned());
@@ -307,6 +600,9 @@ fn a_read_out_hears_every_lie() {
         (Lie::IsEmpty, "is_empty is wrong for 0 pairs"),
         (Lie::Len, "len returned "),
         (Lie::Scan, "the scan has no "),
+        (Lie::ScanValue, "the scan has "),
+        (Lie::ScanStranger, ", which is absent"),
+        (Lie::Appends, "get of "),
         (Lie::Items, "check counted 1 pairs; there are 0"),
         (Lie::VisitedTwice, "the check of the pool visited "),
         (Lie::Visited, "check counted 1 pairs and visited 0"),
@@ -348,6 +644,9 @@ fn damage_that_is_taken_for_something_else_is_heard() {
         (Lie::Len, &bare, ": bit 0 of word 0: len returned "),
         (Lie::Full, &flips, "an error that tells of no damage"),
         (Lie::Items, &flips, " more puts there are "),
+        (Lie::ScanValue, &flips, ": scan of "),
+        (Lie::ScanForEver, &flips, "a scan does not end"),
+        (Lie::RecoveredScan, &flips, ", left open: "),
     ] {
         let hear = |design: &_| damage::judge(design, Form::WORDS, effort).map(drop);
         let found = heard(lie, hear);
@@ -362,6 +661,8 @@ fn what_needs_room_or_has_more_than_there_is_is_heard() {
     let judge = |design: &_, form, effort| room::judge(design, form, effort).map(drop);
     let found = heard(Lie::UsedMore, |design| judge(design, Form::WORDS, &effort));
     assert!(found.contains(" bytes are in use of "), "{found}");
+    let found = heard(Lie::Kept, |design| judge(design, Form::WORDS, &effort));
+    assert!(found.contains(" bytes more than with room count as alive "), "{found}");
     let lie = Lie::RemovalTakesRoom;
     let found = heard(lie, |design| judge(design, Form::Variable, &effort));
     assert!(found.contains("remove") && found.contains("full: "), "{found}");
@@ -377,6 +678,7 @@ fn what_a_process_after_a_crash_is_told_is_heard() {
         (Lie::Closed, "the pool was closed, and counts as "),
         (Lie::Put, "; it should return "),
         (Lie::Contains, "after opening"),
+        (Lie::LeftOutWhenKilled, "the check before opening: it has no "),
     ] {
         let found =
             heard(lie, |_| crash::judge(&Design::of::<Liar>(), Form::WORDS, &effort).map(drop));
