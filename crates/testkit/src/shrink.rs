@@ -62,4 +62,26 @@ mod tests {
         // Fails if shortening ended before nothing more can go.
         assert!(minimise(vec![1, 2, 3], |_| true).is_empty());
     }
+
+    #[test]
+    fn what_can_go_only_when_another_has_gone_goes_in_the_next_round() {
+        // Fails if shortening ends after one round of single items.
+        let fails = |items: &[u32]| {
+            [9, 8].iter().all(|item| items.contains(item))
+                && (items.contains(&1) || !items.contains(&2))
+        };
+        assert_eq!(minimise(vec![1, 9, 2, 8], fails), [9, 8]);
+    }
+
+    #[test]
+    fn a_long_sequence_is_given_up_after_a_bounded_number_of_attempts() {
+        // Fails if whoever has found a failure waits for hours until it is shown.
+        let mut calls = 0;
+        let fails = |_: &[u32]| {
+            calls += 1;
+            false
+        };
+        assert_eq!(minimise((0..5000).collect(), fails).len(), 5000);
+        assert_eq!(calls, ATTEMPTS);
+    }
 }

@@ -207,4 +207,46 @@ mod tests {
         assert_eq!(keys.len(), 40);
         assert!(!workload.generate().iter().any(Op::restarts));
     }
+
+    #[test]
+    fn every_bias_does_what_it_says_most() {
+        // Fails if slots are never used again, if no key is hot, if nothing is loaded anew, or if
+        // a value that was lost could pass for another.
+        let of = |bias| {
+            let seeds = (0..20).map(move |seed| Workload {
+                seed,
+                operations: 90,
+                keys: 10,
+                bias,
+                restarts: false,
+            });
+            seeds.map(|workload| (workload.seed, workload.generate()))
+        };
+        let removes = |ops: &[Op]| {
+            let removes = |op: &&Op| matches!(op, Op::Remove(_) | Op::RemoveBlind(_));
+            ops.iter().filter(removes).count()
+        };
+        assert!(of(Bias::Churn).all(|(_, ops)| removes(&ops) > 15));
+        for (seed, ops) in of(Bias::HotKey) {
+            let keys: Vec<u16> = ops.iter().flat_map(Op::keys).collect();
+            let hot = keys.iter().filter(|key| u64::from(**key) == seed % 10).count();
+            assert!(hot * 3 > keys.len() * 2, "seed {seed}: {hot} of {}", keys.len());
+        }
+        for (seed, ops) in of(Bias::Reload) {
+            let [load, empty, again] = [0..30, 30..60, 60..90].map(|part| removes(&ops[part]));
+            assert!(load == 0 && empty > 15 && again == 0, "seed {seed}: {ops:?}");
+        }
+        for (seed, ops) in of(Bias::Growth) {
+            let values: Vec<u32> = ops.iter().filter_map(value).collect();
+            let distinct: BTreeSet<&u32> = values.iter().collect();
+            assert!(distinct.len() * 4 > values.len() * 3, "seed {seed}: {values:?}");
+        }
+    }
+
+    fn value(op: &Op) -> Option<u32> {
+        match op {
+            Op::Insert(_, value) | Op::Put(_, value) => Some(*value),
+            _ => None,
+        }
+    }
 }

@@ -139,4 +139,29 @@ mod tests {
             (0..100).map(|n| Shape::tiny(Form::Variable).value(n).len()).collect();
         assert!([0, 1, 7, 9, 65, 300].iter().all(|length| lengths.contains(length)));
     }
+
+    #[test]
+    fn keys_and_values_differ_in_every_part() {
+        // Fails if a comparison of a prefix, of one word or of short keys only would go unseen, or
+        // a value that is put together from two.
+        let pairs = Shape::tiny(Form::DOUBLE_WORDS);
+        let (one, other) = (pairs.key(7), pairs.key(8));
+        assert!(one[..8] == other[..8] && one[8..] != other[8..]);
+        assert!((2..40).all(|n| pairs.key(n)[..8] != pairs.key(n + 3)[..8]));
+        for half in [0..8, 8..16] {
+            let halves: BTreeSet<_> =
+                (0..40).map(|n| pairs.value(n)[half.clone()].to_vec()).collect();
+            assert_eq!(halves.len(), 40);
+        }
+        let shape = Shape::tiny(Form::Variable);
+        let keys: Vec<_> = (2..200).map(|number| shape.key(number)).collect();
+        assert!(keys.iter().any(|key| key.len() == shape.longest_key));
+        let shares = |part: fn(&[u8]) -> &[u8]| {
+            keys.iter().enumerate().any(|(place, one)| {
+                let others = keys[place + 1..].iter().filter(|other| other.len() == one.len());
+                one.len() > 6 && others.clone().any(|other| part(other) == part(one))
+            })
+        };
+        assert!(shares(|key| &key[..3]) && shares(|key| &key[key.len() - 3..]));
+    }
 }

@@ -138,6 +138,8 @@ mod tests {
             let ops = Workload { seed, operations: 300, keys: 9, bias, restarts: true }.generate();
             assert_eq!(parse(&render(&ops)), Ok(ops));
         }
+        let many = parse("put_many:1=2,3=4 get_many:5,6 update_blind:7:8 scan").unwrap();
+        assert_eq!(many.iter().flat_map(Op::keys).collect::<Vec<_>>(), [1, 3, 5, 6, 7]);
         assert!(parse("put:1").is_err() && parse("put:1:2 fly").is_err());
     }
 }
