@@ -163,4 +163,27 @@ mod tests {
         let edges = find(&Design::of::<Reference>(), Form::WORDS, Model::Adr).unwrap();
         assert!(!edges.is_empty());
     }
+
+    #[test]
+    fn programs_begin_before_a_growth_within_it_and_on_a_table_that_was_emptied() {
+        // Fails if the upkeep of a growth is never half done when threads begin, or if no table
+        // was ever full before.
+        let edges = [Edge { load: 14, steps: 9 }];
+        let programs: Vec<Program> = (0..100).map(|seed| program(seed, &edges)).collect();
+        let with = |kind: fn(&Op) -> bool| {
+            programs.iter().filter(|program| program.prelude.iter().any(kind)).count()
+        };
+        let halfway = with(|op| matches!(op, Op::Maintain(STEP_MS, 1)));
+        let emptied = with(|op| matches!(op, Op::Remove(_)));
+        assert!((30..70).contains(&halfway) && (15..60).contains(&emptied), "{halfway} {emptied}");
+    }
+
+    #[test]
+    fn an_edge_lies_where_the_table_grows() {
+        // Fails if programs begin where nothing happens: the reference grows by a part at a time.
+        let edges = find(&Design::of::<Reference>(), Form::WORDS, Model::Adr).unwrap();
+        let loads: Vec<u16> = edges.iter().map(|edge| edge.load).collect();
+        assert!(loads.is_sorted_by(|one, next| one < next), "{loads:?}");
+        assert!(loads[0] < MOST_PAIRS / 2, "{loads:?}");
+    }
 }

@@ -167,4 +167,22 @@ mod tests {
         assert_eq!("put:1:2".parse::<Program>(), Err(BadProgram::NoLoad));
         assert_eq!("1 | kill".parse::<Program>(), Err(BadProgram::Restart));
     }
+
+    #[test]
+    fn programs_are_duels_and_crowds_on_tables_of_every_load() {
+        // Fails if a number of threads, or a size around which tables grow, is never tried.
+        let mut kinds = std::collections::BTreeSet::new();
+        let mut duels = 0;
+        for seed in 0..500 {
+            let Program { load, threads, .. } = Program::generate(seed);
+            assert!(threads.iter().all(|ops| ops.len() == if threads.len() == 2 { 4 } else { 3 }));
+            kinds.insert((load, threads.len()));
+            let is_new = |op: &Op| op.keys().iter().any(|key| *key >= FIRST_NEW);
+            duels += usize::from(!threads.iter().flatten().any(is_new));
+        }
+        for load in LOADS {
+            assert!((2..=4).all(|threads| kinds.contains(&(load, threads))), "{load}: {kinds:?}");
+        }
+        assert!((150..400).contains(&duels), "{duels}");
+    }
 }

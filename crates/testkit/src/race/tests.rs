@@ -162,3 +162,15 @@ fn a_long_history_of_many_threads_is_decided_quickly() {
         assert_eq!(linearize(None, &events), Verdict::Linearizable);
     }
 }
+
+#[test]
+fn a_crash_leaves_what_had_ended_without_doubt_and_what_had_begun_with() {
+    // Fails if an answer that somebody has may be taken back, or if a call counts that came later.
+    let answer = Some(Answer::Flag(true));
+    let event = Event { call: Call::Remove, answer, begin: 5, end: 8 };
+    assert_eq!(event.until(9), Some(event));
+    for time in [6, 8] {
+        assert_eq!(event.until(time), Some(Event { answer: None, ..event }));
+    }
+    assert_eq!([event.until(5), event.until(3)], [None, None]);
+}
