@@ -96,10 +96,7 @@ pub fn judge(
 ) -> Result<Report, Box<Violation>> {
     let mut report = Report::default();
     for seed in effort.seeds.clone() {
-        // Few keys for some seeds: slots are used again. Many for others: the table grows.
-        let keys = if seed % 3 == 0 { effort.keys.min(6) } else { effort.keys };
-        let (operations, bias) = (effort.operations, Bias::of_seed(seed / 3));
-        let ops = Workload { seed, operations, keys, bias, restarts: seed % 2 == 0 }.generate();
+        let ops = workload(effort, seed).generate();
         let readings = Readings::Sometimes(seed);
         let outcome = no_panic(|| run(design, form, effort, &ops, readings, &mut report));
         if let Err(failure) = outcome {
@@ -108,6 +105,14 @@ pub fn judge(
         report.workloads += 1;
     }
     Ok(report)
+}
+
+/// Returns the workload of a seed: every bias in turn.
+fn workload(effort: &Effort, seed: u64) -> Workload {
+    // Few keys for some seeds: slots are used again. Many for others: the table grows.
+    let keys = if seed.is_multiple_of(3) { effort.keys.min(6) } else { effort.keys };
+    let (operations, bias) = (effort.operations, Bias::of_seed(seed / 3));
+    Workload { seed, operations, keys, bias, restarts: seed.is_multiple_of(2) }
 }
 
 /// Runs the operations of a violation again.
@@ -212,4 +217,35 @@ fn shorten(
         None => false,
     });
     Violation { engine: design.name, form, seed, operations, failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::Reference;
+
+    #[test]
+    fn everything_is_read_out_at_the_end_and_after_each_restart() {
+        // Fails if what a restart or the last operation leaves is not looked at.
+        let design = Design::of::<Reference>();
+        let ops = parse("put:1:2 reopen put:2:3 kill put:3:4 outage get:1").unwrap();
+        // None of the choices of this seed falls on one of so few operations.
+        let readings = Readings::Sometimes(1);
+        let mut report = Report::default();
+        run(&design, Form::WORDS, &Effort::default(), &ops, readings, &mut report).unwrap();
+        let expected = Report { workloads: 0, operations: 7, restarts: 3, read_outs: 4 };
+        assert_eq!(report, expected);
+    }
+
+    #[test]
+    fn workloads_have_every_bias_with_few_keys_and_with_many() {
+        // Fails if a kind of workload is never run, with restarts or without.
+        let effort = Effort::default();
+        let kinds = effort.seeds.clone().map(|seed| {
+            let Workload { bias, keys, restarts, .. } = workload(&effort, seed);
+            (format!("{bias:?}"), keys, restarts)
+        });
+        let kinds: std::collections::BTreeSet<_> = kinds.collect();
+        assert_eq!(kinds.len(), Bias::ALL.len() * 2 * 2, "{kinds:?}");
+    }
 }
