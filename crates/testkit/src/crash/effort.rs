@@ -213,4 +213,42 @@ mod tests {
         let keeping = Effort { overwrite_freed: false, ..effort };
         assert!((0..8).all(|seed| !keeping.of_seed(seed).overwrite_freed));
     }
+
+    #[test]
+    fn workloads_have_every_bias_with_few_keys_and_with_many() {
+        // Fails if a kind of workload, or a table that grows or whose slots are used again, is
+        // never crashed, with restarts or without.
+        let effort = Effort { seeds: 0..60, ..Effort::default() };
+        let kinds = effort.seeds.clone().map(|seed| {
+            let Workload { bias, keys, restarts, .. } = effort.workload(seed);
+            (format!("{bias:?}"), keys, restarts)
+        });
+        let kinds: BTreeSet<_> = kinds.collect();
+        assert_eq!(kinds.len(), Bias::ALL.len() * 2 * 2, "{kinds:?}");
+        assert!(kinds.iter().all(|(_, keys, _)| [6, effort.keys].contains(keys)));
+    }
+
+    #[test]
+    fn the_counts_of_all_workloads_are_added_up() {
+        // Fails if a report tells less than was done; or if a site that nobody came to is left out.
+        let one = Counts {
+            seeds: 0,
+            operations: 1,
+            points: 2,
+            states: 3,
+            killed: 4,
+            nested: 5,
+            complete: 6,
+            sampled: 7,
+        };
+        let mut report = Report { counts: one, seconds: 2.0, ..Report::default() };
+        report.merge(&Report { counts: one, ..Report::default() });
+        let Counts { operations, points, states, killed, nested, complete, sampled, .. } =
+            report.counts;
+        assert_eq!([operations, points, states, killed], [2, 4, 6, 8]);
+        assert_eq!([nested, complete, sampled], [10, 12, 14]);
+        assert_eq!(report.states_per_second(), 12.0);
+        const NEVER: Site = Site::new("effort/never");
+        assert_eq!(report.never_met(&[&[NEVER]]), [NEVER]);
+    }
 }

@@ -38,6 +38,7 @@ fn an_engine_that_writes_in_place_is_never_accused() {
         let report = judge(&Design::of::<Rows>(), Form::WORDS, &small(model)).unwrap();
         println!("rows, {model}: {report}");
         assert!(report.counts.states > 1000 && report.counts.killed > 10);
+        assert!(report.counts.seeds == 6 && report.counts.operations == 6 * 60);
         assert_eq!(report.never_met(Rows::SITES), []);
     }
 }
