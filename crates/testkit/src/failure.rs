@@ -99,3 +99,24 @@ pub(crate) fn show(bytes: &[u8]) -> String {
         n => format!("{head}.. ({n} bytes)"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_was_thrown_and_how_long_bytes_are() {
+        // Fails if a panic of an engine has no text, or if long keys fill the page.
+        let thrown = |what| no_panic(|| -> Result<(), Failure> { std::panic::resume_unwind(what) });
+        let told = |what| thrown(what).unwrap_err().to_string();
+        assert_eq!(told(Box::new("thrown")), "a panic: thrown");
+        assert_eq!(told(Box::new("owned".to_owned())), "a panic: owned");
+        assert_eq!(told(Box::new(7)), "a panic: no message");
+        assert_eq!([show(&[]), show(&[1, 0xab])], ["(empty)", "01ab"]);
+        assert_eq!(show(&[7; 16]), "07".repeat(16));
+        assert_eq!(show(&[7; 17]), format!("{}.. (17 bytes)", "07".repeat(16)));
+        let full = everhash_index::Error::Full { needed: 1 };
+        assert!(Failure::from(full).at("here").is_full() && !Failure::new("full").is_full());
+        assert!(Failure::stale("old").at("here").is_stale());
+    }
+}

@@ -412,6 +412,7 @@ pub fn replay(
 mod tests {
     use super::*;
     use crate::reference::Reference;
+    use core::sync::atomic::{AtomicU32, Ordering};
     use everhash_pmem::{Pool, Shutdown};
 
     #[test]
@@ -453,5 +454,28 @@ mod tests {
         let region = Region::new(Image::<everhash_pmem::Std>::of(&words, bytes, bytes));
         let found = Pool::inspect(&region).unwrap_err();
         assert!(matches!(found, everhash_pmem::Error::Unsupported { .. }), "{found}");
+    }
+
+    /// How often a value was stored with its checks.
+    static FORGED: AtomicU32 = AtomicU32::new(0);
+
+    fn forge(words: &mut [u64], index: usize, value: u64, _kind: u64) {
+        FORGED.fetch_add(1, Ordering::Relaxed);
+        words[index] = value;
+    }
+
+    #[test]
+    fn time_is_bounded_and_a_violation_names_only_the_words_that_it_needs() {
+        // Fails if an image may take as long as it likes, if the words of a violation are all that
+        // were overwritten, if nothing is forged, or if a judge goes on when its time is up.
+        let design = Design::of::<Reference>();
+        let judge = |effort: Effort| judge(&design, Form::WORDS, &effort);
+        let few = Effort { images: 20, forge: Some(forge), ..Effort::default() };
+        let found = judge(Effort { most_seconds: 0.0, ..few.clone() }).unwrap_err().to_string();
+        assert!(found.contains(", words : it took "), "{found}");
+        assert_eq!(judge(Effort { seconds: 0.0, ..few.clone() }).unwrap(), Report::default());
+        let report = judge(few).unwrap();
+        assert!(report.images == 120 && report.growth_bytes > 0, "{report}");
+        assert!(FORGED.load(Ordering::Relaxed) > 20);
     }
 }

@@ -79,3 +79,20 @@ impl<E: Engine> Measured<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::{NoSettings, Reference};
+
+    #[test]
+    fn a_cost_is_what_one_operation_asks() {
+        // Fails if figures of papers are compared with a sum, or with figures of another kind.
+        let measured = Measured::<Reference>::new(Form::WORDS, &NoSettings, MEMORY).unwrap();
+        let put = |key| assert!(!measured.words().put_word(key, key).unwrap());
+        // The head and one pair are two lines of a table; a root is one more.
+        assert_eq!(measured.cost(0..1, put), Cost { lines: 3.0, fences: 2.0, commits: 1.0 });
+        let Cost { lines, fences, commits } = measured.cost(1..5, put);
+        assert!(lines > 3.0 && fences == 2.0 && commits == 1.0, "{lines}");
+    }
+}

@@ -278,3 +278,31 @@ fn ways(calm: &run::Done, points: u64) -> Vec<Way> {
     }
     ways
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_survives_its_text_and_ways_are_spread_over_all_calls() {
+        // Fails if a printed violation could not be replayed, or if only first calls fail.
+        for way in [Way::GrowthsFrom(3), Way::Growth(0), Way::TakesFrom(17), Way::Take(2)] {
+            assert_eq!(way.to_string().parse(), Ok(way));
+        }
+        assert!("take".parse::<Way>().is_err() && "give:1".parse::<Way>().is_err());
+        let calm = run::Done { growths: 2, takes: 100, ..run::Done::default() };
+        let ways = ways(&calm, 4);
+        let growths = [0, 1].map(|call| [Way::GrowthsFrom(call), Way::Growth(call)]);
+        let takes = [0, 25, 50, 75].map(|call| [Way::TakesFrom(call), Way::Take(call)]);
+        assert_eq!(ways, [growths.concat(), takes.concat()].concat());
+    }
+
+    #[test]
+    fn workloads_have_batches_and_clears() {
+        // Fails if nothing is put by many at once while there is no room.
+        let effort = Effort::default();
+        let ops: Vec<Op> = (0..4).flat_map(|seed| workload(&effort, seed)).collect();
+        let batches = ops.iter().filter(|op| matches!(op, Op::PutMany(it) if it.len() == 12));
+        assert!(batches.count() > 30 && ops.contains(&Op::Clear));
+    }
+}

@@ -18,3 +18,19 @@ pub fn with_settings<M: Media>(
         false => design,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::Reference;
+    use everhash_pmem::Image;
+
+    #[test]
+    fn who_is_told_to_make_every_write_durable_is_held_to_it() {
+        // Fails if judges allow for lost writes where none may be lost, or the reverse.
+        let modes = &[Durability::Batch, Durability::Immediate];
+        let design = Design::<Image>::of::<Reference>().with_durability(modes);
+        assert!(!with_settings(design, &[("other", 2), IMMEDIATE]).batches());
+        assert!(with_settings(design, &[("durability", 0), ("other", 1)]).batches());
+    }
+}
