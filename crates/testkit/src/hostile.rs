@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn an_engine_with_checks_over_everything_is_never_accused() {
         // Fails by a false alarm, or if nothing is overwritten, or nothing that opens.
-        let effort = Effort { images: 150, ..Effort::default() };
+        let effort = Effort { images: 150, seconds: f64::INFINITY, ..Effort::default() };
         let report = judge(&Design::of::<Reference>(), Form::WORDS, &effort).unwrap();
         println!("{report}");
         assert!((10..report.images).contains(&report.opened), "{report}");
@@ -470,7 +470,7 @@ mod tests {
         // were overwritten, if nothing is forged, or if a judge goes on when its time is up.
         let design = Design::of::<Reference>();
         let judge = |effort: Effort| judge(&design, Form::WORDS, &effort);
-        let few = Effort { images: 20, forge: Some(forge), ..Effort::default() };
+        let few = Effort { images: 20, forge: Some(forge), seconds: 600.0, ..Effort::default() };
         let found = judge(Effort { most_seconds: 0.0, ..few.clone() }).unwrap_err().to_string();
         assert!(found.contains(", words : it took "), "{found}");
         assert_eq!(judge(Effort { seconds: 0.0, ..few.clone() }).unwrap(), Report::default());
