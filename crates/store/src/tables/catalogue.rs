@@ -405,6 +405,35 @@ mod tests {
     }
 
     #[test]
+    fn the_last_page_is_taken_and_no_further_one() {
+        // Fails if there were a page behind the last one, with which no open takes the header.
+        let numbers = prefix::FIRST..prefix::FIRST + 1;
+        let with_room_in = |roomy| {
+            let pages = vec![Vec::new(); MAX_PAGES as usize];
+            Catalogue { numbers: numbers.clone(), pages, roomy, ..Catalogue::default() }
+        };
+        let last = Reservation { numbers: numbers.end, pages: MAX_PAGES };
+        let reserved = with_room_in(MAX_PAGES as usize - 1).reservation().unwrap();
+        assert_eq!(reserved, Some(last));
+        let full = with_room_in(MAX_PAGES as usize).reservation();
+        let Err(Error::Limit { name, limit, .. }) = full else { panic!("{full:?}") };
+        assert_eq!((name, limit), ("tables", MAX_TABLES));
+    }
+
+    #[test]
+    fn a_header_that_says_more_than_its_records_stays() {
+        // Fails if a salvage gave numbers or pages back that the database had given: those of
+        // tables of which nothing was seen.
+        let directory = tempfile::tempdir().unwrap();
+        let db = crate::Db::create(directory.path().join("pairs.ehdb")).unwrap();
+        let (key, header) = Reservation { numbers: 5000, pages: 2 * PAGES }.header();
+        db.core().write_own(|_| Ok(()), |table| table.put(&key, &header)).unwrap();
+        let mut traces = Traces::default();
+        traces.note(&prefix::joined(20, b"key"), b"value").unwrap();
+        assert_eq!(db.core().read(|table| traces.missing_header(table)).unwrap(), None);
+    }
+
+    #[test]
     fn pairs_of_a_table_of_which_no_page_is_left_say_that_there_were_tables() {
         // Fails if a salvage made a file that says that no table was ever made: the pairs would
         // count as those of the default table.

@@ -55,6 +55,8 @@ pub(crate) struct Faults {
     pub(crate) scans: Mutex<VecDeque<Option<Error>>>,
     /// What the next scan meets when it has shown its pairs.
     pub(crate) scan_ends: Mutex<Option<fn() -> Error>>,
+    /// Run right after the next scan.
+    pub(crate) meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     pub(crate) stuck: Mutex<Option<Stuck>>,
     /// How long each change of a pair that reads it waits for its key. Unit: milliseconds.
     pub(crate) waits: AtomicU64,
@@ -81,6 +83,7 @@ impl Faults {
             get: Mutex::default(),
             scans,
             scan_ends: Mutex::default(),
+            meanwhile: Mutex::default(),
             stuck,
             waits: AtomicU64::new(0),
             tried,
@@ -195,8 +198,14 @@ impl Table for Faulty {
         if let Some((key, value)) = self.faults.after_scan.lock().unwrap().take() {
             self.table.put(&key, &value)?;
         }
+        if let Some(run) = self.faults.meanwhile.lock().unwrap().take() {
+            run();
+        }
         let end = self.faults.scan_ends.lock().unwrap().take();
         end.map_or(next, |end| Err(end()))
+    }
+    fn scan_past(&self, cursor: Cursor) -> Result<Option<Cursor>> {
+        self.table.scan_past(cursor)
     }
     fn clear(&self) -> Result<()> {
         self.table.clear()

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use everhash_index::{Error as IndexError, Form};
@@ -353,6 +354,73 @@ fn a_table_that_is_dropped_while_another_is_purged_is_purged_as_well() {
 }
 
 #[test]
+fn a_purge_stands_still_under_a_snapshot_and_forgets_no_pair_over_it() {
+    // Fails if pairs that were found before a snapshot began were removed under it, if they were
+    // passed over for good, or if maintenance never rested while it is held.
+    let (_directory, faults, db) = faulty::quiet(false);
+    let table = db.create_table("table").unwrap();
+    for number in 0..10u8 {
+        table.put([number], "value").unwrap();
+    }
+    assert!(db.drop_table("table").unwrap());
+    let (say, said) = mpsc::channel();
+    let own = db.clone();
+    *faults.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        std::thread::spawn(move || say.send(own.snapshot().unwrap()));
+        // Until it waits for the end of this look, and every removal for its instant.
+        std::thread::sleep(Duration::from_millis(50));
+    }));
+    // The round begins, and looks.
+    assert!(db.maintain().unwrap() && db.maintain().unwrap());
+    let snapshot = said.recv().unwrap();
+    let removed = || {
+        let events = faults.events.lock().unwrap();
+        events.iter().filter(|event| matches!(event, Event::Remove)).count()
+    };
+    assert_eq!(removed(), 0);
+    assert!(!db.maintain().unwrap(), "there is nothing to do before its end");
+    drop(snapshot);
+    while db.maintain().unwrap() {}
+    assert_eq!((removed(), db.stats().unwrap().items), (10, 2));
+}
+
+#[test]
+fn a_purged_table_leaves_the_tables_of_other_pages_alone() {
+    // Fails if the page without it were written in the place of another one: the tables of that
+    // would be gone at the next open.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    let db = relaxed().create(&path).unwrap();
+    // More than one page lists.
+    for number in 0..40 {
+        db.create_table(&number.to_string()).unwrap();
+    }
+    assert!(db.drop_table("39").unwrap());
+    while db.maintain().unwrap() {}
+    db.close().unwrap();
+    assert_eq!(relaxed().open(&path).unwrap().tables().unwrap().len(), 39);
+}
+
+#[test]
+fn a_database_that_is_only_read_has_no_maintenance() {
+    // Fails if a reader were told that it may not write, which it has not asked for.
+    let directory = tempfile::tempdir().unwrap();
+    for engine in engines() {
+        let path = directory.path().join(engine.name);
+        let options = Db::options().engine(engine.name).background(false);
+        let db = options.create(&path).unwrap();
+        db.create_table("table").unwrap().put("key", "value").unwrap();
+        assert!(db.drop_table("table").unwrap());
+        db.close().unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let db = Db::open_read_only(&path).unwrap();
+        assert!(!db.maintain().unwrap() && !db.maintain().unwrap());
+        db.sync().unwrap();
+        assert!(std::fs::read(&path).unwrap() == before, "{}", engine.name);
+    }
+}
+
+#[test]
 fn a_pair_that_cannot_be_removed_keeps_no_other_of_a_dropped_table() {
     // Fails if everything behind it were kept, if it were tried again and again, if nobody heard of
     // it, or if the catalogue forgot a table of which a pair is left.
@@ -413,10 +481,11 @@ fn a_table_of_which_pairs_may_lie_behind_damage_is_not_forgotten() {
 fn a_record_of_the_catalogue_that_cannot_be_is_damage() {
     // Fails if a page were read up to where it makes no sense, or beside a header that is older:
     // its other tables would be gone, and their numbers given again. Or if a salvage copied what no
-    // open takes.
+    // open takes, or left it out without a word.
     let header = prefix::of(prefix::CATALOGUE).to_vec();
     let page = [prefix::of(prefix::CATALOGUE), [0; 8]].concat();
     let number = 16u64.to_le_bytes();
+    let unreserved = [&(16u64 + 1024).to_le_bytes()[..], &[1], b"a"].concat();
     for (key, record) in [
         (&header, [number, [0; 8], [0; 8]].concat()),
         (&header, number.to_vec()),
@@ -424,7 +493,7 @@ fn a_record_of_the_catalogue_that_cannot_be_is_damage() {
         (&page, number.to_vec()),
         // Of the catalogue itself, and one that is not reserved: the next table would get it, too.
         (&page, [&1u64.to_le_bytes()[..], &[1], b"a"].concat()),
-        (&page, [&(16u64 + 1024).to_le_bytes()[..], &[1], b"a"].concat()),
+        (&page, unreserved.clone()),
         (&page, [&u64::MAX.to_le_bytes()[..], &[1], b"a"].concat()),
         (&page, [&number[..], &[5], b"four"].concat()),
         (&page, [&number[..], &[2, 0xff, 0xff]].concat()),
@@ -440,6 +509,9 @@ fn a_record_of_the_catalogue_that_cannot_be_is_damage() {
         let error = relaxed().open(&path).unwrap_err();
         assert!(error.is_damage(), "{record:?}: {error}");
         let found = Db::salvage(&path, &copy, &relaxed()).unwrap();
+        // A number that was not reserved says nothing of the record alone.
+        let is_readable = record == unreserved;
+        assert_eq!(found.damages, u64::from(!is_readable), "{record:?}");
         let db = relaxed().open(&copy).unwrap();
         assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "{record:?}: {found:?}");
         let table = db.create_table("b").unwrap();
@@ -633,9 +705,14 @@ fn a_table_whose_making_fails_is_there_for_memory_and_file_or_for_neither() {
 
 #[test]
 fn a_catalogue_in_doubt_stops_the_handle() {
-    // Fails if writes into a table went on that the next open may not find.
+    // Fails if writes into a table went on that the next open may not find; or if damage, which
+    // says that no open will find any, kept the pairs from those who could still read them.
     let (directory, faults, db) = faulty::quiet(false);
     let table = db.create_table("table").unwrap();
+    *faults.put.lock().unwrap() = Some((false, IndexError::Full { needed: 64 }));
+    *faults.get.lock().unwrap() = Some(faulty::DAMAGE);
+    assert!(db.drop_table("table").unwrap_err().is_full());
+    assert_eq!(table.get("key").unwrap(), None);
     *faults.put.lock().unwrap() = Some((true, IndexError::Full { needed: 64 }));
     *faults.get.lock().unwrap() = Some(IndexError::Poisoned);
     assert!(db.drop_table("table").unwrap_err().is_full());
