@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use everhash_index::{Durability as Mode, Error as IndexError, Upkeep};
@@ -686,6 +687,101 @@ fn a_clear_is_synced_when_its_interval_ends() {
     db.clear().unwrap();
     wait_until("the interval ends", || faults.syncs() > before);
     assert!(db.is_empty().unwrap());
+}
+
+#[test]
+fn a_new_table_is_synced_when_its_interval_ends() {
+    // Fails if only a write of a pair woke the thread: power loss would take a table back that was
+    // made before a silence.
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let syncs = Syncs::Every(Duration::from_millis(5));
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, syncs, true);
+    // Its number is reserved by a sync, and those of the next ones with it.
+    db.create_table("first").unwrap();
+    wait_until("the interval ends", || faults.syncs() > 1);
+    // Longer than the thread looks after what was written.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = faults.syncs();
+    db.create_table("second").unwrap();
+    wait_until("the interval ends", || faults.syncs() > before);
+}
+
+#[test]
+fn a_panic_beside_the_engine_s_part_is_reported_at_the_end() {
+    // Fails if the next attempt, which succeeds, made the close say nothing.
+    let (_directory, faults, db) = faulty::quiet(false);
+    db.create_table("table").unwrap().put("key", "value").unwrap();
+    assert!(db.drop_table("table").unwrap());
+    *faults.scan_ends.lock().unwrap() = Some(|| panic!("inside a look"));
+    let writes = || {
+        for number in 0..128u32 {
+            db.put(number.to_be_bytes(), b"value").unwrap();
+        }
+    };
+    // The round begins with the first of them.
+    wait_until("a look panics", || {
+        writes();
+        faults.scan_ends.lock().unwrap().is_none()
+    });
+    let attempts = faults.maintenances();
+    wait_until("it is tried again", || {
+        writes();
+        faults.maintenances() > attempts
+    });
+    let error = db.close().unwrap_err().to_string();
+    assert!(error.contains("a panic: inside a look"), "{error}");
+}
+
+#[test]
+fn a_check_runs_beside_no_write_and_no_maintenance() {
+    // Fails if what is half done were taken for damage.
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    static IS_BUSY: AtomicBool = AtomicBool::new(false);
+    fn work() {
+        IS_BUSY.store(true, Ordering::SeqCst);
+        HAS_BEGUN.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(100));
+        IS_BUSY.store(false, Ordering::SeqCst);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let maintain = |_| {
+        work();
+        None
+    };
+    let faults = Faults::new(maintain, |_| None);
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, Syncs::Never, false);
+    let write = |db: &Db| db.modify("key", |_| (Change::Keep, work()));
+    for run in [write, |db: &Db| db.maintain().map(drop)] {
+        HAS_BEGUN.store(false, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(|| run(&db));
+            wait_until("it begins", || HAS_BEGUN.load(Ordering::SeqCst));
+            let is_beside = db.core().still(|_| Ok(IS_BUSY.load(Ordering::SeqCst)));
+            assert!(!is_beside.unwrap());
+            busy.join().unwrap().unwrap();
+        });
+    }
+    // Nor does one begin beside it.
+    std::thread::scope(|scope| {
+        let seen = db.core().still(|table| {
+            scope.spawn(|| db.put("key", "value").unwrap());
+            std::thread::sleep(Duration::from_millis(50));
+            table.len()
+        });
+        assert_eq!(seen.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_deadline_is_kept_though_nobody_writes() {
+    // Fails if the thread slept beyond it: the last batch of an engine would wait for the next
+    // write.
+    const FIRST: Upkeep = Upkeep { deadline: Some(Duration::from_millis(200)), more: false };
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|number| (number == 0).then_some(Ok(FIRST)), |_| None);
+    let _db = faulty::database(&directory.path().join("p.ehdb"), &faults, Syncs::Never, true);
+    wait_until("it comes", || faults.maintenances() > 1);
 }
 
 #[test]
