@@ -227,6 +227,47 @@ fn a_time_at_or_before_the_first_one_has_passed() {
 }
 
 #[test]
+fn a_time_beyond_all_clocks_does_not_come() {
+    // Fails if a sum or a number of milliseconds were cut: a pair that is to stay for ever would
+    // have ended when it is written.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    // The second is a little more milliseconds than fit, the third as many as fit.
+    for seconds in [u64::MAX, u64::MAX / 1000 + 1, u64::MAX / 1000] {
+        table.put("key", "value", Duration::from_secs(seconds)).unwrap();
+        clock.pass(1 << 40);
+        assert!(table.contains_key("key").unwrap(), "{seconds}");
+    }
+}
+
+#[test]
+fn a_change_that_leaves_the_time_as_it_is_keeps_it() {
+    // Fails if a counter of a limited time, which each request changes, never ended.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    table.put("key", "1", ms(10)).unwrap();
+    clock.pass(5);
+    let change = |_: Option<&[u8]>| (Change::Put(b"2".to_vec()), Expiry::Unchanged, ());
+    table.modify("key", change).unwrap();
+    assert_eq!(table.get("key").unwrap().unwrap(), b"2");
+    assert_eq!(table.expiry("key").unwrap(), Some(Expiry::At(at(BEGIN + 10))));
+}
+
+#[test]
+fn a_pair_that_ends_before_an_iterator_comes_to_it_is_absent() {
+    // Fails if an iterator that somebody keeps showed pairs of the time when it was made.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new();
+    let (_db, table) = sessions(&clock, "reef", &directory.path().join("pairs.ehdb"));
+    table.put("key", "value", ms(10)).unwrap();
+    let mut pairs = table.iter();
+    clock.pass(10);
+    assert!(pairs.next().is_none());
+}
+
+#[test]
 fn the_thread_removes_ended_pairs_of_a_database_at_rest() {
     // Fails if the thread sleeps until somebody writes.
     let directory = tempfile::tempdir().unwrap();
@@ -297,7 +338,10 @@ fn a_table_has_times_or_has_none() {
     assert_eq!(db.create_table("sessions").unwrap_err().kind(), ErrorKind::TableExists);
     assert_eq!(db.expiring_table("none").unwrap_err().kind(), ErrorKind::NoTable);
     assert_eq!((table.name(), db.tables().unwrap().len()), ("sessions", 2));
+    assert_eq!(table.db().table_name(), None);
     let value = vec![0; MAX_VALUE_BYTES - 7];
+    assert!(!table.put("key", &value[1..], Expiry::Never).unwrap());
+    assert!(table.remove("key").unwrap());
     let refused = table.put("key", &value, Expiry::Never).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidPair);
     assert!(refused.to_string().contains(&(MAX_VALUE_BYTES - 8).to_string()), "{refused}");
