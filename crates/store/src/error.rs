@@ -593,6 +593,10 @@ mod tests {
             (Error::Forked { path: path.clone() }, ErrorKind::Forked),
             (Error::InUse { path: path.clone(), others: 1 }, ErrorKind::InUse),
             (Error::Dead { path: path.clone(), cause: String::new() }, ErrorKind::Stopped),
+            (
+                Error::Maintenance { path: path.clone(), cause: String::new() },
+                ErrorKind::Maintenance,
+            ),
             (Error::BrokenLink { path: path.clone() }, ErrorKind::NotFound),
             (mismatch, ErrorKind::InvalidOption),
             (too_many, ErrorKind::InvalidOption),

@@ -10,16 +10,17 @@ mod names;
 mod tables;
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use everhash_pmem::Origin;
 use everhash_pmem::media::file::system::{Call, System};
+use everhash_pmem::{FileMedium, Origin, Region};
 
 use crate::core::Core;
 use crate::maintenance::{Maintenance, Syncs};
-use crate::place::New;
+use crate::place::{Identity, New, file_options, status};
 use crate::{Db, Durability, Error, ErrorKind, Options};
 
 /// A system that counts syncs, and refuses them from the time it is told to.
@@ -197,17 +198,38 @@ fn a_failure_of_a_background_sync_is_not_lost() {
     }
 }
 
+/// Makes a database, and returns the handle to it that a child of the process would have.
+fn of_a_parent(path: &Path) -> Db {
+    let new = New::begin(&Db::options(), path, Durability::Immediate, true).unwrap();
+    new.file.media().publish().unwrap();
+    let elsewhere = Origin::of_process(std::process::id() + 1);
+    let (shared, maintenance) = (Arc::from(path), Maintenance::new(Syncs::Never));
+    let core = Core::new(new.table, shared, elsewhere, true, true, maintenance);
+    let db = Db::of(core, new.info, &Db::options()).unwrap();
+    db.identified(Identity::of(path).ok())
+}
+
+#[test]
+fn a_forked_child_does_not_delete_or_replace_what_its_parent_has_open() {
+    // Fails if the file went, or another one had its name, while the parent writes to it.
+    let directory = tempfile::tempdir().unwrap();
+    let rewrites: [fn(Db) -> crate::Result<()>; 3] =
+        [Db::discard, |db| db.compact().map(drop), |db| db.truncate().map(drop)];
+    for (number, rewrite) in rewrites.into_iter().enumerate() {
+        let path = directory.path().join(format!("{number}.ehdb"));
+        let db = of_a_parent(&path);
+        let before = Identity::of(&path).unwrap();
+        assert!(matches!(rewrite(db), Err(Error::Forked { .. })), "{number}");
+        assert_eq!(Identity::of(&path).unwrap(), before, "{number}");
+    }
+}
+
 #[test]
 fn a_forked_child_is_refused_and_leaves_the_file_alone() {
     // Fails if a child's copy of the handle wrote, or closed what its parent has open.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pairs.ehdb");
-    let new = New::begin(&Db::options(), &path, Durability::Immediate, true).unwrap();
-    new.file.media().publish().unwrap();
-    let elsewhere = Origin::of_process(std::process::id() + 1);
-    let (shared, maintenance) = (Arc::from(path.as_path()), Maintenance::new(Syncs::Never));
-    let core = Core::new(new.table, shared, elsewhere, true, true, maintenance);
-    let db = Db::of(core, new.info, &Db::options()).unwrap();
+    let db = of_a_parent(&path);
     let before = std::fs::read(&path).unwrap();
     assert!(matches!(db.put(b"key", b"value"), Err(Error::Forked { .. })));
     assert!(matches!(db.get(b"key"), Err(Error::Forked { .. })));
@@ -290,6 +312,22 @@ fn no_choice_is_too_large() {
 }
 
 #[test]
+fn a_hash_function_of_a_newer_program_is_unsupported() {
+    // Fails if its keys were looked for by another hash function: all would be absent.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    Db::create(&path).unwrap().close().unwrap();
+    let options = Db::options();
+    let file = FileMedium::open(&path, &file_options(&options, options.durability)).unwrap();
+    let file = Region::new(file);
+    let mut status = status(&path, &file).unwrap();
+    status.identity.hash_kind = 200;
+    let error = Db::open_file(&options, &path, file.clone(), &status, status.boot).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("hash function 200"), "{error}");
+}
+
+#[test]
 fn a_long_call_lies_below_no_bound_of_the_histogram() {
     // Fails if a call of a minute were shown as one of 17 s at most.
     let directory = tempfile::tempdir().unwrap();
@@ -338,6 +376,7 @@ fn times_in_the_histogram_are_in_seconds() {
         let is_it = |line: &&str| line.contains("\"sync\"") && line.contains(part);
         text.lines().find(is_it).and_then(|line| line.rsplit_once(' ')).unwrap().1
     };
+    assert!(text.contains("le=\"0.000000128\""), "the first bound");
     assert_eq!(figure("le=\"0.000002048\""), "0");
     assert_eq!(figure("le=\"0.000004096\""), "1");
     assert_eq!((figure("_sum{"), figure("_count{")), ("0.000003", "1"));
