@@ -1,5 +1,6 @@
 //! Iterators and copies that meet a failure on their way through a file.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::faulty;
@@ -43,6 +44,16 @@ fn a_backup_that_has_failed_reads_no_further() {
     let (failed, some) = of_backup("failed", Db::options().capacity_bytes(4 << 20));
     assert!(failed.unwrap_err().is_full());
     assert!(some > 1 && some < all * 3 / 4, "{some} reads of {all}");
+}
+
+#[test]
+fn a_pair_that_a_scan_shows_twice_is_one_pair_of_a_copy() {
+    // Fails if whoever compares the number with that of the database took a good copy for a wrong
+    // one, because the table grew meanwhile.
+    let (directory, faults, db) = faulty::quiet(false);
+    db.put("key", "value").unwrap();
+    faults.scans_twice.store(true, Ordering::SeqCst);
+    assert_eq!(db.backup(directory.path().join("copy"), &Db::options()).unwrap(), 1);
 }
 
 #[test]

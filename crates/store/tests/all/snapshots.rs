@@ -474,6 +474,61 @@ fn the_other_end_is_told_why_a_snapshot_is_incomplete() {
     assert!(pairs.next().is_none());
 }
 
+/// Takes or gives so many bytes, fails once, and goes on as if nothing had been.
+struct Breaks(Option<usize>);
+
+impl Breaks {
+    fn pass(&mut self, bytes: usize) -> std::io::Result<usize> {
+        match self.0 {
+            Some(0) => {
+                self.0 = None;
+                Err(std::io::Error::other("the line is bad"))
+            }
+            Some(left) => {
+                let bytes = bytes.min(left);
+                self.0 = Some(left - bytes);
+                Ok(bytes)
+            }
+            None => Ok(bytes),
+        }
+    }
+}
+
+impl std::io::Write for Breaks {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.pass(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::io::Read for Breaks {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.pass(bytes.len())
+    }
+}
+
+#[test]
+fn a_line_that_fails_once_is_an_error_at_both_ends() {
+    // Fails if the one that sends were told that all pairs have left, because what came later or
+    // was gathered last has; or if the other one were not told why they did not come.
+    let (_directory, path) = place();
+    let db = relaxed("reef").create(path).unwrap();
+    for (count, taken) in [(1u32, 0), (2000, 100_000)] {
+        for number in 0..count {
+            db.put(number.to_be_bytes(), [7; 100]).unwrap();
+        }
+        let error = db.snapshot().unwrap().send_to(Breaks(Some(taken))).unwrap_err();
+        assert_eq!(error.io_error().unwrap().to_string(), "the line is bad", "{taken}");
+    }
+    let mut pairs = everhash_store::ReceivedPairs::new(Breaks(Some(0)));
+    let told = pairs.next().unwrap().unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::Incomplete);
+    assert!(told.to_string().contains("the line is bad"), "{told}");
+}
+
 #[test]
 fn behind_its_end_a_stream_has_no_pair_and_no_error() {
     // Fails if whoever asks once more were told that a complete snapshot is incomplete, or got
