@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::support::place;
 use everhash_store::{Db, Durability, ErrorKind, Form, engines};
 
 /// Returns every figure of a text in Prometheus's format, and checks its grammar on the way.
@@ -59,6 +60,7 @@ fn every_call_is_counted_once_and_the_text_says_so() {
     assert_eq!((get("pairs", ""), get("open", ""), get("stopped", "")), (100.0, 1.0, 0.0));
     assert_eq!(get("file_bytes", ""), path.metadata().unwrap().len() as f64);
     assert_eq!(get("call_seconds_count", ",kind=\"read\""), 200.0);
+    assert_eq!(get("failed_calls_total", ""), 1.0);
     assert_eq!(get("call_seconds_bucket", ",kind=\"write\",le=\"+Inf\""), 101.0);
     let buckets =
         text.lines().filter(|line| line.contains("_bucket{") && line.contains("\"read\""));
@@ -143,6 +145,26 @@ fn a_file_of_figures_follows_the_database_until_it_is_closed() {
     let refused = Db::options().metrics_file(nowhere, Duration::from_secs(1)).open(&path);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(Db::open_read_only(&path).unwrap().len().unwrap(), 2, "closed cleanly");
+}
+
+#[test]
+fn a_file_of_figures_that_cannot_be_written_for_a_while_is_written_again() {
+    // Fails if whoever watches the database saw what it was at the first failure, for ever.
+    let (directory, path) = place();
+    let [folder, away] = ["figures", "away"].map(|name| directory.path().join(name));
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("a.prom");
+    let options = Db::options().metrics_file(&file, Duration::from_millis(10));
+    let _db = options.create(path).unwrap();
+    std::fs::rename(&folder, &away).unwrap();
+    // Some of its times pass.
+    std::thread::sleep(Duration::from_millis(100));
+    std::fs::create_dir(&folder).unwrap();
+    let began = Instant::now();
+    while !file.exists() {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Remembers the names of spans.
@@ -231,6 +253,8 @@ fn every_figure_of_the_text_is_the_one_of_its_name() {
         assert_eq!(get(name), value as f64, "{name}");
     }
     assert_eq!(get("open_seconds"), metrics.open_for.as_secs_f64());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((0.0..60.0).contains(&(now - get("written_seconds"))));
     for (name, value) in &stats.own {
         let line = format!("everhash_engine{{database=\"{}\",figure=\"{name}\"}}", path.display());
         assert_eq!(all[&line], *value as f64, "{name}");
