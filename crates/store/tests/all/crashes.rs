@@ -227,6 +227,22 @@ fn salvage_of_a_database_without_a_root_makes_none() {
 }
 
 #[test]
+fn a_check_at_rest_after_a_power_failure_sees_what_an_open_finds() {
+    // Fails if it looked at what was written after the last sync, which the open does not take.
+    let directory = tempfile::tempdir().unwrap();
+    let [path, copy] = ["pairs.ehdb", "copy.ehdb"].map(|name| directory.path().join(name));
+    let db = Db::options().engine("reef").background(false).create(&path).unwrap();
+    db.put("synced", "value").unwrap();
+    db.sync().unwrap();
+    db.put("not synced", "value").unwrap();
+    std::fs::copy(&path, &copy).unwrap();
+    assert_eq!(Db::check_at_rest(&copy).unwrap().items, 2);
+    boot_differently(&copy, FileDurability::Immediate);
+    assert_eq!(Db::check_at_rest(&copy).unwrap().items, 1);
+    assert_eq!(Db::open(&copy).unwrap().len().unwrap(), 1);
+}
+
+#[test]
 fn a_power_failure_can_be_accepted_by_an_option() {
     // Fails if the option did not reach the open, or what it accepts were not checked.
     let directory = tempfile::tempdir().unwrap();

@@ -191,7 +191,11 @@ fn a_database_that_cannot_be_made_leaves_nothing_behind() {
     assert!(error.contains("'none'") && error.contains("wophi"), "{error}");
     let error = Db::options().setting("no_such_setting", 1).create(&path).unwrap_err();
     assert!(error.is_setting() && error.to_string().contains("no_such_setting"), "{error}");
-    let error = Db::options().capacity_bytes(4096).create(&path).unwrap_err();
+    let small = Db::options().capacity_bytes(4096);
+    let error = small.create(&path).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    // Fewer pairs would help as little.
+    let error = small.expected_items(1).create(&path).unwrap_err();
     assert!(error.is_full(), "{error}");
     let odd = Form::Fixed { key_bytes: 4, value_bytes: 8 };
     let error = Db::options().form(odd).create(&path).unwrap_err();
