@@ -68,7 +68,7 @@ enum Lie {
     Full,
     /// A closed pool was closed.
     Closed,
-    /// One answer of one operation is wrong, the so-manieth.
+    /// One answer of one operation is wrong: that of the call with this number.
     Slip(Verb, u32),
     /// The pairs have another form.
     Form,
