@@ -326,3 +326,22 @@ impl Db {
         Ok(done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_fails_while_pairs_are_counted_leaves_their_number_in_doubt() {
+        // Fails if the count said that the write was not done, and it was.
+        let count = Count::default();
+        assert!(count.begin());
+        drop(Watch { count: Some(&count) });
+        count.settle(5);
+        assert_eq!(count.get(), None);
+        assert!(count.begin());
+        Watch { count: Some(&count) }.done(2);
+        count.settle(5);
+        assert_eq!(count.get(), Some(7));
+    }
+}

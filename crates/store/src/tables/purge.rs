@@ -163,4 +163,14 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_table_that_is_dropped_meanwhile_does_not_wait_for_a_repeated_round() {
+        // Fails if its pairs stayed as long as those that could not be removed.
+        let purge = Purge::default();
+        purge.add(&[18]);
+        let round = Round::new(vec![17], Duration::ZERO);
+        purge.ended(Round { lacks_room: true, ..round }, Duration::from_secs(10));
+        assert_eq!(purge.take_waiting(Duration::from_secs(10)), Ok(vec![18, 17]));
+    }
 }
