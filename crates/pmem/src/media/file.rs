@@ -1,10 +1,10 @@
 //! An ordinary file, mapped through the page cache.
 
 pub(crate) mod backing;
-mod company;
 pub mod group;
 pub mod system;
 mod temporary;
+mod waiters;
 
 use core::cell::Cell;
 use std::path::Path;

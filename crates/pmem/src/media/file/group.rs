@@ -2,14 +2,15 @@
 //!
 //! Syncs are numbered in the order in which they begin, and only one runs at a time. A flush takes
 //! as its ticket the number of the next sync to begin; a fence waits until that sync, or a later
-//! one, has ended. The first failure poisons the group: data whose sync failed is in an unknown
-//! state, and a later successful sync proves nothing about it.
+//! one, has ended. Whoever begins a sync waits a little for those whom the last one served. The
+//! first failure poisons the group: data whose sync failed is in an unknown state, and a later
+//! successful sync proves nothing about it.
 
 use core::sync::atomic::Ordering;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::company::{Company, Patience};
+use super::waiters::{Patience, Waiters};
 use crate::{AtomicWord, Bell, Error, Lock, Primitives, Result};
 
 /// How long a thread sleeps at most that waits for a sync.
@@ -32,7 +33,7 @@ pub struct GroupSync<P: Primitives> {
     turn: P::Mutex<Patience>,
     /// Rung when a turn has ended.
     bell: Bell,
-    company: Company,
+    waiters: Waiters,
     begun: P::AtomicU64,
     ended: P::AtomicU64,
     poisoned: P::AtomicU64,
@@ -43,7 +44,7 @@ impl<P: Primitives> Default for GroupSync<P> {
         GroupSync {
             turn: Lock::new(Patience::default()),
             bell: Bell::default(),
-            company: Company::default(),
+            waiters: Waiters::default(),
             begun: AtomicWord::new(0),
             ended: AtomicWord::new(0),
             poisoned: AtomicWord::new(0),
@@ -66,7 +67,7 @@ impl<P: Primitives> GroupSync<P> {
     /// [`Error::System`] for the thread whose own sync failed; [`Error::Poisoned`] for all others,
     /// and forever after.
     pub fn wait(&self, ticket: u64, sync: impl FnOnce() -> io::Result<()>) -> Result<()> {
-        let _member = self.company.join(ticket);
+        let _waiter = self.waiters.join(ticket);
         // Ends: the leader either ends a sync or poisons, and then `turn` is free.
         let mut turn = loop {
             let heard = self.bell.heard();
@@ -89,7 +90,7 @@ impl<P: Primitives> GroupSync<P> {
             return Ok(());
         }
         if P::TIME_PASSES {
-            self.company.gather::<P>(self.begun.load(Ordering::Relaxed) + 1, &mut turn.patience);
+            self.waiters.gather::<P>(self.begun.load(Ordering::Relaxed) + 1, &mut turn.patience);
         }
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         P::fence(Ordering::SeqCst);
@@ -98,7 +99,7 @@ impl<P: Primitives> GroupSync<P> {
             self.poison();
             return Err(Error::System { doing: "sync the file", source });
         }
-        self.company.synced(began.elapsed(), &mut turn.patience);
+        self.waiters.synced(began.elapsed(), &mut turn.patience);
         self.ended.store(number, Ordering::Release);
         Ok(())
     }

@@ -12,8 +12,8 @@ const LONGEST: Duration = Duration::from_millis(1);
 
 /// Syncs that take less than this are not waited with: to sleep and to be woken would take as long.
 ///
-/// Source: ours; a file in memory is synced in less than a microsecond, one on the fastest disks in
-/// twenty, and the system's timers are late by up to 50 us.
+/// Source: ours; a file in memory is synced in less than a microsecond, and the system's timers are
+/// late by up to 50 us.
 const SHORT: Duration = Duration::from_micros(50);
 
 /// The part of a sync's time that a leader waits at most for others.
@@ -41,7 +41,7 @@ const RETREATS: u32 = 5;
 /// processors, each of a store to one of four pages, without waiting and with it: by 8 threads 33
 /// and 46, by 16 54 and 76, by 32 78 and 111, by two 15 and 15.
 #[derive(Debug, Default)]
-pub(super) struct Company {
+pub(super) struct Waiters {
     /// Threads that wait for a sync of an even number, and of an odd one: nobody waits for a third.
     waiting: [AtomicU64; 2],
     /// For how many threads the next leader waits.
@@ -62,27 +62,27 @@ pub(super) struct Patience {
 
 /// A thread that waits for a sync.
 #[derive(Debug)]
-pub(super) struct Member<'c>(&'c AtomicU64);
+pub(super) struct Waiter<'c>(&'c AtomicU64);
 
-impl Drop for Member<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Company {
+impl Waiters {
     fn waiting(&self, number: u64) -> &AtomicU64 {
         &self.waiting[(number % 2) as usize]
     }
 
     /// Counts the calling thread among those that wait for a sync, until the result is dropped.
-    pub(super) fn join(&self, number: u64) -> Member<'_> {
+    pub(super) fn join(&self, number: u64) -> Waiter<'_> {
         let waiting = self.waiting(number);
         let others = waiting.fetch_add(1, Ordering::Relaxed);
         if others > 0 && others + 1 == self.expected.load(Ordering::Relaxed) {
             self.complete.ring();
         }
-        Member(waiting)
+        Waiter(waiting)
     }
 
     /// Waits before a sync until those have come who are expected, or patience ends.
@@ -145,21 +145,21 @@ mod tests {
     fn a_leader_waits_until_all_have_come_who_were_there() {
         // Fails if a leader does not wait, or if nobody tells it that all are there: then it waits
         // for a minute.
-        let company = Company::default();
-        let before = [company.join(1), company.join(1)];
-        company.synced(Duration::ZERO, &mut Patience::default());
+        let waiters = Waiters::default();
+        let before = [waiters.join(1), waiters.join(1)];
+        waiters.synced(Duration::ZERO, &mut Patience::default());
         drop(before);
         let (began, came) = (Instant::now(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let leads = scope.spawn(|| {
-                let (_leader, mut patience) = (company.join(2), long());
-                company.gather::<Std>(2, &mut patience);
+                let (_leader, mut patience) = (waiters.join(2), long());
+                waiters.gather::<Std>(2, &mut patience);
                 assert!(came.load(Ordering::Relaxed));
                 patience.failures
             });
             std::thread::sleep(Duration::from_millis(20));
             came.store(true, Ordering::Relaxed);
-            let _other = company.join(2);
+            let _other = waiters.join(2);
             assert_eq!(leads.join().unwrap(), 0);
         });
         assert!(began.elapsed() < Duration::from_secs(30));
@@ -168,26 +168,26 @@ mod tests {
     #[test]
     fn who_has_been_served_has_not_come_again() {
         // Fails if a thread that is about to return from a sync counts for the next one.
-        let company = Company::default();
-        let (_served, _leader) = (company.join(1), company.join(2));
+        let waiters = Waiters::default();
+        let (_served, _leader) = (waiters.join(1), waiters.join(2));
         let mut patience = Patience::default();
-        company.synced(SHORT, &mut patience);
-        company.gather::<Std>(2, &mut patience);
+        waiters.synced(SHORT, &mut patience);
+        waiters.gather::<Std>(2, &mut patience);
         assert_eq!(patience.failures, 1);
-        let _again = company.join(2);
-        company.gather::<Std>(2, &mut patience);
+        let _again = waiters.join(2);
+        waiters.gather::<Std>(2, &mut patience);
         assert_eq!((patience.failures, patience.pauses), (1, 0));
     }
 
     #[test]
     fn a_leader_alone_waits_for_nobody() {
         // Fails if a single thread pays for what others might gain.
-        let (company, mut patience) = (Company::default(), long());
+        let (waiters, mut patience) = (Waiters::default(), long());
         let began = Instant::now();
         for number in 1..10 {
-            let _leader = company.join(number);
-            company.gather::<Std>(number, &mut patience);
-            company.synced(Duration::from_secs(60), &mut patience);
+            let _leader = waiters.join(number);
+            waiters.gather::<Std>(number, &mut patience);
+            waiters.synced(Duration::from_secs(60), &mut patience);
             patience.longest = long().longest;
         }
         assert!(began.elapsed() < Duration::from_secs(30));
@@ -196,14 +196,14 @@ mod tests {
     #[test]
     fn who_waits_in_vain_waits_more_seldom() {
         // Fails if each sync waits for a thread that never comes back, or if none waits again.
-        let company = Company::default();
-        let _two = [company.join(1), company.join(1)];
-        company.synced(Duration::ZERO, &mut Patience::default());
+        let waiters = Waiters::default();
+        let _two = [waiters.join(1), waiters.join(1)];
+        waiters.synced(Duration::ZERO, &mut Patience::default());
         let mut patience = Patience { longest: Duration::from_nanos(1), ..Patience::default() };
-        let _leader = company.join(2);
+        let _leader = waiters.join(2);
         let mut pauses = |syncs: usize| -> Vec<u32> {
             let gathered = (0..syncs).map(|_| {
-                company.gather::<Std>(2, &mut patience);
+                waiters.gather::<Std>(2, &mut patience);
                 patience.pauses
             });
             gathered.collect()
@@ -218,18 +218,18 @@ mod tests {
     fn one_of_eight_may_stay_away_and_patience_is_half_a_sync() {
         // Fails if one thread that waits for a lock of another one stops all, or if a leader waits
         // longer than its sync takes, or at all where syncs cost nothing.
-        let (company, mut patience) = (Company::default(), Patience::default());
+        let (waiters, mut patience) = (Waiters::default(), Patience::default());
         for (threads, expected) in [(1, 1), (7, 7), (8, 7), (17, 15)] {
-            let _here: Vec<_> = (0..threads).map(|_| company.join(1)).collect();
-            company.synced(Duration::from_micros(100), &mut patience);
-            assert_eq!(company.expected.load(Ordering::Relaxed), expected);
+            let _here: Vec<_> = (0..threads).map(|_| waiters.join(1)).collect();
+            waiters.synced(Duration::from_micros(100), &mut patience);
+            assert_eq!(waiters.expected.load(Ordering::Relaxed), expected);
         }
         assert_eq!(patience.longest, Duration::from_micros(50));
-        company.synced(Duration::from_secs(1), &mut patience);
+        waiters.synced(Duration::from_secs(1), &mut patience);
         assert_eq!(patience.longest, Duration::from_millis(1));
-        let _two = [company.join(1), company.join(1)];
-        company.synced(SHORT - Duration::from_nanos(1), &mut patience);
-        company.gather::<Std>(2, &mut patience);
+        let _two = [waiters.join(1), waiters.join(1)];
+        waiters.synced(SHORT - Duration::from_nanos(1), &mut patience);
+        waiters.gather::<Std>(2, &mut patience);
         assert_eq!((patience.longest, patience.failures), (Duration::ZERO, 0));
     }
 }
