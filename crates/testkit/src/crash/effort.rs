@@ -9,7 +9,7 @@ use everhash_pmem::crash::{Limits, Model};
 use everhash_pmem::media::traced::Met;
 
 use super::Violation;
-use crate::workload::{Bias, Workload};
+use crate::workload::Workload;
 
 /// How much the crash judge does.
 #[derive(Clone, Debug)]
@@ -113,9 +113,7 @@ impl Effort {
 
     /// Returns the workload of a seed: every bias in turn, with few keys and with many.
     pub fn workload(&self, seed: u64) -> Workload {
-        let keys = if seed.is_multiple_of(3) { self.keys.min(6) } else { self.keys };
-        let (operations, bias) = (self.operations, Bias::of_seed(seed / 3));
-        Workload { seed, operations, keys, bias, restarts: seed.is_multiple_of(2) }
+        Workload::of_seed(seed, self.operations, self.keys)
     }
 }
 
@@ -197,6 +195,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Bias;
 
     #[test]
     fn half_of_the_seeds_keep_what_was_freed() {

@@ -12,7 +12,7 @@ use super::{Model, Outcome, perform};
 use crate::failure::{ensure, no_panic};
 use crate::random::Random;
 use crate::shrink::minimise;
-use crate::workload::{Bias, Op, Shape, Workload, parse, render};
+use crate::workload::{Op, Shape, Workload, parse, render};
 use crate::{Failure, OpenTable};
 
 /// How much the model judge does.
@@ -96,7 +96,7 @@ pub fn judge(
 ) -> Result<Report, Box<Violation>> {
     let mut report = Report::default();
     for seed in effort.seeds.clone() {
-        let ops = workload(effort, seed).generate();
+        let ops = Workload::of_seed(seed, effort.operations, effort.keys).generate();
         let readings = Readings::Sometimes(seed);
         let outcome = no_panic(|| run(design, form, effort, &ops, readings, &mut report));
         if let Err(failure) = outcome {
@@ -105,14 +105,6 @@ pub fn judge(
         report.workloads += 1;
     }
     Ok(report)
-}
-
-/// Returns the workload of a seed: every bias in turn.
-fn workload(effort: &Effort, seed: u64) -> Workload {
-    // Few keys for some seeds: slots are used again. Many for others: the table grows.
-    let keys = if seed.is_multiple_of(3) { effort.keys.min(6) } else { effort.keys };
-    let (operations, bias) = (effort.operations, Bias::of_seed(seed / 3));
-    Workload { seed, operations, keys, bias, restarts: seed.is_multiple_of(2) }
 }
 
 /// Runs the operations of a violation again.
@@ -223,6 +215,7 @@ fn shorten(
 mod tests {
     use super::*;
     use crate::reference::Reference;
+    use crate::workload::Bias;
 
     #[test]
     fn everything_is_read_out_at_the_end_and_after_each_restart() {
@@ -242,7 +235,8 @@ mod tests {
         // Fails if a kind of workload is never run, with restarts or without.
         let effort = Effort::default();
         let kinds = effort.seeds.clone().map(|seed| {
-            let Workload { bias, keys, restarts, .. } = workload(&effort, seed);
+            let Workload { bias, keys, restarts, .. } =
+                Workload::of_seed(seed, effort.operations, effort.keys);
             (format!("{bias:?}"), keys, restarts)
         });
         let kinds: std::collections::BTreeSet<_> = kinds.collect();

@@ -52,6 +52,14 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Returns the workload of a seed: every bias in turn, with few keys and with many.
+    pub(crate) fn of_seed(seed: u64, operations: usize, keys: u16) -> Self {
+        // Few keys for some seeds: slots are used again. Many for others: the table grows.
+        let keys = if seed.is_multiple_of(3) { keys.min(6) } else { keys };
+        let bias = Bias::of_seed(seed / 3);
+        Workload { seed, operations, keys, bias, restarts: seed.is_multiple_of(2) }
+    }
+
     /// Makes the sequence.
     ///
     /// # Panics
