@@ -88,15 +88,15 @@ impl Waiters {
     /// Waits before a sync until those have come who are expected, or patience ends.
     pub(super) fn gather<P: Primitives>(&self, number: u64, patience: &mut Patience) {
         let expected = self.expected.load(Ordering::Relaxed);
-        let are_here = self.waiting(number).load(Ordering::Relaxed) >= expected;
-        if are_here || patience.longest.is_zero() || patience.is_lost() {
+        let are_here = || self.waiting(number).load(Ordering::Relaxed) >= expected;
+        if are_here() || patience.longest.is_zero() || patience.is_lost() {
             return;
         }
         let began = Instant::now();
         // Ends: patience does.
         while let Some(left) = patience.longest.checked_sub(began.elapsed()) {
             let heard = self.complete.heard();
-            if self.waiting(number).load(Ordering::Relaxed) >= expected {
+            if are_here() {
                 patience.failures = 0;
                 return;
             }
