@@ -347,7 +347,7 @@ fn an_engine_holds_the_forms_that_it_names_and_no_other() {
 
 /// Keeps what it is told to write, and knows a value of each key below 10.
 #[derive(Default)]
-struct Told(Mutex<Vec<Write>>);
+struct Recorder(Mutex<Vec<Write>>);
 
 /// A key, and its value or none.
 type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -356,7 +356,7 @@ fn owned(key: &[u8], value: Option<&[u8]>) -> Write {
     (key.to_vec(), value.map(<[u8]>::to_vec))
 }
 
-impl AtomicTable for Told {
+impl AtomicTable for Recorder {
     fn write_all_and_tell(
         &self,
         writes: &[(&[u8], Option<&[u8]>)],
@@ -370,7 +370,7 @@ impl AtomicTable for Told {
     }
 }
 
-impl WordTable for Told {
+impl WordTable for Recorder {
     fn insert_word(&self, _key: u64, _value: u64) -> Result<bool> {
         Err(Error::Poisoned)
     }
@@ -396,7 +396,7 @@ impl WordTable for Told {
 fn what_an_engine_does_not_write_itself_is_done_by_what_it_writes() {
     // Fails if a transaction would be said to be done without a write, or if a word of many is
     // another one's.
-    let table = Told::default();
+    let table = Recorder::default();
     let writes: [(&[u8], Option<&[u8]>); 2] = [(b"put", Some(b"value")), (b"removed", None)];
     table.write_all(&writes).unwrap();
     let kept = table.0.lock().unwrap().clone();

@@ -16,7 +16,7 @@ use everhash_index::{
 use everhash_pmem::{Boot, Domain, Image, LINE, Media, Pool, Region, Shutdown, Site, pool};
 use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
 use everhash_testkit::workload::Shape;
-use everhash_testkit::{OpenTable, conformance, crash, damage, room};
+use everhash_testkit::{OpenTable, crash, damage, room};
 
 /// What is not true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,11 +215,11 @@ fn count() -> u32 {
 
 /// The settings of the liar.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct LiarSettings {
     number: u64,
 }
 
-impl Settings for Told {
+impl Settings for LiarSettings {
     const ALL: &'static [Setting] =
         &[Setting { name: "number", default: 0, meaning: "up to a thousand" }];
 
@@ -257,18 +257,18 @@ impl Engine for Liar {
     const NAME: &'static str = Reference::NAME;
     const CAPABILITIES: Capabilities = Reference::CAPABILITIES;
     const SITES: &'static [&'static [Site]] = Reference::SITES;
-    type Settings = Told;
+    type Settings = LiarSettings;
     type Table<M: Media> = LiarTable<M>;
 
-    fn tiny(_form: Form) -> Told {
-        Told::default()
+    fn tiny(_form: Form) -> LiarSettings {
+        LiarSettings::default()
     }
 
-    fn sized_for(_form: Form, _items: u64) -> Told {
-        Told::default()
+    fn sized_for(_form: Form, _items: u64) -> LiarSettings {
+        LiarSettings::default()
     }
 
-    fn format<M: Media>(pool: &Pool<M>, _settings: &Told) -> Result<()> {
+    fn format<M: Media>(pool: &Pool<M>, _settings: &LiarSettings) -> Result<()> {
         Reference::format(pool, &NoSettings)
     }
 
@@ -616,21 +616,20 @@ fn a_read_out_hears_every_lie() {
 #[test]
 fn the_contract_is_heard_in_every_point() {
     // Fails if a case asks for something and does not look at the answer.
-    for (lie, case, says) in [
-        (Lie::Panic, "a_panic_in_modify_publishes_nothing", "swallowed a panic"),
-        (Lie::UsedNothing, "figures_are_consistent", "bytes of pairs in 0 bytes"),
-        (Lie::Reached, "figures_are_consistent", "are reachable, and only "),
-        (Lie::ReachedHeader, "a_check_reaches_every_pair", "in 0 that are reached"),
-        (Lie::ReachedHeaderAtRest, "a_check_reaches_every_pair", "in 0 that are reached"),
-        (Lie::GetMany, "many_at_once_agree_with_one_by_one", "get_many found another value"),
-        (Lie::RemoveMany, "many_removals_agree_with_one_by_one", "remove_many said "),
-        (Lie::GetWords, "words_agree_with_bytes", "get_words found "),
-        (Lie::Refused, "a_full_medium_is_an_error_and_no_end", "met a full medium is there"),
-    ] {
-        let judge = |design: &_| conformance::judge_case(design, Form::WORDS, case);
-        let found = heard(lie, judge);
-        assert!(found.contains(says), "{lie:?}: {found}");
-    }
+    contract::are_heard(
+        Form::WORDS,
+        &[
+            (Lie::Panic, "a_panic_in_modify_publishes_nothing", "swallowed a panic"),
+            (Lie::UsedNothing, "figures_are_consistent", "bytes of pairs in 0 bytes"),
+            (Lie::Reached, "figures_are_consistent", "are reachable, and only "),
+            (Lie::ReachedHeader, "a_check_reaches_every_pair", "in 0 that are reached"),
+            (Lie::ReachedHeaderAtRest, "a_check_reaches_every_pair", "in 0 that are reached"),
+            (Lie::GetMany, "many_at_once_agree_with_one_by_one", "get_many found another value"),
+            (Lie::RemoveMany, "many_removals_agree_with_one_by_one", "remove_many said "),
+            (Lie::GetWords, "words_agree_with_bytes", "get_words found "),
+            (Lie::Refused, "a_full_medium_is_an_error_and_no_end", "met a full medium is there"),
+        ],
+    );
 }
 
 #[test]

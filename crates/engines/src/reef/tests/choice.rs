@@ -54,6 +54,14 @@ fn a_segment_that_was_found_damaged_is_never_chosen_again() {
     assert!(damaged >= 4, "{damaged}");
 }
 
+/// Inserts pairs, replaces a quarter of them, and collects what is collected beside writers: what
+/// is left is for a table at rest.
+fn leave_for_rest(table: &ReefTable<Image>, pairs: u64) {
+    (0..pairs).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    (0..pairs).step_by(4).for_each(|key| assert!(table.put_word(key, !key).unwrap()));
+    while table.collect_stream(0, AHEAD, u64::MAX).unwrap() != Collected::Nothing {}
+}
+
 #[test]
 fn what_writers_leave_is_collected_at_rest_a_step_at_a_time() {
     // Fails if a look of upkeep beside writers, which found too little garbage, counts as one at
@@ -61,9 +69,7 @@ fn what_writers_leave_is_collected_at_rest_a_step_at_a_time() {
     let medium = Image::new(0, 8 << 20);
     let session = Session::<Reef>::create(medium, Form::WORDS, &ONE_STREAM).unwrap();
     let table = session.table();
-    (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
-    (0..20_000).step_by(4).for_each(|key| assert!(table.put_word(key, !key).unwrap()));
-    while table.collect_stream(0, AHEAD, u64::MAX).unwrap() != Collected::Nothing {}
+    leave_for_rest(table, 20_000);
     let all = || table.collections.load(Ordering::Relaxed);
     let before = all();
     assert!(chosen(table, AHEAD).is_none() && chosen(table, AT_REST).is_some());
@@ -263,9 +269,7 @@ fn a_table_is_at_rest_a_second_after_the_last_write() {
     let medium = Image::new(0, 8 << 20);
     let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
     let table = session.table();
-    (0..5000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
-    (0..5000).step_by(4).for_each(|key| assert!(table.put_word(key, !key).unwrap()));
-    while table.collect_stream(0, AHEAD, u64::MAX).unwrap() != Collected::Nothing {}
+    leave_for_rest(table, 5000);
     assert!(chosen(table, AT_REST).is_some());
     let collected = |ms| {
         let before = table.collections.load(Ordering::Relaxed);

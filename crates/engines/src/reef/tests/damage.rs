@@ -559,6 +559,13 @@ fn segments_of(session: &Session<Reef>, stream: usize) -> (Vec<(Addr, u64, u64)>
     (sealed.collect(), stream.open.unwrap().span.start)
 }
 
+/// Returns words of a pool in which the segment that begins at `at` has no head.
+fn without_segment(words: &[u64], at: Addr) -> Vec<u64> {
+    let mut words = words.to_vec();
+    words[at.word() as usize + SegmentHead::CHECKSUM] ^= 1;
+    words
+}
+
 /// Returns how many pairs an opening, and a check, finds in words of a pool.
 fn counts(words: &[u64], boot: Boot) -> [everhash_index::Result<u64>; 2] {
     let region = || Region::<Image>::new(Image::of(words, 8 * words.len() as u64, 1 << 20));
@@ -582,9 +589,7 @@ fn a_segment_of_a_killed_process_that_is_gone_is_damage() {
         let (full, newest) = segments_of(&session, 0);
         assert!(full.len() > 2);
         for at in full.iter().map(|(at, ..)| *at).chain([newest]) {
-            let mut words = whole.clone();
-            words[at.word() as usize + SegmentHead::CHECKSUM] ^= 1;
-            let counts = counts(&words, boot);
+            let counts = counts(&without_segment(&whole, at), boot);
             assert!(are_damage(&counts), "durability {durability}, {at:?}: {counts:?}");
         }
     }
@@ -601,10 +606,8 @@ fn after_power_loss_immediate_writes_count_before_the_first_segment_that_is_gone
     let whole = session.region().media().words();
     assert!(full.len() > 3);
     for gone in 0..full.len() {
-        let mut words = whole.clone();
-        words[full[gone].0.word() as usize + SegmentHead::CHECKSUM] ^= 1;
         let before: u64 = full[..gone].iter().map(|(.., pairs)| pairs).sum();
-        let [opened, checked] = counts(&words, Boot::default());
+        let [opened, checked] = counts(&without_segment(&whole, full[gone].0), Boot::default());
         assert_eq!((opened.unwrap(), checked.unwrap()), (before, before), "segment {gone}");
     }
 }
@@ -660,9 +663,7 @@ fn a_segment_of_a_closed_table_that_is_gone_is_damage() {
     session.close().unwrap();
     let whole = session.region().media().words();
     for (at, ..) in full {
-        let mut words = whole.clone();
-        words[at.word() as usize + SegmentHead::CHECKSUM] ^= 1;
-        let counts = counts(&words, session.opening().boot);
+        let counts = counts(&without_segment(&whole, at), session.opening().boot);
         assert!(are_damage(&counts), "{at:?}: {counts:?}");
     }
 }

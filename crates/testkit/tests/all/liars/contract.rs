@@ -8,7 +8,7 @@ use super::Lie::Slip;
 use super::{Lie, Verb, heard};
 
 /// Tells each lie to its case, of tables of one form; each has to be called what it is.
-fn are_heard(form: Form, lies: &[(Lie, &str, &str)]) {
+pub(super) fn are_heard(form: Form, lies: &[(Lie, &str, &str)]) {
     for (lie, case, says) in lies {
         let found = heard(*lie, |design| judge_case(design, form, case));
         assert!(found.contains(says), "{lie:?}: {found}");
