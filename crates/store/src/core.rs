@@ -162,10 +162,7 @@ impl Core {
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
         written: impl FnOnce(),
     ) -> Result<T> {
-        self.admit()?;
-        if !self.writable {
-            return Err(Error::ReadOnly { path: self.shown() });
-        }
+        self.admit_writes()?;
         let began = self.begin();
         let mut result = self.run_inside(touch, run);
         written();
@@ -336,10 +333,7 @@ impl Core {
         touch: impl FnOnce(&mut Save<'_>) -> everhash_index::Result<()>,
         run: impl FnOnce(&dyn Table) -> everhash_index::Result<T>,
     ) -> Result<T> {
-        self.admit()?;
-        if !self.writable {
-            return Err(Error::ReadOnly { path: self.shown() });
-        }
+        self.admit_writes()?;
         let result = self.run_inside(touch, run);
         self.maintenance.wake_if_asleep();
         result
@@ -398,6 +392,16 @@ impl Core {
     fn admit(&self) -> Result<()> {
         if self.is_stopped() || !self.origin.is_here() {
             return Err(self.refusal());
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a write where there can be none.
+    #[inline(always)]
+    pub(crate) fn admit_writes(&self) -> Result<()> {
+        self.admit()?;
+        if !self.writable {
+            return Err(Error::ReadOnly { path: self.shown() });
         }
         Ok(())
     }

@@ -116,6 +116,7 @@ impl Tables {
         if let Some(space) = catalogue.find(name) {
             return Ok((Arc::clone(space), false));
         }
+        core.admit_writes()?;
         let failed = |error| Error::of(core.path(), error);
         // Before the first record, which is no pair of the default table.
         self.used.store(true, Ordering::Release);

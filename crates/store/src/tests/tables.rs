@@ -421,6 +421,17 @@ fn a_database_that_is_only_read_has_no_maintenance() {
 }
 
 #[test]
+fn a_table_that_a_reader_may_not_make_leaves_no_trace() {
+    // Fails if the file counted as one with tables from then on: each `len` would read all of it.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pairs.ehdb");
+    relaxed().create(&path).unwrap().close().unwrap();
+    let db = Db::open_read_only(&path).unwrap();
+    assert_eq!(db.table_or_create("table").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert!(db.is_all());
+}
+
+#[test]
 fn a_pair_that_cannot_be_removed_keeps_no_other_of_a_dropped_table() {
     // Fails if everything behind it were kept, if it were tried again and again, if nobody heard of
     // it, or if the catalogue forgot a table of which a pair is left.
