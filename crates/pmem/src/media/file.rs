@@ -372,8 +372,8 @@ impl Holes for FileMedium {
         self.backing.holes()
     }
 
-    /// Writes zeros by a call of the system, which costs a fifth of the faults of the pages, and
-    /// maps them: see docs/decisions/0017-renewed-pages.md.
+    /// Maps the pages. Zeros are written before to those that are not in memory, by a call of the
+    /// system, which costs a fifth of their faults: see docs/decisions/0017-renewed-pages.md.
     fn renew(&self, span: Span) {
         self.backing.renew(span);
         self.backing.mapping.populate(span);

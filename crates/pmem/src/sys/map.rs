@@ -82,6 +82,15 @@ unsafe impl Send for Mapping {}
 // length is an atomic that only grows, and the range is changed under the lock `tail` alone.
 unsafe impl Sync for Mapping {}
 
+unsafe extern "C" {
+    fn mincore(start: *mut c_void, length: usize, pages: *mut u8) -> i32;
+}
+
+/// For how many pages the kernel is asked at once whether they are in memory.
+///
+/// Unit: pages. Source: ours; those of 64 KiB, and one more because they may begin inside one.
+const PAGES_AT_ONCE: usize = 17;
+
 /// The length of one read-ahead of Linux.
 ///
 /// Unit: bytes; a multiple of every page size. Source: Linux, `read_ahead_kb`: 128 unless an
@@ -259,6 +268,22 @@ impl Mapping {
         for page in (from..to.min(self.bytes())).step_by(rustix::param::page_size()) {
             let _ = self.window::<1>(crate::Addr::new(page)).map(|word| word.load_relaxed(0));
         }
+    }
+
+    /// Returns whether all pages of the mapped bytes from `from` to `to` are in memory; `false` if
+    /// the kernel does not tell.
+    pub(crate) fn is_resident(&self, from: u64, to: u64) -> bool {
+        let page = rustix::param::page_size() as u64;
+        (page_floor(from)..to).step_by(PAGES_AT_ONCE * page as usize).all(|first| {
+            let length = (to - first).min(PAGES_AT_ONCE as u64 * page);
+            let count = length.div_ceil(page) as usize;
+            let mut pages = [0; PAGES_AT_ONCE];
+            let start = self.base().wrapping_add(first as usize).cast();
+            // SAFETY: the kernel writes a byte for each page, of which there are at most as many as
+            // the array has, and only looks at the mapping.
+            let result = unsafe { mincore(start, length as usize, pages.as_mut_ptr()) };
+            result == 0 && pages[..count].iter().all(|page| page & 1 == 1)
+        })
     }
 
     /// Requests read-ahead of the pages of `span`, many at a time.

@@ -289,12 +289,16 @@ impl Backing {
         }
     }
 
-    /// Writes zeros to the bytes of `span` that are mapped.
+    /// Brings the mapped bytes of `span` into memory: writes zeros to those that are not there.
     pub(crate) fn renew(&self, span: Span) {
         let (mut from, end) = (span.start.byte(), span.end_byte().min(self.mapping.bytes()));
-        // Ends: each call writes something, or is the last one.
+        // Ends: each round goes on, or is the last one.
         while self.plan.writable && from < end {
             let piece = &ZEROS[..(end - from).min(ZEROS.len() as u64) as usize];
+            if self.mapping.is_resident(from, from + piece.len() as u64) {
+                from += piece.len() as u64;
+                continue;
+            }
             let written = perform(&*self.plan.system, Call::Write, || {
                 may_write(from)?;
                 Ok(rustix::io::pwrite(&self.file.file, piece, from)? as u64)
