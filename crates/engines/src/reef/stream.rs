@@ -34,20 +34,21 @@ impl Step {
 /// Unit: bytes. Source: x86; a file consists of pages.
 const PAGE: u64 = 4096;
 
-/// A segment that takes objects.
+/// A segment that takes objects. What every append looks at is first, as in [`Stream`].
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Open {
-    pub(super) span: Span,
-    pub(super) sequence: u64,
-    /// Its checksum.
-    pub(super) seal: u64,
     /// Words in use, the head's among them.
     pub(super) fill: u64,
     /// Words whose memory is prepared.
     pub(super) renewed: u64,
+    pub(super) span: Span,
+    /// Its checksum.
+    pub(super) seal: u64,
     /// Whether the piece behind these is being prepared: until it is, nothing is stored there, and
     /// the segment does not end.
     pub(super) is_preparing: bool,
+    pub(super) sequence: u64,
     /// Of those in use, words of tombstones.
     pub(super) tombstones: u64,
 }
@@ -109,25 +110,38 @@ pub struct Position {
 }
 
 /// A stream of segments, in DRAM.
+///
+/// With two threads each line that an append changes comes from the other one's cache half the
+/// time. All that every append looks at or changes is in the line of the latch, but for what tells
+/// it to do more: that is in the next line, with what seldom changes.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Stream {
-    pub(super) number: u64,
+    /// Bytes stored since the last cut.
+    pub(super) pending: u64,
     pub(super) open: Option<Open>,
+    /// Whether a segment was begun since somebody looked how much garbage there is.
+    pub(super) has_news: bool,
+    /// Whether there is so much that writers help.
+    pub(super) is_behind: bool,
+    /// Whether there may be enough for upkeep to collect.
+    pub(super) is_due: bool,
+    /// Whether pairs are replaced rather than added.
+    pub(super) replaces: bool,
+    pub(super) number: u64,
     /// Full segments by their sequence.
     pub(super) sealed: BTreeMap<u64, Sealed>,
-    /// Sequence of the newest segment.
-    pub(super) last: Position,
     /// No object before this segment counts.
     pub(super) floor: u64,
+    /// Sequence of the newest segment.
+    pub(super) last: Position,
     /// The number of the epoch that has not begun to end.
     pub(super) epoch: u64,
     /// All before is durable.
     pub(super) durable: Position,
-    /// Bytes stored since the last cut.
-    pub(super) pending: u64,
-    /// Bytes stored before it.
+    /// Bytes stored before the last cut.
     pub(super) written: u64,
-    /// Of both, bytes that collecting has moved.
+    /// Of them and of those since, bytes that collecting has moved.
     pub(super) moved: u64,
     /// Segments that exist as of the present epoch, and the exclusive or of their checksums.
     pub(super) census: (u64, u64),
@@ -137,18 +151,10 @@ pub struct Stream {
     pub(super) restored: Vec<Addr>,
     /// Unused ends of full segments: free when the tail is durable.
     pub(super) ends: Vec<Span>,
-    /// Whether a segment was begun since somebody looked how much garbage there is.
-    pub(super) has_news: bool,
-    /// Whether there may be enough for upkeep to collect.
-    pub(super) is_due: bool,
-    /// Whether there is so much that writers help.
-    pub(super) is_behind: bool,
     /// What was written when upkeep found nothing to collect at rest. Unit: bytes.
     pub(super) tidied: Option<u64>,
     /// What was written when writers collected last, or began to. Unit: bytes.
     pub(super) paid: u64,
-    /// Whether pairs are replaced rather than added.
-    pub(super) replaces: bool,
     /// The first place that collecting found damaged.
     pub(super) damaged: Option<Addr>,
 }
@@ -213,5 +219,25 @@ impl Stream {
         if let Some(ended) = self.sealed.get(&self.durable.sequence) {
             flush(Span::new(ended.span.start, SegmentHead::WORDS as u64));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use everhash_pmem::{LINE, WORD};
+
+    use super::*;
+
+    #[test]
+    fn an_append_changes_one_line_of_its_stream() {
+        // Fails if a field comes between those that every append looks at or changes: two threads
+        // would wait for one line more of each other.
+        assert_eq!(size_of::<Option<Open>>(), size_of::<Open>());
+        let latch = WORD as usize;
+        let end = offset_of!(Stream, open) + offset_of!(Open, is_preparing) + size_of::<bool>();
+        assert!(latch + end <= LINE as usize, "{end}");
+        assert!(latch + offset_of!(Stream, is_behind) < 2 * LINE as usize);
     }
 }
