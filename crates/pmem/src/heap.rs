@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 pub use class::Class;
 pub use record_word::RecordWord;
 
-use crate::alloc::{before_stores, poisoned};
+use crate::alloc::{Allocation, before_stores, poisoned};
 use crate::sync::{AtomicWord, Primitives};
 use crate::{Addr, Error, LINE, Lock, Media, Result, Space, Span, WORD};
 use shelf::{Given, PARTS, Shelf, Taken};
@@ -140,9 +140,14 @@ impl<M: Media> Heap<M> {
     pub fn take(&self, class: Class) -> Result<Addr> {
         let shelf = self.shelf(class);
         if !self.is_small(class) {
-            let start = self.space.take(class.bytes(), LINE)?.span.start;
+            let Allocation { span, zero } = self.space.take(class.bytes(), LINE)?;
             shelf.spans.fetch_add(1, Ordering::Relaxed);
-            return Ok(start);
+            if zero {
+                // As much as every record of the class has.
+                let stored = Span::of_bytes(span.start, class.least_bytes());
+                self.space.region().media().renew(stored);
+            }
+            return Ok(span.start);
         }
         let start = &self.starts[<M::Sync as Primitives>::thread() as usize % STARTS];
         let slot = match take_near(shelf, start)? {

@@ -62,6 +62,15 @@ impl Class {
         self.0 as u64
     }
 
+    /// Returns what every record that needs this class exceeds: the length of the next smaller one,
+    /// 0 if there is none. Unit: bytes; a multiple of eight.
+    pub(crate) const fn least_bytes(self) -> u64 {
+        match Self::from_index(self.index().wrapping_sub(1)) {
+            Some(smaller) => smaller.bytes(),
+            None => 0,
+        }
+    }
+
     /// Returns the length of the records. Unit: bytes; a multiple of eight.
     pub const fn bytes(self) -> u64 {
         let index = self.index();
@@ -87,7 +96,10 @@ mod tests {
         let smallest = |bytes| lengths.iter().position(|length| *length >= bytes).unwrap();
         let borders = lengths.iter().flat_map(|length| [length - 1, *length, length + 1]);
         for bytes in (0..5000).chain(borders).filter(|bytes| *bytes <= Class::LARGEST_BYTES) {
-            assert_eq!(Class::of(bytes).unwrap().index() as usize, smallest(bytes), "{bytes}");
+            let class = Class::of(bytes).unwrap();
+            assert_eq!(class.index() as usize, smallest(bytes), "{bytes}");
+            assert!(class.least_bytes() < bytes.max(1), "{bytes}");
+            assert!(class.index() == 0 || Class::of(class.least_bytes() + 1) == Some(class));
         }
         assert_eq!(Class::of(u64::MAX), None);
     }

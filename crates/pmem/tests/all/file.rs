@@ -592,6 +592,25 @@ fn pages_of_a_heap_behind_the_first_of_a_class_are_prepared_at_once() {
 }
 
 #[test]
+fn a_long_record_in_new_storage_is_prepared_at_once() {
+    // Fails if its memory comes by faults, one by one, or if it is prepared each time its place is
+    // used again, which takes longer than a record of some pages.
+    const PAGE: u64 = 1 << 16;
+    let (directory, zeros) = (Directory::new(), Arc::new(Zeros::default()));
+    let options = FileOptions { system: Arc::clone(&zeros) as _, ..options() };
+    let medium = FileMedium::create(directory.file(), 4 * PAGE, &options).unwrap();
+    let region = Region::new(medium);
+    let space = Arc::new(Space::fresh(region.clone(), Addr::NULL.plus(8)));
+    let (heap, class) = (Heap::new(space, PAGE), Class::of(PAGE / 4).unwrap());
+    let at = heap.take(class).unwrap();
+    assert_eq!(zeros.written(), 1);
+    region.access().write_words(at, &[7; PAGE as usize / 32]).unwrap();
+    region.media().release(Span::of_bytes(Addr::NULL, PAGE));
+    heap.give(at, class);
+    assert_eq!((heap.take(class).unwrap(), zeros.written()), (at, 1));
+}
+
+#[test]
 fn what_is_in_memory_is_renewed_without_a_write() {
     // Fails if pages that a log uses again are written as zeros, which costs as much as the stores,
     // or if those are not that are in memory in part only: they would be read from the device, or
