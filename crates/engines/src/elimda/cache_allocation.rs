@@ -105,6 +105,13 @@ mod tests {
         assert_eq!(offered.most_ways(), 10);
         fs::write(level.join("num_closids"), "1\n").unwrap();
         assert_eq!(CacheAllocation::of(&root).most_ways(), 0, "others keep all they have");
+        let offered = CacheAllocation::Offered { ways: 3, least: 2, groups: 4 };
+        assert_eq!(offered.most_ways(), 0, "others keep as many as a group needs");
+        assert_eq!(
+            offered.to_string(),
+            "0 of 3 ways of the last-level cache can be set aside, in 4 groups"
+        );
+        assert_eq!(CacheAllocation::NotMounted.to_string(), "/sys/fs/resctrl is not mounted");
         fs::write(level.join("cbm_mask"), "many").unwrap();
         assert_eq!(CacheAllocation::of(&root), CacheAllocation::NoLastLevel);
         fs::remove_dir_all(&root).unwrap();

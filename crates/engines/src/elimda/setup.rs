@@ -282,9 +282,52 @@ mod tests {
 
     #[test]
     fn settings_that_do_not_fit_one_another_are_refused() {
-        // Fails if a table were made that cannot be opened.
-        let settings = ElimDaSettings { lanes: 16, buckets: 8, ..ElimDaSettings::default() };
-        assert!(matches!(settings.geometry(Form::WORDS), Err(Error::Setting { .. })));
+        // Fails if a table were made that cannot be opened, or if a pool at rest is read by such a
+        // root.
+        let sound = ElimDaSettings {
+            buckets: 8,
+            segment_units: 32,
+            bucket_units: 16,
+            access_units: 2,
+            ..ElimDaSettings::default()
+        };
+        sound.geometry(Form::WORDS).unwrap();
+        for wrong in [
+            ElimDaSettings { lanes: 16, ..sound },
+            ElimDaSettings { segment_units: 33, ..sound },
+            ElimDaSettings { bucket_units: 1, ..sound },
+            ElimDaSettings { bucket_units: 17, ..sound },
+            ElimDaSettings { buckets: 1, lanes: 1, bucket_units: 34, ..sound },
+            ElimDaSettings { segment_units: 6, bucket_units: 2, ..sound },
+            ElimDaSettings { access_units: 32, segment_units: 64, bucket_units: 32, ..sound },
+        ] {
+            assert!(matches!(wrong.geometry(Form::WORDS), Err(Error::Setting { .. })), "{wrong:?}");
+            assert_eq!(Geometry::of_root(&wrong.root(), Form::WORDS), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_root_with_a_setting_out_of_range_is_refused() {
+        // Fails if a setting that no geometry has is believed: pages of records have its length.
+        for wrong in [
+            ElimDaSettings { page_bytes: 0, ..ElimDaSettings::tiny() },
+            ElimDaSettings { page_bytes: 1 << 21, ..ElimDaSettings::tiny() },
+            ElimDaSettings { log_percent: 99, ..ElimDaSettings::tiny() },
+            ElimDaSettings { cached_log_kib: u64::MAX, ..ElimDaSettings::tiny() },
+        ] {
+            assert!(ElimDaSettings::from_root(&wrong.root()).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn settings_follow_the_access_unit_and_the_number_of_pairs() {
+        // Fails if buckets that share the units of a segment may not have their share of them, or
+        // if the collecting logs of a small table could hold all of it.
+        let pages = Guarantees { access_unit_bytes: 4096, ..Model::Adr.guarantees() };
+        let settings = ElimDaSettings::default().on_medium(pages);
+        assert_eq!((settings.buckets, settings.lanes, settings.bucket_units), (4, 4, 96));
+        let sized = |items| ElimDaSettings::sized_for(Form::WORDS, items).collecting_logs;
+        assert_eq!([0, 256, 10_000, 1 << 30].map(sized), [1, 1, 64, 8192]);
     }
 
     #[test]

@@ -110,3 +110,65 @@ fn fingerprint_segment_and_bucket_share_no_bit_of_a_hash() {
     assert_eq!(used.map(u64::count_ones), [40, 16, 8]);
     assert_eq!(used[0] ^ used[1] ^ used[2], u64::MAX);
 }
+
+#[test]
+fn a_prefix_has_no_more_bits_than_its_depth() {
+    // Fails if the head of a segment names more bits of a hash than lead to segments, or bits
+    // behind its depth.
+    let at = Addr::new(64 * 77);
+    let opens = |depth, bits| Prefix::open(Prefix { depth, bits }.seal(at), at).is_some();
+    assert!(opens(0, 0) && opens(3, 7) && opens(MOST_DEPTH, (1 << MOST_DEPTH) - 1));
+    assert!(!opens(MOST_DEPTH + 1, 0) && !opens(3, 8) && !opens(0, 1));
+}
+
+#[test]
+fn no_lap_is_zero_or_beyond_the_last_one() {
+    // Fails if units of a lap count that no segment has, or a segment whose lap no unit can name.
+    let at = Addr::new(64 * 77);
+    let opens = |lap| open_lap(seal(lap, at, Kind::Lap), at).is_some();
+    assert!(opens(1) && opens(MOST_LAP) && !opens(0) && !opens(MOST_LAP + 1));
+    assert_eq!(UnitState::open(UnitState { live: 1, bucket: 0, lap: 0 }.seal(at), at), None);
+}
+
+#[test]
+fn no_slot_of_a_collecting_log_is_written_before_it_is_handed_out() {
+    // Fails if a control word counts that no append leaves.
+    let at = Addr::new(64 * 77);
+    let control = |reserved, written| Control { reserved, written, sealed: true, generation: 5 };
+    let opened = |it: Control| Control::open(it.seal(at), at);
+    assert_eq!(opened(control(3, 7)), Some(control(3, 7)));
+    assert_eq!(opened(control(3, 8)), None);
+    assert_eq!(opened(control(0, 1)), None);
+}
+
+#[test]
+fn order_numbers_of_every_block_fit_a_watermark() {
+    // Fails if a block has number zero, which lines have that were never used, or one whose order
+    // numbers no watermark can hold.
+    for block_lines in [2, 128, 1 << 16] {
+        let settings = ElimDaSettings { block_lines, ..ElimDaSettings::default() };
+        let geometry = settings.on_medium(Model::Adr.guarantees()).geometry(Form::WORDS).unwrap();
+        assert!(!geometry.is_number(0) && geometry.is_number(1));
+        let last = (1..48).map(|bit| 1 << bit).filter(|it| geometry.is_number(*it)).max().unwrap();
+        assert!((last + 1) * geometry.block_slots() <= MOST_CONTENT, "{block_lines}: {last}");
+        assert!(!geometry.is_number(MOST_CONTENT / geometry.block_slots()), "{block_lines}");
+        assert!(!geometry.is_number(MOST_NUMBER));
+    }
+}
+
+#[test]
+fn an_eighth_of_the_collecting_logs_are_spare_one_at_least_and_64_at_most() {
+    // Fails if the number of logs on the medium changes: a pool has as many as when it was made.
+    for (logs, all) in [(1, 2), (2, 3), (16, 18), (512, 576), (8192, 8256), (MOST_LOGS, 65_600)] {
+        let settings = ElimDaSettings { collecting_logs: logs, ..ElimDaSettings::default() };
+        let geometry = settings.on_medium(Model::Eadr.guarantees()).geometry(Form::WORDS).unwrap();
+        assert_eq!(geometry.all_logs(), all);
+    }
+}
+
+#[test]
+fn no_fingerprint_says_that_there_is_nothing() {
+    // Fails if a live slot looks like an empty one.
+    let zero = fingerprint(!(0xffff << 8));
+    assert!(zero != 0 && fingerprint(0) != 0 && fingerprint(0x1234 << 8) == 0x1234);
+}
