@@ -11,6 +11,7 @@ mod each_crash;
 mod exhausted_logs;
 mod failures;
 mod figures;
+mod forged;
 mod full_logs;
 mod full_medium;
 mod hostile;

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use everhash_index::{Form, Table};
+use everhash_index::{Error, Form, Table};
 use everhash_pmem::crash::{Memory, Model};
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_pmem::{Addr, Image, LINE, Media};
@@ -13,10 +13,17 @@ use everhash_testkit::workload::Shape;
 use super::each_crash::after_each_crash;
 use crate::elimda::layout::{self, Kind, Prefix};
 use crate::elimda::recovery::sites;
+use crate::elimda::resize::depth_fits;
 use crate::elimda::{ElimDa, ElimDaSettings};
 
 /// Returns a pool of 200 pairs with such an upper half, and where the slot lies that names it.
 fn interrupted_split() -> (Session<ElimDa>, Addr) {
+    beside_a_segment(|prefix| prefix.half(true))
+}
+
+/// Returns a pool of 200 pairs with a part of a segment beside it, and where the slot lies that
+/// names the part.
+fn beside_a_segment(part: fn(Prefix) -> Prefix) -> (Session<ElimDa>, Addr) {
     let mut session = Session::<ElimDa>::tiny(Form::WORDS, 1 << 20).unwrap();
     for key in 0..200u64 {
         assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
@@ -43,7 +50,7 @@ fn interrupted_split() -> (Session<ElimDa>, Addr) {
     let end = region.media().bytes().next_multiple_of(LINE);
     region.media().grow(end + 4096).unwrap();
     let upper = Addr::new(end);
-    pm.store(upper, prefix.half(true).seal(upper)).unwrap();
+    pm.store(upper, part(prefix).seal(upper)).unwrap();
     pm.store(slot, layout::seal(upper.byte(), slot, Kind::Slot)).unwrap();
     (session, slot)
 }
@@ -55,6 +62,31 @@ fn an_upper_half_whose_old_segment_counts_is_taken_out_of_the_table() {
     session.kill().unwrap();
     assert_eq!(session.region().access().load(slot).unwrap(), 0);
     assert_eq!(session.table().check().unwrap().items, 200);
+}
+
+#[test]
+fn no_other_part_of_a_segment_is_taken_for_its_upper_half() {
+    // Fails if a segment beside one that covers its hashes is dropped, or counts, though no split
+    // leaves it: pairs are missing from one of the two.
+    for part in [
+        |prefix: Prefix| prefix.half(true).half(true),
+        |prefix: Prefix| prefix.half(false),
+        |prefix: Prefix| prefix,
+    ] {
+        let (mut session, slot) = beside_a_segment(part);
+        assert!(matches!(session.table().check(), Err(Error::Corrupt { .. })));
+        let refused = session.kill();
+        assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+        assert_ne!(session.region().access().load(slot).unwrap(), 0);
+    }
+}
+
+#[test]
+fn the_directory_is_in_proportion_to_the_segments() {
+    // Fails if a hostile pool, or keys with nearly one hash, make a directory without bound.
+    assert!(depth_fits(12, 1) && !depth_fits(13, 1));
+    assert!(depth_fits(13, 128) && !depth_fits(14, 128));
+    assert!(depth_fits(40, 1 << 34) && !depth_fits(40, 1 << 33) && !depth_fits(41, 1 << 40));
 }
 
 #[test]
