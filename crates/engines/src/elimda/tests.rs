@@ -8,6 +8,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod each_crash;
+mod equal_hashes;
 mod exhausted_logs;
 mod failures;
 mod figures;
