@@ -3,9 +3,9 @@
 
 use core::time::Duration;
 
-use everhash_index::{Change, Inline, Opening, Table, open};
+use everhash_index::{Change, Form, Inline, Opening, Table, open};
 use everhash_pmem::crash::Model;
-use everhash_pmem::{Addr, Image, Lock, Region, Std, WORD};
+use everhash_pmem::{Addr, Image, LINE, Lock, Region, Std, WORD};
 use everhash_testkit::random::Random;
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
@@ -124,4 +124,120 @@ fn an_open_that_leaves_the_collecting_logs_keeps_nothing_of_them() {
         assert_eq!(needed_blocks(session.table()), 0, "{form}");
         assert_eq!(session.table().check().unwrap().items, 0, "{form}");
     }
+}
+
+#[test]
+fn pairs_of_one_key_leave_nothing_in_use_when_all_are_removed() {
+    // Fails if a slot of the log or a record stays in use that a split dropped with the second pair
+    // of a key, that an open ended beside a newer item, or that it moved out of a collecting log.
+    for (form, model) in
+        super::FORMS.into_iter().flat_map(|form| [(form, Model::Adr), (form, Model::Eadr)])
+    {
+        let image = Image::<Std>::new(0, 4 << 20).with_guarantees(model.guarantees());
+        let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
+        let mut session = Session::<ElimDa>::create(image, form, &settings).unwrap();
+        let shape = Shape::tiny(form);
+        let blind = |session: &Session<ElimDa>, keys: core::ops::Range<u16>, value| {
+            let bare = session.table().bare().unwrap();
+            keys.for_each(|key| bare.insert_blind(&shape.key(key), &shape.value(value)).unwrap());
+        };
+        let clean = |session: &Session<ElimDa>| {
+            for key in 0..1200 {
+                while session.table().remove(&shape.key(key)).unwrap() {}
+            }
+            assert_eq!(session.table().len().unwrap(), 0, "{form}, {model}");
+            assert_eq!(needed_blocks(session.table()), 0, "{form}, {model}: slots are lost");
+            assert_eq!(in_use(session.table()).records, 0, "{form}, {model}: records are lost");
+        };
+        for round in 0..3 {
+            for value in 1..4 {
+                blind(&session, 0..40, value);
+            }
+            if round != 1 {
+                session.kill().unwrap();
+            }
+            blind(&session, 0..12, 4);
+            if round == 2 {
+                session.outage().unwrap();
+            }
+            // Many splits, with second pairs in units and in D-buckets.
+            blind(&session, 1000..1200, 9);
+            clean(&session);
+            session.kill().unwrap();
+            assert_eq!(session.table().len().unwrap(), 0, "{form}, {model}: a pair came back");
+        }
+    }
+}
+
+#[test]
+fn an_older_item_that_an_open_has_ended_stays_ended() {
+    // Fails if recovery counts an item of 16-byte pairs beside its newer one, or ends it in DRAM
+    // only: when the newer one is removed, the older one comes back.
+    let image = Image::<Std>::new(0, 4 << 20).with_guarantees(Model::Adr.guarantees());
+    let settings = ElimDaSettings { initial_segments: 4, ..ElimDaSettings::tiny() };
+    let mut session = Session::<ElimDa>::create(image, Form::DOUBLE_WORDS, &settings).unwrap();
+    let shape = Shape::tiny(Form::DOUBLE_WORDS);
+    (0..30).for_each(|key| {
+        assert!(session.table().insert(&shape.key(key), &shape.value(1)).unwrap());
+    });
+    let mut doubled = Vec::new();
+    for key in 0..30 {
+        let bytes = shape.key(key);
+        let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        let ElimDaTable::DoubleWords(table) = session.table() else { panic!("two words") };
+        let words: Vec<u64> = words.collect();
+        let hash = table.hasher.two_words([words[0], words[1]]);
+        // The newer one stays in the log.
+        if !table.locate(hash).bucket.is_full() {
+            let bare = session.table().bare().unwrap();
+            bare.insert_blind(&bytes, &shape.value(2)).unwrap();
+            doubled.push(key);
+        }
+    }
+    assert!(doubled.len() > 4);
+    session.kill().unwrap();
+    assert_eq!(session.table().len().unwrap(), 30);
+    for key in 0..30 {
+        let mut value = Vec::new();
+        assert!(session.table().get(&shape.key(key), &mut value).unwrap());
+        let newest = 1 + u32::from(doubled.contains(&key));
+        assert_eq!(value, shape.value(newest), "{key}");
+    }
+    for key in &doubled {
+        assert!(session.table().remove(&shape.key(*key)).unwrap());
+        assert!(!session.table().contains(&shape.key(*key)).unwrap(), "{key}");
+    }
+    let left = 30 - doubled.len() as u64;
+    assert_eq!(session.table().len().unwrap(), left);
+    session.kill().unwrap();
+    let items = session.table().check().unwrap().items;
+    assert_eq!((session.table().len().unwrap(), items), (left, left));
+    for key in 0..30 {
+        session.table().remove(&shape.key(key)).unwrap();
+    }
+    assert_eq!((session.table().len().unwrap(), needed_blocks(session.table())), (0, 0));
+}
+
+#[test]
+fn space_that_held_anything_is_written_whole_before_it_is_used() {
+    // Fails if a segment, a block or an extent of the segment table in space that was used before
+    // is taken for one in space that is zero: the next open would find what was there.
+    let mut session = Session::<ElimDa>::tiny(Form::WORDS, 1 << 20).unwrap();
+    {
+        let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+        let pm = session.region().access();
+        let spans: Vec<_> = (0..2000).map(|_| table.space.take(LINE, LINE).unwrap().span).collect();
+        for span in spans {
+            pm.write_words(span.start, &[!0; (LINE / WORD) as usize]).unwrap();
+            table.space.give(span);
+        }
+    }
+    let words = session.table().words().unwrap();
+    (0..400).for_each(|key| assert!(words.insert_word(key, !key).unwrap()));
+    assert!(session.table().stats().unwrap().growth_steps > 10);
+    session.kill().unwrap();
+    assert_eq!(
+        (session.table().len().unwrap(), session.table().check().unwrap().items),
+        (400, 400)
+    );
 }

@@ -112,3 +112,30 @@ fn on_a_full_medium_a_lane_gets_the_blocks_that_another_one_has_no_use_for() {
     let blocks = table.lanes[0].lock().unwrap().blocks();
     assert_eq!(blocks.1, 1, "the other lane keeps one");
 }
+
+#[test]
+fn a_block_that_another_lane_had_holds_nothing_of_it() {
+    // Fails if its lines are taken for old ones of the lane that gets it, whose blocks have lower
+    // numbers: the next open finds lines of blocks to come, and refuses the pool.
+    let settings = ElimDaSettings { collecting_logs: 0, ..ElimDaSettings::tiny() };
+    let medium = Image::new(0, 64 << 10).with_guarantees(Model::Adr.guarantees());
+    let mut session = Session::<ElimDa>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = of_words(&session);
+    let pm = &table.pool.access();
+    let key = keys_of(table, 0).next().unwrap();
+    let mut orders = Vec::new();
+    while let Some(slot) = table.reserve(pm, 0).unwrap() {
+        orders.push(table.fill(pm, slot, &[key, 1, 0, 0]).unwrap().order);
+    }
+    for order in &orders {
+        table.end_in_log(pm, 0, *order).unwrap();
+    }
+    table.release(0, orders.iter().copied()).unwrap();
+    // All but the last block of the lane are free by the second one of these.
+    drop([0, 1].map(|_| table.reserve(pm, 0).unwrap().unwrap()));
+    let slots_of = |lane| core::iter::from_fn(move || table.reserve(pm, lane).unwrap());
+    let taken = slots_of(1).collect::<Vec<_>>().len();
+    assert!(taken * 2 > orders.len(), "{taken} of {}", orders.len());
+    session.kill().unwrap();
+    assert_eq!((session.table().len().unwrap(), session.table().check().unwrap().items), (0, 0));
+}
