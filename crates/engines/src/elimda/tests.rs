@@ -22,8 +22,10 @@ mod look_ups;
 mod parallel_recovery;
 mod progress;
 mod reservations;
+mod scans;
 mod search_beside_moves;
 mod splits;
+mod stats;
 mod traps;
 mod weak_memory;
 
