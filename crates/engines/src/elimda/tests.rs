@@ -18,6 +18,7 @@ mod full_medium;
 mod hostile;
 mod idle_blocks;
 mod laps;
+mod limits;
 mod look_ups;
 mod parallel_recovery;
 mod progress;

@@ -143,7 +143,8 @@ fn a_write_that_panics_leaves_the_number_of_pairs() {
 
 #[test]
 fn a_write_that_finds_no_room_leaves_the_number_of_pairs() {
-    // Fails if a pair is counted for which there was no block of the log, or no unit.
+    // Fails if a pair is counted for which there was no block of the log, or no unit, or if it is
+    // not said that something is needed.
     let (region, table) = table();
     let inner = of_words(&table);
     region.media().refusals().takes.plan(0, u64::MAX);
@@ -151,7 +152,10 @@ fn a_write_that_finds_no_room_leaves_the_number_of_pairs() {
     for key in KEYS..2000 {
         match inner.insert_word(key, key) {
             Ok(new) => added += u64::from(new),
-            Err(Error::Full { .. }) => refused += 1,
+            Err(Error::Full { needed }) => {
+                assert!(needed > 0);
+                refused += 1;
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(inner.len(), added);
@@ -192,11 +196,25 @@ fn a_write_is_done_although_another_bucket_of_its_lane_takes_none() {
 fn a_table_in_which_a_write_failed_is_not_closed_cleanly() {
     // Fails if the next open believes what the failed write left visible.
     type Break = fn(&Inner<Image, Words>, &Access<'_, Image>);
-    let failures: [Break; 2] = [
+    let failures: [Break; 4] = [
         |inner, pm| drop(inner.locate(0).segment.lock(1).hold(pm).unwrap().change().unwrap()),
         |inner, _| {
             let panicked = catch_unwind(AssertUnwindSafe(|| {
                 let _lane = inner.lanes[1].lock().unwrap();
+                panic!("a write panics");
+            }));
+            assert!(panicked.is_err());
+        },
+        // In a segment of the last extent, and without a change.
+        |inner, pm| {
+            (KEYS..200).for_each(|key| assert!(inner.insert_word(key, key).unwrap()));
+            assert!(inner.table.slot_of(u64::MAX) > 0);
+            let segment = inner.locate(u64::MAX).segment;
+            drop(segment.lock(1).hold(pm).unwrap().change().unwrap());
+        },
+        |inner, pm| {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let _held = inner.locate(0).segment.lock(1).hold(pm).unwrap();
                 panic!("a write panics");
             }));
             assert!(panicked.is_err());

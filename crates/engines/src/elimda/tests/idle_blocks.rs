@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use everhash_index::{Form, Table};
 use everhash_pmem::crash::Model;
-use everhash_pmem::{Addr, Image};
+use everhash_pmem::{Addr, Image, Lock};
 use everhash_testkit::session::Session;
 
 use crate::common::slot_codec::Words;
@@ -34,7 +34,10 @@ fn maintain(session: &Session<ElimDa>) {
     for _ in 0..1000 {
         let upkeep = session.table().maintain(now, 64).unwrap();
         match upkeep.deadline {
-            Some(deadline) => now = deadline,
+            Some(deadline) => {
+                assert!(deadline > now, "it would be called without a pause");
+                now = deadline;
+            }
             None if !upkeep.more => return,
             None => {}
         }
@@ -77,5 +80,41 @@ fn upkeep_gives_back_the_blocks_of_a_table_that_was_emptied() {
         assert_eq!(session.table().check().unwrap().items, PAIRS, "{model}");
         session.kill().unwrap();
         assert_eq!(session.table().len().unwrap(), PAIRS, "{model}");
+    }
+}
+
+#[test]
+fn upkeep_asks_to_be_called_again_for_any_lane_that_has_blocks_to_give() {
+    // Fails if the last lane decides for all of them: what the others have stays in use.
+    for lane in 0..2 {
+        let session = session(Model::Adr, &ElimDaSettings::tiny());
+        let table = of_words(&session);
+        let pm = table.pool.access();
+        drop((0..60).map(|_| table.reserve(&pm, lane).unwrap().unwrap()).collect::<Vec<_>>());
+        let (before, _, _) = state(&session);
+        let upkeep = session.table().maintain(Duration::ZERO, 8).unwrap();
+        assert!(upkeep.deadline.is_some() && !upkeep.more, "lane {lane}: {upkeep:?}");
+        maintain(&session);
+        let (used, free, _) = state(&session);
+        assert!(used + free + 4 < before, "lane {lane}: {before}, then {used} and {free}");
+    }
+}
+
+#[test]
+fn each_round_of_upkeep_looks_at_every_segment_and_takes_space_in_hand() {
+    // Fails if a round begins where the last one ended, if it ends early, or if a table that grows
+    // full has neither space for a rebuild nor a free block.
+    let settings = ElimDaSettings { initial_segments: 8, ..ElimDaSettings::tiny() };
+    let session = session(Model::Adr, &settings);
+    let table = of_words(&session);
+    for lane in &table.lanes {
+        lane.lock().unwrap().free.clear();
+    }
+    table.segment_table.lock().unwrap().spares.clear();
+    for round in 0..3 {
+        let more = || session.table().maintain(Duration::ZERO, 1).unwrap().more;
+        assert_eq!((0..20).take_while(|_| more()).count(), 7, "round {round}");
+        assert!(table.lanes.iter().all(|lane| lane.lock().unwrap().free.len() == 1));
+        assert_eq!(table.segment_table.lock().unwrap().spares.len(), 1);
     }
 }
