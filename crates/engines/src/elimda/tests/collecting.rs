@@ -419,3 +419,75 @@ fn an_unwritten_slot_holds_nothing_old_whatever_the_order_of_stores() {
     }
     assert!(explorer.count().states > 5, "{:?}", explorer.count());
 }
+
+#[test]
+fn an_open_hands_the_spare_logs_out_again() {
+    // Fails if empty logs are forgotten: full ones would be flushed in their place, and inserts
+    // would wait for that.
+    let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+    let settings = ElimDaSettings { collecting_logs: 32, ..ElimDaSettings::tiny() };
+    let mut session = Session::<ElimDa>::create(eadr, Form::WORDS, &settings).unwrap();
+    let words = session.table().words().unwrap();
+    (0..100).for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    session.kill().unwrap();
+    let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+    let collectors = table.collectors.as_ref().unwrap();
+    let spares = core::iter::from_fn(|| collectors.take_spare().unwrap());
+    assert_eq!(spares.count(), 4);
+}
+
+#[test]
+fn the_first_of_two_blind_inserts_in_logs_stays_the_first() {
+    // Fails if the log that was filled later is searched first, or if the second pair of a key
+    // comes before its first one when both leave the logs.
+    let create = || {
+        let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+        Session::<ElimDa>::create(eadr, Form::WORDS, &ElimDaSettings::tiny()).unwrap()
+    };
+    let blind = |session: &Session<ElimDa>, value: u64| {
+        let bare = session.table().bare().unwrap();
+        bare.insert_blind(&7u64.to_le_bytes(), &value.to_le_bytes()).unwrap();
+    };
+    let get = |session: &Session<ElimDa>| session.table().words().unwrap().get_word(7).unwrap();
+    let session = create();
+    blind(&session, 1);
+    let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+    let collectors = table.collectors.as_ref().unwrap();
+    let collector = table.geometry.collector_of(table.hasher.word(7));
+    let first = collectors.logs(collector);
+    let spare = collectors.take_spare().unwrap().unwrap();
+    let swapped = Logs { current: spare, in_flight: Some(first.current), closed: false };
+    collectors.set_logs(collector, swapped);
+    blind(&session, 2);
+    assert_eq!(get(&session), Some(1));
+    let session = create();
+    blind(&session, 1);
+    blind(&session, 2);
+    let words = session.region().media().words();
+    let moved = Session::<ElimDa>::open(image_of(&words, Model::Adr), Form::WORDS).unwrap();
+    assert_eq!(moved.region().access().load(LOGS_LINK).unwrap(), 0);
+    assert_eq!((moved.table().len().unwrap(), get(&moved)), (2, Some(1)));
+}
+
+#[test]
+fn a_close_empties_the_collecting_logs() {
+    // Fails if pairs stay there though there is room below: an open where caches are not durable
+    // would have to move them.
+    let eadr = Image::new(0, 1 << 20).with_guarantees(Model::Eadr.guarantees());
+    let mut session =
+        Session::<ElimDa>::create(eadr, Form::WORDS, &ElimDaSettings::tiny()).unwrap();
+    for key in 0..10u64 {
+        assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+    }
+    let region = session.region().clone();
+    session.close().unwrap();
+    let words = region.media().words();
+    let (area, geometry) = logs_of(&words);
+    for log in 0..geometry.all_logs() {
+        let at = geometry.collecting_log(area, log);
+        let word = |offset| words[at.word() as usize + offset];
+        let control = Control::open(word(CollectingLog::CONTROL), at).unwrap();
+        let ended = Ended::open(word(CollectingLog::ENDED), at).unwrap();
+        assert_eq!(control.written & !ended.of(control.generation), 0, "log {log}");
+    }
+}

@@ -21,10 +21,14 @@ const BYTES: u64 = 24 << 10;
 /// many pairs were taken, and what the medium holds. A log is in flight then, and the one that
 /// took its place is full, too.
 fn fill(change: Option<Change>) -> (u64, Vec<u64>) {
+    fill_with(&ElimDaSettings::tiny(), change)
+}
+
+/// As [`fill`], of a table with these settings.
+fn fill_with(settings: &ElimDaSettings, change: Option<Change>) -> (u64, Vec<u64>) {
     let medium = Traced::new(Model::Eadr, 0, BYTES);
     medium.set_mutant(mutant(shadow_log::sites::SEALED, change));
-    let settings = ElimDaSettings::tiny();
-    let session = Session::<ElimDa, Traced>::create(medium, Form::WORDS, &settings).unwrap();
+    let session = Session::<ElimDa, Traced>::create(medium, Form::WORDS, settings).unwrap();
     let insert =
         |key: &u64| matches!(session.table().insert(&key.to_le_bytes(), &[1; 8]), Ok(true));
     let added = (0..KEYS).filter(insert).count() as u64;
@@ -252,5 +256,65 @@ fn an_insert_that_finds_no_room_keeps_no_record() {
     for blind in [false, true] {
         (0..50).for_each(|_| assert!(is_full(&key, blind)));
         assert_eq!(table.heap.usage().unwrap().record_bytes, used, "blind: {blind}");
+    }
+}
+
+#[test]
+fn logs_of_a_table_without_relocation_are_left_by_way_of_the_backup_log() {
+    // Fails if the items of logs, of the one in flight, too, are dropped or stay where they are:
+    // such a table has no units to which they could go at once.
+    let settings = ElimDaSettings { bucket_units: 0, ..ElimDaSettings::tiny() };
+    let (added, words) = fill_with(&settings, None);
+    let medium = Traced::new(Model::Adr, 0, 1 << 20);
+    medium.restart(&words);
+    let session = Session::<ElimDa, Traced>::open(medium, Form::WORDS).unwrap();
+    assert_eq!(session.region().access().load(LOGS_LINK).unwrap(), 0);
+    assert_eq!(session.table().len().unwrap(), added);
+    assert_eq!(session.table().check().unwrap().items, added);
+    let is_there = |key: &u64| session.table().get(&key.to_le_bytes(), &mut Vec::new()).unwrap();
+    assert_eq!((0..KEYS).filter(is_there).count() as u64, added);
+}
+
+#[test]
+fn what_had_ended_in_a_log_on_a_full_medium_stays_ended_when_the_others_move() {
+    // Fails if the end of what has moved is written in place of earlier ends: a pair that was
+    // removed from the log is there again.
+    let (added, words) = fill(None);
+    let mut stuck = 0;
+    for log in 0..3 {
+        let medium = Traced::new(Model::Eadr, 0, BYTES);
+        medium.restart(&words);
+        let session = Session::<ElimDa, Traced>::open(medium, Form::WORDS).unwrap();
+        let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+        let (pm, collectors) = (table.pool.access(), table.collectors.as_ref().unwrap());
+        let items = table.collecting_log(&pm, collectors.at(log)).read().unwrap();
+        let Some(slot) = items.slots().next() else { continue };
+        assert!(table.remove_word(items.item(slot)[0]).unwrap());
+        let medium = Traced::new(Model::Adr, 0, BYTES);
+        medium.restart(&session.region().media().visible());
+        let mut session = Session::<ElimDa, Traced>::open(medium, Form::WORDS).unwrap();
+        stuck += u32::from(session.region().access().load(LOGS_LINK).unwrap() != 0);
+        for _ in 0..2 {
+            assert_eq!(session.table().len().unwrap(), added - 1, "log {log}");
+            session.kill().unwrap();
+        }
+    }
+    assert!(stuck > 0, "there was room for all");
+}
+
+#[test]
+fn a_table_for_whose_collecting_logs_there_is_no_room_does_without() {
+    // Fails if it cannot be made or opened.
+    let medium = Image::<Std>::new(0, 64 << 10).with_guarantees(Model::Eadr.guarantees());
+    let settings = ElimDaSettings { collecting_logs: 1024, ..ElimDaSettings::tiny() };
+    let mut session = Session::<ElimDa>::create(medium, Form::WORDS, &settings).unwrap();
+    for round in 0..2 {
+        for key in 20 * round..20 * round + 20u64 {
+            assert!(session.table().insert(&key.to_le_bytes(), &[1; 8]).unwrap());
+        }
+        let ElimDaTable::Words(table) = session.table() else { panic!("8/8 has words") };
+        assert!(table.collectors.is_none());
+        session.reopen().unwrap();
+        assert_eq!(session.table().len().unwrap(), 20 * round + 20);
     }
 }
