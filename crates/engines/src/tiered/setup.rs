@@ -369,6 +369,41 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_no_table_can_have_are_refused() {
+        // Fails if a limit is not enforced, or if what is just inside of one is refused.
+        let most = MOST_TOP_PAGES;
+        let limits: &[(&str, &[u64], &[u64])] = &[
+            ("layers", &[2, 4], &[1, 5]),
+            ("ratio_log", &[1, 6], &[7]),
+            ("top_pages", &[1, most], &[3, most - 1, most * 2]),
+            ("page_bytes", &[128, 1 << 16], &[64, 192, 1 << 17]),
+            ("line_slots", &[1, 3], &[0, 4]),
+            ("grow_percent", &[10, 100], &[9, 101]),
+            ("heap_page_bytes", &[512, 1 << 20], &[256, 768, 1 << 21]),
+            ("movement", &[0, 1], &[2]),
+            ("one_flush", &[0, 1], &[2]),
+            ("shadow_reading", &[0, 1], &[2]),
+            ("streams", &[0, 1], &[2]),
+            ("fingerprints", &[0, 2], &[4]),
+        ];
+        let is_refused = |name, value| {
+            let mut settings = TieredSettings::tiny();
+            settings.set(name, value).and_then(|()| settings.check_all()).is_err()
+        };
+        for (name, accepted, refused) in limits {
+            accepted.iter().for_each(|value| assert!(!is_refused(name, *value), "{name}: {value}"));
+            refused.iter().for_each(|value| assert!(is_refused(name, *value), "{name}: {value}"));
+        }
+        // 2^24 pages of 16 buckets, and three more layers, the last one 2^12 times as large.
+        let top_pages = most;
+        let large = TieredSettings { layers: 4, ratio_log: 4, top_pages, ..TieredSettings::tiny() };
+        TieredSettings { page_bytes: 16 * BUCKET_BYTES, ..large }.check_all().unwrap();
+        assert!(TieredSettings { page_bytes: 32 * BUCKET_BYTES, ..large }.check_all().is_err());
+        let sized = TieredSettings::sized_for(u64::MAX).on_medium(writing_units(256));
+        assert!(sized.check_all().is_err(), "there are no tables of that size");
+    }
+
+    #[test]
     fn settings_that_follow_the_medium_are_not_in_a_root() {
         // Fails if a forged root makes a table without layers.
         for settings in [
