@@ -7,6 +7,7 @@ mod growth;
 mod hostile;
 mod mechanisms;
 mod slots;
+mod space;
 mod sweeps;
 mod traps;
 mod weak_memory;
