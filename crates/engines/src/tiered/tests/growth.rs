@@ -16,7 +16,7 @@ use super::copies::{copies, room};
 use super::mechanisms::{of_the_paper, own, two_layers};
 use crate::common::slot_codec::Words;
 use crate::tiered::layout::{self, Listed, PLACES, ROOT, Root};
-use crate::tiered::state::Tiered as Open;
+use crate::tiered::state::{Tiered as Open, line_class};
 use crate::tiered::{Tiered, TieredSettings, TieredTable, check};
 
 pub(super) fn of_words(measured: &Measured<Tiered>) -> &Open<Image, Words> {
@@ -38,7 +38,7 @@ pub(super) fn draining(changes: TieredSettings) -> (Measured<Tiered>, u64) {
 }
 
 /// Returns which pages of the top layer a thread has begun to drain.
-fn begun(table: &Open<Image, Words>) -> u64 {
+pub(super) fn begun(table: &Open<Image, Words>) -> u64 {
     table.growth.lock().unwrap().next
 }
 
@@ -196,6 +196,98 @@ fn comes_true(holds: impl Fn() -> bool) -> bool {
         std::thread::yield_now();
     }
     holds()
+}
+
+#[test]
+fn only_a_write_that_adds_items_begins_a_growth() {
+    // Fails if an update or a removal adds a layer: what takes no room would need some.
+    let settings = TieredSettings { top_pages: 4, ..two_layers() };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+    let (table, words) = (of_words(&measured), measured.words());
+    (0..400).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    table.grow_at.store(0, Ordering::Relaxed);
+    (0..400).for_each(|key| assert!(words.update_word(key, !key).unwrap()));
+    (0..200).for_each(|key| assert!(words.remove_word(key).unwrap()));
+    assert!(!table.layers.draining());
+    (0..200).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert!(table.layers.draining());
+}
+
+#[test]
+fn a_table_without_room_for_a_layer_tries_again_later() {
+    // Fails if each write asks a full medium for a layer once more, or if none does when there is
+    // room again.
+    let settings = TieredSettings { top_pages: 4, ..two_layers() };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+    let (table, words) = (of_words(&measured), measured.words());
+    let (due, slots) = (table.items_to_grow(), settings.slots());
+    // With a page for overflow lines.
+    table.heap.take(line_class()).unwrap();
+    let refusals = &measured.media.refusals().takes;
+    refusals.plan(0, u64::MAX);
+    (0..due + slots / 20).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert_eq!(table.grow_at.load(Ordering::Relaxed), due + slots / 16 + 1);
+    assert!(!table.layers.draining() && refusals.calls() < 10, "{}", refusals.calls());
+    refusals.plan(0, 0);
+    (due + slots / 20..due + slots / 8)
+        .for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert!(table.layers.draining());
+}
+
+#[test]
+fn where_the_next_growth_is_due_each_write_drains_a_page() {
+    // Fails if draining keeps its pace when it is late: the next layer would have to wait for it.
+    let (measured, _) = draining(TieredSettings { top_pages: 16, ..two_layers() });
+    let table = of_words(&measured);
+    table.grow_at.store(0, Ordering::Relaxed);
+    for page in 1..16 {
+        assert!(measured.words().update_word(page, page).unwrap());
+        assert_eq!(begun(table), page);
+    }
+}
+
+#[test]
+fn a_call_of_upkeep_drains_as_many_pages_as_it_may() {
+    // Fails if one call drains the whole layer: its caller could not stop in time.
+    let (measured, _) = draining(TieredSettings { top_pages: 16, ..two_layers() });
+    let table = of_words(&measured);
+    let buckets = 1 << table.page_log();
+    let mut expected = 0;
+    for (budget, pages) in [(1, 1), (buckets, 1), (buckets + 1, 2), (3 * buckets, 3)] {
+        expected += pages;
+        assert!(Table::maintain(&measured.table, Duration::ZERO, budget).unwrap().more);
+        assert_eq!(begun(table), expected, "{budget}");
+    }
+}
+
+#[test]
+fn upkeep_reserves_room_for_a_layer_that_is_nearly_due() {
+    // Fails if the write that begins a growth waits for the medium to grow, or if a table that is
+    // far from growing, or in the midst of it, takes room for nothing.
+    let settings = TieredSettings { top_pages: 64, ..two_layers() };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+    let (table, words) = (of_words(&measured), measured.words());
+    let due = table.items_to_grow();
+    let free = || table.space.usage().unwrap().free_bytes;
+    let upkeep = || Table::maintain(&measured.table, Duration::ZERO, 1).unwrap();
+    let layer = 4 * 64 * settings.page_bytes;
+    (0..due * 6 / 7).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    upkeep();
+    assert!(free() < layer);
+    (due * 6 / 7..due * 9 / 10).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    upkeep();
+    assert!(free() >= layer);
+    let growths = measured.media.refusals().growths.calls();
+    let mut key = due;
+    while !table.layers.draining() {
+        assert!(words.insert_word(key, key).unwrap());
+        key += 1;
+    }
+    assert_eq!(measured.media.refusals().growths.calls(), growths);
+    let before = free();
+    table.grow_at.store(0, Ordering::Relaxed);
+    table.maintain(Duration::ZERO, 1, |_| Ok(false)).unwrap();
+    assert_eq!(free(), before);
 }
 
 #[test]
