@@ -3,6 +3,7 @@
 mod copies;
 mod crashes;
 mod damage;
+mod failures;
 mod growth;
 mod hostile;
 mod mechanisms;
