@@ -7,13 +7,16 @@ use std::sync::Arc;
 use everhash_index::{Error, Form, Inline, Opening, Table, Upkeep, create};
 use everhash_pmem::{Image, Region};
 use everhash_testkit::measured::{MEMORY, Measured};
+use everhash_testkit::random::Random;
 use everhash_testkit::settle;
 
 use super::copies::copies;
 use super::growth::{draining, maintain, of_words, opened};
 use super::mechanisms::{of_the_paper, own, two_layers};
 use crate::common::leftovers::Seen;
+use crate::common::slot_codec::Words;
 use crate::tiered::layout;
+use crate::tiered::state::Tiered as Open;
 use crate::tiered::{Tiered, TieredSettings};
 
 /// Makes a table that does not grow. Returns it and the number of its keys, which are 0, 1, ...:
@@ -105,6 +108,135 @@ fn a_sweep_goes_on_behind_damage_and_names_it() {
     assert!(told.iter().all(|error| matches!(error, Error::Corrupt { .. })), "{told:?}");
     println!("{} of {before} deletions are left beside the damage, {} told", left(), told.len());
     assert!(!told.is_empty() && left() <= before / 2, "{} of {before}", left());
+}
+
+#[test]
+fn a_sweep_goes_on_behind_a_group_in_which_a_write_failed() {
+    // Fails if a page that nobody may change ends the sweep, or if upkeep fails for it.
+    let (measured, count) = half_full();
+    let table = of_words(&measured);
+    (0..count).for_each(|key| assert!(measured.words().remove_word(key).unwrap()));
+    let (pm, view) = (table.pool.access(), table.layers.view());
+    let (held, _) = table.hold_bucket(&pm, view.place(0), 0).unwrap();
+    drop(held.change(false).unwrap());
+    drop(held);
+    let before = deletions(&measured, count);
+    for second in 0..64 {
+        Table::maintain(&measured.table, Duration::from_secs(second), 1000).unwrap();
+    }
+    let log = view.live().groups_log();
+    for hash in (0..count).map(|key| table.hasher.word(key)) {
+        for copy in copies(table, hash) {
+            let position = layout::position(hash, layout::is_second(copy.state));
+            let is_swept = layout::bucket_of(position, log) != 0;
+            assert!(!is_swept || !layout::is_deleted(copy.state), "{copy:?}");
+        }
+    }
+    let left = deletions(&measured, count);
+    assert!(left > 0 && left < before / 4, "{left} of {before}");
+}
+
+#[test]
+fn a_call_of_upkeep_sweeps_as_many_pages_as_it_may() {
+    // Fails if one call sweeps the whole table: its caller could not stop in time.
+    let (measured, _) = half_full();
+    let table = of_words(&measured);
+    let buckets = 1 << table.page_log();
+    table.unswept.add(1 << 20);
+    let mut expected = 0;
+    for (budget, pages) in [(1, 1), (buckets, 1), (buckets + 1, 2), (3 * buckets, 3)] {
+        expected += pages;
+        assert!(Table::maintain(&measured.table, Duration::ZERO, budget).unwrap().more);
+        assert_eq!(table.sweep.lock().unwrap().next, expected, "{budget}");
+    }
+}
+
+#[test]
+fn an_overflow_line_whose_last_pair_is_removed_is_left_for_a_sweep() {
+    // Fails if only deletions count as what is left behind: lines that hold nothing stay then.
+    let settings = TieredSettings { page_bytes: 512, ..TieredSettings::tiny() };
+    let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+    let table = of_words(&measured);
+    table.grow_at.store(u64::MAX, Ordering::Relaxed);
+    (0..100).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+    maintain(&measured);
+    let lines = || table.heap.usage().unwrap().small_records;
+    let view = table.layers.view();
+    let overflows = |key: &u64| {
+        let copies = copies(table, table.hasher.word(*key));
+        let is_inside = |at: u64| {
+            view.all().iter().any(|place| at.wrapping_sub(place.start().byte()) < place.bytes())
+        };
+        copies.len() == 1 && !is_inside(copies[0].at.byte())
+    };
+    let alone: Vec<u64> = (0..100).filter(overflows).collect();
+    assert!(alone.len() > 20, "{}", alone.len());
+    for key in alone {
+        let before = lines();
+        assert!(measured.words().remove_word(key).unwrap());
+        maintain(&measured);
+        assert!(lines() < before, "{key}: {before}");
+    }
+}
+
+#[test]
+fn a_sweep_leaves_nothing_to_sweep() {
+    // Fails if deletions, or overflow lines without a valid pair, stay behind when nobody writes
+    // any more: those of a layer that was the bottom one, too, and of one that was dropped.
+    for (layers, fingerprints, line_slots) in [(2, 0, 1), (3, 2, 2), (3, 1, 1)] {
+        let small = TieredSettings { layers, fingerprints, line_slots, ..TieredSettings::tiny() };
+        let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
+        let (table, words) = (of_words(&measured), measured.words());
+        let (mut random, mut swept) = (Random::new(layers), 0);
+        let mut now = Duration::ZERO;
+        for round in 0..40 {
+            for _ in 0..50 {
+                let key = random.below(40 + 10 * round);
+                if random.below(9) < round % 8 {
+                    words.remove_word(key).unwrap();
+                } else {
+                    words.put_word(key, random.next()).unwrap();
+                }
+            }
+            let before = left_behind(table);
+            // What has moved out of an overflow line calls for no sweep.
+            table.unswept.add(1);
+            now = settle(&measured.table, now, 1000).unwrap();
+            assert_eq!(left_behind(table), [0, 0], "round {round} of {layers}, {before:?}");
+            swept += before.iter().sum::<usize>();
+        }
+        assert!(swept > 100 && own(&measured.table, "layers") == layers, "{swept}");
+    }
+}
+
+#[test]
+fn a_layer_that_is_dropped_leaves_a_sweep() {
+    // Fails if overflow lines stay that are empty because of what was drained.
+    let (measured, _) = draining(TieredSettings { top_pages: 4, ..two_layers() });
+    let (table, pm) = (of_words(&measured), of_words(&measured).pool.access());
+    let begins = || table.unswept.begin(&mut Seen::default(), Duration::ZERO, 1).is_none();
+    assert!(begins(), "an open does not know what there is");
+    while table.layers.draining() {
+        assert!(!begins() && table.drain_next(&pm).unwrap());
+    }
+    assert!(begins() && !begins());
+}
+
+/// Returns how many deletions a table has, and how many overflow lines without a valid pair.
+fn left_behind(table: &Open<Image, Words>) -> [usize; 2] {
+    let (view, pm) = (table.layers.view(), table.pool.access());
+    let mut left = [0; 2];
+    for (rank, place) in view.all().iter().enumerate() {
+        for index in 0..place.buckets() {
+            let mut lines = table.lines_of(&pm, &view, rank, index);
+            while let Some((line, number)) = lines.advance().unwrap() {
+                let is_deleted = |slot: &usize| layout::is_deleted(line.head.state(*slot));
+                left[0] += line.head.valid().filter(is_deleted).count();
+                left[1] += usize::from(number > 1 && line.head.valid().next().is_none());
+            }
+        }
+    }
+    left
 }
 
 #[test]
