@@ -9,18 +9,19 @@ use std::sync::Arc;
 use everhash_index::{Cursor, Error, Form, Inline, Opening, Table, open};
 use everhash_pmem::{Image, RecordWord, Region, Std, WORD};
 use everhash_testkit::measured::{MEMORY, Measured};
+use everhash_testkit::random::Random;
 use everhash_testkit::settle;
 
 use super::copies::{Spot, copies, room};
-use super::mechanisms::of_the_paper;
+use super::mechanisms::{of_the_paper, two_layers};
 use crate::tiered::bucket::PairCodec;
-use crate::tiered::layout::{is_deleted, is_second, is_shadow, is_valid};
+use crate::tiered::layout::{self, Line, is_deleted, is_second, is_shadow, is_valid};
 use crate::tiered::state::Tiered as Open;
 use crate::tiered::{Tiered, TieredSettings, TieredTable, check};
 
 /// Makes a table of keys 0, 1, ... with themselves as values, up to a load at which many pairs have
 /// moved. Returns it and the number of keys.
-fn filled(form: Form, changes: TieredSettings) -> (Measured<Tiered>, u64) {
+pub(super) fn filled(form: Form, changes: TieredSettings) -> (Measured<Tiered>, u64) {
     let settings = TieredSettings { top_pages: 8, ..changes };
     let measured = Measured::<Tiered>::new(form, &settings, MEMORY).unwrap();
     let count = settings.slots() * 45 / 100;
@@ -138,6 +139,96 @@ fn a_shadow_is_the_room_that_the_next_write_takes() {
     }
 }
 
+#[test]
+fn a_new_key_finds_the_room_of_overflow_lines_too() {
+    // Fails if room in an overflow line is not counted or not taken, if a new key goes to the
+    // fuller one of its buckets there, or to a shadow though a later line has an open slot.
+    for fingerprints in 0..=2 {
+        let settings = TieredSettings { top_pages: 2, fingerprints, ..of_the_paper() };
+        let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+        let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+        let words = measured.words();
+        table.grow_at.store(u64::MAX, Ordering::Relaxed);
+        let count = settings.slots() * 3 / 2;
+        (0..count).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+        (0..count).step_by(2).for_each(|key| assert!(words.remove_word(key).unwrap()));
+        let mut met = [0; 2];
+        for key in 1 << 32..(1 << 32) + count / 2 {
+            let hash = hash_of(table, key);
+            let rooms = [0, 1].map(|rank| {
+                [false, true].map(|second| {
+                    let (open, shadows) = room(table, rank, (hash, second));
+                    (open.len() + shadows.len(), if open.is_empty() { shadows } else { open })
+                })
+            });
+            assert!(words.insert_word(key, key).unwrap());
+            let taken = copies(table, hash)[0];
+            let Some(rank) = rooms.iter().position(|[one, two]| one.0 + two.0 > 0) else {
+                assert_eq!(taken.rank, 1, "an overflow line lies below all");
+                continue;
+            };
+            let [one, two] = &rooms[rank];
+            let second = two.0 > one.0;
+            assert_eq!((taken.rank, is_second(taken.state)), (rank, second), "{key}");
+            let among = if second { &two.1 } else { &one.1 };
+            assert!(among.iter().any(|spot| spot.at == taken.at), "{key}: {taken:?}");
+            met[rank] += 1;
+        }
+        assert!(met.iter().all(|times| *times > 20), "{met:?}");
+    }
+}
+
+#[test]
+fn no_deletion_reaches_the_bottom() {
+    // Fails if a deletion that sinks to where nothing is below it takes a slot there, or keeps that
+    // of the copy that it ends: no write comes by to end it.
+    for (layers, fingerprints, line_slots) in [(2, 0, 1), (2, 1, 2), (3, 2, 2), (3, 0, 1)] {
+        let small = TieredSettings { layers, fingerprints, line_slots, ..TieredSettings::tiny() };
+        let measured = Measured::<Tiered>::new(Form::WORDS, &small, MEMORY).unwrap();
+        let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+        let (words, mut random) = (measured.words(), Random::new(layers));
+        table.grow_at.store(u64::MAX, Ordering::Relaxed);
+        let keys = small.slots();
+        for _ in 0..4000 {
+            let key = random.below(keys);
+            if random.once_in(3) {
+                words.remove_word(key).unwrap();
+            } else {
+                words.put_word(key, random.next()).unwrap();
+            }
+            for copy in copies(table, hash_of(table, key)) {
+                let is_bottom = copy.rank as u64 + 1 == layers;
+                assert!(!(is_bottom && is_deleted(copy.state)), "{key}: {copy:?}");
+            }
+        }
+        let all = (0..keys).flat_map(|key| copies(table, hash_of(table, key)));
+        let is_left = |copy: &Spot| copy.rank as u64 + 1 == layers && is_deleted(copy.state);
+        assert_eq!(all.filter(is_left).collect::<Vec<_>>(), []);
+    }
+}
+
+#[test]
+fn a_call_of_a_scan_ends_soon() {
+    // Fails if one call visits a whole table, empty or full: its caller could not stop in time.
+    let measured = Measured::<Tiered>::new(Form::WORDS, &two_layers(), MEMORY).unwrap();
+    let calls = || {
+        let (mut most, mut calls, mut next) = (0, 0, Some(Cursor::default()));
+        while let Some(cursor) = next {
+            let mut visited = 0;
+            next = measured.table.scan(cursor, &mut |_, _| visited += 1).unwrap();
+            (most, calls) = (visited.max(most), calls + 1);
+        }
+        [calls, most]
+    };
+    // 128 pages of 32 buckets, 64 of which a call visits.
+    assert_eq!(calls(), [64, 0]);
+    let count = two_layers().slots() / 2;
+    (0..count).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+    let [calls, most] = calls();
+    // No column has as many pairs as two buckets have slots, and half of one above.
+    assert!(calls > count / (64 + 18) && (64..64 + 18).contains(&most), "{calls}, {most}");
+}
+
 /// What a write of a key did to its copies, and how often.
 #[derive(Default, Debug)]
 struct Met {
@@ -233,6 +324,32 @@ fn a_damaged_record_costs_the_writes_of_no_other_key() {
     for key in 1 << 32..(1 << 32) + keys.len() as u64 / 2 {
         assert!(measured.table.insert(&u64::to_le_bytes(key), &[1; 8]).unwrap(), "{key}");
     }
+}
+
+#[test]
+fn a_damaged_line_costs_the_writes_of_no_other_key() {
+    // Fails if a write returns the damage that pairs of upper layers meet on their way down to its
+    // page.
+    let (measured, count) = filled(Form::WORDS, of_the_paper());
+    let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+    let (pm, place) = (table.pool.access(), table.layers.view().place(1));
+    // Of the first eight buckets of each page.
+    let is_damaged = |index: u64| index % 32 < 8;
+    for index in (0..place.buckets()).filter(|index| is_damaged(*index)) {
+        let head = place.bucket(index).plus(Line::HEAD as u64);
+        pm.store(head, !pm.load(head).unwrap()).unwrap();
+    }
+    let (mut written, mut lower) = (0, 0);
+    for key in 1 << 32..(1 << 32) + count / 2 {
+        let positions = layout::positions(hash_of(table, key));
+        if positions.iter().any(|position| is_damaged(place.index(*position))) {
+            continue;
+        }
+        assert!(measured.words().insert_word(key, key).unwrap(), "{key}");
+        written += 1;
+        lower += copies(table, hash_of(table, key))[0].rank;
+    }
+    assert!(written > 200 && lower > 10, "{written} writes, {lower} of them below");
 }
 
 /// Damages the record of one of two copies of some keys, both valid; returns these keys.
