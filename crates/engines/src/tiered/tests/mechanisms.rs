@@ -52,6 +52,27 @@ fn a_write_is_one_flush_and_one_fence_with_all_that_it_moves() {
 }
 
 #[test]
+fn without_one_flush_each_move_has_its_own() {
+    // Fails if the ablation moves nothing, if moves share a flush all the same, or if DRAM is not
+    // told of them.
+    for fingerprints in 0..=2 {
+        let settings = TieredSettings { one_flush: 0, fingerprints, ..of_the_paper() };
+        let most = settings.slots() * 40 / 100;
+        let measured = Measured::<Tiered>::new(Form::WORDS, &settings, MEMORY).unwrap();
+        let traffic = measured.traffic(|| {
+            (0..most).for_each(|key| assert!(measured.words().insert_word(key, key).unwrap()));
+        });
+        let moved = own(&measured.table, "moved");
+        assert!(moved > 100, "{moved}");
+        // One for the flag of each source, beside those of the lines where pairs arrive.
+        assert!(traffic.fences > most + moved, "{} fences, {moved} moved", traffic.fences);
+        if fingerprints > 0 {
+            assert_eq!(known_lines(&measured.table, fingerprints), 0, "all flags are stored");
+        }
+    }
+}
+
+#[test]
 fn an_insert_costs_what_its_medium_and_its_form_make_necessary() {
     // Fails if a pair and its flags become durable together where a line keeps no order, or apart
     // where it does; or if a record is not durable before its slot.
