@@ -1,5 +1,6 @@
 //! What Tiered Hashing must do: the judges of the contract, and the traps of its paper.
 
+mod checks;
 mod copies;
 mod crashes;
 mod damage;
