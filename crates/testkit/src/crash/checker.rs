@@ -476,33 +476,4 @@ pub(super) fn hash(value: &impl core::hash::Hash) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::reference::Reference;
-    use everhash_pmem::{Pool, Shutdown};
-
-    #[test]
-    fn a_killed_process_counts_as_killed_after_an_outage_too() {
-        // Fails if the next process is given the boot with which the execution began: the engine
-        // would recover from lost power, and what it does after a killed process is not judged.
-        let (design, effort) = (Design::of::<Reference>(), Effort::default());
-        let mut checker = CrashChecker::new(&design, Form::WORDS, &effort, None);
-        let operations = [Op::Put(1, 10), Op::Outage, Op::Put(2, 20)];
-        let execution = checker.first_execution(&operations).unwrap();
-        let nothing = Memory::zero(effort.model, 0);
-        let mut explorer = Explorer::new(nothing, execution.log.events());
-        let mut points = [0; 2];
-        while let Some(moment) = explorer.next_point().cloned() {
-            if moment.returned == 0 || execution.in_flight(&moment) == Some(&Op::Outage) {
-                continue;
-            }
-            let boot = start_after(&execution, &moment, true).boot;
-            let left = explorer.memory().after_process_crash();
-            checker.region.media().restart(left.visible());
-            let status = Pool::status(&checker.region, boot).unwrap();
-            assert_eq!(status.previous, Shutdown::Process, "{moment:?}");
-            points[usize::from(moment.returned > 2)] += 1;
-        }
-        assert!(points.iter().all(|count| *count > 2), "{points:?}");
-    }
-}
+mod tests;
