@@ -367,3 +367,72 @@ impl Process<'_> {
         Ok(Outcome::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::Reference;
+    use crate::workload::parse;
+    use everhash_index::{Durability, Form};
+    use everhash_pmem::crash::{Explorer, Memory, Model as CrashModel};
+
+    /// What a process finds that makes the pool.
+    fn new_pool() -> Start {
+        let expected = Arc::new(Expected::NoPoolOr);
+        Start {
+            boot: Opening::default().boot,
+            after_power: expected.clone(),
+            expected,
+            create: true,
+            closed: false,
+            is_settled: false,
+            is_checked: false,
+        }
+    }
+
+    fn run(design: &Design<Traced>, region: &Region<Traced>, start: Start, ops: &str) -> Execution {
+        let (shape, steps) = (Shape::tiny(Form::WORDS), parse(ops).unwrap());
+        execute(design, region, &shape, &[], start, steps, Keep::All).unwrap()
+    }
+
+    fn medium() -> Region<Traced> {
+        Region::new(Traced::new(CrashModel::Adr, 0, 64 << 10))
+    }
+
+    #[test]
+    fn a_crash_takes_back_of_a_batch_what_came_after_the_last_sync_or_restart() {
+        // Fails if what a sync, a close or a recovery made durable may be lost, if nothing may, or
+        // if many puts are one moment.
+        let mut design = Design::of::<Reference>();
+        design.capabilities.durability = &[Durability::Batch];
+        let ops = "put:1:1 sync put_many:2=2,3=3 kill put:1:4";
+        let execution = run(&design, &medium(), new_pool(), ops);
+        let reached = execution.history.expect("it batches").reached;
+        assert_eq!(reached, [(0, 0), (0, 1), (2, 2), (2, 4), (5, 5), (5, 6)]);
+    }
+
+    #[test]
+    fn a_crash_during_an_open_is_held_to_what_the_open_was_held_to() {
+        // Fails if power that is lost while a process recovers from a kill may take back nothing,
+        // or if it may take back what was durable when the process began.
+        let (design, region) = (Design::of::<Reference>(), medium());
+        let made = run(&design, &region, new_pool(), "put:1:1");
+        let at_rest = Arc::new(Expected::around(made.models.last().unwrap(), None));
+        let words = region.media().visible();
+        for is_settled in [false, true] {
+            region.media().restart(&words);
+            let (expected, after_power) = (at_rest.clone(), Arc::new(Expected::NoPoolOr));
+            let start = Start { expected, after_power, create: false, is_settled, ..new_pool() };
+            let next = run(&design, &region, start, "get:1");
+            let before = Memory::of(CrashModel::Adr, words.clone());
+            let mut explorer = Explorer::new(before, next.log.events());
+            let first = explorer.next_point().expect("an open has crash points").clone();
+            assert_eq!(first.returned, 0);
+            let [power, kill] = [false, true].map(|killed| next.expected(&first, killed));
+            assert_eq!(Arc::ptr_eq(&power, &next.start.after_power), !is_settled);
+            assert_eq!(Arc::ptr_eq(&kill, &at_rest), !is_settled);
+            let found = next.found().unwrap();
+            assert!(kill.accept(found).is_ok() && power.accept(found).is_ok() == is_settled);
+        }
+    }
+}

@@ -36,3 +36,23 @@ impl Parts {
         digests
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_of_a_part_is_that_of_its_pairs_and_of_no_other() {
+        // Fails if a part takes the contents of another for its own, or one with a key that nobody
+        // has asked for.
+        let parts = Parts::new([(vec![1], 0), (vec![2], 0), (vec![3], 1)].into_iter());
+        let digests = |keys: &[u8]| {
+            let pairs = keys.iter().map(|key| (vec![*key], vec![9]));
+            parts.digests(&pairs.collect())
+        };
+        assert_eq!(digests(&[1, 3])[&1], digests(&[3])[&1]);
+        assert_ne!(digests(&[1, 2])[&0], digests(&[1])[&0]);
+        assert_ne!(digests(&[1, 2])[&0], digests(&[2])[&0]);
+        assert_eq!(digests(&[1, 7]).into_keys().collect::<Vec<_>>(), [0, u64::MAX]);
+    }
+}
