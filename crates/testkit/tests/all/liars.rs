@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod contract;
+mod crashes;
 mod judges;
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -124,6 +125,8 @@ enum Lie {
     LeftOutAfterPower,
     /// It does, if only the process ended.
     LeftOutWhenKilled,
+    /// A check of the pool at rest fails in the boot after that which lost power.
+    RefusedAfterPower,
     /// After a loss of power there is no table.
     Outage,
     /// On a medium whose fences are syncs there is no table.
@@ -301,6 +304,11 @@ impl Engine for Liar {
     ) -> Result<Checked> {
         let status = Pool::status(region, boot)?;
         let is_closed = status.previous == Shutdown::Clean;
+        // Whoever looks at the pool of an open table names no boot.
+        let has_lost_power = status.previous == Shutdown::Power && boot != Boot::default();
+        if tells(Lie::RefusedAfterPower) && has_lost_power {
+            return Err(Error::Poisoned);
+        }
         let is_left_out = tells(Lie::LeftOut)
             || tells(Lie::LeftOutWhenKilled) && status.previous == Shutdown::Process
             || tells(Lie::LeftOutAtRest) && is_closed

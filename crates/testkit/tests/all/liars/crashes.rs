@@ -1,0 +1,61 @@
+//! Lies that the crash judge hears: each in one workload, and after crashes of one kind.
+
+use everhash_index::{Design, Form};
+use everhash_pmem::Image;
+use everhash_testkit::crash::{self, Effort};
+use everhash_testkit::workload::parse;
+
+use super::{Liar, Lie, heard};
+
+/// So seldom that it never happens.
+const NEVER: u64 = 1 << 40;
+
+/// First crashes of power alone. What is found need not be short.
+fn plain() -> Effort {
+    let (nested_one_in, killed_one_in, closed_one_in) = (NEVER, NEVER, NEVER);
+    let shorten_executions = 0;
+    Effort { nested_one_in, killed_one_in, closed_one_in, shorten_executions, ..Effort::default() }
+}
+
+/// Crashes one workload.
+fn crashes(
+    operations: &str,
+    effort: &Effort,
+) -> impl FnOnce(&Design<Image>) -> Result<(), Box<crash::Violation>> {
+    let operations = parse(operations).expect("an operation");
+    move |_| {
+        let design = Design::of::<Liar>();
+        crash::judge_workload(&design, Form::WORDS, effort, &operations).map(drop)
+    }
+}
+
+#[test]
+fn an_execution_is_looked_at_when_it_opens_restarts_and_ends() {
+    // Fails if a process is asked only later what it holds, or only after a crash; or if lost
+    // power in it is no other boot.
+    for (lie, operations, says) in [
+        (Lie::Contains, "len", ":\n  after opening: contains of "),
+        (Lie::Emptied, "put:1:1", ":\n  after step 1, put:1:1: "),
+        (Lie::RecoveredScan, "put:1:1 kill put:2:2", ":\n  after step 2, kill: the scan has no "),
+        (Lie::Outage, "put:1:1 outage", ":\n  step 2, outage: an unexpected error: "),
+    ] {
+        let found = heard(lie, crashes(operations, &plain()));
+        assert!(found.contains(says) && !found.contains("  crash: "), "{lie:?}: {found}");
+    }
+}
+
+#[test]
+fn what_power_loss_leaves_is_checked_opened_and_told_from_what_a_close_leaves() {
+    // Fails if lost power is taken for a killed process, if the check is not asked before the open
+    // is, or if a pool that was closed is not judged because it looks as one that was not yet.
+    let checked = Effort { checked_one_in: 1, ..plain() };
+    for (lie, operations, says) in [
+        (Lie::Outage, "put:1:1", ":\n  opening the pool: an unexpected error: "),
+        (Lie::RefusedAfterPower, "put:1:1", ":\n  the check before opening: an unexpected error: "),
+        (Lie::Closed, "put:1:1 reopen", ":\n  the pool was closed, and counts as "),
+    ] {
+        let found = heard(lie, crashes(operations, &checked));
+        assert!(found.contains(says) && found.contains("  crash: "), "{lie:?}: {found}");
+        assert_eq!(heard(Lie::None, crashes(operations, &checked)), "nothing");
+    }
+}
