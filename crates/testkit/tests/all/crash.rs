@@ -171,6 +171,18 @@ fn a_violation_is_shown_before_it_is_short() {
 }
 
 #[test]
+fn a_violation_is_shortened_as_far_as_the_effort_goes_and_replayed_only_where_it_happens() {
+    // Fails if whoever wants no shorter workload waits for one, or if a text that another program
+    // has written passes for a bug that is mended.
+    let effort = Effort { shorten_executions: 0, ..small(Model::Adr) };
+    let found = judge(&with(bug::NO_FLUSH), Form::WORDS, &effort).unwrap_err();
+    assert_eq!(found.operations.len(), 60);
+    let crashes: Vec<String> = found.crashes.iter().map(ToString::to_string).collect();
+    let stale = replay(&with(0), Form::WORDS, &effort, "len", &crashes.join(" ")).unwrap_err();
+    assert!(stale.is_stale(), "{stale}");
+}
+
+#[test]
 fn what_is_visible_and_not_durable_needs_two_crashes() {
     // Fails if the process is never ended alone: one crash cannot show that recovery trusts it.
     let violation = caught(bug::TRUSTING_RECOVERY, Model::Adr);
