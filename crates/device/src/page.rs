@@ -125,3 +125,54 @@ pub fn write_report(probe: &Probe, folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
     Ok(written)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::{Figure, Scale};
+    use crate::table::{Table, Tolerance};
+
+    /// A probe of three values in two topics, of which the second is wrong.
+    fn probe() -> Probe {
+        let row = |topic, measured| Row {
+            topic,
+            what: "value".to_string(),
+            unit: "ns",
+            published: 100.0,
+            measured,
+            tolerance: Tolerance::Absolute(10.0),
+            source: "somebody",
+        };
+        let rows = vec![row("one", 101.0), row("one", 222.0), row("two", 99.0)];
+        let figure = Figure {
+            name: "test",
+            title: "test".to_string(),
+            x: "across",
+            x_scale: Scale::Linear,
+            y: "up",
+            series: Vec::new(),
+        };
+        let figures = vec![figure.pair("", vec![(1.0, 2.0)], vec![(1.0, 3.0)])];
+        let (profile, title) = ("mine".to_string(), "in one line".to_string());
+        Probe { profile, title, table: Table { rows }, figures }
+    }
+
+    #[test]
+    fn a_value_that_fails_is_shown_as_one() {
+        // Fails if whoever reads the page, or a program that reads the values, takes a device for
+        // one that behaves as published.
+        let (probe, count) = (probe(), |text: &str, part| text.matches(part).count());
+        let text = page(&probe);
+        assert!(text.contains("1 of 3 values are outside their tolerance."), "{text}");
+        assert_eq!([count(&text, "class=\"fails\""), count(&text, "<td>no</td>")], [1, 1]);
+        assert_eq!([count(&text, "<td>yes</td>"), count(&text, "222.0")], [2, 1]);
+        assert_eq!([count(&text, "class=\"topic\""), count(&text, "<svg")], [2, 1]);
+        assert!(WAITING.iter().all(|line| text.contains(line)) && text.contains("in one line"));
+        let json = probe.json();
+        assert_eq!((&json["holds"], &json["title"]), (&json!(false), &json!("in one line")));
+        assert_eq!(json["figures"], json!([probe.figures[0].json()]));
+        let good = Table { rows: probe.table.rows[..1].to_vec() };
+        let text = page(&Probe { table: good, ..probe });
+        assert!(text.contains("All 1 values are within their tolerance."), "{text}");
+    }
+}

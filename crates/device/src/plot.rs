@@ -148,9 +148,14 @@ mod tests {
             y: "up",
             series: Vec::new(),
         };
-        let figure =
-            figure.pair("thing", vec![(8.0, 1.0), (16.0, 2.0)], vec![(8.0, 1.1), (16.0, 1.9)]);
+        let figure = figure.pair(
+            "thing",
+            vec![(8.0, 1.0), (16.0, 2.0)],
+            vec![(8.0, 1.1), (9.0, 1.2), (16.0, 1.9)],
+        );
+        let figure = figure.pair("other", Vec::new(), vec![(8.0, 1.0), (16.0, 1.0)]);
         let text = svg(&figure);
+        assert!(text.contains("#0072B2") && text.contains("#D55E00"), "a pair has its colour");
         // Two points and one in the legend.
         assert_eq!(text.matches("<circle").count(), 3);
         for part in ["thing, published", "thing, measured", "A &lt; B", "across", "up"] {

@@ -150,6 +150,8 @@ mod tests {
         assert!(row(110.0, Tolerance::Relative(0.1)).holds());
         assert!(!row(110.1, Tolerance::Relative(0.1)).holds());
         assert!(!row(89.0, Tolerance::Absolute(10.0)).holds());
+        assert!(row(109.0, Tolerance::Absolute(10.0)).holds());
+        assert_eq!(Tolerance::Relative(0.5).bounds(-4.0), (-6.0, -2.0));
         assert!(row(7.0, Tolerance::Between(3.0, 8.0)).holds());
         assert!(!row(f64::NAN, Tolerance::Between(3.0, 8.0)).holds());
         let good = row(100.0, Tolerance::Relative(0.1));
