@@ -83,3 +83,18 @@ impl Ground {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ceiling_takes_the_time_of_its_threads() {
+        // Fails if nothing were measured: every ratio would be nothing, too.
+        let ground = Ground::new(1 << 20, WriteBack::None, HashKind::Xxh3).unwrap();
+        for ceiling in Ceiling::ALL {
+            let took = ground.measure(ceiling, 2, 10_000);
+            assert!(!took.wall.is_zero() && !took.cpu.is_zero(), "{ceiling:?}: {took:?}");
+        }
+    }
+}

@@ -32,3 +32,24 @@ fn thread_cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_threads_side_by_side_the_slowest_counts_and_a_sleep_costs_no_cpu() {
+        // Fails if one thread's time stood for all, if times were added up that passed together, or
+        // if the two clocks were one.
+        let took =
+            |wall, cpu| Took { wall: Duration::from_secs(wall), cpu: Duration::from_secs(cpu) };
+        assert_eq!(took(3, 1).beside(took(2, 2)), took(3, 2));
+        assert_eq!(took(2, 2).beside(took(3, 1)), took(3, 2));
+        let slept = Duration::from_millis(30);
+        let (done, took) = timed(|| {
+            std::thread::sleep(slept);
+            7
+        });
+        assert!(done == 7 && took.wall >= slept && took.cpu < slept / 2, "{took:?}");
+    }
+}

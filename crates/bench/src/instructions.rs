@@ -223,3 +223,29 @@ impl Count {
 fn not_traced(why: &str) -> Error {
     Error::Unsupported { what: format!("counting instructions here ({why})") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_what_one_operation_takes_without_its_marks() {
+        // Fails if the steps of the marks counted, if a batch stood for one key, or if the median
+        // were another sample.
+        let samples = vec![350, 150, 250, 950];
+        let Count { median, least, most, .. } = Count::of(Phase::Get, samples.clone(), 50);
+        assert_eq!([least, median, most], [100, 200, 900]);
+        let batch = samples.iter().map(|steps| steps * BATCH as u64).collect();
+        let Count { median, least, most, .. } = Count::of(Phase::GetMany, batch, 0);
+        assert_eq!([least, median, most], [150, 250, 950]);
+        assert_eq!((samples_of(Phase::GetMany), samples_of(Phase::Get)), (BATCHES, SAMPLES));
+    }
+
+    #[test]
+    fn who_counts_runs_where_it_ran_before() {
+        // Fails if a program that has counted stayed on one processor.
+        let usual = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        assert!(count_instructions(&mut Command::new("/no/such/program")).is_err());
+        assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), usual);
+    }
+}

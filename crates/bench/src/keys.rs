@@ -65,7 +65,8 @@ mod tests {
     #[test]
     fn a_shuffle_visits_each_index_once() {
         // Fails if a stride shared a factor with the count: keys would be read twice or never.
-        for count in [1, 2, 3, 10, 97, 1000, 4096] {
+        // 9 of 15 would be the stride: it shares a factor.
+        for count in [1, 2, 3, 10, 15, 97, 1000, 4096] {
             let mut seen: Vec<_> = Shuffle::new(count).collect();
             seen.sort_unstable();
             assert_eq!(seen, (0..count).collect::<Vec<_>>());
@@ -79,5 +80,11 @@ mod tests {
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), 100_000);
+    }
+
+    #[test]
+    fn an_update_changes_the_value_of_its_key_alone() {
+        // Fails if an update that an engine left out could not be told from one that it made.
+        assert!(value(key(1), 0) != value(key(1), 1) && value(key(1), 0) != value(key(2), 0));
     }
 }

@@ -73,4 +73,25 @@ mod tests {
             assert_eq!(logs.1 > 0, durable_caches, "{stats:?}");
         }
     }
+
+    #[test]
+    fn a_table_is_made_for_its_pairs_or_grows() {
+        // Fails if inserts were measured with growth where there should be none, or without it.
+        let elimda = candidates().into_iter().find(|candidate| candidate.name == "elimda").unwrap();
+        let slots = [false, true].map(|presized| {
+            let plan = Plan {
+                items: 100_000,
+                form: Form::WORDS,
+                threads: vec![1],
+                rounds: 1,
+                hash: HashKind::Xxh3,
+                presized,
+                settings: Vec::new(),
+                write_back: WriteBack::None,
+                durable_caches: false,
+            };
+            make(&plan, &elimda.in_memory).unwrap().stats().unwrap().slots
+        });
+        assert!(slots[0] < 100_000 && slots[1] >= 100_000, "{slots:?}");
+    }
 }

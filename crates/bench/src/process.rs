@@ -76,6 +76,6 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a place for a file");
         std::fs::write(file.path(), vec![1; 1 << 20]).expect("room for a file");
         forget_pages(file.path()).expect("a file that was just written");
-        assert!(stored_bytes(file.path()) >= 1 << 20);
+        assert!((1 << 20..4 << 20).contains(&stored_bytes(file.path())));
     }
 }

@@ -275,4 +275,51 @@ mod tests {
             assert!((row.ratio.unwrap().median - ratio).abs() < 1e-9, "{phase:?}: {row:?}");
         }
     }
+
+    #[test]
+    fn a_row_has_the_figures_of_its_series_and_its_own_clock() {
+        // Fails if CPU time stood for time by the wall, if a unit were another one, or if a row
+        // were made of the samples of other threads.
+        let took = Took { wall: Duration::from_millis(4), cpu: Duration::from_millis(2) };
+        let mut samples = Samples::default();
+        samples.add_phase("demo", Phase::Get, 1, 8000, took, None);
+        samples.add_ceiling(Ceiling::Read, 1, 16_000, took);
+        samples.add_ceiling(Ceiling::Persist, 2, 8000, took);
+        samples.add_phase("demo", Phase::Get, 1, 8000, took, None);
+        samples.add_phase("demo", Phase::Remove, 2, 4000, took, None);
+        samples.add_phase("demo", Phase::Get, 2, 2000, took, None);
+        let plan = Plan {
+            items: 9,
+            form: everhash_index::Form::WORDS,
+            threads: vec![1, 2],
+            rounds: 3,
+            hash: everhash_index::HashKind::Rapid,
+            presized: true,
+            settings: Vec::new(),
+            write_back: everhash_pmem::WriteBack::Clflushopt,
+            durable_caches: true,
+        };
+        let report = samples.report(&plan);
+        assert_eq!((report.items, report.rounds, report.presized), (9, 3, true));
+        assert_eq!(
+            (&*report.form, &*report.hash, &*report.write_back),
+            ("8/8", "rapid", "clflushopt")
+        );
+        assert!(report.durable_caches);
+        let row =
+            |row: &Row| (row.who, row.threads, row.cpu_mops.max, row.wall_mops.max, row.ceiling);
+        let rows: Vec<_> = report.rows.iter().map(row).collect();
+        assert_eq!(
+            rows,
+            [
+                ("machine", 1, 8.0, 4.0, None),
+                ("machine", 2, 4.0, 2.0, None),
+                ("demo", 1, 4.0, 2.0, Some(Ceiling::Read)),
+                ("demo", 2, 2.0, 1.0, Some(Ceiling::Persist)),
+                ("demo", 2, 1.0, 0.5, Some(Ceiling::Read)),
+            ]
+        );
+        let ratios: Vec<_> = report.rows.iter().map(|row| row.ratio.map(|it| it.max)).collect();
+        assert_eq!(ratios, [None, None, Some(0.5), Some(0.5), None]);
+    }
 }

@@ -392,3 +392,53 @@ fn wrong(what: String) -> Error {
     let why = "the engine is broken, or a file that was kept has not so many pairs";
     Error::Unsupported { what: format!("a wrong answer ({what}): {why}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use everhash_pmem::Pool;
+
+    use super::*;
+    use crate::candidates;
+
+    #[test]
+    fn a_table_is_made_as_it_was_planned() {
+        // Fails if a figure were that of another hash function, of another durability, or of a
+        // table that has grown where it was made for its pairs.
+        let directory = tempfile::tempdir().unwrap();
+        let candidate = candidates().into_iter().find(|candidate| candidate.name == "elimda");
+        let candidate = candidate.unwrap();
+        let mut slots = Vec::new();
+        for presized in [false, true] {
+            let plan = ScalePlan {
+                path: directory.path().join(format!("{presized}")),
+                kept: true,
+                items: 100_000,
+                gets: 1,
+                threads: 1,
+                cold: false,
+                presized,
+                settings: Vec::new(),
+                hash: HashKind::Sip13,
+                durability: FileDurability::Process,
+            };
+            assert_eq!(plan.options().durability, FileDurability::Process);
+            let table = create(&plan, &candidate).unwrap();
+            slots.push(table.stats().unwrap().slots);
+            table.close().unwrap();
+            let medium = FileMedium::open(&plan.path, &plan.options()).unwrap();
+            let identity = Pool::inspect(&Region::new(medium)).unwrap();
+            assert_eq!(identity.hash_kind, HashKind::Sip13.code());
+        }
+        assert!(slots[0] < 100_000 && slots[1] >= 100_000, "{slots:?}");
+    }
+
+    #[test]
+    fn a_tail_is_that_of_its_part_of_the_inserts() {
+        // Fails if a stall of one insert in 100,000 were another one's.
+        let mut histogram = Histogram::new_with_bounds(1, 1 << 20, 5).unwrap();
+        (1..=100_000).for_each(|nanoseconds| histogram.saturating_record(nanoseconds));
+        let Tail { p50, p99, p99_9, p99_99, p99_999, max } = Tail::of(&histogram);
+        assert_eq!([p50, p99, p99_9], [50_000, 99_000, 99_900]);
+        assert_eq!([p99_99, p99_999, max], [99_990, 99_999, 100_000]);
+    }
+}

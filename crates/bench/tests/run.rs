@@ -2,9 +2,11 @@
 
 mod broken;
 
+use std::path::Path;
+
 use everhash_bench::{Candidate, Phase, Plan, ReadKind, ScalePlan, reread, run, scale};
-use everhash_index::{Form, HashKind};
-use everhash_pmem::{FileDurability, WriteBack};
+use everhash_index::{Design, Form, HashKind, Inline, Opening, Table};
+use everhash_pmem::{FileDurability, FileMedium, FileOptions, Region, WriteBack};
 use everhash_testkit::reference::Reference;
 
 use broken::Broken;
@@ -13,7 +15,8 @@ fn plan(form: Form) -> Plan {
     let write_back = WriteBack::None;
     let (hash, threads) = (HashKind::Xxh3, vec![1, 2]);
     Plan {
-        items: 60,
+        // Two threads have one less, and time one of them each.
+        items: 129,
         form,
         hash,
         threads,
@@ -42,13 +45,20 @@ fn scale_plan(path: std::path::PathBuf) -> ScalePlan {
 
 #[test]
 fn a_run_reports_every_phase_and_ceiling_for_each_number_of_threads() {
-    // Fails if a phase were skipped, or if its answers were wrong (the run ends then).
+    // Fails if a phase or a round were skipped, if its answers were wrong (the run ends then), or
+    // if operations that are timed one by one were not.
     for form in [Form::WORDS, Form::DOUBLE_WORDS, Form::Variable] {
-        let report = run(&plan(form), &[Candidate::of::<Reference>()], &mut |_| {}).unwrap();
+        let (mut told, engine) = (0, Candidate::of::<Reference>());
+        let report = run(&plan(form), &[engine], &mut |_| told += 1).unwrap();
+        assert_eq!(told, 2 * 2 * 2);
         assert_eq!(report.rows.len(), 2 * (4 + Phase::ALL.len()));
         for row in &report.rows {
             assert!(row.cpu_mops.median > 0.0, "{} {}", row.who, row.what);
             assert_eq!(row.ratio.is_some(), row.who == "plain");
+            let is_timed = row.who == "plain" && !row.what.contains("batched");
+            assert_eq!(row.latency.is_some(), is_timed, "{} {}", row.who, row.what);
+            // Each operation reads all pairs: it takes more nanoseconds than that.
+            assert!(row.latency.is_none_or(|latency| latency.p50 >= 100), "{row:?}");
         }
     }
 }
@@ -59,6 +69,8 @@ fn a_setting_that_an_engine_does_not_have_is_refused() {
     let plan = Plan { settings: vec![("no_such_setting".to_owned(), 1)], ..plan(Form::WORDS) };
     let error = run(&plan, &[Candidate::of::<Reference>()], &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("no_such_setting"), "{error}");
+    assert!(Candidate::of::<Reference>().admit(plan.form, &[]).is_ok());
+    assert!(Candidate::of::<Reference>().admit(plan.form, &plan.settings).is_err());
 }
 
 #[test]
@@ -67,6 +79,8 @@ fn fewer_pairs_than_threads_are_refused() {
     let plan = Plan { items: 1, ..plan(Form::WORDS) };
     let error = run(&plan, &[], &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("fewer pairs than threads"));
+    let plan = Plan { threads: vec![1, 0], ..self::plan(Form::WORDS) };
+    assert!(run(&plan, &[], &mut |_| {}).is_err(), "no thread does nothing");
 }
 
 #[test]
@@ -79,10 +93,17 @@ fn a_table_is_filled_opened_twice_and_removed() {
     let candidate = Candidate::of::<Reference>();
     let report = scale(&plan, &candidate, &mut said).unwrap();
     assert_eq!(steps, ["insert", "sync", "open", "get", "close", "open", "close"]);
-    assert!(report.used_bytes_per_item >= 16.0 && report.insert.max >= report.insert.p50);
+    // Each of the later half took as long at least, and more nanoseconds than there are pairs.
+    let insert = report.insert;
+    assert!(insert.max >= insert.p50 && (100..=1 << 40).contains(&insert.p50));
+    assert!(insert.p50 as f64 * 50.0 <= report.load_seconds * 1.01e9, "{report:?}");
     assert!(!plan.path.exists());
     let kept = ScalePlan { kept: true, ..plan.clone() };
     scale(&kept, &candidate, &mut |_| {}).unwrap();
+    let table = open(&plan.path);
+    let used = table.stats().unwrap().used_bytes as f64 / 100.0;
+    assert_eq!(report.used_bytes_per_item, used);
+    table.close().unwrap();
     let (_, reads) = reread(&kept, &candidate, &mut |_| {}).unwrap();
     for reads in [&report.reads, &reads] {
         let kinds: Vec<_> = reads.iter().map(|it| (it.kind, it.count)).collect();
@@ -97,18 +118,51 @@ fn a_table_is_filled_opened_twice_and_removed() {
 fn nothing_is_measured_of_an_engine_that_answers_wrongly() {
     // Fails if a bug that makes an engine fast were reported as its speed.
     let directory = tempfile::tempdir().unwrap();
-    for (wrong, in_run, in_scale) in [
-        (broken::GET, "wrong answers in phase 'get'", "get 0"),
-        (broken::GET_MANY, "wrong answers in phase 'get batched'", "of get of many keys"),
-        (broken::LEN, "pairs after 'insert', not 60", "101 pairs after an open, not 100"),
-    ] {
+    let scaled = |wrong| {
         let settings = vec![("wrong".to_owned(), wrong)];
-        let candidate = Candidate::of::<Broken>();
-        let plan = Plan { settings: settings.clone(), ..plan(Form::WORDS) };
-        let error = run(&plan, &[candidate], &mut |_| {}).unwrap_err().to_string();
-        assert!(error.contains(in_run), "{error}");
         let plan = ScalePlan { settings, ..scale_plan(directory.path().join("pairs.ehdb")) };
-        let error = scale(&plan, &candidate, &mut |_| {}).unwrap_err().to_string();
+        scale(&plan, &Candidate::of::<Broken>(), &mut |_| {}).map(drop)
+    };
+    for (wrong, in_run, in_scale) in [
+        (broken::GET, "129 wrong answers in phase 'get'", "get 0"),
+        (broken::GET_MANY, "wrong answers in phase 'get batched'", "of get of many keys"),
+        (broken::LEN, "pairs after 'insert', not 129", "101 pairs after an open, not 100"),
+        (broken::ABSENT, "129 wrong answers in phase 'get absent'", "get of an absent key, 0"),
+        (broken::INSERT, "129 wrong answers in phase 'insert'", "(insert 0)"),
+        (broken::CLOSE, "earlier failure", "earlier failure"),
+    ] {
+        let error = measured(wrong, Form::WORDS).unwrap_err().to_string();
+        assert!(error.contains(in_run), "{error}");
+        let error = scaled(wrong).unwrap_err().to_string();
         assert!(error.contains(in_scale), "{error}");
     }
+    for (wrong, form, in_run) in [
+        (broken::UPDATE, Form::WORDS, "129 wrong answers in phase 'update'"),
+        (broken::REMOVE, Form::WORDS, "129 wrong answers in phase 'remove'"),
+        (broken::GET_BYTES, Form::DOUBLE_WORDS, "129 wrong answers in phase 'get'"),
+        (broken::ABSENT_BYTES, Form::DOUBLE_WORDS, "129 wrong answers in phase 'get absent'"),
+        (broken::GET_MANY_BYTES, Form::DOUBLE_WORDS, "129 wrong answers in phase 'get batched'"),
+        (broken::INSERT_MANY, Form::WORDS, "1 wrong answers in phase 'insert batched'"),
+    ] {
+        let error = measured(wrong, form).unwrap_err().to_string();
+        assert!(error.contains(in_run), "{error}");
+    }
+    assert!(scaled(broken::SYNC).is_err());
+    // A process is killed in between, and the machine keeps running.
+    scaled(broken::POWER).unwrap();
+}
+
+/// Runs the broken engine.
+fn measured(wrong: u64, form: Form) -> everhash_index::Result<()> {
+    let settings = vec![("wrong".to_owned(), wrong)];
+    let plan = Plan { settings, ..plan(form) };
+    run(&plan, &[Candidate::of::<Broken>()], &mut |_| {}).map(drop)
+}
+
+/// Opens a file that was kept.
+fn open(path: &Path) -> Box<dyn Table> {
+    let medium = FileMedium::open(path, &FileOptions::default()).expect("a file that was kept");
+    let design = Design::<FileMedium>::of::<Reference>();
+    let table = design.open(Region::new(medium), Opening::default().boot, &Inline);
+    table.expect("a table that was closed")
 }

@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use everhash_index::{
-    Capabilities, Change, Checked, Cursor, Engine, Executor, Form, Result, Setting, Settings,
-    Stats, Table, Upkeep, WordTable,
+    Capabilities, Change, Checked, Cursor, Engine, Error, Executor, Form, Result, Setting,
+    Settings, Stats, Table, Upkeep, WordTable,
 };
 use everhash_pmem::pool::ROOT;
-use everhash_pmem::{Addr, Boot, Media, Pool, Region, Site};
+use everhash_pmem::{Addr, Boot, Media, Pool, Region, Shutdown, Site};
 use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
 
 /// A get of a word finds another one.
@@ -16,6 +16,28 @@ pub const GET: u64 = 1;
 pub const GET_MANY: u64 = 2;
 /// There is a pair more than there is.
 pub const LEN: u64 = 3;
+/// A get of a word finds something where there is nothing.
+pub const ABSENT: u64 = 4;
+/// An insert of a word says that it was there.
+pub const INSERT: u64 = 5;
+/// An update of a word says that it was not.
+pub const UPDATE: u64 = 6;
+/// A removal of a word does.
+pub const REMOVE: u64 = 7;
+/// A get of bytes finds other ones.
+pub const GET_BYTES: u64 = 8;
+/// It finds something where there is nothing.
+pub const ABSENT_BYTES: u64 = 9;
+/// Many gets of bytes find nothing.
+pub const GET_MANY_BYTES: u64 = 10;
+/// Many inserts add one pair fewer.
+pub const INSERT_MANY: u64 = 11;
+/// A close fails.
+pub const CLOSE: u64 = 12;
+/// A sync does.
+pub const SYNC: u64 = 13;
+/// There is no table after a loss of power.
+pub const POWER: u64 = 14;
 
 /// Where a pool keeps which answer is wrong: behind what the reference has there.
 const WRONG: Addr = ROOT.plus(440);
@@ -69,6 +91,9 @@ impl Engine for Broken {
 
     fn open<M: Media>(pool: Pool<M>, executor: &dyn Executor) -> Result<BrokenTable<M>> {
         let wrong = pool.access().load(WRONG)?;
+        if wrong == POWER && pool.previous_shutdown() == Shutdown::Power {
+            return Err(Error::Poisoned);
+        }
         Ok(BrokenTable(Reference::open(pool, executor)?, wrong))
     }
 
@@ -98,7 +123,18 @@ impl<M: Media> Table for BrokenTable<M> {
         self.0.modify(key, change)
     }
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.0.get(key, value)
+        let found = self.0.get(key, value)?;
+        if found && self.1 == GET_BYTES {
+            value[0] ^= 1;
+        }
+        Ok(found || self.1 == ABSENT_BYTES)
+    }
+    fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let is_lost = self.1 == GET_MANY_BYTES;
+        self.0.get_many(keys, &mut |position, value| found(position, value.filter(|_| !is_lost)))
+    }
+    fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        self.0.insert_many(pairs).map(|added| added - u64::from(self.1 == INSERT_MANY))
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
         self.0.remove(key)
@@ -116,7 +152,7 @@ impl<M: Media> Table for BrokenTable<M> {
         self.0.clear()
     }
     fn sync(&self) -> Result<()> {
-        self.0.sync()
+        if self.1 == SYNC { Err(Error::Poisoned) } else { self.0.sync() }
     }
     fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
         self.0.maintain(now, budget)
@@ -128,7 +164,7 @@ impl<M: Media> Table for BrokenTable<M> {
         self.0.stats()
     }
     fn close(self: Box<Self>) -> Result<()> {
-        Box::new(self.0).close()
+        if self.1 == CLOSE { Err(Error::Poisoned) } else { Box::new(self.0).close() }
     }
     fn words(&self) -> Option<&dyn WordTable> {
         self.0.words().map(|_| self as &dyn WordTable)
@@ -137,20 +173,21 @@ impl<M: Media> Table for BrokenTable<M> {
 
 impl<M: Media> WordTable for BrokenTable<M> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
-        WordTable::insert_word(&self.0, key, value)
+        WordTable::insert_word(&self.0, key, value).map(|absent| absent && self.1 != INSERT)
     }
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
         WordTable::put_word(&self.0, key, value)
     }
     fn update_word(&self, key: u64, value: u64) -> Result<bool> {
-        WordTable::update_word(&self.0, key, value)
+        WordTable::update_word(&self.0, key, value).map(|there| there && self.1 != UPDATE)
     }
     fn get_word(&self, key: u64) -> Result<Option<u64>> {
         let found = WordTable::get_word(&self.0, key)?;
-        Ok(found.map(|value| value + u64::from(self.1 == GET)))
+        let found = found.map(|value| value + u64::from(self.1 == GET));
+        Ok(found.or((self.1 == ABSENT).then_some(7)))
     }
     fn remove_word(&self, key: u64) -> Result<bool> {
-        WordTable::remove_word(&self.0, key)
+        WordTable::remove_word(&self.0, key).map(|there| there && self.1 != REMOVE)
     }
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         WordTable::get_words(&self.0, keys, values)?;
