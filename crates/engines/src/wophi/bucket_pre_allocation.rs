@@ -233,7 +233,11 @@ fn behind(span: Span, bytes: u64) -> Span {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use everhash_index::Error;
+    use everhash_pmem::media::file::system::{Call, System};
     use everhash_pmem::{FileMedium, FileOptions, Image, Region, Std};
 
     use super::*;
@@ -270,30 +274,43 @@ mod tests {
         assert_eq!((pab.usage().unwrap().free, pab.usage().unwrap().used), (4, 0));
     }
 
+    /// A system that counts the pieces which are written as zeros.
+    #[derive(Debug, Default)]
+    struct Zeros(AtomicU32);
+
+    impl System for Zeros {
+        fn call(&self, call: Call, run: &mut dyn FnMut() -> io::Result<u64>) -> io::Result<u64> {
+            self.0.fetch_add(u32::from(call == Call::Write), Ordering::Relaxed);
+            run()
+        }
+    }
+
     #[test]
     fn the_memory_of_a_whole_piece_is_prepared_when_its_first_bucket_is_taken() {
         // Fails if memory comes by faults, bucket by bucket, or if a bucket in use is among what is
         // prepared: it would lose its words.
+        const PAGE: u64 = 4096;
         let path = std::env::temp_dir().join(format!("wophi-prepared-{}", std::process::id()));
-        let options = FileOptions { capacity_bytes: 1 << 20, ..FileOptions::default() };
-        let region = Region::new(FileMedium::create(&path, 8192, &options).unwrap());
+        let zeros = Arc::new(Zeros::default());
+        let system = Arc::clone(&zeros) as Arc<dyn System>;
+        let options = FileOptions { capacity_bytes: 1 << 20, system, ..FileOptions::default() };
+        let region = Region::new(FileMedium::create(&path, 16 * PAGE, &options).unwrap());
         let pm = region.access();
-        pm.write_words(Addr::NULL, &[7; 1024]).unwrap();
-        let space = Arc::new(Space::fresh(region.clone(), Addr::new(1024)));
-        let pab = PreAllocated::new(Arc::clone(&space), 64, 192);
-        let array = space.take(64 * 8, 64).unwrap().span;
+        let space = Arc::new(Space::fresh(region.clone(), Addr::new(PAGE)));
+        let pab = PreAllocated::new(Arc::clone(&space), 64, 2 * PAGE);
+        let array = space.take(5 * PAGE, PAGE).unwrap().span;
         pab.add_array(array, [array]).unwrap();
-        let taken: Vec<_> = (0..8)
+        let taken: Vec<_> = (0..5 * PAGE / 64)
             .map(|_| {
                 let at = pab.take().unwrap();
-                let found = pm.load(at.plus(7)).unwrap();
                 pm.store(at.plus(7), 9).unwrap();
-                (at, found)
+                (at, zeros.0.load(Ordering::Relaxed))
             })
             .collect();
         // Two pieces, and the rest, which is shorter than one.
-        let found: Vec<_> = taken.iter().map(|(_, found)| *found).collect();
-        assert_eq!(found, [0, 0, 0, 0, 0, 0, 7, 7]);
+        let written: Vec<_> = taken.iter().map(|(_, written)| *written).collect();
+        let expected = [vec![1; 128], vec![2; 128 + 64]].concat();
+        assert_eq!(written, expected);
         assert!(taken.iter().all(|(at, _)| pm.load(at.plus(7)).unwrap() == 9));
     }
 
