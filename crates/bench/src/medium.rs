@@ -45,8 +45,6 @@ pub fn best_write_back() -> WriteBack {
 
 #[cfg(test)]
 mod tests {
-    use everhash_index::{Form, HashKind};
-
     use super::*;
     use crate::candidates;
 
@@ -56,17 +54,7 @@ mod tests {
         // that does not the other: ElimDA has collecting logs where caches are durable.
         let elimda = candidates().into_iter().find(|candidate| candidate.name == "elimda");
         for durable_caches in [false, true] {
-            let plan = Plan {
-                items: 1000,
-                form: Form::WORDS,
-                threads: vec![1],
-                rounds: 1,
-                hash: HashKind::Xxh3,
-                presized: true,
-                settings: Vec::new(),
-                write_back: WriteBack::None,
-                durable_caches,
-            };
+            let plan = Plan { durable_caches, ..Plan::of(1000) };
             let table = make(&plan, &elimda.as_ref().unwrap().in_memory).unwrap();
             let stats = table.stats().unwrap();
             let logs = stats.own.iter().find(|(name, _)| *name == "collecting_logs").unwrap();
@@ -79,17 +67,7 @@ mod tests {
         // Fails if inserts were measured with growth where there should be none, or without it.
         let elimda = candidates().into_iter().find(|candidate| candidate.name == "elimda").unwrap();
         let slots = [false, true].map(|presized| {
-            let plan = Plan {
-                items: 100_000,
-                form: Form::WORDS,
-                threads: vec![1],
-                rounds: 1,
-                hash: HashKind::Xxh3,
-                presized,
-                settings: Vec::new(),
-                write_back: WriteBack::None,
-                durable_caches: false,
-            };
+            let plan = Plan { presized, ..Plan::of(100_000) };
             make(&plan, &elimda.in_memory).unwrap().stats().unwrap().slots
         });
         assert!(slots[0] < 100_000 && slots[1] >= 100_000, "{slots:?}");

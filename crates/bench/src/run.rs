@@ -166,6 +166,23 @@ mod tests {
 
     use super::*;
 
+    impl Plan {
+        /// One round of so many pairs of words by one thread.
+        pub fn of(items: u64) -> Plan {
+            Plan {
+                items,
+                form: Form::WORDS,
+                threads: vec![1],
+                rounds: 1,
+                hash: HashKind::Xxh3,
+                presized: true,
+                settings: Vec::new(),
+                write_back: WriteBack::None,
+                durable_caches: false,
+            }
+        }
+    }
+
     #[test]
     fn an_engine_that_cannot_hold_the_pairs_is_left_out() {
         // Fails if a run ended with an engine that has not the form; or if one that makes each
@@ -175,17 +192,7 @@ mod tests {
         words.in_memory.capabilities.byte_strings = false;
         words.in_memory.capabilities.durability = &[Durability::Immediate, Durability::Batch];
         assert!(words.holds(Form::WORDS) && !words.holds(Form::Variable) && words.batches());
-        let plan = Plan {
-            items: 10,
-            form: Form::Variable,
-            threads: vec![1],
-            rounds: 1,
-            hash: HashKind::Xxh3,
-            presized: true,
-            settings: Vec::new(),
-            write_back: WriteBack::None,
-            durable_caches: false,
-        };
+        let plan = Plan { form: Form::Variable, ..Plan::of(10) };
         let report = run(&plan, &[words], &mut |_| {}).unwrap();
         assert_eq!(report.rows.len(), Ceiling::ALL.len());
     }

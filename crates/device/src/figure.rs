@@ -85,19 +85,25 @@ impl Figure {
 mod tests {
     use super::*;
 
+    impl Figure {
+        /// A figure without curves.
+        pub fn empty() -> Figure {
+            Figure {
+                name: "test",
+                title: "test".to_string(),
+                x: "across",
+                x_scale: Scale::Linear,
+                y: "up",
+                series: Vec::new(),
+            }
+        }
+    }
+
     #[test]
     fn a_pair_of_curves_shares_a_colour_and_no_other_has_it() {
         // Fails if a published curve could not be told from a measured one, or from another pair's;
         // or if a series without points were drawn.
-        let figure = Figure {
-            name: "test",
-            title: "test".to_string(),
-            x: "across",
-            x_scale: Scale::Linear,
-            y: "up",
-            series: Vec::new(),
-        };
-        let figure = figure.pair("", vec![(1.0, 2.0)], vec![(1.0, 3.0)]);
+        let figure = Figure::empty().pair("", vec![(1.0, 2.0)], vec![(1.0, 3.0)]);
         let figure = figure.pair("reads", Vec::new(), vec![(1.0, 4.0)]);
         let series: Vec<_> =
             figure.series.iter().map(|it| (it.name.as_str(), it.mark, it.pair)).collect();

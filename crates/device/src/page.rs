@@ -129,7 +129,7 @@ pub fn write_report(probe: &Probe, folder: &Path) -> io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Figure, Scale};
+    use crate::figure::Figure;
     use crate::table::{Table, Tolerance};
 
     /// A probe of three values in two topics, of which the second is wrong.
@@ -144,15 +144,7 @@ mod tests {
             source: "somebody",
         };
         let rows = vec![row("one", 101.0), row("one", 222.0), row("two", 99.0)];
-        let figure = Figure {
-            name: "test",
-            title: "test".to_string(),
-            x: "across",
-            x_scale: Scale::Linear,
-            y: "up",
-            series: Vec::new(),
-        };
-        let figures = vec![figure.pair("", vec![(1.0, 2.0)], vec![(1.0, 3.0)])];
+        let figures = vec![Figure::empty().pair("", vec![(1.0, 2.0)], vec![(1.0, 3.0)])];
         let (profile, title) = ("mine".to_string(), "in one line".to_string());
         Probe { profile, title, table: Table { rows }, figures }
     }

@@ -140,14 +140,8 @@ mod tests {
     #[test]
     fn every_point_and_name_is_drawn() {
         // Fails if a series were left out of the picture or of its legend.
-        let figure = Figure {
-            name: "test",
-            title: "A < B".to_string(),
-            x: "across",
-            x_scale: Scale::Logarithmic,
-            y: "up",
-            series: Vec::new(),
-        };
+        let (title, x_scale) = ("A < B".to_string(), Scale::Logarithmic);
+        let figure = Figure { title, x_scale, ..Figure::empty() };
         let figure = figure.pair(
             "thing",
             vec![(8.0, 1.0), (16.0, 2.0)],

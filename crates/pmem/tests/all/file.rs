@@ -42,6 +42,14 @@ impl System for Zeros {
     }
 }
 
+/// Makes a file of `bytes` bytes; what is written to it as zeros is counted.
+fn counting_zeros(bytes: u64) -> (Directory, Region<FileMedium>, Arc<Zeros>) {
+    let (directory, zeros) = (Directory::new(), Arc::new(Zeros::default()));
+    let options = FileOptions { system: Arc::clone(&zeros) as _, ..options() };
+    let medium = FileMedium::create(directory.file(), bytes, &options).unwrap();
+    (directory, Region::new(medium), zeros)
+}
+
 fn published(directory: &Directory, bytes: u64) -> FileMedium {
     let medium = FileMedium::create(directory.file(), bytes, &options()).unwrap();
     medium.publish().unwrap();
@@ -578,10 +586,8 @@ fn pages_of_a_heap_behind_the_first_of_a_class_are_prepared_at_once() {
     // Fails if the memory of each page comes by faults, one by one, or if that of the first one is
     // prepared: a class of few records would take 64 KiB of the device then.
     const PAGE: u64 = 1 << 16;
-    let (directory, zeros) = (Directory::new(), Arc::new(Zeros::default()));
-    let options = FileOptions { system: Arc::clone(&zeros) as _, ..options() };
-    let medium = FileMedium::create(directory.file(), 4 * PAGE, &options).unwrap();
-    let space = Arc::new(Space::fresh(Region::new(medium), Addr::NULL.plus(8)));
+    let (_directory, region, zeros) = counting_zeros(4 * PAGE);
+    let space = Arc::new(Space::fresh(region, Addr::NULL.plus(8)));
     let (heap, class) = (Heap::new(space, PAGE), Class::of(PAGE / 8).unwrap());
     let writes = [0, 1].map(|page| {
         let taken = [(); 8].map(|()| heap.take(class).unwrap());
@@ -596,10 +602,7 @@ fn a_long_record_in_new_storage_is_prepared_at_once() {
     // Fails if its memory comes by faults, one by one, or if it is prepared each time its place is
     // used again, which takes longer than a record of some pages.
     const PAGE: u64 = 1 << 16;
-    let (directory, zeros) = (Directory::new(), Arc::new(Zeros::default()));
-    let options = FileOptions { system: Arc::clone(&zeros) as _, ..options() };
-    let medium = FileMedium::create(directory.file(), 4 * PAGE, &options).unwrap();
-    let region = Region::new(medium);
+    let (_directory, region, zeros) = counting_zeros(4 * PAGE);
     let space = Arc::new(Space::fresh(region.clone(), Addr::NULL.plus(8)));
     let (heap, class) = (Heap::new(space, PAGE), Class::of(PAGE / 4).unwrap());
     let at = heap.take(class).unwrap();
@@ -616,10 +619,7 @@ fn what_is_in_memory_is_renewed_without_a_write() {
     // or if those are not that are in memory in part only: they would be read from the device, or
     // come by faults, one by one.
     const PIECE: u64 = 1 << 16;
-    let (directory, zeros) = (Directory::new(), Arc::new(Zeros::default()));
-    let options = FileOptions { system: Arc::clone(&zeros) as _, ..options() };
-    let medium = FileMedium::create(directory.file(), 4 * PIECE, &options).unwrap();
-    let region = Region::new(medium);
+    let (_directory, region, zeros) = counting_zeros(4 * PIECE);
     let (pm, piece) = (region.access(), Span::of_bytes(Addr::new(PIECE), PIECE));
     pm.write_words(piece.start, &[7; PIECE as usize / 8]).unwrap();
     let renewed = || {
