@@ -38,8 +38,9 @@ struct Judge<'a, M: Media> {
     is_closed: bool,
     /// Items that have a newer one, or another copy.
     doubled: u64,
-    /// Units that are in use.
-    units: u64,
+    /// Whether there are fewer units than there were: what they had absorbed, and where, is not
+    /// known, and anything in the backup log may be old.
+    units_are_gone: bool,
     /// Live slots of the log, by bucket and segment: hash, order number, where the item lies.
     logged: Vec<Logged>,
     /// What was damaged so far, if that is passed over.
@@ -98,7 +99,7 @@ pub fn check<M: Media>(region: &Region<M>, visit: &mut dyn FnMut(&[u8], &[u8])) 
 /// As [`check`], but passes over what is damaged, which costs as little as can be known: a record
 /// or an item its pair, a line of the log or a unit its items, a link of the log what lies behind
 /// it in its lane, the head of a segment that segment. Where a watermark is damaged, items of the
-/// log are left out that may be old.
+/// log are left out that may be old: all of them, if a closed pool has fewer units than it had.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the root is damaged.
@@ -136,7 +137,7 @@ impl<'a, M: Media> Judge<'a, M> {
             budget: Budget::of(region.media().bytes()),
             is_closed,
             doubled: 0,
-            units: 0,
+            units_are_gone: false,
             logged: Vec::new(),
             damages: None,
         })
@@ -145,6 +146,10 @@ impl<'a, M: Media> Judge<'a, M> {
     /// Visits every pair once; returns how many there are.
     fn pairs(&mut self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let segments = self.segments()?;
+        // Where segments are damaged, nobody knows how many units they had.
+        if self.finds_no_damage() {
+            self.count_units(&segments)?;
+        }
         for lane in 0..self.geometry.lanes {
             let read = self.lane(lane);
             self.pass(read)?;
@@ -165,21 +170,46 @@ impl<'a, M: Media> Judge<'a, M> {
             self.pass(read)?;
         }
         // What is damaged explains why there are fewer.
-        if self.damages.as_ref().is_none_or(Vec::is_empty) {
-            let counted = self.demand_counts(items);
+        if self.finds_no_damage() {
+            let counted = self.demand_items(items);
             self.pass(counted)?;
         }
         Ok(items)
     }
 
-    /// Demands that a closed pool has as many pairs and units as it had then: a hole in it looks
-    /// like space that was never used.
-    fn demand_counts(&self, found: u64) -> Result<()> {
-        let units = layout::open(self.pm.load(layout::UNITS)?, layout::UNITS, Kind::Units);
-        if self.is_closed && units != Some(self.units) {
-            let broken = "a table has as many units as when it was closed";
-            return Err(corrupt(layout::UNITS, broken));
+    fn finds_no_damage(&self) -> bool {
+        self.damages.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    /// Demands that a closed pool has as many units as it had then: a hole in one looks like space
+    /// that was never used, and what it has absorbed like items of the log that count.
+    fn count_units(&mut self, segments: &[Segment]) -> Result<()> {
+        if !self.is_closed {
+            return Ok(());
         }
+        let units = layout::open(self.pm.load(layout::UNITS)?, layout::UNITS, Kind::Units)
+            .ok_or(corrupt(layout::UNITS, "the number of units matches its check"));
+        let Some(units) = self.pass(units)? else { return Ok(()) };
+        let mut found = 0;
+        for segment in segments {
+            // It is reported, and its units are lost with it, where its pairs are read.
+            let Ok(lap) = self.lap(segment.at) else { return Ok(()) };
+            for unit in 0..self.geometry.segment_units {
+                // One with a damaged state is still there.
+                found += u64::from(!matches!(self.unit_state(segment, unit, lap), Ok(None)));
+            }
+        }
+        if found != units {
+            let broken = "a table has as many units as when it was closed";
+            self.pass::<()>(Err(corrupt(layout::UNITS, broken)))?;
+            self.units_are_gone = true;
+        }
+        Ok(())
+    }
+
+    /// Demands that a closed pool has as many pairs as it had then: a hole in it looks like space
+    /// that was never used.
+    fn demand_items(&self, found: u64) -> Result<()> {
         let items = layout::open(self.pm.load(layout::ITEMS)?, layout::ITEMS, Kind::Items);
         let is_true = |items| (found..=found + self.doubled).contains(&items);
         match !self.is_closed || items.is_some_and(is_true) {
@@ -427,9 +457,7 @@ impl<'a, M: Media> Judge<'a, M> {
         reading: &mut Reading<'_>,
     ) -> Result<()> {
         let geometry = self.geometry;
-        let lap_at = geometry.lap_at(segment.at);
-        let lap = layout::open_lap(self.pm.load(lap_at)?, lap_at)
-            .ok_or(corrupt(lap_at, "the lap of a segment matches its check"))?;
+        let lap = self.lap(segment.at)?;
         let mut watermarks = Vec::new();
         for bucket in 0..geometry.buckets {
             let at = geometry.watermark_at(segment.at, bucket);
@@ -437,6 +465,9 @@ impl<'a, M: Media> Judge<'a, M> {
             let watermark = layout::open(word, at, Kind::Watermark)
                 .ok_or(corrupt(at, "a watermark matches its check"));
             watermarks.push(self.pass(watermark)?.unwrap_or(UNKNOWN));
+        }
+        if self.units_are_gone {
+            watermarks.fill(UNKNOWN);
         }
         for unit in 0..geometry.segment_units {
             let read = self.unit(segment, (unit, lap), &mut watermarks, reading);
@@ -463,15 +494,10 @@ impl<'a, M: Media> Judge<'a, M> {
     ) -> Result<()> {
         let geometry = self.geometry;
         let at = geometry.unit_at(segment.at, unit);
-        let (Some(_), Some(state)) =
-            (self.state(geometry.commit_of(segment.at, unit), lap)?, self.state(at, lap)?)
-        else {
-            return Ok(());
-        };
+        let Some(state) = self.unit_state(segment, unit, lap)? else { return Ok(()) };
         if state.bucket >= geometry.buckets || state.live >> geometry.unit_slots != 0 {
             return Err(corrupt(at, "the state of a unit is in range"));
         }
-        self.units += 1;
         let watermark = self.watermark(at);
         let watermark = self.pass(watermark)?.unwrap_or(UNKNOWN);
         let absorbed = &mut watermarks[state.bucket as usize];
@@ -511,7 +537,21 @@ impl<'a, M: Media> Judge<'a, M> {
         Ok(())
     }
 
-    /// Returns the state of a unit in a segment with this lap, or `None` if the unit is free.
+    /// Returns the lap of the segment at `at`.
+    fn lap(&self, at: Addr) -> Result<u64> {
+        let at = self.geometry.lap_at(at);
+        layout::open_lap(self.pm.load(at)?, at)
+            .ok_or(corrupt(at, "the lap of a segment matches its check"))
+    }
+
+    /// Returns the state of a unit of a segment with this lap, or `None` if the unit is free.
+    fn unit_state(&self, segment: &Segment, unit: u64, lap: u64) -> Result<Option<UnitState>> {
+        let commit = self.state(self.geometry.commit_of(segment.at, unit), lap)?;
+        let own = self.state(self.geometry.unit_at(segment.at, unit), lap)?;
+        Ok(commit.and(own))
+    }
+
+    /// Returns the state at `at` in a segment with this lap, or `None` if there is none yet.
     fn state(&self, at: Addr, lap: u64) -> Result<Option<UnitState>> {
         UnitState::of_lap(self.pm.load(at)?, at, lap)
             .ok_or(corrupt(at, "the state of a unit matches its check"))
