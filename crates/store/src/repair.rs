@@ -78,8 +78,13 @@ impl Db {
     /// The copy has the same engine, form and hash function, and the settings in `options`. If
     /// `options` choose [`Durability::Immediate`] or the database was made with it, so is the copy;
     /// the latter only shows if the database was closed cleanly and can be opened in spite of its
-    /// damage. A pair counts as intact if its checksums match; pairs of a fixed form have none of
-    /// their own, so that the structure around them counts.
+    /// damage. A pair counts as intact if its checksums match; with `wophi`, `elimda` and `tiered`,
+    /// pairs of a fixed form have none of their own, so that the structure around them counts.
+    ///
+    /// What was replaced or removed is not copied, as far as that can be known. With `reef` and
+    /// `tiered`, older pairs of a key stay in the file for a while, and one of them is copied if
+    /// the newest one, or what removed the key, is damaged beyond recognition. With `elimda`, that
+    /// happens if a file that was not closed has lost a part that now reads as zeros.
     ///
     /// # Errors
     /// [`Error::File`] if not even the header or the root can be read, and those of [`Db::backup`].

@@ -16,8 +16,9 @@ use crate::output::{self, count};
 /// The database is checked first. If its structure is sound, it is recovered and closed cleanly: it
 /// then holds what was stored last, which may be older for some keys than for others. If it is
 /// damaged, nothing is changed and the status is 1; --into then copies every pair that is intact
-/// into a new database and lists the damages, and the status is 1 if there were any. Where there is
-/// a backup, prefer that.
+/// into a new database and lists the damages, and the status is 1 if there were any. Of a key whose
+/// newest pair is damaged, an older one may be copied, also if the key was removed (engines reef
+/// and tiered). Where there is a backup, prefer that.
 #[derive(Debug, Args)]
 pub struct Repair {
     #[command(flatten)]

@@ -124,7 +124,8 @@ fn at_rest<M: Media>(region: &Region<M>, boot: Boot) -> Result<Left> {
 }
 
 /// Visits every pair that is sound: a damaged object costs itself, and a damaged head its segment.
-/// A pair may be one that was replaced or removed by what is damaged.
+/// A pair that was replaced or removed by what is damaged is left out only if the key can still be
+/// read there.
 ///
 /// After power loss, what is not sound behind the durable end of a stream need not be damage; it is
 /// reported if something sound lies behind it: a process may have been killed before.
@@ -486,6 +487,7 @@ impl<M: Media> Judge<'_, M> {
             let error = Error::Corrupt { at: at.byte(), broken };
             if offset < certain {
                 damage(error)?;
+                self.bury(at, words - offset, newest)?;
             } else {
                 cut.get_or_insert(error);
                 if !self.salvages {
@@ -495,6 +497,18 @@ impl<M: Media> Judge<'_, M> {
             offset = self.next_object(segment, (offset + 1, words), &mut search)?;
         }
         Ok(words)
+    }
+
+    /// Leaves out the older pair of the key that a damaged object of at most `left` words seems to
+    /// have, if there is one: that was replaced or removed.
+    fn bury(&self, at: Addr, left: u64, newest: &mut Newest) -> Result<()> {
+        let Some(lengths) = self.lengths(at, left)? else { return Ok(()) };
+        let mut key = Vec::new();
+        self.pm.read_bytes(at.plus(lengths.head_words), lengths.key_bytes, &mut key)?;
+        if let Some(older) = newest.get_mut(&key) {
+            *older = None;
+        }
+        Ok(())
     }
 
     fn stream_of(&self, key: &[u8]) -> u64 {
