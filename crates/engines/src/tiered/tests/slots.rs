@@ -15,6 +15,7 @@ use everhash_testkit::settle;
 use super::copies::{Spot, copies, room};
 use super::mechanisms::{of_the_paper, two_layers};
 use crate::tiered::bucket::PairCodec;
+use crate::tiered::concurrency::Group;
 use crate::tiered::layout::{self, Line, is_deleted, is_second, is_shadow, is_valid};
 use crate::tiered::state::Tiered as Open;
 use crate::tiered::{Tiered, TieredSettings, TieredTable, check};
@@ -205,6 +206,42 @@ fn no_deletion_reaches_the_bottom() {
         let is_left = |copy: &Spot| copy.rank as u64 + 1 == layers && is_deleted(copy.state);
         assert_eq!(all.filter(is_left).collect::<Vec<_>>(), []);
     }
+}
+
+#[test]
+fn a_write_changes_the_sequence_of_the_group_in_which_its_copy_lies() {
+    // Fails if a write keeps readers from the other group of its key, while those of its own read
+    // what is half written.
+    let (measured, count) = filled(Form::WORDS, of_the_paper());
+    let TieredTable::Words(table) = &measured.table else { panic!("the form is words") };
+    let (live, words) = (table.layers.live(), measured.words());
+    let mut times = [[0; 2]; 3];
+    for (number, key) in (0..count).chain(1 << 32..(1 << 32) + count / 2).enumerate() {
+        let hash = hash_of(table, key);
+        let groups = table.groups.of(live, layout::positions(hash)).map(Group::sequence);
+        if core::ptr::eq(groups[0], groups[1]) {
+            continue;
+        }
+        let stamps = groups.map(|group| group.read().unwrap().unwrap());
+        let before = copies(table, hash);
+        let kind = match number % 2 {
+            _ if before.is_empty() => 0,
+            kind => 1 + kind,
+        };
+        match kind {
+            0 => assert!(words.insert_word(key, key).unwrap()),
+            1 => assert!(words.update_word(key, 1).unwrap()),
+            _ => assert!(words.remove_word(key).unwrap()),
+        }
+        let after = copies(table, hash);
+        let second = is_second(after.first().unwrap_or_else(|| &before[0]).state);
+        let changed = [0, 1].map(|group| !groups[group].validate(stamps[group]));
+        assert_eq!(changed, [!second, second], "{key}, kind {kind}");
+        times[kind][usize::from(second)] += 1;
+    }
+    println!("{times:?}");
+    assert!(times.as_flattened().iter().all(|times| *times > 50), "{times:?}");
+    assert!(table.layers.live() == live, "the table has grown");
 }
 
 #[test]
