@@ -54,3 +54,26 @@ fn a_reader_looks_again_when_the_shard_has_moved() {
     });
     assert_eq!((found.unwrap(), looks), (3, 2));
 }
+
+#[test]
+fn writers_beside_one_another_note_their_places_in_lanes_of_their_own() {
+    // Fails if a writer takes a lane in which another one is, or stores its note in another lane
+    // than its own: recovery would not flush what one of them left visible and not durable.
+    let region = Region::new(Image::<Std>::new(4096, 4096));
+    let (pm, first) = (region.access(), Addr::new(1024));
+    let lanes = Lanes::<Std>::new(first, 4);
+    let notes = || {
+        let mut notes = [0, 1, 2, 3].map(|lane| pm.load(first.plus(lane * 8)).unwrap());
+        notes.sort_unstable();
+        notes
+    };
+    let buckets = [2048, 2304, 2560];
+    let writers = buckets.map(|bucket| lanes.bucket(&pm, Addr::new(bucket)).unwrap());
+    let of_shard = lanes.shard(&pm, 5).unwrap();
+    assert_eq!(notes(), [11, 2048, 2304, 2560]);
+    drop((writers, of_shard));
+    // A note stands until another one takes its place.
+    assert_eq!(notes(), [11, 2048, 2304, 2560]);
+    let _another = lanes.bucket(&pm, Addr::new(2816)).unwrap();
+    assert!(notes().contains(&2816));
+}

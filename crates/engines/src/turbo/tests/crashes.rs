@@ -1,9 +1,12 @@
 //! Every crash leaves what was there before or after the operation that it interrupts.
 
-use everhash_pmem::crash::{Limits, Model};
+use everhash_index::{Inline, Opening, Table, create, open};
+use everhash_pmem::crash::{Limits, Model, What};
+use everhash_pmem::media::traced::Traced;
+use everhash_pmem::{Region, Std};
 use everhash_testkit::crash::{Effort, survives};
 
-use crate::turbo::Turbo;
+use crate::turbo::{Turbo, TurboSettings, recovery};
 
 /// Some seconds for each form and model. `everhash crash` does more, and judges the mutants.
 ///
@@ -59,4 +62,27 @@ fn p05_what_a_reader_saw_after_the_end_of_a_process_survives_a_power_failure() {
 fn p01_a_power_failure_is_survived_where_a_line_keeps_no_order() {
     // Fails as on files, and if a write-back is missing that a file's sync makes good.
     survive(Model::Arm);
+}
+
+#[test]
+fn p05_recovery_makes_everything_durable_where_no_lane_says_what_is_not() {
+    // Fails if a table without lanes, or one on a file, whose writers note nothing, is read after a
+    // killed process before all that is visible is durable; or if a table with lanes waits for it.
+    for (model, lanes, expected) in
+        [(Model::Adr, 0, 1), (Model::File, 0, 1), (Model::File, 4, 1), (Model::Adr, 4, 0)]
+    {
+        let region = Region::new(Traced::<Std>::new(model, 0, 1 << 20));
+        let settings = TurboSettings { lanes, ..TurboSettings::tiny() };
+        let opening = Opening::default();
+        let table = create::<Turbo, _>(region.clone(), &opening, &settings, &Inline).unwrap();
+        assert!(table.words().unwrap().insert_word(1, 2).unwrap());
+        drop(table);
+        region.media().take_log();
+        drop(open::<Turbo, _>(region.clone(), opening.boot, &Inline).unwrap());
+        let log = region.media().take_log();
+        let accepted = log.events().iter().filter(|event| {
+            event.site == Some(recovery::sites::ACCEPTED) && matches!(event.what, What::Sync)
+        });
+        assert_eq!(accepted.count(), expected, "{model}, {lanes} lanes");
+    }
 }
