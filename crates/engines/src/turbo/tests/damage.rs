@@ -274,7 +274,8 @@ fn a_killed_table_with_a_damaged_bucket_has_figures_and_can_be_closed() {
     pm.store(meta, whole ^ 1 << 3).unwrap();
     for _ in 0..2 {
         let table = again();
-        assert!(matches!(table.len(), Err(Error::Corrupt { .. })));
+        // It is no other number when it is asked for again.
+        (0..2).for_each(|_| assert!(matches!(table.len(), Err(Error::Corrupt { .. }))));
         let items = table.stats().unwrap().items;
         assert!((97..100).contains(&items), "{items}: without those of one bucket");
         Box::new(table).close().unwrap();
