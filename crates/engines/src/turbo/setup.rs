@@ -219,6 +219,15 @@ mod tests {
     }
 
     #[test]
+    fn a_shard_does_not_begin_with_more_buckets_than_it_may_have() {
+        // Fails if a table is made, or opened, whose shards are larger than they may grow.
+        let settings =
+            TurboSettings { buckets_per_shard: 4, max_buckets: 2, ..TurboSettings::tiny() };
+        let refused = settings.check_all();
+        assert!(matches!(refused, Err(Error::Setting { name: "buckets_per_shard", .. })));
+    }
+
+    #[test]
     fn settings_survive_the_root_and_damage_does_not_pass() {
         // Fails if a field is lost, or if a flipped bit goes unnoticed.
         let settings = TurboSettings { lanes: 3, gc_probes: 77, ..TurboSettings::tiny() };

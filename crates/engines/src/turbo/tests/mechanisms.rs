@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use everhash_index::{Cursor, Error, Form, Inline, Opening, Table, WordTable, create, open};
-use everhash_pmem::{Image, Region, Std};
+use everhash_index::{
+    Cursor, Error, Form, Inline, Opening, Table, WordTable, create, open, open_read_only,
+};
+use everhash_pmem::{Image, Media, Region, Std};
 
 use everhash_testkit::measured::{MEMORY, Measured};
 
@@ -429,4 +431,155 @@ fn a_key_at_the_end_of_a_shard_goes_on_at_its_beginning() {
     assert!(last.iter().all(|key| words.get_word(*key).unwrap() == Some(1)));
     let place: Place = inner.directory.shards()[0].place();
     assert_eq!(place.buckets(), 16);
+}
+
+#[test]
+fn an_overflow_collects_up_to_the_load_that_leaves_room_and_doubles_beyond() {
+    // Fails if a shard doubles for deleted slots, or is collected again and again because the slots
+    // in use leave hardly any room; or if deleted slots count as being in use, or a shard that has
+    // none is built anew at the same size.
+    for (live, deleted, buckets) in [(123, 30, 16), (124, 30, 32), (100, 0, 32), (90, 1, 16)] {
+        let settings = TurboSettings { gc_probes: 1 << 20, ..ONE_SHARD() };
+        let (_region, table) = image(Form::WORDS, &settings);
+        let (inner, words) = (of_words(&table), table.words().unwrap());
+        (0..live + deleted).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+        (live..live + deleted).for_each(|key| assert!(words.remove_word(key).unwrap()));
+        let pm = inner.pool.access();
+        let held = inner.directory.shards()[0].hold(&pm).unwrap();
+        inner.make_room(&pm, &held, 0).unwrap();
+        assert_eq!(held.place().buckets(), buckets, "{live} and {deleted} of 224 slots");
+        drop(held);
+        assert!(bitmaps(&table).iter().all(|(_, delete)| *delete == 0));
+        assert_eq!(table.check().unwrap().items, live);
+    }
+}
+
+#[test]
+fn a_shard_has_64_buckets_for_each_of_its_pairs_at_most() {
+    // Fails if keys that were chosen to collide make a shard grow to its largest size, or if they
+    // are refused for ever when more pairs came.
+    let narrow = TurboSettings { buckets_per_shard: 1, scope: 1, bucket_slots: 2, ..ONE_SHARD() };
+    let (_region, table) = image(Form::WORDS, &narrow);
+    let (inner, words) = (of_words(&table), table.words().unwrap());
+    let home = |key: u64, log: u32| layout::home_of(inner.hashed(key).hash, log);
+    let collides = |key: &u64| home(*key, 6) == home(0, 6) && home(*key, 7) != home(0, 7);
+    let other = (1..).find(collides).expect("one key in 128");
+    assert!(words.insert_word(0, 1).unwrap());
+    let refused = words.insert_word(other, 1);
+    assert!(matches!(refused, Err(Error::Limit { limit: 64, .. })), "{refused:?}");
+    assert!(number(&table, "buckets") <= 64);
+    let third = (1..).find(|key| home(*key, 6) != home(0, 6)).expect("nearly every key");
+    assert!(words.insert_word(third, 1).unwrap() && words.insert_word(other, 1).unwrap());
+    assert_eq!((number(&table, "buckets"), table.check().unwrap().items), (128, 3));
+}
+
+#[test]
+fn a_clear_leaves_no_deleted_slot() {
+    // Fails if buckets that had no pair keep their deleted slots: searches go on through them, and
+    // nobody counts them any more.
+    let (_region, table) = image(Form::WORDS, &ONE_SHARD());
+    let words = table.words().unwrap();
+    (0..150).for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    (0..140).for_each(|key| assert!(words.remove_word(key).unwrap()));
+    table.clear().unwrap();
+    assert_eq!(bitmaps(&table), [(0, 0); 16]);
+}
+
+#[test]
+fn upkeep_goes_on_for_as_long_as_a_shard_is_due_and_passes_over_what_it_cannot_collect() {
+    // Fails if a call that has used up its budget says that nothing is left, or if a poisoned shard
+    // keeps the others from being collected; or if a shard is built anew whose deleted slots are in
+    // use again.
+    let settings = TurboSettings { shards: 4, gc_probes: 1 << 20, ..ONE_SHARD() };
+    let (_region, table) = image(Form::WORDS, &settings);
+    let (inner, words) = (of_words(&table), table.words().unwrap());
+    (0..400).for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    (0..400).for_each(|key| assert!(words.remove_word(key).unwrap()));
+    let due = inner.due.lock().unwrap().clone();
+    assert_eq!((due.len(), number(&table, "shards_to_collect")), (4, 4));
+    // The shard whose turn is second is in use again, and the one of the third turn is poisoned.
+    let [_, poisoned, again, _] = due[..] else { panic!("there are four") };
+    let is_again = |key: &u64| inner.directory.index_of(inner.hashed(*key).hash) == again;
+    let keys = (0..400).filter(is_again);
+    keys.for_each(|key| assert!(words.insert_word(key, 1).unwrap()));
+    let pm = inner.pool.access();
+    drop(inner.directory.shards()[poisoned as usize].hold(&pm).unwrap().pending_all());
+    let mut counts = Vec::new();
+    for _ in 0..3 {
+        let more = table.maintain(core::time::Duration::ZERO, 1).unwrap().more;
+        counts.push((more, number(&table, "collections")));
+    }
+    assert_eq!(counts, [(true, 1), (true, 1), (false, 2)]);
+    assert_eq!(number(&table, "shards_to_collect"), 0);
+}
+
+#[test]
+fn upkeep_takes_space_ahead_of_the_next_resizes_and_of_no_others() {
+    // Fails if resizes always wait for the device, or if a table at rest takes more and more.
+    let (region, table) = image(Form::WORDS, &ONE_SHARD());
+    let words = table.words().unwrap();
+    let mut keys = 0..;
+    while number(&table, "doublings") < 3 {
+        words.insert_word(keys.next().unwrap(), 1).unwrap();
+    }
+    let maintain = || {
+        table.maintain(core::time::Duration::ZERO, 1000).unwrap();
+        region.media().bytes()
+    };
+    let before = region.media().bytes();
+    let ahead = maintain();
+    assert!(ahead > before, "{before}");
+    assert_eq!([maintain(), maintain()], [ahead; 2]);
+}
+
+#[test]
+fn upkeep_of_a_table_that_is_only_read_is_refused() {
+    // Fails if a medium that may only be read is written to by maintenance.
+    let (region, table) = image(Form::WORDS, &ONE_SHARD());
+    Box::new(table).close().unwrap();
+    let table = open_read_only::<Turbo, _>(region, &Inline).unwrap();
+    let refused = table.maintain(core::time::Duration::ZERO, 10);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_damaged_number_of_items_is_counted_again() {
+    // Fails if a number that does not match its check is taken for the number of pairs.
+    let (region, table) = image(Form::WORDS, &ONE_SHARD());
+    (0..100).for_each(|key| assert!(table.words().unwrap().insert_word(key, 1).unwrap()));
+    Box::new(table).close().unwrap();
+    let (pm, at) = (region.access(), layout::ROOT.plus(layout::Root::ITEMS as u64));
+    pm.store(at, pm.load(at).unwrap() ^ 1).unwrap();
+    let table = open_read_only::<Turbo, _>(region, &Inline).unwrap();
+    assert_eq!(table.len().unwrap(), 100);
+}
+
+#[test]
+fn a_scan_of_a_full_shard_that_is_shorter_than_its_scope_shows_each_pair_once() {
+    // Fails if a path goes on past the bucket where it began.
+    let (_region, table) =
+        image(Form::WORDS, &TurboSettings { buckets_per_shard: 2, max_buckets: 2, ..ONE_SHARD() });
+    let words = table.words().unwrap();
+    let count = (0..).find(|key| words.insert_word(*key, 1).is_err()).unwrap();
+    let (mut next, mut visited) = (Some(Cursor::default()), 0);
+    while let Some(cursor) = next {
+        next = table.scan(cursor, &mut |_, _| visited += 1).unwrap();
+    }
+    assert_eq!((count, visited), (26, count));
+}
+
+#[test]
+fn figures_and_batches_keep_to_what_is_there() {
+    // Fails if slots that are not used count as slots, if the directory in DRAM is left out, or if
+    // a batch with fewer values than keys ends in a panic.
+    let settings = TurboSettings { shards: 100, bucket_slots: 4, ..ONE_SHARD() };
+    let (_region, table) = image(Form::WORDS, &settings);
+    let stats = table.stats().unwrap();
+    assert_eq!(stats.slots, 100 * 16 * 4);
+    assert!(stats.dram_bytes > 100 * 64, "{}", stats.dram_bytes);
+    let words: &dyn WordTable = table.words().unwrap();
+    assert!(words.insert_word(1, 7).unwrap());
+    let mut values = [None; 2];
+    words.get_words(&[1, 2, 3], &mut values).unwrap();
+    assert_eq!(values, [Some(7), None]);
 }
