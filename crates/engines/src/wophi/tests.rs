@@ -4,6 +4,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod faults;
+mod forged;
 mod upkeep;
 mod weak_memory;
 
