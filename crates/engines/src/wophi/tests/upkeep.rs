@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use everhash_index::{Engine, Error, Form, Inline, Opening, Settings, Stats, Table, create, open};
+use everhash_index::{
+    Engine, Error, Form, Inline, Opening, Settings, Stats, Table, create, open, open_read_only,
+};
 use everhash_pmem::crash::{Model, What};
 use everhash_pmem::media::traced::Traced;
 use everhash_pmem::{
@@ -431,4 +433,69 @@ fn an_open_and_a_clear_know_how_full_a_table_is() {
     let words = table.words().unwrap();
     (count..count + 60).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
     assert!(is_larger(&table), "it does not know how many pairs there were");
+}
+
+#[test]
+fn upkeep_takes_space_ahead_of_the_next_growth_once() {
+    // Fails if a growth waits for the device, or if a table at rest takes more and more.
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let (region, table) = make(&settings, 1 << 20);
+    let words = table.words().unwrap();
+    let maintain = || {
+        table.maintain(Duration::ZERO, 100).unwrap();
+        region.media().bytes()
+    };
+    let before = region.media().bytes();
+    (0..100).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert_eq!(maintain(), before, "no growth is near");
+    (100..142).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert_eq!((figure(&table, "growing"), region.media().bytes()), (0, before));
+    let ahead = maintain();
+    assert!(ahead >= before + (64 + 16) * LINE, "{before}, then {ahead}");
+    assert_eq!(maintain(), ahead);
+    (142..160).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+    assert_eq!(table.stats().unwrap().growth_steps, 1);
+    assert_eq!(region.media().bytes(), ahead, "the growth had to wait");
+}
+
+#[test]
+fn upkeep_of_a_table_that_is_only_read_is_refused() {
+    // Fails if maintenance goes on with a growth on a medium that may only be read.
+    let settings = WophiSettings { initial_buckets: 64, stripes: 8, ..WophiSettings::tiny() };
+    let (region, table) = make(&settings, 1 << 20);
+    insert_until_it_grows(&table);
+    Box::new(table).close().unwrap();
+    let before = region.media().words();
+    let table = open_read_only::<Wophi, _>(region.clone(), &Inline).unwrap();
+    let refused = table.maintain(Duration::ZERO, 10);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    assert!(region.media().words() == before);
+}
+
+#[test]
+fn figures_are_those_of_the_form_and_of_the_chains() {
+    // Fails if slots are counted as for another form, or if chains that updates have made longer
+    // are not noted.
+    let region = Region::new(Image::<Std>::new(0, 1 << 20));
+    let opening = Opening { form: Form::DOUBLE_WORDS, ..Opening::default() };
+    let settings = WophiSettings { initial_buckets: 1, stripes: 1, ..crowded(1) };
+    let table = create::<Wophi, _>(region, &opening, &settings, &Inline).unwrap();
+    let key = |number: u64| number.to_le_bytes().repeat(2);
+    (0..4).for_each(|number| assert!(table.insert(&key(number), &key(number)).unwrap()));
+    assert_eq!((table.stats().unwrap().slots, figure(&table, "longest_chain")), (4, 1));
+    // No slot is free beside the old pair.
+    assert!(table.update(&key(2), &key(9)).unwrap());
+    let figures = ["longest_chain", "chained_buckets", "chained_permille"];
+    assert_eq!(figures.map(|name| figure(&table, name)), [2, 1, 1000]);
+}
+
+#[test]
+fn a_pair_of_another_form_is_refused_by_the_bare_insert_too() {
+    // Fails if the insert that does not look for its key takes any length.
+    let (_, table) = make(&crowded(1), 1 << 20);
+    let bare = table.bare().unwrap();
+    for (key, value) in [(&[1; 7][..], &[1; 8][..]), (&[1; 8], &[1; 9])] {
+        assert!(bare.insert_blind(key, value).is_err());
+    }
+    assert_eq!((table.len().unwrap(), table.check().unwrap().items), (0, 0));
 }
