@@ -333,6 +333,11 @@ fn a_check_notices_that_an_upper_half_has_lost_a_pair_that_moved() {
     let is_it = matches!(checked, Err(Error::Corrupt { at, broken })
         if at == upper.byte() && broken == "what moved is in the upper half");
     assert!(is_it, "{checked:?}");
+    // Recovery would end the last copy of the pair.
+    let bytes = words.len() as u64 * 8;
+    let region = Region::new(Image::<Std>::of(&words, bytes, bytes));
+    let opened = open::<Wophi, _>(region, Opening::default().boot, &Inline).map(drop);
+    assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
 }
 
 /// What is damaged of a chain.
