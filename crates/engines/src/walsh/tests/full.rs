@@ -1,20 +1,20 @@
 //! Media without room: removing and clearing work on any of them, and then there is room again.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 
 use everhash_index::{Change, Design, Error, Form, Result, Table};
-use everhash_pmem::media::{Hints, Holes, Simulation};
-use everhash_pmem::{Addr, Domain, Guarantees, Image, Lock, Media, Site, Span, Std};
+use everhash_pmem::{Addr, Domain, Guarantees, Image, Lock, Std};
 use everhash_testkit::model::{Pairs, check_pool, scan_all};
 use everhash_testkit::room;
 use everhash_testkit::session::Session;
 
+use super::refusing::Refusing;
 use crate::walsh::reserve::Purpose;
 use crate::walsh::{Walsh, WalshSettings};
 
-const FILE: Guarantees =
+pub(super) const FILE: Guarantees =
     Guarantees { domain: Domain::Synced, same_line_order: false, access_unit_bytes: 4096 };
 
 const MEMORY: Guarantees =
@@ -379,109 +379,6 @@ fn a_cleared_area_that_a_crash_meets_before_its_tail_is_empty() {
         assert_eq!(check_pool(&Design::of::<Walsh>(), &region).unwrap().len(), 1);
     }
     session.close().unwrap();
-}
-
-/// An image that refuses to grow for a while.
-struct Refusing {
-    image: Image,
-    calls: AtomicU64,
-    /// The first call that is refused, and the first one behind it that is not.
-    refused: [AtomicU64; 2],
-    /// Whether a sync finds no room either.
-    refuses_sync: AtomicBool,
-}
-
-impl Refusing {
-    fn new(guarantees: Guarantees, refused: [u64; 2]) -> Refusing {
-        Refusing {
-            image: Image::new(0, 4 << 20).with_guarantees(guarantees),
-            calls: AtomicU64::new(0),
-            refused: refused.map(AtomicU64::new),
-            refuses_sync: AtomicBool::new(false),
-        }
-    }
-}
-
-impl Hints for Refusing {}
-impl Holes for Refusing {}
-impl Simulation<<Image as Media>::Context> for Refusing {}
-
-impl Media for Refusing {
-    type Sync = <Image as Media>::Sync;
-    type Context = <Image as Media>::Context;
-    type Block<'a, const N: usize> = <Image as Media>::Block<'a, N>;
-
-    fn context(&self) -> Self::Context {
-        self.image.context();
-    }
-
-    fn bytes(&self) -> u64 {
-        self.image.bytes()
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        self.image.guarantees()
-    }
-
-    fn block<'a, const N: usize>(
-        &'a self,
-        cx: &'a Self::Context,
-        at: Addr,
-    ) -> everhash_pmem::Result<Self::Block<'a, N>> {
-        self.image.block(cx, at)
-    }
-
-    fn read_words(
-        &self,
-        cx: &Self::Context,
-        at: Addr,
-        out: &mut [u64],
-    ) -> everhash_pmem::Result<()> {
-        self.image.read_words(cx, at, out)
-    }
-
-    fn write_words(
-        &self,
-        cx: &Self::Context,
-        at: Addr,
-        words: &[u64],
-    ) -> everhash_pmem::Result<()> {
-        self.image.write_words(cx, at, words)
-    }
-
-    fn write_words_nt(
-        &self,
-        cx: &Self::Context,
-        at: Addr,
-        words: &[u64],
-        site: Site,
-    ) -> everhash_pmem::Result<()> {
-        self.image.write_words_nt(cx, at, words, site)
-    }
-
-    fn flush(&self, cx: &Self::Context, span: Span, site: Site) {
-        self.image.flush(cx, span, site);
-    }
-
-    fn fence(&self, cx: &Self::Context, site: Site) -> everhash_pmem::Result<()> {
-        self.image.fence(cx, site)
-    }
-
-    fn sync(&self, cx: &Self::Context, site: Site) -> everhash_pmem::Result<()> {
-        match self.refuses_sync.load(Ordering::Relaxed) {
-            true => Err(everhash_pmem::Error::Full { needed: 1 }),
-            false => self.image.sync(cx, site),
-        }
-    }
-
-    fn grow(&self, bytes: u64) -> everhash_pmem::Result<()> {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let [from, to] = [0, 1].map(|end| self.refused[end].load(Ordering::Relaxed));
-        match (from..to).contains(&call) {
-            true => Err(everhash_pmem::Error::Full { needed: bytes }),
-            false => self.image.grow(bytes),
-        }
-    }
 }
 
 /// A number below `below`.
