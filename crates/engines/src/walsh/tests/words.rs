@@ -130,3 +130,17 @@ fn batches_beside_writers_find_whole_values_of_their_own_keys() {
     });
     assert!(table.stats().unwrap().growth_steps > 100, "too few rehashes to disturb a reader");
 }
+
+#[test]
+fn a_batch_finds_what_lies_at_the_end_of_a_chain_of_any_length() {
+    // Fails if a search among others gives a long chain up, and says that a key at its end is
+    // absent.
+    let one =
+        WalshSettings { areas: 1, directories: 1, block_directories: 1, ..WalshSettings::tiny() };
+    let session = session(Form::WORDS, &WalshSettings { resize: 0, ..one });
+    let table = session.table();
+    let expected: BTreeMap<u64, u64> = (0..KEYS).step_by(2).map(|key| (key, key + 1)).collect();
+    expected.iter().for_each(|(key, value)| assert!(table.insert_word(*key, *value).unwrap()));
+    assert_eq!(read_all(table), expected);
+    assert_eq!(table.stats().unwrap().growth_steps, 0, "all keys are in one chain");
+}
