@@ -7,6 +7,7 @@ mod checkpoints;
 mod counts;
 mod crashes;
 mod damage;
+mod directories;
 mod failures;
 mod figures;
 mod full;
