@@ -54,6 +54,21 @@ fn mixed(form: Form, model: Model) -> (Pairs, Session<ElimDa>) {
     (pairs, session)
 }
 
+/// Returns how many pairs a salvage of these words does not give back; it may give no others, and
+/// reports damage if it loses any.
+fn lost_by_salvage(words: &[u64], pairs: &Pairs, told: &str) -> usize {
+    let region = Region::new(Image::<Std>::of(words, words.len() as u64 * 8, 1 << 20));
+    let (mut found, mut reports) = (0, 0);
+    let mut visit = |key: &[u8], value: &[u8]| {
+        assert_eq!(pairs.get(key).map(Vec::as_slice), Some(value), "{told}");
+        found += 1;
+    };
+    check::salvage(&region, &mut visit, &mut |_| reports += 1).unwrap();
+    let lost = pairs.len() - found;
+    assert!(lost == 0 || reports > 0, "{told}: {lost} lost without a word");
+    lost
+}
+
 #[test]
 fn salvage_loses_little_by_one_damaged_word_and_nothing_comes_back() {
     // Fails if a damaged line, unit, watermark, head or link costs more than what it says something
@@ -66,15 +81,7 @@ fn salvage_loses_little_by_one_damaged_word_and_nothing_comes_back() {
         for index in used.step_by(3) {
             let mut damaged = words.clone();
             damaged[index] ^= 1 << 50;
-            let region = Region::new(Image::<Std>::of(&damaged, words.len() as u64 * 8, 1 << 20));
-            let (mut found, mut reports) = (0, 0);
-            let mut visit = |key: &[u8], value: &[u8]| {
-                assert_eq!(pairs.get(key).map(Vec::as_slice), Some(value), "{form}, {index}");
-                found += 1;
-            };
-            check::salvage(&region, &mut visit, &mut |_| reports += 1).unwrap();
-            let lost = pairs.len() - found;
-            assert!(lost == 0 || reports > 0, "{form}, {index}: {lost} lost without a word");
+            let lost = lost_by_salvage(&damaged, &pairs, &format!("{form}, {index}"));
             (most, all, count) = (lost.max(most), all + lost, count + 1);
         }
         println!("{form}, {model}: {most} of {} lost at most, {all} by {count}", pairs.len());
@@ -201,15 +208,7 @@ fn salvage_of_a_closed_pool_with_a_hole_brings_nothing_back() {
         // A line, and a page.
         let holed = [LINE_WORDS as usize, 512].map(|length| with_holes_of(length, &words));
         for (first, holed) in holed.into_iter().flatten() {
-            let region = Region::new(Image::<Std>::of(&holed, words.len() as u64 * 8, 1 << 20));
-            let (mut found, mut reports) = (0, 0);
-            let mut visit = |key: &[u8], value: &[u8]| {
-                assert_eq!(pairs.get(key).map(Vec::as_slice), Some(value), "{form}, {first}");
-                found += 1;
-            };
-            check::salvage(&region, &mut visit, &mut |_| reports += 1).unwrap();
-            let lost = pairs.len() - found;
-            assert!(lost == 0 || reports > 0, "{form}, {first}: {lost} lost without a word");
+            let lost = lost_by_salvage(&holed, &pairs, &format!("{form}, {first}"));
             (all, count) = (all + lost, count + 1);
         }
         println!("{form}, {model}: {} pairs, {all} lost by {count} holes", pairs.len());
