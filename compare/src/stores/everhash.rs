@@ -71,10 +71,7 @@ impl Reader for &Db {
         keys: &[Vec<u8>],
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        for (position, value) in Db::get_many(self, keys)?.iter().enumerate() {
-            found(position, value.as_deref());
-        }
-        Ok(())
+        Ok(self.get_many_with(keys, found)?)
     }
 }
 

@@ -9,14 +9,25 @@ use crate::callback::Callback;
 use crate::error::Fault;
 use crate::{Db, Error, Result};
 
-/// How much of a value's buffer a thread keeps for the next [`Db::get_with`].
+/// How much of a buffer a thread keeps for the next [`Db::get_with`] or [`Db::get_many_with`].
 ///
 /// Unit: bytes. Source: ours; longer values cost more to read than a buffer costs to allocate.
 const KEPT_BYTES: usize = 1 << 20;
 
 thread_local! {
-    /// The buffer of this thread's last [`Db::get_with`].
+    /// The buffer of this thread's last [`Db::get_with`] or [`Db::get_many_with`].
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Runs `run` with the buffer of this thread, or if `run` is running already, with another one.
+pub(crate) fn with_buffer<R>(run: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    // A thread that ends may have lost its buffer: then this one is for once.
+    let mut bytes = BUFFER.try_with(Cell::take).unwrap_or_default();
+    let result = run(&mut bytes);
+    if bytes.capacity() <= KEPT_BYTES {
+        let _ = BUFFER.try_with(|kept| kept.set(bytes));
+    }
+    result
 }
 
 impl Db {
@@ -102,14 +113,10 @@ impl Db {
         key: impl AsRef<[u8]>,
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        // A thread that ends may have lost its buffer: then this one is for once.
-        let mut value = BUFFER.try_with(Cell::take).unwrap_or_default();
-        let found = self.get_into(key, &mut value)?;
-        let result = read(found.then_some(&value));
-        if value.capacity() <= KEPT_BYTES {
-            let _ = BUFFER.try_with(|kept| kept.set(value));
-        }
-        Ok(result)
+        with_buffer(|value| {
+            let found = self.get_into(key, value)?;
+            Ok(read(found.then_some(value)))
+        })
     }
 
     /// Returns the length of the value of a key, or `None` if it is absent. Unit: bytes.

@@ -46,6 +46,38 @@ fn every_operation_means_what_it_says() {
 }
 
 #[test]
+fn many_values_are_lent_in_the_order_of_their_keys() {
+    // Fails if a value is lent for another key than its own, more or less often than once, or out
+    // of order; or if the database cannot be used while one is.
+    let (_directory, db) = relaxed();
+    for table in [db.clone(), db.table_or_create("numbers").unwrap()] {
+        let value = |key: u32| vec![key as u8; key as usize % 300];
+        for key in (0..200u32).filter(|key| key % 3 > 0) {
+            table.put(key.to_le_bytes(), value(key)).unwrap();
+        }
+        let keys: Vec<u32> = (0..100).map(|place| place * 37 % 150).collect();
+        let stored: Vec<_> = keys.iter().map(|key| key.to_le_bytes()).collect();
+        let mut lent = Vec::new();
+        let read = |place, found: Option<&[u8]>| {
+            let key: u32 = keys[place];
+            assert_eq!(found.map(<[u8]>::to_vec), (key % 3 > 0).then(|| value(key)));
+            table.put(key.to_le_bytes(), "changed").unwrap();
+            let nested = |_, now: Option<&[u8]>| assert_eq!(now.unwrap(), b"changed");
+            table.get_many_with(&[key.to_le_bytes()], nested).unwrap();
+            assert_eq!(found.map(<[u8]>::to_vec), (key % 3 > 0).then(|| value(key)));
+            table.put(key.to_le_bytes(), value(key)).unwrap();
+            if key % 3 == 0 {
+                table.remove(key.to_le_bytes()).unwrap();
+            }
+            lent.push(place);
+        };
+        table.get_many_with(&stored, read).unwrap();
+        assert_eq!(lent, Vec::from_iter(0..100));
+        table.get_many_with::<&str>(&[], |_, _| panic!("no key")).unwrap();
+    }
+}
+
+#[test]
 fn a_value_can_be_read_in_part_and_taken() {
     // Fails if a bound of a range is off by one, or if the buffer that a thread keeps shows what an
     // earlier value left there.
