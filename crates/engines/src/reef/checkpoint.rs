@@ -30,9 +30,15 @@ use super::stream::{Position, Step};
 /// bytes of log for each pair. Of a growing table of 16-byte keys and 100-byte values that is half
 /// of all, and 1.32 bytes are written for each of a pair. With 4 it would be a quarter of all, and
 /// 1.47 bytes: more than the 1.4 that a load may take. Pairs of words have objects of 24 bytes, so
-/// that a growing table of these has no checkpoint before it is closed; that would take 2, half as
-/// much again to write, and still leave two thirds of them behind it.
+/// that a growing table of these has no checkpoint before it is closed or at rest; that would take
+/// 2, half as much again to write, and still leave two thirds of them behind it.
 const LOG_SHARE: u64 = 8;
+
+/// How many times its own length the log is at which upkeep writes a checkpoint of a table at rest.
+///
+/// Source: ours; pairs of words that were just loaded have a log of 2.9 times it. Whoever writes so
+/// much and then nothing for some seconds, again and again, writes half as much again.
+const LOG_SHARE_AT_REST: u64 = 2;
 
 /// The log to read at which upkeep writes a checkpoint, at least, in lengths of `flush_bytes`.
 ///
@@ -49,6 +55,8 @@ const SHORT_LOG: u64 = 32;
 pub enum Moment {
     /// Ahead of need, beside other operations.
     Upkeep,
+    /// When nobody writes, and the next thing to happen may be that the process is killed.
+    Rest,
     /// Before the table is closed.
     Close,
 }
@@ -61,7 +69,7 @@ type End = (Position, u64);
 pub struct Ends {
     ends: Vec<End>,
     /// Log behind the last checkpoint. Unit: bytes.
-    log: u64,
+    pub(super) log: u64,
     /// What was appended in all, of what was found when the table was opened the log. Unit: bytes.
     written: u64,
 }
@@ -81,7 +89,7 @@ impl<M: Media> Reef<M> {
         let ends = self.ends(&tails)?;
         let long = self.settings.flush_bytes * LEAST_LOG;
         let least = match moment {
-            Moment::Upkeep => long,
+            Moment::Upkeep | Moment::Rest => long,
             Moment::Close => self.settings.flush_bytes / SHORT_LOG,
         };
         if ends.log <= least {
@@ -92,6 +100,7 @@ impl<M: Media> Reef<M> {
             Moment::Upkeep => {
                 ends.written.saturating_sub(written) > bytes.saturating_mul(LOG_SHARE)
             }
+            Moment::Rest => ends.log > bytes.saturating_mul(LOG_SHARE_AT_REST),
             // What is read as fast as it would be written stays log.
             Moment::Close => ends.log > (bytes / LOG_SHARE).min(long),
         };

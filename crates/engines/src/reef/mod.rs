@@ -85,7 +85,7 @@
 //! | a megabyte is written out at once | a sync writes what was stored | the kernel does it in order, too |
 //! | segments of one length | a 512th of the table, at most `segment_bytes`; of long objects a whole number | a small database stays small, and nothing is left over |
 //! | collection at 1.6 times the live bytes | by upkeep at 1.34 times, by writers at 1.41, all room counted, and no segment with less than 5/16 of garbage; but the emptiest if it fits into the newest one, or into one with another | what waits for an epoch, and the last step of the file, come to it; every opening ends its segments, and processes that write little leave them nearly empty |
-//! | a checkpoint after so many bytes of log | after 8 times its own length, and 64 MiB | what is written grows by an eighth at most |
+//! | a checkpoint after so many bytes of log | after 8 times its own length, and 64 MiB; at rest after twice its length | what is written grows by an eighth at most, or by half where pauses follow; a table at rest opens after a kill as fast as after a close |
 //! | shards are loaded when first touched | leaves are, and all were verified at open | nobody waits for a whole shard, and a damaged checkpoint can be ignored for the log |
 //! | `clear` is one commit record | a new segment in each stream, with a floor | one epoch takes all, and a killed process loses nothing |
 //!

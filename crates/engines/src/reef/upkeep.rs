@@ -75,6 +75,8 @@ impl<M: Media> Reef<M> {
         if waits || more {
             self.give_some_storage_back(now)?;
         } else {
+            // Behind the last step of a collection, which appends to the log.
+            self.checkpoint_if_due(Moment::Rest)?;
             self.give_up_spare()?;
             more = self.give_storage_back()?;
         }

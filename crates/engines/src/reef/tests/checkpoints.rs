@@ -3,6 +3,7 @@
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use everhash_index::{Form, Inline, Opening, Table, WordTable, create, open as open_table};
 use everhash_pmem::crash::{Explorer, Limits, Memory, Model, Seen};
@@ -290,7 +291,7 @@ fn a_short_log_needs_no_checkpoint_and_a_long_one_gets_it_before_it_is_needed() 
         (0..2000).for_each(|key| {
             session.table().put_word(key, rounds).unwrap();
         });
-        let now = core::time::Duration::from_secs(rounds);
+        let now = Duration::from_secs(rounds);
         session.table().maintain(now, 1000).unwrap();
         rounds += 1;
         assert!(rounds < 100);
@@ -327,7 +328,7 @@ fn the_log_that_an_opening_has_read_counts_for_the_next_checkpoint() {
     (0..200u8).for_each(|key| assert!(!session.table().put(&[key], &[key; 200]).unwrap()));
     assert!(!has_checkpoint(session.table()));
     session.kill_unsynced().unwrap();
-    session.table().maintain(core::time::Duration::from_secs(1), 1000).unwrap();
+    session.table().maintain(Duration::from_secs(1), 1000).unwrap();
     assert!(has_checkpoint(session.table()));
 }
 
@@ -419,11 +420,58 @@ fn room_for_the_next_checkpoint_is_given_up_at_rest() {
     checkpoint(table);
     assert!(table.spare.lock().unwrap().is_some());
     let is_done = |seconds| {
-        let now = core::time::Duration::from_secs(seconds);
+        let now = Duration::from_secs(seconds);
         let upkeep = table.maintain(now, 1000).unwrap();
         !upkeep.more && upkeep.deadline.is_none()
     };
     assert!((1..1000).any(|round| is_done(10 * round)));
     assert!(table.spare.lock().unwrap().is_none());
     assert!(has_checkpoint(table) && holds(&session, &pairs, 70));
+}
+
+#[test]
+fn a_table_at_rest_is_found_by_its_checkpoint_when_its_process_is_killed() {
+    // Fails if the objects of a table to which nobody writes are read because it was not closed, or
+    // if each pause costs a checkpoint however little was written.
+    let settings =
+        crate::reef::ReefSettings { flush_bytes: 1 << 10, ..crate::reef::ReefSettings::tiny() };
+    let medium = Image::new(0, 8 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let mut pairs = Pairs::new();
+    let mut now = 0;
+    let mut write = |session: &Session<Reef>, count: u64| {
+        for _ in 0..count {
+            let key = pairs.len() as u64;
+            assert!(session.table().insert_word(key, !key).unwrap());
+            pairs.insert(key, !key);
+        }
+        now += 1;
+        let upkeep = session.table().maintain(Duration::from_secs(now), 1000).unwrap();
+        assert!(upkeep.deadline.is_some());
+        pairs.clone()
+    };
+    let rest = |session: &Session<Reef>, from: u64| {
+        // Ends: nothing is written, and what is left to do becomes less.
+        (from..).step_by(10).find(|seconds| {
+            let upkeep = session.table().maintain(Duration::from_secs(*seconds), 1000).unwrap();
+            upkeep.deadline.is_none() && !upkeep.more
+        });
+    };
+    write(&session, 2000);
+    assert!(!has_checkpoint(session.table()), "somebody may still write");
+    rest(&session, 100);
+    let first = named(session.table());
+    assert!(first.is_some());
+    // A third of its length.
+    write(&session, session.table().checkpoint_bytes().unwrap() / 24 / 3);
+    rest(&session, 1000);
+    assert_eq!(named(session.table()), first, "after so little");
+    let pairs = write(&session, 20_000);
+    rest(&session, 10_000);
+    session.kill_unsynced().unwrap();
+    let table = session.table();
+    let tails = table.epochs.lock().unwrap().checkpoint.as_ref().unwrap().tails.clone();
+    assert_ne!(named(table), first);
+    assert_eq!(table.ends(&tails).unwrap().log, 0, "bytes of log");
+    assert!(holds(&session, &pairs, pairs.len() as u64 + 1));
 }
