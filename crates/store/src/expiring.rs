@@ -248,10 +248,24 @@ impl Expiring {
     /// # Errors
     /// See [`Db`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        self.get_many_with(keys, |_, value| values.push(value.map(<[u8]>::to_vec)))?;
+        Ok(values)
+    }
+
+    /// As [`Db::get_many_with`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn get_many_with<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
         let now = self.now();
-        let records = self.db.get_many(keys)?.into_iter();
-        let value = |record: Vec<u8>| live(&record, now).map(<[u8]>::to_vec);
-        Ok(records.map(|record| record.and_then(value)).collect())
+        self.db.get_many_with(keys, |position, record| {
+            read(position, record.and_then(|record| live(record, now)));
+        })
     }
 
     /// Returns whether a key is present.

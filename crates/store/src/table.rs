@@ -233,8 +233,11 @@ impl<K: Field, V: Field> Table<K, V> {
                 .collect();
         }
         let keys: Vec<_> = keys.iter().map(bytes).collect();
-        let values = self.db.get_many(&keys)?.into_iter();
-        values.map(|value| value.map(|value| self.field(&value)).transpose()).collect()
+        let mut values = Vec::with_capacity(keys.len());
+        self.db.get_many_with(&keys, |_, value| {
+            values.push(value.map(|value| self.field(value)).transpose());
+        })?;
+        values.into_iter().collect()
     }
 
     /// As [`Db::contains_key`].

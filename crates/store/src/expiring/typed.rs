@@ -113,8 +113,11 @@ impl<K: Field, V: Field> ExpiringTable<K, V> {
     /// [`Error::Typed`], and see [`Db`](crate::Db).
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let keys: Vec<_> = keys.iter().map(bytes).collect();
-        let values = self.table.get_many(&keys)?.into_iter();
-        values.map(|value| value.map(|value| self.field(&value)).transpose()).collect()
+        let mut values = Vec::with_capacity(keys.len());
+        self.table.get_many_with(&keys, |_, value| {
+            values.push(value.map(|value| self.field(value)).transpose());
+        })?;
+        values.into_iter().collect()
     }
 
     /// As [`Expiring::contains_key`].
