@@ -2,9 +2,10 @@
 //! then each key is looked for or written as if it were alone.
 
 use everhash_index::{Form, Result, admit};
-use everhash_pmem::{Access, Addr, AtOnce, LINE, Media, WORD};
+use everhash_pmem::{Access, Addr, AtOnce, LINE, Media, Span, WORD};
 
 use super::directory::{Fitting, Home};
+use super::layout::FixedHead;
 use super::setup::fixed_words;
 use super::state::Reef;
 use crate::common::edit::{Edit, has_form};
@@ -15,6 +16,11 @@ use crate::common::hash::{WordHash, with_hash};
 /// Unit: keys. Source: ours; about twice as many cache misses can a present core have outstanding,
 /// and what they need fits into the first cache.
 const TOGETHER: usize = 32;
+
+/// How long an object of a usual length is.
+///
+/// Unit: lines. Source: ours; of 16-byte keys and 100-byte values most reach into a third one.
+const USUAL_LINES: u64 = 3;
 
 impl<M: Media> Reef<M> {
     /// Fetches what the searches for these hashes will look at: their homes, and then the objects
@@ -36,7 +42,21 @@ impl<M: Media> Reef<M> {
             *found = home.as_ref().and_then(|home| home.first(at_once));
             found.iter().for_each(|found| self.fetch_object(pm, found.place()));
         }
+        let words = self.fetched_words();
+        pm.media().will_read_each(all.iter().flatten().map(|it| Span::new(it.place(), words)));
         all
+    }
+
+    /// Returns how long an object is, or of unknown length, how much of it is fetched. Unit: words.
+    #[inline(always)]
+    fn fetched_words(&self) -> u64 {
+        match self.form {
+            Form::Fixed { .. } => {
+                let (key, value) = fixed_words(self.form);
+                (FixedHead::WORDS + key + value) as u64
+            }
+            Form::Variable => USUAL_LINES * (LINE / WORD),
+        }
     }
 
     /// Fetches an object: as many lines as one of a usual length has.
@@ -45,12 +65,11 @@ impl<M: Media> Reef<M> {
         match self.form {
             Form::Fixed { .. } => {
                 // The lines of its first and its last word, which are often the same.
-                let (key, value) = fixed_words(self.form);
                 pm.prefetch(place);
-                pm.prefetch(place.plus((key + value) as u64));
+                pm.prefetch(place.plus(self.fetched_words() - 1));
             }
             Form::Variable => {
-                (0..3).for_each(|line| pm.prefetch(place.plus(line * (LINE / WORD))));
+                (0..USUAL_LINES).for_each(|line| pm.prefetch(place.plus(line * (LINE / WORD))));
             }
         }
     }

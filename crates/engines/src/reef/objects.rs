@@ -4,7 +4,7 @@
 //! its segment, so that a reader without a lock knows whether what it read was an object.
 
 use everhash_index::{Form, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
-use everhash_pmem::{Access, Addr, Block, Media, WORD, little_endian_bytes};
+use everhash_pmem::{Access, Addr, Block, Media, Span, WORD, little_endian_bytes};
 
 use super::layout::{self, FixedHead, KEY_BYTES, Kind, ObjectHead, VALUE_BYTES};
 use super::setup::fixed_words;
@@ -16,6 +16,12 @@ const FIXED: usize = 5;
 ///
 /// Unit: words. Source: ours; those of usual keys and values, in a buffer of a few cache lines.
 const AT_ONCE: usize = 32;
+
+/// How long an object is, at least, whose reads are announced: a medium may read each of its pages
+/// by itself.
+///
+/// Unit: words. Source: ours; a page. A shorter one is read in less time than the hint takes.
+const LONG: u64 = 512;
 
 /// What a look at an object told of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -252,6 +258,9 @@ impl Objects {
             if is_it {
                 return Ok(Look::Equal(head.words));
             }
+        }
+        if head.words > LONG {
+            pm.media().will_read_each(core::iter::once(Span::new(at, head.words)));
         }
         // One in a million, or long: all of it is read, so that damage is not passed over.
         let (mut found_key, mut found_value) = (Vec::new(), Vec::new());

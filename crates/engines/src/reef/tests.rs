@@ -6,6 +6,7 @@ mod bounds;
 mod busy_system;
 mod checkpoints;
 mod choice;
+mod cold;
 mod counted;
 mod crashes;
 mod damage;

@@ -229,6 +229,11 @@ impl<M: Media> Hints for Counted<M> {
         self.inner.will_read(span);
     }
 
+    #[inline]
+    fn will_read_each(&self, spans: impl Iterator<Item = Span> + Clone) {
+        self.inner.will_read_each(spans);
+    }
+
     fn stream(&self, span: Span, class: StreamClass) -> StreamSupport {
         self.inner.stream(span, class)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod backing;
 pub mod group;
+mod scattered;
 pub mod system;
 mod temporary;
 mod waiters;
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::backing::{Backing, Plan, read_only};
+use self::scattered::Scattered;
 use self::system::{Os, System};
 use super::{Domain, Guarantees, Hints, Holes, Media, Simulation, StreamClass, StreamSupport};
 use crate::sys::window::Window;
@@ -128,6 +130,7 @@ pub struct FileMedium {
     backing: Backing,
     durability: FileDurability,
     writable: bool,
+    scattered: Scattered,
 }
 
 impl FileMedium {
@@ -146,7 +149,12 @@ impl FileMedium {
     /// allocation.
     pub fn create(path: impl AsRef<Path>, bytes: u64, options: &FileOptions) -> Result<Self> {
         let backing = Backing::create(path.as_ref(), bytes, options.plan(true))?;
-        Ok(FileMedium { backing, durability: options.durability, writable: true })
+        Ok(FileMedium {
+            backing,
+            durability: options.durability,
+            writable: true,
+            scattered: Scattered::default(),
+        })
     }
 
     /// Returns whether the file `path` begins as a pool does, or as one that was being made.
@@ -171,7 +179,12 @@ impl FileMedium {
     /// the file system has no locks; [`Error::System`](crate::Error::System).
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
         let backing = Backing::open(path.as_ref(), options.plan(true))?;
-        Ok(FileMedium { backing, durability: options.durability, writable: true })
+        Ok(FileMedium {
+            backing,
+            durability: options.durability,
+            writable: true,
+            scattered: Scattered::default(),
+        })
     }
 
     /// Opens the file `path` for reading, beside other readers.
@@ -183,7 +196,12 @@ impl FileMedium {
     /// As [`FileMedium::open`].
     pub fn open_read_only(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
         let backing = Backing::open(path.as_ref(), options.plan(false))?;
-        Ok(FileMedium { backing, durability: options.durability, writable: false })
+        Ok(FileMedium {
+            backing,
+            durability: options.durability,
+            writable: false,
+            scattered: Scattered::default(),
+        })
     }
 
     /// Syncs a created file, gives it its name without replacing another file, and syncs the
@@ -334,6 +352,11 @@ impl Hints for FileMedium {
         let half = memory.totalram as u64 / 2 * u64::from(memory.mem_unit);
         let words = span.words.min(half / WORD);
         self.backing.mapping.read_ahead(Span::new(span.start, words));
+    }
+
+    #[inline(always)]
+    fn will_read_each(&self, spans: impl Iterator<Item = Span> + Clone) {
+        self.scattered.announce(&self.backing.mapping, spans);
     }
 
     #[inline(always)]

@@ -40,6 +40,12 @@ pub trait Hints {
     /// device may then read large pieces ahead. Best effort.
     fn will_read(&self, _span: Span) {}
 
+    /// Announces reads of each of these spans, which lie apart: a medium whose reads may wait for a
+    /// slow device can then let it do all of them at a time. Costs next to nothing where none
+    /// waits. Best effort.
+    #[inline(always)]
+    fn will_read_each(&self, _spans: impl Iterator<Item = Span> + Clone) {}
+
     /// Declares that `span` holds data of one lifetime class.
     fn stream(&self, _span: Span, _class: StreamClass) -> StreamSupport {
         StreamSupport::NotSupported
