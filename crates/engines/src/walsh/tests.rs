@@ -17,6 +17,7 @@ mod infos;
 mod refusing;
 mod removals;
 mod salvage;
+mod scans;
 mod seals;
 mod settings;
 mod space;
