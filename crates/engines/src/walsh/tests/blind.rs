@@ -1,6 +1,6 @@
 //! What comes of blind writes whose caller was wrong.
 
-use everhash_index::{BareTable, Form, Table};
+use everhash_index::{BareTable, Error, Form, Table};
 use everhash_testkit::session::Session;
 
 use crate::walsh::Walsh;
@@ -46,4 +46,21 @@ fn a_wrong_caller_is_answered_right_and_counted_wrong() {
     }
     assert_eq!(session.table().len().unwrap(), KEYS, "exact again");
     session.table().check().unwrap();
+}
+
+#[test]
+fn a_blind_write_of_another_form_changes_nothing() {
+    // Fails if a bare form appends a key or a value that no pair of the table has.
+    for (form, bytes) in [(Form::WORDS, 8), (Form::DOUBLE_WORDS, 16)] {
+        let session = Session::<Walsh>::tiny(form, 1 << 20).unwrap();
+        let (right, short, long) = (vec![1; bytes], vec![1; bytes - 1], vec![1; bytes + 1]);
+        for (key, value) in [(&short, &right), (&long, &right), (&right, &short), (&right, &long)] {
+            let written = bare(&session).update_blind(key, value);
+            assert!(matches!(written, Err(Error::WrongForm { .. })), "{form}: {written:?}");
+        }
+        bare(&session).remove_blind(&short).unwrap();
+        bare(&session).remove_blind(&long).unwrap();
+        let stats = session.table().stats().unwrap();
+        assert!(stats.own.contains(&("objects", 0)), "{form}: {:?}", stats.own);
+    }
 }
