@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use everhash_index::{Form, Table, WordTable};
 use everhash_pmem::{Image, Std};
 use everhash_testkit::session::Session;
+use everhash_testkit::workload::Shape;
 
 use crate::walsh::{Walsh, WalshSettings};
 
@@ -143,4 +144,22 @@ fn a_batch_finds_what_lies_at_the_end_of_a_chain_of_any_length() {
     expected.iter().for_each(|(key, value)| assert!(table.insert_word(*key, *value).unwrap()));
     assert_eq!(read_all(table), expected);
     assert_eq!(table.stats().unwrap().growth_steps, 0, "all keys are in one chain");
+}
+
+#[test]
+fn a_get_that_finds_nothing_replaces_what_was_in_its_buffer() {
+    // Fails if the buffer still holds what its caller read before: of a key that is absent, that
+    // was removed, or that no pair of the table has.
+    for form in super::FORMS {
+        let session = session(form, &WalshSettings::tiny());
+        let (table, shape) = (session.table(), Shape::tiny(form));
+        assert!(table.insert(&shape.key(1), &shape.value(1)).unwrap());
+        assert!(table.remove(&shape.key(1)).unwrap());
+        let strange = (form != Form::Variable).then(|| vec![1; 5]);
+        for key in [shape.key(1), shape.key(2)].into_iter().chain(strange) {
+            let mut value = shape.value(3);
+            assert!(!table.get(&key, &mut value).unwrap());
+            assert!(value.is_empty(), "{form}: {key:?}");
+        }
+    }
 }
