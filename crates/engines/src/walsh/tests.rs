@@ -10,6 +10,7 @@ mod damage;
 mod directories;
 mod failures;
 mod figures;
+mod forged;
 mod full;
 mod hostile;
 mod hot;
