@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use everhash_index::{Engine, Error, Form, Table};
 use everhash_pmem::pool::DATA;
-use everhash_pmem::{Boot, Image, Region, Std};
+use everhash_pmem::{Boot, Domain, Guarantees, Image, Region, Std};
 use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
-use crate::walsh::layout::{AreaRecord, Info, Tail};
+use crate::walsh::layout::{AreaRecord, Info, Tail, WordObject};
 use crate::walsh::{Walsh, WalshSettings};
 
 /// Several logs for each area, and few logs.
@@ -199,5 +199,85 @@ fn p08_a_damaged_pool_that_an_open_refuses_stays_as_it_was() {
         let refused = image_of(&words);
         assert!(Session::<Walsh>::open(Arc::clone(&refused), form).is_err());
         assert_eq!(refused.words(), words, "{form}");
+    }
+}
+
+#[test]
+fn each_area_of_a_closed_pool_is_read_as_that_of_a_closed_pool() {
+    // Fails if the areas behind one whose older info is damaged are read as if the pool had not
+    // been closed: damage to the checkpoint of the next one would not be reported.
+    let (mut session, pairs) = filled(Form::WORDS, &WalshSettings::tiny());
+    let region = session.region().clone();
+    let place = session.table().areas[1].record.plus(AreaRecord::CHECKPOINT as u64);
+    let older = older_info(&session, &region.media().words());
+    session.close().unwrap();
+    let mut words = region.media().words();
+    let saved = Tail::decode(words[place.word() as usize], place).unwrap();
+    assert!(!saved.at.is_null(), "nothing was saved");
+    words[saved.at.word() as usize] ^= 1;
+    words[older + Info::START] ^= 1 << 40;
+    let (found, damages) = salvaged(&words);
+    assert_eq!((found, damages.len()), (pairs, 2), "{damages:?}");
+}
+
+#[test]
+fn damage_in_a_relaxed_pool_that_was_not_closed_costs_its_area() {
+    // Fails if a check goes back to what a sync made durable, or if a salvage reads on behind a
+    // damaged object: where fences do not reach the device, nothing says what was durable.
+    let relaxed =
+        Guarantees { domain: Domain::Process, same_line_order: true, access_unit_bytes: 4096 };
+    let settings = WalshSettings { areas: 1, resize: 0, ..WalshSettings::tiny() };
+    let image = Image::<Std>::new(0, 1 << 20).with_guarantees(relaxed);
+    let session = Session::<Walsh>::create(image, Form::WORDS, &settings).unwrap();
+    let (table, shape) = (session.table(), Shape::tiny(Form::WORDS));
+    for key in 0..3 {
+        table.put(&shape.key(key), &shape.value(1)).unwrap();
+    }
+    table.sync().unwrap();
+    table.put(&shape.key(3), &shape.value(1)).unwrap();
+    let open = table.lock(&table.areas[0]).unwrap().open.unwrap();
+    let mut words = session.region().media().words();
+    let check = |words: &[u64]| {
+        let region = Region::<Image>::new(image_of(words));
+        Walsh::check(&region, Boot::default(), &mut |_, _| {}).map(|checked| checked.items)
+    };
+    assert_eq!((check(&words).unwrap(), salvaged(&words).0.len()), (4, 4));
+    // The value of the last object, and then that of the first one.
+    words[(open.span.start.word() + open.fill) as usize - 1] ^= 1;
+    assert!(check(&words).is_err());
+    let object_words = WordObject::WORDS as u64;
+    words[(open.span.start.word() + open.fill - 3 * object_words) as usize - 1] ^= 1;
+    let (found, damages) = salvaged(&words);
+    assert_eq!((found.len(), damages.len()), (0, 1), "{damages:?}");
+}
+
+#[test]
+fn sealed_objects_behind_a_damaged_one_are_found_or_hide_what_is_older() {
+    // Fails if a salvage after power loss does not read on behind the objects that the tail covers,
+    // although the next one has a known place; or if it gives back an older value where the length
+    // of the damaged object is unknown, and with it where the next one lies.
+    let settings = WalshSettings { areas: 1, durability: 1, resize: 0, ..WalshSettings::tiny() };
+    for form in super::FORMS {
+        let shape = Shape::tiny(form);
+        let medium = Image::<Std>::new(0, 1 << 20);
+        let mut session = Session::<Walsh>::create(medium, form, &settings).unwrap();
+        session.table().put(&shape.key(1), &shape.value(1)).unwrap();
+        let fill = {
+            let state = session.table().lock(&session.table().areas[0]).unwrap();
+            state.open.map(|log| log.span.start.word() + log.fill).unwrap()
+        };
+        session.table().put(&shape.key(2), &shape.value(2)).unwrap();
+        // The tail covers both then, and not what follows.
+        session.kill_unsynced().unwrap();
+        session.table().put(&shape.key(1), &shape.value(3)).unwrap();
+        let mut words = session.region().media().words();
+        assert_eq!(salvaged(&words).0.get(&shape.key(1)), Some(&shape.value(3)));
+        // The link of the second object.
+        words[fill as usize] ^= 1;
+        let (found, damages) = salvaged(&words);
+        let is_known = form != Form::Variable;
+        let expected = is_known.then(|| (shape.key(1), shape.value(3)));
+        assert_eq!(found, expected.into_iter().collect(), "{form}: {damages:?}");
+        assert_eq!(damages.len(), 1, "{form}: {damages:?}");
     }
 }
