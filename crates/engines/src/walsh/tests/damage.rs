@@ -1,10 +1,11 @@
 //! Damaged and hostile pools: an error or the right answers, and never a panic.
 
-use everhash_index::{Design, Form, Result, Table, WordTable};
+use everhash_index::{Design, Error, Form, Result, Table, WordTable};
 use everhash_pmem::{Image, Std};
 use everhash_testkit::damage::{Effort, judge};
 use everhash_testkit::session::Session;
 
+use crate::walsh::layout::{Link, mix};
 use crate::walsh::{Walsh, WalshSettings, WalshTable};
 
 /// Keys of one chain, each with an older object behind its newest.
@@ -100,4 +101,30 @@ fn p06_damage_to_the_newest_object_of_a_key_does_not_uncover_an_older_one() {
         assert_eq!(objects, 2 * KEYS);
         assert!(noticed > 1000, "{form}: {noticed}");
     }
+}
+
+#[test]
+fn a_chain_that_leads_back_into_itself_is_damage() {
+    // Fails if a search walks in a circle for ever, or says after as many objects as there can be
+    // that the key is absent.
+    let settings = WalshSettings { areas: 1, directories: 1, resize: 0, ..WalshSettings::tiny() };
+    let image = Image::<Std>::new(0, 1 << 16);
+    let session: Session<Walsh> = Session::create(image, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    (0..3).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    let area = &table.areas[0];
+    let at = {
+        let state = table.lock(area).unwrap();
+        table.blocks.read(&area.sides[state.view.side()], 0).behind()
+    };
+    let pm = table.pool.access();
+    let pair = [1, 2].map(|word| pm.load(at.plus(word)).unwrap());
+    assert_eq!(pair, [1, 1], "the object behind the newest");
+    let bound = pair.iter().fold(mix(table.seed, at.byte()), |bound, word| mix(bound, *word));
+    let link = Link::decode(pm.load(at).unwrap(), bound).unwrap();
+    pm.store(at, Link { next: at, ..link }.encode(bound)).unwrap();
+    let is_noticed = |answer: &Answer| matches!(answer, Err(Error::Corrupt { .. }));
+    let answers = answers(table, Form::WORDS, 0);
+    assert!(answers.iter().all(is_noticed), "{answers:?}");
+    assert_eq!(table.get_word(1).unwrap(), Some(1));
 }
