@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 
-use everhash_index::{Change, Cursor, Design, Error, Form, Inline, Result, Table, open};
+use everhash_index::{Change, Cursor, Design, Error, Form, Inline, Result, Table, WordTable, open};
 use everhash_pmem::{Image, Region, Std};
 use everhash_testkit::model::{Pairs, check_pool};
 use everhash_testkit::session::Session;
@@ -96,5 +96,31 @@ fn p12_after_a_sync_that_failed_no_write_returns_and_no_answer_is_wrong() {
             found.remove(&unsure);
             assert!(found == pairs, "{told}: a write that returned is lost");
         }
+    }
+}
+
+#[test]
+fn after_a_sync_that_failed_every_read_says_so() {
+    // Fails if a way to read passes over an earlier failure: what it finds may not be durable, and
+    // no sync will say so.
+    let medium = Arc::new(Refusing::new(FILE, [u64::MAX, u64::MAX]));
+    let settings = WalshSettings::tiny();
+    let session: Session<Walsh, Refusing> =
+        Session::create(Arc::clone(&medium), Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    table.put_word(1, 1).unwrap();
+    medium.fences.store(0, Ordering::Relaxed);
+    assert!(matches!(table.sync(), Err(Error::Poisoned)));
+    let (bytes, mut values) = (1u64.to_le_bytes(), [None]);
+    let reads = [
+        ("get", table.get(&bytes, &mut Vec::new()).map(drop)),
+        ("contains", table.contains(&bytes).map(drop)),
+        ("get_many", table.get_many(&[&bytes], &mut |_, _| {})),
+        ("get_word", table.get_word(1).map(drop)),
+        ("get_words", table.get_words(&[1], &mut values)),
+        ("scan", table.scan(Cursor::default(), &mut |_, _| {}).map(drop)),
+    ];
+    for (name, outcome) in reads {
+        assert!(matches!(outcome, Err(Error::Poisoned)), "{name}: {outcome:?}");
     }
 }
