@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use everhash_index::{Form, Table};
+use everhash_index::{Error, Form, Table};
 use everhash_pmem::{Image, Std};
 use everhash_testkit::session::Session;
 
@@ -82,4 +82,62 @@ fn neither_objects_nor_directory_records_become_more_and_more() {
     }
     println!("at most {} objects in {} bytes for {KEYS} keys", most.0, most.1);
     assert!(most.0 <= 16 * KEYS && most.1 <= 200_000, "{most:?}");
+}
+
+#[test]
+fn a_table_says_how_many_objects_its_chains_may_have() {
+    // Fails if the threshold, the directories of an area, or what its growth doubles is left out.
+    let settings = WalshSettings { areas: 1, directories: 4, ..WalshSettings::tiny() };
+    let medium = Image::<Std>::new(0, 1 << 20);
+    let session: Session<Walsh> = Session::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    assert_eq!(table.stats().unwrap().slots, 4 * settings.threshold);
+    for number in 0..100 {
+        assert!(table.insert(&word(number), &[1; 8]).unwrap());
+    }
+    let level = table.lock(&table.areas[0]).unwrap().view.level();
+    assert!(level > 2, "the area has grown");
+    assert_eq!(table.stats().unwrap().slots, settings.threshold << level);
+}
+
+#[test]
+fn keys_of_one_epoch_are_of_one_partition() {
+    // Fails if a table says that keys are lost apart which an epoch takes back together, or the
+    // other way round.
+    for epochs in [0, 1] {
+        let settings = WalshSettings { areas: 4, directories: 16, epochs, ..SETTINGS };
+        let medium = Image::<Std>::new(0, 1 << 20);
+        let session: Session<Walsh> = Session::create(medium, Form::WORDS, &settings).unwrap();
+        let table = session.table();
+        for key in (0..100).map(word) {
+            let area = table.area(table.hasher.bytes(&key)).number;
+            let expected = if epochs == 1 { 0 } else { area };
+            assert_eq!(table.durability_partition(&key), expected);
+        }
+    }
+}
+
+#[test]
+fn a_table_that_never_resizes_collects_nothing() {
+    // Fails if upkeep, or a write that finds no room, rehashes an area although the setting says
+    // that none is.
+    let settings = WalshSettings { resize: 0, ..WalshSettings::tiny() };
+    let medium = Image::<Std>::new(0, 64 << 10);
+    let session: Session<Walsh> = Session::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    let mut writes = 0;
+    let outcome = loop {
+        match table.put(&word(writes % 20), &[1; 8]) {
+            Ok(_) => writes += 1,
+            failed => break failed,
+        }
+        assert!(writes < 10_000, "there is room again and again");
+        if writes % 50 == 0 {
+            while table.maintain(Duration::ZERO, 100).unwrap().more {}
+        }
+    };
+    assert!(matches!(outcome, Err(Error::Full { .. })), "{outcome:?}");
+    assert!(writes > 500, "{writes} writes are too little garbage");
+    assert_eq!(table.stats().unwrap().growth_steps, 0);
+    assert!(table.stats().unwrap().own.contains(&("objects", writes)));
 }
