@@ -3,10 +3,12 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use everhash_index::{Change, Error, Form, Result, Table, WordTable};
-use everhash_pmem::{Image, Span};
+use everhash_pmem::{Image, Lock, Span};
 use everhash_testkit::session::Session;
 
 use crate::reef::layout::SegmentHead;
+use crate::reef::reserve::Purpose;
+use crate::reef::stream::Step;
 use crate::reef::{Reef, ReefSettings};
 
 /// Fills a table of words; returns how many pairs fit.
@@ -357,4 +359,118 @@ fn a_long_object_that_cannot_be_moved_holds_up_no_other_segment() {
         }
         assert!(fill(4_000_000..) > 4_000_000 + end / 2, "{streams}: the room is there again");
     }
+}
+
+/// Returns a table whose medium has no room but what is kept back, which is of one unit each.
+fn with_kept_units(form: Form) -> Session<Reef> {
+    let session = Session::<Reef>::tiny(form, 1 << 20).unwrap();
+    let table = session.table();
+    (0..100u64).for_each(|key| assert!(!table.put(&key.to_le_bytes(), &[7; 8]).unwrap()));
+    table.sync().unwrap();
+    let take = || table.space.take(table.unit_bytes, table.unit_bytes).ok();
+    let all: Vec<_> = core::iter::from_fn(take).map(|taken| taken.span).collect();
+    let count = (table.kept_bytes() / table.unit_bytes) as usize;
+    *table.kept.lock().unwrap() = all[..count].to_vec();
+    session
+}
+
+#[test]
+fn what_is_kept_back_to_collect_is_not_taken_to_remove() {
+    // Fails if removals take all of it: nothing could be collected any more, which makes room.
+    let session = with_kept_units(Form::WORDS);
+    let table = session.table();
+    let count = |purpose| {
+        let take = || table.take_segment(purpose, 1, Step::SMALL).ok();
+        core::iter::from_fn(take).map(|span| span.bytes()).sum::<u64>()
+    };
+    let half = table.kept_bytes() / 2;
+    assert_eq!((count(Purpose::Add), count(Purpose::Remove)), (0, half));
+    assert_eq!(count(Purpose::Move), half);
+}
+
+#[test]
+fn the_last_long_span_that_is_kept_back_is_not_taken_to_remove() {
+    // Fails if the tombstone of a long key takes what its pair needs to be moved.
+    let session = with_kept_units(Form::Variable);
+    let table = session.table();
+    let words = 3 * table.unit_bytes / 8;
+    table.longest.store(words, Relaxed);
+    table.used.fetch_add(1 << 20, Relaxed);
+    let mut kept = table.kept.lock().unwrap();
+    let long = Span::new(kept[0].start, 4 * table.unit_bytes / 8);
+    kept.extend([long, Span::new(long.start.plus(long.words), long.words)]);
+    drop(kept);
+    let take = |purpose| table.take_segment(purpose, words, Step::SMALL).is_ok();
+    assert_eq!([Purpose::Remove, Purpose::Remove, Purpose::Move].map(take), [true, false, true]);
+}
+
+#[test]
+fn a_long_object_that_could_not_be_moved_is_refused() {
+    // Fails if it is stored, since it fits into the newest segment, although nothing is kept back
+    // that is as long: what is garbage beside it would never be room again.
+    const KEY: &[u8] = b"a long value";
+    let settings = ReefSettings { segment_bytes: 64 << 10, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 4 << 20);
+    let session = Session::<Reef>::create(medium, Form::Variable, &settings).unwrap();
+    let (table, value) = (session.table(), [9; 6000]);
+    let has_room = |_: &u32| {
+        let stream = table.streams[table.shard(table.hash(KEY)).1].0.lock().unwrap();
+        let left = stream.open.map_or(0, |open| open.span.words - open.fill);
+        left > 1000 && table.used.load(Relaxed) > 1 << 20
+    };
+    let mut keys =
+        (0u32..).inspect(|key| assert!(table.insert(&key.to_le_bytes(), &[7; 40]).unwrap()));
+    keys.find(has_room).unwrap();
+    table.sync().unwrap();
+    table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
+    let take = || table.space.take(table.unit_bytes, table.unit_bytes).ok();
+    let all: Vec<_> = core::iter::from_fn(take).map(|taken| taken.span).collect();
+    // Enough units, of which no two are neighbours.
+    all.iter().step_by(2).for_each(|span| table.space.give(*span));
+    let refused = table.insert(KEY, &value);
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    assert!(!table.contains(KEY).unwrap());
+    all.iter().skip(1).step_by(2).for_each(|span| table.space.give(*span));
+    assert!(table.insert(KEY, &value).unwrap());
+}
+
+#[test]
+fn a_segment_of_long_objects_has_room_for_a_whole_number_of_them() {
+    // Fails if the head is forgotten: of each segment the room of one object would be left over.
+    let session = Session::<Reef>::tiny(Form::Variable, 1 << 20).unwrap();
+    let table = session.table();
+    table.used.fetch_add(1 << 20, Relaxed);
+    let unit = table.unit_bytes / 8;
+    for words in [unit, 2 * unit, 5 * unit] {
+        let span = table.take_segment(Purpose::Move, words, Step::SMALL).unwrap();
+        let left = (span.words - SegmentHead::WORDS as u64) % words;
+        assert!(left < unit, "{left} of {} words are left over", span.words);
+    }
+}
+
+#[test]
+fn a_clear_of_a_full_table_waits_for_room_that_an_epoch_makes() {
+    // Fails if it is refused although only an epoch is missing for there to be room.
+    let session = with_kept_units(Form::WORDS);
+    let table = session.table();
+    let mut kept = core::mem::take(&mut *table.kept.lock().unwrap());
+    kept.truncate(2);
+    table.used.fetch_add(2 * table.unit_bytes, Relaxed);
+    table.streams[1].0.lock().unwrap().ends.extend(kept);
+    table.clear().unwrap();
+    assert_eq!(table.len().unwrap(), 0);
+}
+
+#[test]
+fn a_closure_that_finds_no_room_waits_until_there_is_some() {
+    // Fails if it is refused although collecting makes room, as for every other write.
+    let (session, count) = filled(64 << 10);
+    let table = session.table();
+    (0..count).for_each(|key| assert!(table.remove_word(key).unwrap()));
+    for key in 0..count * 9 / 10 {
+        let put = &mut |_: Option<&[u8]>| Change::Put(vec![1; 8]);
+        let added = table.modify(&key.to_le_bytes(), put);
+        assert!(added.is_ok(), "{key} of {count}: {added:?}");
+    }
+    assert_eq!(table.len().unwrap(), count * 9 / 10);
 }
