@@ -13,6 +13,7 @@ use everhash_testkit::random::Random;
 use everhash_testkit::session::Session;
 
 use crate::reef::collection::{AHEAD, AT_REST, Allowance, Collected, NOTHING};
+use crate::reef::stream::Victim;
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// One stream, and units of 64 words: of twenty pairs, whose segment has two.
@@ -278,4 +279,213 @@ fn a_table_is_at_rest_a_second_after_the_last_write() {
     };
     assert_eq!((collected(5000), collected(5999)), (0, 0));
     assert!(collected(6000) > 0);
+}
+
+#[test]
+fn a_sync_of_what_is_durable_ends_no_epoch() {
+    // Fails if each sync of a table at rest is a commit record, and one of the medium.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    assert!(table.insert_word(1, 1).unwrap());
+    let before = epoch(table);
+    (0..3).for_each(|_| table.sync().unwrap());
+    assert_eq!(epoch(table), before + 1);
+}
+
+#[test]
+fn writers_bound_the_room_that_waits() {
+    // Fails if what they have collected waits as long as a write may, where there is no upkeep.
+    let session = one_stream(32 << 20);
+    let table = session.table();
+    (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.sync().unwrap();
+    let (mut most, before) = (0, epoch(table));
+    for key in 0..60_000 {
+        assert!(table.put_word(key % 20_000, !key).unwrap());
+        most = most.max(table.streams[0].0.lock().unwrap().waiting());
+    }
+    println!("{most} bytes waited at most, {} epochs", epoch(table) - before);
+    assert!((1..400 << 10).contains(&most), "{most} bytes waited");
+}
+
+#[test]
+fn room_for_the_next_checkpoint_is_no_reason_to_collect() {
+    // Fails if it counts as that of segments: after each checkpoint pairs would be moved for it.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    insert_alone(table, 0..20_000);
+    // Some segments are garbage, which is little of the table.
+    insert_alone(table, 0..1000);
+    assert_eq!(chosen(table, AHEAD), None);
+    let span = table.space.take(4 << 20, table.unit_bytes).unwrap().span;
+    *table.spare.lock().unwrap() = Some(span);
+    assert_eq!(chosen(table, AHEAD), None);
+    // What is kept for segments is theirs.
+    table.spare.lock().unwrap().take();
+    table.kept.lock().unwrap().push(span);
+    assert!(chosen(table, AHEAD).is_some());
+}
+
+#[test]
+fn on_a_full_medium_the_oldest_segment_makes_way_for_the_tombstones_behind_it() {
+    // Fails if a write is refused because the oldest segment has no garbage itself, or if one is
+    // chosen that is empty and waits for an epoch.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    (0..1000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    assert_eq!(chosen(table, NOTHING), None);
+    let (oldest, second) = {
+        let mut stream = table.streams[0].0.lock().unwrap();
+        let mut sealed = stream.sealed.iter_mut();
+        let (oldest, second) = (sealed.next().unwrap(), sealed.next().unwrap());
+        second.1.tombstones = 10;
+        (*oldest.0, *second.0)
+    };
+    assert_eq!(chosen(table, NOTHING), Some(oldest));
+    table.streams[0].0.lock().unwrap().sealed.get_mut(&oldest).unwrap().is_empty = true;
+    assert_ne!(chosen(table, NOTHING), Some(oldest), "{second} is the next one");
+}
+
+#[test]
+fn full_segments_that_an_opening_found_are_not_merged() {
+    // Fails if a full medium moves one that fits nowhere: the room that it gives is what it took.
+    let mut session = one_stream(1 << 20);
+    (0..1000).for_each(|key| assert!(session.table().insert_word(key, key).unwrap()));
+    session.reopen().unwrap();
+    let segments = session.table().streams[0].0.lock().unwrap().sealed.len();
+    assert!(segments > 2, "{segments}");
+    assert_eq!(chosen(session.table(), NOTHING), None);
+}
+
+/// Returns the numbers of the full segments of a stream.
+fn full_segments(table: &ReefTable<Image>, stream: usize) -> Vec<u64> {
+    table.streams[stream].0.lock().unwrap().sealed.keys().copied().collect()
+}
+
+/// Inserts pairs of which nobody collects what is replaced.
+fn insert_alone(table: &ReefTable<Image>, keys: core::ops::Range<u64>) {
+    let _collecting: Vec<_> = table.collected.iter().map(|it| it.0.lock().unwrap()).collect();
+    keys.for_each(|key| {
+        table.put_word(key, !key).unwrap();
+    });
+}
+
+#[test]
+fn a_full_medium_collects_first_where_most_is_gained() {
+    // Fails if the first stream is always the first, whatever little garbage it has.
+    let settings = ReefSettings { streams: 2, shards: 2, ..ONE_STREAM };
+    let medium = Image::new(0, 8 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    insert_alone(table, 0..1000);
+    table.sync().unwrap();
+    let stream_of = |key: u64| table.shard(table.hash(&key.to_le_bytes())).1;
+    for (most, least) in [(1, 0), (0, 1)] {
+        let segments = [0, 1].map(|stream| full_segments(table, stream));
+        for stream in [least, most, most, most] {
+            let at = {
+                let stream = table.streams[stream].0.lock().unwrap();
+                stream.sealed.first_key_value().unwrap().1.span.start
+            };
+            table.units.add_garbage(at, 9);
+        }
+        assert!(table.make_room(0).unwrap());
+        let left = [0, 1].map(|stream| full_segments(table, stream));
+        assert_eq!(left[least], segments[least], "stream {least} has the least garbage");
+        assert_ne!(left[most], segments[most], "stream {most} has the most garbage");
+    }
+    assert!((0..1000).all(|key| stream_of(key) < 2 && table.get_word(key).unwrap().is_some()));
+}
+
+#[test]
+fn a_full_medium_goes_on_with_what_is_half_collected() {
+    // Fails if a write is refused because the one segment with garbage is being collected.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    insert_alone(table, 0..200);
+    insert_alone(table, 0..10);
+    table.sync().unwrap();
+    let segments = full_segments(table, 0);
+    let begun = table.victim(&table.streams[0].0.lock().unwrap(), NOTHING);
+    assert!(begun.is_some());
+    *table.collected[0].0.lock().unwrap() = begun;
+    assert!(table.make_room(0).unwrap());
+    assert_ne!(full_segments(table, 0), segments);
+}
+
+#[test]
+fn a_segment_for_which_there_was_no_room_gets_another_turn() {
+    // Fails if a full medium, all of whose segments were refused, never tries one again: there may
+    // be room the next time.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    insert_alone(table, 0..1000);
+    insert_alone(table, 0..10);
+    table.sync().unwrap();
+    table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
+    let take = || table.space.take(table.unit_bytes, table.unit_bytes).ok();
+    let all: Vec<_> = core::iter::from_fn(take).map(|taken| taken.span).collect();
+    // No object finds room in the newest segment.
+    {
+        let mut stream = table.streams[0].0.lock().unwrap();
+        let open = stream.open.as_mut().unwrap();
+        (open.span.words, open.renewed) = (open.fill, open.fill);
+    }
+    assert!(!table.make_room(0).unwrap());
+    all.iter().for_each(|span| table.space.give(*span));
+    assert!(table.make_room(0).unwrap());
+}
+
+#[test]
+fn a_segment_that_is_collected_by_half_has_as_much_garbage_more() {
+    // Fails if what was moved still counts as alive: whoever comes back to the segment later, or a
+    // process that reads of it in a checkpoint, finds less garbage than there is.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    insert_alone(table, 0..20_000);
+    let (sequence, segment) = {
+        let stream = table.streams[0].0.lock().unwrap();
+        stream.sealed.last_key_value().map(|(sequence, it)| (*sequence, *it)).unwrap()
+    };
+    assert!(segment.span.bytes() > table.unit_bytes);
+    let mut victim = Victim::new(0, (sequence, segment), false, 1);
+    let head = victim.offset;
+    assert!(!table.collect(&mut victim, 1).unwrap());
+    assert!(victim.offset > head);
+    assert_eq!(table.units.garbage(segment.span.start), victim.offset - head);
+}
+
+#[test]
+fn a_segment_of_one_unit_is_collected_in_one_step() {
+    // Fails if processes that end soon begin it again and again: it would never come to its end.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    insert_alone(table, 0..200);
+    let (sequence, segment) = {
+        let stream = table.streams[0].0.lock().unwrap();
+        stream.sealed.first_key_value().map(|(sequence, it)| (*sequence, *it)).unwrap()
+    };
+    assert_eq!(segment.span.bytes(), table.unit_bytes);
+    let mut victim = Victim::new(0, (sequence, segment), false, 1);
+    assert!(table.collect(&mut victim, 1).unwrap());
+}
+
+#[test]
+fn a_segment_for_which_there_was_no_room_is_passed_over_for_a_while() {
+    // Fails if it is tried again at once, or never again.
+    let session = one_stream(1 << 20);
+    let table = session.table();
+    insert_alone(table, 0..1000);
+    insert_alone(table, 0..60);
+    let best = chosen(table, NOTHING).unwrap();
+    let refuse = |at: fn(u64) -> u64| {
+        let mut stream = table.streams[0].0.lock().unwrap();
+        let newest = stream.last.sequence;
+        stream.sealed.get_mut(&best).unwrap().refused_at = Some(at(newest));
+    };
+    refuse(|newest| newest);
+    assert!(chosen(table, NOTHING).is_some_and(|other| other != best));
+    // The stream has found room for one more.
+    refuse(|newest| newest - 1);
+    assert_eq!(chosen(table, NOTHING), Some(best));
 }
