@@ -349,3 +349,52 @@ fn a_batch_is_refused_where_only_reading_is_allowed() {
     drop(table);
     assert_eq!(session.region().media().words(), before);
 }
+
+#[test]
+fn a_batch_of_which_not_all_can_be_published_is_the_last_thing_that_a_table_answers() {
+    // Fails if readers go on with a part of it: the medium has all of it by then.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let (table, pm) = (session.table(), session.region().access());
+    let [new, present] = [1u64, 2].map(u64::to_be_bytes);
+    assert!(table.insert(&present, &[7; 8]).unwrap());
+    let number = table.shard(table.hash(&present)).1;
+    let at = {
+        let stream = table.streams[number].0.lock().unwrap();
+        stream.open.unwrap().span.start.plus(SegmentHead::WORDS as u64)
+    };
+    // Behind the first key that came, and before the other one is looked for again.
+    let damage = &mut |_: &[u8], _| pm.store(at, !pm.load(at).unwrap()).unwrap();
+    let writes: [(&[u8], Option<&[u8]>); 2] = [(&new, Some(&[8; 8])), (&present, Some(&[9; 8]))];
+    let outcome = table.atomic().unwrap().write_all_and_tell(&writes, damage);
+    assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+    let after = table.get(&new, &mut Vec::new());
+    assert!(matches!(after, Err(Error::Poisoned)), "{after:?}");
+}
+
+#[test]
+fn a_batch_that_adds_and_removes_takes_nothing_of_what_is_kept_back() {
+    // Fails if one removal lets all of a batch have the room that only removals may take.
+    let session = Session::<Reef>::tiny(Form::WORDS, 64 << 10).unwrap();
+    let table = session.table();
+    let count = (0..).find(|key| table.insert_word(*key, 1).is_err()).unwrap();
+    let kept = || table.kept.lock().unwrap().iter().map(|span| span.bytes()).sum::<u64>();
+    let before = kept();
+    let keys: Vec<_> = (count..count + 40).map(u64::to_le_bytes).collect();
+    let mut writes: Vec<_> = keys.iter().map(|key| (&key[..], Some(&key[..]))).collect();
+    writes.push((&[0; 8], None));
+    let refused = table.atomic().unwrap().write_all(&writes);
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    assert_eq!((kept(), table.len().unwrap()), (before, count));
+}
+
+#[test]
+fn an_immediate_batch_begins_no_segment_where_it_writes_nothing() {
+    // Fails if each opening leaves one in every stream of which a batch says the end.
+    let mut session = Session::<Immediate>::tiny(Form::WORDS, 1 << 20).unwrap();
+    assert!(session.table().insert_word(1, 1).unwrap());
+    session.reopen().unwrap();
+    let (table, key) = (session.table(), 1u64.to_le_bytes());
+    table.atomic().unwrap().write_all(&[(&key, Some(&key))]).unwrap();
+    let begun = table.streams.iter().map(|stream| stream.0.lock().unwrap().open.is_some());
+    assert_eq!(begun.filter(|is_begun| *is_begun).count(), 1);
+}
