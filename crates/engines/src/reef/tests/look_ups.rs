@@ -89,3 +89,10 @@ fn a_key_of_another_length_is_absent_whatever_its_hash_is() {
     table.atomic().unwrap().write_all(&[(&key, None)]).unwrap();
     assert_eq!(table.len().unwrap(), 20_000);
 }
+
+#[test]
+fn a_key_of_another_length_has_no_value() {
+    // Fails if the value of the last look-up stays where the caller expects that of this one.
+    let (table, mut value) = (table(Form::WORDS), vec![7; 8]);
+    assert!(!Table::get(&table, b"short", &mut value).unwrap() && value.is_empty());
+}
