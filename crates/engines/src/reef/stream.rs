@@ -240,4 +240,29 @@ mod tests {
         assert!(latch + end <= LINE as usize, "{end}");
         assert!(latch + offset_of!(Stream, is_behind) < 2 * LINE as usize);
     }
+
+    #[test]
+    fn what_is_durable_never_goes_back() {
+        // Fails if of two immediate writes the one that returns last says so: what the other one
+        // made durable would be flushed again.
+        let mut stream = Stream::default();
+        let position = |sequence, fill| Position { sequence, fill };
+        for (told, durable) in [((1, 50), (1, 50)), ((2, 10), (2, 10)), ((1, 60), (2, 10))] {
+            stream.made_durable(position(told.0, told.1));
+            assert_eq!(stream.durable, position(durable.0, durable.1));
+        }
+    }
+
+    #[test]
+    fn what_collecting_moves_is_not_written_and_who_begins_to_help_owes_nothing() {
+        // Fails if a table that is collected at rest seems to be written to, or if the first write
+        // that helps pays for all before it.
+        let mut stream = Stream { written: 100, pending: 50, moved: 30, ..Stream::default() };
+        assert_eq!(stream.written(), 120);
+        stream.set_behind(true);
+        assert_eq!(stream.paid, 120);
+        stream.pending += 24;
+        stream.set_behind(true);
+        assert_eq!(stream.paid, 120, "what is written since is owed");
+    }
 }
