@@ -11,7 +11,9 @@ use everhash_testkit::session::Session;
 use everhash_testkit::workload::Shape;
 
 use super::checkpoints::checkpoint;
+use crate::reef::checkpoint::Moment;
 use crate::reef::collection::AT_REST;
+use crate::reef::stream::Victim;
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Demands that the room in use is that of what there is.
@@ -231,4 +233,175 @@ fn statistics_say_what_there_is() {
     let buckets: u64 = shards.map(|it| it.buckets(&it.latch.lock().unwrap())).sum();
     assert_eq!(stats.slots, 8 * buckets);
     assert_eq!(stats.own[0], ("segments", segments));
+}
+
+#[test]
+fn statistics_leave_out_what_waits_for_an_epoch_and_name_all_memory() {
+    // Fails if an emptied segment still counts, or if memory of a part of the table is forgotten.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    change(table, 0..100);
+    let before = table.stats().unwrap();
+    let (units, arena) = (table.units.dram_bytes(), table.arena.dram_bytes().unwrap());
+    assert!(units > 0 && before.dram_bytes >= units + arena, "{before:?}");
+    assert_eq!(before.growth_steps, table.space.usage().unwrap().growth_steps);
+    assert!(before.growth_steps > 0);
+    let pm = session.region().access();
+    let mut stream = table.streams[0].0.lock().unwrap();
+    let (sequence, fill) =
+        stream.sealed.first_key_value().map(|(it, one)| (*it, one.fill)).unwrap();
+    table.mark_empty(&pm, &mut stream, sequence).unwrap();
+    drop(stream);
+    let (after, all) = (table.stats().unwrap(), |it: &everhash_index::Stats| {
+        it.live_bytes + it.dead_bytes.unwrap()
+    });
+    assert_eq!(all(&after), all(&before) - 8 * fill);
+    // Garbage may be counted twice.
+    let open = table.streams[0].0.lock().unwrap().open.unwrap();
+    table.units.add_garbage(open.span.start, 1 << 40);
+    assert_eq!(all(&table.stats().unwrap()), all(&after));
+}
+
+#[test]
+fn tombstones_behind_the_end_of_a_checkpoint_are_counted_once() {
+    // Fails if those that came into the newest segment while a checkpoint was written are counted
+    // by it, and once more when the log behind it is read.
+    let settings =
+        ReefSettings { segment_bytes: 64 << 10, flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    (0..10).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    assert!(table.remove_word(0).unwrap() && table.remove_word(1).unwrap());
+    let (ends, bytes) = (table.ends(&[]).unwrap(), table.checkpoint_bytes().unwrap());
+    (2..6).for_each(|key| assert!(table.remove_word(key).unwrap()));
+    table.replace_checkpoint(bytes + 1024, ends).unwrap();
+    let tombstones = |table: &ReefTable<Image>| counted(table).iter().map(|it| it[3]).sum::<u64>();
+    assert_eq!(tombstones(table), 6 * 2);
+    session.kill_unsynced().unwrap();
+    assert!(session.table().epochs.lock().unwrap().checkpoint.is_some());
+    assert_eq!(tombstones(session.table()), 6 * 2);
+}
+
+#[test]
+fn garbage_in_a_checkpoint_is_that_of_the_segment_that_lay_there() {
+    // Fails if a segment that was begun since, at the place of another one, has its garbage: it
+    // would be collected although all in it is alive.
+    let settings = ReefSettings { streams: 1, flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    change(table, 0..60);
+    let (sequence, first) = {
+        let stream = table.streams[0].0.lock().unwrap();
+        stream.sealed.first_key_value().map(|(it, one)| (*it, *one)).unwrap()
+    };
+    assert!(table.units.garbage(first.span.start) > 0);
+    checkpoint(table);
+    let mut victim = Victim::new(0, (sequence, first), true, 1);
+    assert!(table.collect(&mut victim, u64::MAX).unwrap());
+    table.commit_epoch().unwrap();
+    let lies_there = |table: &ReefTable<Image>| {
+        let stream = table.streams[0].0.lock().unwrap();
+        stream.sealed.values().any(|it| it.span.start == first.span.start)
+    };
+    // Nothing of it is garbage.
+    let _collecting = table.collected[0].0.lock().unwrap();
+    let keys = (1000..2000).take_while(|_| !lies_there(table));
+    keys.for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    assert!(lies_there(table));
+    drop(_collecting);
+    assert_eq!(table.units.garbage(first.span.start), 0);
+    session.kill_unsynced().unwrap();
+    assert!(session.table().epochs.lock().unwrap().checkpoint.is_some());
+    assert!(lies_there(session.table()));
+    assert_eq!(session.table().units.garbage(first.span.start), 0);
+}
+
+#[test]
+fn the_room_of_a_checkpoint_that_is_given_up_is_free_at_once() {
+    // Fails if it waits for a next one, of which there may be none on a full medium.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..100).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    checkpoint(table);
+    let bytes = table.epochs.lock().unwrap().checkpoint.as_ref().unwrap().span.bytes();
+    let before = table.space.usage().unwrap().used_bytes;
+    assert!(table.give_up_checkpoint().unwrap());
+    assert_eq!(table.space.usage().unwrap().used_bytes, before - bytes);
+    is_accounted_for(table, "given up");
+}
+
+#[test]
+fn a_checkpoint_notes_all_that_was_written_before_it() {
+    // Fails if what no epoch has covered yet counts for the next one: it would come too early.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..10).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    let streams = || table.streams.iter().map(|it| it.0.lock().unwrap());
+    let pending: u64 = streams().map(|stream| stream.pending).sum();
+    let written: u64 = streams().map(|stream| stream.written).sum();
+    assert!(pending > 0);
+    checkpoint(table);
+    let noted = table.epochs.lock().unwrap().checkpoint.as_ref().unwrap().written;
+    assert_eq!(noted, written + pending);
+}
+
+#[test]
+fn a_close_behind_a_long_log_of_a_large_table_writes_a_checkpoint() {
+    // Fails if the log may be as long as a part of the directory, however long that is.
+    let settings = ReefSettings { flush_bytes: 4 << 10, buckets: 4096, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 8 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let table = session.table();
+    (0..20_000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    checkpoint(table);
+    let sum = || table.epochs.lock().unwrap().checkpoint.as_ref().unwrap().sum;
+    let (before, bytes) = (sum(), 2 * settings.flush_bytes);
+    assert!(table.checkpoint_bytes().unwrap() / 8 > 2 * bytes);
+    (20_000..20_100).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.checkpoint_if_due(Moment::Close).unwrap();
+    assert_eq!(sum(), before, "a short log");
+    (20_100..20_400).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    table.checkpoint_if_due(Moment::Close).unwrap();
+    assert_ne!(sum(), before);
+}
+
+#[test]
+fn what_power_loss_took_gives_its_room_back() {
+    // Fails if segments behind the commit record are in use for ever.
+    let settings = ReefSettings { flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..10).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    session.table().sync().unwrap();
+    (10..100).for_each(|key| assert!(session.table().insert_word(key, 1).unwrap()));
+    let words = session.region().media().words();
+    let medium = Image::of(&words, 8 * words.len() as u64, 1 << 20);
+    let session = Session::<Reef>::open_after_power(medium, Form::WORDS).unwrap();
+    assert_eq!(session.table().len().unwrap(), 10);
+    is_accounted_for(session.table(), "opened after power loss");
+}
+
+#[test]
+fn a_stream_without_segments_goes_on_with_its_next_number() {
+    // Fails if segments are numbered anew: what an earlier one left would be taken for theirs.
+    let settings = ReefSettings { streams: 1, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    assert!(session.table().insert_word(1, 1).unwrap());
+    session.reopen().unwrap();
+    assert!(session.table().remove_word(1).unwrap());
+    session.reopen().unwrap();
+    let table = session.table();
+    let sealed = || table.streams[0].0.lock().unwrap().sealed.clone();
+    for (sequence, segment) in sealed() {
+        let mut victim = Victim::new(0, (sequence, segment), true, 1);
+        assert!(table.collect(&mut victim, u64::MAX).unwrap());
+    }
+    table.commit_epoch().unwrap();
+    let last = table.streams[0].0.lock().unwrap().last;
+    assert!(sealed().is_empty() && last.sequence > 1, "{last:?}");
+    session.reopen().unwrap();
+    assert_eq!(session.table().streams[0].0.lock().unwrap().last, last);
 }

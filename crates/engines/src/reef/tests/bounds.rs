@@ -206,3 +206,26 @@ fn p03_a_long_checkpoint_ends_epochs_meanwhile() {
     assert!(table.epochs.lock().unwrap().checkpoint.is_some());
     assert!((bytes / (32 << 10)..=bytes / (16 << 10) + 1).contains(&syncs), "{syncs} syncs");
 }
+
+#[test]
+fn the_room_of_a_checkpoint_is_no_other_before_the_record_that_does_not_name_it() {
+    // Fails if somebody else may store there while power loss still leads to it: all objects would
+    // be read, and on a full medium the record may lead to anything.
+    let (system, table) = on_file("named", &SETTINGS);
+    let replace = || {
+        let (ends, bytes) = (table.ends(&[]).unwrap(), table.checkpoint_bytes().unwrap());
+        table.replace_checkpoint(bytes, ends).unwrap();
+    };
+    (0..100).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    replace();
+    let (other, seen) = (Arc::clone(&table), Arc::new(AtomicU64::new(0)));
+    let spares = Arc::clone(&seen);
+    system.begin(move || {
+        let spare = *other.spare.lock().unwrap();
+        spares.fetch_add(1 + 100 * u64::from(spare.is_some()), Relaxed);
+    });
+    replace();
+    system.end();
+    assert!((1..100).contains(&seen.load(Relaxed)), "{seen:?}");
+    assert!(table.spare.lock().unwrap().is_some());
+}
