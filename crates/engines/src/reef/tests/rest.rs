@@ -9,6 +9,7 @@ use everhash_index::{Form, Inline, Opening, Table, WordTable, create, open};
 use everhash_pmem::media::file::system::{Call, Os, System};
 use everhash_pmem::{Boot, FileDurability, FileMedium, FileOptions, Image, Region};
 use everhash_testkit::random::Random;
+use everhash_testkit::session::Session;
 
 use super::space::storage;
 use crate::reef::{Reef, ReefSettings, ReefTable};
@@ -121,4 +122,56 @@ fn a_table_that_shrank_gives_storage_back_though_somebody_writes() {
     let (_, few) = overwrite(PAIRS / 10);
     assert!(few < 2 * most(PAIRS / 10) && 2 * few < full, "{few} bytes, {full} before");
     assert_eq!(table.check().unwrap().items, PAIRS / 10);
+}
+
+#[test]
+fn upkeep_comes_again_after_the_last_write_whoever_made_it_durable() {
+    // Fails if nobody looks at a table at rest whose user has called sync: its garbage would stay.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..20).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
+    (0..3).for_each(|_| table.sync().unwrap());
+    let deadline = |seconds| table.maintain(Duration::from_secs(seconds), 1000).unwrap().deadline;
+    assert!(deadline(10).is_some(), "it is not at rest yet");
+    assert_eq!(deadline(20), None);
+}
+
+#[test]
+fn storage_is_given_back_a_little_at_a_time() {
+    // Fails if one step holds up the faults of writers for long, or if steps follow one another.
+    let session = Session::<Reef>::create(
+        Image::new(0, 128 << 20),
+        Form::WORDS,
+        &ReefSettings { segment_bytes: SEGMENT, ..ReefSettings::default() },
+    );
+    let session = session.unwrap();
+    let table = session.table();
+    let span = table.space.take(64 << 20, table.unit_bytes).unwrap().span;
+    table.space.give(span);
+    // Beside writers.
+    let mut key = 0;
+    let mut given = |ms| {
+        assert!(table.insert_word(key, key).unwrap());
+        key += 1;
+        let before = storage(table).0;
+        table.maintain(Duration::from_millis(ms), 1000).unwrap();
+        storage(table).0 - before
+    };
+    let first = given(1000);
+    assert!((128 << 10..1 << 20).contains(&first), "{first} bytes");
+    assert_eq!(given(1009), 0);
+    assert!(given(1010) > 0);
+    // At rest.
+    table.sync().unwrap();
+    let mut seconds = 100;
+    let mut step = || {
+        let before = storage(table).0;
+        seconds += 100;
+        let more = table.maintain(Duration::from_secs(seconds), 1000).unwrap().more;
+        (storage(table).0 - before, more)
+    };
+    let steps: Vec<_> = (0..10).map(|_| step()).collect();
+    assert!(steps.iter().all(|(bytes, _)| *bytes <= 17 << 20), "{steps:?}");
+    assert!(steps.iter().filter(|(bytes, more)| *bytes > 0 && *more).count() > 2, "{steps:?}");
+    assert!(!steps[9].1, "{steps:?}");
 }
