@@ -14,7 +14,9 @@ use everhash_testkit::workload::Shape;
 
 use super::settings::Immediate;
 use crate::common::settings::checksum;
-use crate::reef::layout::{self, BatchRecord, Ended, Epoch, Root, SegmentHead, Tail};
+use crate::reef::layout::{self, BatchRecord, Ended, Epoch, Kind, Root, SegmentHead, Tail};
+use crate::reef::reserve::Purpose;
+use crate::reef::segments::Object;
 use crate::reef::stream::Victim;
 use crate::reef::{Reef, ReefSettings};
 
@@ -335,6 +337,7 @@ fn a_table_whose_epochs_cannot_be_numbered_any_more_says_so_and_stays_readable()
         session.table().sync().err()
     });
     assert!(matches!(outcome, Some(Error::Unsupported { .. })), "{outcome:?}");
+    assert_eq!(session.table().epochs.lock().unwrap().number, layout::MOST_EPOCHS);
     let len = session.table().len().unwrap();
     assert_eq!(session.table().check().unwrap().items, len);
     assert!(matches!(session.kill(), Err(Error::Unsupported { .. })), "an opening is an epoch");
@@ -796,5 +799,127 @@ fn a_forged_size_of_the_directory_takes_no_more_memory_than_the_medium() {
         assert_eq!(session.table().len().unwrap(), 100);
         let dram = session.table().stats().unwrap().dram_bytes;
         assert!(dram < 1 << 20, "{dram} bytes of memory");
+    }
+}
+
+#[test]
+fn a_damaged_commit_record_of_a_process_that_ended_is_no_reason_to_go_on_from_the_one_before() {
+    // Fails if an opening or a check falls back although no power was lost: the record before knows
+    // nothing of what came since.
+    let mut session = without_epochs(0);
+    session.close().unwrap();
+    let whole = session.region().media().words();
+    let number_at = |place| layout::epoch_place(place).word() as usize + Epoch::NUMBER;
+    let newest = [0, 1].into_iter().max_by_key(|place| whole[number_at(*place)]).unwrap();
+    let at = layout::epoch_place(newest).word() as usize + Epoch::SEGMENTS;
+    let mut words = whole.clone();
+    forge(&mut words, at, whole[at] + 1, 0);
+    let counts = counts(&words, session.opening().boot);
+    assert!(are_damage(&counts), "{counts:?}");
+}
+
+#[test]
+fn two_segments_of_one_number_are_damage() {
+    // Fails if one of them is taken for the other: its pairs were just gone.
+    let session = without_epochs(0);
+    let (unit_words, seed) = (session.table().unit_bytes as usize / 8, session.table().seed);
+    let sequence = session.table().streams[0].0.lock().unwrap().last.sequence;
+    let (boot, mut words) = (session.opening().boot, session.region().media().words());
+    words.resize(words.len() / unit_words * unit_words + unit_words, 0);
+    let first = words.len() - unit_words;
+    let mut plain = [0; SegmentHead::TAIL];
+    plain[SegmentHead::SEQUENCE] = sequence;
+    plain[SegmentHead::SIZE] = 1;
+    plain[SegmentHead::FLOOR] = 1;
+    let (at, stored) = (Addr::new(8 * first as u64), layout::stored_head(plain));
+    let seal = layout::sum(&stored, at, seed);
+    words[first..][..SegmentHead::TAIL].copy_from_slice(&stored);
+    let tail = Tail { words: SegmentHead::WORDS as u64, ended: Ended::Not };
+    words[first + SegmentHead::TAIL] = tail.word(seal);
+    assert!(
+        counts(&words, boot).iter().all(|count| matches!(count, Ok(100))),
+        "it has no checksum"
+    );
+    words[first + SegmentHead::CHECKSUM] = seal;
+    let counts = counts(&words, boot);
+    let said = "no two segments of a stream have one number";
+    for count in counts {
+        assert!(matches!(count, Err(Error::Corrupt { broken, .. }) if broken == said), "{count:?}");
+    }
+}
+
+#[test]
+fn a_key_in_a_stream_that_is_not_its_own_is_damage() {
+    // Fails if it is looked for where its stream says: the order of two streams is not known.
+    let session = without_epochs(0);
+    let table = session.table();
+    let key = (1000..).find(|key: &u64| table.shard(table.hash(&key.to_le_bytes())).1 == 0);
+    let key = key.unwrap().to_le_bytes();
+    let (pm, boot) = (session.region().access(), session.opening().boot);
+    let object = Object { kind: Kind::Put, key: &key, value: &key };
+    table.append(&pm, 0, Purpose::Add, &object).unwrap();
+    let found = counts(&session.region().media().words(), boot);
+    assert!(found.iter().all(|count| matches!(count, Ok(101))), "{found:?}");
+    table.append(&pm, 1, Purpose::Add, &object).unwrap();
+    let found = counts(&session.region().media().words(), boot);
+    assert!(are_damage(&found), "{found:?}");
+}
+
+#[test]
+fn an_empty_table_believes_no_number_of_a_segment_that_there_never_is() {
+    // Fails if segments are numbered on from the last number that there is.
+    let mut session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    session.close().unwrap();
+    let mut words = session.region().media().words();
+    for place in [0, 1] {
+        forge(&mut words, layout::epoch_place(place).word() as usize + Epoch::TAILS, u64::MAX, 0);
+    }
+    let [opened, _] = counts(&words, session.opening().boot);
+    assert!(are_damage(&[opened]));
+}
+
+#[test]
+fn a_check_counts_no_batch_that_power_loss_took() {
+    // Fails if the record of a batch counts for a later opening than its own.
+    let session = without_epochs(0);
+    session.table().sync().unwrap();
+    let keys: Vec<_> = (200..204u64).map(u64::to_le_bytes).collect();
+    let writes: Vec<_> = keys.iter().map(|key| (&key[..], Some(&key[..]))).collect();
+    session.table().atomic().unwrap().write_all(&writes).unwrap();
+    let words = session.region().media().words();
+    let medium = Image::of(&words, 8 * words.len() as u64, 1 << 20);
+    let session = Session::<Reef>::open_after_power(medium, Form::WORDS).unwrap();
+    let found = counts(&session.region().media().words(), session.opening().boot);
+    assert!(found.iter().all(|count| matches!(count, Ok(100))), "{found:?}");
+    assert_eq!(session.table().check().unwrap().items, 100);
+}
+
+#[test]
+fn after_power_loss_a_check_passes_over_what_is_left_of_a_segment() {
+    // Fails if the room behind the last object of a full segment is taken for damage because the
+    // next segment has objects: of some lengths there is always some left.
+    let settings = ReefSettings { durability: 1, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 1 << 20);
+    let session = Session::<Reef>::create(medium, Form::DOUBLE_WORDS, &settings).unwrap();
+    (0..60u8).for_each(|key| assert!(!session.table().put(&[key; 16], &[key; 16]).unwrap()));
+    let found = counts(&session.region().media().words(), Boot::default());
+    assert!(found.iter().all(|count| matches!(count, Ok(60))), "{found:?}");
+}
+
+#[test]
+fn settings_that_no_table_has_are_damage_for_a_check_as_for_an_opening() {
+    // Fails if a check looks for the ends of more streams than a commit record has room for, or for
+    // segments that are longer than any medium.
+    let mut session = without_epochs(0);
+    session.close().unwrap();
+    let whole = session.region().media().words();
+    for (setting, value) in [(Root::STREAMS, 64), (Root::SEGMENT_BYTES, 1 << 41)] {
+        let mut words = whole.clone();
+        forge(&mut words, layout::ROOT.word() as usize + setting, value, 0);
+        for count in counts(&words, session.opening().boot) {
+            let at_root =
+                matches!(count, Err(Error::Corrupt { at, .. }) if at == layout::ROOT.byte());
+            assert!(at_root, "{setting}: {count:?}");
+        }
     }
 }
