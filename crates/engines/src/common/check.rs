@@ -132,3 +132,43 @@ pub(crate) fn reachable_bytes(mut spans: Vec<Span>, medium_bytes: u64) -> Result
     }
     Ok(spans.iter().map(|span| span.bytes()).sum())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(byte: u64, bytes: u64) -> Span {
+        Span::of_bytes(Addr::new(byte), bytes)
+    }
+
+    #[test]
+    fn what_is_in_use_overlaps_nowhere_and_ends_inside_the_medium() {
+        // Fails if two spans share a word, or if the last one ends a word too late, unnoticed.
+        let reachable = |spans: &[Span]| reachable_bytes(spans.to_vec(), 128);
+        assert_eq!(reachable(&[span(64, 64), span(0, 56)]).unwrap(), 120);
+        for (spans, wrong) in [
+            ([span(56, 8), span(0, 64)], 56),
+            ([span(0, 8), span(0, 8)], 0),
+            ([span(0, 8), span(64, 72)], 64),
+        ] {
+            let outcome = reachable(&spans);
+            assert!(
+                matches!(outcome, Err(Error::Corrupt { at, .. }) if at == wrong),
+                "{outcome:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_check_reads_no_more_than_its_budget() {
+        // Fails if forged addresses may lead to one place again and again.
+        let header = pool::DATA.byte();
+        for (mut budget, bytes) in [(Budget::of(64), 128), (Budget::behind_header(header + 64), 64)]
+        {
+            budget.take(span(0, bytes - 8)).unwrap();
+            budget.take(span(8, 8)).unwrap();
+            let outcome = budget.take(span(16, 8));
+            assert!(matches!(outcome, Err(Error::Corrupt { at: 16, .. })), "{outcome:?}");
+        }
+    }
+}

@@ -100,6 +100,15 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_no_pool_takes_has_no_form() {
+        // Fails if a key is looked for that cannot be there, whose length nothing bounds.
+        assert!([7, 9].iter().all(|bytes| !has_form(Form::WORDS, &vec![0; *bytes])));
+        assert!(has_form(Form::WORDS, &[0; 8]) && has_form(Form::Variable, b""));
+        assert!(has_form(Form::Variable, &[0; MAX_KEY_BYTES]));
+        assert!(!has_form(Form::Variable, &vec![0; MAX_KEY_BYTES + 1]));
+    }
+
+    #[test]
     fn a_panic_of_a_change_waits_until_the_lock_is_free() {
         // Fails if the panic unwinds through the holder of the lock, or is swallowed.
         let lock = std::sync::Mutex::new(());

@@ -22,3 +22,17 @@ pub(crate) fn crowded(name: &'static str, limit: u64) -> Error {
                   with the hash sip13, for which nobody can choose such keys";
     Error::Limit { name, limit, remedy }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_room_is_an_answer_and_every_other_error_is_one() {
+        // Fails if a failure of the medium is taken for want of room.
+        assert!(had_room(Ok(())).unwrap());
+        assert!(!had_room(Err(Error::Full { needed: 1 })).unwrap());
+        assert!(!had_room(Err(crowded("keys", 1))).unwrap());
+        assert!(matches!(had_room(Err(Error::Poisoned)), Err(Error::Poisoned)));
+    }
+}

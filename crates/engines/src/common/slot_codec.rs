@@ -383,3 +383,18 @@ impl SlotCodec for Bytes {
 
     fn found_value(_pair: HashAndRecord, _value: &mut Vec<u8>) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_alive_beside_the_slots_that_lead_to_them() {
+        // Fails if statistics leave out the one or the other, or overflow for a damaged pool.
+        let heap = HeapUsage { record_bytes: 1000, ..HeapUsage::default() };
+        assert_eq!(live_bytes(Form::Variable, 3, &heap), 3 * 16 + 1000);
+        assert_eq!(live_bytes(Form::WORDS, 3, &HeapUsage::default()), 3 * 16);
+        assert_eq!(live_bytes(Form::DOUBLE_WORDS, 3, &HeapUsage::default()), 3 * 32);
+        assert_eq!(live_bytes(Form::Variable, u64::MAX, &heap), u64::MAX);
+    }
+}
