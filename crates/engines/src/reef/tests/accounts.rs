@@ -306,11 +306,11 @@ fn garbage_in_a_checkpoint_is_that_of_the_segment_that_lay_there() {
         stream.sealed.values().any(|it| it.span.start == first.span.start)
     };
     // Nothing of it is garbage.
-    let _collecting = table.collected[0].0.lock().unwrap();
+    let collecting = table.collected[0].0.lock().unwrap();
     let keys = (1000..2000).take_while(|_| !lies_there(table));
     keys.for_each(|key| assert!(table.insert_word(key, key).unwrap()));
     assert!(lies_there(table));
-    drop(_collecting);
+    drop(collecting);
     assert_eq!(table.units.garbage(first.span.start), 0);
     session.kill_unsynced().unwrap();
     assert!(session.table().epochs.lock().unwrap().checkpoint.is_some());
