@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use everhash_index::{BareTable, Change, Table};
+use everhash_index::{BareTable, Change, Table, WordTable};
 
 use super::{Pairs, readout};
 use crate::Failure;
@@ -58,13 +58,18 @@ pub fn perform(
     op: &Op,
 ) -> Result<Outcome, Failure> {
     Ok(match op {
-        Op::Insert(key, value) => {
-            Outcome::Flag(table.insert(&shape.key(*key), &shape.value(*value))?)
-        }
-        Op::Put(key, value) => Outcome::Flag(table.put(&shape.key(*key), &shape.value(*value))?),
-        Op::Update(key, value) => {
-            Outcome::Flag(table.update(&shape.key(*key), &shape.value(*value))?)
-        }
+        Op::Insert(key, value) => Outcome::Flag(match words_for(table, shape, *key) {
+            Some((words, key)) => words.insert_word(key, word(&shape.value(*value)))?,
+            None => table.insert(&shape.key(*key), &shape.value(*value))?,
+        }),
+        Op::Put(key, value) => Outcome::Flag(match words_for(table, shape, *key) {
+            Some((words, key)) => words.put_word(key, word(&shape.value(*value)))?,
+            None => table.put(&shape.key(*key), &shape.value(*value))?,
+        }),
+        Op::Update(key, value) => Outcome::Flag(match words_for(table, shape, *key) {
+            Some((words, key)) => words.update_word(key, word(&shape.value(*value)))?,
+            None => table.update(&shape.key(*key), &shape.value(*value))?,
+        }),
         Op::Modify(key, edit) => Outcome::Value(modify(table, shape, *key, *edit)?),
         Op::UpdateBlind(key, value) => {
             let (key, value) = (shape.key(*key), shape.value(*value));
@@ -73,7 +78,10 @@ pub fn perform(
                 None => table.update(&key, &value)?,
             })
         }
-        Op::Remove(key) => Outcome::Flag(table.remove(&shape.key(*key))?),
+        Op::Remove(key) => Outcome::Flag(match words_for(table, shape, *key) {
+            Some((words, key)) => words.remove_word(key)?,
+            None => table.remove(&shape.key(*key))?,
+        }),
         Op::RemoveBlind(key) => {
             let key = shape.key(*key);
             Outcome::Flag(match bare_if_present(table, &key)? {
@@ -81,7 +89,10 @@ pub fn perform(
                 None => table.remove(&key)?,
             })
         }
-        Op::Get(key) => Outcome::Value(get(table, &shape.key(*key))?),
+        Op::Get(key) => Outcome::Value(match words_for(table, shape, *key) {
+            Some((words, key)) => words.get_word(key)?.map(|value| value.to_le_bytes().to_vec()),
+            None => get(table, &shape.key(*key))?,
+        }),
         Op::Contains(key) => Outcome::Flag(table.contains(&shape.key(*key))?),
         Op::GetMany(keys) => Outcome::Values(get_many(table, shape, keys)?),
         Op::PutMany(pairs) => Outcome::Count(put_many(table, shape, pairs)?),
@@ -102,6 +113,22 @@ pub fn perform(
         }
         Op::Reopen | Op::Kill | Op::Outage => panic!("an open table cannot {op} itself"),
     })
+}
+
+/// Returns the operations on words, and the key as one, if the table has them and the number of the
+/// key is even: the other keys are asked for as bytes, which is other code.
+fn words_for<'t>(
+    table: &'t dyn Table,
+    shape: &Shape,
+    key: u16,
+) -> Option<(&'t dyn WordTable, u64)> {
+    let words = table.words().filter(|_| key.is_multiple_of(2))?;
+    Some((words, word(&shape.key(key))))
+}
+
+/// Returns bytes of a pair of words as one.
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("a table of words has words of eight bytes"))
 }
 
 /// Returns the bare forms if there are any and the key is present, as they require.
@@ -147,6 +174,15 @@ fn get_many(
     shape: &Shape,
     keys: &[u16],
 ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+    let as_words: Option<Vec<_>> = keys.iter().map(|key| words_for(table, shape, *key)).collect();
+    if let Some(as_words) = as_words.filter(|keys| !keys.is_empty()) {
+        let keys: Vec<u64> = as_words.iter().map(|(_, key)| *key).collect();
+        // What they are otherwise must not matter.
+        let mut values = vec![Some(word(b"leftover")); keys.len()];
+        as_words[0].0.get_words(&keys, &mut values)?;
+        let bytes = |value: u64| value.to_le_bytes().to_vec();
+        return Ok(values.into_iter().map(|value| value.map(bytes)).collect());
+    }
     let keys: Vec<Vec<u8>> = keys.iter().map(|key| shape.key(*key)).collect();
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let mut answers: Vec<Option<Option<Vec<u8>>>> = vec![None; keys.len()];
