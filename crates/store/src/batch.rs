@@ -255,7 +255,8 @@ impl Db {
         })
     }
 
-    /// Returns the values of many keys, in their order.
+    /// Returns the values of many keys, in their order. The waits for memory overlap, and with the
+    /// engine `reef` those for the disk, too.
     ///
     /// # Errors
     /// See [`Db`].
