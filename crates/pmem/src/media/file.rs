@@ -134,6 +134,11 @@ pub struct FileMedium {
 }
 
 impl FileMedium {
+    fn new(backing: Backing, options: &FileOptions, writable: bool) -> Self {
+        let scattered = Scattered::default();
+        FileMedium { backing, durability: options.durability, writable, scattered }
+    }
+
     /// Creates a file of `bytes` zero bytes, readable and writable by its owner alone unless
     /// [`FileOptions::mode`] says otherwise.
     ///
@@ -149,12 +154,7 @@ impl FileMedium {
     /// allocation.
     pub fn create(path: impl AsRef<Path>, bytes: u64, options: &FileOptions) -> Result<Self> {
         let backing = Backing::create(path.as_ref(), bytes, options.plan(true))?;
-        Ok(FileMedium {
-            backing,
-            durability: options.durability,
-            writable: true,
-            scattered: Scattered::default(),
-        })
+        Ok(FileMedium::new(backing, options, true))
     }
 
     /// Returns whether the file `path` begins as a pool does, or as one that was being made.
@@ -179,12 +179,7 @@ impl FileMedium {
     /// the file system has no locks; [`Error::System`](crate::Error::System).
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
         let backing = Backing::open(path.as_ref(), options.plan(true))?;
-        Ok(FileMedium {
-            backing,
-            durability: options.durability,
-            writable: true,
-            scattered: Scattered::default(),
-        })
+        Ok(FileMedium::new(backing, options, true))
     }
 
     /// Opens the file `path` for reading, beside other readers.
@@ -196,12 +191,7 @@ impl FileMedium {
     /// As [`FileMedium::open`].
     pub fn open_read_only(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
         let backing = Backing::open(path.as_ref(), options.plan(false))?;
-        Ok(FileMedium {
-            backing,
-            durability: options.durability,
-            writable: false,
-            scattered: Scattered::default(),
-        })
+        Ok(FileMedium::new(backing, options, false))
     }
 
     /// Syncs a created file, gives it its name without replacing another file, and syncs the
