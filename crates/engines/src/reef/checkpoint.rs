@@ -55,7 +55,8 @@ const SHORT_LOG: u64 = 32;
 pub enum Moment {
     /// Ahead of need, beside other operations.
     Upkeep,
-    /// When nobody writes, and the next thing to happen may be that the process is killed.
+    /// When nobody writes and nothing is left to collect, which would append to the log: the next
+    /// thing to happen may be that the process is killed.
     Rest,
     /// Before the table is closed.
     Close,
@@ -96,11 +97,11 @@ impl<M: Media> Reef<M> {
             return Ok(());
         }
         let bytes = self.checkpoint_bytes()?;
+        let much_was_written =
+            ends.written.saturating_sub(written) > bytes.saturating_mul(LOG_SHARE);
         let is_due = match moment {
-            Moment::Upkeep => {
-                ends.written.saturating_sub(written) > bytes.saturating_mul(LOG_SHARE)
-            }
-            Moment::Rest => ends.log > bytes.saturating_mul(LOG_SHARE_AT_REST),
+            Moment::Upkeep => much_was_written,
+            Moment::Rest => much_was_written || ends.log > bytes.saturating_mul(LOG_SHARE_AT_REST),
             // What is read as fast as it would be written stays log.
             Moment::Close => ends.log > (bytes / LOG_SHARE).min(long),
         };

@@ -71,12 +71,11 @@ impl<M: Media> Reef<M> {
         // Before a checkpoint, which takes its time. Once more after the last write, too: what is
         // left to do then is done at rest.
         let waits = self.age_epoch(now, half)? || !is_at_rest;
-        self.checkpoint_if_due(Moment::Upkeep)?;
-        if waits || more {
+        let is_done = !waits && !more;
+        self.checkpoint_if_due(if is_done { Moment::Rest } else { Moment::Upkeep })?;
+        if !is_done {
             self.give_some_storage_back(now)?;
         } else {
-            // Behind the last step of a collection, which appends to the log.
-            self.checkpoint_if_due(Moment::Rest)?;
             self.give_up_spare()?;
             more = self.give_storage_back()?;
         }
