@@ -12,6 +12,7 @@ use everhash_pmem::{FileDurability, FileMedium, FileOptions, Image, Lock, Region
 use everhash_testkit::random::Random;
 use everhash_testkit::session::Session;
 
+use super::full::take_all;
 use crate::reef::collection::{AHEAD, AT_REST, Allowance, Collected, NOTHING};
 use crate::reef::stream::Victim;
 use crate::reef::{Reef, ReefSettings, ReefTable};
@@ -423,8 +424,7 @@ fn a_segment_for_which_there_was_no_room_gets_another_turn() {
     insert_alone(table, 0..10);
     table.sync().unwrap();
     table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
-    let take = || table.space.take(table.unit_bytes, table.unit_bytes).ok();
-    let all: Vec<_> = core::iter::from_fn(take).map(|taken| taken.span).collect();
+    let all = take_all(table);
     // No object finds room in the newest segment.
     {
         let mut stream = table.streams[0].0.lock().unwrap();

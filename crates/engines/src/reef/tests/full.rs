@@ -9,7 +9,7 @@ use everhash_testkit::session::Session;
 use crate::reef::layout::SegmentHead;
 use crate::reef::reserve::Purpose;
 use crate::reef::stream::Step;
-use crate::reef::{Reef, ReefSettings};
+use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Fills a table of words; returns how many pairs fit.
 fn filled(bytes: u64) -> (Session<Reef>, u64) {
@@ -361,14 +361,19 @@ fn a_long_object_that_cannot_be_moved_holds_up_no_other_segment() {
     }
 }
 
+/// Takes all free room of a medium, unit by unit.
+pub(super) fn take_all(table: &ReefTable<Image>) -> Vec<Span> {
+    let take = || table.space.take(table.unit_bytes, table.unit_bytes).ok();
+    core::iter::from_fn(take).map(|taken| taken.span).collect()
+}
+
 /// Returns a table whose medium has no room but what is kept back, which is of one unit each.
 fn with_kept_units(form: Form) -> Session<Reef> {
     let session = Session::<Reef>::tiny(form, 1 << 20).unwrap();
     let table = session.table();
     (0..100u64).for_each(|key| assert!(!table.put(&key.to_le_bytes(), &[7; 8]).unwrap()));
     table.sync().unwrap();
-    let take = || table.space.take(table.unit_bytes, table.unit_bytes).ok();
-    let all: Vec<_> = core::iter::from_fn(take).map(|taken| taken.span).collect();
+    let all = take_all(table);
     let count = (table.kept_bytes() / table.unit_bytes) as usize;
     *table.kept.lock().unwrap() = all[..count].to_vec();
     session
@@ -423,8 +428,7 @@ fn a_long_object_that_could_not_be_moved_is_refused() {
     keys.find(has_room).unwrap();
     table.sync().unwrap();
     table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
-    let take = || table.space.take(table.unit_bytes, table.unit_bytes).ok();
-    let all: Vec<_> = core::iter::from_fn(take).map(|taken| taken.span).collect();
+    let all = take_all(table);
     // Enough units, of which no two are neighbours.
     all.iter().step_by(2).for_each(|span| table.space.give(*span));
     let refused = table.insert(KEY, &value);

@@ -163,6 +163,41 @@ impl Forged {
         }
     }
 
+    /// Lets the newest log have room for fewer objects than it has.
+    fn hold_fewer(&mut self) {
+        self.edit_log(0, LogHead::SIZE, |size| size >> 32 << 32 | (NEWEST - 1));
+    }
+
+    /// Lets the newest log have room for more directory records than it is long.
+    fn record_too_many(&mut self) {
+        self.edit_log(0, LogHead::SIZE, |size| size | u64::from(u32::MAX));
+    }
+
+    /// Lets the newest log end where its objects begin.
+    fn end_before_objects(&mut self) {
+        self.edit_log(0, LogHead::SIZE, |size| {
+            let entries = size & u64::from(u32::MAX);
+            (layout::objects_offset(entries) * 8).div_ceil(LINE) << 32 | entries
+        });
+    }
+
+    /// Lets the newest log end behind the medium.
+    fn end_outside(&mut self) {
+        self.edit_log(0, LogHead::SIZE, |size| size | 1 << 56);
+    }
+
+    /// Damages the directory log of the log before the newest.
+    fn damage_records(&mut self) {
+        let at = self.logs()[1].plus(LogHead::WORDS as u64);
+        self.set(at, self.get(at) ^ 1);
+    }
+
+    /// Lets the directory record of an object of the newest log lead elsewhere.
+    fn mislead(&mut self) {
+        let (at, _) = self.record(1);
+        self.set(at, self.get(at) ^ 1);
+    }
+
     /// Lets the area begin before its oldest log, which leads to none.
     fn lack_oldest(&mut self) {
         let logs = self.logs();
@@ -248,22 +283,10 @@ fn a_check_names_each_rule_of_logs_that_is_broken() {
             pool.edit_log(0, LogHead::NUMBER, |number| number + 1);
         }),
         ("the logs of an area begin at the oldest", Forged::lack_oldest),
-        ("a log has no more objects than it has room for", |pool| {
-            let entries = NEWEST - 1;
-            pool.edit_log(0, LogHead::SIZE, |size| size >> 32 << 32 | entries);
-        }),
-        ("a log has room for its directory log", |pool| {
-            pool.edit_log(0, LogHead::SIZE, |size| size | u64::from(u32::MAX));
-        }),
-        ("the objects of a log lie inside it", |pool| {
-            pool.edit_log(0, LogHead::SIZE, |size| {
-                let entries = size & u64::from(u32::MAX);
-                (layout::objects_offset(entries) * 8).div_ceil(LINE) << 32 | entries
-            });
-        }),
-        ("what is in use lies inside the medium", |pool| {
-            pool.edit_log(0, LogHead::SIZE, |size| size | 1 << 56);
-        }),
+        ("a log has no more objects than it has room for", Forged::hold_fewer),
+        ("a log has room for its directory log", Forged::record_too_many),
+        ("the objects of a log lie inside it", Forged::end_before_objects),
+        ("what is in use lies inside the medium", Forged::end_outside),
         ("the check of a tail matches", |pool| {
             let at = pool.place(AreaRecord::DURABLE_TAIL);
             pool.set(at, pool.get(at) ^ 1 << 60);
@@ -288,14 +311,8 @@ fn a_check_names_each_rule_of_objects_that_is_broken() {
     // pair: a search would not find it, or walk into another chain. And fails if it passes over the
     // seal by which a recovery finds an object.
     Forged::of(SETTINGS, false).check_names(&[
-        ("the checksum of a directory log matches", |pool| {
-            let at = pool.logs()[1].plus(LogHead::WORDS as u64);
-            pool.set(at, pool.get(at) ^ 1);
-        }),
-        ("a directory record says where its object is", |pool| {
-            let (at, _) = pool.record(1);
-            pool.set(at, pool.get(at) ^ 1);
-        }),
+        ("the checksum of a directory log matches", Forged::damage_records),
+        ("a directory record says where its object is", Forged::mislead),
         ("a key lies in its area", |pool| {
             let areas = SETTINGS.areas;
             let is_other =
@@ -415,34 +432,16 @@ fn an_open_names_each_rule_of_logs_that_is_broken() {
         ("an area has at most 2^32 directories", |pool| pool.edit_infos(Info::LEVEL, 33)),
         ("an area has at most 2^32 directories", |pool| pool.edit_infos(Info::OLD, 33)),
         ("directories are in proportion to the medium", |pool| pool.edit_infos(Info::LEVEL, 30)),
-        ("a log has no more objects than it has room for", |pool| {
-            let entries = NEWEST - 1;
-            pool.edit_log(0, LogHead::SIZE, |size| size >> 32 << 32 | entries);
-        }),
-        ("a log has room for its directory log", |pool| {
-            pool.edit_log(0, LogHead::SIZE, |size| size | u64::from(u32::MAX));
-        }),
-        ("a log lies inside the medium", |pool| {
-            pool.edit_log(0, LogHead::SIZE, |size| size | 1 << 56);
-        }),
-        ("the objects of a log lie inside it", |pool| {
-            pool.edit_log(0, LogHead::SIZE, |size| {
-                let entries = size & u64::from(u32::MAX);
-                (layout::objects_offset(entries) * 8).div_ceil(LINE) << 32 | entries
-            });
-        }),
+        ("a log has no more objects than it has room for", Forged::hold_fewer),
+        ("a log has room for its directory log", Forged::record_too_many),
+        ("a log lies inside the medium", Forged::end_outside),
+        ("the objects of a log lie inside it", Forged::end_before_objects),
         ("no line is in use twice", |pool| {
             let oldest = pool.logs().len() - 1;
             pool.edit_log(oldest, LogHead::SIZE, |size| size + (1 << 32));
         }),
-        ("the checksum of a directory log matches", |pool| {
-            let at = pool.logs()[1].plus(LogHead::WORDS as u64);
-            pool.set(at, pool.get(at) ^ 1);
-        }),
-        ("a directory record says where its object is", |pool| {
-            let (at, _) = pool.record(1);
-            pool.set(at, pool.get(at) ^ 1);
-        }),
+        ("the checksum of a directory log matches", Forged::damage_records),
+        ("a directory record says where its object is", Forged::mislead),
         (OBJECTS, |pool| pool.edit_log(0, LogHead::ITEMS, |items| items + 1)),
     ]);
 }
@@ -489,10 +488,7 @@ fn an_open_names_each_rule_of_closed_pools_that_is_broken() {
         ("the checksum of a log's head matches", |pool| {
             pool.edit_log(0, LogHead::OWNER, |owner| LOG_AREA.set(owner, 1));
         }),
-        ("a log has no more objects than it has room for", |pool| {
-            let entries = NEWEST - 1;
-            pool.edit_log(0, LogHead::SIZE, |size| size >> 32 << 32 | entries);
-        }),
+        ("a log has no more objects than it has room for", Forged::hold_fewer),
         // Without the checkpoint.
         (LOST, |pool| {
             let at = pool.place(AreaRecord::CHECKPOINT);
@@ -597,14 +593,7 @@ fn a_salvage_loses_what_a_lie_is_about_and_reports_each_rule() {
             1,
             &["an object has the tag of its key"],
         ),
-        (
-            |pool| {
-                let at = pool.logs()[1].plus(LogHead::WORDS as u64);
-                pool.set(at, pool.get(at) ^ 1);
-            },
-            0,
-            &["the checksum of a directory log matches", RECORD],
-        ),
+        (Forged::damage_records, 0, &["the checksum of a directory log matches", RECORD]),
         // With the checksum.
         (
             |pool| {
