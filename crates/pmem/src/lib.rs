@@ -43,7 +43,7 @@ pub use record::{Bits, Field, Ruler};
 pub use region::{Access, Region, word_of};
 pub use seq::{Change, Sequence, Stamp, before_reuse};
 pub use site::Site;
-pub use sync::{AtomicWord, Bell, Lock, LockPoisoned, Primitives, Std};
+pub use sync::{AtomicWord, Bell, Lock, LockPoisoned, Primitives, Std, as_thread};
 pub use sys::flush::WriteBack;
 pub use sys::fork::Origin;
 #[cfg(feature = "forked")]

@@ -5,6 +5,7 @@
 //! code that serves users runs under shuttle and loom in the same test binary, without a feature
 //! switch (`docs/decisions/0003-primitives-as-a-type.md`).
 
+use core::cell::Cell;
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -251,10 +252,32 @@ impl Primitives for Std {
     }
 
     fn thread() -> u32 {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
-        MINE.with(|mine| *mine)
+        MINE.with(Cell::get)
     }
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+thread_local!(static MINE: Cell<u32> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed)));
+
+/// Calls `run` with [`Std::thread`](Primitives::thread) as if another thread did: for judges that
+/// take the steps of several threads one after the other.
+///
+/// ```
+/// use everhash_pmem::{Primitives, Std, as_thread};
+///
+/// assert_eq!(as_thread(1000, || Std::thread()), 1000);
+/// assert_ne!(Std::thread(), 1000);
+/// ```
+pub fn as_thread<R>(number: u32, run: impl FnOnce() -> R) -> R {
+    /// Also if `run` panics.
+    struct Back(u32);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            MINE.set(self.0);
+        }
+    }
+    let _back = Back(MINE.replace(number));
+    run()
 }
 
 impl AtomicWord for core::sync::atomic::AtomicU64 {

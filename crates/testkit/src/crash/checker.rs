@@ -173,6 +173,7 @@ impl<'a> CrashChecker<'a> {
             closed: false,
             is_settled: false,
             is_checked: false,
+            by_turns: self.effort.by_turns,
         };
         self.execute(start, operations.to_vec(), Keep::All)
     }
@@ -436,8 +437,16 @@ fn start_after(execution: &Execution, moment: &Moment, killed: bool) -> Start {
     let boot = if killed { boot } else { next_boot(boot) };
     let expected = execution.expected(moment, killed);
     let (after_power, closed) = (execution.expected(moment, false), execution.is_closed(moment));
-    let is_settled = !killed;
-    Start { boot, expected, after_power, create: false, closed, is_settled, is_checked: true }
+    Start {
+        boot,
+        expected,
+        after_power,
+        create: false,
+        closed,
+        is_settled: !killed,
+        is_checked: true,
+        by_turns: false,
+    }
 }
 
 /// The crashes that lead to the execution under examination.

@@ -53,6 +53,8 @@ pub struct Effort {
     /// before its unlinking is durable is found. Half of the seeds keep what was freed all the
     /// same, but for mutants: else nobody would meet old content that looks sound.
     pub overwrite_freed: bool,
+    /// Whether operations are those of two threads, as it were, one after the other.
+    pub by_turns: bool,
     /// How many threads; 0 for one per core.
     pub threads: usize,
     /// Called with a violation as it was found, and whenever it became shorter: shortening may take
@@ -82,6 +84,7 @@ impl Default for Effort {
             executions: u64::MAX,
             shorten_executions: 500_000,
             overwrite_freed: true,
+            by_turns: false,
             threads: 0,
             watch: |_| (),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use everhash_index::{Choice, Design, Inline, Opening, Sizing, Table};
 use everhash_pmem::crash::{Log, Moment};
 use everhash_pmem::media::traced::Traced;
-use everhash_pmem::{Boot, Pool, Region, Shutdown};
+use everhash_pmem::{Boot, Pool, Region, Shutdown, as_thread};
 
 use super::expected::{Expected, each_step};
 use super::parts::{Digests, Parts};
@@ -33,6 +33,8 @@ pub(super) struct Start {
     pub is_settled: bool,
     /// Whether the check reads the pool before it is opened.
     pub is_checked: bool,
+    /// Whether operations are those of two threads, as it were.
+    pub by_turns: bool,
 }
 
 impl Start {
@@ -211,7 +213,8 @@ pub(super) fn execute(
         }
         opened => opened.map_err(|error| Failure::from(error).at("opening the pool"))?,
     };
-    let mut process = Process { design, region, boot: opening.boot, table: Some(table) };
+    let (boot, by_turns) = (opening.boot, execution.start.by_turns);
+    let mut process = Process { design, region, boot, by_turns, table: Some(table) };
     let found = scan_all(process.table())?;
     execution.start.expected.accept(&found)?;
     left.judge(&found)?;
@@ -270,6 +273,7 @@ struct Process<'a> {
     design: &'a Design<Traced>,
     region: &'a Region<Traced>,
     boot: Boot,
+    by_turns: bool,
     table: Option<Box<dyn Table>>,
 }
 
@@ -350,6 +354,11 @@ impl Process<'_> {
                 self.boot = boot_after_outage(self.boot);
                 self.open()?
             }
+            _ if self.by_turns => {
+                // Now and then one takes several steps.
+                let thread = number.wrapping_mul(0x9e37_79b9) >> 31;
+                as_thread(thread, || perform(self.table(), shape, now, op))?
+            }
             _ => perform(self.table(), shape, now, op)?,
         };
         medium.returned(number);
@@ -387,6 +396,7 @@ mod tests {
             closed: false,
             is_settled: false,
             is_checked: false,
+            by_turns: false,
         }
     }
 
