@@ -2,15 +2,18 @@
 //!
 //! Shares the ruler with the code that serves the table, and nothing else.
 
+mod objects;
+
 use core::ops::Bound;
 use std::collections::{BTreeMap, HashMap};
 
-use everhash_index::{Checked, Error, Form, Result, admit};
+use everhash_index::{Checked, Error, Form, Result};
 use everhash_pmem::{Access, Addr, Boot, Media, Pool, Region, Shutdown, Span, WORD, pool};
 
+use self::objects::Object;
 use super::layout::{
-    self, BATCH, BatchRecord, Ended, Epoch, KEY_BYTES, Kind, ObjectHead, ROOT, Root, SIZE_STREAM,
-    SIZE_UNITS, SegmentHead, Tail, VALUE_BYTES, VERSION,
+    self, BATCH, BatchRecord, Ended, Epoch, ROOT, Root, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail,
+    VERSION,
 };
 use crate::common::check::{Budget, corrupt, reachable_bytes, verify_root};
 use crate::common::hash::KeyedHash;
@@ -38,27 +41,6 @@ struct Segment {
     seal: u64,
     /// The epoch as of which it is empty.
     freed: Option<u64>,
-}
-
-/// The beginning of an object.
-struct Lengths {
-    head: u64,
-    kind: Kind,
-    head_words: u64,
-    key_bytes: u64,
-    value_bytes: u64,
-    /// Of the whole object.
-    words: u64,
-}
-
-/// A sound object.
-struct Object {
-    key: Vec<u8>,
-    /// `None` of a tombstone.
-    value: Option<Vec<u8>>,
-    words: u64,
-    /// Whether it belongs to an atomic batch.
-    is_batched: bool,
 }
 
 /// The newest value of each key, `None` for a tombstone.
@@ -471,6 +453,11 @@ impl<M: Media> Judge<'_, M> {
         while offset < words {
             let at = segment.at.plus(offset);
             let broken = match self.object(at, segment.seal, words - offset)? {
+                Some(Object { kind: None, words, .. }) => {
+                    cut.take().map_or(Ok(()), &mut *damage)?;
+                    offset += words;
+                    continue;
+                }
                 Some(object) if self.stream_of(&object.key) == segment.stream() => {
                     if offset >= certain && object.is_batched && !self.salvages {
                         // It counts only under a commit record.
@@ -502,7 +489,8 @@ impl<M: Media> Judge<'_, M> {
     /// Leaves out the older pair of the key that a damaged object of at most `left` words seems to
     /// have, if there is one: that was replaced or removed.
     fn bury(&self, at: Addr, left: u64, newest: &mut Newest) -> Result<()> {
-        let Some(lengths) = self.lengths(at, left)? else { return Ok(()) };
+        let lengths = self.lengths(at, left)?.filter(|lengths| lengths.kind.is_some());
+        let Some(lengths) = lengths else { return Ok(()) };
         let mut key = Vec::new();
         self.pm.read_bytes(at.plus(lengths.head_words), lengths.key_bytes, &mut key)?;
         if let Some(older) = newest.get_mut(&key) {
@@ -513,70 +501,6 @@ impl<M: Media> Judge<'_, M> {
 
     fn stream_of(&self, key: &[u8]) -> u64 {
         self.hasher.bytes(key) >> 52 & (self.streams - 1)
-    }
-
-    /// Returns where the next object begins: checks are bound to places, so that no other words
-    /// look like one. Looks at `search` words at most.
-    fn next_object(
-        &self,
-        segment: &Segment,
-        (from, words): (u64, u64),
-        search: &mut u64,
-    ) -> Result<u64> {
-        for offset in from..words {
-            let at = segment.at.plus(offset);
-            let Some(lengths) = self.lengths(at, words - offset)? else { continue };
-            let Some(left) = search.checked_sub(lengths.words) else { continue };
-            *search = left;
-            if self.object(at, segment.seal, words - offset)?.is_some() {
-                return Ok(offset);
-            }
-        }
-        Ok(words)
-    }
-
-    /// Reads the lengths of an object of at most `left` words; `None` if there cannot be one.
-    fn lengths(&self, at: Addr, left: u64) -> Result<Option<Lengths>> {
-        let head = self.pm.load(at)?;
-        let Some(kind) = Kind::of(head) else { return Ok(None) };
-        let (lengths, head_words) = match self.form {
-            Form::Fixed { key_bytes, value_bytes } => {
-                (VALUE_BYTES.set(u64::from(key_bytes), u64::from(value_bytes)), 1)
-            }
-            Form::Variable if left < ObjectHead::WORDS as u64 => return Ok(None),
-            Form::Variable => {
-                (self.pm.load(at.plus(ObjectHead::LENGTHS as u64))?, ObjectHead::WORDS as u64)
-            }
-        };
-        let (key_bytes, value_bytes) = (KEY_BYTES.get(lengths), VALUE_BYTES.get(lengths));
-        let value_bytes = if kind == Kind::Put { value_bytes } else { 0 };
-        let words = layout::object_words(self.form, kind, key_bytes, value_bytes);
-        let found = Lengths { head, kind, head_words, key_bytes, value_bytes, words };
-        Ok((words <= left).then_some(found))
-    }
-
-    /// Reads an object of at most `left` words; `None` if it is damaged.
-    fn object(&self, at: Addr, seal: u64, left: u64) -> Result<Option<Object>> {
-        let Some(lengths) = self.lengths(at, left)? else { return Ok(None) };
-        let Lengths { head, kind, head_words, key_bytes, value_bytes, words } = lengths;
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        let key_at = at.plus(head_words);
-        self.pm.read_bytes(key_at, key_bytes, &mut key)?;
-        self.pm.read_bytes(key_at.plus(key_bytes.div_ceil(WORD)), value_bytes, &mut value)?;
-        let bound = layout::bound(seal, at);
-        let check = match self.form {
-            Form::Fixed { .. } => {
-                let mut behind = vec![0; words as usize - 1];
-                self.pm.read_words(key_at, &mut behind)?;
-                layout::fixed_head(bound, layout::code_of(head), &behind)
-            }
-            Form::Variable => layout::variable_head(bound, layout::code_of(head), &key, &value),
-        };
-        let is_sound =
-            check == head && (kind == Kind::Removed || admit(self.form, &key, &value).is_ok());
-        let value = (kind == Kind::Put).then_some(value);
-        let is_batched = layout::is_batched(head);
-        Ok(is_sound.then_some(Object { key, value, words, is_batched }))
     }
 }
 

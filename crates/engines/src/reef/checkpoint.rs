@@ -14,6 +14,8 @@
 //! same pairs; if one is torn or damaged, all objects are read. Its room is taken back when a
 //! commit record is durable that does not name it.
 
+use core::ops::Deref;
+
 use everhash_index::Result;
 use everhash_pmem::{Access, Addr, Lock, Media, Span, WORD};
 
@@ -22,7 +24,7 @@ use super::layout::{
     self, CHECKPOINT_MAGIC, CheckpointHead, CheckpointSegment, CheckpointShard, SegmentHead,
 };
 use super::state::{Checkpoint, Reef};
-use super::stream::{Position, Step};
+use super::stream::{Position, Step, Stream};
 
 /// How many times its own length is written before upkeep writes the next checkpoint.
 ///
@@ -87,7 +89,7 @@ impl<M: Media> Reef<M> {
         let Some(_checkpointing) = self.checkpointing.try_lock()? else { return Ok(()) };
         let before = self.epochs.lock()?.checkpoint.clone();
         let (tails, written) = before.map_or((Vec::new(), 0), |it| (it.tails, it.written));
-        let ends = self.ends(&tails)?;
+        let ends = self.ends_of(&self.all_streams()?, &tails);
         let long = self.settings.flush_bytes * LEAST_LOG;
         let least = match moment {
             Moment::Upkeep | Moment::Rest => long,
@@ -108,7 +110,7 @@ impl<M: Media> Reef<M> {
         if !is_due {
             return Ok(());
         }
-        self.replace_checkpoint(bytes, ends)
+        self.replace_checkpoint(bytes, self.ends(&tails)?)
     }
 
     /// Writes a checkpoint of at most `bytes` bytes, behind which the log begins at `ends`. The
@@ -184,10 +186,22 @@ impl<M: Media> Reef<M> {
         Ok(())
     }
 
-    /// Returns where the streams end; the last checkpoint ended at `tails`.
+    /// Returns where the streams end: nothing more is stored before that. The last checkpoint ended
+    /// at `tails`.
     pub(super) fn ends(&self, tails: &[Position]) -> Result<Ends> {
+        let streams = self.all_streams()?;
+        self.runs.end_all(&self.units)?;
+        Ok(self.ends_of(&streams, tails))
+    }
+
+    /// As [`Reef::ends`] of streams whose latches are held, but for what threads may still store in
+    /// their runs.
+    fn ends_of<G>(&self, streams: &[G], tails: &[Position]) -> Ends
+    where
+        G: Deref<Target = Stream>,
+    {
         let mut ends = Ends::default();
-        for (number, stream) in self.all_streams()?.iter().enumerate() {
+        for (number, stream) in streams.iter().enumerate() {
             let tail = tails.get(number).copied().unwrap_or_default();
             let position = stream.position();
             ends.written += stream.written + stream.pending;
@@ -202,7 +216,7 @@ impl<M: Media> Reef<M> {
                     WORD * if sequence < tail.sequence { 0 } else { fill.saturating_sub(from) };
             }
         }
-        Ok(ends)
+        ends
     }
 
     /// Notes the log that an opening has read behind a checkpoint which ended at `tails`: it counts

@@ -324,6 +324,9 @@ impl<M: Media> Reef<M> {
         let end = victim.offset.saturating_add(step).min(fill);
         let mut reader = Reader::new(&pm, self.objects, PIECE, []);
         reader.turn(part);
+        if victim.offset == SegmentHead::WORDS as u64 {
+            self.runs.wait(victim.stream)?;
+        }
         let mut objects = Vec::new();
         // Ends: every object has a length, and some are listed or it is an error.
         while victim.offset < end {
@@ -390,8 +393,9 @@ impl<M: Media> Reef<M> {
         bytes: &[u8],
     ) -> Result<()> {
         let Held { at, head, first } = *held;
+        let Some(kind) = head.kind else { return Ok(()) };
         let (shard, number) = self.shard(hash);
-        let members = shard.latch.lock()?;
+        let mut members = shard.latch.lock()?;
         self.alive()?;
         if self.units.seal(at) != victim.segment.seal {
             // After a clear, another segment lies here: what was read is of no time.
@@ -399,8 +403,9 @@ impl<M: Media> Reef<M> {
         }
         self.touch(pm, (shard, &*members), hash)?;
         let (key, value) = self.objects.held(&bytes[first..], &head);
-        let object = Object { kind: head.kind, key, value };
-        match head.kind {
+        // What is moved comes to the end of the stream.
+        let object = Object { kind, key, value, behind: Addr::NULL };
+        match kind {
             Kind::Put => {
                 if let Some(found) = shard.locate_place(hash, at, head.words) {
                     let (place, _) = self.append(pm, number, Purpose::Move, &object)?;
@@ -413,7 +418,7 @@ impl<M: Media> Reef<M> {
                 let look = |at| self.objects.look(pm, (at, self.units.seal(at)), key, None);
                 // Moved behind a newer version it would remove that.
                 if shard.locate(hash, look)?.is_none() {
-                    self.append(pm, number, Purpose::Move, &object)?;
+                    members.tombstone = self.append(pm, number, Purpose::Move, &object)?.0;
                 }
             }
         }

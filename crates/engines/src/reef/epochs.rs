@@ -136,7 +136,7 @@ impl<M: Media> Reef<M> {
         let (pm, number) = (self.pool.access(), next_number(epochs)?);
         // Before the latches of the streams are taken, which come behind those of the shards.
         epochs.pairs = self.count_pairs()?;
-        let cut = self.cut(&pm, number, &mut self.all_streams()?);
+        let cut = self.cut(&pm, number, &mut self.all_streams()?)?;
         self.write_record(&pm, epochs, &cut)?;
         self.ended(epochs, cut, &mut self.all_streams()?)
     }
@@ -147,7 +147,7 @@ impl<M: Media> Reef<M> {
         G: DerefMut<Target = Stream>,
     {
         let (pm, number) = (self.pool.access(), next_number(epochs)?);
-        let cut = self.cut(&pm, number, streams);
+        let cut = self.cut(&pm, number, streams)?;
         self.write_record(&pm, epochs, &cut)?;
         self.ended(epochs, cut, streams)
     }
@@ -184,10 +184,11 @@ impl<M: Media> Reef<M> {
     }
 
     /// Notes where all streams end at this moment, and flushes what is not durable.
-    fn cut<G>(&self, pm: &Access<'_, M>, number: u64, streams: &mut [G]) -> Cut
+    fn cut<G>(&self, pm: &Access<'_, M>, number: u64, streams: &mut [G]) -> Result<Cut>
     where
         G: DerefMut<Target = Stream>,
     {
+        self.runs.end_all(&self.units)?;
         let mut cut = Cut::default();
         for stream in streams {
             stream.not_durable(|span| pm.flush(span, sites::CUT));
@@ -202,7 +203,7 @@ impl<M: Media> Reef<M> {
             stream.epoch = number + 1;
             stream.written += core::mem::take(&mut stream.pending);
         }
-        cut
+        Ok(cut)
     }
 
     /// Writes a commit record and waits until it, and all that was flushed before, is durable.

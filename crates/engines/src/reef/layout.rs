@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 everhash_pmem::ruler! {
     /// The root, behind the pool's header. But for the commit records it never changes.
     pub struct Root [3584] {
-        0    VERSION           [1]  "layout version, 4";
+        0    VERSION           [1]  "layout version, 5";
         8    STREAMS           [1]  "streams, a power of two";
         16   SHARDS            [1]  "shards of the directory, a power of two";
         24   BUCKETS           [1]  "buckets of a new directory, a power of two";
@@ -18,8 +18,9 @@ everhash_pmem::ruler! {
         40   DURABILITY        [1]  "0 = batches, 1 = every write";
         48   FLUSH_INTERVAL_MS [1]  "age at which an epoch ends";
         56   FLUSH_BYTES       [1]  "most that power loss may take back";
-        64   CHECKSUM          [1]  "XXH3-64 of the words before, seeded with the root's offset";
-        72   SPARE             [7]  "zero";
+        64   RUN_BYTES         [1]  "how much of a segment a thread takes for itself";
+        72   CHECKSUM          [1]  "XXH3-64 of the words before, seeded with the root's offset";
+        80   SPARE             [6]  "zero";
         128  EPOCH_A           [72] "commit record of an even epoch";
         704  EPOCH_B           [72] "commit record of an odd epoch";
         1280 BATCH             [72] "the newest atomic batch";
@@ -126,6 +127,14 @@ everhash_pmem::ruler! {
     }
 }
 
+everhash_pmem::ruler! {
+    /// The head of room that a thread took for its objects and has not filled, of words of any
+    /// form. What follows is anything.
+    pub struct UnusedHead [8] {
+        0 CHECK [1] "3 | words of the room << 3 | check << 32; bound to segment, place";
+    }
+}
+
 /// All rulers, for `docs/format.md`.
 pub static RULERS: &[&Ruler] = &[
     &Root::RULER,
@@ -137,6 +146,7 @@ pub static RULERS: &[&Ruler] = &[
     &SegmentHead::RULER,
     &FixedHead::RULER,
     &ObjectHead::RULER,
+    &UnusedHead::RULER,
 ];
 
 /// Where the root lies.
@@ -148,7 +158,7 @@ pub const BATCH: Addr = ROOT.plus(Root::BATCH as u64);
 /// Version of this layout.
 ///
 /// Unit: none. Source: ours.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 /// The highest number of an epoch: a higher one was forged.
 ///
@@ -208,6 +218,14 @@ const KIND: Bits = Bits::new(0, 2);
 const BATCHED: Bits = Bits::new(2, 1);
 /// Both.
 const CODE: Bits = Bits::new(0, 3);
+/// What the head of unused room has in place of a kind.
+///
+/// Unit: none. Source: ours; no [`Kind`] has it.
+const UNUSED: u64 = 3;
+/// Words of unused room.
+const UNUSED_WORDS: Bits = Bits::new(3, 29);
+/// The check over the bits before.
+const UNUSED_CHECK: Bits = Bits::new(32, 32);
 /// Bytes of the key.
 pub const KEY_BYTES: Bits = Bits::new(0, 32);
 /// Bytes of the value.
@@ -426,6 +444,23 @@ pub fn variable_head(bound: u64, code: u64, key: &[u8], value: &[u8]) -> u64 {
     let check = mix(mix(bound, lengths), code);
     let check = xxh3_64_with_seed(value, xxh3_64_with_seed(key, check));
     CODE.set(check, code)
+}
+
+/// Returns the head of so many words of unused room.
+#[inline(always)]
+pub const fn unused_head(bound: u64, words: u64) -> u64 {
+    let word = UNUSED_WORDS.set(UNUSED, words);
+    UNUSED_CHECK.set(word, mix(bound, word) >> 32)
+}
+
+/// Returns how long the unused room is that a word may be the head of; `None` if it is none.
+#[inline(always)]
+pub const fn unused_words(word: u64) -> Option<u64> {
+    match UNUSED_WORDS.get(word) {
+        0 => None,
+        words if CODE.get(word) == UNUSED => Some(words),
+        _ => None,
+    }
 }
 
 /// Returns how long an object is. Unit: words.

@@ -52,6 +52,7 @@
 //! | its growth | `directory/split.rs` |
 //! | its form in a checkpoint | `directory/saved.rs` |
 //! | streams, segments | `stream.rs`, `segments.rs`, `units.rs`, `growing.rs`, `reserve.rs` |
+//! | what threads that write by turns store each for itself | `runs.rs` |
 //! | objects and their checks | `objects.rs` |
 //! | operations on one key | `look_ups.rs`, `ops.rs` |
 //! | operations on many keys | `batches.rs` |
@@ -83,6 +84,7 @@
 //! | a segment is freed by a record | by a mark in place of its checksum, as of an epoch | no words of a next owner bring its head back |
 //! | the head of a segment says what it says | behind a salt | the next head at its place completes no torn one |
 //! | a megabyte is written out at once | a sync writes what was stored | the kernel does it in order, too |
+//! | writers of a stream append one behind the other | threads that do by turns take runs of 4 KiB of its newest segment, and fill them alone | three lines that go from one processor to the other with each append do so once in thirty |
 //! | segments of one length | a 512th of the table, at most `segment_bytes`; of long objects a whole number | a small database stays small, and nothing is left over |
 //! | collection at 1.6 times the live bytes | by upkeep at 1.34 times, by writers at 1.41, all room counted, and no segment with less than 5/16 of garbage; but the emptiest if it fits into the newest one, or into one with another | what waits for an epoch, and the last step of the file, come to it; every opening ends its segments, and processes that write little leave them nearly empty |
 //! | a checkpoint after so many bytes of log | after 8 times its own length, and 64 MiB; at rest after twice its length | what is written grows by an eighth at most, or by half where pauses follow; a table at rest opens after a kill as fast as after a close |
@@ -109,6 +111,7 @@ mod ops;
 mod reader;
 mod recovery;
 mod reserve;
+mod runs;
 mod scan;
 mod segments;
 mod setup;

@@ -39,8 +39,8 @@ pub enum Look {
 pub struct Head {
     /// The word with the check.
     pub word: u64,
-    /// What the object says.
-    pub kind: Kind,
+    /// What the object says; `None` of room that is not used.
+    pub kind: Option<Kind>,
     /// Length of the key. Unit: bytes.
     pub key_bytes: u64,
     /// Length of the value. Unit: bytes.
@@ -81,6 +81,20 @@ impl Objects {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
+        let head = self.write_body(pm, (at, seal), (kind, code), key, value)?;
+        Ok(pm.store(at, head)?)
+    }
+
+    /// As [`Objects::write`], but for the first word, which it returns.
+    #[inline(always)]
+    pub fn write_body<M: Media>(
+        &self,
+        pm: &Access<'_, M>,
+        (at, seal): (Addr, u64),
+        (kind, code): (Kind, u64),
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<u64> {
         let bound = layout::bound(seal, at);
         if let Form::Fixed { .. } = self.form {
             let mut words = [0; FIXED];
@@ -89,25 +103,28 @@ impl Objects {
                 words[count] = u64::from_le_bytes(*chunk);
                 count += 1;
             }
-            words[FixedHead::CHECK] = layout::fixed_head(bound, code, &words[1..count]);
-            return Ok(pm.write_words(at, &words[..count])?);
+            pm.write_words(at.plus(FixedHead::WORDS as u64), &words[FixedHead::WORDS..count])?;
+            return Ok(layout::fixed_head(bound, code, &words[FixedHead::WORDS..count]));
         }
         let lengths = VALUE_BYTES.set(KEY_BYTES.set(0, key.len() as u64), value.len() as u64);
         let check = layout::variable_head(bound, code, key, value);
         let words = self.words(kind, key, value) as usize;
+        let behind_check = at.plus(ObjectHead::LENGTHS as u64);
         if words <= AT_ONCE {
             let mut object = [0; AT_ONCE];
-            (object[ObjectHead::CHECK], object[ObjectHead::LENGTHS]) = (check, lengths);
+            object[ObjectHead::LENGTHS] = lengths;
             let (key_words, value_words) =
                 object[ObjectHead::WORDS..].split_at_mut(key.len().div_ceil(8));
             pack(key, key_words);
             pack(value, value_words);
-            return Ok(pm.write_words(at, &object[..words])?);
+            pm.write_words(behind_check, &object[ObjectHead::LENGTHS..words])?;
+            return Ok(check);
         }
-        pm.write_words(at, &[check, lengths])?;
+        pm.store(behind_check, lengths)?;
         let key_at = at.plus(ObjectHead::WORDS as u64);
         pm.write_bytes(key_at, key)?;
-        Ok(pm.write_bytes(key_at.plus(key.len().div_ceil(8) as u64), value)?)
+        pm.write_bytes(key_at.plus(key.len().div_ceil(8) as u64), value)?;
+        Ok(check)
     }
 
     /// Reads the head of an object; `None` if it cannot be one.
@@ -138,7 +155,7 @@ impl Objects {
         let value_bytes = if kind == Kind::Put { value_bytes as u64 } else { 0 };
         let key_bytes = key_bytes as u64;
         let words = layout::object_words(self.form, kind, key_bytes, value_bytes);
-        Head { word, kind, key_bytes, value_bytes, words }
+        Head { word, kind: Some(kind), key_bytes, value_bytes, words }
     }
 
     /// Reads a whole object: replaces `key` and `value`. `None` if it is damaged, or none any more.
@@ -174,12 +191,15 @@ impl Objects {
         Ok((check == head.word).then_some(head))
     }
 
-    /// Returns the head of the object with which bytes of a segment begin; `None` if it cannot be
-    /// one.
+    /// Returns the head of the object, or of the room that is not used, with which bytes of a
+    /// segment begin; `None` if it cannot be one.
     #[inline(always)]
     pub fn head_in(&self, bytes: &[u8]) -> Option<Head> {
         let (words, _) = bytes.as_chunks();
         let word = u64::from_le_bytes(*words.get(ObjectHead::CHECK)?);
+        if let Some(words) = layout::unused_words(word) {
+            return Some(Head { word, kind: None, key_bytes: 0, value_bytes: 0, words });
+        }
         if let Form::Fixed { .. } = self.form {
             let (key, value) = fixed_words(self.form);
             return Kind::of(word).map(|kind| self.headed(word, kind, 8 * key, 8 * value));
@@ -187,8 +207,8 @@ impl Objects {
         self.variable(word, u64::from_le_bytes(*words.get(ObjectHead::LENGTHS)?))
     }
 
-    /// Returns the key of the object with which bytes of a segment begin, and which has this head;
-    /// `None` if it is damaged.
+    /// Returns the key of the object with which bytes of a segment begin, and which has this head,
+    /// an empty one of room that is not used; `None` if it is damaged.
     #[inline(always)]
     pub fn key_in<'b>(
         &self,
@@ -198,6 +218,10 @@ impl Objects {
     ) -> Option<&'b [u8]> {
         let bytes = bytes.get(..(head.words * WORD) as usize)?;
         let (bound, code) = (layout::bound(seal, at), layout::code_of(head.word));
+        if head.kind.is_none() {
+            let is_sound = layout::unused_head(bound, head.words) == head.word;
+            return is_sound.then_some(&[]);
+        }
         let (_, body) = bytes.split_at((self.head_words() * WORD) as usize);
         let (key, rest) = body.split_at_checked(head.key_bytes as usize)?;
         let check = match self.form {
@@ -246,7 +270,7 @@ impl Objects {
             return self.look_fixed(pm, (at, seal), key, value);
         }
         let Some(head) = self.head(pm, at)? else { return Ok(Look::Unsound) };
-        let is_alike = head.kind == Kind::Put && head.key_bytes == key.len() as u64;
+        let is_alike = head.kind == Some(Kind::Put) && head.key_bytes == key.len() as u64;
         if is_alike {
             let is_it = match value.as_deref_mut() {
                 Some(value) => {
@@ -266,8 +290,10 @@ impl Objects {
         let (mut found_key, mut found_value) = (Vec::new(), Vec::new());
         let found_value = value.unwrap_or(&mut found_value);
         Ok(match self.read(pm, (at, seal), &mut found_key, found_value)? {
-            Some(Head { kind: Kind::Put, words, .. }) if found_key == key => Look::Equal(words),
-            Some(Head { kind: Kind::Put, .. }) => Look::Other,
+            Some(Head { kind: Some(Kind::Put), words, .. }) if found_key == key => {
+                Look::Equal(words)
+            }
+            Some(Head { kind: Some(Kind::Put), .. }) => Look::Other,
             _ => Look::Unsound,
         })
     }

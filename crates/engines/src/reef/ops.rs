@@ -80,7 +80,7 @@ impl<M: Media> Reef<M> {
                 Seat::Free(shard.make_room(&mut members, hash, |pairs| self.rehash(&pm, pairs))?)
             }
         };
-        let object = Object { kind, key, value };
+        let object = Object { kind, key, value, behind: members.before(&seat) };
         let (place, cares) = self.append(&pm, number, purpose, &object)?;
         self.publish((shard, &mut members), (kind, place), seat)?;
         Ok((answer, cares))
@@ -107,6 +107,7 @@ impl<M: Media> Reef<M> {
             Kind::Removed => {
                 shard.remove(&found)?;
                 members.items -= 1;
+                members.tombstone = place;
             }
         }
         self.units.add_garbage(found.place, found.words);
@@ -190,7 +191,6 @@ impl<M: Media> Reef<M> {
             Change::Remove if found.is_some() => (Kind::Removed, &[][..], Purpose::Remove),
             Change::Keep | Change::Remove => return Ok(Attempt::Done { cares: false }),
         };
-        let object = Object { kind, key, value };
         let seat = match found {
             Some(found) => Ok(Seat::Taken(found)),
             None => {
@@ -198,6 +198,7 @@ impl<M: Media> Reef<M> {
             }
         };
         let appended = seat.and_then(|seat| {
+            let object = Object { kind, key, value, behind: members.before(&seat) };
             let (place, cares) = self.append(&pm, number, purpose, &object)?;
             Ok((seat, place, cares))
         });

@@ -33,9 +33,10 @@ use super::layout::{self, Ended, Epoch, ROOT, Root, SegmentHead, Tail};
 use super::look_ups::word_lookup;
 use super::objects::Objects;
 use super::reader::{Part, Reader};
+use super::runs::Runs;
 use super::setup::ReefSettings;
-use super::state::{Epochs, OwnLines, Reef, StreamOf};
-use super::stream::{Position, Sealed, Stream};
+use super::state::{Epochs, Reef, StreamOf};
+use super::stream::{OwnLines, Position, Sealed, Stream};
 use super::units::Units;
 use crate::common::hash::KeyedHash;
 
@@ -392,6 +393,7 @@ fn make<M: Media>(
         arena,
         shards: Masked::new(shards.into()),
         streams: streams_of::<M>(plan),
+        runs: Runs::new(plan.streams.len()),
         epochs: Lock::new(Epochs { number: plan.base.number, checkpoint, ..Epochs::default() }),
         kept: Lock::new(Vec::new()),
         longest: AtomicWord::new(0),

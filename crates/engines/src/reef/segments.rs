@@ -1,9 +1,10 @@
 //! Streams and their segments: objects are appended to the newest segment of a stream.
 //!
 //! A shard belongs to one stream for ever, so that the versions of a key stand in order. A segment
-//! is filled upwards, and nothing in it is ever rewritten but two words of its head: the tail,
-//! which leads a process that follows a killed one, and the checksum, when it is empty. Immediate
-//! writes leave the tail alone until the segment ends: their checks lead.
+//! is filled upwards, and nothing in it is ever rewritten but the head of room that a thread took
+//! for its own objects (`runs.rs`), and two words of its own head: the tail, which leads a process
+//! that follows a killed one, and the checksum, when it is empty. Immediate writes leave the tail
+//! alone until the segment ends: their checks lead.
 
 use core::hint::cold_path;
 use core::sync::atomic::Ordering;
@@ -13,15 +14,16 @@ use everhash_pmem::{Access, Addr, AtomicWord, LINE, Lock, Media, Primitives, Sit
 
 use super::layout::{self, Ended, Kind, SIZE_STREAM, SIZE_UNITS, SegmentHead, Tail};
 use super::reserve::Purpose;
+use super::runs::Run;
 use super::state::{LatchedStream, Reef};
-use super::stream::{Open, Position, Sealed, Stream};
+use super::stream::{Open, Position, Sealed, Stream, Turns};
 
 /// Where segments are persisted.
 pub mod sites {
     everhash_pmem::sites! {
         /// New objects, before a write returns that must survive power loss.
         OBJECTS = "reef/write/objects";
-        /// How far a segment is filled, for the end of a process.
+        /// How far a segment is filled, or a run in it, for the end of a process.
         TAIL = "reef/write/tail";
     }
 }
@@ -32,6 +34,9 @@ pub struct Object<'o> {
     pub(super) kind: Kind,
     pub(super) key: &'o [u8],
     pub(super) value: &'o [u8],
+    /// What it must lie behind if that is in the same segment: the version before, or of a key that
+    /// is added, the newest tombstone of the shard.
+    pub(super) behind: Addr,
 }
 
 impl<M: Media> Reef<M> {
@@ -52,11 +57,18 @@ impl<M: Media> Reef<M> {
         object: &Object<'_>,
     ) -> Result<(Addr, bool)> {
         let words = self.objects.words(object.kind, object.key, object.value);
+        if purpose == Purpose::Add
+            && let Some(at) = self.append_to_run(pm, number, (object, words))?
+        {
+            return Ok((at, false));
+        }
         let mut stream = self.stream_for(number, words)?;
         let pending = stream.pending;
         let at = self.store(pm, &mut stream, purpose, (object, words))?;
-        if purpose == Purpose::Move {
-            stream.moved += stream.pending - pending;
+        match purpose {
+            Purpose::Add => self.take_turn(pm, &mut stream, words)?,
+            Purpose::Remove => {}
+            Purpose::Move => stream.moved += stream.pending - pending,
         }
         let cares = self.cares(&stream);
         if !self.is_immediate || purpose == Purpose::Move {
@@ -70,6 +82,80 @@ impl<M: Media> Reef<M> {
         self.poison_on_error(pm.fence(sites::OBJECTS))?;
         self.streams[number].0.lock()?.made_durable(position);
         Ok((at, cares))
+    }
+
+    /// Appends a pair to the run of this thread, if there is one that can take it; returns where.
+    /// The caller holds the latch of its shard.
+    ///
+    /// A crash leaves it if it is whole and its epoch is durable.
+    ///
+    /// # Errors
+    /// Those of the medium; everything is as it was then.
+    #[inline(always)]
+    fn append_to_run(
+        &self,
+        pm: &Access<'_, M>,
+        number: usize,
+        (object, words): (&Object<'_>, u64),
+    ) -> Result<Option<Addr>> {
+        if !self.runs.are_taken() {
+            return Ok(None);
+        }
+        let mut run = self.runs.own(number).lock()?;
+        // Of one that is longer than all before, room must be kept back.
+        let is_usual = words <= self.longest.load(Ordering::Relaxed);
+        let takes = run.takes(words, object.behind) && is_usual;
+        if !takes || run.ends != self.runs.ends(number) {
+            return Ok(None);
+        }
+        let (at, seal, left) = (run.at, run.seal, run.left - words);
+        if left > 0 {
+            let behind = at.plus(words);
+            pm.store(behind, layout::unused_head(layout::bound(seal, behind), left))?;
+        }
+        let Object { kind, key, value, .. } = *object;
+        let head = self.objects.write_body(pm, (at, seal), (kind, kind.code()), key, value)?;
+        pm.commit_word(at, head, sites::TAIL)?;
+        (run.at, run.left) = (at.plus(words), left);
+        Ok(Some(at))
+    }
+
+    /// Notes that this thread has appended an object of `words` words, and takes a run for it if
+    /// several threads do by turns.
+    ///
+    /// A crash leaves room without objects, or none.
+    ///
+    /// # Errors
+    /// Those of the medium; the table is dead then.
+    #[inline(always)]
+    fn take_turn(&self, pm: &Access<'_, M>, stream: &mut Stream, words: u64) -> Result<()> {
+        let run = self.settings.run_bytes / WORD;
+        let open = stream.open.as_mut().expect("it has just taken an object");
+        if self.is_immediate || !open.turns.note(M::Sync::thread()) || words > run / LONGEST {
+            return Ok(());
+        }
+        cold_path();
+        self.begin_run(pm, stream, run)
+    }
+
+    /// Takes a run of so many words in the newest segment of a stream, if that has them.
+    fn begin_run(&self, pm: &Access<'_, M>, stream: &mut Stream, words: u64) -> Result<()> {
+        let (is_busy, number) = (self.is_busy(stream), stream.number as usize);
+        let open = stream.open.as_mut().expect("it has just taken an object");
+        let (at, seal, fill) = (open.span.start.plus(open.fill), open.seal, open.fill + words);
+        // Nothing waits here for memory: the next append may find it prepared.
+        let has_memory = fill <= open.renewed || !is_busy && !open.is_preparing;
+        if fill > open.span.words || !has_memory {
+            return Ok(());
+        }
+        let head = layout::unused_head(layout::bound(seal, at), words);
+        self.poison_on_error(pm.store(at, head))?;
+        self.poison_on_error(self.move_tail(pm, open, fill, sites::TAIL))?;
+        open.fill = fill;
+        let end = open.span.start.plus(open.span.words);
+        stream.pending += words * WORD;
+        let run = Run { at, left: words, end, seal, ends: self.runs.ends(number) };
+        self.runs.begin(number, run, &self.units)
     }
 
     /// Returns whether [`Reef::after_write`] has to do something for a stream.
@@ -227,12 +313,14 @@ impl<M: Media> Reef<M> {
         head[SegmentHead::TAIL] = Tail { words: fill, ended: Ended::Not }.word(seal);
         self.units.set(span, seal, self.unit_bytes);
         self.poison_on_error(pm.write_words(span.start, &head))?;
+        let turns = stream.open.map_or(Turns::NONE, |open| open.turns);
         if let Some(open) = stream.open.take() {
             self.end_segment(pm, stream, &open)?;
         }
         let (renewed, is_preparing, tombstones) = (0, false, 0);
-        let open = Open { span, sequence, seal, fill, renewed, is_preparing, tombstones };
+        let open = Open { span, sequence, seal, fill, renewed, is_preparing, turns, tombstones };
         stream.open = Some(open);
+        self.runs.end(stream.number);
         stream.last = Position { sequence, fill };
         stream.census = (stream.census.0 + 1, stream.census.1 ^ seal);
         stream.pending += SegmentHead::BYTES as u64;
@@ -304,6 +392,11 @@ impl<M: Media> Reef<M> {
         some.max(self.unit_bytes)
     }
 }
+
+/// The part of a run that an object may be.
+///
+/// Source: ours; on average half an object's length is left over at the end of a run.
+const LONGEST: u64 = 8;
 
 /// In how many pieces the longest segments are prepared.
 ///

@@ -24,6 +24,8 @@ settings! {
             "age at which an epoch ends; 1 ms to 1 day";
         flush_bytes = 32 << 20, |value| (128..=1 << 40).contains(&value),
             "most that power loss takes back of batches; 128 bytes to 1 TiB";
+        run_bytes = 4096, |value| value % 8 == 0 && value <= 1 << 20,
+            "what a thread takes of a segment where several write one stream; 0 = nothing";
     }
 }
 
@@ -38,7 +40,12 @@ impl ReefSettings {
         &[("durability", 1)],
         &[("streams", 1), ("shards", 1), ("buckets", 1)],
         &[("segment_bytes", 256), ("flush_bytes", 128)],
+        Self::WITH_RUNS,
     ];
+
+    /// With these, threads that write by turns meet segments that are long enough for runs.
+    pub const WITH_RUNS: &[(&str, u64)] =
+        &[("streams", 1), ("segment_bytes", 32 << 10), ("flush_bytes", 2048)];
 
     /// Returns settings so small that a few dozen operations reach every path.
     pub const fn tiny() -> Self {
@@ -50,6 +57,7 @@ impl ReefSettings {
             durability: 0,
             flush_interval_ms: 1000,
             flush_bytes: 512,
+            run_bytes: 192,
         }
     }
 

@@ -11,8 +11,9 @@ use everhash_pmem::{
 
 use super::directory::{Arena, Shard};
 use super::objects::Objects;
+use super::runs::Runs;
 use super::setup::ReefSettings;
-use super::stream::{Position, Stream, Victim};
+use super::stream::{OwnLines, Position, Stream, Victim};
 use super::units::Units;
 use crate::common::hash::KeyedHash;
 
@@ -33,10 +34,6 @@ pub type CollectionOf<M> = OwnLines<LockOf<M, Option<Victim>>>;
 
 /// How a table of words looks a key up: by code that is compiled for its hash alone.
 pub type WordLookup<M> = fn(&Reef<M>, u64) -> Result<Option<u64>>;
-
-/// Something on lines of its own.
-#[repr(align(128))]
-pub struct OwnLines<T>(pub(super) T);
 
 /// A checkpoint on the medium.
 #[derive(Clone, Debug)]
@@ -65,9 +62,9 @@ pub struct Epochs {
 
 /// A table, of any form.
 ///
-/// Latches are taken in this order: that of a collection, a shard's, a stream's, then what is kept
-/// back, the spare room of a checkpoint, and the arena's. An epoch takes
-/// its own lock, then the latches of the shards one by one, and then those of all streams; a clear
+/// Latches are taken in this order: that of a collection, a shard's, a stream's, a run's, then what
+/// is kept back, the spare room of a checkpoint, and the arena's. An epoch takes its own lock, then
+/// the latches of the shards one by one, and then those of all streams and of all runs; a clear
 /// those of all shards and all streams; an atomic batch the lock of epochs if it is durable at
 /// once, and then latches of shards and of streams. Of one kind they are taken in their order.
 pub struct Reef<M: Media> {
@@ -90,6 +87,7 @@ pub struct Reef<M: Media> {
     pub(super) arena: Arc<Arena<M::Sync>>,
     pub(super) shards: Masked<Shard<M::Sync>>,
     pub(super) streams: Box<[StreamOf<M>]>,
+    pub(super) runs: Runs<M::Sync>,
     pub(super) epochs: LockOf<M, Epochs>,
     /// Room that is kept back.
     pub(super) kept: LockOf<M, Vec<Span>>,

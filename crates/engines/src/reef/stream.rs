@@ -34,6 +34,41 @@ impl Step {
 /// Unit: bytes. Source: x86; a file consists of pages.
 const PAGE: u64 = 4096;
 
+/// Something on lines of its own.
+#[repr(align(128))]
+pub struct OwnLines<T>(pub(super) T);
+
+/// So many appends to a stream by one thread after the other, and it writes the stream alone.
+///
+/// Unit: appends. Source: ours; two threads that append as often as they can do so in bursts, while
+/// the lines are in the cache of one.
+const ALONE: u8 = 64;
+
+/// Who appended to a stream last, and how often nobody else did before.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    thread: u16,
+    alone: u8,
+}
+
+impl Turns {
+    /// Nobody has appended.
+    pub const NONE: Turns = Turns { thread: u16::MAX, alone: ALONE };
+
+    /// Notes an append by a thread; returns whether several append by turns.
+    #[inline(always)]
+    pub fn note(&mut self, thread: u32) -> bool {
+        let thread = thread as u16;
+        if self.thread == thread || self.thread == u16::MAX {
+            self.alone = (self.alone + 1).min(ALONE);
+        } else {
+            self.alone = 0;
+        }
+        self.thread = thread;
+        self.alone < ALONE
+    }
+}
+
 /// A segment that takes objects. What every append looks at is first, as in [`Stream`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -48,6 +83,7 @@ pub struct Open {
     /// Whether the piece behind these is being prepared: until it is, nothing is stored there, and
     /// the segment does not end.
     pub(super) is_preparing: bool,
+    pub(super) turns: Turns,
     pub(super) sequence: u64,
     /// Of those in use, words of tombstones.
     pub(super) tombstones: u64,
@@ -236,7 +272,7 @@ mod tests {
         // would wait for one line more of each other.
         assert_eq!(size_of::<Option<Open>>(), size_of::<Open>());
         let latch = WORD as usize;
-        let end = offset_of!(Stream, open) + offset_of!(Open, is_preparing) + size_of::<bool>();
+        let end = offset_of!(Stream, open) + offset_of!(Open, turns) + size_of::<Turns>();
         assert!(latch + end <= LINE as usize, "{end}");
         assert!(latch + offset_of!(Stream, is_behind) < 2 * LINE as usize);
     }

@@ -19,6 +19,7 @@ mod look_ups;
 mod objects;
 mod replay;
 mod rest;
+mod runs;
 mod scans;
 mod settings;
 mod setup;

@@ -173,7 +173,7 @@ impl<P: Primitives> Shard<P> {
             return None;
         }
         shard.set_links(links);
-        *shard.latch.lock().ok()? = Members { items, leaves, saved: at };
+        *shard.latch.lock().ok()? = Members { items, leaves, saved: at, tombstone: Addr::NULL };
         Some(shard)
     }
 

@@ -35,6 +35,7 @@ const LEAST_CROWD: u64 = 1 << 20;
 /// An object of a stream that is read and not yet in the directory.
 struct Read {
     held: Held,
+    kind: Kind,
     hash: u64,
     /// The link to its leaf when the line there was fetched.
     leaf: Link,
@@ -102,15 +103,19 @@ impl<M: Media> Reef<M> {
                     continue;
                 };
                 let key = reader.key(&held).ok_or_else(|| damaged(held.at))?;
+                offset += held.head.words;
+                let Some(kind) = held.head.kind else {
+                    self.units.add_garbage(held.at, held.head.words);
+                    continue;
+                };
                 let hash = self.hash_in(key, number, held.at)?;
-                waiting.fresh.push(Read { held, hash, leaf: Link::default() });
+                waiting.fresh.push(Read { held, kind, hash, leaf: Link::default() });
                 if waiting.fresh.len() == TOGETHER {
                     self.apply_some(&pm, reader.bytes(), &mut waiting, &mut latches)?;
                 }
-                if held.head.kind == Kind::Removed {
+                if kind == Kind::Removed {
                     tombstones += held.head.words;
                 }
-                offset += held.head.words;
             }
             self.apply_all(&pm, reader.bytes(), &mut waiting, &mut latches)?;
             let mut stream = self.streams[number].0.lock()?;
@@ -172,10 +177,10 @@ impl<M: Media> Reef<M> {
                 pm.prefetch(place);
             }
         }
-        for Read { held: Held { at, head, first }, hash, .. } in waiting.fetched.drain(..) {
+        for Read { held: Held { at, head, first }, kind, hash, .. } in waiting.fetched.drain(..) {
             let (key, _) = self.objects.held(&bytes[first..], &head);
             let members = &mut latches[self.shard_number(hash) / self.streams.len()];
-            self.apply_one(pm, (at, head.kind), (hash, key), members)?;
+            self.apply_one(pm, (at, kind), (hash, key), members)?;
         }
         core::mem::swap(&mut waiting.fetched, &mut waiting.fresh);
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use everhash_index::{Form, Inline, Opening, WordTable, create, open};
 use everhash_pmem::media::file::system::Call;
-use everhash_pmem::{FileDurability, FileMedium, FileOptions, Lock, Media, Region};
+use everhash_pmem::{FileDurability, FileMedium, FileOptions, Lock, Media, Region, as_thread};
 
 use super::busy_system::Busy;
 use crate::reef::{Reef, ReefSettings, ReefTable};
@@ -37,7 +37,12 @@ fn segments<M: Media>(table: &ReefTable<M>) -> BTreeMap<(usize, u64), Known> {
     all
 }
 
+/// Writes a key as one of two threads, so that they have runs.
 fn write(table: &ReefTable<FileMedium>, key: u64, value: u64) {
+    as_thread(key as u32 % 2, || write_alone(table, key, value));
+}
+
+fn write_alone(table: &ReefTable<FileMedium>, key: u64, value: u64) {
     if value.is_multiple_of(5) {
         table.remove_word(key).unwrap();
     } else {
@@ -59,7 +64,12 @@ fn survive(writes: fn(round: u64, key: u64) -> bool) {
     };
     let opening = Opening { form: Form::WORDS, ..Opening::default() };
     // No epoch ends by itself: all that is written stays in segments that exist.
-    let settings = ReefSettings { flush_bytes: 1 << 20, ..ReefSettings::tiny() };
+    let settings = ReefSettings {
+        flush_bytes: 1 << 20,
+        // Long enough for runs.
+        segment_bytes: 32 << 10,
+        ..ReefSettings::tiny()
+    };
     let region = Region::new(FileMedium::create(&path, 1 << 16, &options).unwrap());
     let table = create::<Reef, _>(region.clone(), &opening, &settings, &Inline).unwrap();
     let table = Arc::new(table);

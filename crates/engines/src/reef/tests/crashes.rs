@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use everhash_index::{Design, Engine, Form};
 use everhash_pmem::crash::{Limits, Model};
-use everhash_testkit::crash::{Effort, survives, survivors};
+use everhash_testkit::crash::{Effort, judge, survives, survivors};
 use everhash_testkit::session::survives_ended_processes;
 
 use super::settings::Immediate;
-use crate::reef::Reef;
+use crate::reef::{Reef, ReefSettings};
 
 /// A few seconds for each form and model. `everhash crash` does more.
 fn effort(model: Model) -> Effort {
@@ -42,6 +42,18 @@ fn p03_p04_power_loss_leaves_one_moment_behind_the_last_sync_with_durable_caches
 fn p03_p04_power_loss_leaves_one_moment_behind_the_last_sync_on_files() {
     // Fails if the order of stores is relied on where it is not given.
     super::FORMS.into_iter().for_each(|form| survive::<Reef>(form, &effort(Model::File)));
+}
+
+#[test]
+fn p04_power_loss_leaves_one_moment_of_threads_that_write_by_turns() {
+    // Fails if a thread stores something before an end of its stream that is durable, or if of two
+    // versions of a key that lie in runs of two threads the older one comes back.
+    let design = Design::of::<Reef>().with_settings(ReefSettings::WITH_RUNS);
+    for model in [Model::Adr, Model::Eadr, Model::File] {
+        let effort = Effort { by_turns: true, seeds: 0..4, ..effort(model) };
+        let report = judge(&design, Form::WORDS, &effort).unwrap_or_else(|found| panic!("{found}"));
+        assert!(report.counts.states > 200, "{report}");
+    }
 }
 
 #[test]

@@ -856,7 +856,7 @@ fn a_key_in_a_stream_that_is_not_its_own_is_damage() {
     let key = (1000..).find(|key: &u64| table.shard(table.hash(&key.to_le_bytes())).1 == 0);
     let key = key.unwrap().to_le_bytes();
     let (pm, boot) = (session.region().access(), session.opening().boot);
-    let object = Object { kind: Kind::Put, key: &key, value: &key };
+    let object = Object { kind: Kind::Put, key: &key, value: &key, behind: Addr::NULL };
     table.append(&pm, 0, Purpose::Add, &object).unwrap();
     let found = counts(&session.region().media().words(), boot);
     assert!(found.iter().all(|count| matches!(count, Ok(101))), "{found:?}");
