@@ -189,8 +189,8 @@ impl<M: Media> Reef<M> {
     /// Returns where the streams end: nothing more is stored before that. The last checkpoint ended
     /// at `tails`.
     pub(super) fn ends(&self, tails: &[Position]) -> Result<Ends> {
-        let streams = self.all_streams()?;
-        self.runs.end_all(&self.units)?;
+        let mut streams = self.all_streams()?;
+        self.runs.end_all(&mut streams, &self.units)?;
         Ok(self.ends_of(&streams, tails))
     }
 

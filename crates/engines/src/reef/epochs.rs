@@ -188,7 +188,7 @@ impl<M: Media> Reef<M> {
     where
         G: DerefMut<Target = Stream>,
     {
-        self.runs.end_all(&self.units)?;
+        self.runs.end_all(streams, &self.units)?;
         let mut cut = Cut::default();
         for stream in streams {
             stream.not_durable(|span| pm.flush(span, sites::CUT));

@@ -12,12 +12,13 @@
 //! | nothing is stored in a segment that is collected | runs end with their segment, and who collects waits for the last store |
 //! | a killed process leaves objects without gaps | room that is not filled has a head, like an object; the next object's own head, stored last, takes its place |
 
+use core::ops::DerefMut;
 use core::sync::atomic::Ordering;
 
 use everhash_index::Result;
 use everhash_pmem::{Addr, AtomicWord, Latch, Lock, Primitives};
 
-use super::stream::OwnLines;
+use super::stream::{OwnLines, Stream};
 use super::units::Units;
 
 /// Threads that can have runs at the same time; more share them.
@@ -36,12 +37,23 @@ pub struct Run {
     pub(super) end: Addr,
     /// The checksum of the segment.
     pub(super) seal: u64,
+    pub(super) sequence: u64,
+    /// Of what was stored here, words of tombstones that the stream does not know yet.
+    pub(super) tombstones: u64,
     /// How often the runs of its stream had ended before.
     pub(super) ends: u64,
 }
 
 impl Run {
-    const NONE: Run = Run { at: Addr::NULL, left: 0, end: Addr::NULL, seal: 0, ends: 0 };
+    const NONE: Run = Run {
+        at: Addr::NULL,
+        left: 0,
+        end: Addr::NULL,
+        seal: 0,
+        sequence: 0,
+        tombstones: 0,
+        ends: 0,
+    };
 
     /// Returns whether it has room for an object of so many words that must lie behind a place.
     #[inline(always)]
@@ -49,12 +61,15 @@ impl Run {
         words <= self.left && !(self.at..self.end).contains(&behind)
     }
 
-    /// Ends the run: what is left of it is garbage.
-    fn end<P: Primitives>(&mut self, units: &Units<P>) {
+    /// Ends the run in its stream: what is left of it is garbage.
+    fn end<P: Primitives>(&mut self, stream: &mut Stream, units: &Units<P>) {
         if self.left > 0 && units.seal(self.at) == self.seal {
             units.add_garbage(self.at, self.left);
         }
-        self.left = 0;
+        if self.tombstones > 0 {
+            stream.add_tombstones(self.sequence, self.tombstones);
+        }
+        (self.left, self.tombstones) = (0, 0);
     }
 }
 
@@ -107,9 +122,9 @@ impl<P: Primitives> Runs<P> {
     ///
     /// # Errors
     /// As [`Runs::end_all`].
-    pub fn begin(&self, stream: usize, run: Run, units: &Units<P>) -> Result<()> {
-        let mut own = self.own(stream).lock()?;
-        own.end(units);
+    pub fn begin(&self, stream: &mut Stream, run: Run, units: &Units<P>) -> Result<()> {
+        let mut own = self.own(stream.number as usize).lock()?;
+        own.end(stream, units);
         *own = run;
         // All who append look at it: it is seldom changed.
         if !self.are_taken() {
@@ -124,15 +139,20 @@ impl<P: Primitives> Runs<P> {
     }
 
     /// Ends all runs, and waits until nothing is being stored in any; the caller holds the latches
-    /// of all streams.
+    /// of these, all streams.
     ///
     /// # Errors
     /// [`Error::Poisoned`](everhash_index::Error::Poisoned) after a panic inside.
-    pub fn end_all(&self, units: &Units<P>) -> Result<()> {
-        (0..self.ends.len() as u64).for_each(|stream| self.end(stream));
+    pub fn end_all<G>(&self, streams: &mut [G], units: &Units<P>) -> Result<()>
+    where
+        G: DerefMut<Target = Stream>,
+    {
+        streams.iter().for_each(|stream| self.end(stream.number));
         if self.are_taken() {
-            for run in &self.all {
-                run.0.lock()?.end(units);
+            for stream in streams {
+                for run in self.of(stream.number as usize) {
+                    run.0.lock()?.end(stream, units);
+                }
             }
             self.are_taken.0.store(0, Ordering::Relaxed);
         }

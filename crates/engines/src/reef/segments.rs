@@ -57,7 +57,7 @@ impl<M: Media> Reef<M> {
         object: &Object<'_>,
     ) -> Result<(Addr, bool)> {
         let words = self.objects.words(object.kind, object.key, object.value);
-        if purpose == Purpose::Add
+        if purpose != Purpose::Move
             && let Some(at) = self.append_to_run(pm, number, (object, words))?
         {
             return Ok((at, false));
@@ -66,8 +66,7 @@ impl<M: Media> Reef<M> {
         let pending = stream.pending;
         let at = self.store(pm, &mut stream, purpose, (object, words))?;
         match purpose {
-            Purpose::Add => self.take_turn(pm, &mut stream, words)?,
-            Purpose::Remove => {}
+            Purpose::Add | Purpose::Remove => self.take_turn(pm, &mut stream, words)?,
             Purpose::Move => stream.moved += stream.pending - pending,
         }
         let cares = self.cares(&stream);
@@ -84,7 +83,7 @@ impl<M: Media> Reef<M> {
         Ok((at, cares))
     }
 
-    /// Appends a pair to the run of this thread, if there is one that can take it; returns where.
+    /// Appends an object to the run of this thread, if there is one that can take it; returns where.
     /// The caller holds the latch of its shard.
     ///
     /// A crash leaves it if it is whole and its epoch is durable.
@@ -117,6 +116,7 @@ impl<M: Media> Reef<M> {
         let head = self.objects.write_body(pm, (at, seal), (kind, kind.code()), key, value)?;
         pm.commit_word(at, head, sites::TAIL)?;
         (run.at, run.left) = (at.plus(words), left);
+        run.tombstones += if kind == Kind::Removed { words } else { 0 };
         Ok(Some(at))
     }
 
@@ -140,7 +140,7 @@ impl<M: Media> Reef<M> {
 
     /// Takes a run of so many words in the newest segment of a stream, if that has them.
     fn begin_run(&self, pm: &Access<'_, M>, stream: &mut Stream, words: u64) -> Result<()> {
-        let (is_busy, number) = (self.is_busy(stream), stream.number as usize);
+        let is_busy = self.is_busy(stream);
         let open = stream.open.as_mut().expect("it has just taken an object");
         let (at, seal, fill) = (open.span.start.plus(open.fill), open.seal, open.fill + words);
         // Nothing waits here for memory: the next append may find it prepared.
@@ -152,10 +152,11 @@ impl<M: Media> Reef<M> {
         self.poison_on_error(pm.store(at, head))?;
         self.poison_on_error(self.move_tail(pm, open, fill, sites::TAIL))?;
         open.fill = fill;
-        let end = open.span.start.plus(open.span.words);
+        let (end, sequence) = (open.span.start.plus(open.span.words), open.sequence);
         stream.pending += words * WORD;
-        let run = Run { at, left: words, end, seal, ends: self.runs.ends(number) };
-        self.runs.begin(number, run, &self.units)
+        let ends = self.runs.ends(stream.number as usize);
+        let run = Run { at, left: words, end, seal, sequence, tombstones: 0, ends };
+        self.runs.begin(stream, run, &self.units)
     }
 
     /// Returns whether [`Reef::after_write`] has to do something for a stream.
@@ -317,9 +318,16 @@ impl<M: Media> Reef<M> {
         if let Some(open) = stream.open.take() {
             self.end_segment(pm, stream, &open)?;
         }
-        let (renewed, is_preparing, tombstones) = (0, false, 0);
-        let open = Open { span, sequence, seal, fill, renewed, is_preparing, turns, tombstones };
-        stream.open = Some(open);
+        stream.open = Some(Open {
+            span,
+            sequence,
+            seal,
+            fill,
+            renewed: 0,
+            is_preparing: false,
+            turns,
+            tombstones: 0,
+        });
         self.runs.end(stream.number);
         stream.last = Position { sequence, fill };
         stream.census = (stream.census.0 + 1, stream.census.1 ^ seal);

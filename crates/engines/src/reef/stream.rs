@@ -216,6 +216,15 @@ impl Stream {
         segment.refused_at == Some(self.last.sequence)
     }
 
+    /// Notes so many words of tombstones in a segment, if that is there.
+    pub fn add_tombstones(&mut self, sequence: u64, words: u64) {
+        match (&mut self.open, self.sealed.get_mut(&sequence)) {
+            (Some(open), _) if open.sequence == sequence => open.tombstones += words,
+            (_, Some(sealed)) => sealed.tombstones += words,
+            _ => {}
+        }
+    }
+
     /// Notes whether writers help to collect.
     pub fn set_behind(&mut self, is_behind: bool) {
         if !self.is_behind {

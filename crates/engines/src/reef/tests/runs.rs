@@ -111,6 +111,33 @@ fn a_newer_version_lies_behind_the_older_one_whoever_wrote_that() {
 }
 
 #[test]
+fn a_tombstone_lies_behind_what_it_removes_and_is_counted() {
+    // Fails if a pair is removed in a run before it: it comes back. And if the tombstones of runs
+    // are forgotten, or those of a segment that has ended meanwhile: nobody would collect them.
+    let mut session = with_runs();
+    let table = session.table();
+    put_in_run(table, SECOND, 70_000, 1);
+    as_thread(FIRST, || assert!(table.remove_word(70_000).unwrap()));
+    for number in 0..3000 {
+        as_thread(FIRST + number % 2, || {
+            assert!(table.remove_word(10 + u64::from(number)).unwrap());
+        });
+    }
+    let counted = |table: &ReefTable<Image>| -> u64 {
+        let stream = table.streams[0].0.lock().unwrap();
+        let open = stream.open.iter().map(|open| open.tombstones);
+        stream.sealed.values().map(|sealed| sealed.tombstones).chain(open).sum()
+    };
+    // A tombstone of words has two.
+    assert!(counted(table) < 2 * 3002, "runs know of some");
+    table.sync().unwrap();
+    assert_eq!(counted(table), 2 * 3002);
+    session.kill_unsynced().unwrap();
+    assert_eq!(counted(session.table()), 2 * 3002);
+    assert_eq!(session.table().get_word(70_000).unwrap(), None);
+}
+
+#[test]
 fn a_key_is_added_behind_its_tombstone_whoever_wrote_that() {
     // Fails if a removed key is added in a run before the tombstone: it is gone after a kill.
     let mut session = with_runs();
