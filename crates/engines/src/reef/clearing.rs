@@ -40,7 +40,7 @@ impl<M: Media> Reef<M> {
         let mut spans = Vec::new();
         for _ in &self.streams {
             match self.take_segment(Purpose::Move, SegmentHead::WORDS as u64, Step::SMALL) {
-                Ok(span) => spans.push(span),
+                Ok((span, _)) => spans.push(span),
                 Err(error) => {
                     spans.into_iter().try_for_each(|span| self.give(span))?;
                     return Err(error);

@@ -203,7 +203,7 @@ impl<M: Media> Reef<M> {
             // All of it in one segment: the end of the one before would make a part visible.
             if part > 0 && stream.open.is_none_or(|open| open.fill + part > open.span.words) {
                 let floor = stream.floor;
-                let span = self.take_segment(purpose, part, self.step(stream))?;
+                let (span, _) = self.take_segment(purpose, part, self.step(stream))?;
                 self.begin_segment(pm, stream, span, floor)?;
             }
         }

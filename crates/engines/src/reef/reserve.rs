@@ -71,11 +71,16 @@ impl<M: Media> Reef<M> {
     }
 
     /// Takes room for a segment with an object of `words` words; `step` is the part of the medium
-    /// by which it grows if there is none.
+    /// by which it grows if there is none. Returns also whether it was kept back.
     ///
     /// # Errors
     /// [`Error::Full`](everhash_index::Error::Full).
-    pub(super) fn take_segment(&self, purpose: Purpose, words: u64, step: Step) -> Result<Span> {
+    pub(super) fn take_segment(
+        &self,
+        purpose: Purpose,
+        words: u64,
+        step: Step,
+    ) -> Result<(Span, bool)> {
         let least = self.whole_units(SegmentHead::WORDS as u64 + words);
         match purpose {
             Purpose::Add => self.keep_back(step, 0)?,
@@ -86,14 +91,14 @@ impl<M: Media> Reef<M> {
             },
             Purpose::Remove | Purpose::Move => {}
         }
-        let span = match self.take_span(least, self.bytes_for(words), step) {
+        let (span, was_kept) = match self.take_span(least, self.bytes_for(words), step) {
             Err(full @ Error::Full { .. }) if purpose != Purpose::Add => {
-                self.take_kept(purpose, least)?.ok_or(full)?
+                (self.take_kept(purpose, least)?.ok_or(full)?, true)
             }
-            span => span?,
+            span => (span?, false),
         };
         self.used.fetch_add(span.bytes(), Ordering::Relaxed);
-        Ok(span)
+        Ok((span, was_kept))
     }
 
     /// Takes a segment of `least` bytes at least out of what is kept back, if there is one that may
@@ -130,15 +135,23 @@ impl<M: Media> Reef<M> {
     /// Ensures that an object of `words` words can be removed and moved on a full medium, before it
     /// is stored in a stream. After the next opening it is not known any more how long it is.
     ///
+    /// Nor is it stored in a segment that was taken out of what is kept back, before that has been
+    /// made good: else whoever collects would need another one.
+    ///
     /// # Errors
     /// [`Error::Full`].
     #[inline(always)]
-    pub(super) fn keep_for(&self, words: u64, stream: &Stream) -> Result<()> {
-        if words <= self.longest.load(Ordering::Relaxed) {
+    pub(super) fn keep_for(&self, words: u64, stream: &mut Stream) -> Result<()> {
+        let is_usual = words <= self.longest.load(Ordering::Relaxed);
+        if is_usual && stream.open.is_none_or(|open| !open.is_borrowed) {
             return Ok(());
         }
         cold_path();
-        self.keep_back(self.step(stream), words)
+        self.keep_back(self.step(stream), if is_usual { 0 } else { words })?;
+        if let Some(open) = &mut stream.open {
+            open.is_borrowed = false;
+        }
+        Ok(())
     }
 
     /// Returns how long a segment is best that begins with an object of `words` words: as usual,

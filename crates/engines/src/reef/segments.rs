@@ -83,8 +83,8 @@ impl<M: Media> Reef<M> {
         Ok((at, cares))
     }
 
-    /// Appends an object to the run of this thread, if there is one that can take it; returns where.
-    /// The caller holds the latch of its shard.
+    /// Appends an object to the run of this thread, if there is one that can take it; returns
+    /// where. The caller holds the latch of its shard.
     ///
     /// A crash leaves it if it is whole and its epoch is durable.
     ///
@@ -197,8 +197,10 @@ impl<M: Media> Reef<M> {
         }
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
-            let span = self.take_segment(purpose, words, self.step(stream))?;
+            let (span, was_kept) = self.take_segment(purpose, words, self.step(stream))?;
             self.begin_segment(pm, stream, span, floor)?;
+            let open = stream.open.as_mut().expect("a segment was begun");
+            open.is_borrowed = was_kept && purpose == Purpose::Move;
         }
         let is_busy = self.is_busy(stream);
         let open = stream.open.as_mut().expect("a segment was begun");
@@ -326,6 +328,7 @@ impl<M: Media> Reef<M> {
             renewed: 0,
             is_preparing: false,
             turns,
+            is_borrowed: false,
             tombstones: 0,
         });
         self.runs.end(stream.number);

@@ -84,6 +84,9 @@ pub struct Open {
     /// the segment does not end.
     pub(super) is_preparing: bool,
     pub(super) turns: Turns,
+    /// Whether it was begun out of what is kept back, to move objects: no pair is added before as
+    /// much is kept back as should be.
+    pub(super) is_borrowed: bool,
     pub(super) sequence: u64,
     /// Of those in use, words of tombstones.
     pub(super) tombstones: u64,
@@ -281,7 +284,7 @@ mod tests {
         // would wait for one line more of each other.
         assert_eq!(size_of::<Option<Open>>(), size_of::<Open>());
         let latch = WORD as usize;
-        let end = offset_of!(Stream, open) + offset_of!(Open, turns) + size_of::<Turns>();
+        let end = offset_of!(Stream, open) + offset_of!(Open, is_borrowed) + size_of::<bool>();
         assert!(latch + end <= LINE as usize, "{end}");
         assert!(latch + offset_of!(Stream, is_behind) < 2 * LINE as usize);
     }
