@@ -131,7 +131,7 @@ impl<M: Media> Reef<M> {
     fn take_turn(&self, pm: &Access<'_, M>, stream: &mut Stream, words: u64) -> Result<()> {
         let run = self.settings.run_bytes / WORD;
         let open = stream.open.as_mut().expect("it has just taken an object");
-        if self.is_immediate || !open.turns.note(M::Sync::thread()) || words > run / LONGEST {
+        if self.is_immediate || !open.turns.note(M::Sync::thread()) || words > run / RUN_SHARE {
             return Ok(());
         }
         cold_path();
@@ -407,7 +407,7 @@ impl<M: Media> Reef<M> {
 /// The part of a run that an object may be.
 ///
 /// Source: ours; on average half an object's length is left over at the end of a run.
-const LONGEST: u64 = 8;
+const RUN_SHARE: u64 = 8;
 
 /// In how many pieces the longest segments are prepared.
 ///

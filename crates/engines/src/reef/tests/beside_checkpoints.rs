@@ -39,15 +39,13 @@ fn segments<M: Media>(table: &ReefTable<M>) -> BTreeMap<(usize, u64), Known> {
 
 /// Writes a key as one of two threads, so that they have runs.
 fn write(table: &ReefTable<FileMedium>, key: u64, value: u64) {
-    as_thread(key as u32 % 2, || write_alone(table, key, value));
-}
-
-fn write_alone(table: &ReefTable<FileMedium>, key: u64, value: u64) {
-    if value.is_multiple_of(5) {
-        table.remove_word(key).unwrap();
-    } else {
-        table.put_word(key, value).unwrap();
-    }
+    as_thread(key as u32 % 2, || {
+        if value.is_multiple_of(5) {
+            table.remove_word(key).unwrap();
+        } else {
+            table.put_word(key, value).unwrap();
+        }
+    });
 }
 
 /// Writes a checkpoint, between whose parts other keys are written in each round; kills the
