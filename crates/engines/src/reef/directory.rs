@@ -66,13 +66,14 @@ pub struct Members {
     pub leaves: u64,
     /// Where the shard lies in the checkpoint that some of its leaves may still be in.
     pub saved: Addr,
-    /// Where its newest tombstone lies; nowhere, if none was appended since the table was opened.
+    /// Where the last of its tombstones lies in the stream; nowhere, if none was appended since the
+    /// table was opened.
     pub tombstone: Addr,
 }
 
 impl Members {
     /// Returns what the next version of a pair must lie behind in its stream: the present one, or
-    /// the newest tombstone, which may be of its key.
+    /// the last tombstone: one before that may be of its key.
     #[inline(always)]
     pub fn before<P: Primitives>(&self, seat: &Seat<'_, P>) -> Addr {
         match seat {

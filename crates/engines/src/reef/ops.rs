@@ -107,11 +107,20 @@ impl<M: Media> Reef<M> {
             Kind::Removed => {
                 shard.remove(&found)?;
                 members.items -= 1;
-                members.tombstone = place;
+                members.tombstone = self.last_of(members.tombstone, place);
             }
         }
         self.units.add_garbage(found.place, found.words);
         Ok(())
+    }
+
+    /// Returns where the last tombstone of a shard lies in the stream, which was `before`, when one
+    /// was added at `place`: in a run that begins before that, it is not the last.
+    fn last_of(&self, before: Addr, place: Addr) -> Addr {
+        match self.units.seal(before) == self.units.seal(place) {
+            true => place.max(before),
+            false => place,
+        }
     }
 
     /// Reads the keys at places and sets their hashes.

@@ -35,7 +35,7 @@ pub struct Object<'o> {
     pub(super) key: &'o [u8],
     pub(super) value: &'o [u8],
     /// What it must lie behind if that is in the same segment: the version before, or of a key that
-    /// is added, the newest tombstone of the shard.
+    /// is added, the last tombstone of the shard.
     pub(super) behind: Addr,
 }
 

@@ -148,6 +148,19 @@ fn a_key_is_added_behind_its_tombstone_whoever_wrote_that() {
 }
 
 #[test]
+fn a_key_is_added_behind_its_tombstone_though_a_newer_one_of_its_shard_lies_before() {
+    // Fails if the newest tombstone of a shard counts and not the last one in the stream: the key
+    // is added between the two, and gone after a kill.
+    let mut session = with_runs();
+    for (thread, key) in [(SECOND, 5), (FIRST, 6)] {
+        as_thread(thread, || assert!(session.table().remove_word(key).unwrap()));
+    }
+    put(session.table(), FIRST, 5, 3);
+    session.kill_unsynced().unwrap();
+    assert_eq!(session.table().get_word(5).unwrap(), Some(3));
+}
+
+#[test]
 fn a_key_is_added_behind_its_tombstone_that_collecting_has_moved() {
     // Fails if only removals say where the newest tombstone lies.
     let mut session = with_runs();
