@@ -8,6 +8,12 @@ pub use generate::{Bias, Workload};
 pub use shape::Shape;
 pub use text::{BadOp, parse, render};
 
+/// Returns which of two threads, as it were, takes a step of a workload. Now and then one takes
+/// several.
+pub(crate) fn thread_of(step: u32) -> u32 {
+    step.wrapping_mul(0x9e37_79b9) >> 31
+}
+
 /// One operation of a workload.
 ///
 /// Keys and values are numbers, which a [`Shape`] turns into bytes: so one sequence runs on every

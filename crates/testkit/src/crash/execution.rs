@@ -13,7 +13,7 @@ use super::parts::{Digests, Parts};
 use crate::Failure;
 use crate::failure::ensure;
 use crate::model::{Model, Outcome, Pairs, check_left_pool, compare, perform, read_out, scan_all};
-use crate::workload::{Op, Shape};
+use crate::workload::{Op, Shape, thread_of};
 
 /// What a process finds when it begins.
 #[derive(Clone)]
@@ -355,9 +355,7 @@ impl Process<'_> {
                 self.open()?
             }
             _ if self.by_turns => {
-                // Now and then one takes several steps.
-                let thread = number.wrapping_mul(0x9e37_79b9) >> 31;
-                as_thread(thread, || perform(self.table(), shape, now, op))?
+                as_thread(thread_of(number), || perform(self.table(), shape, now, op))?
             }
             _ => perform(self.table(), shape, now, op)?,
         };

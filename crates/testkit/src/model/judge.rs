@@ -5,14 +5,14 @@ use core::ops::Range;
 use core::time::Duration;
 
 use everhash_index::{Design, Form};
-use everhash_pmem::Image;
 use everhash_pmem::crash::Model as CrashModel;
+use everhash_pmem::{Image, as_thread};
 
 use super::{Model, Outcome, perform};
 use crate::failure::{ensure, no_panic};
 use crate::random::Random;
 use crate::shrink::minimise;
-use crate::workload::{Op, Shape, Workload, parse, render};
+use crate::workload::{Op, Shape, Workload, parse, render, thread_of};
 use crate::{Failure, OpenTable};
 
 /// How much the model judge does.
@@ -28,13 +28,22 @@ pub struct Effort {
     pub capacity_bytes: u64,
     /// What the medium claims of a crash, so that an engine takes the path of such a medium.
     pub medium: CrashModel,
+    /// Whether operations are those of two threads, as it were, one after the other.
+    pub by_turns: bool,
 }
 
 impl Default for Effort {
     /// 200 workloads of 200 operations on up to 48 keys.
     fn default() -> Self {
         let medium = CrashModel::Adr;
-        Effort { seeds: 0..200, operations: 200, keys: 48, capacity_bytes: 1 << 20, medium }
+        Effort {
+            seeds: 0..200,
+            operations: 200,
+            keys: 48,
+            capacity_bytes: 1 << 20,
+            medium,
+            by_turns: false,
+        }
     }
 }
 
@@ -72,7 +81,10 @@ impl fmt::Display for Violation {
         writeln!(f, "engine {}, form {form}, seed {}:", self.engine, self.seed)?;
         writeln!(f, "  {}", self.failure)?;
         writeln!(f, "  operations: {operations}")?;
-        write!(f, "  replay: everhash_testkit::model::replay(&design, form, \"{operations}\")")
+        write!(
+            f,
+            "  replay: everhash_testkit::model::replay(&design, form, &effort, \"{operations}\")"
+        )
     }
 }
 
@@ -107,13 +119,18 @@ pub fn judge(
     Ok(report)
 }
 
-/// Runs the operations of a violation again.
+/// Runs the operations of a violation again, with the effort that found it.
 ///
 /// # Errors
 /// What is wrong with the engine, or with the text.
-pub fn replay(design: &Design<Image>, form: Form, operations: &str) -> Result<(), Failure> {
+pub fn replay(
+    design: &Design<Image>,
+    form: Form,
+    effort: &Effort,
+    operations: &str,
+) -> Result<(), Failure> {
     let ops = parse(operations).map_err(|bad| Failure::new(bad.to_string()))?;
-    run(design, form, &Effort::default(), &ops, Readings::Always, &mut Report::default())
+    run(design, form, effort, &ops, Readings::Always, &mut Report::default())
 }
 
 /// When everything is read out, beside the end and every restart.
@@ -146,7 +163,13 @@ fn run(
     });
     for (position, op) in ops.iter().enumerate() {
         let place = || format!("operation {}, {op}", position + 1);
-        let answer = step(&mut session, &shape, &mut now, op).map_err(|error| error.at(place()))?;
+        let answer = match effort.by_turns {
+            true => {
+                as_thread(thread_of(position as u32), || step(&mut session, &shape, &mut now, op))
+            }
+            false => step(&mut session, &shape, &mut now, op),
+        };
+        let answer = answer.map_err(|error| error.at(place()))?;
         let expected = model.apply(op);
         let inexact = *op == Op::Len && !design.capabilities.exact_len;
         ensure!(

@@ -14,7 +14,9 @@ use everhash_index::{
     BareTable, Capabilities, Change, Checked, Cursor, Design, Engine, Error, Executor, Form,
     Result, Setting, Settings, Stats, Table, Upkeep, WordTable,
 };
-use everhash_pmem::{Boot, Domain, Image, LINE, Media, Pool, Region, Shutdown, Site, pool};
+use everhash_pmem::{
+    Boot, Domain, Image, LINE, Media, Pool, Primitives, Region, Shutdown, Site, Std, pool,
+};
 use everhash_testkit::reference::{NoSettings, Reference, ReferenceTable};
 use everhash_testkit::workload::Shape;
 use everhash_testkit::{OpenTable, crash, damage, room};
@@ -49,6 +51,8 @@ enum Lie {
     ReachedAtRest,
     /// A put says the opposite.
     Put,
+    /// A put of the thread with number 1 does.
+    PutOfOneThread,
     /// Of many gets, the first finds nothing.
     GetMany,
     /// Of many gets of words, the first finds nothing.
@@ -361,7 +365,10 @@ impl<M: Media> Table for LiarTable<M> {
             Err(Error::ValueTooLong { bytes, .. }) if tells(Lie::ValueLimit) => {
                 Err(Error::ValueTooLong { bytes, limit: bytes })
             }
-            put => put.map(|was_there| was_there != (tells(Lie::Put) || slips(Verb::Put))),
+            put => {
+                let lies = tells(Lie::PutOfOneThread) && Std::thread() == 1;
+                put.map(|was_there| was_there != (lies || tells(Lie::Put) || slips(Verb::Put)))
+            }
         }
     }
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {

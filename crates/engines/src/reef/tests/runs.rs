@@ -5,8 +5,8 @@ use std::sync::mpsc;
 
 use everhash_index::{Design, Engine, Error, Form, Inline, Table, WordTable, open};
 use everhash_pmem::{Image, Lock, Region, Std, WORD, as_thread};
-use everhash_testkit::race;
 use everhash_testkit::session::Session;
+use everhash_testkit::{model, race};
 
 use crate::reef::collection::{Collected, NOTHING};
 use crate::reef::layout;
@@ -21,6 +21,9 @@ const SECOND: u32 = 3;
 
 /// How long a run is here. Unit: words.
 const RUN: u64 = 64;
+
+/// So many runs of a thread one after the other, and it takes none any more.
+const ALONE_FOR: u64 = 64;
 
 /// Pairs that one thread wrote, so that segments are long enough for runs.
 const BEFORE: u64 = 20_000;
@@ -216,6 +219,35 @@ fn a_run_ends_with_its_segment() {
 }
 
 #[test]
+fn no_run_is_in_memory_that_is_not_prepared() {
+    // Fails if a thread takes a run where another one prepares memory: what it stores there may be
+    // overwritten by zeros. And if its stores wait for memory one by one.
+    let session = with_runs();
+    let table = session.table();
+    for (thread, is_preparing) in [(SECOND + 1, true), (SECOND + 2, false)] {
+        let mut stream = table.streams[0].0.lock().unwrap();
+        stream.pending = 1 << 20;
+        let open = stream.open.as_mut().unwrap();
+        (open.renewed, open.is_preparing) = (open.fill + RUN / 8, is_preparing);
+        drop(stream);
+        put(table, thread, 70_000 + u64::from(thread), 1);
+        assert_eq!(run_of(table, thread).left, 0, "{is_preparing}");
+    }
+}
+
+#[test]
+fn who_writes_alone_again_takes_no_more_runs() {
+    // Fails if a thread that wrote by turns once takes runs ever after: of each, some room is lost.
+    let session = with_runs();
+    let end = 80_000 + (ALONE_FOR + 1) * RUN;
+    (80_000..end).for_each(|key| put(session.table(), FIRST, key, 1));
+    let before = run_of(session.table(), FIRST);
+    put(session.table(), FIRST, end, 1);
+    let after = run_of(session.table(), FIRST);
+    assert_eq!((before.at, before.left), (after.at, after.left));
+}
+
+#[test]
 fn who_collects_waits_for_the_last_store_in_a_run() {
     // Fails if a segment is collected while a pair is being stored there: it would be lost.
     let session = with_runs();
@@ -231,6 +263,22 @@ fn who_collects_waits_for_the_last_store_in_a_run() {
         drop(storing);
         assert_eq!(receiver.recv().unwrap(), Collected::Step);
     });
+}
+
+#[test]
+fn it_is_a_map_when_threads_write_by_turns() {
+    // Fails if a process that follows a killed one takes an older version of a key for the newest,
+    // wherever threads and collecting put them.
+    let design = Design::of::<Reef>().with_settings(ReefSettings::WITH_RUNS);
+    let effort = model::Effort {
+        by_turns: true,
+        seeds: 0..100,
+        operations: 500,
+        ..model::Effort::default()
+    };
+    for form in [Form::WORDS, Form::Variable] {
+        model::judge(&design, form, &effort).unwrap();
+    }
 }
 
 #[test]
@@ -272,10 +320,12 @@ fn damage_of_room_that_is_not_used_is_found_and_costs_nothing_but_itself() {
     put(session.table(), ALONE, 70_001, 1);
     let Run { at, left, seal, .. } = run_of(session.table(), FIRST);
     let forged = |words| layout::unused_head(layout::bound(seal, at), words);
+    let of_another_place = layout::unused_head(layout::bound(seal, at.plus(1)), left);
     let (words, boot) = (session.region().media().words(), session.opening().boot);
     let place = (at.byte() / WORD) as usize;
     assert_eq!(words[place], forged(left));
-    for damaged in [words[place] ^ 1 << 40, words[place] ^ 1 << 4, forged(0), forged(1 << 28), 3] {
+    let (flipped, longer) = (words[place] ^ 1 << 40, words[place] ^ 1 << 4);
+    for damaged in [flipped, longer, of_another_place, forged(0), forged(1 << 28), 3] {
         let mut words = words.clone();
         words[place] = damaged;
         let bytes = WORD * words.len() as u64;

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use everhash_index::{Design, Form};
-use everhash_pmem::Image;
 use everhash_pmem::crash::Model as CrashModel;
+use everhash_pmem::{Image, as_thread};
 use everhash_testkit::model::{self, Model, check_pool, perform};
 use everhash_testkit::reference::Reference;
 use everhash_testkit::workload::{Shape, parse};
@@ -43,15 +43,29 @@ fn the_model_judge_compares_answers_and_what_a_restart_leaves() {
 }
 
 #[test]
+fn the_model_judge_takes_steps_as_two_threads_where_it_should() {
+    // Fails if what an engine keeps for each thread is never that of two.
+    let alone = model::Effort { seeds: 0..8, operations: 60, ..model::Effort::default() };
+    let by_turns = model::Effort { by_turns: true, ..alone.clone() };
+    let found = |effort| {
+        let judge = |design: &Design<Image>| model::judge(design, WORDS, effort).map(drop);
+        as_thread(7, || heard(Lie::PutOfOneThread, judge))
+    };
+    assert!(found(&by_turns).contains("; it should return "));
+    assert_eq!(found(&alone), "nothing");
+}
+
+#[test]
 fn a_violation_is_replayed_from_its_text() {
     // Fails if a printed line does nothing.
     let operations = "insert:2:2 put:1:2 put:2:3 put:3:4";
-    let found = heard(Lie::Put, |design| model::replay(design, WORDS, operations));
+    let effort = model::Effort::default();
+    let found = heard(Lie::Put, |design| model::replay(design, WORDS, &effort, operations));
     assert!(found.contains("operation 2, put:1:2 returned true; it should return "), "{found}");
     let replay = |design: &Design<Image>| room::replay(design, WORDS, 0, "take:9", operations);
     let found = heard(Lie::Put, replay);
     assert!(found.contains("operation 2, put:1:2: it returned true; it should "), "{found}");
-    let nonsense = |design: &Design<Image>| model::replay(design, WORDS, "fly");
+    let nonsense = |design: &Design<Image>| model::replay(design, WORDS, &effort, "fly");
     assert!(heard(Lie::None, nonsense).contains("'fly' is no operation"));
 }
 
