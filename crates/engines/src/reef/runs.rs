@@ -170,3 +170,23 @@ impl<P: Primitives> Runs<P> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use everhash_pmem::{Span, Std};
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_run_is_garbage_of_its_own_segment_only() {
+        // Fails if another segment that lies there by now seems to have garbage.
+        const UNIT: u64 = 256;
+        let (units, span) = (Units::<Std>::new(UNIT), Span::of_bytes(Addr::new(UNIT), UNIT));
+        let run = Run { at: span.start, left: 5, seal: 7, ..Run::NONE };
+        for (seal, garbage) in [(7, 5), (9, 0)] {
+            units.set(span, seal, UNIT);
+            { run }.end(&mut Stream::default(), &units);
+            assert_eq!(units.garbage(span.start), garbage);
+        }
+    }
+}

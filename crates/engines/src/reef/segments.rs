@@ -316,7 +316,6 @@ impl<M: Media> Reef<M> {
         head[SegmentHead::TAIL] = Tail { words: fill, ended: Ended::Not }.word(seal);
         self.units.set(span, seal, self.unit_bytes);
         self.poison_on_error(pm.write_words(span.start, &head))?;
-        let turns = stream.open.map_or(Turns::NONE, |open| open.turns);
         if let Some(open) = stream.open.take() {
             self.end_segment(pm, stream, &open)?;
         }
@@ -327,7 +326,7 @@ impl<M: Media> Reef<M> {
             fill,
             renewed: 0,
             is_preparing: false,
-            turns,
+            turns: Turns::NONE,
             is_borrowed: false,
             tombstones: 0,
         });

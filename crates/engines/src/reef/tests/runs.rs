@@ -1,5 +1,6 @@
 //! Runs: what threads that write one stream by turns store each for itself.
 
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::mpsc;
 
@@ -39,20 +40,24 @@ fn run_of(table: &ReefTable<Image>, thread: u32) -> Run {
     as_thread(thread, || *table.runs.own(0).lock().unwrap())
 }
 
-/// Makes a table of one stream and one shard in which two threads have runs, one behind the other.
-/// Keys up to [`BEFORE`] have the value 0, but for one that was removed when half of them were
-/// there; those of the runs are higher.
-fn with_runs() -> Session<Reef> {
-    let settings = ReefSettings {
+/// Settings of one stream and one shard whose segments are long enough for runs.
+fn settings() -> ReefSettings {
+    ReefSettings {
         streams: 1,
         shards: 1,
         segment_bytes: 64 << 10,
         flush_bytes: 16 << 20,
         run_bytes: RUN * WORD,
         ..ReefSettings::tiny()
-    };
+    }
+}
+
+/// Makes a table in which two threads have runs, one behind the other.
+/// Keys up to [`BEFORE`] have the value 0, but for one that was removed when half of them were
+/// there; those of the runs are higher.
+fn with_runs() -> Session<Reef> {
     let medium = Image::new(0, 8 << 20);
-    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings()).unwrap();
     let table = session.table();
     (0..=BEFORE / 2).for_each(|key| put(table, ALONE, key, 0));
     as_thread(ALONE, || assert!(table.remove_word(REMOVED).unwrap()));
@@ -232,6 +237,70 @@ fn no_run_is_in_memory_that_is_not_prepared() {
         drop(stream);
         put(table, thread, 70_000 + u64::from(thread), 1);
         assert_eq!(run_of(table, thread).left, 0, "{is_preparing}");
+    }
+}
+
+#[test]
+fn threads_that_remove_by_turns_have_runs() {
+    // Fails if removals take no runs; or if every write looks for a run though all have ended.
+    let session = with_runs();
+    let table = session.table();
+    table.sync().unwrap();
+    assert!(!table.runs.are_taken());
+    for thread in [FIRST, SECOND] {
+        as_thread(thread, || assert!(table.remove_word(10 + u64::from(thread)).unwrap()));
+    }
+    assert!(table.runs.are_taken());
+}
+
+#[test]
+fn immediate_writes_have_no_runs() {
+    // Fails if a pair that is durable when it is written lies in a run: objects count there up to
+    // the first that is not whole.
+    let medium = Image::new(0, 8 << 20);
+    let settings = ReefSettings { durability: 1, ..settings() };
+    let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    (0..BEFORE).for_each(|key| put(session.table(), key as u32 % 2, key, 0));
+    assert!(!session.table().runs.are_taken());
+}
+
+#[test]
+fn what_lies_in_runs_counts_as_written() {
+    // Fails if epochs end as if it were not there: power loss would take more than it may.
+    let session = with_runs();
+    let written = || session.table().streams[0].0.lock().unwrap().written();
+    let before = written();
+    let keys = BEFORE + 10..BEFORE + 1000;
+    keys.clone().for_each(|key| put(session.table(), FIRST + key as u32 % 2, key, 0));
+    let pairs = WORD * 3 * (keys.end - keys.start);
+    // Each of the two had a run that was not full, and may have one.
+    let runs = 2 * WORD * RUN;
+    let ends = pairs / 16;
+    assert!((pairs - runs..pairs + runs + ends).contains(&(written() - before)));
+}
+
+#[test]
+fn room_is_kept_back_for_the_longest_object_wherever_that_lies() {
+    // Fails if one that is longer than all before lies in a run, and on a full medium nobody could
+    // move it.
+    let medium = Image::new(0, 8 << 20);
+    let session = Session::<Reef>::create(medium, Form::Variable, &settings()).unwrap();
+    let table = session.table();
+    let put = |thread, key: u64, bytes| {
+        as_thread(thread, || table.put(&key.to_le_bytes(), &vec![1; bytes]).unwrap());
+    };
+    (0..BEFORE).for_each(|key| put(key as u32 % 2, key, 8));
+    for (thread, words) in [(0, RUN / 8 - 1), (1, RUN / 8)] {
+        let mut key = BEFORE * (1 + u64::from(thread));
+        while run_of(table, thread).left < words {
+            put(thread, key, 8);
+            key += 1;
+        }
+        let before = run_of(table, thread);
+        // Two words of a head, and one of the key.
+        put(thread, key, ((words - 3) * WORD) as usize);
+        assert_ne!(run_of(table, thread).at, before.at.plus(words), "it is not in the run");
+        assert_eq!(table.longest.load(Ordering::Relaxed), words);
     }
 }
 
