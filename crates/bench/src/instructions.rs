@@ -242,6 +242,13 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_answer_ends_the_count() {
+        // Fails if the instructions of an engine that does not find its pairs were reported.
+        let wrong = check(false).unwrap_err().to_string();
+        assert!(check(true).is_ok() && wrong.contains("a wrong answer"), "{wrong}");
+    }
+
+    #[test]
     fn who_counts_runs_where_it_ran_before() {
         // Fails if a program that has counted stayed on one processor.
         let usual = sched_getaffinity(Pid::from_raw(0)).unwrap();

@@ -45,6 +45,8 @@ pub fn best_write_back() -> WriteBack {
 
 #[cfg(test)]
 mod tests {
+    use everhash_index::{Cursor, HashKind};
+
     use super::*;
     use crate::candidates;
 
@@ -71,5 +73,40 @@ mod tests {
             make(&plan, &elimda.in_memory).unwrap().stats().unwrap().slots
         });
         assert!(slots[0] < 100_000 && slots[1] >= 100_000, "{slots:?}");
+    }
+
+    #[test]
+    fn keys_are_hashed_as_the_plan_says() {
+        // Fails if the figures of a hash function were those of another: where the pairs lie, and
+        // with that the order of a scan, depends on it alone.
+        let elimda = candidates().into_iter().find(|candidate| candidate.name == "elimda").unwrap();
+        let order = |hash| {
+            let plan = Plan { hash, ..Plan::of(1000) };
+            let table = make(&plan, &elimda.in_memory).unwrap();
+            let words = table.words().unwrap();
+            (0..1000).for_each(|key| assert!(words.insert_word(key, key).unwrap()));
+            let (mut keys, mut next) = (Vec::new(), Some(Cursor::default()));
+            while let Some(cursor) = next {
+                next = table.scan(cursor, &mut |key, _| keys.push(key.to_vec())).unwrap();
+            }
+            keys
+        };
+        let orders = [HashKind::Sip13, HashKind::Xxh3, HashKind::Rapid].map(order);
+        assert_eq!(orders[0], order(HashKind::Sip13));
+        assert!(orders[0] != orders[1] && orders[1] != orders[2] && orders[0] != orders[2]);
+    }
+
+    #[test]
+    fn the_best_flush_instruction_of_the_processor_is_taken() {
+        // Fails if tables flushed by an instruction that drops lines where one keeps them.
+        let is_there = |write_back| {
+            let options =
+                DramOptions { write_back, capacity_bytes: 4096, ..DramOptions::default() };
+            Dram::with_options(0, options).is_ok()
+        };
+        let kinds = [WriteBack::Clwb, WriteBack::Clflushopt, WriteBack::Clflush, WriteBack::None];
+        let better = kinds.into_iter().take_while(|kind| *kind != best_write_back());
+        assert_eq!(better.filter(|kind| is_there(*kind)).count(), 0);
+        assert!(is_there(best_write_back()));
     }
 }

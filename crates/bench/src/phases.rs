@@ -315,3 +315,45 @@ fn insert_batch(table: &dyn Table, pairs: &[Pair]) -> Result<u64> {
     let slices: Vec<_> = pairs.iter().map(|pair| (&pair.key[..], &pair.value[..])).collect();
     Ok(pairs.len() as u64 - table.insert_many(&slices)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use everhash_testkit::reference::Reference;
+
+    use super::*;
+    use crate::medium::make;
+    use crate::{Candidate, Plan};
+
+    #[test]
+    fn a_phase_does_what_it_is_called_to_its_own_share() {
+        // Fails if an update stored the value that was there, which no answer tells, or if a thread
+        // worked on the keys of another one, which are not there here.
+        for form in [Form::WORDS, Form::DOUBLE_WORDS] {
+            let plan = Plan { form, ..Plan::of(200) };
+            let table = make(&plan, &Candidate::of::<Reference>().in_memory).unwrap();
+            let share = Share { first: 100, count: 100, items: 200 };
+            for (phase, updates) in [
+                (Phase::Load, Some(0)),
+                (Phase::Get, Some(0)),
+                (Phase::GetAbsent, Some(0)),
+                (Phase::GetMany, Some(0)),
+                (Phase::Update, Some(1)),
+                (Phase::Remove, None),
+                (Phase::LoadMany, Some(0)),
+                (Phase::UpdateBlind, Some(1)),
+                (Phase::RemoveBlind, None),
+                (Phase::LoadBlind, Some(0)),
+            ] {
+                run_share(table.as_ref(), phase, share).unwrap();
+                let mut pair = Pair::new(form);
+                for index in 100..200 {
+                    pair.set(key(index), updates.unwrap_or(0));
+                    let asked = if updates.is_some() { Phase::Get } else { Phase::GetAbsent };
+                    assert!(pair.ask(table.as_ref(), asked).unwrap(), "{form}, {phase:?}, {index}");
+                }
+                let count = if updates.is_some() { 100 } else { 0 };
+                assert_eq!(table.len().unwrap(), count, "{form}, {phase:?}");
+            }
+        }
+    }
+}

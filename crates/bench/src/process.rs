@@ -18,7 +18,10 @@ pub(crate) struct Faults {
 
 /// Returns the page faults of the process so far; zero where the system does not say.
 pub(crate) fn faults() -> Faults {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    faults_of(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default())
+}
+
+fn faults_of(text: &str) -> Faults {
     // Source: Linux, proc_pid_stat(5): behind the name, in brackets, fields 3 and on; 10 and 12.
     let fields: Vec<_> =
         text.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
@@ -29,7 +32,10 @@ pub(crate) fn faults() -> Faults {
 /// Returns the bytes that the process has given the system to be written to storage, by whole
 /// pages; zero where the system does not say. What a file system writes for itself is not in it.
 pub(crate) fn written_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    written_of(&std::fs::read_to_string("/proc/self/io").unwrap_or_default())
+}
+
+fn written_of(text: &str) -> u64 {
     // Source: Linux, proc_pid_io(5); a page counts when it is stored to and was not waiting yet.
     let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
     line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
@@ -77,5 +83,17 @@ mod tests {
         std::fs::write(file.path(), vec![1; 1 << 20]).expect("room for a file");
         forget_pages(file.path()).expect("a file that was just written");
         assert!((1 << 20..4 << 20).contains(&stored_bytes(file.path())));
+    }
+
+    #[test]
+    fn each_figure_has_its_own_place_in_what_the_system_says() {
+        // Fails if a figure were the one beside it: both look plausible, and one that waits for a
+        // device is rare.
+        let fields: Vec<_> = (3..=52).map(|number| number.to_string()).collect();
+        let Faults { minor, major } = faults_of(&format!("1 (a) b) {}\n", fields.join(" ")));
+        assert_eq!((minor, major), (10, 12));
+        let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
+                  cancelled_write_bytes: 7\n";
+        assert_eq!(written_of(io), 6);
     }
 }

@@ -269,7 +269,13 @@ mod tests {
             samples.add_ceiling(ceiling, 1, 1000, took(ms));
             samples.add_ceiling(ceiling, 2, 1000, took(ms / 10));
         }
-        for (phase, ratio) in [(Phase::Get, 0.125), (Phase::Remove, 0.25), (Phase::Load, 0.5)] {
+        for phase in Phase::ALL {
+            let ratio = match phase {
+                Phase::Get | Phase::GetAbsent | Phase::GetMany => 0.125,
+                Phase::Remove | Phase::RemoveBlind => 0.25,
+                // A pair and what makes it true.
+                _ => 0.5,
+            };
             samples.add_phase("demo", phase, 1, 1000, took(80), None);
             let row = samples.row(What::Phase("demo", phase), 1).unwrap();
             assert!((row.ratio.unwrap().median - ratio).abs() < 1e-9, "{phase:?}: {row:?}");

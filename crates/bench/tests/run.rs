@@ -81,6 +81,8 @@ fn fewer_pairs_than_threads_are_refused() {
     assert!(error.to_string().contains("fewer pairs than threads"));
     let plan = Plan { threads: vec![1, 0], ..self::plan(Form::WORDS) };
     assert!(run(&plan, &[], &mut |_| {}).is_err(), "no thread does nothing");
+    let plan = Plan { items: 2, ..self::plan(Form::WORDS) };
+    assert!(run(&plan, &[Candidate::of::<Reference>()], &mut |_| {}).is_ok(), "one each is enough");
 }
 
 #[test]
@@ -101,8 +103,9 @@ fn a_table_is_filled_opened_twice_and_removed() {
     let kept = ScalePlan { kept: true, ..plan.clone() };
     scale(&kept, &candidate, &mut |_| {}).unwrap();
     let table = open(&plan.path);
-    let used = table.stats().unwrap().used_bytes as f64 / 100.0;
-    assert_eq!(report.used_bytes_per_item, used);
+    let stats = table.stats().unwrap();
+    assert_eq!(report.used_bytes_per_item, stats.used_bytes as f64 / 100.0);
+    assert_eq!(report.dram_bytes_per_item, stats.dram_bytes as f64 / 100.0);
     table.close().unwrap();
     let (_, reads) = reread(&kept, &candidate, &mut |_| {}).unwrap();
     for reads in [&report.reads, &reads] {
@@ -148,8 +151,15 @@ fn nothing_is_measured_of_an_engine_that_answers_wrongly() {
         assert!(error.contains(in_run), "{error}");
     }
     assert!(scaled(broken::SYNC).is_err());
+    assert!(scaled(broken::MAINTAIN).is_err());
     // A process is killed in between, and the machine keeps running.
     scaled(broken::POWER).unwrap();
+    // A file that was kept is closed, too, when it has been read again.
+    let path = directory.path().join("kept.ehdb");
+    let settings = vec![("wrong".to_owned(), broken::CLOSE)];
+    let kept = ScalePlan { kept: true, settings, ..scale_plan(path) };
+    assert!(scale(&kept, &Candidate::of::<Broken>(), &mut |_| {}).is_err() && kept.path.exists());
+    assert!(reread(&kept, &Candidate::of::<Broken>(), &mut |_| {}).is_err());
 }
 
 /// Runs the broken engine.

@@ -1,6 +1,8 @@
 //! An engine that is right but for one answer: what no figure may be measured of.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::time::Instant;
 
 use everhash_index::{
     Capabilities, Change, Checked, Cursor, Engine, Error, Executor, Form, Result, Setting,
@@ -38,6 +40,8 @@ pub const CLOSE: u64 = 12;
 pub const SYNC: u64 = 13;
 /// There is no table after a loss of power.
 pub const POWER: u64 = 14;
+/// Upkeep fails.
+pub const MAINTAIN: u64 = 15;
 
 /// Where a pool keeps which answer is wrong: behind what the reference has there.
 const WRONG: Addr = ROOT.plus(440);
@@ -66,8 +70,8 @@ impl Settings for Wrong {
     }
 }
 
-/// An open table, and the answer of it that is wrong.
-pub struct BrokenTable<M: Media>(ReferenceTable<M>, u64);
+/// An open table, the answer of it that is wrong, and whether its upkeep was called.
+pub struct BrokenTable<M: Media>(ReferenceTable<M>, u64, AtomicBool);
 
 impl Engine for Broken {
     const NAME: &'static str = Reference::NAME;
@@ -94,7 +98,7 @@ impl Engine for Broken {
         if wrong == POWER && pool.previous_shutdown() == Shutdown::Power {
             return Err(Error::Poisoned);
         }
-        Ok(BrokenTable(Reference::open(pool, executor)?, wrong))
+        Ok(BrokenTable(Reference::open(pool, executor)?, wrong, AtomicBool::new(false)))
     }
 
     fn check<M: Media>(
@@ -155,7 +159,8 @@ impl<M: Media> Table for BrokenTable<M> {
         if self.1 == SYNC { Err(Error::Poisoned) } else { self.0.sync() }
     }
     fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
-        self.0.maintain(now, budget)
+        self.2.store(true, Ordering::Relaxed);
+        if self.1 == MAINTAIN { Err(Error::Poisoned) } else { self.0.maintain(now, budget) }
     }
     fn check(&self) -> Result<Checked> {
         self.0.check()
@@ -173,6 +178,12 @@ impl<M: Media> Table for BrokenTable<M> {
 
 impl<M: Media> WordTable for BrokenTable<M> {
     fn insert_word(&self, key: u64, value: u64) -> Result<bool> {
+        // Upkeep has a thread of its own, which may begin late.
+        let begun = Instant::now();
+        while self.1 == MAINTAIN && !self.2.load(Ordering::Relaxed) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody looks after the table");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         WordTable::insert_word(&self.0, key, value).map(|absent| absent && self.1 != INSERT)
     }
     fn put_word(&self, key: u64, value: u64) -> Result<bool> {
