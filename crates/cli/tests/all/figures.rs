@@ -21,7 +21,15 @@ fn open(place: &Place) -> everhash_store::Db {
         db.put(number.to_le_bytes(), b"value").unwrap();
         db.get(number.to_le_bytes()).unwrap();
     }
-    std::thread::sleep(3 * every);
+    let begun = Instant::now();
+    let is_written = || {
+        let text = std::fs::read_to_string(place.path("a.ehdb.prom")).unwrap_or_default();
+        text.lines().any(|line| line.starts_with("everhash_pairs{") && line.ends_with(" 1234"))
+    };
+    while !is_written() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no figures of all pairs");
+        std::thread::sleep(every);
+    }
     db
 }
 
