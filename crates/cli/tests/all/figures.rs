@@ -88,6 +88,42 @@ fn figures_that_are_missing_are_asked_for() {
 }
 
 #[test]
+fn looks_are_as_far_apart_and_as_many_as_was_asked_for() {
+    // Fails if the time between two looks were another one, if the program waited after the last
+    // look, or if it ended by itself.
+    let place = Place::new();
+    place.write(
+        "a.prom",
+        "everhash_info{database=\"a\",engine=\"reef\"} 1\neverhash_pairs{database=\"a\"} 7\n",
+    );
+    let seconds = |look: &dyn Fn()| {
+        let begun = Instant::now();
+        look();
+        begun.elapsed().as_secs_f64()
+    };
+    let [top, watch] = [["top", "a.prom", "--every="], ["stats", "a.prom", "--watch="]];
+    for [command, name, every] in [top, watch] {
+        let look = |every_seconds: &str, count: &str| {
+            let every = format!("{every}{every_seconds}");
+            place.ok(&[command, name, &every, "--count", count]);
+        };
+        assert!(seconds(&|| look("0.2", "2")) > 0.2, "{command}");
+        assert!(seconds(&|| look("40", "1")) < 30.0, "{command}");
+        let script = format!("\"$0\" {command} {name} {every}0.01 | head -n 5");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script, crate::support::PROGRAM]).current_dir(place.directory());
+        let lines = crate::support::Run::of(shell.output().unwrap()).ok();
+        assert_eq!(String::from_utf8(lines).unwrap().lines().count(), 5, "{command}");
+    }
+    let shown =
+        || drop(place.on_terminal(&["top", "a.prom", "--every", "40", "--count", "1"], &[]));
+    assert!(seconds(&shown) < 30.0);
+    let twice =
+        || drop(place.on_terminal(&["top", "a.prom", "--every", "0.2", "--count", "2"], &[]));
+    assert!(seconds(&twice) > 0.2);
+}
+
+#[test]
 fn an_import_can_be_watched_and_a_file_compacted() {
     // Fails if the figures of an import were old at its end, or a compaction changed the mode.
     let place = Place::new();
@@ -161,11 +197,18 @@ fn a_database_that_was_not_closed_is_watched_by_its_last_figures() {
 
 #[test]
 fn an_import_is_relaxed_in_a_new_database_alone() {
-    // Fails if power loss during an import could cost what was there before.
+    // Fails if power loss during an import could cost what was there before, or if --durability
+    // were ignored.
     let place = Place::new();
     place.write("a.tsv", "a\t1\n");
-    for durability in ["process", "batch"] {
-        place.ok(&["import", "a.tsv", "a.ehdb", "--metrics"]);
+    for (options, durability) in [
+        (&[][..], "process"),
+        (&[], "batch"),
+        (&["--table", "new"], "batch"),
+        (&["--durability", "immediate"], "immediate"),
+        (&["--durability", "100ms"], "100ms"),
+    ] {
+        place.ok(&[&["import", "a.tsv", "a.ehdb", "--metrics"][..], options].concat());
         let figures = String::from_utf8(place.read("a.ehdb.prom")).unwrap();
         assert!(figures.contains(&format!("durability=\"{durability}\"")), "{figures}");
     }
