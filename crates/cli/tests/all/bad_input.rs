@@ -116,6 +116,18 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
+fn a_value_that_cannot_be_read_is_not_stored() {
+    // Fails if an error of standard input made a value of what came before it.
+    let place = Place::new();
+    place.ok(&["create", "a.ehdb"]);
+    let mut command = place.command(&["put", "a.ehdb", "key", "--stdin"]);
+    command.stdin(std::fs::File::open(place.directory()).unwrap());
+    let run = crate::support::Run::of(command.output().unwrap());
+    run.fails(3, &["standard input: cannot be read: "]);
+    assert_eq!(place.ok(&["count", "a.ehdb"]), b"0\n");
+}
+
+#[test]
 fn a_database_is_no_text_to_import() {
     // Fails if whoever wants to move a database were told that a line of it lacks a tab.
     let place = Place::new();

@@ -85,6 +85,15 @@ fn pairs_of_a_table_with_times_end() {
     assert_eq!(in_table(&present).status, 1);
     in_table(&["put", "a.ehdb", "late", "dan", "--expires-after", "0.5e3"]).ok();
     in_table(&present).ok();
+    // Each way to store gives the pair the time that it was told.
+    for condition in ["--if-present", "--if-absent"] {
+        let ended = ["put", "a.ehdb", "late", "", "--expires-after", "0", condition];
+        in_table(&ended).ok();
+        assert_eq!(in_table(&["contains", "a.ehdb", "late"]).status, 1, "{condition}");
+    }
+    // An empty value is one.
+    in_table(&["put", "a.ehdb", "late", "", "--expires-after", "600"]).ok();
+    in_table(&["contains", "a.ehdb", "late"]).ok();
     assert_eq!(place.ok(&["tables", "a.ehdb"]), b"sessions\n");
     assert_eq!(place.run(&["put", "a.ehdb", "a", "b", "--expires-after", "9"]).status, 2);
 }
@@ -160,6 +169,7 @@ fn escapes_are_read_and_printed_on_demand_only() {
     place.ok(&["put", "a.ehdb", "-e", r"a\tb", r"1\n2\\"]);
     assert_eq!(place.ok(&["get", "a.ehdb", "a\tb"]), b"1\n2\\\n");
     assert_eq!(place.ok(&["get", "a.ehdb", "-e", r"a\tb"]), b"1\\n2\\\\\n");
+    assert_eq!(place.ok(&["get", "a.ehdb", "-e", r"a\tb", "--raw"]), br"1\n2\\");
     assert_eq!(place.run(&["get", "a.ehdb", r"a\tb"]).status, 1);
     place.run(&["get", "a.ehdb", "-e", r"a\x"]).fails(2, &["everhash: byte 2: a backslash"]);
     // Every verb that takes a key, and every value beside it.
@@ -170,6 +180,9 @@ fn escapes_are_read_and_printed_on_demand_only() {
     assert_eq!(old, b"3\\t4\n");
     assert_eq!(place.ok(&["add", "a.ehdb", "-e", r"a\tb"]), b"6\n");
     assert_eq!(place.ok(&["remove", "a.ehdb", "-e", r"a\tb", "--print-old"]), b"6\n");
+    // Standard input has no escapes, whatever the key has.
+    place.feed(&["put", "a.ehdb", "-e", r"a\tb", "--stdin"], br"\t\x").ok();
+    assert_eq!(place.ok(&["get", "a.ehdb", "a\tb", "--raw"]), br"\t\x");
 }
 
 #[test]
@@ -183,6 +196,11 @@ fn figures_are_there_for_people_and_for_programs() {
     let bytes = place.path("a.ehdb").metadata().unwrap().len();
     let end = format!(", {bytes} bytes in the file: {:.1} an item\n", bytes as f64 / 2.0);
     assert!(summary.ends_with(&end), "{summary}");
+    // A pair takes its part of the file whether or not it was imported now.
+    place.write("b.tsv", "a\t1\n");
+    let again = place.json(&["import", "b.tsv", "a.ehdb"]);
+    let length = place.path("a.ehdb").metadata().unwrap().len();
+    assert_eq!(again["file_bytes_per_item"], length as f64 / 2.0, "{again}");
     let stats = place.json(&["stats", "a.ehdb"]);
     for name in ["items", "load_factor", "device_bytes_per_item", "dram_bytes_per_item", "own"] {
         assert!(stats.get(name).is_some_and(|figure| !figure.is_null()), "{name}: {stats}");
@@ -301,6 +319,9 @@ fn shells_and_manuals_know_every_command() {
     let place = Place::new();
     let script = String::from_utf8(place.ok(&["completions", "bash"])).unwrap();
     assert!(place.ok(&["completions", "zsh"]).starts_with(b"#compdef everhash"));
+    let shells = ["bash", "elvish", "fish", "powershell", "zsh"];
+    let scripts = shells.map(|shell| place.ok(&["completions", shell]));
+    assert_eq!(std::collections::HashSet::from(scripts).len(), shells.len());
     std::fs::create_dir(place.path("man1")).unwrap();
     place.ok(&["man", "man1"]);
     for command in ["import", "torture", "completions"] {
@@ -529,6 +550,10 @@ fn a_measurement_is_of_what_was_asked_for() {
     let is_asked_for = |row: &serde_json::Value| row["who"] == "wophi" || row["who"] == "machine";
     assert!(rows.iter().all(is_asked_for), "{figures}");
     assert!(rows.iter().any(|row| row["who"] == "wophi"), "{figures}");
+    let series = [&few[..4], &["64", "--threads", "1,2", "--rounds", "1"]].concat();
+    let rows = place.json(&series)["rows"].as_array().unwrap().clone();
+    let of = |threads: u64| rows.iter().filter(|row| row["threads"] == threads).count();
+    assert!(of(1) > 0 && of(1) == of(2) && of(1) + of(2) == rows.len(), "{rows:?}");
     let text = String::from_utf8(place.ok(&all)).unwrap();
     let said =
         "64 pairs of form 8/8, hash rapid, tables growing, durable caches, ceilings flush by ";
