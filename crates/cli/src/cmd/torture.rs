@@ -275,6 +275,11 @@ impl Victim<'_> {
                 "{path}: its writer ended by itself: {status}"
             )));
         }
+        self.take_note(&said, figures)
+    }
+
+    /// Takes note of what a process said until it was killed.
+    fn take_note(&mut self, said: &[u8], figures: &mut Figures) -> Outcome {
         let whole = said.chunks_exact(ACKNOWLEDGEMENT_BYTES);
         let count = whole.len() as u64;
         for word in whole {
@@ -324,11 +329,7 @@ impl Victim<'_> {
         db.scan(|key, value| pairs.push((key.to_vec(), value.to_vec()))).map_err(failed)?;
         let count = db.len().map_err(failed)?;
         db.close().map_err(failed)?;
-        let pairs = history::distinct(pairs).map_err(|what| self.broken(&what))?;
-        if pairs.len() as u64 != count {
-            let what = format!("len says {count}, and a scan finds {} pairs", pairs.len());
-            return Err(self.broken(&what));
-        }
+        let pairs = history::distinct(pairs, count).map_err(|what| self.broken(&what))?;
         figures.comparisons += 1;
         self.model.compare(pairs).map_err(|what| self.broken(&what))
     }
@@ -458,6 +459,35 @@ mod tests {
         }
         let finding = format!("{:?}", victim.compare(&mut figures).unwrap_err());
         assert!(finding.contains("status: 1") && finding.contains("reef, 8/8, "), "{finding}");
+    }
+
+    #[test]
+    fn what_a_process_says_is_counted_and_has_to_be_in_order() {
+        // Fails if a write that nobody expected were passed over, if half a word counted as a
+        // write, or if a process that said nothing did not count as killed early.
+        let parent = torture(&["--engine", "reef"]);
+        let mut victims = parent.victims(engine("reef").unwrap(), Path::new("d"));
+        let (victim, mut figures) = (&mut victims[0], Figures::default());
+        let words = |indexes: &[u64]| -> Vec<u8> {
+            let said = indexes.iter().map(|index| history::acknowledgement(0, *index));
+            said.flat_map(u64::to_le_bytes).collect()
+        };
+        victim.take_note(&[], &mut figures).unwrap();
+        victim.take_note(&words(&[0, 1, 2])[..23], &mut figures).unwrap();
+        assert_eq!((figures.kills, figures.early, figures.writes), (2, 1, 2));
+        let finding = format!("{:?}", victim.take_note(&words(&[3]), &mut figures).unwrap_err());
+        assert!(finding.contains("status: 1") && finding.contains("write 3 returned"), "{finding}");
+    }
+
+    #[test]
+    fn a_database_that_does_not_open_any_more_is_a_finding() {
+        // Fails if it were passed over, or if it were told as a failure of the machine.
+        let folder = tempfile::tempdir().unwrap();
+        let parent = torture(&["--engine", "reef"]);
+        let mut victims = parent.victims(engine("reef").unwrap(), folder.path());
+        std::fs::write(&victims[0].path, [7; 20_000]).unwrap();
+        let finding = format!("{:?}", victims[0].compare(&mut Figures::default()).unwrap_err());
+        assert!(finding.contains("status: 1") && finding.contains("reef-0.ehdb"), "{finding}");
     }
 
     #[test]

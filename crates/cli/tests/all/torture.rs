@@ -49,6 +49,19 @@ fn databases_are_read_between_the_kills() {
     // Fails if a loss were looked for in the end only, when later writes may have covered it.
     let place = Place::new();
     let one = ["torture", "--engine", "reef", "--form", "8/8", "--durability", "process"];
-    let told = String::from_utf8(place.ok(&[&one[..], &["--kills", "4"]].concat())).unwrap();
+    let kept = ["--kills", "4", "--record", "kept.toml"];
+    let told = String::from_utf8(place.ok(&[&one[..], &kept].concat())).unwrap();
     assert!(told.starts_with("reef: 4 kills, ") && told.contains(", 2 comparisons: "), "{told}");
+    // What shall be kept is what was said.
+    let kept: toml::Table = String::from_utf8(place.read("kept.toml")).unwrap().parse().unwrap();
+    let kept = &kept["reef"]["torture"];
+    for (name, words) in [
+        ("kills", " kills, "),
+        ("early", " of them before a write, "),
+        ("writes", " writes that returned, "),
+        ("comparisons", " comparisons: "),
+    ] {
+        let figure = kept[name].as_integer().unwrap();
+        assert!(told.contains(&format!(" {figure}{words}")), "{name}: {kept:?}, {told}");
+    }
 }

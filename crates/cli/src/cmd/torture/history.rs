@@ -158,7 +158,8 @@ impl Model {
 
 /// Returns the pairs that a scan visited, each once: while upkeep goes on with a growth that a kill
 /// interrupted, a scan may visit a pair twice. Nobody writes, so both visits show the same value.
-pub fn distinct(pairs: Vec<Pair>) -> Result<HashMap<Vec<u8>, Vec<u8>>, String> {
+/// There must be `count` of them, which is what the database says.
+pub fn distinct(pairs: Vec<Pair>, count: u64) -> Result<HashMap<Vec<u8>, Vec<u8>>, String> {
     let mut found: HashMap<_, Vec<u8>> = HashMap::with_capacity(pairs.len());
     for (key, value) in pairs {
         match found.entry(key) {
@@ -167,7 +168,10 @@ pub fn distinct(pairs: Vec<Pair>) -> Result<HashMap<Vec<u8>, Vec<u8>>, String> {
             Entry::Occupied(_) => return Err("a scan finds two values of a key".into()),
         }
     }
-    Ok(found)
+    match found.len() {
+        pairs if pairs as u64 == count => Ok(found),
+        pairs => Err(format!("len says {count}, and a scan finds {pairs} pairs")),
+    }
 }
 
 /// Returns the word of an acknowledgement.
@@ -236,11 +240,15 @@ mod tests {
 
     #[test]
     fn a_pair_may_be_visited_twice_and_a_key_has_one_value() {
-        // Fails if a growth beside the scan looks like a wrong count, or two values like a growth.
+        // Fails if a growth beside the scan looks like a wrong count, or two values like a growth;
+        // or if nobody looks whether as many pairs are there as are counted.
         let pair = |key: &str, value: &str| (key.as_bytes().to_vec(), value.as_bytes().to_vec());
-        let pairs = distinct(vec![pair("a", "1"), pair("b", "1"), pair("a", "1")]).unwrap();
-        assert_eq!(pairs.len(), 2);
-        assert!(distinct(vec![pair("a", "1"), pair("a", "2")]).is_err());
+        let visited = vec![pair("a", "1"), pair("b", "1"), pair("a", "1")];
+        assert_eq!(distinct(visited.clone(), 2).unwrap().len(), 2);
+        for count in [1, 3] {
+            assert!(distinct(visited.clone(), count).unwrap_err().contains("finds 2 pairs"));
+        }
+        assert!(distinct(vec![pair("a", "1"), pair("a", "2")], 1).is_err());
     }
 
     #[test]
@@ -267,6 +275,29 @@ mod tests {
         assert_eq!(model.compare(pairs.clone()), Ok(()));
         pairs[place].1.push(7);
         assert!(model.compare(pairs).is_err());
+    }
+
+    #[test]
+    fn a_history_makes_a_table_grow_and_shrink_and_has_values_of_every_length() {
+        // Fails if a promise were looked at with a small table, or with short values alone.
+        let history = History { seed: 3, form: Form::Variable, threads: 2 };
+        let (mut keys, mut lengths) = (std::collections::HashSet::new(), Vec::new());
+        let mut removals = [0; 4];
+        for index in 0..4 * PHASE {
+            match history.write(0, index) {
+                Write::Put(key, value) => {
+                    keys.insert(key);
+                    lengths.push(value.len());
+                }
+                _ => removals[(index / PHASE) as usize] += 1,
+            }
+        }
+        assert!(keys.len() > 3000, "{}", keys.len());
+        assert!(removals[..3].iter().all(|count| (1100..1400).contains(count)), "{removals:?}");
+        assert!((3600..3900).contains(&removals[3]), "{removals:?}");
+        for lengths_of in [0..150, 4096..7000, 40_000..110_000] {
+            assert!(lengths.iter().any(|length| lengths_of.contains(length)), "{lengths_of:?}");
+        }
     }
 
     #[test]
