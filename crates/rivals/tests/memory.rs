@@ -82,6 +82,16 @@ fn elimda_is_ahead_of_the_indexes_of_its_paper() {
 }
 
 #[test]
+fn reads_ahead_wait_for_their_lines_at_once() {
+    // Fails if an index that was told to ask ahead waited for one line after the other.
+    let (device, items) = (device("elimda", 64), ITEMS / 64);
+    for (kind, ahead) in RIVALS.iter().zip(&AHEAD) {
+        let [plain, ahead] = [kind, ahead].map(|kind| general(kind, &device, items)[ABSENT].ns);
+        assert!(ahead < 0.9 * plain, "{kind:?}: {ahead} of {plain} ns");
+    }
+}
+
+#[test]
 #[ignore = "measures: the command stands in CONTRIBUTING.md"]
 fn fig04_amplification() {
     // Fails if the extremes of what the four write are more than 30 % away from those of the paper,

@@ -36,3 +36,19 @@ impl Zipf {
         (rank as u64).min(self.count as u64 - 1)
     }
 }
+
+#[test]
+fn low_ranks_are_chosen_as_often_as_the_law_says() {
+    // Fails if a skewed workload were another one, or if a rank were beyond the last.
+    let (zipf, mut random) = (Zipf::new(1000), Random::new(1));
+    let mut counts = vec![0_u32; 1000];
+    (0..200_000).for_each(|_| counts[zipf.rank(&mut random) as usize] += 1);
+    let all: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-SKEW)).sum();
+    // The first two are exact, and the others are not: Gray's formula is an approximation.
+    for (rank, tolerance) in [(1, 0.03), (2, 0.03), (10, 0.15), (100, 0.25)] {
+        let expected = 200_000.0 * f64::from(rank).powf(-SKEW) / all;
+        let found = f64::from(counts[rank as usize - 1]);
+        assert!((found / expected - 1.0).abs() < tolerance, "{rank}: {found}, not {expected}");
+    }
+    assert!(counts.iter().all(|count| *count > 0));
+}
