@@ -235,6 +235,10 @@ fn an_output_that_is_full_is_reported() {
     };
     run(&["export", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
     run(&["stats", "a.ehdb"]).fails(4, &["standard output", "No space left"]);
+    place.ok(&["put", "a.ehdb", "a", "1", "--table", "t"]);
+    for list in ["keys", "tables"] {
+        run(&[list, "a.ehdb"]).fails(4, &["standard output", "No space left"]);
+    }
     // No line end makes the program write it before it ends.
     run(&["get", "a.ehdb", "a", "--raw"]).fails(4, &["standard output", "No space left"]);
     place.run(&["export", "a.ehdb", "/dev/full"]).fails(4, &["/dev/full", "No space left"]);
