@@ -34,6 +34,11 @@ fn crashes_are_explored_and_counted_the_same_by_any_number_of_threads() {
     // Of all forms there is one line, too.
     let all = ["crash", "--states", "1", "--operations", "1", "--depth", "1", "--model", "eadr"];
     assert!(place.json(&all)["states"].as_u64() > Some(0));
+    // And a line for each of them, where people read it.
+    let text = String::from_utf8(place.ok(&all)).unwrap();
+    for form in ["8/8", "16/16", "variable"] {
+        assert!(text.contains(&format!("form {form}: ")), "{form}: {text}");
+    }
     // A text has the same figures.
     let text = place.ok(&["crash", "--form", "8/8", "--states", "1000"]);
     let text = String::from_utf8(text).unwrap();
