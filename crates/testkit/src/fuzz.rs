@@ -239,9 +239,62 @@ mod tests {
         let report = judge(&design, Form::WORDS, &effort).unwrap();
         println!("{report}");
         assert!(report.mixed > 200 && (40..400).contains(&report.opened), "{report}");
+        assert!((20..=report.opened).contains(&report.closed), "{report}");
         let halves = [0..200, 200..400].map(|executions| {
             judge(&design, Form::WORDS, &Effort { executions, ..effort.clone() }).unwrap()
         });
         assert_eq!(halves[0].opened + halves[1].opened, report.opened);
+    }
+
+    /// Lets a pool of the reference live.
+    fn life() -> Life {
+        let effort = Effort { seed: 1, executions: 0..1, model: Model::Adr };
+        Life::new(&Design::of::<Reference>(), Form::WORDS, &effort, 1).unwrap()
+    }
+
+    #[test]
+    fn a_life_has_moments_of_which_some_are_closed() {
+        // Fails if all images come from one moment, or all from pools that were left.
+        let life = life();
+        let closed: Vec<bool> = life.moments.iter().map(|(_, is_closed)| *is_closed).collect();
+        assert_eq!(closed, [false, true, false, false, true, false]);
+        for moments in life.moments.windows(2) {
+            assert_ne!(moments[0].0.words, moments[1].0.words);
+        }
+    }
+
+    #[test]
+    fn mixed_images_have_words_lines_and_pages_of_other_moments_at_their_own_places() {
+        // Fails if only single words are taken, or any from another place.
+        let (life, mut random) = (life(), Random::new(1));
+        let mut longest = Vec::new();
+        for _ in 0..200 {
+            let sound = &random.pick(&life.moments).0.words;
+            let mut words = sound.clone();
+            life.mix(&mut words, &mut random);
+            assert_eq!(words.len(), sound.len());
+            let known = |index: usize| {
+                let mut others = life.moments.iter().map(|(pool, _)| &pool.words);
+                others.any(|it| it.get(index) == Some(&words[index]))
+            };
+            assert!((0..words.len()).all(known));
+            let changed = (0..words.len()).filter(|index| words[*index] != sound[*index]);
+            longest.push(changed.count());
+        }
+        longest.sort_unstable();
+        assert!(longest[20] < 8 && longest[100] > 4 && longest[199] > 64, "{longest:?}");
+    }
+
+    #[test]
+    fn an_overwritten_image_is_another_one() {
+        // Fails if nothing is overwritten.
+        let (life, mut random) = (life(), Random::new(1));
+        let sound = &life.moments[0].0.words;
+        let differs = (0..50).filter(|_| {
+            let mut words = sound.clone();
+            overwrite(&mut words, &mut random);
+            words != *sound
+        });
+        assert!(differs.count() > 40);
     }
 }

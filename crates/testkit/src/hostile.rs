@@ -456,6 +456,34 @@ mod tests {
         assert!(matches!(found, everhash_pmem::Error::Unsupported { .. }), "{found}");
     }
 
+    #[test]
+    fn words_of_every_kind_are_overwritten_and_headers_are_sealed_again() {
+        // Fails if the checksum of a header refuses every forged number, if words are never
+        // overwritten that hold nothing, or if a number that engines trip over is never stored.
+        let pool =
+            Sound::new(&Design::of::<Reference>(), (Form::WORDS, 6, true), Model::Adr).unwrap();
+        let used: Vec<usize> = (0..pool.words.len()).filter(|i| pool.words[*i] != 0).collect();
+        let (mut random, mut sealed, mut empty) = (Random::new(1), 0, 0);
+        let mut values = Vec::new();
+        for _ in 0..2000 {
+            let mut words = pool.words.clone();
+            forge_one(&mut words, &used, None, &mut random);
+            let differs = |index: &usize| words[*index] != pool.words[*index];
+            let changed: Vec<usize> = (0..words.len()).filter(differs).collect();
+            let (Some(first), Some(last)) = (changed.first(), changed.last()) else { continue };
+            assert!(changed.len() <= 2, "{changed:?}");
+            sealed += u32::from(first != last && last & 511 == Header::CHECKSUM);
+            empty += u32::from(pool.words[*first] == 0);
+            values.push(words[*first]);
+        }
+        assert!(sealed > 30 && empty > 60, "{sealed} {empty}");
+        let length = pool.words.len() as u64;
+        let bounds = [length, length * 8, length / 8].map(|bound| [bound - 1, bound, bound + 1]);
+        for value in [0, 1, u64::MAX, 1 << 40].into_iter().chain(bounds.concat()) {
+            assert!(values.contains(&value), "{value}");
+        }
+    }
+
     /// How often a value was stored with its checks.
     static FORGED: AtomicU32 = AtomicU32::new(0);
 

@@ -304,5 +304,9 @@ mod tests {
         let ops: Vec<Op> = (0..4).flat_map(|seed| workload(&effort, seed)).collect();
         let batches = ops.iter().filter(|op| matches!(op, Op::PutMany(it) if it.len() == 12));
         assert!(batches.count() > 30 && ops.contains(&Op::Clear));
+        for seed in 0..4 {
+            let restarts = workload(&effort, seed).iter().any(Op::restarts);
+            assert_eq!(restarts, seed % 2 == 1, "seed {seed}");
+        }
     }
 }

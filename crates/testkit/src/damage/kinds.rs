@@ -204,3 +204,63 @@ pub(super) fn cut(victim: &Victim, effort: &Effort, report: &mut Report) -> Judg
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::Reference;
+    use everhash_index::Design;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_bit_of_a_word_in_use_is_flipped_and_one_of_each_other() {
+        // Fails if words are left out: those of free space, or those of a closed pool that only
+        // look like a crash in one that was left open.
+        let design = Design::of::<Reference>();
+        for closed in [true, false] {
+            let effort = Effort { unclosed: 64..100, flip_every: 7, ..Effort::default() };
+            let victim = Victim::new(&design, Form::WORDS, &effort, closed).unwrap();
+            let mut report = Report::default();
+            flip(&victim, &effort, &mut report).unwrap();
+            let turns =
+                |index: usize| (0..64).filter(move |bit| (index * 64 + bit).is_multiple_of(7));
+            let flipped = |(index, word): (usize, &u64)| match *word {
+                _ if !closed && effort.unclosed.contains(&index) => 0,
+                0 => turns(index).filter(|bit| bit / 7 == index % 64 / 7).count(),
+                _ => turns(index).count(),
+            };
+            let flips: usize = victim.words.iter().enumerate().map(flipped).sum();
+            assert_eq!(report.noticed + report.harmless, flips as u64, "closed: {closed}");
+        }
+    }
+
+    #[test]
+    fn damage_of_several_bits_is_of_every_kind_and_what_it_is_called() {
+        // Fails if a kind of damage is never done, or is another one than its name says.
+        let used: Vec<usize> = (3..40).collect();
+        let sound: Vec<u64> = (0..48).map(|index| index * 0x0101_0101_0101).collect();
+        let (mut random, mut kinds) = (Random::new(1), BTreeSet::new());
+        for _ in 0..400 {
+            let mut words = sound.clone();
+            let (kind, [one, other]) = damage(&mut words, &used, &mut random);
+            kinds.insert(kind);
+            let changed = |index: &usize| words[*index] != sound[*index];
+            assert!((0..48).filter(changed).all(|index| [one, other].contains(&index)), "{kind}");
+            let bits: u32 = (0..48).map(|index| (words[index] ^ sound[index]).count_ones()).sum();
+            let by = words[one].wrapping_sub(sound[one]);
+            match kind {
+                "two bits of a word" => assert!(one == other && [0, 2].contains(&bits)),
+                "two bits of a line" => assert!(one / 8 == other / 8 && [0, 2].contains(&bits)),
+                "a changed number" => {
+                    assert!(by.is_power_of_two() || by.wrapping_neg().is_power_of_two());
+                }
+                "two words of a line exchanged" => {
+                    assert!(one / 8 == other / 8 && words[one] == sound[other]);
+                    assert_eq!(words[other], sound[one]);
+                }
+                _ => assert_eq!(words[one], sound[other]),
+            }
+        }
+        assert_eq!(kinds.len(), 5, "{kinds:?}");
+    }
+}

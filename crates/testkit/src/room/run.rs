@@ -246,6 +246,7 @@ mod tests {
         assert!(may_refuse(&Op::PutMany(vec![]), takes) && !may_refuse(&Op::Put(1, 1), None));
         assert!(may_refuse(&Op::Modify(1, Edit::Set(1)), Some(Way::Growth(0))));
         assert!(![Op::Get(1), Op::Scan, Op::Reopen].iter().any(|op| may_refuse(op, takes)));
+        assert!(is_growth(Some(Way::Growth(0))) && !is_growth(Some(Way::TakesFrom(0))));
         assert!(is_growth(Some(Way::GrowthsFrom(0))) && !is_growth(takes) && !is_growth(None));
     }
 }
