@@ -51,3 +51,40 @@ impl Scheduler for Bursts {
         self.random.next()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shuttle::sync::atomic::{AtomicU64, Ordering};
+    use shuttle::{Config, Runner};
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn some_schedules_switch_at_every_other_step_and_some_hardly_ever() {
+        // Fails if no thread runs far while another hangs in the middle of something, or if every
+        // thread does.
+        let switches = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&switches);
+        Runner::new(Bursts::new(1, 40), Config::new()).run(move || {
+            let steps = Arc::new(AtomicU64::new(0));
+            let last = Arc::new(Mutex::new((0, 0)));
+            let threads = [1, 2].map(|name| {
+                let (steps, last) = (Arc::clone(&steps), Arc::clone(&last));
+                shuttle::thread::spawn(move || {
+                    for _ in 0..200 {
+                        steps.fetch_add(1, Ordering::SeqCst);
+                        let mut last = last.lock().unwrap();
+                        last.1 += u32::from(last.0 != name);
+                        last.0 = name;
+                    }
+                })
+            });
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            noted.lock().unwrap().push(last.lock().unwrap().1);
+        });
+        let mut switches = switches.lock().unwrap();
+        switches.sort_unstable();
+        assert_eq!(switches.len(), 40);
+        assert!(switches[0] < 20 && switches[39] > 60, "{switches:?}");
+    }
+}

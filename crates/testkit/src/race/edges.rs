@@ -158,6 +158,24 @@ mod tests {
     }
 
     #[test]
+    fn threads_at_an_edge_do_everything_and_one_of_them_upkeep() {
+        // Fails if an operation never meets a growth, or if a clock could go back.
+        let edges = [Edge { load: 14, steps: 3 }];
+        let mut kinds = std::collections::BTreeSet::new();
+        for program in (0..200).map(|seed| program(seed, &edges)) {
+            for (thread, ops) in program.threads.iter().enumerate() {
+                assert!(thread == 0 || !ops.iter().any(|op| matches!(op, Op::Maintain(..))));
+                kinds.extend(
+                    ops.iter().map(|op| op.to_string().split(':').next().map(str::to_owned)),
+                );
+            }
+        }
+        let all =
+            ["clear", "get", "insert", "maintain", "modify", "put", "put_many", "remove", "scan"];
+        assert_eq!(kinds, all.map(|kind| Some(kind.to_owned())).into());
+    }
+
+    #[test]
     fn a_table_without_steps_has_an_edge_too() {
         // Fails if an engine that never grows in steps would have no programs.
         let edges = find(&Design::of::<Reference>(), Form::WORDS, Model::Adr).unwrap();

@@ -180,3 +180,26 @@ fn settled(session: &OpenTable, tracker: &Tracker) -> Result<Pairs, Failure> {
     }
     Ok(pairs)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_threads_do_everything_and_one_of_them_upkeep() {
+        // Fails if an operation never meets another, or if a clock could go back.
+        let mut random = Random::new(1);
+        let mut kinds = |clock: bool| {
+            let ops =
+                (0..10_000).map(|value| choose(&mut random, &Stress::default(), value, clock));
+            let kinds = ops.map(|op| op.to_string().split(':').next().map(str::to_owned));
+            kinds.flatten().collect::<std::collections::BTreeSet<String>>()
+        };
+        let others = [
+            "clear", "contains", "get", "get_many", "insert", "modify", "put", "remove", "scan",
+            "update",
+        ];
+        assert_eq!(kinds(false), others.map(str::to_owned).into());
+        assert!(kinds(true).contains("maintain") && kinds(true).len() == others.len() + 1);
+    }
+}
