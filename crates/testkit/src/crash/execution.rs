@@ -420,6 +420,39 @@ mod tests {
     }
 
     #[test]
+    fn a_killed_process_takes_back_nothing_of_a_batch_and_lost_power_may() {
+        // Fails if a process that is killed may lose what is visible and not synced.
+        let mut design = Design::of::<Reference>();
+        design.capabilities.durability = &[Durability::Batch];
+        let (shape, steps) = (Shape::tiny(Form::WORDS), parse("put:1:1 put:2:2").unwrap());
+        let keys = [1, 2].map(|key| shape.key(key));
+        let execution =
+            execute(&design, &medium(), &shape, &keys, new_pool(), steps, Keep::All).unwrap();
+        let done = Moment { returned: 3, ..Moment::default() };
+        let [power, kill] = [false, true].map(|killed| execution.expected(&done, killed));
+        let one = execution.models[1].pairs();
+        assert!(power.accept(one).is_ok() && kill.accept(one).is_err());
+        assert!(kill.accept(execution.models[2].pairs()).is_ok());
+    }
+
+    #[test]
+    fn operations_by_turns_are_those_of_two_threads() {
+        // Fails if what one thread leaves to another is never crashed.
+        let start = Start { by_turns: true, ..new_pool() };
+        let puts: Vec<String> = (1..20).map(|key| format!("put:{key}:1")).collect();
+        let execution = run(&Design::of::<Reference>(), &medium(), start, &puts.join(" "));
+        let stores = |event: &&everhash_pmem::crash::Event| {
+            matches!(event.what, everhash_pmem::crash::What::Store { .. })
+        };
+        let mut threads: Vec<u32> =
+            execution.log.events().iter().filter(stores).map(|event| event.thread).collect();
+        let turns = threads.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        threads.sort_unstable();
+        threads.dedup();
+        assert!(threads.len() >= 2 && turns > 4, "{threads:?}, {turns}");
+    }
+
+    #[test]
     fn a_crash_during_an_open_is_held_to_what_the_open_was_held_to() {
         // Fails if power that is lost while a process recovers from a kill may take back nothing,
         // or if it may take back what was durable when the process began.

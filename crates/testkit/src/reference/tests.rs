@@ -14,6 +14,7 @@ fn the_reference_behaves_like_a_map() {
         let report =
             model::judge(&Design::of::<Reference>(), form, &model::Effort::default()).unwrap();
         assert!(report.operations == 40_000 && report.restarts > 100, "{report:?}");
+        assert!(report.read_outs > report.restarts + report.workloads, "{report:?}");
     }
 }
 

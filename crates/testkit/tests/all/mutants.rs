@@ -7,8 +7,11 @@ use crate::rows::{Rows, bug};
 use everhash_index::{Design, Engine, Form};
 use everhash_pmem::crash::Model;
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
-use everhash_testkit::crash::{Effort, MutantOutcome, mutants, mutants_among, survivors};
-use everhash_testkit::reference::Reference;
+use everhash_testkit::crash::{
+    Effort, MutantOutcome, judge_mutant, mutants, mutants_among, replay_mutant, survivors,
+};
+use everhash_testkit::reference::{Reference, sites};
+use everhash_testkit::workload::render;
 
 #[test]
 fn every_flush_and_every_fence_of_the_reference_engine_is_needed() {
@@ -90,4 +93,24 @@ fn what_kills_a_mutant_is_no_bug_of_the_engine() {
     let design = with_one_site(bug::LINE_ORDER, "rows/remove/token");
     let found = mutants(&design, Form::WORDS, &[effort]).expect_err("the engine is accused");
     assert!(found.mutant.is_none() && !found.crashes.is_empty(), "{found}");
+}
+
+#[test]
+fn a_violation_of_a_mutant_is_short_and_replayed_with_the_mutant_alone() {
+    // Fails if a mutant is forgotten while its violation is shortened or replayed: the engine as it
+    // is would pass.
+    let design = Design::of::<Reference>();
+    let mutant = Mutant { site: sites::TABLE, change: Change::DropFlush };
+    let effort = Effort { seeds: 0..1, operations: 12, ..Effort::default() };
+    let found = judge_mutant(&design, Form::WORDS, &effort, Some(mutant)).expect_err("it is wrong");
+    assert!(found.operations.len() <= 3 && found.mutant == Some(mutant), "{found}");
+    let operations = render(&found.operations);
+    let crashes: Vec<String> = found.crashes.iter().map(ToString::to_string).collect();
+    let replay = |mutant| {
+        replay_mutant(&design, Form::WORDS, &effort, mutant, &operations, &crashes.join(" "))
+    };
+    let again = replay(Some(mutant)).expect_err("it still is");
+    assert_eq!(again.to_string(), found.failure.to_string());
+    let sound = replay(None);
+    assert!(sound.as_ref().err().is_none_or(everhash_testkit::Failure::is_stale), "{sound:?}");
 }
