@@ -5,6 +5,8 @@
 mod contract;
 mod crashes;
 mod judges;
+mod pools;
+mod races;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -157,6 +159,76 @@ enum Lie {
     SettingAbsurd,
     /// A setting that there is not is set.
     SettingUnknown,
+    /// Nothing is wrong; the calls of this name are counted.
+    Counts(&'static str),
+    /// A call of this name panics, where the process before was killed.
+    Panics(&'static str),
+    /// The key of this number is there, for whoever asks whether it is.
+    Key(u16),
+    /// A count fails, and nothing is damaged.
+    LenFails,
+    /// A scan shows a pair that is not there, and then meets damage.
+    StrangerThenDamage,
+    /// A scan meets damage, and shows a pair that is not there behind it.
+    StrangerPastDamage,
+    /// The scans of a table that was closed leave out their first pair.
+    ClosedScan,
+    /// The scans of a table whose process was killed go on for ever.
+    RecoveredScanForEver,
+    /// An open of a medium that was cut panics.
+    CutPanics,
+    /// An open of a damaged pool panics, if it ended in this way.
+    DamagePanics(Shutdown),
+    /// An open after a loss of power panics.
+    OutagePanics,
+    /// An open after a killed process panics on a medium whose fences are syncs.
+    SyncedPanics,
+    /// A pool with pairs that ended in this way is refused on such a medium.
+    SyncedPairs(Shutdown),
+    /// From this number of pairs on there is always more upkeep.
+    EndlessUpkeep(u64),
+    /// A sync fails.
+    SyncFails,
+    /// A pool cannot be made.
+    FormatFails,
+    /// Many gets of words leave alone what they do not find.
+    WordsUntouched,
+    /// There is no path for words.
+    NoWords,
+    /// Many removals of nothing are one.
+    RemoveManyOfNone,
+    /// Of many gets, a key of another length is found.
+    GetManyAnyLength,
+    /// Many pairs of another form were put.
+    PutManyAnyForm,
+    /// A value of another length was put.
+    PutAnyValue,
+    /// A setting that there is not has a value.
+    SettingStranger,
+    /// A table that was opened for reading only accepts a call of this name.
+    ReadOnlyAccepts(&'static str),
+    /// When one table is cleared, all are.
+    ClearsAll,
+    /// Once a pair was removed, an insert finds no room.
+    RemovedForEver,
+    /// A panic of the caller leaves another value behind.
+    PanicChanges,
+    /// A refusal shows the key, as hexadecimal digits.
+    RefusalShows,
+    /// From this number of pairs on a put finds no room.
+    FullAt(u64),
+    /// The put with this number is said to be done, and is not.
+    Forgets(u32),
+    /// The put with this number finds no room, and is done.
+    RefusesAndPuts(u32),
+    /// The put with this number finds no room.
+    Refuses(u32),
+    /// Of many puts, the last is done, and the others find no room.
+    PutsLast,
+    /// A put of more than a thousand bytes fails.
+    LongFails,
+    /// A removal lets the medium grow.
+    RemovalGrows,
 }
 
 /// An operation that slips once.
@@ -216,6 +288,13 @@ fn slips(verb: Verb) -> bool {
     }
 }
 
+/// Counts a call, if calls of its name are counted.
+fn counts(name: &'static str) {
+    if tells(Lie::Counts(name)) {
+        count();
+    }
+}
+
 fn count() -> u32 {
     CALLS.fetch_add(1, Ordering::Relaxed) + 1
 }
@@ -231,6 +310,9 @@ impl Settings for LiarSettings {
         &[Setting { name: "number", default: 0, meaning: "up to a thousand" }];
 
     fn get(&self, name: &str) -> Option<u64> {
+        if name != "number" && tells(Lie::SettingStranger) {
+            return Some(1);
+        }
         (name == "number").then_some(self.number + u64::from(tells(Lie::SettingDefault)))
     }
 
@@ -253,11 +335,45 @@ struct Liar;
 /// An open table.
 struct LiarTable<M: Media> {
     table: ReferenceTable<M>,
+    region: Region<M>,
     /// Whether its medium ends within a line.
     is_cut: bool,
     is_read_only: bool,
     /// Whether the process before was killed.
     is_recovered: bool,
+    /// Whether it closed the table.
+    is_closed: bool,
+}
+
+impl<M: Media> LiarTable<M> {
+    /// Notes a call.
+    fn called(&self, name: &'static str) {
+        counts(name);
+        let panics = self.is_recovered && tells(Lie::Panics(name));
+        assert!(!panics, "{name} panics");
+    }
+
+    /// Returns whether a call is accepted that only writers may make.
+    fn accepts(&self, name: &'static str) -> bool {
+        self.is_read_only && tells(Lie::ReadOnlyAccepts(name))
+    }
+
+    /// Puts a pair, or finds no room for it, as the lie says.
+    fn put_or_not(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let full = Err(Error::Full { needed: 1 });
+        let lie = *lock(&LIE);
+        match lie {
+            Lie::FullAt(most) if self.table.len()? >= most => full,
+            Lie::Forgets(number) if count() == number => self.table.contains(key),
+            Lie::Refuses(number) if count() == number => full,
+            Lie::RefusesAndPuts(number) if count() == number => {
+                self.table.put(key, value)?;
+                full
+            }
+            Lie::LongFails if value.len() > 1000 => Err(Error::Poisoned),
+            _ => self.table.put(key, value),
+        }
+    }
 }
 
 impl Engine for Liar {
@@ -276,6 +392,10 @@ impl Engine for Liar {
     }
 
     fn format<M: Media>(pool: &Pool<M>, _settings: &LiarSettings) -> Result<()> {
+        counts("format");
+        if tells(Lie::FormatFails) {
+            return Err(Error::Poisoned);
+        }
         Reference::format(pool, &NoSettings)
     }
 
@@ -283,8 +403,12 @@ impl Engine for Liar {
         let (previous, is_read_only) = (pool.previous_shutdown(), !pool.writable());
         let (media, is_recovered) = (pool.region().media(), previous == Shutdown::Process);
         let (bytes, domain) = (media.bytes(), media.guarantees().domain);
-        let is_refused = tells(Lie::Outage) && previous == Shutdown::Power
-            || tells(Lie::Synced) && domain == Domain::Synced;
+        counts("open");
+        let is_synced = domain == Domain::Synced;
+        assert!(!(tells(Lie::OutagePanics) && previous == Shutdown::Power), "power was lost");
+        assert!(!(tells(Lie::SyncedPanics) && is_recovered && is_synced), "a fence is a sync");
+        let is_refused =
+            tells(Lie::Outage) && previous == Shutdown::Power || tells(Lie::Synced) && is_synced;
         if is_refused {
             return Err(Error::Poisoned);
         }
@@ -295,9 +419,22 @@ impl Engine for Liar {
             media.grow(bytes + (64 << 10))?;
         }
         let is_cut = !bytes.is_multiple_of(LINE);
+        assert!(!(tells(Lie::CutPanics) && is_cut), "the medium was cut");
+        // That of a new pool is none.
+        let is_closed = previous == Shutdown::Clean && bytes > pool::DATA.byte();
+        let region = pool.region().clone();
         match Reference::open(pool, executor) {
             Err(Error::Corrupt { .. }) if tells(Lie::Full) => Err(Error::Full { needed: 1 }),
-            opened => Ok(LiarTable { table: opened?, is_cut, is_read_only, is_recovered }),
+            Err(Error::Corrupt { .. }) if tells(Lie::DamagePanics(previous)) => {
+                panic!("the pool is damaged")
+            }
+            opened => {
+                let table = opened?;
+                if is_synced && tells(Lie::SyncedPairs(previous)) && table.len()? > 0 {
+                    return Err(Error::Poisoned);
+                }
+                Ok(LiarTable { table, region, is_cut, is_read_only, is_recovered, is_closed })
+            }
         }
     }
 
@@ -306,6 +443,7 @@ impl Engine for Liar {
         boot: Boot,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Checked> {
+        counts("check at rest");
         let status = Pool::status(region, boot)?;
         let is_closed = status.previous == Shutdown::Clean;
         // Whoever looks at the pool of an open table names no boot.
@@ -340,6 +478,16 @@ impl Engine for Liar {
         }
         Ok(checked)
     }
+
+    fn salvage<M: Media>(
+        region: &Region<M>,
+        boot: Boot,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        counts("salvage");
+        Reference::salvage(region, boot, visit, report)
+    }
 }
 
 impl<M: Media> Table for LiarTable<M> {
@@ -347,6 +495,13 @@ impl<M: Media> Table for LiarTable<M> {
         if tells(Lie::Form) { Form::DOUBLE_WORDS } else { self.table.form() }
     }
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.called("insert");
+        if self.accepts("insert") {
+            return Ok(true);
+        }
+        if tells(Lie::RemovedForEver) && CALLS.load(Ordering::Relaxed) > 0 {
+            return Err(Error::Full { needed: 1 });
+        }
         let inserted = self.table.insert(key, value);
         if matches!(inserted, Err(Error::Full { .. })) {
             *lock(&REFUSED) = key.to_vec();
@@ -357,7 +512,18 @@ impl<M: Media> Table for LiarTable<M> {
         if tells(Lie::Thousand) && self.table.len()? >= 1000 {
             return self.table.contains(key);
         }
-        match self.table.put(key, value) {
+        self.called("put");
+        if self.accepts("put") {
+            return Ok(true);
+        }
+        if tells(Lie::PutAnyValue) && key.len() == 8 && value.len() != 8 {
+            return Ok(true);
+        }
+        if tells(Lie::RefusalShows) && key.len() != 8 {
+            let why = key.iter().map(|byte| format!("{byte:x}")).collect();
+            return Err(Error::Setting { name: "number", why });
+        }
+        match self.put_or_not(key, value) {
             Err(Error::WrongForm { .. }) if tells(Lie::PutAnyForm) => Ok(false),
             Err(Error::KeyTooLong { bytes, .. }) if tells(Lie::KeyLimit) => {
                 Err(Error::KeyTooLong { bytes, limit: bytes })
@@ -372,9 +538,17 @@ impl<M: Media> Table for LiarTable<M> {
         }
     }
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.called("update");
+        if self.accepts("update") {
+            return Ok(true);
+        }
         self.table.update(key, value).map(|was_there| was_there != slips(Verb::Update))
     }
     fn modify(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.called("modify");
+        if self.accepts("modify") {
+            return Ok(());
+        }
         if slips(Verb::ModifyFull) {
             return Err(Error::Full { needed: 1 });
         }
@@ -387,7 +561,7 @@ impl<M: Media> Table for LiarTable<M> {
         if slips(Verb::ModifyShows) {
             return self.table.modify(key, &mut |_| change(None));
         }
-        if !tells(Lie::Panic) {
+        if !tells(Lie::Panic) && !tells(Lie::PanicChanges) {
             return self.table.modify(key, change);
         }
         let mut value = Vec::new();
@@ -395,10 +569,15 @@ impl<M: Media> Table for LiarTable<M> {
         let changed = std::panic::AssertUnwindSafe(|| change(found.then_some(&value)));
         match std::panic::catch_unwind(changed) {
             Ok(change) => self.table.modify(key, &mut |_| change.clone()),
+            Err(panic) if tells(Lie::PanicChanges) => {
+                self.table.put(key, &[7; 8])?;
+                std::panic::resume_unwind(panic)
+            }
             Err(_) => Ok(()),
         }
     }
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.called("get");
         let before = value.clone();
         let found = self.table.get(key, value)?;
         if tells(Lie::Appends) {
@@ -409,6 +588,16 @@ impl<M: Media> Table for LiarTable<M> {
         Ok((found && !is_lost || is_stranger) != slips(Verb::Get))
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.called("remove");
+        if self.accepts("remove") {
+            return Ok(true);
+        }
+        if tells(Lie::RemovedForEver) {
+            count();
+        }
+        if tells(Lie::RemovalGrows) {
+            self.region.media().grow(self.region.media().bytes() + LINE)?;
+        }
         if tells(Lie::RemovalTakesRoom) {
             self.table.put(b"room", &[7; 20_000])?;
             self.table.remove(b"room")?;
@@ -418,14 +607,19 @@ impl<M: Media> Table for LiarTable<M> {
     fn contains(&self, key: &[u8]) -> Result<bool> {
         let is_refused = tells(Lie::Refused) && *lock(&REFUSED) == key;
         let is_stranger = tells(Lie::ContainsAnyLength) && key.len() != 8;
-        let is_there = self.table.contains(key)? || tells(Lie::Contains);
+        let shape = Shape::tiny(self.table.form());
+        let is_told = matches!(*lock(&LIE), Lie::Key(number) if shape.key(number) == key);
+        let is_there = self.table.contains(key)? || tells(Lie::Contains) || is_told;
         Ok(is_there || is_refused || is_stranger)
     }
     fn get_many(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.called("get_many");
         self.table.get_many(keys, &mut |position, value| {
             let is_lost = tells(Lie::GetMany) && position == 0
                 || tells(Lie::GetManyLast) && position + 1 == keys.len();
             let value = value.filter(|_| !is_lost);
+            let is_stranger = tells(Lie::GetManyAnyLength) && keys[position].len() != 8;
+            let value = if is_stranger { Some(&[7; 8][..]) } else { value };
             if value.is_some() || !tells(Lie::GetManyLeftOut) {
                 found(position, value);
             }
@@ -435,34 +629,74 @@ impl<M: Media> Table for LiarTable<M> {
         })
     }
     fn insert_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
+        if self.accepts("insert_many") {
+            return Ok(1);
+        }
         let added = self.table.insert_many(pairs)?;
         Ok(added + u64::from(slips(Verb::InsertMany)))
     }
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<u64> {
-        let added = self.table.put_many(pairs)?;
+        if let (Some((key, value)), true) = (pairs.last(), tells(Lie::PutsLast)) {
+            self.table.put(key, value)?;
+            return Err(Error::Full { needed: 1 });
+        }
+        if self.accepts("put_many") {
+            return Ok(0);
+        }
+        let put = match self.table.put_many(pairs) {
+            Err(Error::WrongForm { .. }) if tells(Lie::PutManyAnyForm) => Ok(0),
+            put => put,
+        };
+        let added = put?;
         Ok(added + u64::from(slips(Verb::PutMany)))
     }
     fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
-        self.table.remove_many(keys).map(|removed| removed + u64::from(tells(Lie::RemoveMany)))
+        if self.accepts("remove_many") {
+            return Ok(1);
+        }
+        let is_none = keys.is_empty() && tells(Lie::RemoveManyOfNone);
+        let is_more = tells(Lie::RemoveMany) || is_none;
+        self.table.remove_many(keys).map(|removed| removed + u64::from(is_more))
     }
     fn len(&self) -> Result<u64> {
+        self.called("len");
+        if tells(Lie::LenFails) {
+            return Err(Error::Poisoned);
+        }
         let is_lie = tells(Lie::Len) || self.is_cut && tells(Lie::CutLen);
         self.table.len().map(|count| count + u64::from(is_lie))
     }
     fn is_empty(&self) -> Result<bool> {
+        self.called("is_empty");
         self.table.is_empty().map(|is_empty| is_empty && !tells(Lie::IsEmpty))
     }
     fn scan(&self, cursor: Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<Cursor>> {
-        if tells(Lie::ScanForEver) {
+        if tells(Lie::ScanForEver) || self.is_recovered && tells(Lie::RecoveredScanForEver) {
             return Ok(Some(cursor));
+        }
+        let damage = Err(Error::Corrupt { at: 0, broken: "a scan comes to its end" });
+        if tells(Lie::StrangerThenDamage) {
+            visit(&[7; 8], &[7; 8]);
+            return damage;
+        }
+        if tells(Lie::StrangerPastDamage) {
+            let Cursor(from) = cursor;
+            return if from == 0 {
+                damage
+            } else {
+                visit(&[7; 8], &[7; 8]);
+                Ok(None)
+            };
         }
         let mut is_left_out = tells(Lie::Scan) && cursor == Cursor::default()
             || tells(Lie::ReadOnlyScan) && self.is_read_only
             || tells(Lie::RecoveredScan) && self.is_recovered
+            || tells(Lie::ClosedScan) && self.is_closed
             || slips(Verb::Scan);
         let mut is_first = true;
         let next = self.table.scan(cursor, &mut |key, value| {
-            if core::mem::take(&mut is_left_out) || tells(Lie::Emptied) {
+            let is_cleared = tells(Lie::ClearsAll) && CALLS.load(Ordering::Relaxed) > 0;
+            if core::mem::take(&mut is_left_out) || tells(Lie::Emptied) || is_cleared {
                 return;
             }
             let other: Vec<u8> = value.iter().map(|byte| !byte).collect();
@@ -477,15 +711,34 @@ impl<M: Media> Table for LiarTable<M> {
         }
         Ok(next.map(|Cursor(next)| Cursor(next + u64::from(slips(Verb::Cursor)))))
     }
+    fn scan_past(&self, _cursor: Cursor) -> Result<Option<Cursor>> {
+        Ok(tells(Lie::StrangerPastDamage).then_some(Cursor(1)))
+    }
     fn clear(&self) -> Result<()> {
+        self.called("clear");
+        if self.accepts("clear") {
+            return Ok(());
+        }
+        if tells(Lie::ClearsAll) {
+            count();
+        }
         self.table.clear()
     }
     fn sync(&self) -> Result<()> {
+        self.called("sync");
+        if tells(Lie::SyncFails) {
+            return Err(Error::Poisoned);
+        }
         self.table.sync()
     }
     fn maintain(&self, now: Duration, budget: u32) -> Result<Upkeep> {
+        self.called("maintain");
         if tells(Lie::Late) && now >= Duration::from_secs(1) {
             return Err(Error::Poisoned);
+        }
+        let lie = *lock(&LIE);
+        if matches!(lie, Lie::EndlessUpkeep(from) if self.table.len()? >= from) {
+            return Ok(Upkeep { deadline: None, more: true });
         }
         if tells(Lie::Deadline) && now < Duration::from_secs(60) {
             return Ok(Upkeep { deadline: Some(now), more: false });
@@ -493,6 +746,7 @@ impl<M: Media> Table for LiarTable<M> {
         self.table.maintain(now, budget)
     }
     fn check(&self) -> Result<Checked> {
+        self.called("check");
         if tells(Lie::CheckFails) {
             return Err(Error::Poisoned);
         }
@@ -507,6 +761,7 @@ impl<M: Media> Table for LiarTable<M> {
         Ok(checked)
     }
     fn stats(&self) -> Result<Stats> {
+        self.called("stats");
         let mut stats = self.table.stats()?;
         match *lock(&LIE) {
             Lie::UsedNothing => stats.used_bytes = 0,
@@ -522,13 +777,14 @@ impl<M: Media> Table for LiarTable<M> {
         Ok(stats)
     }
     fn close(self: Box<Self>) -> Result<()> {
+        self.called("close");
         if tells(Lie::CloseFails) {
             return Err(Error::Poisoned);
         }
         if tells(Lie::Closed) { Ok(()) } else { Box::new(self.table).close() }
     }
     fn words(&self) -> Option<&dyn WordTable> {
-        self.table.words().map(|_| self as &dyn WordTable)
+        self.table.words().filter(|_| !tells(Lie::NoWords)).map(|_| self as &dyn WordTable)
     }
     fn bare(&self) -> Option<&dyn BareTable> {
         self.table.bare().map(|_| self as &dyn BareTable)
@@ -570,7 +826,12 @@ impl<M: Media> WordTable for LiarTable<M> {
         WordTable::remove_word(&self.table, key).map(|it| it != slips(Verb::RemoveWord))
     }
     fn get_words(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        let before = values.to_vec();
         WordTable::get_words(&self.table, keys, values)?;
+        if tells(Lie::WordsUntouched) {
+            let places = values.iter_mut().zip(before);
+            places.for_each(|(value, before)| *value = value.or(before));
+        }
         if let (Some(first), true) = (values.first_mut(), tells(Lie::GetWords)) {
             *first = None;
         }

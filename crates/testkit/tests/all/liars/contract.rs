@@ -200,3 +200,73 @@ fn what_an_engine_says_of_itself_is_looked_at() {
     let found = with(|design| design.settings = UNNAMED, NAMES);
     assert!(found.contains("setting number has no meaning"), "{found}");
 }
+
+#[test]
+fn every_refusal_and_everything_about_nothing_is_looked_at() {
+    // Fails if what is refused in one operation may be accepted in another, if a batch of nothing
+    // or an empty table may answer as it likes, or if no key is asked for that was never put.
+    const OTHER: &str = "another_form_is_refused_by_writes_and_absent_to_reads";
+    const LONGER: &str = "longer_ones_come_back_or_are_refused";
+    const KEEPS: &str = "no_operation_keeps_what_it_took";
+    const FULL: &str = "a_full_medium_is_an_error_and_no_end";
+    const ROOM: &str = "room_is_used_again_from_open_to_close";
+    const PANIC: &str = "a_panic_in_modify_publishes_nothing";
+    const REMOVALS: &str = "many_removals_agree_with_one_by_one";
+    are_heard(
+        Form::WORDS,
+        &[
+            (Slip(Verb::Update, 1), KEEPS, "an absent key was updated"),
+            (Slip(Verb::Insert, 2), KEEPS, "a present key was inserted"),
+            (Slip(Verb::Remove, 1), OTHER, "remove of a key of another length returned Ok(true)"),
+            (Lie::GetManyAnyLength, OTHER, "get_many found a key of another length"),
+            (Lie::PutManyAnyForm, OTHER, "put_many of a pair of 0/8 bytes returned Ok"),
+            (Lie::PutAnyValue, OTHER, "put of a pair of 8/0 bytes returned Ok"),
+            (Lie::LeftOutAtRest, FULL, "the check found other pairs"),
+            (Lie::RemovedForEver, FULL, "an unexpected error: full: "),
+            (Lie::Reached, ROOM, "bytes are reachable, and only "),
+            (Lie::UsedMore, "figures_are_consistent", " used of "),
+            (Lie::PanicChanges, PANIC, "a modify that panicked has changed its key"),
+            (Lie::RecoveredScan, PANIC, "the scan has no "),
+            (Lie::EndlessUpkeep(100), "maintenance_comes_to_an_end", "maintain has more to do"),
+            (Lie::RefusalShows, "errors_carry_no_keys", "an error shows a key or a value"),
+            (Lie::SettingStranger, "names_and_settings_are_in_order", "is not there has a value"),
+            (Lie::ClearsAll, "two_tables_are_independent", "the scan has no "),
+            (Lie::RemoveManyOfNone, REMOVALS, "remove_many removed keys of none"),
+            (Lie::NoWords, "words_agree_with_bytes", "has no path for words"),
+            (Lie::Key(60_003), "put_adds_or_replaces", "contains of "),
+        ],
+    );
+    are_heard(
+        Form::Variable,
+        &[
+            (Lie::GetAnyLength, LONGER, "a key beyond the limit is there"),
+            (Lie::ContainsAnyLength, LONGER, "a key beyond the limit is there"),
+        ],
+    );
+    let empty = |design: &Design<Image>| {
+        let mut design = *design;
+        design.capabilities.exact_len = false;
+        judge_case(&design, Form::WORDS, "a_table_begins_empty_and_counts")
+    };
+    assert!(heard(Lie::IsEmpty, empty).contains("a new table is not empty"));
+}
+
+#[test]
+fn a_table_that_is_read_only_refuses_every_write() {
+    // Fails if one of the writes may be accepted.
+    for call in [
+        "insert",
+        "put",
+        "update",
+        "modify",
+        "remove",
+        "put_many",
+        "insert_many",
+        "remove_many",
+        "clear",
+    ] {
+        let says = format!("reading only does not refuse `{call}`");
+        let lie = Lie::ReadOnlyAccepts(call);
+        are_heard(Form::WORDS, &[(lie, "reading_only_changes_nothing", &says)]);
+    }
+}

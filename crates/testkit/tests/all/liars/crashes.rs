@@ -59,3 +59,27 @@ fn what_power_loss_leaves_is_checked_opened_and_told_from_what_a_close_leaves() 
         assert_eq!(heard(Lie::None, crashes(operations, &checked)), "nothing");
     }
 }
+
+#[test]
+fn a_pool_that_was_closed_or_cannot_be_made_and_an_answer_that_is_exact_are_judged() {
+    // Fails if the check of a closed pool is not compared with what an open finds, if a pool that
+    // cannot be made passes for one that a crash prevented, if inexact counts excuse other answers,
+    // or if power is lost only after a sync that nobody asked for.
+    let checked = Effort { checked_one_in: 1, ..plain() };
+    for (lie, operations, effort, says) in [
+        (Lie::LeftOutAtRest, "put:1:1 reopen", &checked, "the check before opening: it has no "),
+        (Lie::FormatFails, "put:1:1", &plain(), "opening the pool: an unexpected error"),
+    ] {
+        let found = heard(lie, crashes(operations, effort));
+        assert!(found.contains(says), "{lie:?}: {found}");
+    }
+    let short = Effort { restart_one_in: NEVER, growth_one_in: NEVER, ..plain() };
+    assert_eq!(heard(Lie::SyncFails, crashes("put:1:1 outage", &short)), "nothing");
+    let inexact = heard(Lie::Put, |_| {
+        let mut design = Design::of::<Liar>();
+        design.capabilities.exact_len = false;
+        let operations = parse("put:1:1").expect("an operation");
+        crash::judge_workload(&design, Form::WORDS, &plain(), &operations).map(drop)
+    });
+    assert!(inexact.contains("put:1:1 returned true; it should return false"), "{inexact}");
+}

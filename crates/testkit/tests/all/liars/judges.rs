@@ -95,6 +95,10 @@ fn an_answer_that_contradicts_itself_is_heard() {
         (Slip(Verb::RemoveBlind, 1), "put:1:5 remove_blind:1 get:1", "get:1 returned "),
         (Lie::Appends, "put:1:5 get:1", "get:1 returned "),
         (Lie::ScanTwice, "put:1:5 scan", "with two values"),
+        (Slip(Verb::GetWord, 1), "put:2:5 get:2", "get:2 returned "),
+        (Lie::GetWords, "put:2:5 get_many:2,4", "get_many:2,4 returned "),
+        (Lie::WordsUntouched, "put:2:5 get_many:2,4", "get_many:2,4 returned "),
+        (Lie::SyncFails, "put:1:5 sync", "an unexpected error"),
     ] {
         let found = heard(lie, |design| performs(design, operations));
         assert!(found.contains(says), "{lie:?}: {found}");
@@ -137,6 +141,8 @@ fn upkeep_is_settled_when_there_is_none_now_and_none_later() {
     };
     assert_eq!(heard(Lie::Deadline, settles), "after 60s");
     assert_eq!(heard(Lie::None, settles), "after 10s");
+    let found = heard(Lie::EndlessUpkeep(0), settles);
+    assert_eq!(found, "maintain has more to do after 10,000 calls");
 }
 
 #[test]
@@ -150,7 +156,7 @@ fn what_ended_processes_leave_is_counted_and_read() {
         }
     };
     assert_eq!(heard(Lie::None, survives), "nothing");
-    for lie in [Lie::Len, Lie::Appends] {
+    for lie in [Lie::Len, Lie::Appends, Lie::Panics("len")] {
         assert_eq!(heard(lie, survives), "a panic", "{lie:?}");
     }
 }
