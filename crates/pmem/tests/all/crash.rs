@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::common::{at_end, states_here};
 use everhash_pmem::crash::{
-    Explorer, FREED, Limits, Log, Memory, Model, Name, Random, Seen, State, What, debts,
+    Event, Explorer, FREED, How, Limits, Log, Memory, Model, Name, Random, Seen, State, What, debts,
 };
 use everhash_pmem::media::traced::{Change, Mutant, Traced};
 use everhash_pmem::pool::{Boot, Identity, Pool};
@@ -485,6 +485,27 @@ fn every_pair_of_lines_is_tried() {
         ControlFlow::Continue(())
     });
     assert_eq!(pairs.len(), 60 * 59 / 2);
+}
+
+#[test]
+fn an_operation_is_in_flight_until_it_returns_itself() {
+    // Fails if the return of one thread ends the operation of another: a crash would be held to it.
+    let event = |thread, what| Event { thread, access: 0, site: None, what };
+    let store = |word, value| What::Store { word, value, how: How::Plain };
+    let log = [
+        event(0, What::Begin { operation: 1 }),
+        event(1, What::Begin { operation: 2 }),
+        event(1, store(8, 1)),
+        event(0, What::Return { operation: 1 }),
+        event(1, What::Fence),
+        event(1, What::Return { operation: 2 }),
+    ];
+    let mut explorer = Explorer::new(Memory::zero(Model::Adr, BYTES), &log);
+    let mut moments = Vec::new();
+    while let Some(moment) = explorer.next_point() {
+        moments.push((moment.event, moment.returned, moment.in_flight.clone()));
+    }
+    assert_eq!(moments, [(4, 1, vec![2]), (6, 2, vec![])]);
 }
 
 #[test]

@@ -51,3 +51,20 @@ impl Refused {
         after.is_some_and(|after| after < self.count.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_from_the_plan_on() {
+        // Fails if a plan refuses other calls where there was one before it.
+        let calls = Refused::default();
+        calls.plan(1, 1);
+        assert_eq!([calls.call(), calls.call(), calls.call()], [false, true, false]);
+        assert_eq!(calls.calls(), 3);
+        calls.plan(1, u64::MAX);
+        assert_eq!([calls.call(), calls.call(), calls.call()], [false, true, true]);
+        assert_eq!(calls.calls(), 3);
+    }
+}
