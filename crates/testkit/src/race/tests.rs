@@ -1,8 +1,15 @@
 //! The checker before its own judge: valid histories, mutated ones, and a slower checker.
 
+use core::cell::Cell;
+use core::time::Duration;
+
+use super::tracker::{Clock, Tracker};
 use super::{Answer, Call, Event, Verdict, linearize};
+use crate::OpenTable;
 use crate::random::Random;
-use crate::workload::Edit;
+use crate::reference::Reference;
+use crate::workload::{Edit, Op, Shape};
+use everhash_index::{Design, Form};
 
 /// Makes a history that is linearizable by construction: calls take effect one after the other,
 /// and begin some time before and end some time after.
@@ -173,4 +180,35 @@ fn a_crash_leaves_what_had_ended_without_doubt_and_what_had_begun_with() {
         assert_eq!(event.until(time), Some(Event { answer: None, ..event }));
     }
     assert_eq!([event.until(5), event.until(3)], [None, None]);
+}
+
+/// A clock by which all calls overlap.
+struct AtOnce(Cell<u64>);
+
+impl Clock for AtOnce {
+    fn begin(&self) -> u64 {
+        self.0.replace(self.0.get() + 1)
+    }
+
+    fn end(&self, begin: u64) -> u64 {
+        begin + 1000
+    }
+}
+
+#[test]
+fn what_a_search_gave_up_is_counted_and_never_passes_for_an_answer() {
+    // Fails if a value that nobody put is explained because there are too many orders to try.
+    let (shape, mut now) = (Shape::tiny(Form::WORDS), Duration::ZERO);
+    let open = OpenTable::tiny(&Design::of::<Reference>(), Form::WORDS, 1 << 20).unwrap();
+    let (tracker, clock) = (Tracker::new(shape, [1]), AtOnce(Cell::new(0)));
+    for value in 0..16 {
+        let put = Op::PutMany(vec![(1, value)]);
+        tracker.perform(open.table(), &clock, &mut now, &put).unwrap();
+    }
+    assert_eq!(tracker.judge().unwrap(), 0);
+    let told = tracker.may_leave(1, 5000, Some(b"stranger")).unwrap_err();
+    assert_eq!(told, "there are too many orders to decide");
+    open.table().put(&shape.key(1), &shape.value(99)).unwrap();
+    tracker.perform(open.table(), &clock, &mut now, &Op::Get(1)).unwrap();
+    assert_eq!(tracker.judge().unwrap(), 1);
 }
