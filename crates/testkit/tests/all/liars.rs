@@ -179,6 +179,8 @@ enum Lie {
     CutPanics,
     /// An open of a damaged pool panics, if it ended in this way.
     DamagePanics(Shutdown),
+    /// An open of a damaged pool takes four MiB of DRAM.
+    DamageAllocates,
     /// An open after a loss of power panics.
     OutagePanics,
     /// An open after a killed process panics on a medium whose fences are syncs.
@@ -425,6 +427,10 @@ impl Engine for Liar {
         let region = pool.region().clone();
         match Reference::open(pool, executor) {
             Err(Error::Corrupt { .. }) if tells(Lie::Full) => Err(Error::Full { needed: 1 }),
+            Err(error @ Error::Corrupt { .. }) if tells(Lie::DamageAllocates) => {
+                drop(core::hint::black_box(vec![1_u8; 4 << 20]));
+                Err(error)
+            }
             Err(Error::Corrupt { .. }) if tells(Lie::DamagePanics(previous)) => {
                 panic!("the pool is damaged")
             }

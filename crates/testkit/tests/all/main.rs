@@ -20,3 +20,7 @@ mod primitives;
 mod rows;
 mod sealed;
 mod shuttle_protocols;
+
+/// Counts what each thread allocates: a judge bounds what a forged pool takes.
+#[global_allocator]
+static METER: everhash_pmem::AllocationMeter = everhash_pmem::AllocationMeter;

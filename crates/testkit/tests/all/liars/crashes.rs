@@ -83,3 +83,23 @@ fn a_pool_that_was_closed_or_cannot_be_made_and_an_answer_that_is_exact_are_judg
     });
     assert!(inexact.contains("put:1:1 returned true; it should return false"), "{inexact}");
 }
+
+#[test]
+fn a_killed_process_is_replayed_as_one() {
+    // Fails if a replay takes a killed process for lost power: what a recovery from the one does
+    // wrong would pass for mended.
+    let effort = Effort { killed_one_in: 1, ..plain() };
+    let mut again = String::new();
+    let found = heard(Lie::LeftOutWhenKilled, |_| {
+        let (design, operations) = (Design::of::<Liar>(), parse("put:1:1").expect("an operation"));
+        let judged = crash::judge_workload(&design, Form::WORDS, &effort, &operations);
+        let found = judged.expect_err("the check leaves a pair out");
+        let crashes: Vec<String> = found.crashes.iter().map(ToString::to_string).collect();
+        let operations = everhash_testkit::workload::render(&found.operations);
+        let replay =
+            |crashes: &str| crash::replay(&design, Form::WORDS, &effort, &operations, crashes);
+        again = replay(&crashes.join(" ")).map_or_else(|it| it.to_string(), |()| String::new());
+        Err::<(), _>(found)
+    });
+    assert!(found.contains(":killed") && !again.is_empty() && found.contains(&again), "{again}");
+}

@@ -76,10 +76,12 @@ fn forged(lie: Lie, model: Model) -> String {
 #[test]
 fn a_forged_pool_is_opened_in_each_boot_and_on_the_medium_that_is_asked_for() {
     // Fails if an image is opened in one boot only, if the words of a violation are left out, if a
-    // pool that cannot be worked on passes for a sound one, or if a scan may go on for ever.
+    // pool that cannot be worked on passes for a sound one, or if a scan may go on for ever or an
+    // open take as much memory as it likes.
     for (lie, model, says) in [
         (Lie::Outage, Model::Adr, "a sound pool cannot be opened, worked on and closed"),
         (Lie::ScanForEver, Model::Adr, "a scan does not end"),
+        (Lie::DamageAllocates, Model::Adr, " bytes were allocated; "),
         (Lie::Synced, Model::File, "an earlier failure"),
         (Lie::SyncedPanics, Model::File, "(same boot: true), words "),
         (Lie::DamagePanics(Shutdown::Process), Model::Adr, "(same boot: true), words "),
