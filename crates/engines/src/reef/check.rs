@@ -417,9 +417,11 @@ impl<M: Media> Judge<'_, M> {
         if order.is_lt() && !has_ended && self.left != Left::Visible && !self.salvages {
             return None;
         }
-        // Immediate writes do not move the tail while they fill a segment.
+        // Immediate writes do not move the tail while they fill a segment. And where a process was
+        // killed, it may be as power loss before that had left it.
         let is_open = self.is_immediate && said.is_some_and(|tail| tail.ended == Ended::Not);
-        let possible = if is_open { 0 } else { least }..=most;
+        let is_visible = self.left == Left::Visible;
+        let possible = if is_open || is_visible { 0 } else { least }..=most;
         let said = said.map(|tail| tail.words).filter(|words| possible.contains(words));
         let (words, certain) = match self.left {
             _ if order.is_eq() && !goes_behind => (tail[1], tail[1]),
@@ -428,6 +430,7 @@ impl<M: Media> Judge<'_, M> {
                 (said.filter(|_| self.salvages && !is_open).unwrap_or(most), least)
             }
             Left::Visible if is_open => (most, said?.max(least)),
+            Left::Visible => (said?.max(least), said?.max(least)),
             _ => (said?, said?),
         };
         (least..=most).contains(&words).then_some((words, certain))

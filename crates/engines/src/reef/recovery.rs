@@ -245,7 +245,8 @@ fn verify<M: Media>(
 }
 
 /// Returns the words in use of a segment that a killed process left, `least` of which a commit
-/// record knows. Immediate writes have not moved its tail before it ended.
+/// record knows. Immediate writes have not moved its tail before it ended; and of a closed pool,
+/// power loss may have kept an older one, which a process had not yet moved when it was killed.
 fn visible_words<M: Media>(
     pm: &Access<'_, M>,
     objects: Objects,
@@ -254,7 +255,7 @@ fn visible_words<M: Media>(
 ) -> Result<u64> {
     let tail = segment.tail()?;
     let is_open = is_immediate && tail.ended == Ended::Not;
-    let words = if is_open { tail.words.max(least) } else { tail.words };
+    let words = tail.words.max(least);
     segment.bound(words)?;
     if !is_open {
         return Ok(words);

@@ -2,15 +2,15 @@
 
 use core::sync::atomic::Ordering;
 
-use everhash_index::{Change, Cursor, Form, Table, WordTable};
-use everhash_pmem::{Lock, Span};
+use everhash_index::{Change, Cursor, Engine, Form, Inline, Table, WordTable};
+use everhash_pmem::{Boot, Image, Lock, Pool, Region, Span, Std, WORD};
 use everhash_testkit::session::Session;
 
 use super::settings::Immediate;
-use crate::reef::Reef;
 use crate::reef::collection::NOTHING;
-use crate::reef::layout::{self, SIZE_STREAM, SegmentHead};
+use crate::reef::layout::{self, Ended, SIZE_STREAM, SegmentHead, Tail};
 use crate::reef::stream::{Stream, Victim};
+use crate::reef::{Reef, ReefSettings};
 
 /// Overwrites other keys until segments were collected so often.
 fn churn<E: everhash_index::Engine>(session: &Session<E>, rounds: u64) {
@@ -198,4 +198,28 @@ fn a_clear_takes_no_segment_out_of_the_count_that_was_collected_before() {
         if is_killed { session.kill_unsynced() } else { session.reopen() }.unwrap();
         assert_eq!(session.table().len().unwrap(), 1);
     }
+}
+
+#[test]
+fn p05_a_process_that_is_killed_when_it_has_just_opened_a_closed_pool_loses_nothing() {
+    // Fails if the tails in the heads of segments are believed before a process has moved them:
+    // closing makes the commit record durable, and power loss may keep older tails.
+    let settings = ReefSettings { streams: 1, ..ReefSettings::tiny() };
+    let mut session =
+        Session::<Reef>::create(Image::new(0, 1 << 20), Form::WORDS, &settings).unwrap();
+    (0..5).for_each(|key| assert!(session.table().insert_word(key, !key).unwrap()));
+    let open = session.table().streams[0].0.lock().unwrap().open.unwrap();
+    session.close().unwrap();
+    let mut words = session.region().media().words();
+    let begun = Tail { words: SegmentHead::WORDS as u64, ended: Ended::Not };
+    words[open.span.start.word() as usize + SegmentHead::TAIL] = begun.word(open.seal);
+    let medium = Image::<Std>::of(&words, WORD * words.len() as u64, 1 << 20);
+    let region = Region::new(medium);
+    let Boot([machine, started]) = session.opening().boot;
+    let boot = Boot([machine, started + 1]);
+    Pool::open(region.clone(), boot).unwrap().begin_writes().unwrap();
+    let checked = Reef::check(&region, boot, &mut |_, _| {}).unwrap();
+    assert_eq!(checked.items, 5);
+    let table = everhash_index::open::<Reef, _>(region, boot, &Inline).unwrap();
+    assert!((0..5).all(|key| table.get_word(key).unwrap() == Some(!key)));
 }
