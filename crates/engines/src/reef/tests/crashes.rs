@@ -76,7 +76,6 @@ fn p04_a_commit_record_that_was_refused_never_counts() {
 }
 
 #[test]
-#[ignore = "takes a minute: cargo test -p everhash-engines --lib -- --ignored p05"]
 fn p05_a_recovery_that_is_killed_and_done_again_survives_another_power_loss() {
     // Fails if the second recovery takes for durable what the first one, after power loss, had
     // stored and not fenced: both commit records, or the heads of segments, are lost then.
@@ -105,7 +104,6 @@ fn p01_an_immediate_write_survives() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test -p everhash-engines --lib -- --ignored reef"]
 fn every_flush_and_every_fence_is_needed() {
     // Fails if a persist site can be left out without a judge noticing: it is dead code then, or
     // one of the exceptions, which have their reasons.
