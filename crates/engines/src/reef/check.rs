@@ -429,8 +429,10 @@ impl<M: Media> Judge<'_, M> {
             Left::Power if order.is_ge() => {
                 (said.filter(|_| self.salvages && !is_open).unwrap_or(most), least)
             }
-            Left::Visible if is_open => (most, said?.max(least)),
-            Left::Visible => (said?.max(least), said?.max(least)),
+            Left::Visible => {
+                let certain = said?.max(least);
+                (if is_open { most } else { certain }, certain)
+            }
             _ => (said?, said?),
         };
         (least..=most).contains(&words).then_some((words, certain))

@@ -52,9 +52,9 @@ fn settings() -> ReefSettings {
     }
 }
 
-/// Makes a table in which two threads have runs, one behind the other.
-/// Keys up to [`BEFORE`] have the value 0, but for one that was removed when half of them were
-/// there; those of the runs are higher.
+/// Makes a table in which two threads have runs, one behind the other. Keys up to [`BEFORE`] have
+/// the value 0, but for one that was removed when half of them were there; those of the runs are
+/// higher.
 fn with_runs() -> Session<Reef> {
     let medium = Image::new(0, 8 << 20);
     let session = Session::<Reef>::create(medium, Form::WORDS, &settings()).unwrap();
