@@ -125,7 +125,7 @@ pub struct Pool<M: Media> {
 
 /// What this process knows of the header.
 struct Written {
-    /// The highest sequence number.
+    /// The highest sequence number that a write of the header may have had.
     sequence: u64,
     /// The header that was found, until the first write: see [`Pool::begin_writes`].
     found: Option<Slot>,
@@ -351,7 +351,9 @@ impl<M: Media> Pool<M> {
     fn attach(region: Region<M>, boot: Boot, writable: bool) -> Result<Pool<M>> {
         let (slot, both) = newest(&region)?;
         let previous = slot.state.shutdown(both, boot);
-        let header = Lock::new(Written { sequence: slot.sequence, found: Some(slot) });
+        // Power loss may have torn the header after this one. If the next write had that one's
+        // number, and were torn too, words of both could make it whole. The slots still alternate.
+        let header = Lock::new(Written { sequence: slot.sequence + 2, found: Some(slot) });
         let identity = slot.identity;
         Ok(Pool { region, identity, boot, previous, writable, has_filled: false, header })
     }

@@ -11,7 +11,7 @@ crate::ruler! {
     pub struct Header [512] {
         0   MAGIC     [1] "the bytes `EVERHASH`; reversed if the machine has the other byte order";
         8   VERSION   [1] "format version, 1; a program refuses every other";
-        16  SEQUENCE  [1] "rises with every write; of two valid slots the higher one counts";
+        16  SEQUENCE  [1] "rises, by 3 with an opening; of two valid slots the higher one counts";
         24  ENGINE    [1] "name of the engine, up to eight bytes, zero padded";
         32  FORM      [1] "0 = byte strings; else key bytes << 32 | value bytes";
         40  HASH_KIND [1] "hash of the keys: 1 = SipHash-1-3, 2 = XXH3-64, 3 = rapidhash V3";

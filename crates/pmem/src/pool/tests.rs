@@ -252,6 +252,42 @@ fn p07_a_sequence_number_that_cannot_rise_is_damage() {
 }
 
 #[test]
+fn words_of_two_headers_make_none() {
+    // Fails if a process writes its first header under the number that a header torn by power loss
+    // has: once that number is durable, the torn one is whole, and what it says counts.
+    let region = create();
+    let close = || {
+        let pool = Pool::open(region.clone(), HERE).unwrap();
+        pool.recovered().unwrap();
+        let open = region.media().words();
+        pool.close().unwrap();
+        open
+    };
+    close();
+    // Of the next close, all words but the number are durable.
+    let open = close();
+    let number = SLOTS.map(|at| at.plus(Header::SEQUENCE as u64));
+    let changed = number
+        .into_iter()
+        .find(|at| region.access().load(*at).unwrap() != open[at.word() as usize]);
+    let number = changed.expect("a close writes a header");
+    let pm = region.access();
+    pm.store(number, open[number.word() as usize]).unwrap();
+    let torn = region.media().words();
+    let there = Boot([1, 1]);
+    let pool = Pool::open(region.clone(), there).unwrap();
+    assert_eq!(pool.previous_shutdown(), Shutdown::Power);
+    pool.recovered().unwrap();
+    // Of the header that it has written, the number alone.
+    let next = region.media().words()[number.word() as usize];
+    for (word, old) in (0..).step_by(8).zip(&torn[..DATA.word() as usize]) {
+        pm.store(Addr::new(word), *old).unwrap();
+    }
+    pm.store(number, next).unwrap();
+    assert_eq!(Pool::status(&region, Boot([2, 2])).unwrap().previous, Shutdown::Power);
+}
+
+#[test]
 fn reading_needs_a_clean_pool() {
     // Fails if a reader saw a pool that recovery has to change first.
     let region = create();
