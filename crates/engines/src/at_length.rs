@@ -1,13 +1,18 @@
 //! Every engine under the judges that need schedulers or hostile pools, for longer than its own
-//! tests: with its usual tiny settings and with those that lead to paths of their own.
+//! tests, with its usual tiny settings and with those that lead to paths of their own; and crashed
+//! three times in a row.
 //!
-//! `everhash race` and `everhash fuzz` do the same for as long as somebody has time. The program
-//! with both compiles every engine for two more media, which the tests have anyway.
+//! `everhash race`, `everhash fuzz` and `everhash crash` do the same for as long as somebody has
+//! time. The program with the first two compiles every engine for two more media, which the tests
+//! have anyway.
 
 use everhash_index::{Design, Engine};
 use everhash_pmem::crash::Model;
 use everhash_testkit::variants::with_settings;
-use everhash_testkit::{fuzz, race};
+use everhash_testkit::{crash, fuzz, race};
+
+/// How many executions of a workload are judged when crashes follow each other.
+const EXECUTIONS: u64 = 10_000;
 
 /// How many pools are mutated, of all forms together.
 const MUTATED: u64 = 3000;
@@ -40,6 +45,30 @@ fn mutated_pools<E: Engine>() {
     }
 }
 
+/// A few operations, and a crash at every point of what follows the first crash, and of what
+/// follows that: power may be lost while a recovery repeats what power loss has torn.
+fn crashes_in_a_row<E: Engine>() {
+    let efforts = [Model::Adr, Model::Eadr, Model::File].map(|model| crash::Effort {
+        model,
+        seeds: 2..4,
+        operations: 4,
+        depth: 3,
+        nested_one_in: 4,
+        killed_one_in: 1,
+        restart_one_in: 1 << 20,
+        growth_one_in: 1 << 20,
+        closed_one_in: 1 << 20,
+        executions: EXECUTIONS,
+        ..crash::Effort::default()
+    });
+    let forms = E::CAPABILITIES.all_forms();
+    for (form, effort) in forms.iter().flat_map(|form| efforts.iter().map(move |it| (*form, it))) {
+        let counts = crash::survives::<E>(form, effort);
+        println!("{form}, {}: {counts:?}", effort.model);
+        assert!(counts.nested > 1000, "{form}: {counts:?}");
+    }
+}
+
 macro_rules! engines {
     ($($module:ident::$engine:ident)+) => {
         $(mod $module {
@@ -59,6 +88,14 @@ macro_rules! engines {
             fn what_sound_moments_make_together_is_refused_or_borne() {
                 // Fails if a pool whose every word is the engine's own makes it panic or run on.
                 super::mutated_pools::<$engine>();
+            }
+
+            #[test]
+            #[ignore = "a quarter of a minute: `.ci/run` runs it"]
+            fn three_crashes_in_a_row_lose_nothing() {
+                // Fails if a recovery takes for durable what power loss has torn, or what another
+                // recovery that was interrupted has stored.
+                super::crashes_in_a_row::<$engine>();
             }
         })+
 
