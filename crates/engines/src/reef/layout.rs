@@ -4,7 +4,7 @@
 //! segments, which are found by their heads: one may begin at every multiple of a unit.
 
 use everhash_index::Form;
-use everhash_pmem::{Addr, Bits, Ruler, pool};
+use everhash_pmem::{Addr, Bits, Ruler, Span, pool};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 everhash_pmem::ruler! {
@@ -343,6 +343,12 @@ pub fn plain_head(stored: &[u64; SegmentHead::WORDS]) -> [u64; SegmentHead::TAIL
 #[inline(always)]
 pub const fn may_begin(word: u64) -> bool {
     SAME.get(word) == MAGIC
+}
+
+/// Returns whether `at` lies in one of these spans, which are in order.
+pub fn lies_in(at: Addr, spans: &[Span]) -> bool {
+    let before = spans.partition_point(|span| span.start <= at);
+    before > 0 && at.byte() < spans[before - 1].end_byte()
 }
 
 /// Returns the checksum of any number of words that lie at `at`.

@@ -252,6 +252,10 @@ impl<M: Media> Holes for Counted<M> {
         self.inner.holes()
     }
 
+    fn empty_spans(&self) -> Vec<Span> {
+        self.inner.empty_spans()
+    }
+
     fn renew(&self, span: Span) {
         self.inner.renew(span);
     }

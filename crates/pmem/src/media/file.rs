@@ -385,6 +385,10 @@ impl Holes for FileMedium {
         self.backing.holes()
     }
 
+    fn empty_spans(&self) -> Vec<Span> {
+        self.backing.empty_spans()
+    }
+
     /// Maps the pages. Zeros are written before to those that are not in memory, by a call of the
     /// system, which costs a fifth of their faults: see docs/decisions/0017-renewed-pages.md.
     fn renew(&self, span: Span) {

@@ -72,6 +72,13 @@ pub trait Holes {
         Some(Vec::new())
     }
 
+    /// Returns the spans that are known to have no storage behind them, and so read as zero, in
+    /// order; those of a medium that is only read, too. On a tmpfs a load from there takes storage,
+    /// and so can meet a full disk: whoever searches space that may be free leaves them out.
+    fn empty_spans(&self) -> Vec<Span> {
+        self.holes().unwrap_or_default()
+    }
+
     /// Prepares the memory behind `span` at once: it is in use, nothing leads there yet, and all of
     /// it is stored to next. The words read as zero or as before.
     fn renew(&self, _span: Span) {}

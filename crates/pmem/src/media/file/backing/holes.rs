@@ -16,6 +16,9 @@ use crate::{Addr, LINE, Result, Span};
 /// Unit: extents. Source: ours; 1 MiB of memory, and some 10 ms of the file system's time.
 const MOST_EXTENTS: usize = 1 << 16;
 
+/// The number of the file system in memory. Source: Linux, `uapi/linux/magic.h`.
+const TMPFS: u64 = 0x0102_1994;
+
 impl Backing {
     /// Punches a hole into the file: frees the storage behind the whole pages of `span`.
     pub(crate) fn release(&self, span: Span) {
@@ -51,13 +54,45 @@ impl Backing {
         if !self.plan.writable || self.is_whole.load(Ordering::Relaxed) {
             return Some(Vec::new());
         }
+        // If it does not say, whatever the reason, the caller reserves storage for all of the file.
+        self.gaps()
+    }
+
+    /// Returns the spans that have no storage, so far as the file system says.
+    pub(crate) fn empty_spans(&self) -> Vec<Span> {
+        match self.is_whole.load(Ordering::Relaxed) {
+            true => Vec::new(),
+            false => self.gaps().unwrap_or_default(),
+        }
+    }
+
+    fn gaps(&self) -> Option<Vec<Span>> {
+        let is_tmpfs =
+            rustix::fs::fstatfs(&self.file.file).is_ok_and(|system| system.f_type as u64 == TMPFS);
+        let stored = if is_tmpfs { self.data()? } else { self.extents()? };
+        gaps(&stored, self.mapping.bytes() / LINE * LINE)
+    }
+
+    /// Returns which bytes have storage, in order.
+    fn extents(&self) -> Option<Vec<Range<u64>>> {
         let mut stored = Vec::new();
         let listed = perform(&*self.plan.system, Call::Extents, || {
             stored = extents::list(self.file.file.as_fd(), MOST_EXTENTS)?;
             Ok(stored.len() as u64)
         });
-        // Whatever the reason: the caller reserves storage for all of the file then.
-        listed.ok().and_then(|_| gaps(&stored, self.mapping.bytes() / LINE * LINE))
+        listed.is_ok().then_some(stored)
+    }
+
+    /// Returns which bytes of a file on a tmpfs hold data, in order. That file system lists no
+    /// extents, but says exactly which pages there are; not those allocated and never written.
+    fn data(&self) -> Option<Vec<Range<u64>>> {
+        let mut stored: Vec<Range<u64>> = Vec::new();
+        while stored.len() < MOST_EXTENTS {
+            let behind = stored.last().map_or(0, |last| last.end);
+            let Some(from) = self.find(Call::FindData, behind).ok()? else { return Some(stored) };
+            stored.push(from..self.find(Call::FindHole, from).ok()??);
+        }
+        None
     }
 }
 

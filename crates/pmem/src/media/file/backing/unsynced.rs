@@ -91,7 +91,7 @@ impl Backing {
 
     /// Returns where the next data or the next hole begins, from `from` on; `None` if there is no
     /// more of it. Unit: bytes.
-    fn find(&self, call: Call, from: u64) -> Result<Option<u64>> {
+    pub(super) fn find(&self, call: Call, from: u64) -> Result<Option<u64>> {
         let target =
             if call == Call::FindData { SeekFrom::Data(from) } else { SeekFrom::Hole(from) };
         let found =
