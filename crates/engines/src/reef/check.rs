@@ -242,12 +242,12 @@ impl<M: Media> Judge<'_, M> {
     /// Returns every segment whose head is sound, wherever one may begin.
     fn segments(&self) -> Result<Vec<Segment>> {
         let (first, end) = (pool::DATA.byte(), self.pm.media().bytes());
-        let empty = self.pm.media().empty_spans();
+        let holes = self.pm.media().costly_holes();
         let mut segments = Vec::new();
         let mut byte = first.next_multiple_of(self.unit_bytes);
         while byte + self.unit_bytes <= end {
             let (at, mut head) = (Addr::new(byte), [0; SegmentHead::WORDS]);
-            if !layout::lies_in(at, &empty) {
+            if !layout::lies_in(at, &holes) {
                 self.pm.read_words(at, &mut head)?;
             }
             let seal = layout::sum(&head[..SegmentHead::TAIL], at, self.seed);

@@ -252,8 +252,8 @@ impl<M: Media> Holes for Counted<M> {
         self.inner.holes()
     }
 
-    fn empty_spans(&self) -> Vec<Span> {
-        self.inner.empty_spans()
+    fn costly_holes(&self) -> Vec<Span> {
+        self.inner.costly_holes()
     }
 
     fn renew(&self, span: Span) {

@@ -250,10 +250,6 @@ impl Holes for DaxMedium {
     fn holes(&self) -> Option<Vec<Span>> {
         self.backing.holes()
     }
-
-    fn empty_spans(&self) -> Vec<Span> {
-        self.backing.empty_spans()
-    }
 }
 
 impl Simulation<()> for DaxMedium {}

@@ -385,8 +385,8 @@ impl Holes for FileMedium {
         self.backing.holes()
     }
 
-    fn empty_spans(&self) -> Vec<Span> {
-        self.backing.empty_spans()
+    fn costly_holes(&self) -> Vec<Span> {
+        self.backing.costly_holes()
     }
 
     /// Maps the pages. Zeros are written before to those that are not in memory, by a call of the

@@ -72,11 +72,11 @@ pub trait Holes {
         Some(Vec::new())
     }
 
-    /// Returns the spans that are known to have no storage behind them, and so read as zero, in
-    /// order; those of a medium that is only read, too. On a tmpfs a load from there takes storage,
-    /// and so can meet a full disk: whoever searches space that may be free leaves them out.
-    fn empty_spans(&self) -> Vec<Span> {
-        self.holes().unwrap_or_default()
+    /// Returns the spans without storage from which a load takes some, and so can meet a full disk,
+    /// in order: holes of a file on a tmpfs, also if it is only read. Their words are zero: whoever
+    /// searches space that may be free leaves them out.
+    fn costly_holes(&self) -> Vec<Span> {
+        Vec::new()
     }
 
     /// Prepares the memory behind `span` at once: it is in use, nothing leads there yet, and all of

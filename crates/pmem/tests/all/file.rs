@@ -744,7 +744,7 @@ fn a_pool_with_holes_on_a_full_disk(place: &Path) {
     std::fs::write(&ballast, vec![1; 900 << 10]).unwrap_err();
     let behind = Span::of_bytes(Addr::new(used.end_byte()), (8 << 20) - used.end_byte());
     let reader = FileMedium::open_read_only(&path, &options()).unwrap();
-    assert_eq!(reader.empty_spans().last(), Some(&behind), "loads from there would take storage");
+    assert_eq!(reader.costly_holes().last(), Some(&behind), "loads from there would take storage");
     drop(reader);
     let region = Region::new(FileMedium::open(&path, &options()).unwrap());
     let pool = Pool::open(region.clone(), Boot::default()).unwrap();

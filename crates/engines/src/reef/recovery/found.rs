@@ -159,11 +159,11 @@ pub(super) fn find_segments<M: Media>(
     let unit_bytes = settings.unit_bytes();
     let end = pm.media().bytes() / unit_bytes;
     let mut unit = pool::DATA.byte().div_ceil(unit_bytes);
-    let empty = pm.media().empty_spans();
+    let holes = pm.media().costly_holes();
     let mut segments = Vec::new();
     while unit < end {
         let at = Addr::new(unit * unit_bytes);
-        let found = match !layout::lies_in(at, &empty) && layout::may_begin(pm.load(at)?) {
+        let found = match !layout::lies_in(at, &holes) && layout::may_begin(pm.load(at)?) {
             true => read_head(pm, at, settings, seed)?,
             false => None,
         };

@@ -54,23 +54,21 @@ impl Backing {
         if !self.plan.writable || self.is_whole.load(Ordering::Relaxed) {
             return Some(Vec::new());
         }
+        let stored = if self.is_on_tmpfs() { self.data() } else { self.extents() };
         // If it does not say, whatever the reason, the caller reserves storage for all of the file.
-        self.gaps()
+        gaps(&stored?, self.mapping.bytes() / LINE * LINE)
     }
 
-    /// Returns the spans that have no storage, so far as the file system says.
-    pub(crate) fn empty_spans(&self) -> Vec<Span> {
-        match self.is_whole.load(Ordering::Relaxed) {
-            true => Vec::new(),
-            false => self.gaps().unwrap_or_default(),
-        }
+    /// Returns the spans without storage if a load from there takes some.
+    pub(crate) fn costly_holes(&self) -> Vec<Span> {
+        let stored = if self.is_on_tmpfs() { self.data() } else { None };
+        let end = self.mapping.bytes() / LINE * LINE;
+        stored.and_then(|stored| gaps(&stored, end)).unwrap_or_default()
     }
 
-    fn gaps(&self) -> Option<Vec<Span>> {
-        let is_tmpfs =
-            rustix::fs::fstatfs(&self.file.file).is_ok_and(|system| system.f_type as u64 == TMPFS);
-        let stored = if is_tmpfs { self.data()? } else { self.extents()? };
-        gaps(&stored, self.mapping.bytes() / LINE * LINE)
+    fn is_on_tmpfs(&self) -> bool {
+        let system = rustix::fs::fstatfs(&self.file.file);
+        system.is_ok_and(|system| system.f_type as u64 == TMPFS)
     }
 
     /// Returns which bytes have storage, in order.
