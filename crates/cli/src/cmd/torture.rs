@@ -13,7 +13,7 @@ use clap::{Args, builder::PossibleValuesParser};
 use everhash_store::{Db, Durability, EngineInfo, Form, engine, engines};
 use serde_json::json;
 
-use self::history::{History, Model};
+use self::history::{History, Model, Said};
 use self::writer::{ACKNOWLEDGEMENT_BYTES, Writer};
 use super::numbers::{ANY, whole};
 use super::trust_figures::Record;
@@ -58,6 +58,10 @@ pub struct Torture {
     /// Setting of the engine, such as one that makes it grow more often; see `everhash engines`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting, requires = "engine")]
     settings: Vec<(String, u64)>,
+    /// How long a database may become, in bytes: a write that finds no room is refused, and must
+    /// change nothing
+    #[arg(long, value_name = "BYTES", value_parser = whole::<u64>(1..=1 << 40))]
+    capacity: Option<u64>,
     /// Where the databases are made; by default in the directory for temporary files
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
@@ -78,6 +82,8 @@ struct Figures {
     /// Kills of processes that had not yet said anything: they made or recovered the database.
     early: u64,
     writes: u64,
+    /// Writes that found no room.
+    refused: u64,
     comparisons: u64,
 }
 
@@ -128,7 +134,7 @@ impl Torture {
                     return Err(failure.after(format_args!("(kept in {})", place.display())));
                 }
             };
-            let Figures { kills, early, writes, comparisons } = figures;
+            let Figures { kills, early, writes, comparisons, .. } = figures;
             let kept = [
                 ("kills", kills),
                 ("early", early),
@@ -157,13 +163,17 @@ impl Torture {
         let engine = self.engine.as_deref().ok_or_else(wrong)?;
         let options = self.options(engine, form, self.durability.unwrap_or_default());
         let history = History { seed: self.seed, form, threads: from.len() as u64 };
-        Ok(Writer { path: path.into(), options, history, from })
+        let may_be_full = self.capacity.is_some();
+        Ok(Writer { path: path.into(), options, history, from, may_be_full })
     }
 
     fn options(&self, engine: &str, form: Form, durability: Durability) -> everhash_store::Options {
         let mut options = Db::options().engine(engine).form(form).durability(durability);
         for (name, value) in &self.settings {
             options = options.setting(name, *value);
+        }
+        if let Some(bytes) = self.capacity {
+            options = options.capacity_bytes(bytes);
         }
         options.create_if_missing(true)
     }
@@ -284,7 +294,8 @@ impl Victim<'_> {
         let count = whole.len() as u64;
         for word in whole {
             let word = u64::from_le_bytes(word.try_into().expect("chunks of this length"));
-            self.model.acknowledge(word).map_err(|what| self.broken(&what))?;
+            let said = self.model.acknowledge(word).map_err(|what| self.broken(&what))?;
+            figures.refused += u64::from(said == Said::Refused);
         }
         figures.kills += 1;
         figures.early += u64::from(count == 0);
@@ -303,6 +314,9 @@ impl Victim<'_> {
         command.args(["--seed", &history.seed.to_string()]);
         for (name, value) in &self.torture.settings {
             command.args(["--set", &format!("{name}={value}")]);
+        }
+        if let Some(bytes) = self.torture.capacity {
+            command.args(["--capacity", &bytes.to_string()]);
         }
         command.arg("--write").arg(&self.path).arg(history.threads.to_string());
         command.args(self.model.next().iter().map(u64::to_string));
@@ -353,25 +367,27 @@ impl Figures {
             kills: self.kills + other.kills,
             early: self.early + other.early,
             writes: self.writes + other.writes,
+            refused: self.refused + other.refused,
             comparisons: self.comparisons + other.comparisons,
         }
     }
 
     fn line(&self, engine: &str, json: bool) -> String {
-        let Figures { kills, early, writes, comparisons } = self;
+        let Figures { kills, early, writes, refused, comparisons } = self;
         if json {
             return json!({
                 "engine": engine,
                 "kills": kills,
                 "killed_before_a_write": early,
                 "writes": writes,
+                "refused": refused,
                 "comparisons": comparisons,
             })
             .to_string();
         }
         format!(
             "{engine}: {kills} kills, {early} of them before a write, {writes} writes that \
-             returned, {comparisons} comparisons: nothing was lost"
+             returned, {refused} of them without room, {comparisons} comparisons: nothing was lost"
         )
     }
 }
@@ -413,19 +429,24 @@ mod tests {
     #[test]
     fn a_writer_does_what_its_parent_was_told() {
         // Fails if an option does not get through: another database would be tortured.
-        let parent = torture(&["--engine", "reef", "--seed", "7", "--set", "flush_bytes=4096"]);
+        let told = "--engine reef --seed 7 --set flush_bytes=4096 --capacity 4000000";
+        let parent = torture(&told.split(' ').collect::<Vec<_>>());
         let mut victims = parent.victims(engine("reef").unwrap(), Path::new("d"));
         let victim = &mut victims[1];
-        let word = history::acknowledgement(1, 0);
+        let word = history::acknowledgement(1, 0, Said::Done);
         victim.model.acknowledge(word).unwrap();
         let command = victim.command().unwrap();
         let arguments: Vec<_> = command.get_args().map(|one| one.to_str().unwrap()).collect();
         let expected = "torture --engine reef --form variable --durability process --seed 8 \
-                        --set flush_bytes=4096 --write d/reef-1.ehdb 2 0 1";
+                        --set flush_bytes=4096 --capacity 4000000 \
+                        --write d/reef-1.ehdb 2 0 1";
         assert_eq!(arguments.join(" "), expected);
         let child = torture(&arguments[1..]);
         assert_eq!(child.settings, [("flush_bytes".to_owned(), 4096)]);
+        assert_eq!(child.capacity, Some(4_000_000));
         let writer = child.writer().unwrap();
+        let other = torture(&["--engine", "reef", "--write", "d", "1", "0"]).writer().unwrap();
+        assert!(writer.may_be_full && !other.may_be_full);
         assert_eq!((writer.path, writer.from), ("d/reef-1.ehdb".into(), vec![0, 1]));
         let History { seed, form, threads } = writer.history;
         assert_eq!((seed, form, threads), (8, Form::Variable, 2));
@@ -449,13 +470,13 @@ mod tests {
                 Write::Remove(key) => drop(db.remove(key).unwrap()),
                 Write::Clear => db.clear().unwrap(),
             }
-            victim.model.acknowledge(history::acknowledgement(0, index)).unwrap();
+            victim.model.acknowledge(history::acknowledgement(0, index, Said::Done)).unwrap();
         }
         db.close().unwrap();
         victim.compare(&mut figures).unwrap();
         assert_eq!(figures.comparisons, 1);
         for index in 300..400 {
-            victim.model.acknowledge(history::acknowledgement(0, index)).unwrap();
+            victim.model.acknowledge(history::acknowledgement(0, index, Said::Done)).unwrap();
         }
         let finding = format!("{:?}", victim.compare(&mut figures).unwrap_err());
         assert!(finding.contains("status: 1") && finding.contains("reef, 8/8, "), "{finding}");
@@ -469,7 +490,7 @@ mod tests {
         let mut victims = parent.victims(engine("reef").unwrap(), Path::new("d"));
         let (victim, mut figures) = (&mut victims[0], Figures::default());
         let words = |indexes: &[u64]| -> Vec<u8> {
-            let said = indexes.iter().map(|index| history::acknowledgement(0, *index));
+            let said = indexes.iter().map(|index| history::acknowledgement(0, *index, Said::Done));
             said.flat_map(u64::to_le_bytes).collect()
         };
         victim.take_note(&[], &mut figures).unwrap();

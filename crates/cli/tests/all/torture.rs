@@ -17,6 +17,7 @@ fn p01_killed_writers_lose_nothing_with_any_engine() {
     assert!(engines.iter().all(|engine| engine["writes"].as_u64().unwrap() > 100), "{text}");
     // Six databases of each, every one of them read in the end.
     assert!(engines.iter().all(|engine| engine["comparisons"] == 6), "{text}");
+    assert_eq!(total["refused"], 0);
     for figure in ["kills", "writes", "comparisons", "killed_before_a_write"] {
         let sum: u64 = engines.iter().map(|engine| engine[figure].as_u64().unwrap()).sum();
         assert_eq!(total[figure], sum, "{figure}: {text}");
@@ -24,6 +25,18 @@ fn p01_killed_writers_lose_nothing_with_any_engine() {
     assert!(total["killed_before_a_write"].as_u64() < total["kills"].as_u64(), "{text}");
     assert_eq!(total["engine"], "all");
     assert!(total["killed_before_a_write"].as_u64() > Some(0), "{text}");
+}
+
+#[test]
+fn p10_killed_writers_without_room_lose_nothing() {
+    // Fails if a kill of a process that has just been refused room takes something back, if what
+    // was refused is there, or if a database without room does not open.
+    let place = Place::new();
+    let one = ["torture", "--form", "variable", "--durability", "process", "--json"];
+    let text = place.ok(&[&one[..], &["--kills", "8", "--capacity", "2000000"]].concat());
+    let text = String::from_utf8(text).unwrap();
+    let total: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert!(total["refused"].as_u64() > Some(0) && total["refused"] != total["writes"], "{text}");
 }
 
 #[test]

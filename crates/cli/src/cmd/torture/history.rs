@@ -17,6 +17,17 @@ const PHASE: u64 = 5_000;
 /// The number of a thread is in the highest byte of an acknowledgement.
 const THREAD_SHIFT: u32 = 56;
 
+/// Set in an acknowledgement of a write that was refused.
+const REFUSED: u64 = 1 << 55;
+
+/// What a process says of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    Done,
+    /// There was no room: nothing has changed.
+    Refused,
+}
+
 /// The writes of all threads. Threads have keys of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
@@ -104,19 +115,22 @@ impl Model {
         &self.returned
     }
 
-    /// Takes note that a write returned.
-    pub fn acknowledge(&mut self, word: u64) -> Result<(), String> {
-        let (thread, index) = (word >> THREAD_SHIFT, word & ((1 << THREAD_SHIFT) - 1));
+    /// Takes note that a write returned, and how.
+    pub fn acknowledge(&mut self, word: u64) -> Result<Said, String> {
+        let (thread, index) = (word >> THREAD_SHIFT, word & (REFUSED - 1));
         match self.returned.get_mut(thread as usize) {
             Some(returned) if *returned == index => *returned += 1,
             _ => return Err(format!("thread {thread} said that write {index} returned")),
+        }
+        if word & REFUSED != 0 {
+            return Ok(Said::Refused);
         }
         match self.history.write(thread, index) {
             Write::Put(key, _) => drop(self.pairs.insert(key, (thread, index))),
             Write::Remove(key) => drop(self.pairs.remove(&key)),
             Write::Clear => self.pairs.clear(),
         }
-        Ok(())
+        Ok(Said::Done)
     }
 
     /// Compares what a database holds with what it must hold. The write that each thread was at may
@@ -175,8 +189,9 @@ pub fn distinct(pairs: Vec<Pair>, count: u64) -> Result<HashMap<Vec<u8>, Vec<u8>
 }
 
 /// Returns the word of an acknowledgement.
-pub fn acknowledgement(thread: u64, index: u64) -> u64 {
-    thread << THREAD_SHIFT | index
+pub fn acknowledgement(thread: u64, index: u64, said: Said) -> u64 {
+    let refused = if said == Said::Refused { REFUSED } else { 0 };
+    thread << THREAD_SHIFT | refused | index
 }
 
 /// A word that looks random. Source: the finaliser of SplitMix64.
@@ -197,7 +212,7 @@ mod tests {
         let mut model = Model::new(history);
         let mut pairs = HashMap::new();
         for index in 0..count {
-            model.acknowledge(acknowledgement(0, index)).unwrap();
+            model.acknowledge(acknowledgement(0, index, Said::Done)).unwrap();
             match history.write(0, index) {
                 Write::Put(key, value) => drop(pairs.insert(key, value)),
                 Write::Remove(key) => drop(pairs.remove(&key)),
@@ -255,9 +270,31 @@ mod tests {
     fn writes_return_in_their_order() {
         // Fails if a writer could leave a number out and nobody noticed.
         let (mut model, _) = after(5);
-        assert!(model.acknowledge(acknowledgement(0, 6)).is_err());
-        assert!(model.acknowledge(acknowledgement(1, 0)).is_err());
-        assert!(model.acknowledge(acknowledgement(0, 5)).is_ok());
+        assert!(model.acknowledge(acknowledgement(0, 6, Said::Done)).is_err());
+        assert!(model.acknowledge(acknowledgement(1, 0, Said::Done)).is_err());
+        assert!(model.acknowledge(acknowledgement(0, 5, Said::Done)).is_ok());
+    }
+
+    #[test]
+    fn a_write_that_was_refused_has_changed_nothing() {
+        // Fails if a pair for which there was no room had to be there, or could be; or if the next
+        // write were not expected.
+        let found = (500..).find_map(|count| {
+            let (model, pairs) = after(count);
+            match model.history().write(0, count) {
+                Write::Put(key, value) if pairs.iter().all(|pair| pair.0 != key) => {
+                    Some((model, pairs, count, (key, value)))
+                }
+                _ => None,
+            }
+        });
+        let (mut model, mut pairs, count, new) = found.unwrap();
+        let refused = acknowledgement(0, count, Said::Refused);
+        assert_eq!(model.acknowledge(refused), Ok(Said::Refused));
+        assert_eq!((model.next(), model.compare(pairs.clone())), (&[count + 1][..], Ok(())));
+        pairs.push(new);
+        assert!(model.compare(pairs).is_err());
+        assert!(model.acknowledge(refused).is_err());
     }
 
     #[test]

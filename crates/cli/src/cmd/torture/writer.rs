@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use everhash_store::{Db, Options};
 
-use super::history::{History, Write, acknowledgement};
+use super::history::{History, Said, Write, acknowledgement};
 use crate::failure::{Failure, Outcome};
 
 /// Length of what is said of a write. A pipe takes so few bytes whole or not at all.
@@ -20,6 +20,8 @@ pub struct Writer {
     pub history: History,
     /// The first write of each thread.
     pub from: Vec<u64>,
+    /// Whether a write may find no room.
+    pub may_be_full: bool,
 }
 
 impl Writer {
@@ -28,10 +30,12 @@ impl Writer {
         let db = self.options.open(&self.path)?;
         std::thread::scope(|scope| {
             let db = &db;
-            let history = self.history;
+            let (history, may_be_full) = (self.history, self.may_be_full);
             let threads: Vec<_> = (0..)
                 .zip(&self.from)
-                .map(|(thread, from)| scope.spawn(move || write(db, history, thread, *from)))
+                .map(|(thread, from)| {
+                    scope.spawn(move || write(db, history, thread, *from, may_be_full))
+                })
                 .collect();
             let ends = threads.into_iter().map(|thread| thread.join().expect("no writer panics"));
             ends.collect::<Outcome<()>>()
@@ -39,17 +43,22 @@ impl Writer {
     }
 }
 
-fn write(db: &Db, history: History, thread: u64, from: u64) -> Outcome {
+fn write(db: &Db, history: History, thread: u64, from: u64, may_be_full: bool) -> Outcome {
     let failed = |error| Failure::device(format_args!("the pipe to who listens: {error}"));
     // Not the locked and buffered output of the process: what is said is in the pipe at once.
     let mut pipe = File::from(std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
     for index in from.. {
-        match history.write(thread, index) {
-            Write::Put(key, value) => drop(db.put(key, value)?),
-            Write::Remove(key) => drop(db.remove(key)?),
-            Write::Clear => db.clear()?,
-        }
-        let word = acknowledgement(thread, index).to_le_bytes();
+        let done = match history.write(thread, index) {
+            Write::Put(key, value) => db.put(key, value).map(drop),
+            Write::Remove(key) => db.remove(key).map(drop),
+            Write::Clear => db.clear(),
+        };
+        let said = match done {
+            Ok(()) => Said::Done,
+            Err(error) if may_be_full && error.is_full() => Said::Refused,
+            Err(error) => return Err(error.into()),
+        };
+        let word = acknowledgement(thread, index, said).to_le_bytes();
         match pipe.write_all(&word) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
