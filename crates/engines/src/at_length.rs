@@ -51,15 +51,8 @@ fn crashes_in_a_row<E: Engine>() {
     let efforts = [Model::Adr, Model::Eadr, Model::File].map(|model| crash::Effort {
         model,
         seeds: 2..4,
-        operations: 4,
-        depth: 3,
-        nested_one_in: 4,
-        killed_one_in: 1,
-        restart_one_in: 1 << 20,
-        growth_one_in: 1 << 20,
-        closed_one_in: 1 << 20,
         executions: EXECUTIONS,
-        ..crash::Effort::default()
+        ..crash::Effort::three_in_a_row()
     });
     let forms = E::CAPABILITIES.all_forms();
     for (form, effort) in forms.iter().flat_map(|form| efforts.iter().map(move |it| (*form, it))) {

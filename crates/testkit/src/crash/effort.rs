@@ -102,6 +102,21 @@ const LIMITS: Limits = Limits {
 };
 
 impl Effort {
+    /// A few operations and crashes three deep: what power loss has torn is repeated by a recovery,
+    /// and torn again. Nothing else is tried beside that.
+    pub fn three_in_a_row() -> Effort {
+        Effort {
+            operations: 4,
+            depth: 3,
+            nested_one_in: 4,
+            killed_one_in: 1,
+            restart_one_in: 1 << 20,
+            growth_one_in: 1 << 20,
+            closed_one_in: 1 << 20,
+            ..Effort::default()
+        }
+    }
+
     /// The same effort under another model.
     pub fn under(self, model: Model) -> Effort {
         Effort { model, ..self }

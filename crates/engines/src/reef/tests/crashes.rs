@@ -79,17 +79,7 @@ fn p04_a_commit_record_that_was_refused_never_counts() {
 fn p05_a_recovery_that_is_killed_and_done_again_survives_another_power_loss() {
     // Fails if the second recovery takes for durable what the first one, after power loss, had
     // stored and not fenced: both commit records, or the heads of segments, are lost then.
-    let effort = Effort {
-        seeds: 3..4,
-        operations: 4,
-        depth: 3,
-        nested_one_in: 4,
-        killed_one_in: 1,
-        restart_one_in: 1 << 20,
-        growth_one_in: 1 << 20,
-        closed_one_in: 1 << 20,
-        ..Effort::default()
-    };
+    let effort = Effort { seeds: 3..4, ..Effort::three_in_a_row() };
     let counts = survives::<Reef>(Form::WORDS, &effort);
     assert!(counts.nested > 1000, "{counts:?}");
 }
