@@ -211,6 +211,16 @@ fn holes_are_free_room_and_never_cover_what_is_in_use() {
 }
 
 #[test]
+fn what_only_touches_a_run_does_not_overlap_it() {
+    // Fails if a hole beside what is to be used counts as one in it.
+    let mut holes = FreeMap::default();
+    holes.insert(4, 4);
+    let overlaps = |(start, lines)| holes.overlaps(start, lines);
+    assert_eq!([(0, 4), (8, 1), (8, 100)].map(overlaps), [false; 3]);
+    assert_eq!([(0, 5), (3, 2), (4, 1), (5, 2), (7, 1), (7, 100)].map(overlaps), [true; 6]);
+}
+
+#[test]
 fn room_that_is_asked_for_takes_back_as_much_storage_as_it_needs() {
     // Fails if a question for a byte takes all storage back that was given to the device, or if one
     // for more finds less room than there is.

@@ -263,6 +263,17 @@ fn a_page_that_is_full_when_it_is_claimed_has_no_room() {
 }
 
 #[test]
+fn a_full_page_gives_no_slot() {
+    // Fails if bits behind the last slot, where a page has no whole number of words, count as free.
+    for slots in [1, 63, 64, 65, 100] {
+        let mut page = Page::new(slots);
+        let taken: Vec<u32> = std::iter::from_fn(|| page.take()).collect();
+        assert_eq!(taken, (0..slots).collect::<Vec<_>>());
+        assert!(page.is_full());
+    }
+}
+
+#[test]
 fn a_page_length_that_no_heap_has_is_a_bug_of_ours() {
     // Fails if records overlap, or if the number of a slot does not fit.
     for bytes in [0, 128, 1000, 1 << 33] {
