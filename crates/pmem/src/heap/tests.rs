@@ -263,6 +263,19 @@ fn a_page_that_is_full_when_it_is_claimed_has_no_room() {
 }
 
 #[test]
+fn pages_are_numbered_from_the_beginning_of_the_space() {
+    // Fails if a page has another number when it is taken than when a record in it is given back:
+    // that would be told only where the space begins far behind the beginning of the medium.
+    for from in [FROM.byte(), PAGE / 2, PAGE - 64, 5 * PAGE + 64] {
+        let region = Region::new(Image::<Std>::new(16 * PAGE, 16 * PAGE));
+        let heap = Heap::new(Arc::new(Space::fresh(region, Addr::new(from))), PAGE);
+        let taken: Vec<_> = (0..20).map(|_| heap.take(class(128)).unwrap()).collect();
+        taken.iter().for_each(|at| heap.give(*at, class(128)));
+        assert_eq!(heap.usage().unwrap().pages, 0, "from {from}");
+    }
+}
+
+#[test]
 fn a_full_page_gives_no_slot() {
     // Fails if bits behind the last slot, where a page has no whole number of words, count as free.
     for slots in [1, 63, 64, 65, 100] {

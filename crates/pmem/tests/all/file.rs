@@ -448,6 +448,20 @@ fn what_is_renewed_never_makes_the_file_longer() {
 }
 
 #[test]
+fn a_file_that_grows_takes_storage_for_its_length_and_no_more() {
+    // Fails if what is allocated is reckoned from another place than the old end: storage behind
+    // the new end is in no table, and on a disk without room a growth fails that there is room for.
+    let directory = Directory::new();
+    let medium = published(&directory, 1 << 20);
+    for bytes in [3 << 20, 4 << 20] {
+        medium.grow(bytes).unwrap();
+        let taken = std::fs::metadata(directory.file()).unwrap().blocks() * 512;
+        // File systems keep some blocks for their own lists.
+        assert!((bytes..bytes + (1 << 16)).contains(&taken), "{bytes}: {taken}");
+    }
+}
+
+#[test]
 fn a_killed_process_loses_nothing_it_stored() {
     // Fails if stores wait anywhere in the process, in any mode: the child is killed in full run.
     let directory = Directory::new();

@@ -223,6 +223,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_name_is_cut_as_late_as_its_characters_allow() {
+        // Fails if a name is too long, is cut within a character, or loses more than it must.
+        let kept = LONGEST_STEM - 17;
+        for before in 0..3 {
+            let name = format!("{}{}", "a".repeat(before), "\u{e9}".repeat(120));
+            let stem = stem(OsStr::new(&name)).into_string().unwrap();
+            let (beginning, hash) = stem.split_once('~').unwrap();
+            assert!(name.starts_with(beginning) && hash.len() == 16, "{stem}");
+            assert_eq!(beginning.len(), kept - (kept - before) % 2, "{stem}");
+        }
+    }
+
+    #[test]
     fn a_child_that_drops_its_copy_leaves_the_file_to_its_parent() {
         // Fails if a child of `fork` removed the new file that its parent is about to publish.
         let path = std::env::temp_dir().join(format!("everhash-forked-{}", std::process::id()));
