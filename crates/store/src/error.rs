@@ -121,11 +121,11 @@ pub enum Error {
     },
     /// The database was closed cleanly and everything in it is durable, but its maintenance had
     /// failed before.
-    #[error("{path}: closed cleanly, but its maintenance had failed ({cause}); check the database")]
+    #[error("{path}: closed cleanly, but its maintenance had failed: {cause}")]
     Maintenance {
         /// The path of the file.
         path: Shown,
-        /// The failure.
+        /// The failure, and what to do.
         cause: String,
     },
     /// The process was forked after the database was opened.

@@ -186,7 +186,7 @@ impl Maintenance {
 
     /// Returns the failure that a close reports.
     pub(crate) fn failure(&self) -> Option<String> {
-        let kept = self.kept().clone();
+        let kept = self.kept().as_deref().map(with_advice);
         kept.or_else(|| self.state().failure.clone())
     }
 
@@ -345,13 +345,19 @@ fn maintain_until_stopped(core: &Core) {
 fn attempt(core: &Core) -> (Upkeep, Option<String>) {
     match catch_unwind(AssertUnwindSafe(|| core.maintain())) {
         Ok(Ok(upkeep)) => (upkeep, None),
-        Ok(Err(error)) => (Upkeep::default(), Some(error.cause())),
+        // That says what to do itself, and a check would find nothing.
+        Ok(Err(error)) if error.is_full() => (Upkeep::default(), Some(error.cause())),
+        Ok(Err(error)) => (Upkeep::default(), Some(with_advice(&error.cause()))),
         Err(panic) => {
             let cause = format!("a panic: {}", text_of(&*panic));
             core.maintenance.keep(core.path(), cause.clone());
             (Upkeep::default(), Some(cause))
         }
     }
+}
+
+fn with_advice(cause: &str) -> String {
+    format!("{cause}; check the database")
 }
 
 /// Returns the message of a panic.
@@ -449,7 +455,7 @@ mod tests {
         for cause in ["first", "second"] {
             maintenance.keep(Path::new("pairs.ehdb"), cause.to_owned());
         }
-        assert_eq!(maintenance.failure().as_deref(), Some("first"));
+        assert_eq!(maintenance.failure().as_deref(), Some("first; check the database"));
         maintenance.forget();
         assert_eq!(maintenance.failure(), None);
     }

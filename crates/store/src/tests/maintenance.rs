@@ -133,18 +133,23 @@ fn p12_a_panic_inside_an_engine_never_ends_durability_in_silence() {
 
 #[test]
 fn an_interval_ends_although_maintenance_fails_panics_or_has_always_more_to_do() {
-    // Fails if the thread that syncs ended, or never came to its sync.
+    // Fails if the thread that syncs ended, or never came to its sync, or if a close says what does
+    // not help.
     let more = |_| Some(Ok(Upkeep { deadline: None, more: true }));
     let poisoned = |_| Some(Err(IndexError::Poisoned));
     let damaged = |_| Some(Err(IndexError::Corrupt { at: 8, broken: "a test is sound" }));
+    let full = |_| Some(Err(IndexError::Full { needed: 64 }));
     let panicked = |_| panic!("inside the engine");
     let late = |_| Some(Ok(Upkeep { deadline: Some(Duration::MAX), more: false }));
-    for (maintain, closes) in [
-        (more as fn(u32) -> _, true),
-        (late, true),
-        (poisoned, false),
-        (damaged, false),
-        (panicked, false),
+    let checks = Some("; check the database");
+    for (maintain, advice) in [
+        (more as fn(u32) -> _, None),
+        (late, None),
+        (poisoned, checks),
+        (damaged, checks),
+        (panicked, checks),
+        // A check would not help.
+        (full, Some("; free space, or raise the limit")),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pairs.ehdb");
@@ -156,9 +161,11 @@ fn an_interval_ends_although_maintenance_fails_panics_or_has_always_more_to_do()
             db.put(number.to_be_bytes(), b"value").unwrap();
             wait_until("the interval ends", || faults.syncs() > before);
         }
-        match (db.close(), closes) {
-            (Ok(()), true) => {}
-            (Err(Error::Maintenance { cause, .. }), false) => assert!(!cause.is_empty()),
+        match (db.close(), advice) {
+            (Ok(()), None) => {}
+            (Err(Error::Maintenance { cause, .. }), Some(advice)) => {
+                assert!(cause.len() > advice.len() && cause.ends_with(advice), "{cause}");
+            }
             (other, _) => panic!("{other:?}"),
         }
         // Closed cleanly in both cases.
