@@ -39,24 +39,27 @@ fn first_life(directory: &Directory, system: &Arc<dyn System>) -> Result<()> {
     pool.close()
 }
 
-/// Opens the pool as an engine does, and returns the words that a reader is shown.
+/// Returns the words that a reader is shown.
+fn words(region: &Region<FileMedium>) -> Vec<u64> {
+    let pm = region.access();
+    (0..WORDS).map(|index| pm.load(place(index)).unwrap()).collect()
+}
+
+/// Opens the pool as an engine does, and returns the words.
 fn recover(region: &Region<FileMedium>) -> Result<Vec<u64>> {
     let pool = Pool::open(region.clone(), BOOT)?;
-    let pm = pool.access();
     if pool.previous_shutdown() != Shutdown::Clean {
-        pm.sync(SITE)?;
+        pool.access().sync(SITE)?;
     }
     pool.recovered()?;
-    (0..WORDS).map(|index| pm.load(place(index))).collect()
+    Ok(words(region))
 }
 
 /// Returns the words after power loss, and how the pool was shut down.
 fn after_power(directory: &Directory, system: &Faulty) -> (Vec<u64>, Shutdown) {
     system.fail_power();
     let region = open(directory, Arc::new(Os));
-    let pm = region.access();
-    let words = (0..WORDS).map(|index| pm.load(place(index)).unwrap()).collect();
-    (words, Pool::status(&region, Boot([8, 8])).unwrap().previous)
+    (words(&region), Pool::status(&region, Boot([8, 8])).unwrap().previous)
 }
 
 /// Runs the first life with each of its syncs failing in turn, and `judge` after each that failed
@@ -122,8 +125,7 @@ fn p05_what_is_written_again_is_durable_once_the_pool_is_open() {
     let places = each_failed_sync(|directory, system, number| {
         let region = open(directory, Arc::clone(system) as Arc<dyn System>);
         drop(Pool::open(region.clone(), BOOT).unwrap());
-        let pm = region.access();
-        let shown: Vec<u64> = (0..WORDS).map(|index| pm.load(place(index)).unwrap()).collect();
+        let shown = words(&region);
         drop(region);
         assert_eq!(after_power(directory, system).0, shown, "sync {number}");
     });

@@ -520,10 +520,10 @@ fn growth_and_bounds_are_those_of_a_medium() {
     let region = Region::new(Emulated::<Std>::new(&memory("dram"), Timing::Counting, 4096, 8192));
     let pm = region.access();
     assert!(pm.load(Addr::new(4096)).is_err());
-    for words in [1, 2] {
-        let at = Addr::new(4104 - WORD * words);
-        assert!(pm.read_words(at, &mut [0; 2][..words as usize]).is_err());
-        assert!(pm.write_words(at, &[1; 2][..words as usize]).is_err());
+    for (from, words) in [(4096, 1), (4088, 2)] {
+        let at = Addr::new(from);
+        assert!(pm.read_words(at, &mut [0; 2][..words]).is_err());
+        assert!(pm.write_words(at, &[1; 2][..words]).is_err());
     }
     region.media().grow(8192).unwrap();
     assert_eq!(pm.load(Addr::new(8184)).unwrap(), 0);
