@@ -171,8 +171,7 @@ fn all_pairs_for_which_room_was_made_together_find_it() {
 
 #[test]
 fn a_leaf_whose_pairs_all_go_to_one_half_keeps_them() {
-    // Fails if a split loses pairs that find no slot in the order in which it moves them: of such
-    // leaves one in ten is so full.
+    // Fails if a split loses pairs of a leaf of which one half is as full as the whole was.
     for round in 0..200u64 {
         let (mut known, mut place) = (Known::new(4), 0);
         while known.shard.latch.lock().unwrap().leaves == 1 {
@@ -182,6 +181,26 @@ fn a_leaf_whose_pairs_all_go_to_one_half_keeps_them() {
         }
         known.holds();
     }
+}
+
+#[test]
+fn a_leaf_keeps_pairs_that_find_no_slot_in_the_order_in_which_they_are_moved() {
+    // Fails if a split loses those that it finds no slot for when it moves one bucket after the
+    // other: pairs of the last bucket that lie in the first one go home first, and take the room of
+    // those that are there as far from home as a pair may be.
+    let mut known = Known::new(4);
+    let length = Size::new(4, (0, 1), 0).length;
+    // The lowest bit chooses the half, bits 20 to 51 the home.
+    let hash = |home: u64, place: u64| (((home << 32) / length + 1) << 20) | place << 1;
+    let (reach, last) = (6, length - 1);
+    let far = length - reach;
+    (1..=8 * reach).for_each(|place| known.insert(hash(far, place), place));
+    (49..=56).for_each(|place| known.insert(hash(last, place), place));
+    assert_eq!(known.shard.latch.lock().unwrap().leaves, 1);
+    // One that the full leaf has no room for, and that goes to the other half.
+    known.insert(hash(far, 57) | 1, 57);
+    assert_eq!(known.shard.latch.lock().unwrap().leaves, 2);
+    known.holds();
 }
 
 #[test]
