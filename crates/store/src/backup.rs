@@ -161,3 +161,30 @@ impl<'p> NewCopy<'p> {
         Ok(self.count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::NewCopy;
+    use crate::Db;
+    use crate::tables::{Traces, prefix};
+
+    #[test]
+    fn a_copy_without_room_for_the_header_of_its_tables_is_refused() {
+        // Fails if it counts as a copy: its tables could not be opened.
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("copy.ehdb");
+        let options = Db::options().capacity_bytes(1 << 20);
+        let mut copy = NewCopy::begin(&options, &target, false).unwrap();
+        let mut traces = Traces::default();
+        traces.note(&prefix::joined(20, b"a key of a table"), b"value").unwrap();
+        // Until not even the shortest pair is taken, wherever its key belongs.
+        for length in [4096, 64, 0] {
+            let (value, table) = (vec![0; length], &copy.new.table);
+            let add = |n| table.insert(format!("{length} {n}").as_bytes(), &value);
+            assert!((0..1_000).filter(|n| add(*n).is_err()).count() > 500);
+        }
+        copy.add_header(&traces);
+        let error = copy.finish().unwrap_err();
+        assert!(error.is_full() && !target.exists(), "{error}");
+    }
+}

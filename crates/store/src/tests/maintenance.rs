@@ -660,6 +660,37 @@ fn without_a_thread_what_failed_maintenance_left_is_synced_and_reported() {
     assert!(matches!(db.close(), Err(Error::Maintenance { .. })));
 }
 
+/// Says to the process of the next test that no thread can be started there.
+const NO_THREADS: &str = "EVERHASH_TEST_NO_THREADS";
+
+#[test]
+fn where_the_system_refuses_a_thread_writers_do_the_maintenance() {
+    // Fails if they count on a thread that is not there: nothing would be synced any more.
+    if std::env::var_os(NO_THREADS).is_none() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--test-threads=1", "--nocapture"])
+            .arg("tests::maintenance::where_the_system_refuses_a_thread_writers_do_the_maintenance")
+            .env(NO_THREADS, "")
+            // No machine has room for such a stack.
+            .env("RUST_MIN_STACK", (1u64 << 60).to_string())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&child.stderr));
+        return;
+    }
+    assert!(std::thread::Builder::new().spawn(|| {}).is_err());
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(|_| None, |_| None);
+    let syncs = Syncs::Every(Duration::ZERO);
+    let db = faulty::database(&directory.path().join("p.ehdb"), &faults, syncs, true);
+    for number in 0..128u32 {
+        db.put(number.to_be_bytes(), b"value").unwrap();
+    }
+    assert_eq!((faults.maintenances(), faults.syncs()), (1, 1));
+    db.close().unwrap();
+}
+
 #[test]
 fn without_a_thread_the_end_of_an_interval_begins_the_next() {
     // Fails if every 128th write waited for the device once the first interval is over.
