@@ -11,6 +11,8 @@ mod fuzz;
 mod help;
 mod killed;
 mod messages;
+#[cfg(feature = "judges")]
+mod race;
 mod refusals;
 mod round_trip;
 mod support;
