@@ -195,8 +195,16 @@ impl Torture {
     /// look like a broken promise.
     fn try_options(&self, engine: &EngineInfo, directory: &Path) -> Outcome {
         let path = directory.join("options.ehdb");
+        let failed = |error: everhash_store::Error| match self.capacity {
+            Some(bytes) if error.is_full() => Failure::usage(format_args!(
+                "--capacity {bytes}: too little for an empty database of {}; choose more",
+                engine.name
+            )),
+            _ => error.into(),
+        };
         for (form, durability) in self.turns() {
-            self.options(engine.name, form, durability).open(&path)?.close()?;
+            let db = self.options(engine.name, form, durability).open(&path).map_err(failed)?;
+            db.close()?;
             std::fs::remove_file(&path)
                 .map_err(|error| Failure::device(format_args!("{}: {error}", path.display())))?;
         }
@@ -297,6 +305,7 @@ impl Victim<'_> {
             let said = self.model.acknowledge(word).map_err(|what| self.broken(&what))?;
             figures.refused += u64::from(said == Said::Refused);
         }
+        self.model.killed();
         figures.kills += 1;
         figures.early += u64::from(count == 0);
         figures.writes += count;
@@ -427,6 +436,18 @@ mod tests {
     }
 
     #[test]
+    fn a_capacity_for_which_an_engine_is_too_large_is_said_to_be_too_little() {
+        // Fails if the device were said to be full, or an option that is given to look like a
+        // broken promise.
+        let folder = tempfile::tempdir().unwrap();
+        let torture = torture(&["--engine", "elimda", "--capacity", "100000"]);
+        let failure = torture.try_options(engine("elimda").unwrap(), folder.path()).unwrap_err();
+        let text = format!("{failure:?}");
+        assert!(text.contains("--capacity 100000: too little for an empty"), "{text}");
+        assert!(text.contains("status: 2"), "{text}");
+    }
+
+    #[test]
     fn a_writer_does_what_its_parent_was_told() {
         // Fails if an option does not get through: another database would be tortured.
         let told = "--engine reef --seed 7 --set flush_bytes=4096 --capacity 4000000";
@@ -498,6 +519,29 @@ mod tests {
         assert_eq!((figures.kills, figures.early, figures.writes), (2, 1, 2));
         let finding = format!("{:?}", victim.take_note(&words(&[3]), &mut figures).unwrap_err());
         assert!(finding.contains("status: 1") && finding.contains("write 3 returned"), "{finding}");
+    }
+
+    #[test]
+    fn what_a_killed_process_was_at_is_in_doubt_if_the_next_one_is_refused() {
+        // Fails if nobody told the model that the process was killed.
+        let parent = torture(&["--engine", "reef", "--form", "8/8", "--capacity", "4000000"]);
+        let mut victims = parent.victims(engine("reef").unwrap(), Path::new("d"));
+        let (victim, mut figures) = (&mut victims[0], Figures::default());
+        let history = victim.model.history();
+        let found = (0..).find_map(|index| match history.write(0, index) {
+            Write::Put(key, value) => Some((index, (key, value))),
+            _ => None,
+        });
+        let (put, pair) = found.unwrap();
+        let before: Vec<_> = (0..put)
+            .flat_map(|index| history::acknowledgement(0, index, Said::Done).to_le_bytes())
+            .collect();
+        victim.take_note(&before, &mut figures).unwrap();
+        let refused = history::acknowledgement(0, put, Said::Refused).to_le_bytes();
+        victim.take_note(&refused, &mut figures).unwrap();
+        assert_eq!((figures.writes, figures.refused), (put + 1, 1));
+        assert_eq!(victim.model.compare([pair]), Ok(()));
+        assert_eq!(victim.model.compare([]), Ok(()));
     }
 
     #[test]

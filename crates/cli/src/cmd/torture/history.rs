@@ -98,12 +98,18 @@ pub struct Model {
     returned: Vec<u64>,
     /// Which write gave each key that is there its value: its thread and index.
     pairs: HashMap<Vec<u8>, (u64, u64)>,
+    /// The write that each thread of a killed process was at: it may have happened.
+    interrupted: Option<Vec<u64>>,
+    /// What else may have happened to a key since its last write that returned: writes that a kill
+    /// interrupted, and that were refused when the next process tried them again.
+    doubts: HashMap<Vec<u8>, Vec<Write>>,
 }
 
 impl Model {
     pub fn new(history: History) -> Model {
         let returned = vec![0; history.threads as usize];
-        Model { history, returned, pairs: HashMap::new() }
+        let doubts = HashMap::new();
+        Model { history, returned, pairs: HashMap::new(), interrupted: None, doubts }
     }
 
     pub fn history(&self) -> History {
@@ -122,27 +128,63 @@ impl Model {
             Some(returned) if *returned == index => *returned += 1,
             _ => return Err(format!("thread {thread} said that write {index} returned")),
         }
+        let write = self.history.write(thread, index);
         if word & REFUSED != 0 {
+            let interrupted = self.interrupted.as_ref();
+            if interrupted.is_some_and(|writes| writes[thread as usize] == index) {
+                self.doubt(write);
+            }
             return Ok(Said::Refused);
         }
-        match self.history.write(thread, index) {
-            Write::Put(key, _) => drop(self.pairs.insert(key, (thread, index))),
-            Write::Remove(key) => drop(self.pairs.remove(&key)),
-            Write::Clear => self.pairs.clear(),
+        match write {
+            Write::Put(key, _) => {
+                self.doubts.remove(&key);
+                self.pairs.insert(key, (thread, index));
+            }
+            Write::Remove(key) => {
+                self.doubts.remove(&key);
+                self.pairs.remove(&key);
+            }
+            Write::Clear => {
+                self.doubts.clear();
+                self.pairs.clear();
+            }
         }
         Ok(Said::Done)
     }
 
+    /// Takes note that the process was killed.
+    pub fn killed(&mut self) {
+        self.interrupted = Some(self.returned.clone());
+    }
+
+    /// Takes note of a write that was refused, and that an earlier process may have done.
+    fn doubt(&mut self, write: Write) {
+        match &write {
+            Write::Put(key, _) | Write::Remove(key) => {
+                self.doubts.entry(key.clone()).or_default().push(write);
+            }
+            Write::Clear => {
+                for key in self.pairs.keys() {
+                    self.doubts.entry(key.clone()).or_default().push(Write::Clear);
+                }
+            }
+        }
+    }
+
     /// Compares what a database holds with what it must hold. The write that each thread was at may
-    /// have happened; a clear, to any part.
+    /// have happened; a clear, to any part. So may a write of which a later process could only say
+    /// that there was no room to do it again.
     pub fn compare(&self, pairs: impl IntoIterator<Item = Pair>) -> Result<(), String> {
         let mut missing: HashMap<&[u8], (u64, u64)> =
             self.pairs.iter().map(|(key, write)| (key.as_slice(), *write)).collect();
         let under_way: Vec<_> = (0..self.history.threads)
             .map(|thread| self.history.write(thread, self.returned[thread as usize]))
             .collect();
+        let may_have_happened =
+            |key: &[u8]| under_way.iter().chain(self.doubts.get(key).into_iter().flatten());
         for (key, value) in pairs {
-            let put = under_way.iter().any(
+            let put = may_have_happened(&key).any(
                 |write| matches!(write, Write::Put(new, newer) if *new == key && *newer == value),
             );
             let write = missing.remove(key.as_slice());
@@ -157,7 +199,7 @@ impl Model {
             }
         }
         let may_miss = |key: &[u8]| {
-            under_way.iter().any(|write| match write {
+            may_have_happened(key).any(|write| match write {
                 Write::Remove(removed) => removed == key,
                 Write::Clear => true,
                 Write::Put(..) => false,
@@ -213,13 +255,17 @@ mod tests {
         let mut pairs = HashMap::new();
         for index in 0..count {
             model.acknowledge(acknowledgement(0, index, Said::Done)).unwrap();
-            match history.write(0, index) {
-                Write::Put(key, value) => drop(pairs.insert(key, value)),
-                Write::Remove(key) => drop(pairs.remove(&key)),
-                Write::Clear => pairs.clear(),
-            }
+            do_write(history.write(0, index), &mut pairs);
         }
         (model, pairs.into_iter().collect())
+    }
+
+    fn do_write(write: Write, pairs: &mut HashMap<Vec<u8>, Vec<u8>>) {
+        match write {
+            Write::Put(key, value) => drop(pairs.insert(key, value)),
+            Write::Remove(key) => drop(pairs.remove(&key)),
+            Write::Clear => pairs.clear(),
+        }
     }
 
     #[test]
@@ -295,6 +341,43 @@ mod tests {
         pairs.push(new);
         assert!(model.compare(pairs).is_err());
         assert!(model.acknowledge(refused).is_err());
+    }
+
+    #[test]
+    fn a_write_that_was_interrupted_and_then_refused_may_have_happened() {
+        // Fails if a database were accused because a killed process had done a write, and the next
+        // one found no room to do it again; or excused where no process was killed, or for what a
+        // later write of the key has settled: the first of these by a removal, the next two by a
+        // put, the last by another clear or by writes of all its keys.
+        let kinds = [(500, "put"), (501, "put"), (506, "remove"), (4 * PHASE - 1, "clear")];
+        for (at, kind) in kinds {
+            let (mut model, pairs) = after(at);
+            let write = model.history().write(0, at);
+            let found = match write {
+                Write::Put(..) => "put",
+                Write::Remove(_) => "remove",
+                Write::Clear => "clear",
+            };
+            assert_eq!(found, kind, "{at}");
+            let mut without: HashMap<_, _> = pairs.into_iter().collect();
+            let mut with = without.clone();
+            do_write(write, &mut with);
+            assert!(without != with, "{kind} changes nothing");
+            model.killed();
+            model.acknowledge(acknowledgement(0, at, Said::Refused)).unwrap();
+            assert_eq!(model.compare(without.clone()), Ok(()), "{kind}");
+            assert_eq!(model.compare(with.clone()), Ok(()), "{kind}");
+
+            let mut index = at + 1;
+            while !model.doubts.is_empty() {
+                assert!(without != with, "{kind}: {index} settled it");
+                model.acknowledge(acknowledgement(0, index, Said::Done)).unwrap();
+                do_write(model.history().write(0, index), &mut without);
+                do_write(model.history().write(0, index), &mut with);
+                index += 1;
+            }
+            assert!(without == with, "{kind}: {index} settled nothing");
+        }
     }
 
     #[test]
