@@ -57,7 +57,8 @@ static CATALOG: LazyLock<Vec<EngineInfo>> = LazyLock::new(|| {
 
 impl EngineInfo {
     /// Refuses a new database that is longer than its file may become, before there is a file, and
-    /// one for more pairs than its engine can make a table for.
+    /// one for more pairs than its engine can make a table for. Returns for how many it is to be
+    /// made: none in particular if that contradicts the chosen settings, which have precedence.
     ///
     /// # Errors
     /// [`Error::TooManyExpected`], which names the most that would do; [`Error::File`] if it is not
@@ -68,9 +69,9 @@ impl EngineInfo {
         chosen: &Chosen<'_>,
         (form, guarantees): (Form, Guarantees),
         capacity_bytes: u64,
-    ) -> crate::Result<()> {
-        let admitted = |expected_items: Option<u64>| -> crate::Result<()> {
-            let chosen = Chosen { expected_items, ..*chosen };
+    ) -> crate::Result<Option<u64>> {
+        let possible = |settings, expected_items: Option<u64>| -> crate::Result<()> {
+            let chosen = Chosen { expected_items, settings, ..*chosen };
             let needed = self
                 .with_choice(&chosen, |choice| self.design.bytes_needed(form, choice, guarantees));
             match needed.map_err(|error| Error::of(path, error))? {
@@ -78,10 +79,16 @@ impl EngineInfo {
                 needed => Err(Error::of(path, everhash_index::Error::Full { needed })),
             }
         };
-        let Some(expected) = chosen.expected_items else { return admitted(None) };
+        let admitted = |expected_items| possible(chosen.settings, expected_items);
+        let Some(expected) = chosen.expected_items else { return admitted(None).map(|()| None) };
         let fits = |items| items <= MOST_ITEMS && admitted(Some(items)).is_ok();
         if fits(expected) {
-            return Ok(());
+            return Ok(Some(expected));
+        }
+        let wish = Some(expected.min(MOST_ITEMS));
+        let is_odd = |settings| possible(settings, wish).is_err_and(|error| error.is_setting());
+        if is_odd(chosen.settings) && !is_odd(&[]) {
+            return admitted(None).map(|()| None);
         }
         admitted(Some(0))?;
         let (mut most, mut refused) = (0, expected);

@@ -190,7 +190,9 @@ impl Options {
 
     /// Says how many pairs a new database will hold, so that it need not grow up to there. If they
     /// are more than its engine can make a table for, it is not made:
-    /// [`TooManyExpected`](crate::Error::TooManyExpected) says how many would do.
+    /// [`TooManyExpected`](crate::Error::TooManyExpected) says how many would do. A
+    /// [setting](Options::setting) that contradicts the size has precedence: the database grows by
+    /// need then.
     pub fn expected_items(mut self, count: u64) -> Self {
         self.expected_items = Some(count);
         self

@@ -187,9 +187,9 @@ impl New {
             boot: machine::boot(),
         };
         let (expected_items, settings) = (options.expected_items, &options.settings[..]);
-        let chosen = Chosen { expected_items, immediate, settings };
+        let mut chosen = Chosen { expected_items, immediate, settings };
         let on_file = (form, durability.of_file().guarantees());
-        engine.admit(path, &chosen, on_file, options.capacity_bytes)?;
+        chosen.expected_items = engine.admit(path, &chosen, on_file, options.capacity_bytes)?;
         let file = FileMedium::create(path, DATA.byte(), &file_options(options, durability));
         let file = Region::new(file.map_err(|error| Error::of_medium(path, error))?);
         let executor = threads(options);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::faulty;
-use crate::{Db, Durability, Error};
+use crate::{Db, Durability, Error, Form};
 
 #[test]
 fn nothing_comes_behind_an_error() {
@@ -72,6 +72,31 @@ fn a_copy_is_as_large_as_one_can_be_where_more_pairs_are_expected() {
     db.backup(&copy, &wish).unwrap();
     let copy = Db::open(&copy).unwrap();
     assert_eq!(copy.stats().unwrap().slots, db.stats().unwrap().slots);
+}
+
+#[test]
+fn a_setting_has_precedence_over_the_size_that_contradicts_it() {
+    // Fails if a database with such a setting could not be copied: its table would be refused, or
+    // made for so few pairs that it has no room for those there are.
+    for most in [4, 32] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Db::options().engine("turbo").form(Form::WORDS).background(false);
+        let options = options.durability(Durability::Process).setting("max_buckets", most);
+        let db = options.create(directory.path().join("pairs.ehdb")).unwrap();
+        for number in 0..30_000u64 {
+            db.put(number.to_le_bytes(), number.to_le_bytes()).unwrap();
+        }
+        assert_eq!(db.checkpoint(directory.path().join("copy")).unwrap(), 30_000);
+        for expected in [30_000, u64::MAX] {
+            let wish = options.clone().expected_items(expected);
+            db.backup(directory.path().join(format!("copy-{expected}")), &wish).unwrap();
+        }
+        let db = db.compact().unwrap();
+        assert_eq!(db.len().unwrap(), 30_000);
+        let odd = options.expected_items(30_000).setting("buckets_per_shard", 2 * most);
+        let refused = odd.create(directory.path().join("odd")).unwrap_err();
+        assert!(refused.is_setting(), "{refused}");
+    }
 }
 
 #[test]
