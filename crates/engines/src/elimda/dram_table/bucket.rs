@@ -165,11 +165,11 @@ const SLOTS: u16 = (1 << MOST_SLOTS) - 1;
 /// Returns which of these lanes are `lane`, bit i for lane i.
 #[inline(always)]
 fn equal_prints(prints: &[impl AtomicWord; PRINT_WORDS], lane: u16) -> u32 {
-    let [first, second] = [0, 2].map(|half: usize| {
-        let words = [half, half + 1].map(|word| prints[word].load(Ordering::Relaxed));
-        equal_lanes(words, u16::MAX, lane)
-    });
-    first | second << (LANES / 2)
+    // Without closures: the inliner forgets one now and then, where every search calls it.
+    let [a, b, c, d] = prints;
+    let first = [a.load(Ordering::Relaxed), b.load(Ordering::Relaxed)];
+    let second = [c.load(Ordering::Relaxed), d.load(Ordering::Relaxed)];
+    equal_lanes(first, u16::MAX, lane) | equal_lanes(second, u16::MAX, lane) << (LANES / 2)
 }
 
 /// Returns the index of the unit with these fingerprints.
