@@ -23,7 +23,7 @@ settings! {
         initial_segments = 16, |value| value.is_power_of_two() && value <= 1 << 24,
             "segments of a new table; a power of two, at most 2^24";
         lanes = 8, |value| value.is_power_of_two() && value <= MOST_LANES,
-            "lanes of the backup log; a power of two, at most 64 and at most buckets";
+            "lanes of the backup log; a power of two to 64, at most buckets (lowered to it)";
         block_lines = 128, |value| (2..=1 << 16).contains(&value),
             "lines of 64 bytes of a block of the backup log; 2 to 65536";
         log_percent = 150, |value| (100..=10_000).contains(&value),
@@ -96,13 +96,13 @@ impl ElimDaSettings {
         }
         if self.buckets == 0 {
             self.buckets = (MOST_RELOCATED / self.access_units).min(MOST_SHARING);
-            self.lanes = self.lanes.min(self.buckets);
             if self.bucket_units > 0 {
                 let shared = self.segment_units * 6 / 5 / self.buckets;
                 let wanted = shared.next_multiple_of(self.access_units);
                 self.bucket_units = self.bucket_units.max(wanted);
             }
         }
+        self.lanes = self.lanes.min(self.buckets);
         self
     }
 
@@ -133,12 +133,30 @@ impl ElimDaSettings {
     /// [`Error::Setting`] if the settings do not fit one another.
     pub fn geometry(&self, form: Form) -> Result<Geometry> {
         self.check_each()?;
-        Geometry::of_root(&self.root(), form).ok_or(Error::Setting {
-            name: "segment_units",
-            why: "there are at least as many as buckets and bucket_units and a quarter of their \
-                  product, a multiple of access_units, and lanes are at most buckets; raise it"
-                .into(),
-        })
+        Geometry::of_root(&self.root(), form).ok_or_else(|| self.misfit())
+    }
+
+    /// Says which of the settings, each of which is possible, does not fit the others.
+    fn misfit(&self) -> Error {
+        let ElimDaSettings { buckets, segment_units, bucket_units, access_units, .. } = *self;
+        let (name, why) = if segment_units < buckets || !segment_units.is_multiple_of(access_units)
+        {
+            let why =
+                format!("a multiple of access_units, {access_units}, from buckets, {buckets}");
+            ("segment_units", why)
+        } else if self.lanes > buckets {
+            ("lanes", format!("at most buckets, {buckets}"))
+        } else if bucket_units < access_units {
+            ("bucket_units", format!("0, or at least access_units, {access_units}"))
+        } else {
+            let most = segment_units.min(4 * segment_units / buckets);
+            let why = format!(
+                "at most {most} with {segment_units} segment_units for {buckets} buckets; lower \
+                 it, or raise segment_units"
+            );
+            ("bucket_units", why)
+        };
+        Error::Setting { name, why }
     }
 }
 
@@ -292,17 +310,41 @@ mod tests {
             ..ElimDaSettings::default()
         };
         sound.geometry(Form::WORDS).unwrap();
-        for wrong in [
-            ElimDaSettings { lanes: 16, ..sound },
-            ElimDaSettings { segment_units: 33, ..sound },
-            ElimDaSettings { bucket_units: 1, ..sound },
-            ElimDaSettings { bucket_units: 17, ..sound },
-            ElimDaSettings { buckets: 1, lanes: 1, bucket_units: 34, ..sound },
-            ElimDaSettings { segment_units: 6, bucket_units: 2, ..sound },
-            ElimDaSettings { access_units: 32, segment_units: 64, bucket_units: 32, ..sound },
-        ] {
-            assert!(matches!(wrong.geometry(Form::WORDS), Err(Error::Setting { .. })), "{wrong:?}");
+        let wrong = [
+            (ElimDaSettings { lanes: 16, ..sound }, "lanes: at most buckets, 8"),
+            (ElimDaSettings { segment_units: 33, ..sound }, "segment_units: a multiple of"),
+            (ElimDaSettings { bucket_units: 1, ..sound }, "bucket_units: 0, or at least"),
+            (ElimDaSettings { bucket_units: 17, ..sound }, "bucket_units: at most 16 with 32 seg"),
+            (
+                ElimDaSettings { buckets: 1, lanes: 1, bucket_units: 34, ..sound },
+                "bucket_units: at most 32 with 32 segment_units for 1 buckets",
+            ),
+            (
+                ElimDaSettings { segment_units: 6, bucket_units: 2, ..sound },
+                "segment_units: a multiple of access_units, 2, from buckets, 8",
+            ),
+            (
+                ElimDaSettings { access_units: 32, segment_units: 64, bucket_units: 32, ..sound },
+                "access_units",
+            ),
+            (ElimDaSettings { access_units: 0, ..sound }, "segment_units"),
+            (ElimDaSettings { buckets: 0, ..sound }, "lanes"),
+        ];
+        for (wrong, why) in wrong {
+            let refused = wrong.geometry(Form::WORDS).unwrap_err();
+            assert!(matches!(refused, Error::Setting { .. }), "{refused}");
+            assert!(refused.to_string().contains(why), "{refused}, {why}");
             assert_eq!(Geometry::of_root(&wrong.root(), Form::WORDS), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_has_no_more_lanes_than_buckets() {
+        // Fails if whoever chooses few buckets is told of lanes, of which nothing was said.
+        for buckets in [1, 4] {
+            let few = ElimDaSettings { buckets, ..ElimDaSettings::default() };
+            let settings = few.on_medium(Model::File.guarantees());
+            assert_eq!(settings.geometry(Form::WORDS).unwrap().lanes, buckets);
         }
     }
 
