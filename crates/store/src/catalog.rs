@@ -85,6 +85,8 @@ impl EngineInfo {
         if fits(expected) {
             return Ok(Some(expected));
         }
+        // Where only the chosen settings forbid the size, the fewer pairs with which they agree
+        // would make a table that may not grow to what they allow.
         let wish = Some(expected.min(MOST_ITEMS));
         let is_odd = |settings| possible(settings, wish).is_err_and(|error| error.is_setting());
         if is_odd(chosen.settings) && !is_odd(&[]) {

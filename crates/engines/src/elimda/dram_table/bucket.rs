@@ -165,7 +165,8 @@ const SLOTS: u16 = (1 << MOST_SLOTS) - 1;
 /// Returns which of these lanes are `lane`, bit i for lane i.
 #[inline(always)]
 fn equal_prints(prints: &[impl AtomicWord; PRINT_WORDS], lane: u16) -> u32 {
-    // Without closures: the inliner forgets one now and then, where every search calls it.
+    // Without closures: changes elsewhere in the crate decide whether the compiler inlines them,
+    // and every search comes here.
     let [a, b, c, d] = prints;
     let first = [a.load(Ordering::Relaxed), b.load(Ordering::Relaxed)];
     let second = [c.load(Ordering::Relaxed), d.load(Ordering::Relaxed)];
