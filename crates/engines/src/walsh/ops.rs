@@ -313,8 +313,9 @@ impl<M: Media> Walsh<M> {
             outcome => return outcome,
         }
         self.count_anew(pm, area, state)?;
-        let collects = self.frees_room(state) && self.begin_to_collect(pm, area, state)?;
-        if !collects && room != Room::Last {
+        let is_last = room == Room::Last;
+        let collects = self.frees_room(state) && self.begin_to_collect(pm, area, state, is_last)?;
+        if !collects && !is_last {
             self.note_short()?;
             return Err(Error::Full { needed: 0 });
         }

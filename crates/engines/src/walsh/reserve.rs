@@ -5,7 +5,8 @@
 //! rehash moves step by step, is taken only if afterwards the largest area could still be collected
 //! and each area could take the smallest log. A collection under its area's lock may use
 //! everything: it begins only if there is room for all of it, and what it frees is the reserve
-//! again.
+//! again. Where a removal has no other room, there need only be as much as is probably enough: a
+//! collection that finds no more is ended later.
 //!
 //! The invariant: whatever fills the logs that are there, the free room holds the live pairs of the
 //! largest area and a tombstone. So pairs are added only to a log whose end was counted when it was
@@ -154,9 +155,10 @@ impl<M: Media> Walsh<M> {
         (self.objects.least_words() + 1) * WORD
     }
 
-    /// Returns whether an area, whose pairs are counted, can be collected to the end. The caller
+    /// Returns whether an area, whose pairs are counted, can be collected to the end: surely, or
+    /// `probably`, if the objects of its logs are about as long as they are on average. The caller
     /// holds `rescue`.
-    pub(super) fn has_room_to_collect(&self, state: &State) -> Result<bool> {
+    pub(super) fn has_room_to_collect(&self, state: &State, probably: bool) -> Result<bool> {
         let mut left = state.left();
         // What a collection took before it was interrupted, it fills first.
         if let (Some(_), Some(log)) = (state.rehash, &state.open) {
@@ -182,8 +184,21 @@ impl<M: Media> Walsh<M> {
         self.is_free(match is_one {
             // The first log is as long as all of them need.
             true => Need { wanted: bytes, log_bytes: bytes, ..need },
+            false if probably => {
+                Need { wanted: need.wanted.min(self.usual_bytes(state, left)), ..need }
+            }
             false => need,
         })
+    }
+
+    /// Returns how much logs take for pairs that are about as long as an area's are on average.
+    fn usual_bytes(&self, state: &State, pairs: Counted) -> u64 {
+        let average = self.average_words(state, LEAST_ENTRIES);
+        let all = self.ordinary.entries + self.ordinary.object_words;
+        let (entries, object_words) = self.divide_by(average, all, average);
+        // The last object that would lie there may be longer.
+        let a_log = (object_words.saturating_sub(2 * average) / average).min(entries).max(1);
+        (pairs.items.div_ceil(a_log) + 1) * self.ordinary.bytes
     }
 
     /// Returns whether collecting an area leaves more room than there was, by what the logs hold
@@ -192,14 +207,19 @@ impl<M: Media> Walsh<M> {
         if state.rehash.is_some() {
             return true;
         }
-        let logs = state.logs.len() as u64 + u64::from(state.open.is_some());
         let heads = |count: u64| count * LogHead::BYTES as u64;
-        let now = (state.log_bytes + state.long_bytes).saturating_sub(heads(logs));
+        let now = state.log_bytes + state.long_bytes;
         // The last log divides a free run, whose rest has a head of its own.
         let end = heads(1) + LINE;
         match self.form {
-            Form::Fixed { .. } => now > (self.live(state) + 1) * self.pair_bytes() + end,
-            // Some of the room is at the ends of logs, and was there after the last collection.
+            Form::Fixed { .. } => {
+                let logs = state.logs.len() as u64 + u64::from(state.open.is_some());
+                let held = now.saturating_sub(heads(logs));
+                held > (self.live(state) + 1) * self.pair_bytes() + end
+            }
+            // Some of the room is heads and ends of logs, and was there after the last collection.
+            // With more than that counted, one smallest log that is full of tombstones would not
+            // suffice, and removals from other areas would use up the reserve meanwhile.
             Form::Variable => {
                 let Extent { log_bytes, live_bytes } = state.rehashed;
                 let left = log_bytes.saturating_sub(live_bytes);

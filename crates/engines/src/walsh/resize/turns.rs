@@ -248,8 +248,8 @@ impl<M: Media> Walsh<M> {
         state.rehash.is_some() || garbage >= most || is_long
     }
 
-    /// Begins to collect an area under its lock, if there is room for the whole collection; returns
-    /// whether a collection or an earlier rehash can now run to its end.
+    /// Begins to collect an area under its lock, if there is room for the whole collection, or
+    /// `probably` is; returns whether a collection or an earlier rehash can now run to its end.
     ///
     /// The caller holds `rescue`.
     pub(crate) fn begin_to_collect(
@@ -257,12 +257,13 @@ impl<M: Media> Walsh<M> {
         pm: &Access<'_, M>,
         area: &Area<M>,
         state: &mut State,
+        probably: bool,
     ) -> Result<bool> {
         if self.settings.resize == 0 || state.open.is_none() {
             return Ok(false);
         }
         self.count_anew(pm, area, state)?;
-        if !self.has_room_to_collect(state)? {
+        if !self.has_room_to_collect(state, probably)? {
             return Ok(false);
         }
         match state.rehash {
@@ -309,8 +310,9 @@ impl<M: Media> Walsh<M> {
                         self.frees_room(&state)
                     }
                 };
+                let probably = effort == Effort::Everything;
                 if is_wanted
-                    && self.begin_to_collect(&pm, area, &mut state)?
+                    && self.begin_to_collect(&pm, area, &mut state, probably)?
                     && self.end_to_collect(&pm, area, &mut state)?
                 {
                     any = true;
