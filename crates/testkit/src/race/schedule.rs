@@ -181,11 +181,9 @@ fn once(shared: &Arc<Shared>) -> Result<(), Failure> {
         progress.tally.undecided += undecided;
         progress.tally.schedules as usize
     });
-    // What a crash may take back of a batch is for the crash judge to say.
-    if plan.crash_every > 0
-        && round.is_multiple_of(plan.crash_every)
-        && !shared.subject.plain.batches()
-    {
+    // What a crash may take back of a batch is for the crash judge to say. (No round is a multiple
+    // of zero.)
+    if round.is_multiple_of(plan.crash_every) && !shared.subject.plain.batches() {
         let states = crash::survive(&shared.subject.plain, plan, &shared.words, &log, &tracker)?;
         shared.progress(|progress| {
             progress.tally.states += states;
