@@ -133,10 +133,12 @@ mod tests {
 
     #[test]
     fn a_quantile_is_a_bound_that_its_part_of_the_calls_keeps() {
-        // Fails if a part of the calls were rounded down to fewer, or if none at all had a bound.
+        // Fails if a part of the calls were rounded down to fewer, if none at all had a bound, or if
+        // the time of all of them were the bound of some that has one.
         let ns = |nanoseconds| Some(Duration::from_nanos(nanoseconds));
         // Of three calls, two took less than 4 ns and one less than 8.
-        let durations = Durations { counts: vec![0, 0, 2, 1, 0], total: Duration::ZERO };
+        let total = Duration::from_nanos(12);
+        let durations = Durations { counts: vec![0, 0, 2, 1, 0], total };
         assert_eq!(
             [0.0, 0.5, 0.66, 0.67, 1.0].map(|part| durations.quantile(part)),
             [ns(4), ns(4), ns(4), ns(8), ns(8)]
