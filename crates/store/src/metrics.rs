@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn a_quantile_is_a_bound_that_its_part_of_the_calls_keeps() {
-        // Fails if a part of the calls were rounded down to fewer, if none at all had a bound, or if
-        // the time of all of them were the bound of some that has one.
+        // Fails if a part of the calls were rounded down to fewer, if none at all had a bound, or
+        // if the time of all calls were the bound of those that have one.
         let ns = |nanoseconds| Some(Duration::from_nanos(nanoseconds));
         // Of three calls, two took less than 4 ns and one less than 8.
         let total = Duration::from_nanos(12);
