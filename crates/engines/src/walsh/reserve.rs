@@ -189,14 +189,15 @@ impl<M: Media> Walsh<M> {
         self.is_free(match is_one {
             // The first log is as long as all of them need.
             true => Need { wanted: bytes, log_bytes: bytes, ..need },
-            false if probably => {
+            false if probably && self.form == Form::Variable => {
                 Need { wanted: need.wanted.min(self.usual_bytes(state, left)), ..need }
             }
             false => need,
         })
     }
 
-    /// Returns how much logs take for pairs that are about as long as an area's are on average.
+    /// Returns how much logs take for byte strings that are about as long as an area's are on
+    /// average. Unit: bytes.
     fn usual_bytes(&self, state: &State, pairs: Counted) -> u64 {
         let average = self.average_words(state, LEAST_ENTRIES);
         let all = self.ordinary.entries + self.ordinary.object_words;
