@@ -22,7 +22,7 @@ impl<M: Media> Reef<M> {
         // Ends: room is made only so many times.
         loop {
             match self.clear_once() {
-                Err(Error::Full { .. }) if self.make_room(attempt)? => attempt += 1,
+                Err(Error::Full { .. }) if self.make_room(Purpose::Move, attempt)? => attempt += 1,
                 outcome => return outcome,
             }
         }

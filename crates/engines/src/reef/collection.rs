@@ -98,10 +98,15 @@ const TOMBSTONES: u64 = 8;
 /// Unit: segments. Source: ours; with four streams, a megabyte of a small file.
 const MERGED: usize = 3;
 
-/// Segments that a full medium collects at most before a write fails.
+/// The part of a segment that is worth its collection on a full medium, before tombstones are.
 ///
-/// Source: ours; each gains something.
-const ATTEMPTS: u32 = 64;
+/// Source: ours; as much as of a stream may be tombstones.
+const WORTH: u64 = TOMBSTONES;
+
+/// Segments that a full medium collects at most before a write of a pair fails.
+///
+/// Source: ours; each gains something, or comes closer to tombstones that nothing needs.
+const ATTEMPTS: usize = 64;
 
 /// What was collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,12 +232,16 @@ impl<M: Media> Reef<M> {
 
     fn chosen(&self, stream: &Stream, survey: &Survey, allowance: Allowance) -> Option<Victim> {
         let Survey { room, live, used, garbage, tombstones, best, .. } = *survey;
-        let merged = survey.merged(stream);
-        if allowance == NOTHING && merged.is_some() {
+        let (merged, is_full) = (survey.merged(stream), allowance == NOTHING);
+        if is_full && merged.is_some() {
             return merged;
         }
-        let slack = if allowance == NOTHING { 0 } else { self.segment_bytes() / WORD };
-        if tombstones > used / TOMBSTONES + slack || allowance == NOTHING && tombstones > garbage {
+        let slack = if is_full { 0 } else { self.segment_bytes() / WORD };
+        let are_many = tombstones > used / TOMBSTONES + slack || is_full && tombstones > garbage;
+        // In front of tombstones may lie hundreds of segments in which everything is alive.
+        let is_worth = |it: Victim| it.gain * WORTH > it.segment.fill;
+        let has_better = is_full && best.is_some_and(is_worth);
+        if are_many && !has_better {
             // Those of the oldest segment are garbage, and then those of the next one, as soon as
             // the epoch is durable as of which that one is the oldest.
             let oldest = stream.sealed.iter().next();
@@ -425,13 +434,13 @@ impl<M: Media> Reef<M> {
         Ok(())
     }
 
-    /// Collects and ends epochs until there is room again; returns whether there is any. The caller
-    /// holds no latch.
+    /// Collects and ends epochs until there is room again, after so many attempts for one write;
+    /// returns whether there is any. The caller holds no latch.
     ///
     /// # Errors
     /// Those of the medium.
-    pub(super) fn make_room(&self, attempt: u32) -> Result<bool> {
-        if attempt >= ATTEMPTS {
+    pub(super) fn make_room(&self, purpose: Purpose, attempt: usize) -> Result<bool> {
+        if attempt >= self.attempts(purpose)? {
             return Ok(false);
         }
         let _making_room = self.making_room.lock()?;
@@ -464,6 +473,18 @@ impl<M: Media> Reef<M> {
             self.commit_epoch()?;
         }
         Ok(gained)
+    }
+
+    /// Returns how many segments are collected at most before a write fails.
+    fn attempts(&self, purpose: Purpose) -> Result<usize> {
+        let mut attempts = ATTEMPTS;
+        if purpose != Purpose::Add {
+            // Once all of a stream were collected, its tombstones are gone.
+            for stream in &self.streams {
+                attempts += stream.0.lock()?.sealed.len();
+            }
+        }
+        Ok(attempts)
     }
 
     /// Collects a segment of a full medium, or if it cannot be moved, another one of its stream:

@@ -70,11 +70,17 @@ impl<M: Media> AtomicTable for Reef<M> {
             }
             last.insert(*key, *value);
         }
+        let purpose = match last.values().any(Option::is_some) {
+            true => Purpose::Add,
+            false => Purpose::Remove,
+        };
         let mut attempt = 0;
         // Ends: room is made only so many times.
         let due = loop {
             match self.write_all_once(&last, changed) {
-                Err(full) if is_room_wanted(&full) && self.make_room(attempt)? => attempt += 1,
+                Err(full) if is_room_wanted(&full) && self.make_room(purpose, attempt)? => {
+                    attempt += 1;
+                }
                 outcome => break outcome?,
             }
         };

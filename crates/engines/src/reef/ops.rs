@@ -22,7 +22,7 @@ enum Attempt {
     /// The key is as was decided; `cares` as of [`Reef::cares`].
     Done { cares: bool },
     /// There was no room for what was decided.
-    Refused(Error),
+    Refused(Error, Purpose),
     /// There was no room before, and the key has another value now than the one decided of.
     Outdated,
 }
@@ -48,11 +48,17 @@ impl<M: Media> Reef<M> {
 
     #[cold]
     fn write_again(&self, hash: u64, key: &[u8], edit: Edit<&[u8]>) -> Result<(bool, bool)> {
+        let purpose = match edit {
+            Edit::Remove => Purpose::Remove,
+            _ => Purpose::Add,
+        };
         let mut attempt = 0;
         // Ends: room is made only so many times.
         loop {
             match self.write_once(hash, key, edit) {
-                Err(full) if is_room_wanted(&full) && self.make_room(attempt)? => attempt += 1,
+                Err(full) if is_room_wanted(&full) && self.make_room(purpose, attempt)? => {
+                    attempt += 1;
+                }
                 outcome => return outcome,
             }
         }
@@ -157,12 +163,12 @@ impl<M: Media> Reef<M> {
                 match self.modify_once(hash, key, &mut decided, decide)? {
                     Attempt::Done { cares: true } => return self.after_write(self.shard(hash).1),
                     Attempt::Done { cares: false } => return Ok(()),
-                    Attempt::Refused(full)
-                        if is_room_wanted(&full) && self.make_room(attempt)? =>
+                    Attempt::Refused(full, purpose)
+                        if is_room_wanted(&full) && self.make_room(purpose, attempt)? =>
                     {
                         attempt += 1;
                     }
-                    Attempt::Refused(full) => return Err(full),
+                    Attempt::Refused(full, _) => return Err(full),
                     // More room would not help: what it is wanted for is not known any more.
                     Attempt::Outdated => {
                         return Err(Error::Full { needed: key.len() as u64 + WORD });
@@ -214,7 +220,7 @@ impl<M: Media> Reef<M> {
         let (seat, place, cares) = match appended {
             Err(full @ Error::Full { .. }) => {
                 *decided = Some((present, change));
-                return Ok(Attempt::Refused(full));
+                return Ok(Attempt::Refused(full, purpose));
             }
             appended => appended?,
         };
