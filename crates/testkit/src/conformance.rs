@@ -159,6 +159,7 @@ cases! {
         limits::no_operation_keeps_what_it_took,
         endings::room_is_used_again_from_open_to_close,
         limits::a_full_medium_is_an_error_and_no_end,
+        limits::a_table_that_refused_many_writes_is_emptied,
         promises::maintenance_comes_to_an_end,
         promises::a_panic_in_modify_publishes_nothing,
         promises::errors_carry_no_keys,

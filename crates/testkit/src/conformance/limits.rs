@@ -16,6 +16,14 @@ use crate::workload::Shape;
 /// To what length the medium can grow that shall become full. Unit: bytes.
 const SMALL_BYTES: u64 = 128 << 10;
 
+/// The same of a medium on which many writes are refused. Unit: bytes. Source: ours; hundreds of
+/// tiny segments or logs.
+const REFUSING_BYTES: u64 = 512 << 10;
+
+/// So many writes in a row are refused there. Source: ours; each may take some of the room that is
+/// kept for removals.
+const REFUSED: u32 = 1000;
+
 /// How often a table is filled and emptied in every way.
 const ROUNDS: usize = 24;
 
@@ -173,6 +181,48 @@ pub(super) fn a_full_medium_is_an_error_and_no_end(
     holds(&session, &shape, &pairs)?;
     session.close()?;
     ensure!(check_pool(design, session.region())? == pairs, "the check found other pairs");
+    Ok(())
+}
+
+pub(super) fn a_table_that_refused_many_writes_is_emptied(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (session, shape) = (OpenTable::tiny(design, form, REFUSING_BYTES)?, Shape::tiny(form));
+    // Short pairs: a segment or a log has many of them, and their tombstones are as long.
+    let value = match form {
+        Form::Variable => Vec::new(),
+        Form::Fixed { .. } => shape.value(12),
+    };
+    let fill = || {
+        let (mut numbers, mut refused) = (Vec::new(), 0);
+        for number in 0..1_000_000 {
+            match session.table().insert(&even_key(&shape, number), &value) {
+                Ok(true) => {
+                    numbers.push(number);
+                    refused = 0;
+                }
+                Ok(false) => return Err(Failure::new("insert of an absent key said no")),
+                Err(error) if error.is_full() => refused += 1,
+                Err(error) => return Err(error.into()),
+            }
+            if refused == REFUSED {
+                return Ok(numbers);
+            }
+        }
+        Err(Failure::new(format!("{REFUSING_BYTES} bytes hold a million pairs")))
+    };
+    let mut first = None;
+    for _ in 0..2 {
+        let numbers = fill()?;
+        let (count, all) = (numbers.len(), *first.get_or_insert(numbers.len()));
+        ensure!(count >= all / 4 * 3, "of {all} pairs that were removed {count} fit again");
+        for number in numbers {
+            let removed = session.table().remove(&even_key(&shape, number))?;
+            ensure!(removed, "remove of a present key said no");
+        }
+        holds(&session, &shape, &Pairs::new())?;
+    }
     Ok(())
 }
 

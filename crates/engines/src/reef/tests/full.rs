@@ -53,31 +53,6 @@ fn a_full_table_removes_every_pair_and_takes_as_many_again() {
     }
 }
 
-#[test]
-fn p07_a_full_table_of_many_segments_removes_every_pair() {
-    // Fails if a removal collects segments in which everything is alive, for the tombstones behind
-    // them, while others are nearly empty; or if it comes to no tombstone where there are hundreds.
-    let session = Session::<Reef>::tiny(Form::Variable, 1 << 20).unwrap();
-    let (table, mut numbers, mut refused) = (session.table(), Vec::new(), 0);
-    for number in 0u64.. {
-        match table.put(&number.to_le_bytes(), &[]) {
-            Ok(_) => {
-                numbers.push(number);
-                refused = 0;
-            }
-            Err(Error::Full { .. }) => refused += 1,
-            Err(error) => panic!("{error}"),
-        }
-        if refused == 1000 {
-            break;
-        }
-    }
-    for number in &numbers {
-        let removed = table.remove(&number.to_le_bytes());
-        assert!(matches!(removed, Ok(true)), "{number} of {}: {removed:?}", numbers.len());
-    }
-}
-
 /// Fills a table of words whose segments are one unit long, of hundreds.
 fn filled_with_units(bytes: u64) -> (Session<Reef>, u64) {
     let settings = ReefSettings { segment_bytes: 256 << 10, ..ReefSettings::tiny() };

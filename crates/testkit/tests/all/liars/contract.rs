@@ -116,12 +116,15 @@ fn every_figure_and_every_limit_is_looked_at() {
     // passes.
     const KEEPS: &str = "no_operation_keeps_what_it_took";
     const FIGURES: &str = "figures_are_consistent";
+    const EMPTIED: &str = "a_table_that_refused_many_writes_is_emptied";
     are_heard(
         Form::WORDS,
         &[
             (Lie::UsedGrows, KEEPS, "space is lost: "),
             (Lie::LiveGrows, KEEPS, "bytes stay alive: "),
             (Slip(Verb::Remove, 1), "a_full_medium_is_an_error_and_no_end", "does not remove"),
+            (Slip(Verb::Remove, 1), EMPTIED, "remove of a present key said no"),
+            (Lie::RemovedForEver, EMPTIED, " pairs that were removed "),
             (Lie::Thousand, "a_growing_table_keeps_every_pair", "the scan has no "),
             (Slip(Verb::ModifyFull, 2), "a_panic_in_modify_publishes_nothing", "another returned"),
             (Lie::DeviceBytes, FIGURES, " bytes"),
@@ -212,6 +215,7 @@ fn every_refusal_and_everything_about_nothing_is_looked_at() {
     const ROOM: &str = "room_is_used_again_from_open_to_close";
     const PANIC: &str = "a_panic_in_modify_publishes_nothing";
     const REMOVALS: &str = "many_removals_agree_with_one_by_one";
+    const EMPTIED: &str = "a_table_that_refused_many_writes_is_emptied";
     are_heard(
         Form::WORDS,
         &[
@@ -241,6 +245,7 @@ fn every_refusal_and_everything_about_nothing_is_looked_at() {
         &[
             (Lie::GetAnyLength, LONGER, "a key beyond the limit is there"),
             (Lie::ContainsAnyLength, LONGER, "a key beyond the limit is there"),
+            (Lie::RemovalTakesRoom, EMPTIED, "an unexpected error: full: "),
         ],
     );
     let empty = |design: &Design<Image>| {
