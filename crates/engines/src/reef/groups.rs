@@ -202,9 +202,7 @@ impl<M: Media> Reef<M> {
         for stream in streams.iter_mut() {
             let number = stream.number;
             let part = writes.iter().filter(|write| write.stream as u64 == number).map(words);
-            if purpose == Purpose::Add {
-                self.keep_for(part.clone().max().unwrap_or(0), stream)?;
-            }
+            self.leave_room(purpose, part.clone().max().unwrap_or(0), stream)?;
             let part: u64 = part.sum();
             // All of it in one segment: the end of the one before would make a part visible.
             if part > 0 && stream.open.is_none_or(|open| open.fill + part > open.span.words) {

@@ -132,6 +132,25 @@ impl<M: Media> Reef<M> {
         if LONG as u64 * long <= used / LONGEST_PART { long } else { self.unit_bytes }
     }
 
+    /// Ensures that an object of `words` words, which is to be stored in a stream, leaves the room
+    /// that is kept back for other purposes.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline(always)]
+    pub(super) fn leave_room(
+        &self,
+        purpose: Purpose,
+        words: u64,
+        stream: &mut Stream,
+    ) -> Result<()> {
+        match (purpose, &stream.open) {
+            (Purpose::Add, _) => self.keep_for(words, stream),
+            (Purpose::Remove, Some(open)) if open.is_borrowed => self.leave_to_move(),
+            (Purpose::Remove | Purpose::Move, _) => Ok(()),
+        }
+    }
+
     /// Ensures that an object of `words` words can be removed and moved on a full medium, before it
     /// is stored in a stream. After the next opening it is not known any more how long it is.
     ///
@@ -141,7 +160,7 @@ impl<M: Media> Reef<M> {
     /// # Errors
     /// [`Error::Full`].
     #[inline(always)]
-    pub(super) fn keep_for(&self, words: u64, stream: &mut Stream) -> Result<()> {
+    fn keep_for(&self, words: u64, stream: &mut Stream) -> Result<()> {
         let is_usual = words <= self.longest.load(Ordering::Relaxed);
         if is_usual && stream.open.is_none_or(|open| !open.is_borrowed) {
             return Ok(());
@@ -152,6 +171,21 @@ impl<M: Media> Reef<M> {
             open.is_borrowed = false;
         }
         Ok(())
+    }
+
+    /// Ensures that a tombstone leaves room to collect, before it is stored in a segment that was
+    /// taken out of what is kept back: unless the half that no removal takes is there beside it,
+    /// whoever collects needs that segment.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[cold]
+    fn leave_to_move(&self) -> Result<()> {
+        let (bytes, _) = count(&self.kept.lock()?, 0);
+        match bytes >= self.kept_bytes() / 2 {
+            true => Ok(()),
+            false => Err(Error::Full { needed: self.segment_bytes() }),
+        }
     }
 
     /// Returns how long a segment is best that begins with an object of `words` words: as usual,

@@ -145,7 +145,7 @@ impl<M: Media> Reef<M> {
         let (at, seal, fill) = (open.span.start.plus(open.fill), open.seal, open.fill + words);
         // Nothing waits here for memory: the next append may find it prepared.
         let has_memory = fill <= open.renewed || !is_busy && !open.is_preparing;
-        if fill > open.span.words || !has_memory {
+        if fill > open.span.words || !has_memory || open.is_borrowed {
             return Ok(());
         }
         let head = layout::unused_head(layout::bound(seal, at), words);
@@ -192,9 +192,7 @@ impl<M: Media> Reef<M> {
         purpose: Purpose,
         (object, words): (&Object<'_>, u64),
     ) -> Result<Addr> {
-        if purpose == Purpose::Add {
-            self.keep_for(words, stream)?;
-        }
+        self.leave_room(purpose, words, stream)?;
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
             let (span, was_kept) = self.take_segment(purpose, words, self.step(stream))?;

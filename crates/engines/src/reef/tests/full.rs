@@ -87,6 +87,32 @@ fn p07_nothing_is_added_to_a_segment_that_collecting_took_out_of_what_is_kept_ba
 }
 
 #[test]
+fn p07_a_removal_leaves_the_segment_that_collecting_took_to_those_who_collect() {
+    // Fails if tombstones fill it where nothing else is kept back to collect: the next segment
+    // cannot be moved, and no removal is possible ever again.
+    let (session, _) = filled_with_units(512 << 10);
+    let table = session.table();
+    let (pm, sequence) = (table.pool.access(), || table.streams[0].0.lock().unwrap().last.sequence);
+    let (first, key, value) = (sequence(), 0u64.to_le_bytes(), 7u64.to_le_bytes());
+    while sequence() == first {
+        let object = Object { kind: Kind::Put, key: &key, value: &value, behind: Addr::NULL };
+        table.append(&pm, 0, Purpose::Move, &object).unwrap();
+    }
+    let remove = || {
+        let object = Object { kind: Kind::Removed, key: &key, value: &[], behind: Addr::NULL };
+        table.append(&pm, 0, Purpose::Remove, &object)
+    };
+    let half = (table.kept_bytes() / 2 / table.segment_bytes()) as usize;
+    let mut others = table.kept.lock().unwrap().split_off(half);
+    remove().unwrap();
+    others.extend(table.kept.lock().unwrap().pop());
+    assert!(matches!(remove(), Err(Error::Full { .. })));
+    table.kept.lock().unwrap().append(&mut others);
+    remove().unwrap();
+    assert_eq!(sequence(), first + 1);
+}
+
+#[test]
 fn p07_a_full_table_is_emptied_by_processes_that_remove_some_pairs_each() {
     // Fails if each opening takes a segment out of what is kept back, and nobody ever gives one
     // back: after some removals nothing works any more, not even a clear.
