@@ -202,7 +202,9 @@ impl<M: Media> Reef<M> {
         for stream in streams.iter_mut() {
             let number = stream.number;
             let part = writes.iter().filter(|write| write.stream as u64 == number).map(words);
-            self.leave_room(purpose, part.clone().max().unwrap_or(0), stream)?;
+            if let Some(longest) = part.clone().max() {
+                self.leave_room(purpose, longest, stream)?;
+            }
             let part: u64 = part.sum();
             // All of it in one segment: the end of the one before would make a part visible.
             if part > 0 && stream.open.is_none_or(|open| open.fill + part > open.span.words) {

@@ -138,8 +138,14 @@ impl<M: Media> Reef<M> {
         self.begin_run(pm, stream, run)
     }
 
-    /// Takes a run of so many words in the newest segment of a stream, if that has them.
-    fn begin_run(&self, pm: &Access<'_, M>, stream: &mut Stream, words: u64) -> Result<()> {
+    /// Takes a run of so many words in the newest segment of a stream, if that has them, and is not
+    /// left to those who collect.
+    pub(super) fn begin_run(
+        &self,
+        pm: &Access<'_, M>,
+        stream: &mut Stream,
+        words: u64,
+    ) -> Result<()> {
         let is_busy = self.is_busy(stream);
         let open = stream.open.as_mut().expect("it has just taken an object");
         let (at, seal, fill) = (open.span.start.plus(open.fill), open.seal, open.fill + words);

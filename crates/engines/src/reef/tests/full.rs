@@ -9,7 +9,7 @@ use everhash_testkit::session::Session;
 use crate::reef::layout::{Kind, SegmentHead};
 use crate::reef::reserve::Purpose;
 use crate::reef::segments::Object;
-use crate::reef::stream::Step;
+use crate::reef::stream::{Step, Stream};
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Fills a table of words; returns how many pairs fit.
@@ -88,8 +88,8 @@ fn p07_nothing_is_added_to_a_segment_that_collecting_took_out_of_what_is_kept_ba
 
 #[test]
 fn p07_a_removal_leaves_the_segment_that_collecting_took_to_those_who_collect() {
-    // Fails if tombstones fill it where nothing else is kept back to collect: the next segment
-    // cannot be moved, and no removal is possible ever again.
+    // Fails if tombstones fill it where nothing else is kept back to collect, or the run of a
+    // thread: the next segment cannot be moved, and no removal is possible ever again.
     let (session, _) = filled_with_units(512 << 10);
     let table = session.table();
     let (pm, sequence) = (table.pool.access(), || table.streams[0].0.lock().unwrap().last.sequence);
@@ -110,6 +110,11 @@ fn p07_a_removal_leaves_the_segment_that_collecting_took_to_those_who_collect() 
     table.kept.lock().unwrap().append(&mut others);
     remove().unwrap();
     assert_eq!(sequence(), first + 1);
+    let mut stream = table.streams[0].0.lock().unwrap();
+    let fill = |stream: &Stream| stream.open.as_ref().unwrap().fill;
+    let before = fill(&stream);
+    table.begin_run(&pm, &mut stream, 16).unwrap();
+    assert_eq!(fill(&stream), before);
 }
 
 #[test]
