@@ -77,7 +77,7 @@ impl<M: Media> AtomicTable for Reef<M> {
         let mut attempt = 0;
         // Ends: room is made only so many times.
         let due = loop {
-            match self.write_all_once(&last, changed) {
+            match self.write_all_once(&last, purpose, changed) {
                 Err(full) if is_room_wanted(&full) && self.make_room(purpose, attempt)? => {
                     attempt += 1;
                 }
@@ -96,6 +96,7 @@ impl<M: Media> Reef<M> {
     fn write_all_once(
         &self,
         last: &BTreeMap<&[u8], Option<&[u8]>>,
+        purpose: Purpose,
         changed: &mut dyn FnMut(&[u8], bool),
     ) -> Result<BTreeSet<usize>> {
         let pm = self.pool.access();
@@ -118,7 +119,7 @@ impl<M: Media> Reef<M> {
             // The commit record speaks of all streams.
             Some(epochs) => {
                 let mut streams = self.all_streams()?;
-                let due = self.append_all(&pm, &mut writes, &mut streams)?;
+                let due = self.append_all(&pm, purpose, &mut writes, &mut streams)?;
                 self.commit_held(epochs, &mut streams)?;
                 due
             }
@@ -128,7 +129,7 @@ impl<M: Media> Reef<M> {
                 for number in parts {
                     streams.push(self.stream_for(number, u64::MAX)?);
                 }
-                self.append_all(&pm, &mut writes, &mut streams)?
+                self.append_all(&pm, purpose, &mut writes, &mut streams)?
             }
         };
         for write in &writes {
@@ -186,16 +187,13 @@ impl<M: Media> Reef<M> {
     fn append_all<G>(
         &self,
         pm: &Access<'_, M>,
+        purpose: Purpose,
         writes: &mut [Write<'_>],
         streams: &mut [G],
     ) -> Result<BTreeSet<usize>>
     where
         G: DerefMut<Target = Stream>,
     {
-        let purpose = match writes.iter().any(|write| write.value.is_some()) {
-            true => Purpose::Add,
-            false => Purpose::Remove,
-        };
         let words = |write: &Write<'_>| {
             self.objects.words(write.kind(), write.key, write.value.unwrap_or_default())
         };

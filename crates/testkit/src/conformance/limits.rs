@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use everhash_index::{Change, Design, Form};
+use everhash_index::{Change, Design, Form, Table};
 use everhash_pmem::{Image, Media};
 
 use super::{holds, load, roomy};
@@ -135,18 +135,9 @@ pub(super) fn a_full_medium_is_an_error_and_no_end(
     let shape = Shape { longest_key: 8, longest_value: 40, ..Shape::tiny(form) };
     let key = |number: u32| even_key(&shape, number);
     let value = shape.value(12);
-    let mut pairs = Pairs::new();
-    let mut number = 0;
-    let full = loop {
-        match session.table().insert(&key(number), &value) {
-            Ok(true) => drop(pairs.insert(key(number), value.clone())),
-            Ok(false) => return Err(Failure::new("insert of an absent key said no")),
-            Err(error) if error.is_full() => break number,
-            Err(error) => return Err(error.into()),
-        }
-        number += 1;
-        ensure!(number < 1_000_000, "a medium of {SMALL_BYTES} bytes holds a million pairs");
-    };
+    let numbers = fill(session.table(), &shape, &value, 1)?;
+    let full = numbers.len() as u32;
+    let mut pairs: Pairs = numbers.into_iter().map(|number| (key(number), value.clone())).collect();
     ensure!(!pairs.is_empty(), "a medium of {SMALL_BYTES} bytes is too small for one pair");
     ensure!(!session.table().contains(&key(full))?, "a pair that met a full medium is there");
     holds(&session, &shape, &pairs)?;
@@ -194,27 +185,9 @@ pub(super) fn a_table_that_refused_many_writes_is_emptied(
         Form::Variable => Vec::new(),
         Form::Fixed { .. } => shape.value(12),
     };
-    let fill = || {
-        let (mut numbers, mut refused) = (Vec::new(), 0);
-        for number in 0..1_000_000 {
-            match session.table().insert(&even_key(&shape, number), &value) {
-                Ok(true) => {
-                    numbers.push(number);
-                    refused = 0;
-                }
-                Ok(false) => return Err(Failure::new("insert of an absent key said no")),
-                Err(error) if error.is_full() => refused += 1,
-                Err(error) => return Err(error.into()),
-            }
-            if refused == REFUSED {
-                return Ok(numbers);
-            }
-        }
-        Err(Failure::new(format!("{REFUSING_BYTES} bytes hold a million pairs")))
-    };
     let mut first = None;
     for _ in 0..2 {
-        let numbers = fill()?;
+        let numbers = fill(session.table(), &shape, &value, REFUSED)?;
         let (count, all) = (numbers.len(), *first.get_or_insert(numbers.len()));
         ensure!(count >= all / 4 * 3, "of {all} pairs that were removed {count} fit again");
         for number in numbers {
@@ -224,6 +197,32 @@ pub(super) fn a_table_that_refused_many_writes_is_emptied(
         holds(&session, &shape, &Pairs::new())?;
     }
     Ok(())
+}
+
+/// Inserts pairs with one value and the keys of numbers from 0 on until so many in a row are
+/// refused; returns the numbers of those that were not.
+fn fill(
+    table: &dyn Table,
+    shape: &Shape,
+    value: &[u8],
+    refusals: u32,
+) -> Result<Vec<u32>, Failure> {
+    let (mut numbers, mut refused) = (Vec::new(), 0);
+    for number in 0..1_000_000 {
+        match table.insert(&even_key(shape, number), value) {
+            Ok(true) => {
+                numbers.push(number);
+                refused = 0;
+            }
+            Ok(false) => return Err(Failure::new("insert of an absent key said no")),
+            Err(error) if error.is_full() => refused += 1,
+            Err(error) => return Err(error.into()),
+        }
+        if refused == refusals {
+            return Ok(numbers);
+        }
+    }
+    Err(Failure::new("a small medium holds a million pairs"))
 }
 
 /// Returns a key of a length that all keys here share, from more numbers than a shape has.
