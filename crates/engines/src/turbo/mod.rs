@@ -18,7 +18,8 @@
 //! META is one word: which slots are valid, which are deleted, and a sequence number. An insert
 //! writes its pair into a free slot; an update writes the new pair into the slot that every bucket
 //! keeps empty; then one 8-byte store of META publishes it, and deletes the old pair with it. So
-//! all that an operation writes lies in one 256-byte block. Readers take no lock. Only shards grow.
+//! all that an operation writes lies in one 256-byte block. Readers take no lock. Only shards are
+//! ever resized.
 //!
 //! # Where to find what
 //!
@@ -57,6 +58,7 @@
 //! | all items are counted, and visited, under the locks of their shards | `len` is stored at a clean close, and counted under the locks after a crash; a scan takes no lock, and reads a home again if a write came between | a visitor must not stop writers |
 //! | a pair at the pointer has the key if the hash is equal | whole keys are compared | two keys may have one hash |
 //! | a shard doubles when a search finds no room | it keeps its size if at most 55 % of its slots are live and some are deleted, or at `max_buckets` if one in 16 is deleted; it doubles more than once if need be, and is full at `max_buckets`, or at 64 buckets a pair | deleted slots alone must not double a shard, and a skewed shard must not loop |
+//! | a shard is collected at its size | at a smaller one, of which at most 55 % is live, while no shard has found room to grow since the pool was opened or the last one that had to found none; never a smaller one than at first | of a full table that is emptied and filled with other keys, other shards have to grow: after 40 fillings it held 76 thousand pairs instead of 102 |
 //! | collection of deleted slots: when there are too many | by an insert that looked at 8 buckets of which a quarter of the slots was deleted, and by upkeep for shards with a quarter of deleted slots | the paper gives no number |
 //! | buckets of 256 bytes, the unit of the device | also on devices with larger units: the buckets of a shard are contiguous, and the next one probed lies in the same unit, but for the last | one 8-byte word cannot say more than 14 slots |
 

@@ -186,6 +186,7 @@ fn assemble<M: Media, C: PairCodec>(
         opened_with: Lock::new(items),
         due: Lock::new(Vec::new()),
         taken: AtomicWord::new(0),
+        is_short: AtomicWord::new(1),
         doublings: AtomicWord::new(0),
         collections: AtomicWord::new(0),
         space,

@@ -1,11 +1,12 @@
 //! The sweep of a rehash (TurboHash 4.7): the buckets of a shard are read once, in order, and the
 //! new ones written once, in order, past the caches, a stretch of them at a time.
 //!
-//! Bucket i becomes 2i and 2i + 1, so what was read fills the stretch at hand. Three exceptions: a
-//! pair that lay behind its home may belong to the stretch before, which therefore stays open; one
-//! that overflowed past the last bucket belongs to a stretch that is still ahead, where it waits;
-//! and one that overflows past the last bucket now belongs to the first stretch, which is written
-//! at the end. So three stretches are in DRAM, however large the shard is.
+//! Bucket i becomes 2i and 2i + 1, or with 2i + 1 bucket i where the shard becomes smaller, so what
+//! was read fills the stretch at hand. Three exceptions: a pair that lay behind its home may belong
+//! to the stretch before, which therefore stays open; one that overflowed past the last bucket
+//! belongs to a stretch that is still ahead, where it waits; and one that overflows past the last
+//! bucket now belongs to the first stretch, which is written at the end. So three stretches are in
+//! DRAM, however large the shard is.
 
 use everhash_index::{Error, Result};
 use everhash_pmem::{Access, Addr, Media};
@@ -64,10 +65,10 @@ pub(super) enum Swept {
     Overflowed,
 }
 
-/// Writes the pairs of the shard at `from` to the buckets at `to`, of which there are as many or
-/// more. Every bucket and slot is checked, and every pair has a hash that `belongs` to the shard
-/// and to the index of its bucket: damage is not carried over. A shard of pairs that hash elsewhere
-/// would gain pairs that no search finds and no removal takes away, and would grow without bound.
+/// Writes the pairs of the shard at `from` to the buckets at `to`, more or fewer. Every bucket and
+/// slot is checked, and every pair has a hash that `belongs` to the shard and to the index of its
+/// bucket: damage is not carried over. A shard of pairs that hash elsewhere would gain pairs that
+/// no search finds and no removal takes away, and would grow without bound.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -79,10 +80,12 @@ pub(super) fn sweep<M: Media, C: PairCodec>(
     (from, to): (Place, Place),
     stretch: u64,
 ) -> Result<Swept> {
-    // Of the old shard; a scope at least, so that no pair lies two stretches behind its home.
-    let homes = (stretch >> (to.log - from.log)).max(reach.scope.next_power_of_two());
-    let homes = homes.min(from.buckets());
-    let mut building = Building::new(to, reach, homes << (to.log - from.log));
+    // The old shard is read in as many. A stretch of either is a scope at least: no pair lies two
+    // stretches behind its home, or overflows past the first one.
+    let least = reach.scope.next_power_of_two() << to.log.saturating_sub(from.log);
+    let stretches = to.buckets() / stretch.max(least).min(to.buckets());
+    let mut building = Building::new(to, reach, to.buckets() / stretches);
+    let homes = from.buckets() / stretches;
     let swept = building.fill::<M, C>(pm, hasher, belongs, from, homes);
     if !matches!(swept, Ok(Swept::Whole)) && building.has_written {
         // The place is stored to next by its next owner: what went past the caches must be there.

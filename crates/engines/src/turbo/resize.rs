@@ -13,7 +13,8 @@ use super::state::Turbo;
 use super::variable_size_items::PairCodec;
 use crate::common::room::{crowded, had_room};
 
-/// The load below which an overflow does not double a shard that has deleted slots.
+/// The load up to which an overflow does not double a shard that has deleted slots, and to which a
+/// collection may bring one where shards find no room to grow.
 ///
 /// Unit: percent of all slots. Source: ours; a shard that is collected at 55 % has room for half as
 /// many pairs again before its searches are as long as before.
@@ -66,7 +67,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         self.rebuild(pm, held, index, place.log + u32::from(!keep))
     }
 
-    /// Collects the deleted slots of shard `index`: the same, at the same size.
+    /// Collects the deleted slots of shard `index`: the same, at the same size, or where shards find
+    /// no room to grow, at the least that leaves room for more pairs.
     ///
     /// A crash leaves the shard at the old place or at the new one, with the same pairs.
     ///
@@ -74,7 +76,17 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// As [`Turbo::make_room`].
     #[cold]
     pub(super) fn collect(&self, pm: &Access<'_, M>, held: &Held<'_, M>, index: u64) -> Result<()> {
-        self.rebuild(pm, held, index, held.place().log)
+        let mut least = held.place().log;
+        if self.is_short.load(Ordering::Relaxed) == 1 {
+            let live = Census::of(pm, held.place())?.live;
+            let slots = |log: u32| self.settings.bucket_slots << log;
+            let first = self.settings.buckets_per_shard.ilog2();
+            // Ends: each round is one less, and there are 64 at most.
+            while least > first && live * 100 <= slots(least - 1) * KEEP_PERCENT {
+                least -= 1;
+            }
+        }
+        self.rebuild(pm, held, index, least)
     }
 
     /// Moves a shard to a new place of 2^`least` buckets, or more if its pairs need them.
@@ -95,8 +107,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         };
         let largest = self.largest_log(pm, from)?;
         for log in least..=most.min(largest) {
-            let bytes = Place { log, ..from }.bytes();
-            let span = self.space.take(bytes, Bucket::BYTES as u64)?.span;
+            let span = self.take_buckets(log, log > from.log)?;
             let to = Place { start: span.start, log };
             let places = (from, to);
             match rehash::sweep::<M, C>(pm, &self.hasher, belongs, reach, places, STRETCH) {
@@ -113,6 +124,17 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         }
         let remedy = "copy the pairs to a new table with a larger max_buckets, or with more shards";
         Err(Error::Limit { name: "max_buckets", limit: self.settings.max_buckets, remedy })
+    }
+
+    /// Takes room for 2^`log` buckets of a shard, and if that grows, notes whether there is any.
+    fn take_buckets(&self, log: u32, grows: bool) -> Result<Span> {
+        let bytes = (Bucket::BYTES as u64) << log;
+        let taken = self.space.take(bytes, Bucket::BYTES as u64).map_err(Error::from);
+        if grows {
+            let is_short = matches!(&taken, Err(error) if error.is_full());
+            self.is_short.store(is_short.into(), Ordering::Relaxed);
+        }
+        Ok(taken?.span)
     }
 
     /// Returns the logarithm of the most buckets that a shard may have for the pairs it holds: keys

@@ -34,8 +34,9 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// Visits some pairs from `cursor` on: a shard, and the highest hash bits of a home in it.
     ///
     /// The pairs of one home are visited together, wherever on their path they lie. Their home is
-    /// where it was when a shard has moved, or was split into two, so a pair that is present
-    /// throughout is visited at least once. No lock is held while `visit` runs.
+    /// where it was when a shard has moved, or was split into two or joined with others: a pair
+    /// that is present throughout is visited at least once, and only once if nobody writes it. No
+    /// lock is held while `visit` runs.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
@@ -88,7 +89,10 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
                 let mut found = Part::default();
                 for slot in slots_of(view.meta.live()) {
                     let words = bucket.pair(view, slot)?;
-                    if layout::home_of(C::words_hash(&self.hasher, words), place.log) == home {
+                    let hash = C::words_hash(&self.hasher, words);
+                    // What lies before the bits was visited when the shard had more homes.
+                    let is_ahead = layout::home_of(hash, BUCKET_BITS) >= bits;
+                    if is_ahead && layout::home_of(hash, place.log) == home {
                         found.add(|key, value| {
                             C::read(pm, C::decode(words, bucket.slot_at(slot))?, key, value)
                         })?;

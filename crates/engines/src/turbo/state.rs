@@ -50,6 +50,9 @@ pub struct Turbo<M: Media, C: PairCodec> {
     pub(super) due: LockOf<M, Vec<u64>>,
     /// Bytes that resizes have taken since the last maintenance.
     pub(super) taken: WordOf<M>,
+    /// 0 if the last shard that had to grow found room for that; 1 if not, or if none had to since
+    /// the pool was opened.
+    pub(super) is_short: WordOf<M>,
     /// How often a shard has doubled, and was collected, since the pool was opened.
     pub(super) doublings: WordOf<M>,
     pub(super) collections: WordOf<M>,

@@ -8,6 +8,7 @@ mod figures;
 mod hostile;
 mod mechanisms;
 mod rehash;
+mod smaller_shards;
 mod times;
 mod weak_memory;
 
