@@ -32,14 +32,12 @@ pub struct Effort {
     pub keys: u16,
     /// How many of the calls of each kind fail in turn, at most; they are spread over all.
     pub points: u64,
-    /// Whether a removal may find no room, too: an engine that needs some for it.
-    pub removals_need_room: bool,
 }
 
 impl Default for Effort {
     /// Five workloads, each with up to 12 failures of each kind.
     fn default() -> Self {
-        Effort { seeds: 0..5, operations: 150, keys: 60, points: 12, removals_need_room: false }
+        Effort { seeds: 0..5, operations: 150, keys: 60, points: 12 }
     }
 }
 
@@ -61,19 +59,17 @@ pub struct Report {
     pub runs: u64,
     /// Operations that said that there was no room.
     pub refused: u64,
-    /// Removals among them, on a full medium.
-    pub removals: u64,
     /// The most space that an open table lost beyond what it loses with room. Unit: bytes.
     pub lost_bytes: u64,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { workloads, runs, refused, removals, lost_bytes } = self;
+        let Report { workloads, runs, refused, lost_bytes } = self;
         write!(
             f,
             "{workloads} workloads, {runs} runs without room, {refused} operations refused, \
-             {removals} of them removals, at most {lost_bytes} bytes lost until the next open"
+             at most {lost_bytes} bytes lost until the next open"
         )
     }
 }
@@ -177,13 +173,7 @@ pub fn judge(
             let operations = operations.to_vec();
             Box::new(Violation { engine: design.name, form, seed, way, operations, failure })
         };
-        let attempt = |way, ops: &[Op]| {
-            no_panic(|| {
-                let done = run::run(design, form, seed, way, ops)?;
-                let first = done.first_removal.clone().filter(|_| !effort.removals_need_room);
-                first.map_or(Ok(done), Err)
-            })
-        };
+        let attempt = |way, ops: &[Op]| no_panic(|| run::run(design, form, seed, way, ops));
         let calm = attempt(None, &ops).map_err(|failure| fail(None, &ops, failure))?;
         report.workloads += 1;
         let attempt = |way, ops: &[Op]| {
@@ -205,7 +195,6 @@ pub fn judge(
                 Ok(done) => {
                     report.runs += 1;
                     report.refused += done.refused;
-                    report.removals += done.removals;
                     let lost = done.lost_bytes.saturating_sub(calm.lost_bytes);
                     report.lost_bytes = report.lost_bytes.max(lost);
                 }

@@ -37,12 +37,12 @@ impl<M: Media> Reef<M> {
         if shards.iter().all(|members| members.items == 0) {
             return Ok(());
         }
-        let mut spans = Vec::new();
+        let mut rooms = Vec::new();
         for _ in &self.streams {
             match self.take_segment(Purpose::Move, SegmentHead::WORDS as u64, Step::SMALL) {
-                Ok((span, _)) => spans.push(span),
+                Ok(room) => rooms.push(room),
                 Err(error) => {
-                    spans.into_iter().try_for_each(|span| self.give(span))?;
+                    rooms.into_iter().try_for_each(|(span, _)| self.give(span))?;
                     return Err(error);
                 }
             }
@@ -51,10 +51,10 @@ impl<M: Media> Reef<M> {
         let streams: Result<Vec<_>> =
             (0..self.streams.len()).map(|number| self.stream_for(number, u64::MAX)).collect();
         let mut streams = streams?;
-        for (stream, span) in streams.iter_mut().zip(spans) {
+        for (stream, room) in streams.iter_mut().zip(rooms) {
             let floor = stream.last.sequence + 1;
             stream.damaged = None;
-            self.begin_segment(&pm, stream, span, floor)?;
+            self.begin_segment(&pm, stream, room, floor)?;
             let all: Vec<u64> = stream.sealed.keys().copied().collect();
             all.into_iter().try_for_each(|sequence| self.mark_empty(&pm, stream, sequence))?;
             if self.is_immediate {

@@ -472,7 +472,7 @@ impl<M: Media> Reef<M> {
         if gained {
             self.commit_epoch()?;
         }
-        Ok(gained)
+        Ok(gained || purpose == Purpose::Remove && self.lend_more())
     }
 
     /// Returns how many segments are collected at most before a write fails.

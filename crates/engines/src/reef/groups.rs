@@ -207,8 +207,8 @@ impl<M: Media> Reef<M> {
             // All of it in one segment: the end of the one before would make a part visible.
             if part > 0 && stream.open.is_none_or(|open| open.fill + part > open.span.words) {
                 let floor = stream.floor;
-                let (span, _) = self.take_segment(purpose, part, self.step(stream))?;
-                self.begin_segment(pm, stream, span, floor)?;
+                let room = self.take_segment(purpose, part, self.step(stream))?;
+                self.begin_segment(pm, stream, room, floor)?;
             }
         }
         let stored = streams.iter_mut().map(|stream| self.store_objects(pm, writes, stream));

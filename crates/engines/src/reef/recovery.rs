@@ -398,6 +398,7 @@ fn make<M: Media>(
         epochs: Lock::new(Epochs { number: plan.base.number, checkpoint, ..Epochs::default() }),
         kept: Lock::new(Vec::new()),
         longest: AtomicWord::new(0),
+        is_short: AtomicWord::new(0),
         spare: Lock::new(None),
         used: AtomicWord::new(0),
         dead: AtomicWord::new(0),

@@ -17,7 +17,7 @@ use super::stream::{Step, Stream};
 pub enum Purpose {
     /// For more pairs: not what is kept back.
     Add,
-    /// To remove: half of what is kept back.
+    /// To remove: half of what is kept back, or where nothing can be collected all but a segment.
     Remove,
     /// To collect or clear: all that is kept back. A clear leaves nothing to collect, and gives
     /// back more than it takes.
@@ -71,7 +71,8 @@ impl<M: Media> Reef<M> {
     }
 
     /// Takes room for a segment with an object of `words` words; `step` is the part of the medium
-    /// by which it grows if there is none. Returns also whether it was kept back.
+    /// by which it grows if there is none. Returns also whether it is borrowed: whether it was kept
+    /// back, or should be.
     ///
     /// # Errors
     /// [`Error::Full`](everhash_index::Error::Full).
@@ -98,7 +99,9 @@ impl<M: Media> Reef<M> {
             span => (span?, false),
         };
         self.used.fetch_add(span.bytes(), Ordering::Relaxed);
-        Ok((span, was_kept))
+        // After an opening nothing is kept back until a pair is added.
+        let is_borrowed = was_kept || count(&self.kept.lock()?, 0).0 < self.kept_bytes() / 2;
+        Ok((span, is_borrowed))
     }
 
     /// Takes a segment of `least` bytes at least out of what is kept back, if there is one that may
@@ -110,7 +113,7 @@ impl<M: Media> Reef<M> {
             Purpose::Move => true,
             _ => {
                 let is_last = longs == 1 && span.bytes() >= long;
-                bytes - span.bytes() >= self.kept_bytes() / 2 && !is_last
+                bytes - span.bytes() >= self.left_to_move() && !is_last
             }
         };
         let fits = |(_, span): &(usize, &Span)| span.bytes() >= least && may_go(span);
@@ -182,10 +185,27 @@ impl<M: Media> Reef<M> {
     #[cold]
     fn leave_to_move(&self) -> Result<()> {
         let (bytes, _) = count(&self.kept.lock()?, 0);
-        match bytes >= self.kept_bytes() / 2 {
+        match bytes >= self.left_to_move() {
             true => Ok(()),
             false => Err(Error::Full { needed: self.segment_bytes() }),
         }
+    }
+
+    /// Returns how much of what is kept back removals leave to those who collect. Unit: bytes.
+    fn left_to_move(&self) -> u64 {
+        match self.is_short.load(Ordering::Relaxed) {
+            0 => self.kept_bytes() / 2,
+            _ => self.segment_bytes(),
+        }
+    }
+
+    /// Lets removals use all that is kept back but one segment, until half of it is there again:
+    /// there is nothing to collect yet, and a removal leaves more garbage than it takes. Returns
+    /// whether they could not before.
+    pub(super) fn lend_more(&self) -> bool {
+        let could = self.is_short.load(Ordering::Relaxed) == 1;
+        self.is_short.store(1, Ordering::Relaxed);
+        !could
     }
 
     /// Returns how long a segment is best that begins with an object of `words` words: as usual,
@@ -302,6 +322,9 @@ impl<M: Media> Reef<M> {
             // Of a long one no more than that: the rest is room for pairs.
             let (part, rest) = split(span, long.max(self.segment_bytes()));
             kept.push(part);
+            if bytes + part.bytes() >= self.kept_bytes() / 2 {
+                self.is_short.store(0, Ordering::Relaxed);
+            }
             rest.into_iter().for_each(|rest| self.space.give(rest));
         } else {
             self.space.give(span);

@@ -201,10 +201,8 @@ impl<M: Media> Reef<M> {
         self.leave_room(purpose, words, stream)?;
         if stream.open.is_none_or(|open| open.fill + words > open.span.words) {
             let floor = stream.floor;
-            let (span, was_kept) = self.take_segment(purpose, words, self.step(stream))?;
-            self.begin_segment(pm, stream, span, floor)?;
-            let open = stream.open.as_mut().expect("a segment was begun");
-            open.is_borrowed = was_kept && purpose == Purpose::Move;
+            let room = self.take_segment(purpose, words, self.step(stream))?;
+            self.begin_segment(pm, stream, room, floor)?;
         }
         let is_busy = self.is_busy(stream);
         let open = stream.open.as_mut().expect("a segment was begun");
@@ -302,7 +300,7 @@ impl<M: Media> Reef<M> {
         &self,
         pm: &Access<'_, M>,
         stream: &mut Stream,
-        span: Span,
+        (span, is_borrowed): (Span, bool),
         floor: u64,
     ) -> Result<()> {
         let sequence = stream.last.sequence + 1;
@@ -331,7 +329,7 @@ impl<M: Media> Reef<M> {
             renewed: 0,
             is_preparing: false,
             turns: Turns::NONE,
-            is_borrowed: false,
+            is_borrowed,
             tombstones: 0,
         });
         self.runs.end(stream.number);

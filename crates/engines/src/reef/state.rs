@@ -93,6 +93,9 @@ pub struct Reef<M: Media> {
     pub(super) kept: LockOf<M, Vec<Span>>,
     /// The longest object that was stored since the table was opened. Unit: words.
     pub(super) longest: WordOf<M>,
+    /// 1 while removals may use all that is kept back but one segment: nothing could be collected,
+    /// and half of it was not there.
+    pub(super) is_short: WordOf<M>,
     /// Room of the checkpoint before the last one, for the next one.
     pub(super) spare: LockOf<M, Option<Span>>,
     /// Room that segments take. Unit: bytes.

@@ -84,8 +84,8 @@ pub struct Open {
     /// the segment does not end.
     pub(super) is_preparing: bool,
     pub(super) turns: Turns,
-    /// Whether it was begun out of what is kept back, to move objects: no pair is added before as
-    /// much is kept back as should be.
+    /// Whether it was begun out of what is kept back, or should be, to remove or to move: no pair
+    /// is added before as much is kept back as should be.
     pub(super) is_borrowed: bool,
     pub(super) sequence: u64,
     /// Of those in use, words of tombstones.

@@ -73,11 +73,6 @@ fn real_threads_do_not_disturb_one_another() {
 #[test]
 fn p10_a_medium_that_is_full_at_any_moment_loses_nothing_and_wedges_nothing() {
     // Fails if an operation that found no room has changed its key, if one that returned is not
-    // there, or if the table does not go on when there is room again. A removal appends a
-    // tombstone, and the room that is kept back for those is taken with the first segments: on a
-    // medium that is full before that it is refused.
-    let effort = room::Effort { removals_need_room: true, ..room::Effort::default() };
-    let removals = all_forms::room(&Design::of::<Reef>(), &effort);
-    // If there is none, the excuse is over.
-    assert!((1..200).contains(&removals), "{removals}");
+    // there, if removing needs room, or if the table does not go on when there is room again.
+    all_forms::room(&Design::of::<Reef>(), &room::Effort::default());
 }

@@ -67,8 +67,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         self.rebuild(pm, held, index, place.log + u32::from(!keep))
     }
 
-    /// Collects the deleted slots of shard `index`: the same, at the same size, or where shards find
-    /// no room to grow, at the least that leaves room for more pairs.
+    /// Collects the deleted slots of shard `index`: the same, at the same size, or where shards
+    /// find no room to grow, at the least that leaves room for more pairs.
     ///
     /// A crash leaves the shard at the old place or at the new one, with the same pairs.
     ///

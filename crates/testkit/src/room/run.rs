@@ -26,10 +26,6 @@ pub(super) struct Done {
     pub takes: u64,
     /// Operations that found no room.
     pub refused: u64,
-    /// Removals among them, on a full medium.
-    pub removals: u64,
-    /// The first of these.
-    pub first_removal: Option<Failure>,
     /// By how much less space is in use once the table was opened again. Unit: bytes.
     pub lost_bytes: u64,
     /// How many bytes fewer are alive then. Unit: bytes.
@@ -67,7 +63,7 @@ pub(super) fn run(
         if number == room_again {
             twins.read_out(&keys).map_err(|failure| failure.at("without room"))?;
             if matches!(way, Some(Way::GrowthsFrom(_))) {
-                twins.remove_by_processes(most, way, &mut done)?;
+                twins.remove_by_processes(most, way)?;
             }
             done.growths = twins.session.region().media().refusals().growths.calls();
             done.takes = twins.session.region().media().refusals().takes.calls();
@@ -77,8 +73,7 @@ pub(super) fn run(
         if let Some(refusal) = twins.step(op, way).map_err(place)? {
             done.refused += 1;
             if matches!(op, Op::Remove(_) | Op::RemoveBlind(_) | Op::Clear) && is_growth(way) {
-                done.removals += 1;
-                done.first_removal.get_or_insert(place(refusal));
+                return Err(place(refusal));
             }
         }
     }
@@ -134,12 +129,7 @@ impl Twins {
 
     /// Removes some pairs, each in a process of its own: an opening begins with what room there is,
     /// and leaves some of it empty.
-    fn remove_by_processes(
-        &mut self,
-        most: u16,
-        way: Option<Way>,
-        done: &mut Done,
-    ) -> Result<(), Failure> {
+    fn remove_by_processes(&mut self, most: u16, way: Option<Way>) -> Result<(), Failure> {
         let is_there = |key: &u16| self.model.pairs().contains_key(&self.shape.key(*key));
         let keys: Vec<u16> = (0..=most).filter(is_there).take(PROCESSES).collect();
         for (number, key) in keys.into_iter().enumerate() {
@@ -147,8 +137,7 @@ impl Twins {
             let place = |failure: Failure| failure.at(format!("process {}, {op}", number + 1));
             self.step(&Op::Reopen, way).map_err(place)?;
             if let Some(refusal) = self.step(&op, way).map_err(place)? {
-                done.removals += 1;
-                done.first_removal.get_or_insert(place(refusal));
+                return Err(place(refusal));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use everhash_index::{Change, Error, Form, Result, Table, WordTable};
+use everhash_index::{AtomicTable, Change, Error, Form, Result, Table, WordTable};
 use everhash_pmem::{Addr, Image, Lock, Span};
 use everhash_testkit::session::Session;
 
@@ -62,28 +62,86 @@ fn filled_with_units(bytes: u64) -> (Session<Reef>, u64) {
     (session, refused.unwrap())
 }
 
-#[test]
-fn p07_nothing_is_added_to_a_segment_that_collecting_took_out_of_what_is_kept_back() {
-    // Fails if pairs that others add meanwhile fill it: the objects of one segment need two then,
-    // and as much less is kept back ever after.
-    let (session, count) = filled_with_units(512 << 10);
+/// Does something until stream 0 has a new segment, and demands that a pair which is not there yet
+/// is refused then, and that removals go on.
+fn takes_no_pair(session: &Session<Reef>, count: u64, mut step: impl FnMut(&ReefTable<Image>)) {
     let table = session.table();
-    let kept = || table.kept.lock().unwrap().len();
-    let (before, sequence) = (kept(), || table.streams[0].0.lock().unwrap().last.sequence);
-    let (pm, first) = (table.pool.access(), sequence());
-    // As who collects does, until there is a new segment.
+    let sequence = || table.streams[0].0.lock().unwrap().last.sequence;
+    let first = sequence();
     while sequence() == first {
-        let (key, value) = (0u64.to_le_bytes(), 7u64.to_le_bytes());
-        let object = Object { kind: Kind::Put, key: &key, value: &value, behind: Addr::NULL };
-        table.append(&pm, 0, Purpose::Move, &object).unwrap();
+        step(table);
     }
-    assert_eq!(kept(), before - 1);
     let of_stream = |key: &u64| table.shard(table.hash(&key.to_le_bytes())).1 == 0;
     let fresh = (count + 1..).find(of_stream).unwrap();
     let refused = table.insert_word(fresh, 1).unwrap_err();
     assert!(matches!(refused, Error::Full { .. }), "{refused}");
-    let removed = (0..count).find(of_stream).unwrap();
+    let removed = (0..count).rev().find(of_stream).unwrap();
     assert!(table.remove_word(removed).unwrap());
+}
+
+/// As who collects does: puts an object of stream 0 into it anew.
+fn move_one(table: &ReefTable<Image>) {
+    let (key, value) = (0u64.to_le_bytes(), 7u64.to_le_bytes());
+    let object = Object { kind: Kind::Put, key: &key, value: &value, behind: Addr::NULL };
+    table.append(&table.pool.access(), 0, Purpose::Move, &object).unwrap();
+}
+
+#[test]
+fn p07_nothing_is_added_to_a_segment_that_was_taken_out_of_what_is_kept_back() {
+    // Fails if pairs that others add meanwhile fill it: the objects of one segment need two then,
+    // and as much less is kept back ever after. So it was where a removal had taken it, or a batch
+    // of removals: after one in each stream no removal was possible ever again.
+    let remove: fn(&ReefTable<Image>) = |table| {
+        let key = 0u64.to_le_bytes();
+        let object = Object { kind: Kind::Removed, key: &key, value: &[], behind: Addr::NULL };
+        table.append(&table.pool.access(), 0, Purpose::Remove, &object).unwrap();
+    };
+    for step in [move_one, remove] {
+        let (session, count) = filled_with_units(512 << 10);
+        let kept = || session.table().kept.lock().unwrap().len();
+        let before = kept();
+        takes_no_pair(&session, count, step);
+        assert_eq!(kept(), before - 1);
+    }
+    let (session, count) = filled_with_units(512 << 10);
+    let mut next = 0..count;
+    takes_no_pair(&session, count, |table| {
+        let key = next.next().unwrap().to_le_bytes();
+        table.write_all(&[(&key, None)]).unwrap();
+    });
+}
+
+#[test]
+fn p07_nothing_is_added_to_a_segment_that_was_taken_before_anything_was_kept_back() {
+    // Fails if collecting right after an opening takes a segment which nobody then makes good: with
+    // pairs in it, less is kept back for as long as the medium is full.
+    let (session, count) = filled_with_units(512 << 10);
+    let table = session.table();
+    let kept = core::mem::take(&mut *table.kept.lock().unwrap());
+    kept.into_iter().for_each(|span| table.space.give(span));
+    takes_no_pair(&session, count, move_one);
+}
+
+#[test]
+fn p07_where_nothing_can_be_collected_removals_leave_one_segment() {
+    // Fails if removals are refused for ever where less than half is kept back, and all the rest is
+    // full of pairs; if they take the last segment, without which nothing can be collected; or if
+    // they go on to do so when there is enough again.
+    let session = with_kept_units(Form::WORDS);
+    let table = session.table();
+    let half = table.kept_bytes() / 2 / table.unit_bytes;
+    let mut others = table.kept.lock().unwrap().split_off(half as usize);
+    let take = || table.take_segment(Purpose::Remove, 1, Step::SMALL);
+    assert!(matches!(take(), Err(Error::Full { .. })));
+    assert!(!table.make_room(Purpose::Add, 0).unwrap());
+    assert!(matches!(take(), Err(Error::Full { .. })));
+    assert!(table.make_room(Purpose::Remove, 0).unwrap());
+    let taken: Vec<Span> = core::iter::from_fn(|| take().ok()).map(|(span, _)| span).collect();
+    assert_eq!(taken.len() as u64, half - table.segment_bytes() / table.unit_bytes);
+    assert!(!table.make_room(Purpose::Remove, 0).unwrap(), "there is no more to lend");
+    taken.into_iter().for_each(|span| table.give(span).unwrap());
+    assert!(matches!(take(), Err(Error::Full { .. })), "half is there again");
+    table.kept.lock().unwrap().append(&mut others);
 }
 
 #[test]
@@ -93,10 +151,9 @@ fn p07_a_removal_leaves_the_segment_that_collecting_took_to_those_who_collect() 
     let (session, _) = filled_with_units(512 << 10);
     let table = session.table();
     let (pm, sequence) = (table.pool.access(), || table.streams[0].0.lock().unwrap().last.sequence);
-    let (first, key, value) = (sequence(), 0u64.to_le_bytes(), 7u64.to_le_bytes());
+    let (first, key) = (sequence(), 0u64.to_le_bytes());
     while sequence() == first {
-        let object = Object { kind: Kind::Put, key: &key, value: &value, behind: Addr::NULL };
-        table.append(&pm, 0, Purpose::Move, &object).unwrap();
+        move_one(table);
     }
     let remove = || {
         let object = Object { kind: Kind::Removed, key: &key, value: &[], behind: Addr::NULL };
