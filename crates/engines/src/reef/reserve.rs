@@ -149,7 +149,9 @@ impl<M: Media> Reef<M> {
     ) -> Result<()> {
         match (purpose, &stream.open) {
             (Purpose::Add, _) => self.keep_for(words, stream),
-            (Purpose::Remove, Some(open)) if open.is_borrowed => self.leave_to_move(),
+            (Purpose::Remove, Some(open)) if open.is_borrowed => {
+                self.leave_to_move(self.step(stream))
+            }
             (Purpose::Remove | Purpose::Move, _) => Ok(()),
         }
     }
@@ -183,11 +185,15 @@ impl<M: Media> Reef<M> {
     /// # Errors
     /// [`Error::Full`].
     #[cold]
-    fn leave_to_move(&self) -> Result<()> {
-        let (bytes, _) = count(&self.kept.lock()?, 0);
-        match bytes >= self.left_to_move() {
-            true => Ok(()),
-            false => Err(Error::Full { needed: self.segment_bytes() }),
+    fn leave_to_move(&self, step: Step) -> Result<()> {
+        let is_left = || Result::Ok(count(&self.kept.lock()?, 0).0 >= self.left_to_move());
+        if is_left()? {
+            return Ok(());
+        }
+        // An opening keeps nothing back.
+        match self.keep_back(step, 0) {
+            Err(Error::Full { .. }) if is_left()? => Ok(()),
+            kept => kept,
         }
     }
 

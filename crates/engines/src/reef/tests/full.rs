@@ -123,6 +123,27 @@ fn p07_nothing_is_added_to_a_segment_that_was_taken_before_anything_was_kept_bac
 }
 
 #[test]
+fn a_removal_after_an_opening_takes_what_room_there_is() {
+    // Fails if it is refused on a medium that has room, or that can grow, because collecting has
+    // begun a segment before anything was kept back.
+    let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
+    let table = session.table();
+    (0..100).for_each(|key| assert!(table.insert_word(key, 1).unwrap()));
+    table.sync().unwrap();
+    let kept = core::mem::take(&mut *table.kept.lock().unwrap());
+    kept.into_iter().for_each(|span| table.space.give(span));
+    let sequence = || table.streams[0].0.lock().unwrap().last.sequence;
+    let first = sequence();
+    while sequence() == first {
+        move_one(table);
+    }
+    let of_stream = |key: &u64| table.shard(table.hash(&key.to_le_bytes())).1 == 0;
+    let collected = table.collections.load(Relaxed);
+    assert!(table.remove_word((0..100).find(of_stream).unwrap()).unwrap());
+    assert_eq!(table.collections.load(Relaxed), collected, "there was room without it");
+}
+
+#[test]
 fn p07_where_nothing_can_be_collected_removals_leave_one_segment() {
     // Fails if removals are refused for ever where less than half is kept back, and all the rest is
     // full of pairs; if they take the last segment, without which nothing can be collected; or if
