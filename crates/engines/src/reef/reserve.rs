@@ -293,6 +293,7 @@ impl<M: Media> Reef<M> {
             longs += 1;
         }
         self.give_spare(&mut kept, long);
+        self.is_short.store(0, Ordering::Relaxed);
         // With the lock, so that no longer one of another stream is forgotten.
         let longest = self.longest.load(Ordering::Relaxed).max(words);
         self.longest.store(longest, Ordering::Relaxed);
