@@ -11,6 +11,7 @@ use super::directory::END;
 use super::layout::SegmentHead;
 use super::state::Reef;
 use super::stream::{Step, Stream};
+use crate::common::room::had_room;
 
 /// For what room is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,10 +87,9 @@ impl<M: Media> Reef<M> {
         match purpose {
             Purpose::Add => self.keep_back(step, 0)?,
             // An opening keeps nothing back: a removal must leave some room to collect.
-            Purpose::Remove if self.kept.lock()?.is_empty() => match self.keep_back(step, 0) {
-                Err(Error::Full { .. }) => {}
-                kept => kept?,
-            },
+            Purpose::Remove if self.kept.lock()?.is_empty() => {
+                had_room(self.keep_back(step, 0))?;
+            }
             Purpose::Remove | Purpose::Move => {}
         }
         let (span, was_kept) = match self.take_span(least, self.bytes_for(words), step) {
@@ -179,21 +179,21 @@ impl<M: Media> Reef<M> {
     }
 
     /// Ensures that a tombstone leaves room to collect, before it is stored in a segment that was
-    /// taken out of what is kept back: unless the half that no removal takes is there beside it,
-    /// whoever collects needs that segment.
+    /// taken out of what is kept back: unless as much as removals leave is there beside it, whoever
+    /// collects needs that segment.
     ///
     /// # Errors
     /// [`Error::Full`].
     #[cold]
     fn leave_to_move(&self, step: Step) -> Result<()> {
         let is_left = || Result::Ok(count(&self.kept.lock()?, 0).0 >= self.left_to_move());
-        if is_left()? {
-            return Ok(());
+        if !is_left()? {
+            // An opening keeps nothing back.
+            had_room(self.keep_back(step, 0))?;
         }
-        // An opening keeps nothing back.
-        match self.keep_back(step, 0) {
-            Err(Error::Full { .. }) if is_left()? => Ok(()),
-            kept => kept,
+        match is_left()? {
+            true => Ok(()),
+            false => Err(Error::Full { needed: self.segment_bytes() }),
         }
     }
 

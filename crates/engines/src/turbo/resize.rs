@@ -64,7 +64,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let is_largest = place.buckets() >= self.settings.max_buckets;
         let is_worth_it = is_largest && census.deleted * MOST_PER_DELETED >= slots;
         let keep = census.deleted > 0 && census.live * 100 <= slots * KEEP_PERCENT || is_worth_it;
-        self.rebuild(pm, held, index, place.log + u32::from(!keep))
+        self.rebuild(pm, held, (index, census.live), place.log + u32::from(!keep))
     }
 
     /// Collects the deleted slots of shard `index`: the same, at the same size, or where shards
@@ -76,9 +76,8 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
     /// As [`Turbo::make_room`].
     #[cold]
     pub(super) fn collect(&self, pm: &Access<'_, M>, held: &Held<'_, M>, index: u64) -> Result<()> {
-        let mut least = held.place().log;
+        let (mut least, live) = (held.place().log, Census::of(pm, held.place())?.live);
         if self.is_short.load(Ordering::Relaxed) == 1 {
-            let live = Census::of(pm, held.place())?.live;
             let slots = |log: u32| self.settings.bucket_slots << log;
             let first = self.settings.buckets_per_shard.ilog2();
             // Ends: each round is one less, and there are 64 at most.
@@ -86,15 +85,16 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
                 least -= 1;
             }
         }
-        self.rebuild(pm, held, index, least)
+        self.rebuild(pm, held, (index, live), least)
     }
 
-    /// Moves a shard to a new place of 2^`least` buckets, or more if its pairs need them.
+    /// Moves a shard, by its index and live pairs, to a new place of 2^`least` buckets, or more if
+    /// its pairs need them.
     fn rebuild(
         &self,
         pm: &Access<'_, M>,
         held: &Held<'_, M>,
-        index: u64,
+        (index, live): (u64, u64),
         least: u32,
     ) -> Result<()> {
         let from = held.place();
@@ -105,7 +105,7 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let belongs = |hash: u64, bucket: u64| {
             directory.index_of(hash) == index && reach.covers(hash, bucket, from)
         };
-        let largest = self.largest_log(pm, from)?;
+        let largest = largest_log(live, from);
         for log in least..=most.min(largest) {
             let span = self.take_buckets(log, log > from.log)?;
             let to = Place { start: span.start, log };
@@ -135,13 +135,6 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
             self.is_short.store(is_short.into(), Ordering::Relaxed);
         }
         Ok(taken?.span)
-    }
-
-    /// Returns the logarithm of the most buckets that a shard may have for the pairs it holds: keys
-    /// that were made to collide, or damage, must not take room without end.
-    fn largest_log(&self, pm: &Access<'_, M>, place: Place) -> Result<u32> {
-        let live = Census::of(pm, place)?.live;
-        Ok((live.max(1) * BUCKETS_PER_PAIR).ilog2().max(place.log))
     }
 
     /// Turns a shard, by its index and next version, to the place where its pairs were written.
@@ -214,4 +207,10 @@ impl<M: Media, C: PairCodec> Turbo<M, C> {
         let slots = held.place().buckets() * self.settings.bucket_slots;
         held.deleted() * 4 >= slots as i64
     }
+}
+
+/// Returns the logarithm of the most buckets that a shard at `place` may have for its live pairs:
+/// keys that were made to collide, or damage, must not take room without end.
+fn largest_log(live: u64, place: Place) -> u32 {
+    (live.max(1) * BUCKETS_PER_PAIR).ilog2().max(place.log)
 }

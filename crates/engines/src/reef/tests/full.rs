@@ -62,21 +62,40 @@ fn filled_with_units(bytes: u64) -> (Session<Reef>, u64) {
     (session, refused.unwrap())
 }
 
-/// Does something until stream 0 has a new segment, and demands that a pair which is not there yet
-/// is refused then, and that removals go on.
-fn takes_no_pair(session: &Session<Reef>, count: u64, mut step: impl FnMut(&ReefTable<Image>)) {
-    let table = session.table();
-    let sequence = || table.streams[0].0.lock().unwrap().last.sequence;
-    let first = sequence();
-    while sequence() == first {
+/// Returns the number of the newest segment of stream 0.
+fn sequence(table: &ReefTable<Image>) -> u64 {
+    table.streams[0].0.lock().unwrap().last.sequence
+}
+
+/// Returns whether a key belongs to stream 0.
+fn is_of_stream(table: &ReefTable<Image>, key: u64) -> bool {
+    table.shard(table.hash(&key.to_le_bytes())).1 == 0
+}
+
+/// Does something until stream 0 has a new segment.
+fn until_a_segment_begins(table: &ReefTable<Image>, mut step: impl FnMut(&ReefTable<Image>)) {
+    let first = sequence(table);
+    while sequence(table) == first {
         step(table);
     }
-    let of_stream = |key: &u64| table.shard(table.hash(&key.to_le_bytes())).1 == 0;
-    let fresh = (count + 1..).find(of_stream).unwrap();
+}
+
+/// Does something until stream 0 has a new segment, and demands that a pair which is not there yet
+/// is refused then, and that removals go on.
+fn takes_no_pair(session: &Session<Reef>, count: u64, step: impl FnMut(&ReefTable<Image>)) {
+    let table = session.table();
+    until_a_segment_begins(table, step);
+    let fresh = (count + 1..).find(|key| is_of_stream(table, *key)).unwrap();
     let refused = table.insert_word(fresh, 1).unwrap_err();
     assert!(matches!(refused, Error::Full { .. }), "{refused}");
-    let removed = (0..count).rev().find(of_stream).unwrap();
+    let removed = (0..count).rev().find(|key| is_of_stream(table, *key)).unwrap();
     assert!(table.remove_word(removed).unwrap());
+}
+
+/// Gives back all that is kept back, as of a table that was just opened.
+fn keep_nothing(table: &ReefTable<Image>) {
+    let kept = core::mem::take(&mut *table.kept.lock().unwrap());
+    kept.into_iter().for_each(|span| table.space.give(span));
 }
 
 /// As who collects does: puts an object of stream 0 into it anew.
@@ -116,9 +135,7 @@ fn p07_nothing_is_added_to_a_segment_that_was_taken_before_anything_was_kept_bac
     // Fails if collecting right after an opening takes a segment which nobody then makes good: with
     // pairs in it, less is kept back for as long as the medium is full.
     let (session, count) = filled_with_units(512 << 10);
-    let table = session.table();
-    let kept = core::mem::take(&mut *table.kept.lock().unwrap());
-    kept.into_iter().for_each(|span| table.space.give(span));
+    keep_nothing(session.table());
     takes_no_pair(&session, count, move_one);
 }
 
@@ -130,16 +147,11 @@ fn a_removal_after_an_opening_takes_what_room_there_is() {
     let table = session.table();
     (0..100).for_each(|key| assert!(table.insert_word(key, 1).unwrap()));
     table.sync().unwrap();
-    let kept = core::mem::take(&mut *table.kept.lock().unwrap());
-    kept.into_iter().for_each(|span| table.space.give(span));
-    let sequence = || table.streams[0].0.lock().unwrap().last.sequence;
-    let first = sequence();
-    while sequence() == first {
-        move_one(table);
-    }
-    let of_stream = |key: &u64| table.shard(table.hash(&key.to_le_bytes())).1 == 0;
+    keep_nothing(table);
+    until_a_segment_begins(table, move_one);
     let collected = table.collections.load(Relaxed);
-    assert!(table.remove_word((0..100).find(of_stream).unwrap()).unwrap());
+    let removed = (0..100).find(|key| is_of_stream(table, *key)).unwrap();
+    assert!(table.remove_word(removed).unwrap());
     assert_eq!(table.collections.load(Relaxed), collected, "there was room without it");
 }
 
@@ -171,11 +183,9 @@ fn p07_a_removal_leaves_the_segment_that_collecting_took_to_those_who_collect() 
     // thread: the next segment cannot be moved, and no removal is possible ever again.
     let (session, _) = filled_with_units(512 << 10);
     let table = session.table();
-    let (pm, sequence) = (table.pool.access(), || table.streams[0].0.lock().unwrap().last.sequence);
-    let (first, key) = (sequence(), 0u64.to_le_bytes());
-    while sequence() == first {
-        move_one(table);
-    }
+    let (pm, key) = (table.pool.access(), 0u64.to_le_bytes());
+    until_a_segment_begins(table, move_one);
+    let newest = sequence(table);
     let remove = || {
         let object = Object { kind: Kind::Removed, key: &key, value: &[], behind: Addr::NULL };
         table.append(&pm, 0, Purpose::Remove, &object)
@@ -187,7 +197,7 @@ fn p07_a_removal_leaves_the_segment_that_collecting_took_to_those_who_collect() 
     assert!(matches!(remove(), Err(Error::Full { .. })));
     table.kept.lock().unwrap().append(&mut others);
     remove().unwrap();
-    assert_eq!(sequence(), first + 1);
+    assert_eq!(sequence(table), newest);
     let mut stream = table.streams[0].0.lock().unwrap();
     let fill = |stream: &Stream| stream.open.as_ref().unwrap().fill;
     let before = fill(&stream);
@@ -408,7 +418,7 @@ fn a_long_span_that_comes_back_is_mostly_room_for_pairs() {
     let session = Session::<Reef>::tiny(Form::WORDS, 1 << 20).unwrap();
     let table = session.table();
     (0..2000).for_each(|key| assert!(table.insert_word(key, key).unwrap()));
-    table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
+    keep_nothing(table);
     let span = table.space.take(256 << 10, table.unit_bytes).unwrap().span;
     table.used.fetch_add(span.bytes(), Relaxed);
     table.units.set(span, 7, table.unit_bytes);
@@ -561,7 +571,7 @@ fn a_long_object_that_could_not_be_moved_is_refused() {
         (0u32..).inspect(|key| assert!(table.insert(&key.to_le_bytes(), &[7; 40]).unwrap()));
     keys.find(has_room).unwrap();
     table.sync().unwrap();
-    table.kept.lock().unwrap().drain(..).for_each(|span| table.space.give(span));
+    keep_nothing(table);
     let all = take_all(table);
     // Enough units, of which no two are neighbours.
     all.iter().step_by(2).for_each(|span| table.space.give(*span));
